@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The GPU object (gpus.elasticgpu.io/v1alpha1, cluster scope): one per card. The agent of the node
+ * owns metadata, spec, status.state and status.capacity; the scheduler owns status.allocatable and
+ * status.allocated. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kube/pod.h"
+
+struct buf;
+
+#define GPU_OBJECTS_PATH "/apis/elasticgpu.io/v1alpha1/gpus"
+#define GPU_LABEL_NODE "elasticgpu.io/node"
+#define GPU_UUID_MAX 48
+
+struct gpu_object {
+    char name[KUBE_NAME_MAX];
+    char node[KUBE_NAME_MAX]; /* spec.nodeName */
+    uint32_t index;
+    uint64_t memory;          /* bytes, of the whole card */
+    char uuid[GPU_UUID_MAX];
+    char model[96];
+    char path[64];            /* "/dev/nvidia0" */
+    bool healthy;             /* status.state is exactly "Healthy" */
+    bool has_capacity;        /* status.capacity is there and says what encode_status would */
+};
+
+/* Reads a GPU object; -EINVAL when it is none or a field has a wrong type or size. */
+int gpu_object_parse(const struct json *object, struct gpu_object *ret_gpu, struct err *err);
+
+/* `<IPv4 address>-<two-digit index>`, or with the node's name where `address` is not IPv4. Negative
+ * errno (-ENAMETOOLONG) when it does not fit. */
+int gpu_object_name(const char *node, const char *address, uint32_t index,
+                    char ret_name[static KUBE_NAME_MAX]);
+
+/* Appends the whole object without status, for POST or PUT, or as a merge patch. */
+void gpu_object_encode(const struct gpu_object *gpu, struct buf *out);
+
+/* Appends a merge patch for the status subresource: state and capacity. */
+void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out);

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A small HTTP/1.1 server on a libuv loop (libmicrohttpd inside, no thread of its own): routes of
+ * exact paths, keep-alive, Content-Length on every answer, bounded bodies, optional TLS. Everything
+ * here runs on the loop's thread. What is not HTTP gets an error or a closed connection. */
+
+#include <stddef.h>
+#include <uv.h>
+
+#include "base/buf.h"
+
+struct err;
+struct http_server;
+struct http_exchange; /* one request and its answer */
+
+/* Called when the whole request is there. The handler, or whoever it gives the exchange to, must
+ * call http_reply() exactly once, now or later; until then the exchange stays valid, also when the
+ * client is gone (the answer then goes nowhere). */
+typedef void (*http_handler)(struct http_exchange *exchange, void *userdata);
+
+struct http_route {
+    const char *method; /* "GET" (answers HEAD too), "POST" */
+    const char *path;   /* exact, without query: "/metrics" */
+    http_handler handle;
+};
+
+#define HTTP_ROUTE_END                                                                             \
+    { 0 }
+
+struct http_options {
+    const char *listen;              /* "127.0.0.1:39999", "[::1]:80", ":9400" (all addresses) */
+    const char *tls_cert;            /* PEM file; NULL: plain HTTP */
+    const char *tls_key;             /* PEM file */
+    const struct http_route *routes; /* ends with HTTP_ROUTE_END; must outlive the server */
+    void *userdata;                  /* for the handlers */
+    size_t max_body;                 /* longer bodies are refused with 413; 0: 1 MiB */
+    unsigned max_connections;        /* 0: 128 */
+    unsigned idle_seconds;           /* a silent connection is closed after that; 0: 120 */
+};
+
+/* Listens and serves as soon as the loop runs. */
+int http_server_start(uv_loop_t *loop, const struct http_options *options,
+                      struct http_server **ret_server, struct err *err);
+
+/* The port it listens on, for `listen` with port 0. */
+unsigned http_server_port(const struct http_server *server);
+
+/* Ends every connection. Exchanges that are still open are answered 503; nobody may touch them
+ * afterwards. The loop must run once more to let go of the handles. NULL is fine. */
+void http_server_close(struct http_server *server);
+
+const char *http_method(const struct http_exchange *exchange);
+const char *http_path(const struct http_exchange *exchange);
+/* Value of a query parameter, unescaped, "" if it has none; NULL when it is not there. */
+const char *http_query(const struct http_exchange *exchange, const char *name);
+/* The body, NUL-terminated behind its length, with 64 readable bytes behind it; never NULL. */
+const char *http_body(const struct http_exchange *exchange, size_t *ret_len);
+
+/* Answers. `body` is taken over (and left empty) by http_reply, copied by http_reply_text. */
+void http_reply(struct http_exchange *exchange, unsigned status, const char *content_type,
+                struct buf *body);
+void http_reply_text(struct http_exchange *exchange, unsigned status, const char *text);

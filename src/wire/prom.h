@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Writes the Prometheus text exposition format, version 0.0.4, into a buffer. A family is begun once
+ * and followed by all its samples. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+#define PROM_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+enum prom_type {
+    PROM_COUNTER,
+    PROM_GAUGE,
+    PROM_HISTOGRAM,
+};
+
+struct prom_label {
+    const char *name;  /* [a-zA-Z_][a-zA-Z0-9_]* */
+    const char *value; /* any UTF-8, escaped here */
+};
+
+/* HELP and TYPE lines. `help` is one sentence, escaped here. */
+void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help);
+
+/* One sample of the family begun last. */
+void prom_u64(struct buf *out, const char *name, const struct prom_label *labels, size_t nlabels,
+              uint64_t value);
+void prom_double(struct buf *out, const char *name, const struct prom_label *labels, size_t nlabels,
+                 double value);
+
+/* prom_sample(out, "x_total", 3, {"verb", "filter"}, {"code", "200"}) */
+#define prom_sample(out, name, value, ...)                                                         \
+    prom_u64(out, name, (const struct prom_label[]){__VA_ARGS__},                                  \
+             sizeof((const struct prom_label[]){__VA_ARGS__}) / sizeof(struct prom_label), value)
+
+/* A histogram with fixed bounds; observe anywhere, write when asked. Bounds are in nanoseconds and
+ * written in seconds, as Prometheus wants. */
+#define PROM_BUCKETS 16
+struct prom_histogram {
+    uint64_t buckets[PROM_BUCKETS + 1]; /* not cumulative; the last is +Inf */
+    uint64_t sum_ns;
+};
+
+void prom_observe(struct prom_histogram *h, uint64_t ns);
+/* Buckets, _sum and _count of one label set; the family is begun by the caller. */
+void prom_histogram_write(struct buf *out, const char *name, const struct prom_label *labels,
+                          size_t nlabels, const struct prom_histogram *h);
