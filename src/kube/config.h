@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Where the API server is and how to prove who we are to each other. */
+
+struct err;
+
+struct kube_config {
+    char *server; /* "https://10.96.0.1:443", "https://[fd00::1]:6443", "https://localhost:6443" */
+    char *token_file; /* bearer token, read again when the file changes; NULL: none */
+    char *ca_file;    /* PEM, one or more certificates: the only ones trusted */
+};
+
+/*
+ * From KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT and the service account's files. When
+ * `server` is not NULL the three arguments are taken instead (token_file may be NULL). Free with
+ * kube_config_done. Errors name the missing variable or file and what to do.
+ */
+int kube_config_load(const char *server, const char *token_file, const char *ca_file,
+                     struct kube_config *ret_config, struct err *err);
+void kube_config_done(struct kube_config *config);
