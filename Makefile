@@ -1,0 +1,53 @@
+# Thin on purpose: what to run is here, how it is built is in meson.build.
+#   make demo    the product at work on a real cluster, without a GPU
+#   make test    all tests
+#   make help    the rest
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+NINJA   = ninja -C $(BUILD)
+
+.PHONY: all demo test bench install asan tsan analyze format check-format clean setup help
+
+all: $(BUILD)/build.ninja  ## build everything
+	@$(NINJA)
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+setup:  ## install missing Debian packages (never removes any)
+	@scripts/setup
+
+$(BUILD)/build.ninja: | setup
+	@meson setup $(BUILD) --prefix $(PREFIX) >$(BUILD).log 2>&1 && rm -f $(BUILD).log \
+		|| { cat $(BUILD).log; exit 1; }
+
+demo: all  ## pods share a GPU on a real Kubernetes cluster (KEEP=1 leaves it up)
+	@python3 demo/demo.py --build $(BUILD)
+
+test: setup  ## all tests, end-to-end ones included
+	@python3 tests/run.py --build $(BUILD)
+
+bench: all  ## measurements, printed with the machine's name
+	@python3 tests/bench/bench.py --build $(BUILD)
+
+install: all  ## install below PREFIX
+	@meson install -C $(BUILD)
+
+asan: setup  ## unit tests under the address and undefined-behaviour sanitizers
+	@python3 tests/run.py --build $(BUILD)-asan --sanitize address,undefined
+
+tsan: setup  ## unit tests under the thread sanitizer
+	@python3 tests/run.py --build $(BUILD)-tsan --sanitize thread
+
+analyze: all  ## static analysis: gcc -fanalyzer, clang-tidy, cppcheck
+	@scripts/analyze $(BUILD)
+
+format:  ## put the code in shape
+	@scripts/format
+
+check-format:  ## fail if it is not
+	@scripts/format --check
+
+clean:  ## remove build directories (the cache of cluster binaries stays)
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan

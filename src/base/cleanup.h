@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Scope-bound ownership: a local marked `_cleanup_(fn)` is released on every way out of its block.
+ * Hand a resource to somebody else with take_ptr() or take_fd(), which leave the empty value behind. */
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define _cleanup_(fn) __attribute__((cleanup(fn)))
+
+static inline void cleanup_freep(void *p) {
+    free(*(void **) p);
+}
+
+/* Closes without disturbing errno, so that error paths can still report their own cause. */
+static inline void cleanup_closep(int *fd) {
+    int saved = errno;
+    if (*fd >= 0)
+        (void) close(*fd);
+    *fd = -1;
+    errno = saved;
+}
+
+static inline void cleanup_fclosep(FILE **f) {
+    int saved = errno;
+    if (*f)
+        (void) fclose(*f);
+    *f = NULL;
+    errno = saved;
+}
+
+static inline void cleanup_closedirp(DIR **d) {
+    int saved = errno;
+    if (*d)
+        (void) closedir(*d);
+    *d = NULL;
+    errno = saved;
+}
+
+#define _cleanup_free_ _cleanup_(cleanup_freep)
+#define _cleanup_close_ _cleanup_(cleanup_closep)
+#define _cleanup_fclose_ _cleanup_(cleanup_fclosep)
+#define _cleanup_closedir_ _cleanup_(cleanup_closedirp)
+
+#define take_ptr(p)                                                                                \
+    ({                                                                                             \
+        __typeof__(p) _taken = (p);                                                                \
+        (p) = NULL;                                                                                \
+        _taken;                                                                                    \
+    })
+
+static inline int take_fd(int *fd) {
+    int taken = *fd;
+    *fd = -1;
+    return taken;
+}

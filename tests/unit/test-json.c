@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+static int setup(void **state) {
+    *state = json_parser_new();
+    return *state ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    *state = json_parser_free(*state);
+    return 0;
+}
+
+static struct json parse(void **state, const char *text) {
+    struct json root;
+    struct err err = {0};
+    if (json_parse(*state, text, strlen(text), &root, &err) < 0)
+        fail_msg("%s", err.text);
+    return root;
+}
+
+static void test_look_up(void **state) {
+    struct json root = parse(state, "{\"a\":{\"b\":[1,-2,\"x\",true,null,1.5]},\"Name\":\"n\"}");
+    assert_int_equal(json_type(root), JSON_OBJECT);
+    assert_int_equal(json_size(root), 2);
+    assert_string_equal(json_string(json_get_nocase(root, "NAME")), "n");
+    assert_null(json_string(json_get(root, "NAME")));
+
+    struct json list = JSON_PATH(root, "a", "b");
+    assert_int_equal(json_size(list), 6);
+    struct json_iter it = json_iter(list);
+    struct json item;
+    uint64_t u = 7;
+    int64_t i = 7;
+    bool b = false;
+    assert_true(json_next(&it, NULL, &item) && json_u64(item, &u) && u == 1);
+    assert_true(json_next(&it, NULL, &item) && !json_u64(item, &u) && json_i64(item, &i));
+    assert_int_equal(i, -2);
+    assert_true(json_next(&it, NULL, &item));
+    assert_string_equal(json_string(item), "x");
+    assert_true(json_next(&it, NULL, &item) && json_bool(item, &b) && b);
+    assert_true(json_next(&it, NULL, &item));
+    assert_int_equal(json_type(item), JSON_NULL);
+    assert_true(json_next(&it, NULL, &item) && !json_u64(item, &u));
+    assert_false(json_next(&it, NULL, &item));
+}
+
+static void test_members_in_order(void **state) {
+    struct json_iter it = json_iter(parse(state, "{\"x\":1,\"y\\u0000z\":2,\"x\":3}"));
+    const char *key;
+    struct json value;
+    uint64_t n;
+    assert_true(json_next(&it, &key, &value));
+    assert_string_equal(key, "x");
+    assert_true(json_next(&it, &key, &value));
+    assert_null(key);
+    assert_true(json_next(&it, &key, &value));
+    assert_true(json_u64(value, &n) && n == 3);
+    assert_false(json_next(&it, &key, &value));
+    assert_true(json_u64(json_get(parse(state, "{\"x\":1,\"x\":3}"), "x"), &n) && n == 1);
+}
+
+static void test_absent_is_harmless(void **state) {
+    struct json root = parse(state, "{\"a\":\"text\"}");
+    struct json none = JSON_PATH(root, "a", "b", "c");
+    assert_false(json_valid(none));
+    assert_int_equal(json_type(none), JSON_INVALID);
+    assert_null(json_string(none));
+    assert_int_equal(json_size(none), 0);
+    struct json_iter it = json_iter(none);
+    assert_false(json_next(&it, NULL, &none));
+    it = json_iter(json_get(root, "a"));
+    assert_false(json_next(&it, NULL, &none));
+}
+
+static void test_bad_input_is_refused(void **state) {
+    static const char *const bad[] = {"",      "{",        "{\"a\":1,}", "[1]x", "nul",
+                                      "\"\xff\"", "{\"a\":\"\n\"}", "01",  "[NaN]"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct json root;
+        struct err err = {0};
+        assert_int_equal(json_parse(*state, bad[i], strlen(bad[i]), &root, &err), -EBADMSG);
+        assert_non_null(strstr(err.text, "bad JSON"));
+    }
+
+    char deep[2 * JSON_DEPTH_MAX + 3];
+    memset(deep, '[', JSON_DEPTH_MAX + 1);
+    memset(deep + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX + 1);
+    struct json root;
+    assert_int_equal(json_parse(*state, deep, 2 * JSON_DEPTH_MAX + 2, &root, NULL), -EBADMSG);
+}
+
+static void test_written_text_is_valid(void **state) {
+    _cleanup_buf_ struct buf out = BUF_INIT(0);
+    struct json_writer w = {.out = &out};
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "s", "q\"\\\n\x01\xc3\xa4");
+    json_put_string(&w, "bad", "\xff\xc3(\xed\xa0\x80");
+    json_put_string(&w, "none", NULL);
+    json_array_begin(&w, "list");
+    json_put_u64(&w, NULL, UINT64_MAX);
+    json_put_i64(&w, NULL, -1);
+    json_put_bool(&w, NULL, true);
+    json_object_begin(&w, NULL);
+    json_object_end(&w);
+    json_array_end(&w);
+    json_put_stringf(&w, "f", "%d%%", 30);
+    json_put_raw(&w, "raw", "[]");
+    json_object_end(&w);
+    assert_int_equal(buf_error(&out), 0);
+
+    struct json root = parse(state, buf_str(&out));
+    assert_string_equal(json_string(json_get(root, "s")), "q\"\\\n\x01\xc3\xa4");
+    assert_string_equal(json_string(json_get(root, "bad")),
+                        "\xef\xbf\xbd\xef\xbf\xbd(\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+    assert_string_equal(json_string(json_get(root, "f")), "30%");
+    assert_int_equal(json_size(json_get(root, "list")), 4);
+
+    _cleanup_buf_ struct buf again = BUF_INIT(0);
+    json_print(&again, json_get(root, "list"));
+    assert_string_equal(buf_str(&again), "[18446744073709551615,-1,true,{}]");
+}
+
+static void test_parser_grows(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    for (int round = 0; round < 3; round++) {
+        buf_reset(&text);
+        buf_putc(&text, '[');
+        for (int i = 0; i < 100 << (4 * round); i++)
+            buf_printf(&text, "%s%d", i ? "," : "", i);
+        buf_putc(&text, ']');
+        assert_int_equal(json_size(parse(state, buf_str(&text))), 100 << (4 * round));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_look_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_members_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_absent_is_harmless, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bad_input_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_written_text_is_valid, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_parser_grows, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
