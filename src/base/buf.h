@@ -26,17 +26,17 @@ struct buf {
 #define BUF_MAX_DEFAULT ((size_t) 256 << 20)
 #define BUF_INIT(max_bytes) ((struct buf){.max = (max_bytes)})
 
-void buf_done(struct buf *b);                                /* frees; b may be used again */
-void buf_reset(struct buf *b);                               /* empties, keeps the memory */
+void buf_done(struct buf *b);  /* frees; b may be used again */
+void buf_reset(struct buf *b); /* empties, keeps the memory */
 void buf_append(struct buf *b, const void *data, size_t len);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *format, va_list ap)
     __attribute__((format(printf, 2, 0)));
-void buf_consume(struct buf *b, size_t len);                 /* drops len bytes from the front */
-void *buf_reserve(struct buf *b, size_t len);                /* room for len more bytes, or NULL */
-void buf_commit(struct buf *b, size_t len);                  /* len bytes of the room are used */
+void buf_consume(struct buf *b, size_t len);  /* drops len bytes from the front */
+void *buf_reserve(struct buf *b, size_t len); /* room for len more bytes, or NULL */
+void buf_commit(struct buf *b, size_t len);   /* len bytes of the room are used */
 
 /* 0, or the negative errno of the first failed append. */
 static inline int buf_error(const struct buf *b) {

@@ -2,8 +2,8 @@
 #pragma once
 
 /* An error that carries its causes. The caller owns it, usually on the stack; nothing is allocated,
- * so it also works when memory is what ran out. A function that takes `struct err *` returns 0 (or a
- * positive result) on success and a negative errno on failure, and has then filled it, so that
+ * so it also works when memory is what ran out. A function that takes `struct err *` returns 0 (or
+ * a positive result) on success and a negative errno on failure, and has then filled it, so that
  *
  *     struct err err;
  *     if (config_load(path, &cfg, &err) < 0)
@@ -25,14 +25,14 @@ struct err {
 };
 
 /* Fills `e` (which may be NULL) with a code and a text; returns -code. `code` must be positive. */
-int err_set(struct err *e, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+int err_set(struct err *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* As err_set, with ": <strerror(code)>" added. */
 int err_errno(struct err *e, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts "context: " before the text that is already there; returns -e->code (-EIO when e is NULL). */
+/* Puts "context: " before the text that is already there; returns -e->code (-EIO when e is NULL).
+ */
 int err_wrap(struct err *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #ifdef __cplusplus

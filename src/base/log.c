@@ -48,8 +48,8 @@ void log_write(enum log_level level, const char *format, ...) {
 
     char line[LINE_MAX_BYTES];
     size_t len = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &utc);
-    len += (size_t) snprintf(line + len, sizeof(line) - len, ".%03ldZ %s ",
-                             now.tv_nsec / 1000000, level_marks[level]);
+    len += (size_t) snprintf(line + len, sizeof(line) - len, ".%03ldZ %s ", now.tv_nsec / 1000000,
+                             level_marks[level]);
 
     va_list ap;
     va_start(ap, format);

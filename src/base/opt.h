@@ -44,4 +44,5 @@ int opt_parse(const struct opt *options, const struct opt_usage *usage, int argc
 int opt_flag(const char *value, void *target, struct err *err);   /* bool *      */
 int opt_string(const char *value, void *target, struct err *err); /* const char ** (borrows argv) */
 int opt_u32(const char *value, void *target, struct err *err);    /* uint32_t *  */
-int opt_size(const char *value, void *target, struct err *err);   /* uint64_t * bytes: 4Gi, 512Mi, 1G, 1000 */
+int opt_size(const char *value, void *target,
+             struct err *err); /* uint64_t * bytes: 4Gi, 512Mi, 1G, 1000 */

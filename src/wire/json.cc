@@ -13,8 +13,7 @@
 using simdjson::dom::element;
 
 /* A view is the library's element, which is two words and trivially copyable. */
-static_assert(sizeof(struct json) == sizeof(element) &&
-                  std::is_trivially_copyable<element>::value,
+static_assert(sizeof(struct json) == sizeof(element) && std::is_trivially_copyable<element>::value,
               "struct json must hold a simdjson element");
 
 struct json_parser {

@@ -41,7 +41,7 @@ enum json_type {
 
 struct json_parser;
 
-struct json_parser *json_parser_new(void); /* NULL when out of memory */
+struct json_parser *json_parser_new(void);                        /* NULL when out of memory */
 struct json_parser *json_parser_free(struct json_parser *parser); /* takes NULL, returns NULL */
 
 /* Parses one document. -EBADMSG for bad JSON (the text says what), -ENOMEM. The input is copied. */

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Length of the well-formed UTF-8 sequence at s (RFC 3629: shortest form, no surrogates), 0 if there
- * is none. The text is NUL-terminated, which ends any sequence. */
+/* Length of the well-formed UTF-8 sequence at s (RFC 3629: shortest form, no surrogates), 0 if
+ * there is none. The text is NUL-terminated, which ends any sequence. */
 static size_t utf8_len(const unsigned char *s) {
     unsigned char lowest = 0x80, highest = 0xbf;
     size_t len;

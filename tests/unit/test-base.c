@@ -137,8 +137,7 @@ static void test_options(void **state) {
     assert_string_equal(err.text, "unknown option '--what'; see --help");
     char wrong[] = "4 GB";
     assert_int_equal(parse(&p, 3, ARGV(a, wrong), &err), -EINVAL);
-    assert_string_equal(err.text,
-                        "--size '4 GB': is not a size such as 4Gi, 512Mi, 2G or 1000000");
+    assert_string_equal(err.text, "--size '4 GB': is not a size such as 4Gi, 512Mi, 2G or 1000000");
 }
 
 static void test_files(void **state) {
@@ -179,11 +178,14 @@ static void test_log_levels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err_chain),        cmocka_unit_test(test_err_long_text_is_cut),
+        cmocka_unit_test(test_err_chain),
+        cmocka_unit_test(test_err_long_text_is_cut),
         cmocka_unit_test(test_buf_appends_and_consumes),
         cmocka_unit_test(test_buf_keeps_its_bound),
-        cmocka_unit_test(test_numbers),          cmocka_unit_test(test_bytes_for_people),
-        cmocka_unit_test(test_options),          cmocka_unit_test(test_files),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_bytes_for_people),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_files),
         cmocka_unit_test(test_log_levels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,8 +84,8 @@ static void test_absent_is_harmless(void **state) {
 }
 
 static void test_bad_input_is_refused(void **state) {
-    static const char *const bad[] = {"",      "{",        "{\"a\":1,}", "[1]x", "nul",
-                                      "\"\xff\"", "{\"a\":\"\n\"}", "01",  "[NaN]"};
+    static const char *const bad[] = {
+        "", "{", "{\"a\":1,}", "[1]x", "nul", "\"\xff\"", "{\"a\":\"\n\"}", "01", "[NaN]"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct json root;
         struct err err = {0};

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests and ends with one line: N passed, N failed.
+
+Meson runs the programs in C (unit, torture, fuzz corpus, resolver); pytest runs what drives whole
+processes (the simulated driver with its unmodified readers, and the end-to-end tests on a real
+cluster). With --sanitize only the first kind runs: sanitizers and preloaded libraries do not mix.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/interop", "tests/cli", "tests/e2e"]
+
+
+class Totals:
+    def __init__(self):
+        self.passed = 0
+        self.failed = 0
+        self.failures = []
+
+    def fail(self, name, detail=""):
+        self.failed += 1
+        self.failures.append((name, detail))
+
+
+def say(text):
+    print(f"== {text}", flush=True)
+
+
+def configure(build, sanitize):
+    if (build / "build.ninja").exists():
+        return
+    command = ["meson", "setup", str(build), str(TOP)]
+    if sanitize:
+        command += [f"-Db_sanitize={sanitize}", "-Db_lundef=false", "-Dbuildtype=debugoptimized"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def meson_results(build):
+    """The last result of each test that meson wrote down."""
+    log = build / "meson-logs" / "testlog.json"
+    results = {}
+    for line in log.read_text().splitlines():
+        entry = json.loads(line)
+        results[entry["name"]] = entry
+    return results.values()
+
+
+def run_meson(build, sanitize, suites, totals):
+    command = ["meson", "test", "-C", str(build), "--no-rebuild", "--print-errorlogs"]
+    for suite in suites:
+        command += ["--suite", suite]
+    environment = dict(os.environ)
+    if sanitize == "thread":
+        # gcc 12's runtime cannot place its shadow with the kernel's full address randomisation.
+        command = ["setarch", "-R"] + command
+        environment["TSAN_OPTIONS"] = "halt_on_error=1"
+    if sanitize and "address" in sanitize:
+        environment["ASAN_OPTIONS"] = "detect_leaks=1"
+        environment["UBSAN_OPTIONS"] = "halt_on_error=1:print_stacktrace=1"
+    status = subprocess.run(command, env=environment).returncode
+
+    counted = 0
+    for entry in meson_results(build):
+        counted += 1
+        if entry["result"] in ("OK", "EXPECTEDFAIL"):
+            totals.passed += 1
+        else:
+            totals.fail(entry["name"], entry["result"])
+    if counted == 0:
+        totals.fail("meson test", f"ran nothing, exit status {status}")
+
+
+def run_pytest(build, directories, only, totals):
+    venv = subprocess.run([TOP / "scripts/test-venv"], check=True, stdout=subprocess.PIPE,
+                          text=True).stdout.strip()
+    report = build / "pytest.xml"
+    report.unlink(missing_ok=True)
+    command = [f"{venv}/bin/python", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider",
+               "--durations=10", f"--junitxml={report}", *directories]
+    if only:
+        command += ["-k", only]
+    environment = dict(os.environ, ALIQUOT_BUILD=str(build.resolve()), PYTHONDONTWRITEBYTECODE="1")
+    status = subprocess.run(command, cwd=TOP, env=environment).returncode
+
+    if not report.exists():
+        totals.fail("pytest", f"ended without a report, exit status {status}")
+        return
+    for case in ElementTree.parse(report).iter("testcase"):
+        problems = [child for child in case if child.tag in ("failure", "error", "skipped")]
+        if problems:  # a skipped test is no passed test
+            totals.fail(f"{case.get('classname')}.{case.get('name')}",
+                        (problems[0].get("message") or "").splitlines()[:1])
+        else:
+            totals.passed += 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=Path, default=TOP / "build", help="build directory")
+    parser.add_argument("--sanitize", help="address,undefined or thread")
+    parser.add_argument("--suite", action="append", default=[], help="only this Meson suite")
+    parser.add_argument("--only", help="only pytest cases that match (pytest -k)")
+    parser.add_argument("--no-pytest", action="store_true", help="only the programs in C")
+    parser.add_argument("--no-meson", action="store_true", help="only pytest")
+    arguments = parser.parse_args()
+
+    started = time.monotonic()
+    totals = Totals()
+    say(f"building in {arguments.build}")
+    configure(arguments.build, arguments.sanitize)
+    subprocess.run(["ninja", "-C", str(arguments.build), "--quiet"], check=True)
+
+    if not arguments.no_meson:
+        suites = arguments.suite or (["unit", "fuzz"] if arguments.sanitize else [])
+        run_meson(arguments.build, arguments.sanitize, suites, totals)
+    if not arguments.sanitize and not arguments.suite and not arguments.no_pytest:
+        directories = [d for d in PYTEST_DIRS if (TOP / d).is_dir()]
+        run_pytest(arguments.build, directories, arguments.only, totals)
+
+    for name, detail in totals.failures:
+        print(f"FAILED {name} {detail}")
+    say(f"took {time.monotonic() - started:.0f} s")
+    print(f"{totals.passed} passed, {totals.failed} failed")
+    return 1 if totals.failed or not totals.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
