@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test bench install asan tsan analyze format check-format clean setup help
+.PHONY: all demo test bench install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -40,6 +40,9 @@ asan: setup  ## unit tests under the address and undefined-behaviour sanitizers
 tsan: setup  ## unit tests under the thread sanitizer
 	@python3 tests/run.py --build $(BUILD)-tsan --sanitize thread
 
+fuzz: setup  ## every fuzz target under libFuzzer, SECONDS= each (default 60)
+	@scripts/fuzz $(BUILD)-fuzz $(or $(SECONDS),60)
+
 analyze: all  ## static analysis: gcc -fanalyzer, clang-tidy, cppcheck
 	@scripts/analyze $(BUILD)
 
@@ -50,4 +53,4 @@ check-format:  ## fail if it is not
 	@scripts/format --check
 
 clean:  ## remove build directories (the cache of cluster binaries stays)
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-analyzer
