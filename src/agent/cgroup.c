@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/cgroup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONTAINER_ID_LEN 64
+
+/* A piece of the text; the parser never copies before it has found both names. */
+struct span {
+    const char *at;
+    size_t len;
+};
+
+static bool is_hex(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+static bool all_hex(struct span s) {
+    for (size_t i = 0; i < s.len; i++)
+        if (!is_hex(s.at[i]))
+            return false;
+    return s.len > 0;
+}
+
+/* A UID is 8-4-4-4-12 with '-' or, under systemd's escaping, '_'; of a static pod 32 hex digits. */
+static size_t uid_length(struct span s) {
+    if (s.len >= 36) {
+        bool dashed = true;
+
+        for (size_t i = 0; i < 36 && dashed; i++) {
+            bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+
+            dashed = dash ? (s.at[i] == '-' || s.at[i] == '_') : is_hex(s.at[i]);
+        }
+        if (dashed)
+            return 36;
+    }
+    return s.len >= 32 && all_hex((struct span){s.at, 32}) ? 32 : 0;
+}
+
+/* Recognises `pod<uid>` and `<anything>-pod<uid>.slice[:runtime:id]`; *ret_rest is what follows the UID. */
+static bool segment_pod(struct span seg, struct span *ret_uid, struct span *ret_rest) {
+    for (size_t i = 0; i + 3 < seg.len; i++) {
+        struct span uid = {seg.at + i + 3, seg.len - i - 3};
+        size_t n;
+
+        if (memcmp(seg.at + i, "pod", 3) != 0 || (i > 0 && seg.at[i - 1] != '-'))
+            continue;
+        n = uid_length(uid);
+        if (n == 0)
+            continue;
+        *ret_rest = (struct span){uid.at + n, uid.len - n};
+        *ret_uid = (struct span){uid.at, n};
+        return ret_rest->len == 0 || ret_rest->at[0] == '.';
+    }
+    return false;
+}
+
+/* The last 64 characters of `<id>`, `<runtime>-<id>.scope` or `.slice:<runtime>:<id>`. */
+static struct span segment_container(struct span seg) {
+    static const char scope[] = ".scope";
+    static const char conmon[] = "conmon-";
+    struct span id, before;
+
+    if (seg.len > sizeof(scope) - 1 &&
+        memcmp(seg.at + seg.len - (sizeof(scope) - 1), scope, sizeof(scope) - 1) == 0)
+        seg.len -= sizeof(scope) - 1;
+    if (seg.len < CONTAINER_ID_LEN)
+        return (struct span){seg.at, 0};
+    id = (struct span){seg.at + seg.len - CONTAINER_ID_LEN, CONTAINER_ID_LEN};
+    before = (struct span){seg.at, seg.len - CONTAINER_ID_LEN};
+    if (!all_hex(id) || (before.len > 0 && before.at[before.len - 1] != '-' &&
+                         before.at[before.len - 1] != ':'))
+        return (struct span){seg.at, 0};
+    /* CRI-O's monitor lives beside the container, not in it. */
+    if (before.len >= sizeof(conmon) - 1 &&
+        memcmp(before.at + before.len - (sizeof(conmon) - 1), conmon, sizeof(conmon) - 1) == 0)
+        return (struct span){seg.at, 0};
+    return id;
+}
+
+static struct span next_segment(struct span *path) {
+    struct span seg;
+    const char *slash;
+
+    while (path->len > 0 && path->at[0] == '/') {
+        path->at++;
+        path->len--;
+    }
+    slash = memchr(path->at, '/', path->len);
+    seg = (struct span){path->at, slash ? (size_t)(slash - path->at) : path->len};
+    path->at += seg.len;
+    path->len -= seg.len;
+    return seg;
+}
+
+static void copy_names(struct span uid, struct span id, struct cgroup_id *ret) {
+    memset(ret, 0, sizeof(*ret));
+    for (size_t i = 0; i < uid.len; i++)
+        ret->pod_uid[i] = uid.at[i] == '_' ? '-' : uid.at[i];
+    memcpy(ret->container_id, id.at, id.len);
+}
+
+static bool path_parse(struct span path, struct cgroup_id *ret) {
+    while (path.len > 0) {
+        struct span seg = next_segment(&path), uid, rest;
+
+        if (!segment_pod(seg, &uid, &rest))
+            continue;
+        if (memchr(rest.at, ':', rest.len))
+            copy_names(uid, segment_container(rest), ret);
+        else
+            copy_names(uid, segment_container(next_segment(&path)), ret);
+        return true;
+    }
+    return false;
+}
+
+int cgroup_parse(const char *text, size_t len, struct cgroup_id *ret) {
+    struct span all = {text, len};
+
+    while (all.len > 0) {
+        const char *nl = memchr(all.at, '\n', all.len);
+        struct span line = {all.at, nl ? (size_t)(nl - all.at) : all.len};
+        const char *colon = memchr(line.at, ':', line.len);
+
+        all.at += line.len + (nl ? 1 : 0);
+        all.len -= line.len + (nl ? 1 : 0);
+        if (colon)
+            colon = memchr(colon + 1, ':', line.len - (size_t)(colon + 1 - line.at));
+        if (!colon)
+            continue;
+        line.len -= (size_t)(colon + 1 - line.at);
+        line.at = colon + 1;
+        if (path_parse(line, ret))
+            return 1;
+    }
+    return 0;
+}
+
+int cgroup_of_pid(int pid, struct cgroup_id *ret) {
+    char path[40], text[8192];
+    size_t used = 0;
+    ssize_t n = 0;
+    int fd;
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    while (used < sizeof(text) && (n = read(fd, text + used, sizeof(text) - used)) > 0)
+        used += (size_t) n;
+    if (n < 0)
+        n = -errno;
+    (void) close(fd);
+    return n < 0 ? (int) n : cgroup_parse(text, used, ret);
+}

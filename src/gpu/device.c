@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+void text_copy(char *to, size_t size, const char *from) {
+    size_t len = strnlen(from, size - 1);
+
+    memmove(to, from, len);
+    to[len] = 0;
+}
+
+const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid) {
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (strcmp(s->devices[i].uuid, uuid) == 0)
+            return &s->devices[i];
+    return NULL;
+}
+
+void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
+    to->index = from->index;
+    to->minor = from->minor;
+    to->memory = from->memory;
+    memcpy(to->uuid, from->uuid, sizeof(to->uuid));
+    memcpy(to->model, from->model, sizeof(to->model));
+    memcpy(to->pci, from->pci, sizeof(to->pci));
+}
+
+void gpu_snapshot_done(struct gpu_snapshot *s) {
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        free(s->devices[i].processes);
+    memset(s, 0, sizeof(*s));
+}
+
+void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
+    struct json_writer w = {.out = out};
+
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "driver", s->driver_version);
+    json_array_begin(&w, "devices");
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+
+        json_object_begin(&w, NULL);
+        json_put_u64(&w, "index", d->index);
+        json_put_i64(&w, "minor", d->minor);
+        json_put_string(&w, "uuid", d->uuid);
+        json_put_string(&w, "model", d->model);
+        json_put_string(&w, "pci", d->pci);
+        json_put_u64(&w, "memory", d->memory);
+        json_object_end(&w);
+    }
+    json_array_end(&w);
+    json_object_end(&w);
+}
+
+static void json_copy(char *to, size_t size, struct json v) {
+    const char *text = json_string(v);
+
+    text_copy(to, size, text ? text : "");
+}
+
+static int device_decode(struct json v, struct gpu_device *ret) {
+    struct gpu_device d = {0};
+    uint64_t index;
+    int64_t minor;
+
+    if (!json_u64(json_get(v, "index"), &index) || index >= GPU_MAX ||
+        !json_i64(json_get(v, "minor"), &minor) || minor < 0 || minor > INT32_MAX ||
+        !json_u64(json_get(v, "memory"), &d.memory))
+        return -EINVAL;
+    d.index = (uint32_t) index;
+    d.minor = (int32_t) minor;
+    json_copy(d.uuid, sizeof(d.uuid), json_get(v, "uuid"));
+    json_copy(d.model, sizeof(d.model), json_get(v, "model"));
+    json_copy(d.pci, sizeof(d.pci), json_get(v, "pci"));
+    if (!d.uuid[0])
+        return -EINVAL;
+    text_copy(d.reason, sizeof(d.reason), "not seen since the agent started");
+    *ret = d;
+    return 0;
+}
+
+static void json_parser_freep(struct json_parser **p) {
+    (void) json_parser_free(*p);
+}
+
+int gpu_snapshot_decode(const char *text, size_t len, struct gpu_snapshot *ret, struct err *err) {
+    _cleanup_(json_parser_freep) struct json_parser *parser = json_parser_new();
+    struct gpu_snapshot s = {0};
+    struct json root, item;
+    struct json_iter it;
+    int r;
+
+    if (!parser)
+        return err_set(err, ENOMEM, "out of memory");
+    r = json_parse(parser, text, len, &root, err);
+    if (r < 0)
+        return r;
+    json_copy(s.driver_version, sizeof(s.driver_version), json_get(root, "driver"));
+    it = json_iter(json_get(root, "devices"));
+    while (json_next(&it, NULL, &item)) {
+        struct gpu_device *d = &s.devices[s.ndevices];
+
+        if (s.ndevices >= GPU_MAX || device_decode(item, d) < 0 || gpu_find(&s, d->uuid))
+            return err_set(err, EINVAL, "device %u of the list is malformed", s.ndevices);
+        s.ndevices++;
+    }
+    *ret = s;
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The device model: what is known about the cards of this machine. Plain data, filled by gpu/monitor.h
+ * from what the NVML child reports, read by everybody else. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GPU_MAX 64            /* cards of one machine */
+#define GPU_PROCESSES_MAX 512 /* processes of one card that are looked at */
+#define GPU_REASON_MAX 160
+
+/* Copies as much of `from` as fits; always terminated. */
+void text_copy(char *to, size_t size, const char *from);
+
+struct gpu_process {
+    uint32_t pid;        /* in the PID namespace of the agent */
+    uint32_t sm_percent; /* of the last second; 0 when the driver does not tell */
+    uint64_t memory;     /* bytes */
+};
+
+/* Numbers that change all the time; 0 where the driver does not tell. */
+struct gpu_sample {
+    uint64_t memory_used;
+    uint64_t memory_free;
+    uint32_t gpu_percent;
+    uint32_t memory_percent;
+    uint32_t temperature; /* degrees Celsius */
+    uint32_t sm_clock;    /* MHz */
+    uint32_t memory_clock;
+    uint32_t power_mw;
+};
+
+struct gpu_device {
+    uint32_t index; /* NVML's, dense */
+    int32_t minor;  /* the N of /dev/nvidiaN */
+    char uuid[48];
+    char model[96];
+    char pci[32]; /* "00000000:3B:00.0" */
+    uint64_t memory;
+    bool healthy;
+    char reason[GPU_REASON_MAX]; /* why it is not healthy, for a person; "" when it is */
+    struct gpu_sample sample;
+    struct gpu_process *processes; /* sorted by pid */
+    size_t nprocesses;
+};
+
+/* One consistent look at the machine. */
+struct gpu_snapshot {
+    char driver_version[80];
+    uint32_t ndevices;
+    struct gpu_device devices[GPU_MAX]; /* by index; may have holes in `index`, never two the same */
+};
+
+/* The device with that UUID, or NULL. */
+const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid);
+
+/* Takes what is known of the card (identity, not sample and processes) from one device to another. */
+void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from);
+
+/* Frees what the snapshot holds; the snapshot is empty afterwards. */
+void gpu_snapshot_done(struct gpu_snapshot *s);
+
+/* Identity of the cards as JSON and back: kept over an agent's restart, so that kubelet is answered
+ * before the driver has said a word. Devices that are read back are unhealthy ("not seen yet"). */
+struct buf;
+struct err;
+void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out);
+int gpu_snapshot_decode(const char *text, size_t len, struct gpu_snapshot *ret, struct err *err);

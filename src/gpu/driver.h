@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Drivers as data: where the NVML library of this machine is, and what a container needs to use a card.
+ * "nvidia" is the real one, "simulated" is `aliquot sim --listen`. Files are looked at, nothing is
+ * loaded. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "gpu/device.h"
+
+struct gpu_driver_places {
+    const char *host_root;   /* where the host's / is in the agent's view: "" or "/host" */
+    const char *driver_root; /* where the driver is below the host's /: "" or "/run/nvidia/driver" */
+    const char *sim_dir;     /* of the simulated driver, the same path on the host and here */
+};
+
+struct gpu_driver; /* a row of the table */
+
+/* The driver that is here now, or NULL. `ret_library` receives the path of its NVML library in the
+ * agent's view. */
+const struct gpu_driver *gpu_driver_find(const struct gpu_driver_places *places,
+                                         char ret_library[static 512]);
+
+const char *gpu_driver_name(const struct gpu_driver *driver);
+
+/* "/dev/nvidia0": the card's own node. */
+void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_places *places,
+                     const struct gpu_device *device, char ret[static 64]);
+
+enum gpu_edit_kind {
+    GPU_EDIT_NODE,       /* a device node, the same path in the container, unless host says other */
+    GPU_EDIT_MOUNT,      /* a bind mount of a file or socket, read-only */
+    GPU_EDIT_MOUNT_RW,
+    GPU_EDIT_ENV,        /* container: "NAME=value" */
+};
+
+struct gpu_edit {
+    enum gpu_edit_kind kind;
+    char host[256]; /* in the host's view */
+    char container[256];
+};
+
+#define GPU_EDITS_MAX 192
+
+struct gpu_edits {
+    size_t count;
+    struct gpu_edit list[GPU_EDITS_MAX];
+};
+
+/* Everything that a container which gets `devices` needs of the driver. Optional files that are not here are
+ * left out; -ENOSPC when there are more than GPU_EDITS_MAX, -ENOENT when a card's node is missing. */
+struct err;
+int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
+                     const struct gpu_device *const *devices, size_t ndevices,
+                     struct gpu_edits *ret, struct err *err);
+
+/* Adds one edit, which must fit; -ENOSPC or -ENAMETOOLONG. */
+int gpu_edits_add(struct gpu_edits *edits, enum gpu_edit_kind kind, const char *host,
+                  const char *container);

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Keeps a snapshot of the machine's cards true, without ever waiting for the driver. All calls of NVML
+ * are made by a child process: one that hangs is killed and started again, one whose driver went away
+ * ends by itself, and meanwhile the snapshot stays, with its cards unhealthy once no answer has come for
+ * MONITOR_STALE_MS. One thread, on a libuv loop. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "gpu/device.h"
+
+struct err;
+struct gpu_monitor;
+
+#define MONITOR_STALE_MS 5000
+
+struct gpu_monitor_options {
+    const char *program; /* what to run as the child: this binary; "/proc/self/exe" */
+    /* Path of the NVML library to use now, or NULL while no driver is there. Called before each start. */
+    const char *(*library)(void *userdata);
+    void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
+    void *userdata;
+    unsigned interval_ms; /* between polls; 0: 1 s */
+    unsigned deadline_ms; /* for a poll, and for the child's start; 0: 4 s */
+};
+
+/* `initial` (may be NULL) is what was known before a restart of the agent; it is moved from. */
+int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options,
+                      struct gpu_snapshot *initial, struct gpu_monitor **ret, struct err *err);
+
+/* Kills the child and frees the monitor, then calls on_closed (may be NULL). The loop must run. */
+void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata), void *userdata);
+
+/* Never NULL; valid until the next turn of the loop. */
+const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m);
+
+/* Polls now instead of at the next interval (once the running poll has ended). */
+void gpu_monitor_poll(struct gpu_monitor *m);
+
+struct gpu_monitor_status {
+    bool answering;     /* the last poll was answered, less than MONITOR_STALE_MS ago */
+    bool complete;      /* at least one poll of the real driver was answered since the start */
+    int pid;            /* of the child, 0: none */
+    uint64_t polls;     /* answered */
+    uint64_t restarts;  /* of the child, after the first start */
+    uint64_t hangs;     /* restarts because a call did not return in time */
+    const char *text;   /* what is wrong, for a person; "" when nothing is */
+};
+void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret);

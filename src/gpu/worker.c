@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+#include "gpu/device.h"
+#include "gpu/nvml.h"
+#include "gpu/worker_protocol.h"
+
+struct worker {
+    struct nvml nvml;
+    uint32_t sequence;
+    unsigned long long seen[GPU_MAX]; /* time stamp of the last utilisation sample of each card */
+    nvmlProcessInfo_v2_t list[GPU_PROCESSES_MAX];
+    nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
+    struct gpu_message_process processes[GPU_PROCESSES_MAX];
+    size_t nprocesses;
+};
+
+static bool put(struct worker *w, union gpu_message *msg, uint32_t type, uint32_t index,
+                size_t size) {
+    msg->header = (struct gpu_message_header){
+        .magic = GPU_MESSAGE_MAGIC, .type = type, .sequence = w->sequence, .index = index};
+    return send(GPU_WORKER_FD, msg, size, MSG_NOSIGNAL) == (ssize_t) size;
+}
+
+static int fail(struct worker *w, const char *text) {
+    union gpu_message msg = {0};
+
+    (void) snprintf(msg.text.text, sizeof(msg.text.text), "%s", text);
+    (void) put(w, &msg, GPU_MESSAGE_FAILED, 0, sizeof(msg.text));
+    return EXIT_FAILURE;
+}
+
+/* ---- processes ---- */
+
+/* A process that computes and draws is in both lists, each time with all of its memory. */
+static void add_process(struct worker *w, const nvmlProcessInfo_v2_t *p) {
+    uint64_t bytes = p->usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_ULL ? 0 : p->usedGpuMemory;
+
+    for (size_t i = 0; i < w->nprocesses; i++) {
+        if (w->processes[i].pid != p->pid)
+            continue;
+        if (w->processes[i].memory < bytes)
+            w->processes[i].memory = bytes;
+        return;
+    }
+    if (w->nprocesses < GPU_PROCESSES_MAX)
+        w->processes[w->nprocesses++] =
+            (struct gpu_message_process){.pid = p->pid, .memory = bytes};
+}
+
+typedef nvmlReturn_t (*list_fn)(nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *);
+
+static void add_list(struct worker *w, nvmlDevice_t device, list_fn fn) {
+    unsigned int count = GPU_PROCESSES_MAX;
+
+    if (!fn || fn(device, &count, w->list) != NVML_SUCCESS)
+        return;
+    for (unsigned int i = 0; i < count && i < GPU_PROCESSES_MAX; i++)
+        add_process(w, &w->list[i]);
+}
+
+/* NOT_FOUND means that nothing ran since `seen`: every process then has 0. */
+static void add_utilization(struct worker *w, nvmlDevice_t device, uint32_t index) {
+    unsigned int count = GPU_PROCESSES_MAX;
+
+    if (!w->nvml.nvmlDeviceGetProcessUtilization || w->nprocesses == 0)
+        return;
+    if (w->nvml.nvmlDeviceGetProcessUtilization(device, w->samples, &count, w->seen[index]) !=
+        NVML_SUCCESS)
+        return;
+    for (unsigned int s = 0; s < count && s < GPU_PROCESSES_MAX; s++) {
+        const nvmlProcessUtilizationSample_t *sample = &w->samples[s];
+
+        if (sample->timeStamp > w->seen[index])
+            w->seen[index] = sample->timeStamp;
+        for (size_t i = 0; i < w->nprocesses; i++)
+            if (w->processes[i].pid == sample->pid && sample->smUtil <= 100)
+                w->processes[i].sm_percent = sample->smUtil;
+    }
+}
+
+static bool put_processes(struct worker *w, nvmlDevice_t device, uint32_t index) {
+    const struct nvml *n = &w->nvml;
+
+    w->nprocesses = 0;
+    add_list(w, device, n->nvmlDeviceGetComputeRunningProcesses_v3
+                            ? n->nvmlDeviceGetComputeRunningProcesses_v3
+                            : n->nvmlDeviceGetComputeRunningProcesses_v2);
+    add_list(w, device, n->nvmlDeviceGetGraphicsRunningProcesses_v3
+                            ? n->nvmlDeviceGetGraphicsRunningProcesses_v3
+                            : n->nvmlDeviceGetGraphicsRunningProcesses_v2);
+    add_list(w, device, n->nvmlDeviceGetMPSComputeRunningProcesses_v3);
+    add_utilization(w, device, index);
+    for (size_t at = 0; at < w->nprocesses; at += GPU_PACKET_PROCESSES) {
+        union gpu_message msg = {0};
+        size_t left = w->nprocesses - at;
+
+        msg.processes.count =
+            (uint32_t) (left < GPU_PACKET_PROCESSES ? left : GPU_PACKET_PROCESSES);
+        memcpy(msg.processes.processes, w->processes + at,
+               msg.processes.count * sizeof(w->processes[0]));
+        if (!put(w, &msg, GPU_MESSAGE_PROCESSES, index, sizeof(msg.processes)))
+            return false;
+    }
+    return true;
+}
+
+/* ---- a card ---- */
+
+static bool check(struct worker *w, struct gpu_message_device *d, nvmlReturn_t code,
+                  const char *call) {
+    if (code == NVML_SUCCESS)
+        return true;
+    d->status = (int32_t) code;
+    (void) snprintf(d->error, sizeof(d->error), "%s: %s", call, w->nvml.error_string(code));
+    return false;
+}
+
+static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
+    const struct nvml *n = &w->nvml;
+    char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
+    nvmlPciInfo_t pci = {0};
+    unsigned int minor = 0;
+
+    if (!check(w, d, n->nvmlDeviceGetUUID(device, uuid, sizeof(uuid)), "nvmlDeviceGetUUID") ||
+        !check(w, d, n->nvmlDeviceGetName(device, d->model, sizeof(d->model)),
+               "nvmlDeviceGetName") ||
+        !check(w, d, n->nvmlDeviceGetMinorNumber(device, &minor), "nvmlDeviceGetMinorNumber"))
+        return false;
+    if (!uuid[0] || strlen(uuid) >= sizeof(d->uuid) || minor > INT32_MAX)
+        return check(w, d, NVML_ERROR_UNKNOWN, "identity");
+    memcpy(d->uuid, uuid, strlen(uuid) + 1);
+    d->model[sizeof(d->model) - 1] = 0;
+    d->minor = (int32_t) minor;
+    if (n->nvmlDeviceGetPciInfo_v3 && n->nvmlDeviceGetPciInfo_v3(device, &pci) == NVML_SUCCESS)
+        (void) snprintf(d->pci, sizeof(d->pci), "%.*s", (int) sizeof(pci.busId) - 1, pci.busId);
+    return true;
+}
+
+static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
+    nvmlMemory_t memory = {0};
+
+    if (!check(w, d, w->nvml.nvmlDeviceGetMemoryInfo(device, &memory), "nvmlDeviceGetMemoryInfo"))
+        return false;
+    d->memory = memory.total;
+    d->memory_used = memory.used;
+    d->memory_free = memory.free;
+    return true;
+}
+
+/* What is nice to know; a card without it is as healthy as any. */
+static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
+    const struct nvml *n = &w->nvml;
+    nvmlUtilization_t load = {0};
+
+    if (n->nvmlDeviceGetUtilizationRates &&
+        n->nvmlDeviceGetUtilizationRates(device, &load) == NVML_SUCCESS) {
+        d->gpu_percent = load.gpu;
+        d->memory_percent = load.memory;
+    }
+    if (n->nvmlDeviceGetTemperature)
+        (void) n->nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &d->temperature);
+    if (n->nvmlDeviceGetPowerUsage)
+        (void) n->nvmlDeviceGetPowerUsage(device, &d->power_mw);
+    if (n->nvmlDeviceGetClockInfo) {
+        (void) n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &d->sm_clock);
+        (void) n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_MEM, &d->memory_clock);
+    }
+}
+
+/* Each card stands for itself: whatever fails on one is told and the next is looked at.
+ * ret_answers: whether any call on it succeeded. */
+static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
+    union gpu_message msg = {0};
+    struct gpu_message_device *d = &msg.device;
+    nvmlDevice_t device = NULL;
+    bool healthy;
+
+    d->minor = -1;
+    healthy = check(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
+                    "nvmlDeviceGetHandleByIndex") &&
+              read_identity(w, device, d) && read_memory(w, device, d);
+    *ret_answers = healthy || d->uuid[0];
+    if (healthy)
+        read_load(w, device, d);
+    return put(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&
+           (!healthy || put_processes(w, device, index));
+}
+
+/* ---- a poll ---- */
+
+/* 0: go on; 1: the agent is gone; -1: the driver is. */
+static int answer(struct worker *w) {
+    union gpu_message msg = {0};
+    unsigned int count = 0;
+    unsigned int answers = 0;
+    nvmlReturn_t code = w->nvml.nvmlDeviceGetCount_v2(&count);
+
+    if (code != NVML_SUCCESS) {
+        char text[160];
+
+        (void) snprintf(text, sizeof(text), "nvmlDeviceGetCount: %s", w->nvml.error_string(code));
+        (void) fail(w, text);
+        return -1;
+    }
+    if (w->nvml.nvmlSystemGetDriverVersion)
+        (void) w->nvml.nvmlSystemGetDriverVersion(msg.text.text,
+                                                  NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
+    if (!put(w, &msg, GPU_MESSAGE_DRIVER, 0, sizeof(msg.text)))
+        return 1;
+    for (uint32_t i = 0; i < count && i < GPU_MAX; i++) {
+        bool answered = false;
+
+        if (!put_device(w, i, &answered))
+            return 1;
+        answers += answered;
+    }
+    memset(&msg, 0, sizeof(msg));
+    if (!put(w, &msg, GPU_MESSAGE_END, 0, sizeof(msg.header)))
+        return 1;
+    /* Not one card answers: the driver was unloaded below us. A new process will see the new one. */
+    return count > 0 && answers == 0 ? -1 : 0;
+}
+
+static int serve(struct worker *w) {
+    union gpu_message msg;
+    ssize_t n;
+
+    while ((n = recv(GPU_WORKER_FD, &msg, sizeof(msg), 0)) != 0) {
+        int r;
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 || gpu_message_check(&msg, (size_t) n) != GPU_MESSAGE_POLL)
+            return EXIT_FAILURE;
+        w->sequence = msg.header.sequence;
+        r = answer(w);
+        if (r != 0)
+            return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    }
+    return EXIT_SUCCESS;
+}
+
+int gpu_worker_main(int argc, char **argv) {
+    static struct worker w;
+    struct err err;
+    nvmlReturn_t code;
+
+    if (argc != 3 || fcntl(GPU_WORKER_FD, F_GETFD) < 0) {
+        (void) fprintf(stderr, "%s is started by the agent itself\n", GPU_WORKER_COMMAND);
+        return EXIT_FAILURE;
+    }
+    /* The agent's death is the end of the socket too, but nobody reads it while a call hangs. */
+    (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void) prctl(PR_SET_NAME, "aliquot-nvml");
+    if (nvml_load(argv[2], &w.nvml, &err) < 0)
+        return fail(&w, err.text);
+    code = w.nvml.nvmlInit_v2();
+    if (code != NVML_SUCCESS) {
+        (void) snprintf(err.text, sizeof(err.text), "nvmlInit: %s", w.nvml.error_string(code));
+        return fail(&w, err.text);
+    }
+    return serve(&w);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/worker_protocol.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "gpu/device.h"
+
+/* The structures hold no padding that would differ between two builds of the same binary. */
+_Static_assert(sizeof(struct gpu_message_device) == 16 + 8 + 160 + 48 + 96 + 32 + 24 + 24, "device");
+_Static_assert(sizeof(struct gpu_message_processes) == 16 + 8 + 64 * 16, "processes");
+
+static bool terminated(const char *text, size_t size) {
+    return memchr(text, 0, size) != NULL;
+}
+
+static bool device_ok(const struct gpu_message_device *d) {
+    return d->header.index < GPU_MAX && d->minor >= -1 && terminated(d->error, sizeof(d->error)) &&
+           terminated(d->uuid, sizeof(d->uuid)) && terminated(d->model, sizeof(d->model)) &&
+           terminated(d->pci, sizeof(d->pci)) && (d->status != 0 || (d->uuid[0] && d->minor >= 0));
+}
+
+int gpu_message_check(const union gpu_message *message, size_t len) {
+    bool ok = false;
+
+    if (len < sizeof(message->header) || message->header.magic != GPU_MESSAGE_MAGIC)
+        return -EBADMSG;
+    switch (message->header.type) {
+    case GPU_MESSAGE_POLL:
+    case GPU_MESSAGE_END:
+        ok = len == sizeof(message->header);
+        break;
+    case GPU_MESSAGE_DRIVER:
+    case GPU_MESSAGE_FAILED:
+        ok = len == sizeof(message->text) &&
+             terminated(message->text.text, sizeof(message->text.text));
+        break;
+    case GPU_MESSAGE_DEVICE:
+        ok = len == sizeof(message->device) && device_ok(&message->device);
+        break;
+    case GPU_MESSAGE_PROCESSES:
+        ok = len == sizeof(message->processes) && message->header.index < GPU_MAX &&
+             message->processes.count <= GPU_PACKET_PROCESSES;
+        break;
+    default:
+        break;
+    }
+    return ok ? (int) message->header.type : -EBADMSG;
+}

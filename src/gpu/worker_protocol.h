@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the agent and its NVML child say to each other: fixed structures over a SOCK_SEQPACKET pair, one
+ * a packet. The agent sends struct gpu_poll; the child answers with one of each that applies, in this
+ * order: DRIVER, then for each card DEVICE and any number of PROCESSES, then END. When the driver cannot
+ * be opened it sends FAILED instead and exits.
+ *
+ * The child runs code of the driver in its address space, so the agent takes nothing on trust:
+ * everything that comes is checked by gpu_message_check(). */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define GPU_MESSAGE_MAGIC 0x414c5147u /* "ALQG" */
+#define GPU_PACKET_PROCESSES 64       /* processes in one packet */
+
+enum gpu_message_type {
+    GPU_MESSAGE_POLL = 1,
+    GPU_MESSAGE_DRIVER,
+    GPU_MESSAGE_DEVICE,
+    GPU_MESSAGE_PROCESSES,
+    GPU_MESSAGE_END,
+    GPU_MESSAGE_FAILED,
+};
+
+struct gpu_message_header {
+    uint32_t magic;
+    uint32_t type;
+    uint32_t sequence; /* of the poll that is answered */
+    uint32_t index;    /* of the card, for DEVICE and PROCESSES */
+};
+
+struct gpu_message_text { /* DRIVER: its version; FAILED: why, for a person */
+    struct gpu_message_header header;
+    char text[160];
+};
+
+/* Calls are isolated from each other: what failed says so, the rest is valid. */
+struct gpu_message_device {
+    struct gpu_message_header header;
+    int32_t status; /* nvmlReturn_t of the first call that must work; 0: healthy */
+    int32_t minor;  /* -1 where identity is unknown (a card that is lost) */
+    char error[160];
+    char uuid[48];
+    char model[96];
+    char pci[32];
+    uint64_t memory, memory_used, memory_free;
+    uint32_t gpu_percent, memory_percent, temperature, sm_clock, memory_clock, power_mw;
+};
+
+struct gpu_message_process {
+    uint32_t pid;
+    uint32_t sm_percent;
+    uint64_t memory;
+};
+
+struct gpu_message_processes {
+    struct gpu_message_header header;
+    uint32_t count;
+    uint32_t reserved;
+    struct gpu_message_process processes[GPU_PACKET_PROCESSES];
+};
+
+/* POLL and END are a bare header. */
+union gpu_message {
+    struct gpu_message_header header;
+    struct gpu_message_text text;
+    struct gpu_message_device device;
+    struct gpu_message_processes processes;
+};
+
+/* Checks a packet of `len` bytes: magic, type, exact size, indices and counts in range, texts
+ * terminated. Returns its type, or -EBADMSG. `message` must be aligned as the union is. */
+int gpu_message_check(const union gpu_message *message, size_t len);
