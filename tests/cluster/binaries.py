@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Kubernetes binaries of the test cluster: built from Go modules, kept in a cache.
+
+The cache lies outside the repository, at ${ALIQUOT_CACHE:-${XDG_CACHE_HOME:-~/.cache}/aliquot}/bin/<key>,
+one directory for each set of tools; the key is a hash of what decides the result (go.mod, go.sum, flags),
+so a changed version builds anew and an unchanged one never does.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GO_WANTED = (1, 26)
+KUBERNETES_VERSION = "1.36.3"
+
+
+class BuildError(Exception):
+    """The binaries cannot be built; the text says why and what to do."""
+
+
+class Toolset:
+    """One go.mod with `tool` lines, and the binaries that it builds."""
+
+    def __init__(self, name, binaries, flags, seconds, renames=None):
+        self.name = name
+        self.binaries = binaries
+        self.flags = flags
+        self.seconds = seconds      # a cold build on two cores: only for the estimate
+        self.renames = renames or {}
+        self.source = os.path.join(HERE, "go", name)
+
+    def key(self):
+        digest = hashlib.sha256(repr((self.flags, self.renames)).encode())
+        for name in ("go.mod", "go.sum"):
+            with open(os.path.join(self.source, name), "rb") as f:
+                digest.update(f.read())
+        return f"{self.name}-{digest.hexdigest()[:16]}"
+
+    def directory(self):
+        return os.path.join(cache_root(), "bin", self.key())
+
+    def complete(self):
+        return all(os.access(os.path.join(self.directory(), b), os.X_OK) for b in self.binaries)
+
+
+_VERSION_FLAGS = " ".join(
+    f"-X k8s.io/component-base/version.{k}={v}"
+    for k, v in (("gitVersion", "v" + KUBERNETES_VERSION),
+                 ("gitMajor", KUBERNETES_VERSION.split(".")[0]),
+                 ("gitMinor", KUBERNETES_VERSION.split(".")[1])))
+
+TOOLSETS = (
+    Toolset("kubernetes",
+            ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
+            ["-trimpath", "-ldflags=-s -w " + _VERSION_FLAGS], 390,
+            renames={"server": "etcd"}),    # etcd's main package is called server
+    Toolset("containerd",
+            ("containerd", "containerd-shim-runc-v2", "ctr"),
+            ["-trimpath", "-tags=no_btrfs no_devmapper no_zfs", "-ldflags=-s -w"], 90),
+)
+
+
+def cache_root():
+    given = os.environ.get("ALIQUOT_CACHE")
+    if given:
+        return os.path.abspath(given)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "aliquot")
+
+
+def path_dirs():
+    """The directories to put in front of PATH to find every binary."""
+    return [t.directory() for t in TOOLSETS]
+
+
+def find(binary):
+    for toolset in TOOLSETS:
+        if binary in toolset.binaries:
+            return os.path.join(toolset.directory(), binary)
+    raise KeyError(binary)
+
+
+def go_version():
+    """(major, minor) of the go command, or None when there is none that answers."""
+    try:
+        out = subprocess.run(["go", "env", "GOVERSION"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                             text=True, check=True, cwd="/").stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    found = re.match(r"go(\d+)\.(\d+)", out)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def check_go():
+    """Raises BuildError when no Go here can build the tools. From 1.21 on, go fetches a newer one by itself."""
+    have = go_version()
+    if have is not None and (have >= GO_WANTED or have >= (1, 21)):
+        return
+    wanted = ".".join(map(str, GO_WANTED))
+    what = "is not installed" if have is None else f"here is {have[0]}.{have[1]}"
+    raise BuildError(
+        f"Go >= {wanted} is needed to build Kubernetes for the test cluster, but Go {what}.\n"
+        f"Any one of these helps; then run the same command again:\n"
+        f"  - install Go {wanted} or newer from https://go.dev/dl/ and put its bin directory in PATH\n"
+        f"  - or any Go >= 1.21: it downloads the right version by itself through the Go module proxy\n"
+        f"    (Debian 12: `apt-get install -t bookworm-backports golang-go` where backports are enabled)")
+
+
+@contextlib.contextmanager
+def _locked(path, say):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another build of the same binaries is running; waiting for it")
+            fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
+def _go_environment():
+    env = dict(os.environ, GOFLAGS="", GOWORK="off", CGO_ENABLED="0")
+    # "auto" lets go fetch the toolchain that go.mod asks for through the module proxy.
+    env.setdefault("GOTOOLCHAIN", "auto")
+    return env
+
+
+def _count_packages(source, env):
+    done = subprocess.run(["go", "list", "-deps", "tool"], cwd=source, env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        raise BuildError("go cannot resolve the modules of the test cluster:\n" + done.stderr[-2000:])
+    return max(1, done.stdout.count("\n"))
+
+
+class _Progress:
+    """Turns `go build -v` (one line for each package that is compiled) into a percentage and an estimate."""
+
+    def __init__(self, toolset, total, say):
+        self.toolset, self.total, self.say = toolset, total, say
+        self.count, self.start, self.last = 0, time.monotonic(), 0.0
+        self.guess = toolset.seconds * 2 / min(8, os.cpu_count() or 2)
+
+    def package(self):
+        self.count += 1
+        now = time.monotonic()
+        if now - self.last < 5:
+            return
+        self.last = now
+        elapsed = now - self.start
+        done = min(0.95, self.count / self.total)
+        # Early on the packages are small ones: trust the measured duration until a third is done.
+        left = elapsed / done - elapsed if done > 0.33 else max(10, self.guess - elapsed)
+        self.say(f"building {self.toolset.name}: {int(done * 100)} %, about {_minutes(left)} left")
+
+
+def _minutes(seconds):
+    return f"{int(seconds)} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _build(toolset, say):
+    env = _go_environment()
+    parent = os.path.dirname(toolset.directory())
+    work = tempfile.mkdtemp(prefix=f".{toolset.key()}.", dir=parent)
+    try:
+        source = os.path.join(work, "src")
+        shutil.copytree(toolset.source, source)     # go may touch go.sum: never in the user's tree
+        say(f"building {toolset.name}: resolving modules (cold build: about "
+            f"{_minutes(toolset.seconds)} on 2 cores)")
+        progress = _Progress(toolset, _count_packages(source, env), say)
+        out = os.path.join(work, "bin")
+        os.mkdir(out)
+        command = ["nice", "go", "build", "-v", *toolset.flags, "-o", out + "/", "tool"]
+        tail = []
+        with subprocess.Popen(command, cwd=source, env=env, text=True, stderr=subprocess.PIPE) as go:
+            for line in go.stderr:
+                tail = (tail + [line])[-30:]
+                if not line.startswith("go: "):
+                    progress.package()
+        if go.returncode != 0:
+            raise BuildError(f"building {toolset.name} failed:\n" + "".join(tail))
+        for old, new in toolset.renames.items():
+            os.rename(os.path.join(out, old), os.path.join(out, new))
+        missing = [b for b in toolset.binaries if not os.access(os.path.join(out, b), os.X_OK)]
+        if missing:
+            raise BuildError(f"building {toolset.name} did not make {', '.join(missing)}")
+        shutil.rmtree(toolset.directory(), ignore_errors=True)
+        os.rename(out, toolset.directory())
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def ensure(say=print):
+    """Builds what the cache lacks. Safe when several run at once; a killed build leaves nothing half done."""
+    for toolset in TOOLSETS:
+        if toolset.complete():
+            continue
+        check_go()
+        with _locked(os.path.join(cache_root(), "bin", f".{toolset.key()}.lock"), say):
+            if toolset.complete():
+                continue
+            _remove_abandoned(toolset)
+            start = time.monotonic()
+            _build(toolset, say)
+            say(f"built {toolset.name} in {_minutes(time.monotonic() - start)}; kept in {toolset.directory()}")
+
+
+def _remove_abandoned(toolset):
+    """Working directories of builds that were killed; the lock is ours, so nobody is in them."""
+    parent = os.path.dirname(toolset.directory())
+    for name in os.listdir(parent):
+        if name.startswith(f".{toolset.key()}.") and not name.endswith(".lock"):
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)

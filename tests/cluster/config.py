@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration files and command lines of every part of the cluster. No I/O but writing the files."""
+
+import json
+import os
+import secrets
+import subprocess
+
+from .node import API_PORT, BRIDGE_IP
+
+POD_SUBNET = "10.78.0.0/16"
+SERVICE_SUBNET = "10.96.0.0/16"
+SERVER = f"https://{BRIDGE_IP}:{API_PORT}"
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+PAUSE_IMAGE = "localhost/pause:1"
+SCHEDULER_CONFIGURATION = "/etc/kubernetes/kube-scheduler-configuration.yaml"
+
+CONTAINERD = """\
+version = 4
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.blockfile",
+    "io.containerd.snapshotter.v1.erofs", "io.containerd.tracing.processor.v1.otlp"]
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{pause}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+# A root without CAP_SYS_RESOURCE may not lower an oom_score_adj, and AppArmor profiles belong to the machine.
+restrict_oom_score_adj = true
+disable_apparmor = true
+cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["/usr/lib/cni", "/opt/cni/bin"]
+conf_dir = "/etc/cni/net.d"
+
+[plugins."io.containerd.nri.v1.nri"]
+disable = true
+"""
+
+CNI = {
+    "cniVersion": "1.0.0", "name": "aliquot",
+    "plugins": [{"type": "ptp", "ipMasq": False,
+                 "ipam": {"type": "host-local", "subnet": POD_SUBNET, "routes": [{"dst": "0.0.0.0/0"}]}}],
+}
+
+USERS = {   # user: (token-file groups)
+    "admin": "system:masters",
+    "system:kube-controller-manager": "",
+    "system:kube-scheduler": "",
+}
+
+
+def _kubelet(cluster):
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": "unix://" + CONTAINERD_SOCKET,
+        "cgroupDriver": "cgroupfs", "cgroupRoot": "/" + cluster.cgroup, "failCgroupV1": False,
+        "enforceNodeAllocatable": [], "failSwapOn": False,
+        # The only way to this kubelet is the cluster's own network namespace.
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "resolvConf": "/etc/kubernetes/resolv.conf",
+        "podLogsDir": os.path.join(cluster.state, "logs", "pods"),
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+        "makeIPTablesUtilChains": False, "serializeImagePulls": False,
+        # How full the user's disk is must not decide what the tests see.
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi"},
+        "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
+        "eventRecordQPS": 0, "kubeAPIQPS": 100, "kubeAPIBurst": 200,
+    }
+
+
+def _kubeconfig(cluster, user, token):
+    return {
+        "apiVersion": "v1", "kind": "Config", "current-context": "aliquot",
+        "clusters": [{"name": "aliquot", "cluster": {"server": SERVER,
+                                                     "certificate-authority": cluster.ca_file}}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "aliquot", "context": {"cluster": "aliquot", "user": user}}],
+    }
+
+
+def write(cluster, scheduler_configuration):
+    """Fills the cluster's rootfs directory, which its init lays over / of the node."""
+    def put(path, content):
+        full = os.path.join(cluster.state, "rootfs", path.lstrip("/"))
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w") as f:
+            f.write(content if isinstance(content, str) else json.dumps(content, indent=1) + "\n")
+
+    node_user = "system:node:" + cluster.node
+    users = dict(USERS, **{node_user: "system:nodes"})
+    tokens = {user: secrets.token_hex(16) for user in users}
+    put("/etc/kubernetes/tokens.csv", "".join(
+        f'{tokens[u]},{u},{u}' + (f',"{g}"' if g else "") + "\n" for u, g in users.items()))
+    put("/etc/kubernetes/admin.conf", _kubeconfig(cluster, "admin", tokens["admin"]))
+    put("/etc/kubernetes/kubelet.conf", _kubeconfig(cluster, node_user, tokens[node_user]))
+    for name in ("controller-manager", "scheduler"):
+        user = "system:kube-" + name
+        put(f"/etc/kubernetes/{name}.conf", _kubeconfig(cluster, user, tokens[user]))
+    put("/etc/kubernetes/kubelet.yaml", _kubelet(cluster))
+    put("/etc/kubernetes/resolv.conf", "")
+    put("/etc/containerd/config.toml", CONTAINERD.format(pause=PAUSE_IMAGE))
+    put("/etc/cni/net.d/10-aliquot.conflist", CNI)
+    put("/etc/hosts", f"127.0.0.1 localhost\n{BRIDGE_IP} {cluster.node}\n")
+    put("/etc/machine-id", secrets.token_hex(16) + "\n")
+    with open(scheduler_configuration) as f:
+        put(SCHEDULER_CONFIGURATION, f.read())
+    _service_account_keys(os.path.join(cluster.state, "rootfs/etc/kubernetes"))
+    return tokens
+
+
+def _service_account_keys(directory):
+    private, public = (os.path.join(directory, "sa." + e) for e in ("key", "pub"))
+    for argv in (["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256",
+                  "-out", private],
+                 ["openssl", "pkey", "-in", private, "-pubout", "-out", public]):
+        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def commands(cluster):
+    """name: (argv, says READY=1), in the order in which they start."""
+    etc = "/etc/kubernetes/"
+    return {
+        "etcd": (["etcd", "--data-dir=/var/lib/etcd", "--unsafe-no-fsync", "--log-level=warn",
+                  "--listen-peer-urls=http://127.0.0.1:2380"], True),
+        "containerd": (["containerd", "--config=/etc/containerd/config.toml",
+                        "--address=" + CONTAINERD_SOCKET], True),
+        "kube-apiserver": ([
+            "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0",
+            f"--secure-port={API_PORT}", f"--advertise-address={BRIDGE_IP}",
+            "--cert-dir=" + os.path.dirname(cluster.ca_file), f"--token-auth-file={etc}tokens.csv",
+            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+            f"--service-account-key-file={etc}sa.pub", f"--service-account-signing-key-file={etc}sa.key",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-cluster-ip-range={SERVICE_SUBNET}", "--allow-privileged=true",
+            "--kubelet-preferred-address-types=InternalIP"], True),
+        "kube-controller-manager": ([
+            "kube-controller-manager", f"--kubeconfig={etc}controller-manager.conf",
+            "--use-service-account-credentials", f"--service-account-private-key-file={etc}sa.key",
+            "--root-ca-file=" + cluster.ca_file, "--leader-elect=false",
+            "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins", "--bind-address=127.0.0.1"], False),
+        "kube-scheduler": ([
+            "kube-scheduler", "--config=" + SCHEDULER_CONFIGURATION, "--leader-elect=false",
+            "--bind-address=127.0.0.1"], False),
+        "kubelet": ([
+            "kubelet", f"--config={etc}kubelet.yaml", f"--kubeconfig={etc}kubelet.conf",
+            "--hostname-override=" + cluster.node, "--node-ip=" + BRIDGE_IP], True),
+    }
