@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ALIQUOT_ABI_CUDA_H
-#define ALIQUOT_ABI_CUDA_H
+#pragma once
 
 /*
  * The binary interface of the CUDA driver, as far as Aliquot touches it: types and constants under the
@@ -608,5 +607,3 @@ typedef struct CUarrayMapInfo_st CUarrayMapInfo;
 typedef struct CUgraphExecUpdateResultInfo_st CUgraphExecUpdateResultInfo;
 typedef struct CUDA_ARRAY_SPARSE_PROPERTIES_st CUDA_ARRAY_SPARSE_PROPERTIES;
 typedef union CUstreamAttrValue_un CUstreamAttrValue;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ALIQUOT_ABI_NVML_H
-#define ALIQUOT_ABI_NVML_H
+#pragma once
 
 /*
  * The binary interface of NVML, as far as Aliquot touches it, under NVML's own names. tests/abi holds it
@@ -474,5 +473,3 @@ typedef struct {
     unsigned int gpuInstanceId;
     unsigned int computeInstanceId;
 } nvmlEventData_t;
-
-#endif
