@@ -54,7 +54,7 @@ const char *http_method(const struct http_exchange *exchange);
 const char *http_path(const struct http_exchange *exchange);
 /* Value of a query parameter, unescaped, "" if it has none; NULL when it is not there. */
 const char *http_query(const struct http_exchange *exchange, const char *name);
-/* The body, NUL-terminated behind its length, with 64 readable bytes behind it; never NULL. */
+/* The body, NUL-terminated behind its length; never NULL. Valid until the reply. */
 const char *http_body(const struct http_exchange *exchange, size_t *ret_len);
 
 /* Answers. `body` is taken over (and left empty) by http_reply, copied by http_reply_text. */

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/gpu_object.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "kube/field.h"
+#include "kube/quantity.h"
+#include "wire/json_write.h"
+
+#define INDEX_MAX 4095
+#define CORE_PER_CARD 100
+#define LABEL_VALUE_MAX 63 /* the API server refuses a longer one; node names can be longer */
+
+/* A quantity of a ResourceList: a string, or a plain number. */
+static bool quantity_is(struct json value, uint64_t expected) {
+    const char *text = json_string(value);
+    uint64_t number;
+    if (text)
+        return quantity_parse(text, strlen(text), &number) == 0 && number == expected;
+    return json_u64(value, &number) && number == expected;
+}
+
+int gpu_object_parse(const struct json *object, struct gpu_object *ret_gpu, struct err *err) {
+    struct json spec = json_get(*object, "spec"), status = json_get(*object, "status");
+    struct gpu_object gpu = {0};
+    uint64_t index;
+    if (field_copy(JSON_PATH(*object, "metadata", "name"), gpu.name, sizeof(gpu.name)) < 0)
+        return err_set(err, EINVAL, "not a GPU object: name is missing or too long");
+    if (!json_u64(json_get(spec, "index"), &index) || index > INDEX_MAX ||
+        !json_u64(json_get(spec, "memory"), &gpu.memory) || gpu.memory > INT64_MAX ||
+        field_copy(json_get(spec, "nodeName"), gpu.node, sizeof(gpu.node)) < 0 ||
+        field_copy(json_get(spec, "uuid"), gpu.uuid, sizeof(gpu.uuid)) < 0 ||
+        field_copy_optional(json_get(spec, "model"), gpu.model, sizeof(gpu.model)) < 0 ||
+        field_copy_optional(json_get(spec, "path"), gpu.path, sizeof(gpu.path)) < 0)
+        return err_set(err, EINVAL, "GPU object %s has a bad spec", gpu.name);
+    gpu.index = (uint32_t) index;
+    const char *state = json_string(json_get(status, "state"));
+    gpu.healthy = state && strcmp(state, "Healthy") == 0;
+    struct json capacity = json_get(status, "capacity");
+    gpu.has_capacity = quantity_is(json_get(capacity, RESOURCE_CORE), CORE_PER_CARD) &&
+                       quantity_is(json_get(capacity, RESOURCE_MEMORY), gpu.memory);
+    *ret_gpu = gpu;
+    return 0;
+}
+
+int gpu_object_name(const char *node, const char *address, uint32_t index,
+                    char ret_name[static KUBE_NAME_MAX]) {
+    struct in_addr ipv4;
+    const char *base = address && inet_pton(AF_INET, address, &ipv4) == 1 ? address : node;
+    int len = snprintf(ret_name, KUBE_NAME_MAX, "%s-%02" PRIu32, base, index);
+    return len < 0 || len >= KUBE_NAME_MAX ? -ENAMETOOLONG : 0;
+}
+
+void gpu_object_encode(const struct gpu_object *gpu, struct buf *out) {
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "apiVersion", "elasticgpu.io/v1alpha1");
+    json_put_string(&w, "kind", "GPU");
+    json_object_begin(&w, "metadata");
+    json_put_string(&w, "name", gpu->name);
+    if (strlen(gpu->node) <= LABEL_VALUE_MAX) {
+        json_object_begin(&w, "labels");
+        json_put_string(&w, GPU_LABEL_NODE, gpu->node);
+        json_object_end(&w);
+    }
+    json_object_end(&w);
+    json_object_begin(&w, "spec");
+    json_put_u64(&w, "index", gpu->index);
+    json_put_u64(&w, "memory", gpu->memory);
+    json_put_string(&w, "model", gpu->model);
+    json_put_string(&w, "nodeName", gpu->node);
+    json_put_string(&w, "path", gpu->path);
+    json_put_string(&w, "uuid", gpu->uuid);
+    json_object_end(&w);
+    json_object_end(&w);
+}
+
+void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out) {
+    struct json_writer w = {.out = out};
+    char memory[24];
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "status");
+    json_put_string(&w, "state", gpu->healthy ? "Healthy" : "Unhealthy");
+    json_object_begin(&w, "capacity");
+    json_put_string(&w, RESOURCE_CORE, "100");
+    json_put_string(&w, RESOURCE_MEMORY, quantity_format_bytes(gpu->memory, memory));
+    json_object_end(&w);
+    json_object_end(&w);
+    json_object_end(&w);
+}

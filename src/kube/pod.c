@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/pod.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "kube/assignment.h"
+#include "kube/field.h"
+#include "wire/json.h"
+
+/* Resource lines of one container that can be ours; more than that never are. */
+#define LINES_MAX 16
+
+/* Extended resources have limits equal to requests, and requests default to limits; so limits say
+ * everything, and requests count where somebody has built an object without them. */
+static size_t collect_lines(struct json container, struct resource_line lines[static LINES_MAX]) {
+    struct json resources = json_get(container, "resources");
+    struct json list = json_get(resources, "limits");
+    if (json_size(list) == 0)
+        list = json_get(resources, "requests");
+    struct json_iter it = json_iter(list);
+    struct json value;
+    const char *key;
+    size_t n = 0;
+    while (n < LINES_MAX && json_next(&it, &key, &value)) {
+        const char *quantity = json_string(value);
+        if (key && dialect_knows(key))
+            lines[n++] = (struct resource_line){key, quantity ? quantity : "",
+                                                quantity ? strlen(quantity) : 0};
+    }
+    return n;
+}
+
+static enum request_problem add_container(struct pod *pod, struct json container,
+                                          enum ask_phase phase) {
+    struct resource_line lines[LINES_MAX];
+    struct gpu_ask ask = {.phase = phase};
+    bool asks;
+    size_t n = collect_lines(container, lines);
+    if (n == 0)
+        return REQUEST_OK;
+    if (field_copy(json_get(container, "name"), ask.container, sizeof(ask.container)) < 0)
+        return REQUEST_NOT_A_NUMBER;
+    enum request_problem p = dialect_read(lines, n, &ask, &asks);
+    if (p == REQUEST_OK && asks && pod->request.n == GPU_ASKS_MAX)
+        p = REQUEST_TOO_MANY;
+    if (p != REQUEST_OK)
+        memcpy(pod->problem_container, ask.container, sizeof(ask.container));
+    else if (asks)
+        pod->request.asks[pod->request.n++] = ask;
+    return p;
+}
+
+static bool is_sidecar(struct json container) {
+    const char *policy = json_string(json_get(container, "restartPolicy"));
+    return policy && strcmp(policy, "Always") == 0;
+}
+
+static void read_containers(struct pod *pod, struct json spec) {
+    struct json_iter it = json_iter(json_get(spec, "initContainers"));
+    struct json container;
+    while (pod->problem == REQUEST_OK && json_next(&it, NULL, &container))
+        pod->problem =
+            add_container(pod, container, is_sidecar(container) ? ASK_SIDECAR : ASK_INIT);
+    it = json_iter(json_get(spec, "containers"));
+    while (pod->problem == REQUEST_OK && json_next(&it, NULL, &container))
+        pod->problem = add_container(pod, container, ASK_APP);
+}
+
+static int read_annotations(struct pod *pod, struct json annotations) {
+    struct json_iter it = json_iter(annotations);
+    struct json value;
+    const char *key;
+    while (json_next(&it, &key, &value)) {
+        const char *text = json_string(value);
+        if (!key || !text)
+            continue;
+        pod->annotation_bytes += strlen(key) + strlen(text);
+        char **target = strcmp(key, ANNOTATION_ASSIGNMENT) == 0  ? &pod->assignment
+                        : strcmp(key, ANNOTATION_SIGNATURE) == 0 ? &pod->signature
+                                                                 : NULL;
+        if (target && !*target && !(*target = strdup(text)))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static bool is_final_phase(const char *phase) {
+    return phase && (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0);
+}
+
+int pod_parse(const struct json *object, struct pod *ret_pod, struct err *err) {
+    struct json meta = json_get(*object, "metadata"), spec = json_get(*object, "spec");
+    struct pod pod = {0};
+    if (field_copy(json_get(meta, "uid"), pod.uid, sizeof(pod.uid)) < 0 ||
+        field_copy(json_get(meta, "name"), pod.name, sizeof(pod.name)) < 0 ||
+        field_copy(json_get(meta, "namespace"), pod.namespace, sizeof(pod.namespace)) < 0)
+        return err_set(err, EINVAL, "not a pod: uid, name or namespace is missing or too long");
+    if (field_copy_optional(json_get(spec, "nodeName"), pod.node, sizeof(pod.node)) < 0)
+        return err_set(err, EINVAL, "pod %s/%s has a bad nodeName", pod.namespace, pod.name);
+    pod.deleting = json_string(json_get(meta, "deletionTimestamp")) != NULL;
+    pod.finished = is_final_phase(json_string(JSON_PATH(*object, "status", "phase")));
+    if (read_annotations(&pod, json_get(meta, "annotations")) < 0) {
+        pod_done(&pod);
+        return err_errno(err, ENOMEM, "cannot keep a pod");
+    }
+    read_containers(&pod, spec);
+    *ret_pod = pod;
+    return 0;
+}
+
+void pod_done(struct pod *pod) {
+    free(pod->assignment);
+    free(pod->signature);
+    pod->assignment = pod->signature = NULL;
+}

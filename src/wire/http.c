@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/http.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+
+#define BODY_DEFAULT ((size_t) 1 << 20)
+#define CONNECTIONS_DEFAULT 128
+#define IDLE_DEFAULT 120
+#define PEM_MAX ((size_t) 1 << 20)
+#define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */
+
+struct http_exchange {
+    struct http_server *server;
+    struct http_exchange *next, **prev; /* list of the server's exchanges */
+    struct MHD_Connection *connection;
+    char *method;
+    char *path;
+    struct buf body;
+    bool too_large;
+    bool handed_over;  /* the handler has run: the answer comes now or later */
+    bool suspended;    /* waits for the answer; libmicrohttpd does not look at the connection */
+    unsigned status;   /* 0: no answer yet */
+    const char *type;
+    struct buf answer;
+};
+
+struct http_server {
+    uv_loop_t *loop;
+    struct MHD_Daemon *daemon;
+    uv_poll_t poll;
+    uv_timer_t timer;
+    int closing_handles;
+    bool running; /* inside MHD_run: no second one */
+    bool again;
+    const struct http_route *routes;
+    void *userdata;
+    size_t max_body;
+    struct http_exchange *exchanges;
+    struct buf cert, key;
+};
+
+/* ---- driving libmicrohttpd from the loop ---- */
+
+static void on_timer(uv_timer_t *timer);
+
+/* libmicrohttpd wants to run at the latest after its own timeout, besides when its epoll fd is
+ * ready. */
+static void server_run(struct http_server *s) {
+    if (s->running) {
+        s->again = true;
+        return;
+    }
+    s->running = true;
+    do {
+        s->again = false;
+        (void) MHD_run(s->daemon);
+    } while (s->again);
+    s->running = false;
+    MHD_UNSIGNED_LONG_LONG timeout;
+    if (MHD_get_timeout(s->daemon, &timeout) == MHD_YES)
+        uv_timer_start(&s->timer, on_timer, timeout, 0);
+    else
+        uv_timer_stop(&s->timer);
+}
+
+static void on_timer(uv_timer_t *timer) {
+    server_run(timer->data);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events) {
+    (void) status, (void) events;
+    server_run(poll->data);
+}
+
+/* ---- one exchange ---- */
+
+static struct http_exchange *exchange_free(struct http_exchange *x) {
+    if (!x)
+        return NULL;
+    *x->prev = x->next;
+    if (x->next)
+        x->next->prev = x->prev;
+    buf_done(&x->body);
+    buf_done(&x->answer);
+    free(x->method);
+    free(x->path);
+    free(x);
+    return NULL;
+}
+
+static struct http_exchange *exchange_new(struct http_server *s, struct MHD_Connection *connection,
+                                          const char *method, const char *path) {
+    struct http_exchange *x = calloc(1, sizeof(*x));
+    if (!x)
+        return NULL;
+    *x = (struct http_exchange){
+        .server = s,
+        .next = s->exchanges,
+        .prev = &s->exchanges,
+        .connection = connection,
+        .method = strdup(method),
+        .path = strdup(path),
+        .body = BUF_INIT(s->max_body),
+    };
+    if (s->exchanges)
+        s->exchanges->prev = &x->next;
+    s->exchanges = x;
+    return x->method && x->path ? x : exchange_free(x);
+}
+
+static enum MHD_Result queue_answer(struct http_exchange *x) {
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(x->answer.len, x->answer.data, MHD_RESPMEM_MUST_COPY);
+    if (!response)
+        return MHD_NO;
+    (void) MHD_add_response_header(response, "Content-Type", x->type);
+    if (x->status == MHD_HTTP_METHOD_NOT_ALLOWED)
+        (void) MHD_add_response_header(response, "Allow", "GET, HEAD, POST");
+    enum MHD_Result r = MHD_queue_response(x->connection, x->status, response);
+    MHD_destroy_response(response);
+    return r;
+}
+
+static bool method_matches(const char *route, const char *asked) {
+    return strcmp(route, asked) == 0 ||
+           (strcmp(route, "GET") == 0 && strcmp(asked, "HEAD") == 0);
+}
+
+static void dispatch(struct http_exchange *x) {
+    bool path_known = false;
+    for (const struct http_route *r = x->server->routes; r->method; r++) {
+        if (strcmp(r->path, x->path) != 0)
+            continue;
+        path_known = true;
+        if (method_matches(r->method, x->method)) {
+            r->handle(x, x->server->userdata);
+            return;
+        }
+    }
+    if (path_known)
+        http_reply_text(x, MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed here\n");
+    else
+        http_reply_text(x, MHD_HTTP_NOT_FOUND, "no such path\n");
+}
+
+/* The whole request is there. The second call comes after a suspended connection was resumed. */
+static enum MHD_Result finish_request(struct http_exchange *x) {
+    if (!x->handed_over) {
+        x->handed_over = true;
+        if (x->too_large)
+            http_reply_text(x, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large\n");
+        else if (buf_error(&x->body) < 0)
+            http_reply_text(x, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+        else
+            dispatch(x);
+    }
+    if (x->status != 0)
+        return queue_answer(x);
+    MHD_suspend_connection(x->connection);
+    x->suspended = true;
+    return MHD_YES;
+}
+
+static void take_body(struct http_exchange *x, const char *data, size_t len) {
+    if (len > x->server->max_body - x->body.len) {
+        /* Keep reading, so that the client gets to see the answer; but keep nothing. */
+        x->too_large = true;
+        buf_done(&x->body);
+    }
+    if (!x->too_large)
+        buf_append(&x->body, data, len);
+}
+
+/* Announced bodies that are too large are refused before they are sent. */
+static bool announces_too_much(struct MHD_Connection *connection, size_t max) {
+    const char *text = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
+    if (!text)
+        return false;
+    errno = 0;
+    unsigned long long len = strtoull(text, NULL, 10);
+    return errno != 0 || len > max;
+}
+
+static enum MHD_Result refuse_early(struct http_exchange *x) {
+    http_reply_text(x, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large\n");
+    return queue_answer(x);
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *data_len, void **state) {
+    struct http_server *s = cls;
+    (void) version;
+    if (!*state) {
+        struct http_exchange *x = exchange_new(s, connection, method, url);
+        *state = x;
+        if (x && announces_too_much(connection, s->max_body))
+            return refuse_early(x);
+        return x ? MHD_YES : MHD_NO;
+    }
+    struct http_exchange *x = *state;
+    if (*data_len > 0) {
+        take_body(x, data, *data_len);
+        *data_len = 0;
+        return MHD_YES;
+    }
+    return finish_request(x);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode code) {
+    (void) cls, (void) connection, (void) code;
+    *state = exchange_free(*state);
+}
+
+const char *http_method(const struct http_exchange *exchange) {
+    return exchange->method;
+}
+
+const char *http_path(const struct http_exchange *exchange) {
+    return exchange->path;
+}
+
+const char *http_query(const struct http_exchange *exchange, const char *name) {
+    const char *value = NULL;
+    size_t len = 0;
+    if (MHD_lookup_connection_value_n(exchange->connection, MHD_GET_ARGUMENT_KIND, name,
+                                      strlen(name), &value, &len) != MHD_YES)
+        return NULL;
+    return value ? value : "";
+}
+
+const char *http_body(const struct http_exchange *exchange, size_t *ret_len) {
+    *ret_len = exchange->body.len;
+    return buf_str(&exchange->body);
+}
+
+void http_reply(struct http_exchange *x, unsigned status, const char *content_type,
+                struct buf *body) {
+    if (buf_error(body) < 0) {
+        buf_done(body);
+        status = MHD_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    x->status = status;
+    x->type = content_type;
+    x->answer = *body;
+    *body = BUF_INIT(body->max);
+    buf_done(&x->body);
+    if (x->suspended) {
+        x->suspended = false;
+        MHD_resume_connection(x->connection);
+        /* The resumed connection runs from the loop, not below the caller's feet. */
+        uv_timer_start(&x->server->timer, on_timer, 0, 0);
+    }
+}
+
+void http_reply_text(struct http_exchange *exchange, unsigned status, const char *text) {
+    struct buf body = BUF_INIT(0);
+    buf_puts(&body, text);
+    http_reply(exchange, status, "text/plain; charset=utf-8", &body);
+}
+
+/* ---- start and stop ---- */
+
+static void on_handle_closed(uv_handle_t *handle) {
+    struct http_server *s = handle->data;
+    if (--s->closing_handles > 0)
+        return;
+    buf_done(&s->cert);
+    buf_done(&s->key);
+    free(s);
+}
+
+static void addrinfo_cleanup(struct addrinfo **info) {
+    if (*info)
+        freeaddrinfo(*info);
+}
+
+/* "host:port", "[v6]:port", ":port" */
+static int split_address(const char *listen, char host[static 256], char port[static 16],
+                         struct err *err) {
+    const char *colon = strrchr(listen, ':');
+    size_t host_len = colon ? (size_t) (colon - listen) : 0;
+    bool bracketed = host_len >= 2 && listen[0] == '[' && colon[-1] == ']';
+    const char *start = bracketed ? listen + 1 : listen;
+    if (bracketed)
+        host_len -= 2;
+    if (!colon || host_len >= 256 || strlen(colon + 1) >= 16 || colon[1] == '\0')
+        return err_set(err, EINVAL, "cannot listen on '%s': want ADDRESS:PORT", listen);
+    memcpy(host, start, host_len);
+    host[host_len] = '\0';
+    memcpy(port, colon + 1, strlen(colon + 1) + 1);
+    return 0;
+}
+
+static int open_listener(const char *listen_on, struct err *err) {
+    char host[256], port[16];
+    int r = split_address(listen_on, host, port, err);
+    if (r < 0)
+        return r;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV};
+    _cleanup_(addrinfo_cleanup) struct addrinfo *info = NULL;
+    if (*host == '\0')
+        hints.ai_family = AF_INET;
+    r = getaddrinfo(*host ? host : NULL, port, &hints, &info);
+    if (r != 0)
+        return err_set(err, EINVAL, "cannot listen on '%s': %s", listen_on, gai_strerror(r));
+    _cleanup_close_ int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int one = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        bind(fd, info->ai_addr, info->ai_addrlen) < 0 || listen(fd, SOMAXCONN) < 0)
+        return err_errno(err, errno, "cannot listen on '%s'", listen_on);
+    return take_fd(&fd);
+}
+
+static void ignore_log(void *cls, const char *format, va_list ap) {
+    (void) cls, (void) format, (void) ap;
+}
+
+static int load_tls(struct http_server *s, const struct http_options *o, struct err *err) {
+    if (!o->tls_cert && !o->tls_key)
+        return 0;
+    if (!o->tls_cert || !o->tls_key)
+        return err_set(err, EINVAL, "TLS needs both a certificate and a key file");
+    int r = file_read(o->tls_cert, PEM_MAX, &s->cert, err);
+    return r < 0 ? r : file_read(o->tls_key, PEM_MAX, &s->key, err);
+}
+
+static int start_daemon(struct http_server *s, const struct http_options *o, int fd,
+                        struct err *err) {
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, s->cert.data},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key.data},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME;
+    if (s->cert.data)
+        flags |= MHD_USE_TLS;
+    s->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, ignore_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+        MHD_OPTION_CONNECTION_LIMIT, o->max_connections ? o->max_connections : CONNECTIONS_DEFAULT,
+        MHD_OPTION_CONNECTION_TIMEOUT, o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, MHD_OPTION_ARRAY,
+        s->cert.data ? tls : &tls[2], MHD_OPTION_END);
+    if (!s->daemon)
+        return err_set(err, EIO, "cannot start the HTTP server on '%s'%s", o->listen,
+                       s->cert.data ? " (is the certificate or key damaged?)" : "");
+    return 0;
+}
+
+static void server_free(struct http_server **s) {
+    if (!*s)
+        return;
+    buf_done(&(*s)->cert);
+    buf_done(&(*s)->key);
+    free(*s);
+}
+
+int http_server_start(uv_loop_t *loop, const struct http_options *options,
+                      struct http_server **ret_server, struct err *err) {
+    _cleanup_(server_free) struct http_server *s = calloc(1, sizeof(*s));
+    if (!s)
+        return err_errno(err, ENOMEM, "cannot start the HTTP server");
+    s->loop = loop;
+    s->routes = options->routes;
+    s->userdata = options->userdata;
+    s->max_body = options->max_body ? options->max_body : BODY_DEFAULT;
+    int r = load_tls(s, options, err);
+    if (r < 0)
+        return r;
+    _cleanup_close_ int fd = open_listener(options->listen, err);
+    if (fd < 0)
+        return fd;
+    r = start_daemon(s, options, fd, err);
+    if (r < 0)
+        return r;
+    (void) take_fd(&fd); /* libmicrohttpd closes it */
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    r = info ? uv_poll_init(loop, &s->poll, info->epoll_fd) : UV_EINVAL;
+    if (r < 0) {
+        MHD_stop_daemon(s->daemon);
+        return err_set(err, -r, "cannot watch the HTTP server: %s", uv_strerror(r));
+    }
+    (void) uv_timer_init(loop, &s->timer);
+    s->poll.data = s->timer.data = s;
+    uv_poll_start(&s->poll, UV_READABLE, on_readable);
+    server_run(s);
+    *ret_server = take_ptr(s);
+    return 0;
+}
+
+unsigned http_server_port(const struct http_server *server) {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_LISTEN_FD);
+    struct sockaddr_storage address;
+    socklen_t len = sizeof(address);
+    if (!info || getsockname(info->listen_fd, (struct sockaddr *) &address, &len) < 0)
+        return 0;
+    return ntohs(address.ss_family == AF_INET6
+                     ? ((const struct sockaddr_in6 *) &address)->sin6_port
+                     : ((const struct sockaddr_in *) &address)->sin_port);
+}
+
+void http_server_close(struct http_server *server) {
+    if (!server)
+        return;
+    /* libmicrohttpd must not be stopped while a connection is suspended. */
+    for (struct http_exchange *x = server->exchanges; x; x = x->next)
+        if (x->suspended)
+            http_reply_text(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping\n");
+    (void) MHD_run(server->daemon);
+    uv_poll_stop(&server->poll);
+    uv_timer_stop(&server->timer);
+    MHD_stop_daemon(server->daemon);
+    server->daemon = NULL;
+    server->closing_handles = 2;
+    uv_close((uv_handle_t *) &server->poll, on_handle_closed);
+    uv_close((uv_handle_t *) &server->timer, on_handle_closed);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/prom.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* Upper bounds in nanoseconds: 10 us to 10 s, close where an extender's answers lie. */
+static const uint64_t bounds[PROM_BUCKETS] = {
+    10000,     25000,     50000,      100000,     250000,     500000,     1000000,    2500000,
+    5000000,   10000000,  25000000,   100000000,  250000000,  1000000000, 2500000000, 10000000000,
+};
+
+static void put_escaped(struct buf *out, const char *text, bool quotes) {
+    for (const char *c = text; *c; c++) {
+        if (*c == '\\')
+            buf_puts(out, "\\\\");
+        else if (*c == '\n')
+            buf_puts(out, "\\n");
+        else if (*c == '"' && quotes)
+            buf_puts(out, "\\\"");
+        else
+            buf_putc(out, *c);
+    }
+}
+
+void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help) {
+    static const char *const types[] = {"counter", "gauge", "histogram"};
+    buf_printf(out, "# HELP %s ", name);
+    put_escaped(out, help, false);
+    buf_printf(out, "\n# TYPE %s %s\n", name, types[type]);
+}
+
+static void put_head(struct buf *out, const char *name, const char *suffix,
+                     const struct prom_label *labels, size_t nlabels, const char *le) {
+    buf_puts(out, name);
+    buf_puts(out, suffix);
+    if (nlabels == 0 && !le) {
+        buf_putc(out, ' ');
+        return;
+    }
+    buf_putc(out, '{');
+    for (size_t i = 0; i < nlabels; i++) {
+        buf_printf(out, "%s%s=\"", i ? "," : "", labels[i].name);
+        put_escaped(out, labels[i].value, true);
+        buf_putc(out, '"');
+    }
+    if (le)
+        buf_printf(out, "%sle=\"%s\"", nlabels ? "," : "", le);
+    buf_puts(out, "} ");
+}
+
+void prom_u64(struct buf *out, const char *name, const struct prom_label *labels, size_t nlabels,
+              uint64_t value) {
+    put_head(out, name, "", labels, nlabels, NULL);
+    buf_printf(out, "%" PRIu64 "\n", value);
+}
+
+void prom_double(struct buf *out, const char *name, const struct prom_label *labels, size_t nlabels,
+                 double value) {
+    put_head(out, name, "", labels, nlabels, NULL);
+    if (isnan(value))
+        buf_puts(out, "NaN\n");
+    else if (isinf(value))
+        buf_puts(out, value > 0 ? "+Inf\n" : "-Inf\n");
+    else
+        buf_printf(out, "%.17g\n", value);
+}
+
+void prom_observe(struct prom_histogram *h, uint64_t ns) {
+    size_t i = 0;
+    while (i < PROM_BUCKETS && ns > bounds[i])
+        i++;
+    h->buckets[i]++;
+    h->sum_ns += ns;
+}
+
+/* Seconds from nanoseconds without going through a double, so that bounds read "0.0025". */
+static void format_seconds(uint64_t ns, char out[static 32]) {
+    int len = snprintf(out, 32, "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
+    while (len > 0 && out[len - 1] == '0')
+        out[--len] = '\0';
+    if (len > 0 && out[len - 1] == '.')
+        out[len - 1] = '\0';
+}
+
+void prom_histogram_write(struct buf *out, const char *name, const struct prom_label *labels,
+                          size_t nlabels, const struct prom_histogram *h) {
+    uint64_t count = 0;
+    char seconds[32];
+    for (size_t i = 0; i <= PROM_BUCKETS; i++) {
+        count += h->buckets[i];
+        if (i < PROM_BUCKETS)
+            format_seconds(bounds[i], seconds);
+        put_head(out, name, "_bucket", labels, nlabels, i < PROM_BUCKETS ? seconds : "+Inf");
+        buf_printf(out, "%" PRIu64 "\n", count);
+    }
+    format_seconds(h->sum_ns, seconds);
+    put_head(out, name, "_sum", labels, nlabels, NULL);
+    buf_printf(out, "%s\n", seconds);
+    put_head(out, name, "_count", labels, nlabels, NULL);
+    buf_printf(out, "%" PRIu64 "\n", count);
+}
