@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One real cluster for all end-to-end tests, with Aliquot installed as a user would."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(TOP / "tests"), str(TOP / "tests" / "e2e")]
+
+import kit                                              # noqa: E402  (the path comes first)
+from cluster import api as kube                         # noqa: E402
+from cluster import aliquot                             # noqa: E402
+from cluster.cluster import Cluster                     # noqa: E402
+
+GPUS = 2
+
+
+@pytest.fixture(scope="session")
+def build():
+    where = os.environ.get("ALIQUOT_BUILD")
+    assert where, "set ALIQUOT_BUILD to the build directory"
+    return pathlib.Path(where)
+
+
+@pytest.fixture(scope="session")
+def world(build):
+    """The cluster with Aliquot on it; a cluster of its own for each process that runs tests."""
+    name = os.environ.get("ALIQUOT_E2E_CLUSTER") or f"e2e-{os.getpid()}"
+    with Cluster(name, say=lambda text: print(text, flush=True)) as cluster:
+        cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
+        aliquot.install(cluster, str(build), gpus=GPUS, programs=[str(build / "tests/e2e/probe")])
+        installed = kit.World(cluster, build)
+        installed.wait_tokens(60)
+        yield installed
+
+
+@pytest.fixture
+def space(world, request):
+    """A namespace of the test's own. Afterwards it is gone and so is everything that its pods held."""
+    made = kit.Space(world, kit.new_name("t"))
+    world.api.create(kube.core("namespaces"), {"metadata": {"name": made.name}})
+    request.node.stash[SPACE] = made
+    world.api.wait(kube.core("serviceaccounts", made.name), "default", bool, 30)
+    yield made
+    kit.clear_namespace(made)
+    world.wait_all_released()
+
+
+SPACE = pytest.StashKey()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    world = getattr(item, "funcargs", {}).get("world")
+    if report.failed and world is not None:
+        for title, text in kit.evidence(world, item.stash.get(SPACE, None)):
+            report.sections.append((title, text))

@@ -1,0 +1,436 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end-to-end tests are written with: pods, what a container sees, faults.
+
+Nothing here waits by the clock: every wait is for an event of the API server or an answer of a program, and
+the number given with it is only the bound after which the test has failed.
+"""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import time
+
+from cluster import api as kube
+from cluster.api import ApiError, Timeout
+
+GROUP = "elasticgpu.io"
+CORE = GROUP + "/gpu-core"
+MEMORY = GROUP + "/gpu-memory"
+SLOT = GROUP + "/slot"
+QGPU_CORE = "tke.cloud.tencent.com/qgpu-core"
+QGPU_MEMORY = "tke.cloud.tencent.com/qgpu-memory"
+ASSIGNMENT = GROUP + "/assignment"
+SIGNATURE = GROUP + "/assignment-signature"
+SYSTEM = "aliquot-system"
+AGENT_PORT = 9400
+SCHEDULER_PORT = 39999
+CARD = 85899345920      # bytes of the simulated card
+GiB = 1 << 30
+PORT = 7000             # of the first container's tenant; the next one has the next port
+OUT_OF_MEMORY = 2
+START = 40              # seconds in which a pod must run, on a busy machine
+
+
+# ---- pods ----
+
+def container(name="main", port=PORT, resources=None, argv=None, **share):
+    """A container that runs the tenant. core=, memory=: its share; resources: any other names."""
+    limits = dict(resources or {})
+    if "core" in share:
+        limits[CORE] = str(share.pop("core"))
+    if "memory" in share:
+        limits[MEMORY] = str(share.pop("memory"))
+    spec = {"name": name, "image": "localhost/aliquot-workload:1", "imagePullPolicy": "Never",
+            "command": argv or ["probe", "serve", str(port)]}
+    if limits:
+        spec["resources"] = {"limits": limits}
+    return dict(spec, **share)
+
+
+def pod(name, *containers, init=(), annotations=None, **spec):
+    """A pod. Without containers it is given one tenant without a share."""
+    full = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": False,
+            "enableServiceLinks": False, "containers": list(containers) or [container()]}
+    if init:
+        full["initContainers"] = list(init)
+    full.update(spec)
+    return {"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "annotations": annotations or {}}, "spec": full}
+
+
+def is_running(seen):
+    statuses = (seen or {}).get("status", {}).get("containerStatuses", [])
+    return bool(statuses) and all("running" in s["state"] for s in statuses)
+
+
+def condition(seen, kind):
+    for entry in (seen or {}).get("status", {}).get("conditions", []):
+        if entry["type"] == kind:
+            return entry
+    return {}
+
+
+def waiting_text(seen):
+    """What keeps the containers of a pod from running, as `kubectl describe` would show it."""
+    status = (seen or {}).get("status", {})
+    texts = [status.get("message", "")]
+    for entry in status.get("initContainerStatuses", []) + status.get("containerStatuses", []):
+        waiting = entry["state"].get("waiting", {})
+        texts.append(f'{waiting.get("reason", "")}: {waiting.get("message", "")}')
+    return "\n".join(texts)
+
+
+def assignment_of(seen):
+    """{container: [device, ...]} that the Binding names, or {}."""
+    text = seen["metadata"].get("annotations", {}).get(ASSIGNMENT)
+    return json.loads(text)["containers"] if text else {}
+
+
+class Space:
+    """A namespace of one test, and its pods."""
+
+    def __init__(self, world, name):
+        self.world = world
+        self.api = world.api
+        self.name = name
+        self.path = kube.pods(name)
+
+    def create(self, *bodies, api=None):
+        """Creates pods; returns their names."""
+        return [(api or self.api).create(self.path, b)["metadata"]["name"] for b in bodies]
+
+    def get(self, name):
+        return self.api.get(self.path + "/" + name)
+
+    def wait(self, name, check, timeout=START, what=None):
+        return self.api.wait(self.path, name, check, timeout, what)
+
+    def running(self, name, timeout=START):
+        return self.wait(name, is_running, timeout, f"pod {name} running")
+
+    def start(self, body, timeout=START):
+        """Creates a pod, waits until it runs, and gives it back as seen then."""
+        return self.running(*self.create(body), timeout=timeout)
+
+    def start_all(self, bodies, timeout=START):
+        return [self.running(name, timeout) for name in self.create(*bodies)]
+
+    def unschedulable(self, name, timeout=START):
+        """The reason with which a pod stays Pending."""
+        def told(seen):
+            entry = condition(seen, "PodScheduled")
+            return entry.get("status") == "False" and entry.get("reason") == "Unschedulable"
+        return condition(self.wait(name, told, timeout, f"pod {name} unschedulable"), "PodScheduled")["message"]
+
+    def refused(self, name, pattern, timeout=START):
+        """Waits until the pod says why its container does not start; returns that text."""
+        def told(seen):
+            assert not is_running(seen), f"{name} runs, and must not: {json.dumps(assignment_of(seen))}"
+            return re.search(pattern, waiting_text(seen), re.I | re.S)
+        return waiting_text(self.wait(name, told, timeout, f"pod {name} refused with /{pattern}/"))
+
+    def event(self, name, pattern, timeout=START):
+        """Waits for an Event about a pod; returns its text."""
+        selector = f"involvedObject.name={name},involvedObject.kind=Pod"
+        seen = []
+        try:
+            for _, event in self.api.watch(kube.core("events", self.name), timeout, fieldSelector=selector):
+                text = f'{event.get("reason")}: {event.get("message")}'
+                if re.search(pattern, text, re.S):
+                    return text
+                seen.append(text)
+        except Timeout:
+            raise Timeout(f"no event of {name} like /{pattern}/ within {timeout} s; seen: {seen}") from None
+        raise AssertionError("unreachable")
+
+    def delete(self, *names, grace=None, timeout=START):
+        """Deletes pods and waits until they are gone."""
+        self.begin_delete(*names, grace=grace)
+        for name in names:
+            self.wait(name, lambda seen: seen is None, timeout, f"pod {name} gone")
+
+    def begin_delete(self, *names, grace=None):
+        for name in names:
+            self.api.delete(self.path + "/" + name, **({} if grace is None else {"gracePeriodSeconds": grace}))
+
+    def tenant(self, seen, port=PORT):
+        """A new process in a container of a running pod."""
+        return Tenant(self.world.cluster, seen["status"]["podIP"], port)
+
+    def logs(self, name, container, previous=False):
+        status, text = self.api.raw("GET", f"{self.path}/{name}/log?container={container}"
+                                    + ("&previous=true" if previous else ""))
+        return text.decode(errors="replace") if status == 200 else f"<{status}: {text[:200]}>"
+
+
+class Tenant:
+    """A process in a container that does as it is told (tests/e2e/probe.c)."""
+
+    def __init__(self, cluster, address, port, timeout=20):
+        self._socket = _connect(cluster, address, port, timeout)
+        self._lines = self._socket.makefile("r")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.end()
+
+    def ask(self, *words):
+        self._socket.sendall((" ".join(map(str, words)) + "\n").encode())
+        line = self._lines.readline()
+        if not line:
+            raise ConnectionError(f"the tenant died of: {words}")
+        return json.loads(line)
+
+    def alloc(self, size, device=0):
+        """The driver's result of an allocation."""
+        return self.ask("alloc", device, size)["result"]
+
+    def end(self):
+        """Ends in good order, as exit() does, and is gone when this returns."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            self._lines.readline()
+        self.close()
+
+    def close(self):
+        self._lines.close()
+        self._socket.close()
+
+    def driver(self):
+        return self.ask("driver")
+
+    def nvml(self):
+        return self.ask("nvml")
+
+    def info(self, device=0):
+        answer = self.ask("info", device)
+        assert answer["result"] == 0, answer
+        return answer
+
+
+def _connect(cluster, address, port, timeout):
+    """A container counts as running a moment before its program listens."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection = cluster.connect(port, address, timeout)
+            connection.settimeout(timeout)
+            return connection
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+# ---- what must be true of every pod ----
+
+def check_view(space, seen, container_name="main", port=PORT):
+    """What a container sees is exactly what its pod's Binding names; returns the devices of the assignment."""
+    devices = assignment_of(seen)[container_name]
+    with space.tenant(seen, port) as tenant:
+        check_report(devices, tenant.driver(), tenant.nvml())
+        for index, device in enumerate(devices):
+            assert tenant.info(index)["total"] == device["memory"]
+    return devices
+
+
+def check_report(devices, driver, nvml):
+    for view in (driver, nvml):
+        assert view["result"] == 0, view
+    want = sorted((d["uuid"], d["memory"]) for d in devices)
+    assert sorted((d["uuid"], d["total"]) for d in driver["devices"]) == want
+    assert sorted((d["uuid"], d["total"]) for d in nvml["devices"]) == want
+
+
+def check_no_share_twice(pods):
+    """Over all pods, no card is promised more than it has."""
+    core, memory = {}, {}
+    for seen in pods:
+        for devices in assignment_of(seen).values():
+            for device in devices:
+                core[device["uuid"]] = core.get(device["uuid"], 0) + device["core"]
+                memory[device["uuid"]] = memory.get(device["uuid"], 0) + device["memory"]
+    assert all(v <= 100 for v in core.values()), core
+    assert all(v <= CARD for v in memory.values()), memory
+
+
+# ---- the parts of Aliquot ----
+
+class Part:
+    """The container of the agent or of the scheduler, and ways to hurt it."""
+
+    def __init__(self, world, name):
+        self.world = world
+        self.name = name            # aliquot-agent, aliquot-scheduler: also the label's value
+        self.path = kube.pods(SYSTEM)
+
+    def pods(self):
+        return [p for p in self.world.api.get(self.path)["items"]
+                if p["metadata"]["name"].startswith(self.name) and "deletionTimestamp" not in p["metadata"]]
+
+    def pod(self):
+        found = self.pods()
+        assert len(found) == 1, [p["metadata"]["name"] for p in found]
+        return found[0]
+
+    def status(self, seen=None):
+        return (seen or self.pod())["status"]["containerStatuses"][0]
+
+    def restarts(self):
+        return self.status()["restartCount"]
+
+    def kill(self):
+        """kill -9 of the container's first process; returns the status before it."""
+        before = self.status()
+        self.world.ctr("tasks", "kill", "-s", "SIGKILL", before["containerID"].partition("://")[2])
+        return before
+
+    def wait_restarted(self, before, timeout=60):
+        """Until another container of the same pod is ready."""
+        def again(seen):
+            now = self.status(seen) if seen and seen["status"].get("containerStatuses") else {}
+            return now.get("ready") and now.get("containerID") != before["containerID"]
+        self.world.api.wait(self.path, self.pod()["metadata"]["name"], again, timeout, f"{self.name} back")
+
+    def log(self):
+        seen = self.pods()
+        return Space(self.world, SYSTEM).logs(seen[0]["metadata"]["name"], self.status(seen[0])["name"]) \
+            if seen else f"<no pod of {self.name}>"
+
+
+class World:
+    """The cluster with Aliquot on it."""
+
+    def __init__(self, cluster, build):
+        self.cluster = cluster
+        self.build = build
+        self.agent = Part(self, "aliquot-agent")
+        self.scheduler = Part(self, "aliquot-scheduler")
+
+    @property
+    def api(self):
+        return self.cluster.api
+
+    def ctr(self, *arguments):
+        from cluster.config import CONTAINERD_SOCKET
+        return self.cluster.on_node(["ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io", *arguments]).stdout
+
+    def node_path(self, path):
+        """A path of the node as seen from here."""
+        return f"/proc/{self.cluster.init_pid}/root{path}"
+
+    def http(self, port, path, method="GET", body=None, headers=None, timeout=10):
+        status, content = self.cluster.http(method, port, path, body, headers, timeout)
+        assert status == 200, f"{method} {path}: {status} {content[:500]}"
+        return content
+
+    def usage(self):
+        return json.loads(self.http(AGENT_PORT, "/usage"))
+
+    def metrics(self, port=AGENT_PORT):
+        return parse_metrics(self.http(port, "/metrics").decode())
+
+    def gpus(self):
+        return sorted(self.api.get(kube.gpus())["items"], key=lambda g: g["spec"]["index"])
+
+    def allocated(self):
+        """{pod UID: {(GPU name)}} over all GPU objects."""
+        held = {}
+        for gpu in self.gpus():
+            for uid in gpu.get("status", {}).get("allocated") or {}:
+                held.setdefault(uid, set()).add(gpu["metadata"]["name"])
+        return held
+
+    def until(self, check, timeout, what, pause=0.02):
+        """Asks again until check() gives something true: for things that send no events (HTTP, files)."""
+        deadline = time.monotonic() + timeout
+        last = None
+        while True:
+            try:
+                last = check()
+                if last:
+                    return last
+            except (OSError, AssertionError, ApiError) as error:
+                last = error
+            if time.monotonic() > deadline:
+                raise Timeout(f"{what}: not within {timeout} s; last: {last!r}")
+            time.sleep(pause)
+
+    def wait_all_released(self, timeout=30):
+        """Until nobody holds anything, in every place where it is written down."""
+        self.until(lambda: not self.allocated(), timeout, "GPU.status.allocated empty")
+        self.until(lambda: not self.shares(), timeout, "no share left on the node")
+
+    def shares(self):
+        """What the agent keeps on the node for containers."""
+        found = []
+        for directory in ("/run/aliquot/shares", "/var/run/cdi"):
+            with contextlib.suppress(FileNotFoundError):
+                found += os.listdir(self.node_path(directory))
+        return found
+
+    def restart_kubelet(self, how=signal.SIGTERM):
+        self.cluster.restart("kubelet", how)
+        self.cluster.wait_node_ready()
+
+    def wait_tokens(self, timeout=30):
+        """Until the node has all of its gpu-core again: kubelet knows the plugin."""
+        self.api.wait(kube.core("nodes"), self.cluster.node, has_tokens, timeout, "gpu-core on the node")
+
+
+def has_tokens(node):
+    allocatable = (node or {}).get("status", {}).get("allocatable", {})
+    return int(allocatable.get(CORE, "0")) == 200 and MEMORY in allocatable
+
+
+def parse_metrics(text):
+    """{(name, ((label, value), ...)): number} of a Prometheus text; strict about its form."""
+    found = {}
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        match = re.fullmatch(r'([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)', line)
+        assert match, f"not a line of the exposition format: {line!r}"
+        labels = tuple(sorted(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match[2] or "")))
+        found[match[1], labels] = float(match[3])
+    return found
+
+
+def new_name(prefix):
+    return f"{prefix}-{secrets.token_hex(3)}"
+
+
+def clear_namespace(space):
+    """Deletes the namespace's pods and then the namespace, and waits for both."""
+    pods = [p["metadata"]["name"] for p in space.api.get(space.path)["items"]]
+    space.delete(*pods, grace=1, timeout=60)
+    path = kube.core("namespaces")
+    space.api.delete(path + "/" + space.name)
+    space.api.wait(path, space.name, lambda seen: seen is None, 60, f"namespace {space.name} gone")
+
+
+def evidence(world, space, lines=40):
+    """What one wants to read after a failure: [(title, text)]."""
+    def tail(text):
+        return "\n".join(text.splitlines()[-lines:])
+
+    found = []
+    for title, read in (
+            ("agent", world.agent.log), ("scheduler", world.scheduler.log),
+            ("kubelet", lambda: world.cluster.log("kubelet")),
+            ("kube-scheduler", lambda: world.cluster.log("kube-scheduler")),
+            ("system pods", lambda: world.cluster.kubectl("get", "pods", "-A", "-o", "wide")),
+            ("gpus", lambda: world.cluster.kubectl("get", "gpus", "-o", "yaml")),
+            ("events", lambda: world.cluster.kubectl(
+                "get", "events", "-n", space.name, "--sort-by=.lastTimestamp") if space else "")):
+        try:
+            found.append((title, tail(read())))
+        except Exception as error:      # evidence must not hide the failure it is about
+            found.append((title, f"<{type(error).__name__}: {error}>"))
+    return found
