@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * The binary interface of the CUDA driver, as far as Aliquot touches it: types and constants under the
- * driver's own names, so that hooks.def reads like the driver's documentation. Only what is looked into is
- * spelled out; everything else stays opaque. tests/abi holds every line of it against NVIDIA's headers.
- * Prototypes are not here: they are the rows of hooks.def.
+ * The binary interface of the CUDA driver, as far as Aliquot touches it: types and constants under
+ * the driver's own names, so that hooks.def reads like the driver's documentation. Only what is
+ * looked into is spelled out; everything else stays opaque. tests/abi holds every line of it
+ * against NVIDIA's headers. Prototypes are not here: they are the rows of hooks.def.
  */
 
 #include <stddef.h>
@@ -441,49 +441,49 @@ typedef struct {
 } CUDA_ARRAY_MEMORY_REQUIREMENTS;
 
 /* Copies. The first versions differ only in the width of sizes and device addresses. */
-#define CUDA_MEMCPY2D_FIELDS(size, devptr)      \
-    size srcXInBytes;                           \
-    size srcY;                                  \
-    CUmemorytype srcMemoryType;                 \
-    const void *srcHost;                        \
-    devptr srcDevice;                           \
-    CUarray srcArray;                           \
-    size srcPitch;                              \
-    size dstXInBytes;                           \
-    size dstY;                                  \
-    CUmemorytype dstMemoryType;                 \
-    void *dstHost;                              \
-    devptr dstDevice;                           \
-    CUarray dstArray;                           \
-    size dstPitch;                              \
-    size WidthInBytes;                          \
+#define CUDA_MEMCPY2D_FIELDS(size, devptr)                                                         \
+    size srcXInBytes;                                                                              \
+    size srcY;                                                                                     \
+    CUmemorytype srcMemoryType;                                                                    \
+    const void *srcHost;                                                                           \
+    devptr srcDevice;                                                                              \
+    CUarray srcArray;                                                                              \
+    size srcPitch;                                                                                 \
+    size dstXInBytes;                                                                              \
+    size dstY;                                                                                     \
+    CUmemorytype dstMemoryType;                                                                    \
+    void *dstHost;                                                                                 \
+    devptr dstDevice;                                                                              \
+    CUarray dstArray;                                                                              \
+    size dstPitch;                                                                                 \
+    size WidthInBytes;                                                                             \
     size Height;
 
-#define CUDA_MEMCPY3D_FIELDS(size, devptr, extra, src_extra, dst_extra) \
-    size srcXInBytes;                           \
-    size srcY;                                  \
-    size srcZ;                                  \
-    size srcLOD;                                \
-    CUmemorytype srcMemoryType;                 \
-    const void *srcHost;                        \
-    devptr srcDevice;                           \
-    CUarray srcArray;                           \
-    extra src_extra;                            \
-    size srcPitch;                              \
-    size srcHeight;                             \
-    size dstXInBytes;                           \
-    size dstY;                                  \
-    size dstZ;                                  \
-    size dstLOD;                                \
-    CUmemorytype dstMemoryType;                 \
-    void *dstHost;                              \
-    devptr dstDevice;                           \
-    CUarray dstArray;                           \
-    extra dst_extra;                            \
-    size dstPitch;                              \
-    size dstHeight;                             \
-    size WidthInBytes;                          \
-    size Height;                                \
+#define CUDA_MEMCPY3D_FIELDS(size, devptr, extra, src_extra, dst_extra)                            \
+    size srcXInBytes;                                                                              \
+    size srcY;                                                                                     \
+    size srcZ;                                                                                     \
+    size srcLOD;                                                                                   \
+    CUmemorytype srcMemoryType;                                                                    \
+    const void *srcHost;                                                                           \
+    devptr srcDevice;                                                                              \
+    CUarray srcArray;                                                                              \
+    extra src_extra;                                                                               \
+    size srcPitch;                                                                                 \
+    size srcHeight;                                                                                \
+    size dstXInBytes;                                                                              \
+    size dstY;                                                                                     \
+    size dstZ;                                                                                     \
+    size dstLOD;                                                                                   \
+    CUmemorytype dstMemoryType;                                                                    \
+    void *dstHost;                                                                                 \
+    devptr dstDevice;                                                                              \
+    CUarray dstArray;                                                                              \
+    extra dst_extra;                                                                               \
+    size dstPitch;                                                                                 \
+    size dstHeight;                                                                                \
+    size WidthInBytes;                                                                             \
+    size Height;                                                                                   \
     size Depth;
 
 typedef void *cuda_memcpy_reserved;
@@ -542,16 +542,16 @@ typedef struct {
 } CUDA_LAUNCH_PARAMS;
 
 /* Graph nodes. The v1 form of a kernel node ends before `kern`. */
-#define CUDA_KERNEL_NODE_FIELDS                 \
-    CUfunction func;                            \
-    unsigned int gridDimX;                      \
-    unsigned int gridDimY;                      \
-    unsigned int gridDimZ;                      \
-    unsigned int blockDimX;                     \
-    unsigned int blockDimY;                     \
-    unsigned int blockDimZ;                     \
-    unsigned int sharedMemBytes;                \
-    void **kernelParams;                        \
+#define CUDA_KERNEL_NODE_FIELDS                                                                    \
+    CUfunction func;                                                                               \
+    unsigned int gridDimX;                                                                         \
+    unsigned int gridDimY;                                                                         \
+    unsigned int gridDimZ;                                                                         \
+    unsigned int blockDimX;                                                                        \
+    unsigned int blockDimY;                                                                        \
+    unsigned int blockDimZ;                                                                        \
+    unsigned int sharedMemBytes;                                                                   \
+    void **kernelParams;                                                                           \
     void **extra;
 
 typedef struct {

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The binary interface of NVML, as far as Aliquot touches it, under NVML's own names. tests/abi holds it
- * against NVIDIA's header. Prototypes are rows of hooks.def.
+ * The binary interface of NVML, as far as Aliquot touches it, under NVML's own names. tests/abi
+ * holds it against NVIDIA's header. Prototypes are rows of hooks.def.
  */
 
 #include <stddef.h>
@@ -18,12 +18,14 @@ typedef enum {
 typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef struct nvmlEventSet_st *nvmlEventSet_t;
 
-/* Stands for a number that NVML does not have (pid memory on some platforms, instance ids without MIG). */
+/* Stands for a number that NVML does not have (pid memory on some platforms, instance ids without
+ * MIG). */
 #define NVML_VALUE_NOT_AVAILABLE_ULL (~0ULL)
 #define NVML_NO_INSTANCE 0xffffffffU
 
 /* The `version` word of versioned structs: size in the low 24 bits, version above. */
-#define NVML_STRUCT_VERSION_OF(type, version) ((unsigned int) (sizeof(type) | ((unsigned int) (version) << 24)))
+#define NVML_STRUCT_VERSION_OF(type, version)                                                      \
+    ((unsigned int) (sizeof(type) | ((unsigned int) (version) << 24)))
 
 #define NVML_INIT_FLAG_NO_GPUS 1
 #define NVML_INIT_FLAG_NO_ATTACH 2

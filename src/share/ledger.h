@@ -3,9 +3,10 @@
 
 /* The agent's side of a container's ledger: create it, read it, give back what dead processes held.
  *
- * The tenant can write anything into the file and truncate it at any time. So nothing here trusts it: sizes and
- * indexes are checked on every read, loops are bounded, and a truncated file is -EBADMSG, not SIGBUS. What it
- * says is only what the tenant's processes say; what they really hold is NVML's to tell. */
+ * The tenant can write anything into the file and truncate it at any time. So nothing here trusts
+ * it: sizes and indexes are checked on every read, loops are bounded, and a truncated file is
+ * -EBADMSG, not SIGBUS. What it says is only what the tenant's processes say; what they really hold
+ * is NVML's to tell. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,23 +29,24 @@ struct ledger_process {
     uint64_t booked[LEDGER_DEVICES];
 };
 
-/* Creates a ledger that any user of the container can write, or leaves an existing one as it is (an agent that
- * restarts finds its containers' ledgers in use). The directory must exist. */
+/* Creates a ledger that any user of the container can write, or leaves an existing one as it is (an
+ * agent that restarts finds its containers' ledgers in use). The directory must exist. */
 int ledger_create(const char *path, struct err *err);
 
-/* Opens a ledger for the calls below. One user (thread) at a time per handle. The first call in a process
- * installs a SIGBUS handler, which passes on every fault that is not in a ledger. */
+/* Opens a ledger for the calls below. One user (thread) at a time per handle. The first call in a
+ * process installs a SIGBUS handler, which passes on every fault that is not in a ledger. */
 int ledger_open(const char *path, struct ledger **ret, struct err *err);
 
 /* Returns NULL; accepts NULL. */
 struct ledger *ledger_free(struct ledger *ledger);
 
-/* Reads the sums without a lock. -EBADMSG when the file is damaged or truncated; `ret` is then untouched. */
+/* Reads the sums without a lock. -EBADMSG when the file is damaged or truncated; `ret` is then
+ * untouched. */
 int ledger_snapshot(struct ledger *ledger, struct ledger_usage *ret);
 
 /* Lists living processes, at most `max`; returns how many were written. -EBADMSG as above. */
 int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t max);
 
-/* Gives back everything that dead processes had booked; call it when a process of the container has ended, or
- * every 50 ms. Returns the number of slots that held something, -EBADMSG as above. */
+/* Gives back everything that dead processes had booked; call it when a process of the container has
+ * ended, or every 50 ms. Returns the number of slots that held something, -EBADMSG as above. */
 int ledger_sweep(struct ledger *ledger);

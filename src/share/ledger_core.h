@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The ledger: who in a container has booked how much memory of which device, exact to the byte under SIGKILL at
- * any instruction. A file mapped by all processes of the container and by the agent. Depends on libc only.
+/* The ledger: who in a container has booked how much memory of which device, exact to the byte
+ * under SIGKILL at any instruction. A file mapped by all processes of the container and by the
+ * agent. Depends on libc only.
  *
- * For each device one 128-bit word holds the sum *and* a record of the operation that made it: which slot, and
- * the slot's how-many-eth. Before the word is changed again, the recorded operation is carried out in its slot
- * (whoever comes next helps), so at any moment at most one operation per device is not yet in a slot, and it is
- * known which. There is no lock, and no moment at which a death leaves a doubt.
+ * For each device one 128-bit word holds the sum *and* a record of the operation that made it:
+ * which slot, and the slot's how-many-eth. Before the word is changed again, the recorded operation
+ * is carried out in its slot (whoever comes next helps), so at any moment at most one operation per
+ * device is not yet in a slot, and it is known which. There is no lock, and no moment at which a
+ * death leaves a doubt.
  *
- * A slot belongs to one instance of the library in one process. The owner holds an open-file-description lock on
- * byte `slot` of the file: the kernel drops it at exec and at death, in every PID namespace. A slot whose byte is
- * free belongs to nobody alive, and anybody may credit what it had booked (ledger_reclaim). */
+ * A slot belongs to one instance of the library in one process. The owner holds an
+ * open-file-description lock on byte `slot` of the file: the kernel drops it at exec and at death,
+ * in every PID namespace. A slot whose byte is free belongs to nobody alive, and anybody may credit
+ * what it had booked (ledger_reclaim). */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,8 +25,8 @@
 #define LEDGER_DEVICES 64
 #define LEDGER_SLOTS 1024
 
-/* 16 bytes that change as one. Of a device: lo = bytes used, hi = record of the last operation. Of a slot:
- * lo = bytes booked, hi = generation and number of operations done. */
+/* 16 bytes that change as one. Of a device: lo = bytes used, hi = record of the last operation. Of
+ * a slot: lo = bytes booked, hi = generation and number of operations done. */
 struct ledger_word {
     uint64_t lo;
     uint64_t hi;
@@ -62,7 +65,8 @@ struct ledger_file {
 _Static_assert(sizeof(struct ledger_device) == 128, "ABI of the ledger");
 _Static_assert(sizeof(struct ledger_slot) == 64 + 32 * LEDGER_DEVICES, "ABI of the ledger");
 _Static_assert(offsetof(struct ledger_file, device) == 128, "ABI of the ledger");
-_Static_assert(offsetof(struct ledger_file, slot) == 128 + 128 * LEDGER_DEVICES, "ABI of the ledger");
+_Static_assert(offsetof(struct ledger_file, slot) == 128 + 128 * LEDGER_DEVICES,
+               "ABI of the ledger");
 
 /* What a process needs to book: its mapping, its file descriptor with the lock, its slot. */
 struct ledger_owner {
@@ -72,18 +76,20 @@ struct ledger_owner {
     uint16_t generation;
 };
 
-/* Maps the ledger at `path` and claims a slot in it. -EBADMSG: not a ledger of this version; -EUSERS: no slot is
- * free. The descriptor is close-on-exec; a forked child must call ledger_abandon on its copy. */
+/* Maps the ledger at `path` and claims a slot in it. -EBADMSG: not a ledger of this version;
+ * -EUSERS: no slot is free. The descriptor is close-on-exec; a forked child must call
+ * ledger_abandon on its copy. */
 int ledger_claim(const char *path, struct ledger_owner *ret);
 
 /* For the child of a fork: drops its reference to the parent's slot without touching the slot. */
 void ledger_abandon(struct ledger_owner *owner);
 
-/* Books `bytes` on a device if the sum stays within `limit` (0: no limit). When they do not fit, what dead
- * processes hold is reclaimed first. One thread at a time per owner and device.
- * 0; -ENOMEM: refused; -ESTALE: the slot is no longer this owner's (its descriptor was closed): claim again;
- * -EBADMSG: the ledger is damaged. */
-int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64_t bytes, uint64_t limit);
+/* Books `bytes` on a device if the sum stays within `limit` (0: no limit). When they do not fit,
+ * what dead processes hold is reclaimed first. One thread at a time per owner and device. 0;
+ * -ENOMEM: refused; -ESTALE: the slot is no longer this owner's (its descriptor was closed): claim
+ * again; -EBADMSG: the ledger is damaged. */
+int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64_t bytes,
+                   uint64_t limit);
 
 /* Takes `bytes` off again. Same threading; -ESTALE and -EBADMSG as above. */
 int ledger_refund(const struct ledger_owner *owner, unsigned int device, uint64_t bytes);
@@ -91,16 +97,19 @@ int ledger_refund(const struct ledger_owner *owner, unsigned int device, uint64_
 /* Bytes booked on a device by everybody. */
 uint64_t ledger_used(const struct ledger_file *file, unsigned int device);
 
-/* The steps below are for whoever cleans up: agent, `aliquot run`, a process about to be refused. `fd` is any
- * descriptor of the ledger file. They also work on a damaged ledger, boundedly. */
+/* The steps below are for whoever cleans up: agent, `aliquot run`, a process about to be refused.
+ * `fd` is any descriptor of the ledger file. They also work on a damaged ledger, boundedly. */
 
-/* Whether the slot's owner lives. The caller's own slot looks dead through the caller's own descriptor. */
+/* Whether the slot's owner lives. The caller's own slot looks dead through the caller's own
+ * descriptor. */
 bool ledger_slot_alive(int fd, uint32_t slot);
 
-/* Credits what the owner of `generation` had booked in a slot on one device; call it only after the slot was found
- * dead *after* the generation was read. Concurrent and repeated calls are harmless. Returns the bytes credited
- * by this call. */
-uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device, uint16_t generation);
+/* Credits what the owner of `generation` had booked in a slot on one device; call it only after the
+ * slot was found dead *after* the generation was read. Concurrent and repeated calls are harmless.
+ * Returns the bytes credited by this call. */
+uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
+                        uint16_t generation);
 
-/* Reclaims every dead slot but `own` (LEDGER_SLOTS: none is own); returns the number that held something. */
+/* Reclaims every dead slot but `own` (LEDGER_SLOTS: none is own); returns the number that held
+ * something. */
 int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own);

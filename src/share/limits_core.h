@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The part of the limits file that libaliquot.so shares with the agent: its layout and the reader. Depends
- * on libc only. Layout rule: within a version nothing moves; `reserved` fields may gain a meaning, zero being
- * the behaviour before. */
+/* The part of the limits file that libaliquot.so shares with the agent: its layout and the reader.
+ * Depends on libc only. Layout rule: within a version nothing moves; `reserved` fields may gain a
+ * meaning, zero being the behaviour before. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,12 +44,12 @@ _Static_assert(sizeof(struct share_device) == 72, "ABI of the limits file");
 _Static_assert(sizeof(struct share_limits) == 640 + 64 * 72, "ABI of the limits file");
 _Static_assert(sizeof(struct limits_file) == 64 + 2 * (640 + 64 * 72), "ABI of the limits file");
 
-/* Maps the limits file at `path` read-only. The mapping lives until the process ends and follows updates.
- * Negative errno; -EBADMSG when it is not a limits file of a known version. */
+/* Maps the limits file at `path` read-only. The mapping lives until the process ends and follows
+ * updates. Negative errno; -EBADMSG when it is not a limits file of a known version. */
 int limits_map(const char *path, const struct limits_file **ret);
 
-/* Copies the limits in force, strings terminated and ndevices in bounds. -EAGAIN when a writer was faster
- * each time. */
+/* Copies the limits in force, strings terminated and ndevices in bounds. -EAGAIN when a writer was
+ * faster each time. */
 int limits_copy(const struct limits_file *file, struct share_limits *ret);
 
 /* The memory limit of a device in force now, without a system call: bytes, 0 when there is none. */
@@ -58,7 +58,8 @@ static inline uint64_t limits_memory(const struct limits_file *file, unsigned in
 
     do {
         before = __atomic_load_n(&file->index, __ATOMIC_ACQUIRE);
-        bytes = __atomic_load_n(&file->copy[before & 1].device[device].memory_bytes, __ATOMIC_ACQUIRE);
+        bytes =
+            __atomic_load_n(&file->copy[before & 1].device[device].memory_bytes, __ATOMIC_ACQUIRE);
         /* A copy is rewritten only when the index has moved away from it. */
     } while (__builtin_expect(before != __atomic_load_n(&file->index, __ATOMIC_RELAXED), 0));
     return bytes;

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "share/ledger.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+
+struct ledger {
+    int fd;
+    struct ledger_file *file;
+};
+
+/* The ledger that this thread is reading now, and the way out when its file has shrunk under it. */
+static _Thread_local struct {
+    const struct ledger *ledger;
+    sigjmp_buf out;
+} guard;
+
+static struct sigaction previous_sigbus;
+
+static void on_sigbus(int signal, siginfo_t *info, void *context) {
+    uintptr_t fault = (uintptr_t) info->si_addr;
+    uintptr_t start = guard.ledger ? (uintptr_t) guard.ledger->file : 0;
+
+    if (start && fault >= start && fault < start + sizeof(struct ledger_file))
+        siglongjmp(guard.out, 1);
+    if (previous_sigbus.sa_flags & SA_SIGINFO)
+        previous_sigbus.sa_sigaction(signal, info, context);
+    else
+        (void) sigaction(SIGBUS, &previous_sigbus,
+                         NULL); /* the instruction faults again, to the old end */
+}
+
+static void install_guard(void) {
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER};
+
+    (void) sigemptyset(&action.sa_mask);
+    (void) sigaction(SIGBUS, &action, &previous_sigbus);
+}
+
+static bool header_valid(const struct ledger_file *file) {
+    return file->magic == LEDGER_MAGIC && file->version == LEDGER_VERSION &&
+           file->devices == LEDGER_DEVICES && file->slots == LEDGER_SLOTS;
+}
+
+/* Runs `fn` on the mapping; -EBADMSG when the file is no ledger any more, or ends while `fn` reads
+ * it. */
+static int guarded(struct ledger *ledger, int (*fn)(struct ledger *, void *, size_t), void *arg,
+                   size_t n) {
+    int r;
+
+    if (sigsetjmp(guard.out, 1) != 0) {
+        guard.ledger = NULL;
+        return -EBADMSG;
+    }
+    guard.ledger = ledger;
+    r = header_valid(ledger->file) ? fn(ledger, arg, n) : -EBADMSG;
+    guard.ledger = NULL;
+    return r;
+}
+
+static int fill_new(int fd, const char *path, struct err *err) {
+    const struct ledger_file head = {.magic = LEDGER_MAGIC,
+                                     .version = LEDGER_VERSION,
+                                     .devices = LEDGER_DEVICES,
+                                     .slots = LEDGER_SLOTS};
+    size_t len = offsetof(struct ledger_file, device);
+
+    if (ftruncate(fd, sizeof(struct ledger_file)) < 0 || pwrite(fd, &head, len, 0) != (ssize_t) len)
+        return err_errno(err, errno, "cannot write %s", path);
+    /* Whatever the umask: the container's processes may run as any user. */
+    return fchmod(fd, 0666) < 0 ? err_errno(err, errno, "cannot chmod %s", path) : 0;
+}
+
+int ledger_create(const char *path, struct err *err) {
+    char temp[4096];
+    _cleanup_close_ int fd = -1;
+    int r;
+
+    if (access(path, F_OK) == 0)
+        return 0;
+    if (snprintf(temp, sizeof(temp), "%s.new", path) >= (int) sizeof(temp))
+        return err_errno(err, ENAMETOOLONG, "cannot create %s", path);
+    (void) unlink(temp);
+    fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot create %s", temp);
+    r = fill_new(fd, temp, err);
+    /* Under its name only when it is whole: a half-written ledger would refuse its container for
+     * ever. */
+    if (r == 0 && rename(temp, path) < 0)
+        r = err_errno(err, errno, "cannot create %s", path);
+    if (r < 0)
+        (void) unlink(temp);
+    return r;
+}
+
+int ledger_open(const char *path, struct ledger **ret, struct err *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    struct ledger_file *file;
+    struct ledger *ledger;
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_errno(err, errno, "cannot open %s", path);
+    if (!S_ISREG(st.st_mode) || st.st_size < (off_t) sizeof(*file))
+        return err_set(err, EBADMSG, "%s is not a ledger", path);
+    file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
+        return err_errno(err, errno, "cannot map %s", path);
+    ledger = calloc(1, sizeof(*ledger));
+    if (!ledger) {
+        (void) munmap(file, sizeof(*file));
+        return err_errno(err, ENOMEM, "cannot open %s", path);
+    }
+    (void) pthread_once(&once, install_guard);
+    ledger->fd = take_fd(&fd);
+    ledger->file = file;
+    *ret = ledger;
+    return 0;
+}
+
+struct ledger *ledger_free(struct ledger *ledger) {
+    if (!ledger)
+        return NULL;
+    (void) munmap(ledger->file, sizeof(*ledger->file));
+    (void) close(ledger->fd);
+    free(ledger);
+    return NULL;
+}
+
+static uint32_t slots_in_use(const struct ledger_file *file) {
+    uint32_t n = __atomic_load_n(&file->slots_used, __ATOMIC_ACQUIRE);
+
+    return n < LEDGER_SLOTS ? n : LEDGER_SLOTS;
+}
+
+static int read_usage(struct ledger *ledger, void *arg, size_t unused) {
+    struct ledger_usage *ret = arg;
+    uint32_t n = slots_in_use(ledger->file);
+
+    (void) unused;
+    for (unsigned int d = 0; d < LEDGER_DEVICES; d++) {
+        ret->used[d] = ledger_used(ledger->file, d);
+        ret->refused[d] = __atomic_load_n(&ledger->file->device[d].refused, __ATOMIC_RELAXED);
+    }
+    for (uint32_t slot = 0; slot < n; slot++)
+        ret->processes += ledger_slot_alive(ledger->fd, slot);
+    return 0;
+}
+
+int ledger_snapshot(struct ledger *ledger, struct ledger_usage *ret) {
+    struct ledger_usage usage = {0};
+    int r = guarded(ledger, read_usage, &usage, 0);
+
+    if (r == 0)
+        *ret = usage;
+    return r;
+}
+
+static int read_processes(struct ledger *ledger, void *arg, size_t max) {
+    struct ledger_process *ret = arg;
+    uint32_t n = slots_in_use(ledger->file);
+    int found = 0;
+
+    for (uint32_t slot = 0; slot < n && (size_t) found < max; slot++) {
+        if (!ledger_slot_alive(ledger->fd, slot))
+            continue;
+        ret[found].slot = slot;
+        ret[found].pid = __atomic_load_n(&ledger->file->slot[slot].pid, __ATOMIC_RELAXED);
+        for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
+            ret[found].booked[d] =
+                __atomic_load_n(&ledger->file->slot[slot].cell[d].booked.lo, __ATOMIC_RELAXED);
+        found++;
+    }
+    return found;
+}
+
+int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t max) {
+    return guarded(ledger, read_processes, ret, max);
+}
+
+static int sweep(struct ledger *ledger, void *arg, size_t unused) {
+    (void) arg;
+    (void) unused;
+    return ledger_reclaim_dead(ledger->file, ledger->fd, LEDGER_SLOTS);
+}
+
+int ledger_sweep(struct ledger *ledger) {
+    return guarded(ledger, sweep, NULL, 0);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "share/ledger_core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "share/word.h"
+
+/* The record of an operation: kind 1 bit, slot 15 bits, sequence 48 bits. A slot's word has the
+ * generation where the record has kind and slot. Sequences go on across owners, so no record ever
+ * comes twice. */
+#define SEQUENCE_BITS 48
+#define SEQUENCE_MASK ((UINT64_C(1) << SEQUENCE_BITS) - 1)
+#define KIND_RECLAIM (UINT64_C(1) << 63)
+
+/* Every failed swap means that somebody else got on, so nobody comes near this; it only keeps a
+ * ledger that its tenant is scribbling on from holding anyone up. */
+#define TRIES_MAX (1 << 20)
+
+static uint32_t record_slot(uint64_t record) {
+    return (uint32_t) (record >> SEQUENCE_BITS) & 0x7fff;
+}
+
+static uint64_t record_next(uint64_t kind, uint32_t slot, uint64_t done) {
+    return kind | (uint64_t) slot << SEQUENCE_BITS | ((done + 1) & SEQUENCE_MASK);
+}
+
+static uint16_t word_generation(struct ledger_word word) {
+    return (uint16_t) (word.hi >> SEQUENCE_BITS);
+}
+
+/* Saturates instead of wrapping: only a damaged ledger gets there, and it must not look empty. */
+static uint64_t add_delta(uint64_t sum, int64_t delta) {
+    uint64_t result;
+
+    if (delta < 0) {
+        uint64_t less = -(uint64_t) delta;
+        return sum > less ? sum - less : 0;
+    }
+    return __builtin_add_overflow(sum, (uint64_t) delta, &result) ? UINT64_MAX : result;
+}
+
+/* Carries out the recorded operation in its slot, unless that has been done. */
+static void help(struct ledger_file *file, unsigned int device, uint64_t record) {
+    uint32_t slot = record_slot(record);
+    struct ledger_word old, new;
+    struct ledger_cell *cell;
+
+    if ((record & SEQUENCE_MASK) == 0 || slot >= LEDGER_SLOTS)
+        return;
+    cell = &file->slot[slot].cell[device];
+    old = word_load(&cell->booked);
+    if (((old.hi + 1) & SEQUENCE_MASK) != (record & SEQUENCE_MASK))
+        return;
+    /* A delta that is newer than the record cannot be taken by mistake: its owner has then moved
+     * on, the slot's word has changed, and the swap fails. */
+    new.lo = record &KIND_RECLAIM
+                 ? 0
+                 : add_delta(old.lo, __atomic_load_n(&cell->delta, __ATOMIC_ACQUIRE));
+    new.hi = (old.hi & ~SEQUENCE_MASK) | (record & SEQUENCE_MASK);
+    (void) word_swap(&cell->booked, &old, new);
+}
+
+static bool fits(uint64_t used, uint64_t bytes, uint64_t limit) {
+    return limit == 0 || (bytes <= limit && used <= limit - bytes);
+}
+
+static int apply(const struct ledger_owner *owner, unsigned int device, int64_t delta,
+                 uint64_t limit) {
+    struct ledger_file *file = owner->file;
+    struct ledger_cell *cell = &file->slot[owner->slot].cell[device];
+    struct ledger_word *sum = &file->device[device].sum;
+
+    __atomic_store_n(&cell->delta, delta, __ATOMIC_RELEASE);
+    for (int i = 0; i < TRIES_MAX; i++) {
+        struct ledger_word old = word_load(sum), new, mine;
+
+        help(file, device, old.hi);
+        mine = word_load(&cell->booked);
+        if (word_generation(mine) != owner->generation)
+            return -ESTALE;
+        if (delta > 0 && !fits(old.lo, (uint64_t) delta, limit))
+            return -ENOMEM;
+        new.lo = add_delta(old.lo, delta);
+        new.hi = record_next(0, owner->slot, mine.hi & SEQUENCE_MASK);
+        if (word_swap(sum, &old, new)) {
+            help(file, device, new.hi);
+            return 0;
+        }
+    }
+    return -EBADMSG;
+}
+
+int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64_t bytes,
+                   uint64_t limit) {
+    int r;
+
+    if (bytes > INT64_MAX)
+        return -ENOMEM;
+    r = apply(owner, device, (int64_t) bytes, limit);
+    if (__builtin_expect(r != -ENOMEM, 1))
+        return r;
+    (void) ledger_reclaim_dead(owner->file, owner->fd, owner->slot);
+    r = apply(owner, device, (int64_t) bytes, limit);
+    if (r == -ENOMEM)
+        (void) __atomic_fetch_add(&owner->file->device[device].refused, 1, __ATOMIC_RELAXED);
+    return r;
+}
+
+int ledger_refund(const struct ledger_owner *owner, unsigned int device, uint64_t bytes) {
+    return bytes > INT64_MAX ? -EBADMSG : apply(owner, device, -(int64_t) bytes, 0);
+}
+
+uint64_t ledger_used(const struct ledger_file *file, unsigned int device) {
+    return __atomic_load_n(&file->device[device].sum.lo, __ATOMIC_RELAXED);
+}
+
+bool ledger_slot_alive(int fd, uint32_t slot) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+
+    /* Not knowing is no reason to take memory from somebody. */
+    return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
+                        uint16_t generation) {
+    struct ledger_cell *cell = &file->slot[slot].cell[device];
+    struct ledger_word *sum = &file->device[device].sum;
+
+    for (int i = 0; i < TRIES_MAX; i++) {
+        struct ledger_word old = word_load(sum), new, theirs;
+
+        help(file, device, old.hi);
+        theirs = word_load(&cell->booked);
+        if (word_generation(theirs) != generation || theirs.lo == 0)
+            return 0;
+        new.lo = old.lo > theirs.lo ? old.lo - theirs.lo : 0;
+        new.hi = record_next(KIND_RECLAIM, slot, theirs.hi & SEQUENCE_MASK);
+        if (word_swap(sum, &old, new)) {
+            help(file, device, new.hi);
+            return theirs.lo;
+        }
+    }
+    return 0;
+}
+
+static bool slot_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
+    uint16_t generation[LEDGER_DEVICES];
+    bool booked = false;
+    uint64_t credited = 0;
+
+    for (unsigned int d = 0; d < LEDGER_DEVICES; d++) {
+        const struct ledger_word *word = &file->slot[slot].cell[d].booked;
+
+        generation[d] = (uint16_t) (__atomic_load_n(&word->hi, __ATOMIC_ACQUIRE) >> SEQUENCE_BITS);
+        booked |= __atomic_load_n(&word->lo, __ATOMIC_ACQUIRE) != 0;
+    }
+    if (!booked || ledger_slot_alive(fd, slot))
+        return false;
+    for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
+        credited += ledger_reclaim(file, slot, d, generation[d]);
+    return credited > 0;
+}
+
+static uint32_t slots_used(const struct ledger_file *file) {
+    uint32_t n = __atomic_load_n(&file->slots_used, __ATOMIC_ACQUIRE);
+
+    return n < LEDGER_SLOTS ? n : LEDGER_SLOTS;
+}
+
+int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own) {
+    uint32_t n = slots_used(file);
+    int found = 0;
+
+    /* First what the dead had recorded but not yet entered in their slots. */
+    for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
+        help(file, d, __atomic_load_n(&file->device[d].sum.hi, __ATOMIC_ACQUIRE));
+    for (uint32_t slot = 0; slot < n; slot++)
+        if (slot != own && slot_reclaim_if_dead(file, fd, slot))
+            found++;
+    return found;
+}
+
+/* Makes a slot whose byte we have just locked ours: what its last owner held is credited, and a new
+ * generation makes those who judged that owner dead, and are slow about it, leave us alone. */
+static void slot_take(struct ledger_owner *owner) {
+    struct ledger_slot *slot = &owner->file->slot[owner->slot];
+
+    owner->generation = (uint16_t) (word_generation(word_load(&slot->cell[0].booked)) + 1);
+    for (unsigned int d = 0; d < LEDGER_DEVICES; d++) {
+        struct ledger_word old = word_load(&slot->cell[d].booked), new;
+
+        do {
+            (void) ledger_reclaim(owner->file, owner->slot, d, word_generation(old));
+            old = word_load(&slot->cell[d].booked);
+            new.lo = 0;
+            new.hi = (uint64_t) owner->generation << SEQUENCE_BITS | (old.hi & SEQUENCE_MASK);
+        } while (old.lo != 0 || !word_swap(&slot->cell[d].booked, &old, new));
+    }
+    __atomic_store_n(&slot->pid, (uint32_t) getpid(), __ATOMIC_RELAXED);
+}
+
+static int slot_claim(struct ledger_owner *owner) {
+    for (uint32_t i = 0; i < LEDGER_SLOTS; i++) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = i, .l_len = 1};
+        uint32_t used;
+
+        if (fcntl(owner->fd, F_OFD_SETLK, &lock) < 0) {
+            if (errno == EAGAIN || errno == EACCES)
+                continue;
+            return -errno;
+        }
+        used = slots_used(owner->file);
+        while (used <= i && !__atomic_compare_exchange_n(&owner->file->slots_used, &used, i + 1,
+                                                         false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            ;
+        owner->slot = i;
+        slot_take(owner);
+        return 0;
+    }
+    return -EUSERS;
+}
+
+static int ledger_map(int fd, struct ledger_file **ret) {
+    struct ledger_file *file;
+
+    /* Not fstat, which no symbol of an old C library answers to. */
+    if (lseek(fd, 0, SEEK_END) != (off_t) sizeof(struct ledger_file))
+        return -EBADMSG;
+    file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
+        return -errno;
+    if (file->magic != LEDGER_MAGIC || file->version != LEDGER_VERSION ||
+        file->devices != LEDGER_DEVICES || file->slots != LEDGER_SLOTS) {
+        (void) munmap(file, sizeof(*file));
+        return -EBADMSG;
+    }
+    *ret = file;
+    return 0;
+}
+
+int ledger_claim(const char *path, struct ledger_owner *ret) {
+    struct ledger_owner owner = {.fd = open(path, O_RDWR | O_CLOEXEC)};
+    int r;
+
+    if (owner.fd < 0)
+        return -errno;
+    r = ledger_map(owner.fd, &owner.file);
+    if (r < 0) {
+        (void) close(owner.fd);
+        return r;
+    }
+    r = slot_claim(&owner);
+    if (r < 0) {
+        (void) munmap(owner.file, sizeof(*owner.file));
+        (void) close(owner.fd);
+        return r;
+    }
+    *ret = owner;
+    return 0;
+}
+
+void ledger_abandon(struct ledger_owner *owner) {
+    if (owner->file)
+        (void) munmap(owner->file, sizeof(*owner->file));
+    if (owner->fd >= 0)
+        (void) close(owner->fd);
+    *owner = (struct ledger_owner){.fd = -1};
+}

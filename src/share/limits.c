@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "share/limits.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+
+static void unmap_limitsp(struct limits_file **file) {
+    if (*file)
+        (void) munmap(*file, sizeof(**file));
+}
+
+static bool terminated(const char *text, size_t size) {
+    return memchr(text, '\0', size) != NULL;
+}
+
+static int check(const struct share_limits *limits, struct err *err) {
+    if (limits->ndevices > LIMITS_DEVICES_MAX)
+        return err_set(err, EINVAL, "%u devices in one share, at most %d are possible",
+                       limits->ndevices, LIMITS_DEVICES_MAX);
+    if (!terminated(limits->pod_uid, sizeof(limits->pod_uid)) ||
+        !terminated(limits->namespace, sizeof(limits->namespace)) ||
+        !terminated(limits->pod, sizeof(limits->pod)) ||
+        !terminated(limits->container, sizeof(limits->container)))
+        return err_set(err, EINVAL,
+                       "the name of a pod or container is too long for the limits file");
+    for (uint32_t i = 0; i < limits->ndevices; i++)
+        if (!terminated(limits->device[i].uuid, sizeof(limits->device[i].uuid)))
+            return err_set(err, EINVAL, "the UUID of device %u is too long for the limits file", i);
+    return 0;
+}
+
+int limits_create(const char *path, const struct share_limits *limits, struct err *err) {
+    _cleanup_free_ struct limits_file *file = NULL;
+    int r = check(limits, err);
+
+    if (r < 0)
+        return r;
+    file = calloc(1, sizeof(*file));
+    if (!file)
+        return err_errno(err, ENOMEM, "cannot create %s", path);
+    file->magic = LIMITS_MAGIC;
+    file->version = LIMITS_VERSION;
+    file->size = sizeof(*file);
+    file->copy[0] = *limits;
+    file->copy[1] = *limits;
+    return file_replace(path, file, sizeof(*file), 0444, err);
+}
+
+/* Maps a limits file for writing; -EBADMSG when it is something else. */
+static int map_writable(const char *path, struct limits_file **ret, struct err *err) {
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    struct limits_file *file;
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_errno(err, errno, "cannot open %s", path);
+    if (st.st_size != (off_t) sizeof(*file))
+        return err_set(err, EBADMSG, "%s is not a limits file", path);
+    file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
+        return err_errno(err, errno, "cannot map %s", path);
+    *ret = file;
+    if (file->magic != LIMITS_MAGIC || file->version != LIMITS_VERSION ||
+        file->size != sizeof(*file))
+        return err_set(err, EBADMSG, "%s is not a limits file of version %d", path, LIMITS_VERSION);
+    return 0;
+}
+
+int limits_update(const char *path, const struct share_limits *limits, struct err *err) {
+    _cleanup_(unmap_limitsp) struct limits_file *file = NULL;
+    uint64_t index;
+    int r = check(limits, err);
+
+    if (r < 0)
+        return r;
+    r = map_writable(path, &file, err);
+    if (r < 0 || !file)
+        return r;
+    index = __atomic_load_n(&file->index, __ATOMIC_ACQUIRE);
+    /* A reader that started on this copy before the last update must see that before it sees new
+     * bytes. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    memcpy(&file->copy[(index + 1) & 1], limits, sizeof(*limits));
+    __atomic_store_n(&file->index, index + 1, __ATOMIC_RELEASE);
+    return 0;
+}
+
+int limits_read(const char *path, struct share_limits *ret, struct err *err) {
+    const struct limits_file *file;
+    int r = limits_map(path, &file);
+
+    if (r < 0)
+        return r == -EBADMSG ? err_set(err, EBADMSG, "%s is not a limits file of version %d", path,
+                                       LIMITS_VERSION)
+                             : err_errno(err, -r, "cannot read %s", path);
+    r = limits_copy(file, ret);
+    (void) munmap((void *) (uintptr_t) file, sizeof(*file));
+    return r < 0 ? err_errno(err, -r, "cannot read %s", path) : 0;
+}
