@@ -17,7 +17,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/interop", "tests/cli", "tests/e2e"]
+PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/interop", "tests/cli", "tests/cluster", "tests/e2e"]
 
 
 class Totals:

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The admission policies and roles of deploy/, asked of a real API server. No agent and no scheduler run."""
+
+import json
+import os
+import secrets
+import time
+
+import pytest
+
+from cluster import ApiError, Cluster, api as kube
+from cluster.cluster import REPOSITORY
+
+SCHEDULER = "system:serviceaccount:aliquot-system:aliquot-scheduler"
+AGENT = "system:serviceaccount:aliquot-system:aliquot-agent"
+ASSIGNMENT = "elasticgpu.io/assignment"
+CORE, MEMORY, SLOT = (f"elasticgpu.io/{n}" for n in ("gpu-core", "gpu-memory", "slot"))
+OTHER_NODE = "node-z"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster("policies-" + secrets.token_hex(2)) as c:
+        c.up()
+        manifests = os.path.join(REPOSITORY, "deploy")
+        c.kubectl("apply", "-k", manifests)
+        for kind, name in (("deployment", "aliquot-scheduler"), ("daemonset", "aliquot-agent")):
+            c.kubectl("delete", "-n", "aliquot-system", kind, name, "--wait=false")
+        c.kubectl("wait", "--for=condition=Established", "crd/gpus.elasticgpu.io", "--timeout=30s")
+        c.api.create(kube.core("nodes"), {"metadata": {"name": OTHER_NODE}})
+        _wait_enforced(c)
+        yield c
+
+
+def _wait_enforced(cluster):
+    """Policies work a moment after they are stored: the API server's own watch brings them to its admission."""
+    forged = pod("not-there-yet", annotations={ASSIGNMENT: "{}"})
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            cluster.api.create(kube.pods(), forged, dryRun="All")
+        except ApiError as e:
+            assert e.code == 403
+            return
+        time.sleep(0.02)    # nothing announces it
+    raise AssertionError("the policies are not enforced")
+
+
+def pod(name, limits=None, node=None, annotations=None, init=None):
+    def container(n, lim):
+        return {"name": n, "image": "localhost/pause:1", "imagePullPolicy": "Never",
+                **({"resources": {"limits": lim}} if lim else {})}
+    spec = {"containers": [container("main", limits)], "terminationGracePeriodSeconds": 0}
+    if init:
+        spec["initContainers"] = [container(f"init{i}", lim) for i, lim in enumerate(init)]
+    if node:
+        spec["nodeName"] = node
+    return {"metadata": {"name": name, "annotations": annotations or {}}, "spec": spec}
+
+
+def refused(call, *arguments, code=403, text="", **kwargs):
+    with pytest.raises(ApiError) as caught:
+        call(*arguments, **kwargs)
+    assert caught.value.code == code, caught.value
+    assert text in caught.value.message, caught.value
+    return caught.value.message
+
+
+def new(prefix):
+    return f"{prefix}-{secrets.token_hex(3)}"
+
+
+# ---- assignments ----
+
+def test_annotation_refused_at_creation(cluster):
+    for key in (ASSIGNMENT, ASSIGNMENT + "-signature"):
+        refused(cluster.api.create, kube.pods(), pod(new("forged"), annotations={key: "x"}), text=key)
+
+
+def test_annotation_refused_on_every_way_to_change_a_pod(cluster):
+    name = new("victim")
+    cluster.api.create(kube.pods(), pod(name, {CORE: "10"}))    # stays Pending: no extender answers
+    path = kube.pods(name=name)
+    forged = {"metadata": {"annotations": {ASSIGNMENT: "{}"}}}
+    refused(cluster.api.patch, path, forged, text="only the Aliquot scheduler")
+    refused(cluster.api.patch, path + "/status", forged, text="only the Aliquot scheduler")
+    refused(cluster.api.patch, path, forged, kind=kube.STRATEGIC, text="only the Aliquot scheduler")
+    # The scheduler itself may write them by its Binding only (it has no right to patch pods either).
+    scheduler = cluster.api.as_user(SCHEDULER)
+    refused(scheduler.patch, path, forged)
+
+
+def binding(name, annotations=None):
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "annotations": annotations or {}},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": OTHER_NODE}}
+
+
+def test_annotation_in_a_binding_is_the_schedulers_alone(cluster):
+    name = new("bound")
+    cluster.api.create(kube.pods(), pod(name, {CORE: "10"}))
+    forged = binding(name, {ASSIGNMENT: "{}"})
+    refused(cluster.api.create, kube.pods(name=name) + "/binding", forged, text=ASSIGNMENT)
+    refused(cluster.api.create, kube.core("bindings", "default"), forged, text=ASSIGNMENT)
+    scheduler = cluster.api.as_user(SCHEDULER)
+    refused(scheduler.create, kube.core("bindings", "default"), forged)
+    scheduler.create(kube.pods(name=name) + "/binding", forged)
+    seen = cluster.api.get(kube.pods(name=name))
+    assert seen["spec"]["nodeName"] == OTHER_NODE
+    assert seen["metadata"]["annotations"][ASSIGNMENT] == "{}"
+    # Once written it stays: neither changed nor removed, and other changes go through.
+    for value in ("other", None):
+        refused(cluster.api.patch, kube.pods(name=name), {"metadata": {"annotations": {ASSIGNMENT: value}}})
+        refused(cluster.api.patch, kube.pods(name=name) + "/status",
+                {"metadata": {"annotations": {ASSIGNMENT: value}}})
+    cluster.api.patch(kube.pods(name=name), {"metadata": {"annotations": {"other": "fine"}}})
+    cluster.api.patch(kube.pods(name=name) + "/status", {"status": {"message": "fine"}})
+
+
+def test_binding_without_assignment_is_not_our_business(cluster):
+    name = new("plain")
+    cluster.api.create(kube.pods(), pod(name, {"example.com/none": "1"}))
+    cluster.api.create(kube.pods(name=name) + "/binding", binding(name))
+
+
+# ---- spec.nodeName ----
+
+@pytest.mark.parametrize("resource", [CORE, MEMORY, SLOT, "tke.cloud.tencent.com/qgpu-core",
+                                      "tke.cloud.tencent.com/qgpu-memory"])
+def test_node_name_refused_with_a_share(cluster, resource):
+    refused(cluster.api.create, kube.pods(), pod(new("direct"), {resource: "1"}, node="node-a"), text="nodeName")
+    refused(cluster.api.create, kube.pods(), pod(new("direct"), None, node="node-a", init=[{resource: "1"}]),
+            text="nodeName")
+
+
+def test_node_name_allowed_without_a_share(cluster):
+    cluster.api.create(kube.pods(), pod(new("direct"), {"cpu": "10m"}, node="node-a"), dryRun="All")
+
+
+# ---- slots ----
+
+def slots(made):
+    both = made["spec"]["containers"] + made["spec"].get("initContainers", [])
+    for c in both:
+        resources = c.get("resources", {})
+        assert resources.get("limits", {}).get(SLOT) == resources.get("requests", {}).get(SLOT)
+    return {c["name"]: c.get("resources", {}).get("limits", {}).get(SLOT) for c in both}
+
+
+@pytest.mark.parametrize("memory,core", [(MEMORY, CORE), ("tke.cloud.tencent.com/qgpu-memory",
+                                                          "tke.cloud.tencent.com/qgpu-core")])
+def test_memory_alone_gets_a_slot(cluster, memory, core):
+    made = cluster.api.create(kube.pods(), pod(new("slot"), {memory: "4", "cpu": "1"}, init=[
+        {memory: "4"}, {memory: "4", core: "10"}, {"cpu": "1"}, None]), dryRun="All")
+    assert slots(made) == {"main": "1", "init0": "1", "init1": None, "init2": None, "init3": None}
+    limits = made["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {memory: "4", "cpu": "1", SLOT: "1"}
+
+
+def test_no_slot_where_none_is_needed(cluster):
+    assert slots(cluster.api.create(kube.pods(), pod(new("slot"), {CORE: "30", MEMORY: "1Gi"}),
+                                    dryRun="All")) == {"main": None}
+    assert slots(cluster.api.create(kube.pods(), pod(new("slot"), {CORE: "30"}), dryRun="All")) == {"main": None}
+    assert slots(cluster.api.create(kube.pods(), pod(new("slot")), dryRun="All")) == {"main": None}
+    assert slots(cluster.api.create(kube.pods(), pod(new("slot"), {MEMORY: "1Gi", SLOT: "1"}),
+                                    dryRun="All")) == {"main": "1"}
+
+
+# ---- agents ----
+
+def token_of_agent_on(cluster, node):
+    """A token as the agent's pod on that node has it, with the node's name as a claim."""
+    name = new("agent")
+    body = pod(name, node=node)
+    body["spec"]["serviceAccountName"] = "aliquot-agent"
+    made = cluster.api.create(kube.pods("aliquot-system"), body)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {
+        "audiences": ["https://kubernetes.default.svc"], "expirationSeconds": 3600,
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}}}
+    return _token(cluster, request)
+
+
+def _token(cluster, request):
+    path = kube.core("serviceaccounts", "aliquot-system", "aliquot-agent") + "/token"
+    return cluster.api.create(path, request)["status"]["token"]
+
+
+@pytest.fixture(scope="module")
+def agent(cluster):
+    return cluster.api.with_token(token_of_agent_on(cluster, cluster.node))
+
+
+def gpu(name, node, **spec):
+    return {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "GPU",
+            "metadata": {"name": name, "labels": {"elasticgpu.io/node": node}},
+            "spec": {"index": 0, "memory": 85899345920, "model": "M", "nodeName": node, "path": "/dev/nvidia0",
+                     "uuid": "GPU-6f1c2a3b-0000-0000-0000-000000000000", **spec}}
+
+
+STATUS = {"status": {"state": "Healthy", "capacity": {CORE: "100", MEMORY: "80Gi"}}}
+
+
+def test_agent_writes_its_own_gpus_only(cluster, agent):
+    own, other = new("10.77.0.1"), new("10.77.0.2")
+    agent.create(kube.gpus(), gpu(own, cluster.node))
+    agent.patch(kube.gpus(own) + "/status", STATUS)
+    agent.patch(kube.gpus(own), {"spec": {"model": "N"}})
+    refused(agent.create, kube.gpus(), gpu(other, OTHER_NODE), text="of that node only")
+    cluster.api.create(kube.gpus(), gpu(other, OTHER_NODE))
+    refused(agent.patch, kube.gpus(other), {"spec": {"model": "N"}}, text="of that node only")
+    refused(agent.patch, kube.gpus(other) + "/status", STATUS, text="of that node only")
+    refused(agent.patch, kube.gpus(own), {"metadata": {"labels": {"elasticgpu.io/node": OTHER_NODE}}}, text="label")
+    refused(agent.request, "DELETE", kube.gpus(other))
+    agent.patch(kube.gpus(own), {"spec": {"uuid": "GPU-1"}})    # the card was replaced
+    refused(cluster.api.patch, kube.gpus(own), {"spec": {"nodeName": OTHER_NODE}}, code=422, text="one node for ever")
+
+
+def test_agent_leaves_the_schedulers_part_of_the_status(cluster, agent):
+    name = new("10.77.0.1")
+    agent.create(kube.gpus(), gpu(name, cluster.node))
+    held = {"status": {"allocatable": {CORE: "70"}, "allocated": {"uid-1": {
+        "namespace": "n", "pod": "p", "containers": [{"container": "c", "resource": {CORE: "30"}}]}}}}
+    scheduler = cluster.api.as_user(SCHEDULER)
+    scheduler.patch(kube.gpus(name) + "/status", held)
+    agent.patch(kube.gpus(name) + "/status", STATUS)
+    for forged in ({"allocated": None}, {"allocated": {"uid-1": None}}, {"allocatable": {CORE: "100"}}):
+        refused(agent.patch, kube.gpus(name) + "/status", {"status": forged}, text="scheduler's")
+    seen = cluster.api.get(kube.gpus(name))["status"]
+    assert seen == {**held["status"], **STATUS["status"]}
+    refused(scheduler.patch, kube.gpus(name), {"spec": {"model": "N"}})     # RBAC: status only
+
+
+def test_agent_token_must_be_bound_to_a_node(cluster):
+    unbound = _token(cluster, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+                               "spec": {"expirationSeconds": 3600}})
+    refused(cluster.api.with_token(unbound).create, kube.gpus(), gpu(new("x"), cluster.node), text="not bound")
+
+
+def test_agent_writes_its_own_node_status_only(cluster, agent):
+    capacity = {"status": {"capacity": {MEMORY: "160Gi"}}}
+    agent.patch(kube.core("nodes", name=cluster.node) + "/status", capacity)
+    refused(agent.patch, kube.core("nodes", name=OTHER_NODE) + "/status", capacity, text="own node only")
+    refused(agent.patch, kube.core("nodes", name=cluster.node), {"metadata": {"labels": {"a": "b"}}})
+
+
+# ---- roles: exactly these, and nothing that opens a cluster ----
+
+@pytest.mark.parametrize("user,verb,resource,allowed", [
+    (AGENT, "list", "pods", True), (AGENT, "watch", "pods", True), (AGENT, "patch", "nodes/status", True),
+    (AGENT, "create", "gpus.elasticgpu.io", True), (AGENT, "patch", "gpus.elasticgpu.io/status", True),
+    (AGENT, "create", "events", True), (AGENT, "delete", "gpus.elasticgpu.io", False),
+    (AGENT, "create", "pods", False), (AGENT, "patch", "pods", False), (AGENT, "create", "pods/binding", False),
+    (AGENT, "get", "secrets", False), (AGENT, "patch", "nodes", False),
+    (SCHEDULER, "watch", "pods", True), (SCHEDULER, "watch", "nodes", True),
+    (SCHEDULER, "watch", "gpus.elasticgpu.io", True), (SCHEDULER, "create", "pods/binding", True),
+    (SCHEDULER, "patch", "gpus.elasticgpu.io/status", True), (SCHEDULER, "create", "events", True),
+    (SCHEDULER, "patch", "pods", False), (SCHEDULER, "patch", "pods/status", False),
+    (SCHEDULER, "create", "bindings", False), (SCHEDULER, "get", "secrets", False),
+    (SCHEDULER, "patch", "nodes/status", False),
+])
+def test_roles(cluster, user, verb, resource, allowed):
+    resource, _, sub = resource.partition("/")
+    name, _, group = resource.partition(".")
+    answer = cluster.api.as_user(user).create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {
+        "spec": {"resourceAttributes": {"namespace": "default", "verb": verb, "group": group, "resource": name,
+                                        "subresource": sub}}})
+    assert answer["status"]["allowed"] is allowed, json.dumps(answer["status"])
+
+
+@pytest.mark.parametrize("user,verb,resource,name,allowed", [
+    (AGENT, "get", "configmaps", "aliquot-signing", True), (AGENT, "get", "configmaps", "other", False),
+    (AGENT, "get", "secrets", "aliquot-signing", False), (AGENT, "patch", "configmaps", "aliquot-signing", False),
+    (SCHEDULER, "get", "secrets", "aliquot-signing", True), (SCHEDULER, "get", "secrets", "other", False),
+    (SCHEDULER, "create", "secrets", "", True), (SCHEDULER, "patch", "configmaps", "aliquot-signing", True),
+])
+def test_roles_in_the_own_namespace(cluster, user, verb, resource, name, allowed):
+    answer = cluster.api.as_user(user).create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {
+        "spec": {"resourceAttributes": {"namespace": "aliquot-system", "verb": verb, "resource": resource,
+                                        "name": name}}})
+    assert answer["status"]["allowed"] is allowed, json.dumps(answer["status"])
+
+
+# ---- the object ----
+
+@pytest.mark.parametrize("spec", [{"index": -1}, {"memory": 0}, {"uuid": "none"}, {"index": "0"}])
+def test_gpu_object_is_validated(cluster, spec):
+    refused(cluster.api.create, kube.gpus(), gpu(new("bad"), "n", **spec), code=422)
+
+
+def test_gpu_status_is_validated(cluster):
+    name = new("bad")
+    cluster.api.create(kube.gpus(), gpu(name, "n"))
+    for status in ({"state": "Broken"}, {"capacity": {CORE: "lots"}}, {"allocated": {"u": {"pod": "p"}}}):
+        refused(cluster.api.patch, kube.gpus(name) + "/status", {"status": status}, code=422)
+
+
+def test_gpu_columns_short_name_and_selector(cluster):
+    name = new("col")
+    cluster.api.create(kube.gpus(), gpu(name, "node-q", index=3, model="NVIDIA A100-SXM4-80GB"))
+    cluster.api.patch(kube.gpus(name) + "/status", {"status": {
+        **STATUS["status"], "allocatable": {CORE: "70", MEMORY: "50Gi"}}})
+    lines = cluster.kubectl("get", "egpu", "--field-selector", "spec.nodeName=node-q").splitlines()
+    assert lines[0].split()[:2] == ["NAME", "NODE"] and len(lines) == 2, lines
+    for word in ("node-q", "3", "A100-SXM4-80GB", "80Gi", "50Gi", "70", "Healthy"):
+        assert word in lines[1], lines
