@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/h2_link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/h2.h"
+#include "wire/tls.h"
+
+#define READ_SIZE 16384
+/* As much is collected for one write; HTTP/2 frames are at most 16 KiB. */
+#define WRITE_BATCH 65536u
+/* An output buffer that is empty again gives back what is more than this. */
+#define OUT_KEEP 8192u
+
+struct h2_link {
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_pipe_t pipe;
+        uv_tcp_t tcp;
+    };
+    uv_timer_t timer;
+    union {
+        uv_connect_t connect;
+        uv_write_t write; /* never before the connect is through */
+    };
+    uv_loop_t *loop;
+    struct h2_conn *conn;
+    struct tls_client *tls;
+    struct h2_link_options options;
+    struct buf out;     /* plain connections only; TLS has its own */
+    struct buf sending; /* what `write` is at */
+    unsigned busy;      /* inside h2_conn_feed or h2_conn_pull */
+    bool up;            /* connected, and TLS is through */
+    bool heard;         /* the peer has said something in HTTP/2 */
+    bool writing;
+    bool pinged;
+    bool draining;
+    bool lost;
+    bool closing;
+    unsigned handles; /* that libuv still holds */
+    uint64_t last_read;
+    char reason[ERR_TEXT_MAX];
+    void (*on_closed)(void *user);
+    void *closed_user;
+    char in[READ_SIZE];
+};
+
+static void on_alive_timer(uv_timer_t *timer);
+static void begin_close(struct h2_link *link);
+
+/* ---- losing the connection ---- */
+
+static void on_lost_timer(uv_timer_t *timer) {
+    struct h2_link *link = timer->data;
+    link->options.on_lost(link, link->reason, link->options.user);
+}
+
+/* Always told from the loop, never from inside a call of the owner: it will want to close. */
+static void lose(struct h2_link *link, const char *reason) {
+    if (link->lost || link->closing)
+        return;
+    link->lost = true;
+    if (link->up || link->tls)
+        (void) uv_read_stop(&link->stream);
+    (void) snprintf(link->reason, sizeof(link->reason), "%s", link->draining ? "" : reason);
+    uv_ref((uv_handle_t *) &link->timer); /* or a loop with nothing else to do would end first */
+    (void) uv_timer_start(&link->timer, on_lost_timer, 0, 0);
+}
+
+/* ---- writing ---- */
+
+static struct buf *output_of(struct h2_link *link) {
+    return link->tls ? tls_client_output(link->tls) : &link->out;
+}
+
+static int write_out(struct h2_link *link);
+
+static void on_written(uv_write_t *req, int status) {
+    struct h2_link *link = req->data;
+    link->writing = false;
+    buf_reset(&link->sending);
+    if (link->sending.cap > OUT_KEEP)
+        buf_done(&link->sending);
+    if (status == 0 && !link->up)
+        status = write_out(link); /* the handshake may have gone on meanwhile */
+    if (status < 0)
+        lose(link, uv_strerror(status));
+    else
+        h2_link_flush(link);
+}
+
+/* Hands the output to the kernel as far as it takes it at once, the rest to libuv. */
+static int write_out(struct h2_link *link) {
+    struct buf *out = output_of(link);
+    if (out->len == 0 || link->writing)
+        return 0;
+    uv_buf_t piece = uv_buf_init(out->data, (unsigned) out->len);
+    int n = uv_try_write(&link->stream, &piece, 1);
+    if (n < 0 && n != UV_EAGAIN)
+        return n;
+    if (n > 0)
+        buf_consume(out, (size_t) n);
+    if (out->len == 0) {
+        if (out->cap > OUT_KEEP)
+            buf_done(out);
+        return 0;
+    }
+
+    struct buf swap = link->sending;
+    link->sending = *out;
+    *out = swap;
+    link->write.data = link;
+    piece = uv_buf_init(link->sending.data, (unsigned) link->sending.len);
+    int r = uv_write(&link->write, &link->stream, &piece, 1, on_written);
+    link->writing = r == 0;
+    return r;
+}
+
+/* Fills the output from the connection up to a batch. 1: there may be more, 0: that was all. */
+static int fill_output(struct h2_link *link) {
+    struct buf *out = output_of(link);
+    while (out->len < WRITE_BATCH) {
+        const uint8_t *data;
+        link->busy++;
+        ssize_t n = h2_conn_pull(link->conn, &data);
+        link->busy--;
+        if (n <= 0)
+            return (int) n;
+        int r = 0;
+        if (link->tls)
+            r = tls_client_write(link->tls, data, (size_t) n);
+        else
+            buf_append(out, data, (size_t) n);
+        if (r < 0 || out->error)
+            return r < 0 ? r : buf_error(out);
+    }
+    return 1;
+}
+
+void h2_link_flush(struct h2_link *link) {
+    if (link->busy || !link->up || link->closing || link->lost)
+        return;
+    int more = 1;
+    while (more > 0 && !link->writing) {
+        more = fill_output(link);
+        if (link->closing) {
+            begin_close(link);
+            return;
+        }
+        int r = more < 0 ? more : write_out(link);
+        if (r < 0) {
+            lose(link, uv_strerror(r));
+            return;
+        }
+    }
+    if (!link->writing && h2_conn_is_done(link->conn))
+        lose(link, "connection ended after a protocol error or a goodbye");
+}
+
+/* ---- reading ---- */
+
+static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret) {
+    (void) suggested;
+    struct h2_link *link = handle->data;
+    *ret = uv_buf_init(link->in, sizeof(link->in));
+}
+
+static int feed(struct h2_link *link, const void *data, size_t size) {
+    link->heard = true;
+    link->busy++;
+    int r = h2_conn_feed(link->conn, data, size);
+    link->busy--;
+    return r;
+}
+
+/* What TLS has decrypted goes to the connection. A peer's end is an error here. */
+static int feed_decrypted(struct h2_link *link, struct err *err) {
+    char plain[READ_SIZE];
+    for (;;) {
+        ssize_t n = tls_client_read(link->tls, plain, sizeof(plain), err);
+        if (n <= 0)
+            return (int) n;
+        int r = feed(link, plain, (size_t) n);
+        if (r < 0)
+            return err_errno(err, -r, "HTTP/2 connection broken");
+        if (link->closing)
+            return 0;
+    }
+}
+
+static int feed_tls(struct h2_link *link, const void *data, size_t size, struct err *err) {
+    int r = tls_client_feed(link->tls, data, size);
+    if (r < 0)
+        return err_errno(err, -r, "cannot read from the connection");
+    if (!link->up) {
+        r = tls_client_handshake(link->tls, err);
+        int w = write_out(link); /* alerts too: they tell the server's log why */
+        if (r < 0)
+            return r;
+        if (w < 0)
+            return err_errno(err, -w, "cannot write to the connection");
+        if (r == 0)
+            return 0;
+        link->up = true;
+    }
+    return feed_decrypted(link, err);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
+    struct h2_link *link = stream->data;
+    struct err err = {0};
+    if (n == 0)
+        return;
+    if (n < 0) {
+        lose(link, n == UV_EOF ? "connection closed by the peer" : uv_strerror((int) n));
+        return;
+    }
+    link->last_read = uv_now(link->loop);
+    link->pinged = false;
+
+    int r = 0;
+    if (link->tls)
+        r = feed_tls(link, data->base, (size_t) n, &err);
+    else if ((r = feed(link, data->base, (size_t) n)) < 0)
+        (void) err_set(&err, -r, "not HTTP/2, or out of memory");
+    if (link->closing) {
+        begin_close(link);
+        return;
+    }
+    h2_link_flush(link); /* a GOAWAY that says why goes out before the end */
+    if (r < 0)
+        lose(link, err.text);
+}
+
+/* ---- liveness ---- */
+
+static void start_alive_timer(struct h2_link *link, uint64_t ms) {
+    if (!link->lost && !link->closing)
+        (void) uv_timer_start(&link->timer, on_alive_timer, ms, 0);
+}
+
+static void on_alive_timer(uv_timer_t *timer) {
+    struct h2_link *link = timer->data;
+    uint64_t silent = uv_now(link->loop) - link->last_read;
+    if (link->draining) {
+        lose(link, "");
+    } else if (!link->heard) {
+        lose(link, link->up ? "the peer says nothing in HTTP/2" : "no connection in time");
+    } else if (link->pinged) {
+        lose(link, "the peer no longer answers");
+    } else if (silent < link->options.ping_idle_ms) {
+        start_alive_timer(link, link->options.ping_idle_ms - silent);
+    } else {
+        link->pinged = true;
+        (void) h2_conn_ping(link->conn);
+        start_alive_timer(link, link->options.ping_timeout_ms);
+    }
+}
+
+/* ---- beginning ---- */
+
+static void reading_starts(struct h2_link *link) {
+    int r = uv_read_start(&link->stream, alloc_cb, on_read);
+    if (r < 0) {
+        lose(link, uv_strerror(r));
+        return;
+    }
+    link->last_read = uv_now(link->loop);
+    if (!link->tls) {
+        link->up = true;
+        h2_link_flush(link);
+        return;
+    }
+    struct err err = {0};
+    r = tls_client_handshake(link->tls, &err);
+    if (r >= 0 && (r = write_out(link)) < 0)
+        (void) err_errno(&err, -r, "cannot write to the connection");
+    if (r < 0)
+        lose(link, err.text);
+}
+
+int h2_link_new(uv_loop_t *loop, const struct h2_link_options *options, struct h2_conn *conn,
+                struct tls_client *tls, struct h2_link **ret) {
+    struct h2_link *link = calloc(1, sizeof(*link));
+    int r =
+        link ? (options->tcp ? uv_tcp_init(loop, &link->tcp) : uv_pipe_init(loop, &link->pipe, 0))
+             : -ENOMEM;
+    if (r < 0) {
+        h2_conn_free(conn);
+        tls_client_free(tls);
+        free(link);
+        return r;
+    }
+    (void) uv_timer_init(loop, &link->timer);
+    uv_unref((uv_handle_t *) &link->timer);
+    link->handle.data = link;
+    link->timer.data = link;
+    link->handles = 2;
+    link->loop = loop;
+    link->conn = conn;
+    link->tls = tls;
+    link->options = *options;
+    if (!link->options.ping_idle_ms)
+        link->options.ping_idle_ms = 30000;
+    if (!link->options.ping_timeout_ms)
+        link->options.ping_timeout_ms = 15000;
+    *ret = link;
+    return 0;
+}
+
+int h2_link_accept(struct h2_link *link, uv_stream_t *listener) {
+    int r = uv_accept(listener, &link->stream);
+    if (r < 0)
+        return r;
+    start_alive_timer(link, link->options.ping_timeout_ms);
+    reading_starts(link);
+    return 0;
+}
+
+static void on_connected(uv_connect_t *req, int status) {
+    struct h2_link *link = req->data;
+    if (link->closing)
+        return;
+    if (status < 0)
+        lose(link, uv_strerror(status));
+    else if (!link->lost)
+        reading_starts(link);
+}
+
+int h2_link_connect_unix(struct h2_link *link, const char *path) {
+    if (strlen(path) >= sizeof(((struct sockaddr_un *) 0)->sun_path))
+        return -ENAMETOOLONG; /* libuv would cut it */
+    link->connect.data = link;
+    start_alive_timer(link, link->options.ping_timeout_ms);
+    uv_pipe_connect(&link->connect, &link->pipe, path, on_connected);
+    return 0;
+}
+
+int h2_link_connect_tcp(struct h2_link *link, const struct sockaddr *address) {
+    link->connect.data = link;
+    start_alive_timer(link, link->options.ping_timeout_ms);
+    int r = uv_tcp_connect(&link->connect, &link->tcp, address, on_connected);
+    if (r == 0)
+        (void) uv_tcp_nodelay(&link->tcp, 1);
+    return r;
+}
+
+/* ---- end ---- */
+
+void h2_link_shutdown(struct h2_link *link, unsigned timeout_ms) {
+    if (link->lost || link->closing || link->draining)
+        return;
+    if (!link->up) {
+        link->draining = true;
+        lose(link, "");
+        return;
+    }
+    link->draining = true;
+    start_alive_timer(link, timeout_ms);
+    (void) h2_conn_goaway(link->conn, H2_NO_ERROR);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    struct h2_link *link = handle->data;
+    if (--link->handles > 0)
+        return;
+    tls_client_free(link->tls);
+    buf_done(&link->out);
+    buf_done(&link->sending);
+    void (*on_closed)(void *user) = link->on_closed;
+    void *user = link->closed_user;
+    free(link);
+    if (on_closed)
+        on_closed(user);
+}
+
+static void begin_close(struct h2_link *link) {
+    if (!link->conn || link->busy)
+        return;
+    h2_conn_free(take_ptr(link->conn));
+    uv_close(&link->handle, on_handle_closed);
+    uv_close((uv_handle_t *) &link->timer, on_handle_closed);
+}
+
+void h2_link_close(struct h2_link *link, void (*on_closed)(void *user), void *user) {
+    if (link->closing)
+        return;
+    link->closing = true;
+    link->on_closed = on_closed;
+    link->closed_user = user;
+    begin_close(link);
+}
+
+struct h2_conn *h2_link_conn(struct h2_link *link) {
+    return link->conn;
+}

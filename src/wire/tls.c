@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/tls.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+#include <string.h>
+
+#include "base/err.h"
+
+#define PRIORITY "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+#define BUFFER_MAX ((size_t) 4 << 20)
+
+struct tls_client {
+    gnutls_session_t session;
+    gnutls_certificate_credentials_t credentials;
+    struct buf in;
+    size_t in_used;
+    struct buf out;
+    char *host;
+};
+
+static ssize_t pull(gnutls_transport_ptr_t p, void *data, size_t size) {
+    struct tls_client *tls = p;
+    size_t left = tls->in.len - tls->in_used;
+    if (left == 0) {
+        gnutls_transport_set_errno(tls->session, EAGAIN);
+        return -1;
+    }
+    size_t n = left < size ? left : size;
+    memcpy(data, tls->in.data + tls->in_used, n);
+    tls->in_used += n;
+    if (tls->in_used == tls->in.len) {
+        buf_reset(&tls->in);
+        tls->in_used = 0;
+    }
+    return (ssize_t) n;
+}
+
+static ssize_t push(gnutls_transport_ptr_t p, const void *data, size_t size) {
+    struct tls_client *tls = p;
+    buf_append(&tls->out, data, size);
+    if (tls->out.error) {
+        gnutls_transport_set_errno(tls->session, tls->out.error);
+        return -1;
+    }
+    return (ssize_t) size;
+}
+
+/* Called by GnuTLS only on blocking sessions; there is nothing to wait for here. */
+static int pull_timeout(gnutls_transport_ptr_t p, unsigned ms) {
+    (void) ms;
+    const struct tls_client *tls = p;
+    return tls->in.len > tls->in_used;
+}
+
+static void tls_freep(struct tls_client **tls) {
+    tls_client_free(*tls);
+}
+
+static int gnutls_fail(struct err *err, int r, const char *what) {
+    return err_set(err, r == GNUTLS_E_MEMORY_ERROR ? ENOMEM : EPROTO, "%s: %s", what,
+                   gnutls_strerror(r));
+}
+
+static int load_ca(struct tls_client *tls, const char *ca_file, struct err *err) {
+    int r = gnutls_certificate_allocate_credentials(&tls->credentials);
+    if (r < 0)
+        return gnutls_fail(err, r, "cannot set up TLS");
+    r = gnutls_certificate_set_x509_trust_file(tls->credentials, ca_file, GNUTLS_X509_FMT_PEM);
+    if (r == GNUTLS_E_FILE_ERROR)
+        return err_set(err, ENOENT, "cannot read the CA file %s", ca_file);
+    if (r < 0)
+        return gnutls_fail(err, r, ca_file);
+    if (r == 0)
+        return err_set(err, EINVAL, "the CA file %s holds no certificate", ca_file);
+    return 0;
+}
+
+static bool is_address(const char *host) {
+    uint8_t address[16];
+    return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
+}
+
+static int set_up(struct tls_client *tls, const char *alpn, struct err *err) {
+    int r = gnutls_init(&tls->session, GNUTLS_CLIENT | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL);
+    if (r < 0)
+        return gnutls_fail(err, r, "cannot set up TLS");
+    r = gnutls_priority_set_direct(tls->session, PRIORITY, NULL);
+    if (r >= 0)
+        r = gnutls_credentials_set(tls->session, GNUTLS_CRD_CERTIFICATE, tls->credentials);
+    gnutls_datum_t protocol = {.data = (unsigned char *) (uintptr_t) alpn,
+                               .size = (unsigned) strlen(alpn)};
+    if (r >= 0)
+        r = gnutls_alpn_set_protocols(tls->session, &protocol, 1, 0);
+    /* RFC 6066: no address in the server name extension. */
+    if (r >= 0 && !is_address(tls->host))
+        r = gnutls_server_name_set(tls->session, GNUTLS_NAME_DNS, tls->host, strlen(tls->host));
+    if (r < 0)
+        return gnutls_fail(err, r, "cannot set up TLS");
+
+    gnutls_session_set_verify_cert(tls->session, tls->host, 0);
+    gnutls_transport_set_ptr(tls->session, tls);
+    gnutls_transport_set_pull_function(tls->session, pull);
+    gnutls_transport_set_push_function(tls->session, push);
+    gnutls_transport_set_pull_timeout_function(tls->session, pull_timeout);
+    return 0;
+}
+
+int tls_client_new(const char *ca_file, const char *host, const char *alpn, struct tls_client **ret,
+                   struct err *err) {
+    _cleanup_(tls_freep) struct tls_client *tls = calloc(1, sizeof(*tls));
+    if (!tls)
+        return err_errno(err, ENOMEM, "cannot set up TLS");
+    tls->in.max = BUFFER_MAX;
+    tls->out.max = BUFFER_MAX;
+    tls->host = strdup(host);
+    if (!tls->host)
+        return err_errno(err, ENOMEM, "cannot set up TLS");
+    int r = load_ca(tls, ca_file, err);
+    if (r < 0)
+        return r;
+    r = set_up(tls, alpn, err);
+    if (r < 0)
+        return r;
+    *ret = take_ptr(tls);
+    return 0;
+}
+
+void tls_client_free(struct tls_client *tls) {
+    if (!tls)
+        return;
+    if (tls->session)
+        gnutls_deinit(tls->session);
+    if (tls->credentials)
+        gnutls_certificate_free_credentials(tls->credentials);
+    buf_done(&tls->in);
+    buf_done(&tls->out);
+    free(tls->host);
+    free(tls);
+}
+
+int tls_client_feed(struct tls_client *tls, const void *data, size_t size) {
+    buf_append(&tls->in, data, size);
+    return buf_error(&tls->in);
+}
+
+/* Why the certificate was refused, in words; falls back on the plain error. */
+static int verify_fail(const struct tls_client *tls, int r, struct err *err) {
+    if (r != GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR)
+        return gnutls_fail(err, r, "TLS handshake failed");
+    gnutls_datum_t text = {0};
+    unsigned status = gnutls_session_get_verify_cert_status(tls->session);
+    if (gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &text, 0) < 0)
+        return gnutls_fail(err, r, "TLS handshake failed");
+    r = err_set(err, EACCES, "the certificate of %s is not accepted: %s", tls->host,
+                (const char *) text.data);
+    gnutls_free(text.data);
+    return r;
+}
+
+int tls_client_handshake(struct tls_client *tls, struct err *err) {
+    int r;
+    do
+        r = gnutls_handshake(tls->session);
+    while (r == GNUTLS_E_INTERRUPTED || r == GNUTLS_E_WARNING_ALERT_RECEIVED);
+    if (r == GNUTLS_E_AGAIN)
+        return 0;
+    if (r < 0)
+        return verify_fail(tls, r, err);
+
+    gnutls_datum_t protocol;
+    if (gnutls_alpn_get_selected_protocol(tls->session, &protocol) < 0)
+        return err_set(err, EPROTONOSUPPORT, "%s does not speak HTTP/2 (ALPN h2)", tls->host);
+    return 1;
+}
+
+ssize_t tls_client_read(struct tls_client *tls, void *ret, size_t size, struct err *err) {
+    for (;;) {
+        ssize_t n = gnutls_record_recv(tls->session, ret, size);
+        if (n > 0)
+            return n;
+        switch (n) {
+        case 0:
+            return err_set(err, ESHUTDOWN, "connection closed by the server");
+        case GNUTLS_E_AGAIN:
+            return 0;
+        case GNUTLS_E_INTERRUPTED:
+        case GNUTLS_E_WARNING_ALERT_RECEIVED:
+            continue;
+        case GNUTLS_E_REHANDSHAKE: /* TLS 1.2 only; HTTP/2 forbids it (RFC 9113, 9.2.1) */
+        default:
+            return gnutls_fail(err, (int) n, "TLS connection broken");
+        }
+    }
+}
+
+int tls_client_write(struct tls_client *tls, const void *data, size_t size) {
+    const uint8_t *p = data;
+    while (size > 0) {
+        ssize_t n = gnutls_record_send(tls->session, p, size);
+        if (n == GNUTLS_E_INTERRUPTED)
+            continue;
+        if (n < 0)
+            return n == GNUTLS_E_MEMORY_ERROR ? -ENOMEM : -EIO;
+        p += n;
+        size -= (size_t) n;
+    }
+    return 0;
+}
+
+struct buf *tls_client_output(struct tls_client *tls) {
+    return &tls->out;
+}
