@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Placement: which cards of a node a pod gets, or why it gets none. Pure: no I/O, no clock, no
+ * allocation, no state of its own; equal inputs give equal answers. Thread-safe.
+ *
+ *     struct place_plan plan;
+ *     place_prepare(&request, &plan);                        once per pod
+ *     reason = place_on_node(&place_binpack, &plan, &node, &result);   once per node
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kube/dialect.h"
+
+#define PLACE_CARDS_MAX 64
+
+/* An amount of one card: what somebody holds, or what is free. */
+struct place_amount {
+    uint64_t memory; /* bytes */
+    uint32_t core;   /* percent */
+    uint32_t slots;  /* see SLOTS_PER_CARD */
+};
+
+struct place_card {
+    uint64_t memory; /* bytes, all of the card */
+    struct place_amount free;
+    bool healthy;    /* others are no candidates */
+};
+
+struct place_node {
+    const struct place_card *cards; /* at most PLACE_CARDS_MAX, in the order of their indexes */
+    uint32_t ncards;
+    uint32_t rank; /* place in a fixed order of all nodes, which decides between equals */
+};
+
+enum place_reason {
+    PLACE_OK,
+    PLACE_NO_GPU,        /* the node has no card */
+    PLACE_NONE_HEALTHY,
+    PLACE_TOO_LARGE,     /* no card has that much memory at all */
+    PLACE_TOO_FEW,       /* the node has fewer cards than asked */
+    PLACE_NO_WHOLE,      /* too few cards that nobody holds a part of */
+    PLACE_NO_MEMORY,
+    PLACE_NO_CORE,
+    PLACE_NO_SLOT,
+    PLACE_NO_BOTH,       /* memory on one card, compute on another */
+    PLACE_NOT_TOGETHER,  /* each container fits, all at once do not */
+    PLACE_REASONS,
+};
+
+/* One fixed sentence; never NULL. */
+const char *place_reason_text(enum place_reason reason);
+
+/* Whether the node could never take the pod, however empty. */
+bool place_reason_is_final(enum place_reason reason);
+
+/* A request in the order in which it is placed. Borrows the request. */
+struct place_plan {
+    const struct gpu_request *request;
+    uint32_t nunits;
+    uint8_t units[GPU_ASKS_MAX * PLACE_CARDS_MAX]; /* one per card wanted: index of the ask */
+};
+
+void place_prepare(const struct gpu_request *request, struct place_plan *ret);
+
+/* Cards granted, by ask: bit i stands for cards[i] of the node. */
+struct place_result {
+    uint64_t cards[GPU_ASKS_MAX];
+    int64_t score; /* higher is better; within +-PLACE_SCORE_MAX */
+};
+
+/* The scheduler multiplies by the extender's weight and by ten, in 64 bits: weights up to 100 are
+ * safe. One step outweighs all of kube-scheduler's own scores together. */
+#define PLACE_SCORE_MAX INT64_C(9000000000000000)
+
+/* What tells one policy from another. */
+struct place_policy {
+    const char *name;
+    /* Cost of adding `amount` to a card with that much free; the cheapest that fits is tried first. */
+    uint64_t (*card_cost)(const struct place_card *card, const struct place_amount *amount);
+    /* Value of the node after each card i gave away holds[i]; within +-PLACE_VALUE_MAX. */
+    int64_t (*node_value)(const struct place_node *node, const struct place_amount *holds);
+};
+#define PLACE_VALUE_MAX INT64_C(90000000)
+
+extern const struct place_policy place_binpack; /* leaves few scraps: tightest card, fullest node */
+
+/* Places all containers of the pod on one node. */
+enum place_reason place_on_node(const struct place_policy *policy, const struct place_plan *plan,
+                                const struct place_node *node, struct place_result *ret);
+
+/* What an ask takes of one card of that size. */
+struct place_amount place_share(const struct gpu_ask *ask, uint64_t card_memory);
+
+/* What the containers of one pod hold of one card together: init containers run one after the other,
+ * so the most of any of them counts, beside the sidecars that were started before; app containers
+ * and sidecars add up. Feed the containers in the order of a gpu_request. */
+struct place_hold {
+    struct place_amount sidecars, apps, init_peak;
+};
+void place_hold_add(struct place_hold *hold, enum ask_phase phase,
+                    const struct place_amount *amount);
+struct place_amount place_hold_total(const struct place_hold *hold);

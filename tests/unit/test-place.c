@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "place/place.h"
+
+#define GIB ((uint64_t) 1 << 30)
+
+static struct place_card idle_card(uint64_t gib) {
+    return (struct place_card){gib * GIB, {gib * GIB, 100, SLOTS_PER_CARD}, true};
+}
+
+static struct gpu_ask share(uint32_t core, uint64_t memory) {
+    return (struct gpu_ask){
+        .phase = ASK_APP, .core = core, .memory = memory, .slot = core == 0};
+}
+
+static struct gpu_ask whole(uint32_t cards) {
+    return (struct gpu_ask){.phase = ASK_APP, .cards = cards};
+}
+
+static enum place_reason run(const struct place_card *cards, uint32_t ncards,
+                             const struct gpu_request *request, struct place_result *ret) {
+    static struct place_plan plan;
+    struct place_node node = {cards, ncards, 0};
+    place_prepare(request, &plan);
+    return place_on_node(&place_binpack, &plan, &node, ret);
+}
+
+static enum place_reason run_one(const struct place_card *cards, uint32_t ncards,
+                                 struct gpu_ask ask, struct place_result *ret) {
+    struct gpu_request request = {.n = 1, .asks = {ask}};
+    return run(cards, ncards, &request, ret);
+}
+
+static void test_share_by_core(void **state) {
+    (void) state;
+    struct gpu_ask ask = share(30, 0);
+    struct place_amount amount = place_share(&ask, 80 * GIB);
+    assert_int_equal(amount.memory, 24 * GIB);
+    assert_int_equal(amount.core, 30);
+    assert_int_equal(amount.slots, 0);
+    ask.core = 33; /* does not divide: rounded down, never above the card in sum */
+    assert_true(place_share(&ask, 101).memory == 33);
+    ask = share(99, 0);
+    assert_true(place_share(&ask, UINT64_C(1) << 62).memory < UINT64_C(1) << 62);
+}
+
+static void test_tightest_card(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[3] = {idle_card(80), idle_card(80), idle_card(80)};
+    cards[1].free = (struct place_amount){40 * GIB, 50, 64};
+    cards[2].free = (struct place_amount){20 * GIB, 30, 64};
+    assert_int_equal(run_one(cards, 3, share(30, 10 * GIB), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 1u << 2);
+    assert_int_equal(run_one(cards, 3, share(40, 10 * GIB), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 1u << 1);
+    assert_int_equal(run_one(cards, 3, share(60, 10 * GIB), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 1u << 0);
+    cards[2].healthy = false;
+    assert_int_equal(run_one(cards, 3, share(30, 10 * GIB), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 1u << 1);
+}
+
+static void test_whole_cards(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[3] = {idle_card(80), idle_card(80), idle_card(40)};
+    assert_int_equal(run_one(cards, 3, whole(3), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 7);
+    cards[0].free.memory -= 1; /* somebody holds one byte and no compute */
+    assert_int_equal(run_one(cards, 3, whole(2), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 6);
+    assert_int_equal(run_one(cards, 3, whole(3), &result), PLACE_NO_WHOLE);
+    assert_int_equal(run_one(cards, 3, whole(4), &result), PLACE_TOO_FEW);
+    struct gpu_ask ask = whole(1);
+    ask.memory_floor = 60 * GIB;
+    assert_int_equal(run_one(cards, 3, ask, &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 2);
+    ask.memory_floor = 81 * GIB;
+    assert_int_equal(run_one(cards, 3, ask, &result), PLACE_TOO_LARGE);
+}
+
+static void test_reasons(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[2] = {idle_card(80), idle_card(80)};
+    assert_int_equal(run_one(cards, 0, share(10, 0), &result), PLACE_NO_GPU);
+    assert_int_equal(run_one(cards, 2, share(10, 81 * GIB), &result), PLACE_TOO_LARGE);
+    cards[0].free = (struct place_amount){10 * GIB, 100, 64};
+    cards[1].free = (struct place_amount){80 * GIB, 10, 64};
+    assert_int_equal(run_one(cards, 2, share(50, 50 * GIB), &result), PLACE_NO_BOTH);
+    cards[1].free.memory = 10 * GIB;
+    assert_int_equal(run_one(cards, 2, share(50, 50 * GIB), &result), PLACE_NO_MEMORY);
+    cards[0].free.core = 20;
+    assert_int_equal(run_one(cards, 2, share(50, 5 * GIB), &result), PLACE_NO_CORE);
+    cards[0].free.slots = cards[1].free.slots = 0;
+    assert_int_equal(run_one(cards, 2, share(0, 5 * GIB), &result), PLACE_NO_SLOT);
+    cards[0].healthy = cards[1].healthy = false;
+    assert_int_equal(run_one(cards, 2, share(5, GIB), &result), PLACE_NONE_HEALTHY);
+    assert_int_equal(run_one(cards, 2, whole(1), &result), PLACE_NONE_HEALTHY);
+    for (int i = 0; i < PLACE_REASONS; i++)
+        assert_true(strlen(place_reason_text((enum place_reason) i)) > 3);
+}
+
+static void test_containers_together(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[2] = {idle_card(80), idle_card(80)};
+    struct gpu_request r = {.n = 3, .asks = {share(60, 0), share(60, 0), share(40, 0)}};
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
+    assert_int_not_equal(result.cards[0], result.cards[1]);
+    r.asks[2] = share(50, 0);
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
+    /* Largest first alone would put 6 and 4 on one card and then have no 5-5 pair left. */
+    r = (struct gpu_request){.n = 4, .asks = {share(30, GIB), share(30, GIB), share(20, GIB),
+                                              share(20, GIB)}};
+    cards[0].free.core = 60;
+    cards[1].free.core = 40;
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
+}
+
+static void test_init_containers(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[2] = {idle_card(80), idle_card(80)};
+    cards[0].free = (struct place_amount){40 * GIB, 50, 64};
+    cards[1].free = (struct place_amount){0, 0, 0};
+    struct gpu_request r = {.n = 2, .asks = {share(50, 0), share(50, 0)}};
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
+    r.asks[0].phase = ASK_INIT; /* runs before the app: the same half serves both */
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 1);
+    assert_int_equal(result.cards[1], 1);
+    r.asks[0].phase = ASK_SIDECAR; /* runs beside the app */
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
+    /* a sidecar that starts after the init container is not beside it */
+    r = (struct gpu_request){.n = 3, .asks = {share(50, 0), share(25, 0), share(25, 0)}};
+    r.asks[0].phase = ASK_INIT;
+    r.asks[1].phase = ASK_SIDECAR;
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
+    struct gpu_ask swap = r.asks[0];
+    r.asks[0] = r.asks[1];
+    r.asks[1] = swap;
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
+}
+
+static void test_scores(void **state) {
+    (void) state;
+    struct place_result used, idle, tie;
+    struct place_card a[2] = {idle_card(80), idle_card(80)}, b[2] = {idle_card(80), idle_card(80)};
+    b[1].free = (struct place_amount){40 * GIB, 50, 64};
+    assert_int_equal(run_one(a, 2, share(50, 0), &idle), PLACE_OK);
+    assert_int_equal(run_one(b, 2, share(50, 0), &used), PLACE_OK);
+    assert_true(used.score > idle.score);
+    assert_true(used.score <= PLACE_SCORE_MAX && idle.score >= -PLACE_SCORE_MAX);
+    struct gpu_request request = {.n = 1, .asks = {share(50, 0)}};
+    static struct place_plan plan;
+    place_prepare(&request, &plan);
+    struct place_node later = {a, 2, 1};
+    assert_int_equal(place_on_node(&place_binpack, &plan, &later, &tie), PLACE_OK);
+    assert_true(idle.score - tie.score >= 1000);
+    assert_true(used.score > idle.score + 1000 * 1000);
+}
+
+/* ---- against every possible placement ---- */
+
+static uint32_t seed = 1;
+
+static uint32_t pick(uint32_t n) {
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % n;
+}
+
+/* Straight from the definition: do these grants fit? */
+static bool fits(const struct place_card *cards, uint32_t ncards, const struct gpu_request *r,
+                 const uint64_t *grants) {
+    for (uint32_t c = 0; c < ncards; c++) {
+        struct place_amount side = {0}, app = {0};
+        for (uint32_t i = 0; i < r->n; i++) {
+            if (!(grants[i] >> c & 1))
+                continue;
+            struct place_amount m = place_share(&r->asks[i], cards[c].memory);
+            struct place_amount *sum = r->asks[i].phase == ASK_APP ? &app : &side;
+            struct place_amount now = {side.memory + m.memory, side.core + m.core,
+                                       side.slots + m.slots};
+            if (!cards[c].healthy || now.memory > cards[c].free.memory ||
+                now.core > cards[c].free.core || now.slots > cards[c].free.slots)
+                return false;
+            if (r->asks[i].phase != ASK_INIT)
+                *sum = (struct place_amount){sum->memory + m.memory, sum->core + m.core,
+                                             sum->slots + m.slots};
+        }
+        if (side.memory + app.memory > cards[c].free.memory ||
+            side.core + app.core > cards[c].free.core ||
+            side.slots + app.slots > cards[c].free.slots)
+            return false;
+    }
+    return true;
+}
+
+static bool right_count(const struct gpu_ask *ask, uint64_t mask, const struct place_card *cards) {
+    uint64_t sum = 0;
+    for (uint32_t c = 0; c < 8; c++)
+        if (mask >> c & 1)
+            sum += cards[c].memory;
+    return __builtin_popcountll(mask) == (ask->cards ? (int) ask->cards : 1) &&
+           sum >= ask->memory_floor;
+}
+
+static bool oracle(const struct place_card *cards, uint32_t ncards, const struct gpu_request *r,
+                   uint64_t *grants, uint32_t i) {
+    if (i == r->n)
+        return fits(cards, ncards, r, grants);
+    for (uint64_t mask = 1; mask < UINT64_C(1) << ncards; mask++) {
+        grants[i] = mask;
+        if (right_count(&r->asks[i], mask, cards) && oracle(cards, ncards, r, grants, i + 1))
+            return true;
+    }
+    return false;
+}
+
+static void random_case(struct place_card *cards, uint32_t ncards, struct gpu_request *r) {
+    static const uint32_t cores[] = {0, 10, 20, 30, 40, 50, 60};
+    for (uint32_t c = 0; c < ncards; c++) {
+        cards[c] = idle_card(pick(3) ? 80 : 40);
+        if (pick(2))
+            cards[c].free = (struct place_amount){cards[c].memory / 8 * pick(9), pick(11) * 10,
+                                                  pick(3)};
+        cards[c].healthy = pick(8) != 0;
+    }
+    r->n = 1 + pick(4);
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct gpu_ask *ask = &r->asks[i];
+        *ask = pick(4) ? share(cores[pick(7)], pick(3) * 10 * GIB) : whole(1 + pick(2));
+        if (ask->cards)
+            ask->memory_floor = pick(3) ? 0 : pick(20) * 8 * GIB;
+        if (!ask->cards && ask->core == 0 && ask->memory == 0)
+            ask->memory = GIB;
+    }
+    uint32_t first_app = pick(r->n + 1);
+    for (uint32_t i = 0; i < first_app; i++)
+        r->asks[i].phase = pick(2) ? ASK_INIT : ASK_SIDECAR;
+}
+
+static void test_oracle(void **state) {
+    (void) state;
+    static struct gpu_request r;
+    int placed = 0;
+    for (int round = 0; round < 20000; round++) {
+        struct place_card cards[8] = {0};
+        uint32_t ncards = 1 + pick(3);
+        random_case(cards, ncards, &r);
+        uint64_t grants[GPU_ASKS_MAX] = {0};
+        struct place_result result;
+        bool expected = oracle(cards, ncards, &r, grants, 0);
+        enum place_reason reason = run(cards, ncards, &r, &result);
+        if ((reason == PLACE_OK) != expected)
+            fail_msg("round %d: placed %d, possible %d", round, reason == PLACE_OK, expected);
+        if (!expected)
+            continue;
+        placed++;
+        assert_true(fits(cards, ncards, &r, result.cards));
+        for (uint32_t i = 0; i < r.n; i++)
+            assert_true(right_count(&r.asks[i], result.cards[i], cards));
+    }
+    assert_in_range(placed, 4000, 16000); /* both outcomes are well covered */
+}
+
+static void test_worst_case_ends(void **state) {
+    (void) state;
+    struct place_card cards[16];
+    static struct gpu_request r;
+    struct place_result result;
+    for (uint32_t c = 0; c < 16; c++) {
+        cards[c] = idle_card(80);
+        cards[c].free.core = 99 - c; /* no two alike */
+    }
+    r.n = GPU_ASKS_MAX;
+    for (uint32_t i = 0; i < r.n; i++)
+        r.asks[i] = share(48 + i % 3, GIB);
+    assert_int_not_equal(run(cards, 16, &r, &result), PLACE_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_share_by_core),       cmocka_unit_test(test_tightest_card),
+        cmocka_unit_test(test_whole_cards),         cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_containers_together), cmocka_unit_test(test_init_containers),
+        cmocka_unit_test(test_scores),              cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_worst_case_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
