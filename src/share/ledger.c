@@ -37,15 +37,27 @@ static void on_sigbus(int signal, siginfo_t *info, void *context) {
                          NULL); /* the instruction faults again, to the old end */
 }
 
+/* Again at each open, since a program may have set a handler of its own since. */
 static void install_guard(void) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    struct sigaction now;
 
     (void) sigemptyset(&action.sa_mask);
-    (void) sigaction(SIGBUS, &action, &previous_sigbus);
+    (void) pthread_mutex_lock(&mutex);
+    if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_sigaction != on_sigbus) {
+        previous_sigbus = now;
+        (void) sigaction(SIGBUS, &action, NULL);
+    }
+    (void) pthread_mutex_unlock(&mutex);
 }
 
-static bool header_valid(const struct ledger_file *file) {
-    return file->magic == LEDGER_MAGIC && file->version == LEDGER_VERSION &&
+static bool is_ledger(const struct ledger *ledger) {
+    const struct ledger_file *file = ledger->file;
+    struct stat st;
+
+    return fstat(ledger->fd, &st) == 0 && st.st_size >= (off_t) sizeof(*file) &&
+           file->magic == LEDGER_MAGIC && file->version == LEDGER_VERSION &&
            file->devices == LEDGER_DEVICES && file->slots == LEDGER_SLOTS;
 }
 
@@ -60,7 +72,7 @@ static int guarded(struct ledger *ledger, int (*fn)(struct ledger *, void *, siz
         return -EBADMSG;
     }
     guard.ledger = ledger;
-    r = header_valid(ledger->file) ? fn(ledger, arg, n) : -EBADMSG;
+    r = is_ledger(ledger) ? fn(ledger, arg, n) : -EBADMSG;
     guard.ledger = NULL;
     return r;
 }
@@ -102,7 +114,6 @@ int ledger_create(const char *path, struct err *err) {
 }
 
 int ledger_open(const char *path, struct ledger **ret, struct err *err) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     struct ledger_file *file;
     struct ledger *ledger;
@@ -120,7 +131,7 @@ int ledger_open(const char *path, struct ledger **ret, struct err *err) {
         (void) munmap(file, sizeof(*file));
         return err_errno(err, ENOMEM, "cannot open %s", path);
     }
-    (void) pthread_once(&once, install_guard);
+    install_guard();
     ledger->fd = take_fd(&fd);
     ledger->file = file;
     *ret = ledger;
@@ -190,7 +201,7 @@ int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t m
 static int sweep(struct ledger *ledger, void *arg, size_t unused) {
     (void) arg;
     (void) unused;
-    return ledger_reclaim_dead(ledger->file, ledger->fd, LEDGER_SLOTS);
+    return ledger_reclaim_dead(ledger->file, ledger->fd);
 }
 
 int ledger_sweep(struct ledger *ledger) {

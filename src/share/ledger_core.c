@@ -93,17 +93,27 @@ static int apply(const struct ledger_owner *owner, unsigned int device, int64_t 
     return -EBADMSG;
 }
 
+/* On the way to a refusal, when system calls no longer matter. */
+static void reclaim_before_refusal(const struct ledger_owner *owner) {
+    int fd = open(owner->path, O_RDWR | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    (void) ledger_reclaim_dead(owner->file, fd);
+    (void) close(fd);
+}
+
 int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64_t bytes,
                    uint64_t limit) {
-    int r;
+    int r = -ENOMEM;
 
-    if (bytes > INT64_MAX)
-        return -ENOMEM;
-    r = apply(owner, device, (int64_t) bytes, limit);
-    if (__builtin_expect(r != -ENOMEM, 1))
-        return r;
-    (void) ledger_reclaim_dead(owner->file, owner->fd, owner->slot);
-    r = apply(owner, device, (int64_t) bytes, limit);
+    if (bytes <= INT64_MAX) {
+        r = apply(owner, device, (int64_t) bytes, limit);
+        if (__builtin_expect(r != -ENOMEM, 1))
+            return r;
+        reclaim_before_refusal(owner);
+        r = apply(owner, device, (int64_t) bytes, limit);
+    }
     if (r == -ENOMEM)
         (void) __atomic_fetch_add(&owner->file->device[device].refused, 1, __ATOMIC_RELAXED);
     return r;
@@ -170,7 +180,7 @@ static uint32_t slots_used(const struct ledger_file *file) {
     return n < LEDGER_SLOTS ? n : LEDGER_SLOTS;
 }
 
-int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own) {
+int ledger_reclaim_dead(struct ledger_file *file, int fd) {
     uint32_t n = slots_used(file);
     int found = 0;
 
@@ -178,7 +188,7 @@ int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own) {
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
         help(file, d, __atomic_load_n(&file->device[d].sum.hi, __ATOMIC_ACQUIRE));
     for (uint32_t slot = 0; slot < n; slot++)
-        if (slot != own && slot_reclaim_if_dead(file, fd, slot))
+        if (slot_reclaim_if_dead(file, fd, slot))
             found++;
     return found;
 }
@@ -202,70 +212,69 @@ static void slot_take(struct ledger_owner *owner) {
     __atomic_store_n(&slot->pid, (uint32_t) getpid(), __ATOMIC_RELAXED);
 }
 
-static int slot_claim(struct ledger_owner *owner) {
+static void note_slot_used(struct ledger_file *file, uint32_t slot) {
+    uint32_t used = slots_used(file);
+
+    while (used <= slot && !__atomic_compare_exchange_n(&file->slots_used, &used, slot + 1, false,
+                                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        ;
+}
+
+static int slot_claim(struct ledger_owner *owner, int fd) {
     for (uint32_t i = 0; i < LEDGER_SLOTS; i++) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = i, .l_len = 1};
-        uint32_t used;
 
-        if (fcntl(owner->fd, F_OFD_SETLK, &lock) < 0) {
-            if (errno == EAGAIN || errno == EACCES)
-                continue;
-            return -errno;
+        if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
+            note_slot_used(owner->file, i);
+            owner->slot = i;
+            slot_take(owner);
+            return 0;
         }
-        used = slots_used(owner->file);
-        while (used <= i && !__atomic_compare_exchange_n(&owner->file->slots_used, &used, i + 1,
-                                                         false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            ;
-        owner->slot = i;
-        slot_take(owner);
-        return 0;
+        if (errno != EAGAIN && errno != EACCES)
+            return -errno;
     }
     return -EUSERS;
 }
 
-static int ledger_map(int fd, struct ledger_file **ret) {
+static bool header_valid(const struct ledger_file *file) {
+    return file->magic == LEDGER_MAGIC && file->version == LEDGER_VERSION &&
+           file->devices == LEDGER_DEVICES && file->slots == LEDGER_SLOTS;
+}
+
+static int map_and_claim(struct ledger_owner *owner, int fd) {
     struct ledger_file *file;
+    int r = -EBADMSG;
 
     /* Not fstat, which no symbol of an old C library answers to. */
-    if (lseek(fd, 0, SEEK_END) != (off_t) sizeof(struct ledger_file))
+    if (lseek(fd, 0, SEEK_END) != (off_t) sizeof(*file))
         return -EBADMSG;
     file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (file == MAP_FAILED)
         return -errno;
-    if (file->magic != LEDGER_MAGIC || file->version != LEDGER_VERSION ||
-        file->devices != LEDGER_DEVICES || file->slots != LEDGER_SLOTS) {
+    owner->file = file;
+    if (header_valid(file))
+        r = madvise(file, sizeof(*file), MADV_DONTFORK) < 0 ? -errno : slot_claim(owner, fd);
+    if (r < 0)
         (void) munmap(file, sizeof(*file));
-        return -EBADMSG;
-    }
-    *ret = file;
-    return 0;
+    return r;
 }
 
 int ledger_claim(const char *path, struct ledger_owner *ret) {
-    struct ledger_owner owner = {.fd = open(path, O_RDWR | O_CLOEXEC)};
-    int r;
+    struct ledger_owner owner = {.path = path};
+    int fd = open(path, O_RDWR | O_CLOEXEC), r;
 
-    if (owner.fd < 0)
+    if (fd < 0)
         return -errno;
-    r = ledger_map(owner.fd, &owner.file);
-    if (r < 0) {
-        (void) close(owner.fd);
-        return r;
-    }
-    r = slot_claim(&owner);
-    if (r < 0) {
-        (void) munmap(owner.file, sizeof(*owner.file));
-        (void) close(owner.fd);
-        return r;
-    }
-    *ret = owner;
-    return 0;
+    r = map_and_claim(&owner, fd);
+    /* The mapping keeps the open file description, and with it the lock. */
+    (void) close(fd);
+    if (r == 0)
+        *ret = owner;
+    return r;
 }
 
-void ledger_abandon(struct ledger_owner *owner) {
+void ledger_release(struct ledger_owner *owner) {
     if (owner->file)
         (void) munmap(owner->file, sizeof(*owner->file));
-    if (owner->fd >= 0)
-        (void) close(owner->fd);
-    *owner = (struct ledger_owner){.fd = -1};
+    owner->file = NULL;
 }

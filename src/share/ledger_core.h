@@ -12,9 +12,10 @@
  * death leaves a doubt.
  *
  * A slot belongs to one instance of the library in one process. The owner holds an
- * open-file-description lock on byte `slot` of the file: the kernel drops it at exec and at death,
- * in every PID namespace. A slot whose byte is free belongs to nobody alive, and anybody may credit
- * what it had booked (ledger_reclaim). */
+ * open-file-description lock on byte `slot` of the file, by the mapping alone: the kernel drops it
+ * at exec and at death, in every PID namespace, and neither a program that closes all its
+ * descriptors nor a forked child changes that. A slot whose byte is free belongs to nobody alive,
+ * and anybody may credit what it had booked. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,21 +69,21 @@ _Static_assert(offsetof(struct ledger_file, device) == 128, "ABI of the ledger")
 _Static_assert(offsetof(struct ledger_file, slot) == 128 + 128 * LEDGER_DEVICES,
                "ABI of the ledger");
 
-/* What a process needs to book: its mapping, its file descriptor with the lock, its slot. */
+/* What a process needs to book. A forked child does not inherit the mapping: it must forget its
+ * copy of this and claim a slot of its own. */
 struct ledger_owner {
     struct ledger_file *file;
-    int fd;
+    const char *path;
     uint32_t slot;
     uint16_t generation;
 };
 
-/* Maps the ledger at `path` and claims a slot in it. -EBADMSG: not a ledger of this version;
- * -EUSERS: no slot is free. The descriptor is close-on-exec; a forked child must call
- * ledger_abandon on its copy. */
+/* Maps the ledger at `path` and claims a slot in it. `path` is kept and must live as long as the
+ * owner. -EBADMSG: not a ledger of this version; -EUSERS: no slot is free. */
 int ledger_claim(const char *path, struct ledger_owner *ret);
 
-/* For the child of a fork: drops its reference to the parent's slot without touching the slot. */
-void ledger_abandon(struct ledger_owner *owner);
+/* Gives the slot up. What is still booked in it will be credited as that of a dead owner. */
+void ledger_release(struct ledger_owner *owner);
 
 /* Books `bytes` on a device if the sum stays within `limit` (0: no limit). When they do not fit,
  * what dead processes hold is reclaimed first. One thread at a time per owner and device. 0;
@@ -100,8 +101,7 @@ uint64_t ledger_used(const struct ledger_file *file, unsigned int device);
 /* The steps below are for whoever cleans up: agent, `aliquot run`, a process about to be refused.
  * `fd` is any descriptor of the ledger file. They also work on a damaged ledger, boundedly. */
 
-/* Whether the slot's owner lives. The caller's own slot looks dead through the caller's own
- * descriptor. */
+/* Whether the slot's owner lives. */
 bool ledger_slot_alive(int fd, uint32_t slot);
 
 /* Credits what the owner of `generation` had booked in a slot on one device; call it only after the
@@ -110,6 +110,5 @@ bool ledger_slot_alive(int fd, uint32_t slot);
 uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
                         uint16_t generation);
 
-/* Reclaims every dead slot but `own` (LEDGER_SLOTS: none is own); returns the number that held
- * something. */
-int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own);
+/* Reclaims every dead slot; returns the number of those that held something. */
+int ledger_reclaim_dead(struct ledger_file *file, int fd);
