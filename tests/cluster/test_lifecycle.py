@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever way a cluster ends, nothing of it is left, and nothing of the machine is changed."""
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cluster import Cluster, ClusterError, api as kube, binaries, images, linux, names
+from cluster.cluster import HERE, check_machine
+
+PROGRAM = [sys.executable, HERE]
+
+
+@pytest.fixture
+def name():
+    made = "life-" + secrets.token_hex(2)
+    yield made
+    Cluster(made).down()
+
+
+def until(check, timeout=20):
+    deadline = time.monotonic() + timeout
+    while not check():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.02)
+
+
+def left_overs(cluster):
+    found = [p for p in (cluster.state, cluster.lock) if os.path.exists(p)]
+    for root, directories, _ in os.walk("/sys/fs/cgroup"):
+        found += [os.path.join(root, d) for d in directories if d == cluster.cgroup]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                if cluster.state.encode() in f.read():
+                    found.append(f"process {pid}")
+        except OSError:
+            pass
+    with open("/proc/self/mountinfo") as f:
+        found += [line for line in f if cluster.state in line]
+    return found
+
+
+def known(cluster, which):
+    with open(os.path.join(cluster.state, which + ".json")) as f:
+        return json.load(f)["pid"]
+
+
+def start(name):
+    return subprocess.Popen([*PROGRAM, "up", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_up_by_command_line_use_and_down(name):
+    cluster = Cluster(name)
+    done = start(name)
+    assert done.wait(120) == 0, done.stdout.read()
+    assert (name, True) in names()
+    assert "Ready" in subprocess.run([cluster.state + "/kubectl", "get", "nodes"], stdout=subprocess.PIPE, text=True,
+                                     check=True).stdout
+    again = subprocess.run([*PROGRAM, "up", name], stderr=subprocess.PIPE, text=True)
+    assert again.returncode != 0 and "runs already" in again.stderr
+    subprocess.run([*PROGRAM, "down", name], check=True)
+    assert left_overs(cluster) == []
+    subprocess.run([*PROGRAM, "down", name], check=True)
+    assert left_overs(cluster) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_starter_ended_half_way(name, how):
+    """The keeper sees its end of the pipe close and clears up by itself."""
+    cluster = Cluster(name)
+    starter = start(name)
+    until(lambda: os.path.exists(os.path.join(cluster.state, "logs", "kube-apiserver.log")))
+    starter.send_signal(how)
+    assert starter.wait(30) != 0
+    until(lambda: left_overs(cluster) == [])
+
+
+def test_keeper_killed(name):
+    """Then nobody is there to clear up: the processes are gone, and the next `up` takes away the rest."""
+    cluster = Cluster(name)
+    assert start(name).wait(120) == 0
+    init = os.pidfd_open(known(cluster, "init"))
+    os.kill(known(cluster, "keeper"), signal.SIGKILL)
+    until(lambda: _ended(init))
+    os.close(init)
+    assert (name, False) in names()
+    with Cluster(name) as again:
+        again.up()
+        assert "Ready" in again.kubectl("get", "nodes")
+    assert left_overs(cluster) == []
+
+
+def _ended(pidfd):
+    return bool(select.select([pidfd], [], [], 0)[0])
+
+
+def test_init_killed(name):
+    cluster = Cluster(name)
+    assert start(name).wait(120) == 0
+    os.kill(known(cluster, "init"), signal.SIGKILL)
+    until(lambda: left_overs(cluster) == [])
+
+
+def test_stale_files_name_a_foreign_process(name):
+    """A PID in the state of a dead cluster may belong to somebody else by now: it must not be touched."""
+    cluster = Cluster(name)
+    bystander = subprocess.Popen(["sleep", "1000"])
+    try:
+        os.makedirs(cluster.state)
+        for which in ("keeper", "init"):
+            with open(os.path.join(cluster.state, which + ".json"), "w") as f:
+                json.dump({"pid": bystander.pid, "start": "1"}, f)
+        cluster.down()
+        assert bystander.poll() is None
+        assert left_overs(cluster) == []
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two clusters at once."""
+    first, second = (Cluster(f"pair-{secrets.token_hex(2)}") for _ in range(2))
+    with first, second:
+        first.up()
+        second.up()
+        yield first, second
+    assert left_overs(first) == [] and left_overs(second) == []
+
+
+def run_pod(cluster, name, command):
+    cluster.load_image(images.workload([], cluster.state))
+    cluster.api.create(kube.pods(), {"metadata": {"name": name}, "spec": {
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [{
+            "name": "main", "image": "localhost/aliquot-workload:1", "imagePullPolicy": "Never",
+            "command": ["sh", "-c", command]}]}})
+
+
+def phase(wanted):
+    return lambda pod: pod and pod["status"].get("phase") == wanted
+
+
+def test_two_clusters_do_not_see_each_other(pair):
+    for cluster in pair:
+        run_pod(cluster, "sleeper", "exec sleep 1000")
+    for cluster in pair:
+        cluster.api.wait(kube.pods(), "sleeper", phase("Running"), 60)
+        tree = cluster.on_node(["ps", "-e", "-o", "args="]).stdout
+        assert tree.count("sleep 1000") == 1 and tree.count("kubelet --config") == 1, tree
+        cluster.api.delete(kube.pods(name="sleeper"), gracePeriodSeconds=0)
+
+
+def test_pod_reaches_the_api_server_with_its_token(pair):
+    cluster = pair[0]
+    run_pod(cluster, "client", """
+        dir=/var/run/secrets/kubernetes.io/serviceaccount
+        test -s $dir/ca.crt && test -s $dir/token &&
+        nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached""")
+    cluster.api.wait(kube.pods(), "client", phase("Succeeded"), 60)
+    assert cluster.kubectl("logs", "client").strip() == "reached"
+    token = cluster.kubectl("create", "token", "default").strip()
+    with pytest.raises(kube.ApiError) as refused:
+        cluster.api.with_token(token).get(kube.core("nodes"))
+    assert refused.value.code == 403 and "system:serviceaccount:default:default" in refused.value.message
+
+
+def test_pod_outlives_restarts_of_the_parts(pair):
+    cluster = pair[1]
+    run_pod(cluster, "steady", "echo started; exec sleep 1000")
+    before = cluster.api.wait(kube.pods(), "steady", phase("Running"), 60)
+    for part in ("kubelet", "containerd", "kube-apiserver"):
+        cluster.restart(part, signal.SIGKILL)
+        cluster.wait_node_ready()
+    run_pod(cluster, "later", "exit 0")
+    cluster.api.wait(kube.pods(), "later", phase("Succeeded"), 60)
+    after = cluster.api.get(kube.pods(name="steady"))["status"]["containerStatuses"][0]
+    assert after["restartCount"] == 0
+    assert after["containerID"] == before["status"]["containerStatuses"][0]["containerID"]
+
+
+def test_machine_is_untouched(pair):
+    del pair    # two clusters run
+    for path in ("/etc/kubernetes", "/etc/cni/net.d/10-aliquot.conflist", "/var/lib/kubelet/pods",
+                 "/run/containerd/containerd.sock", "/usr/libexec/kubernetes/kubelet-plugins"):
+        assert not os.path.exists(path), path
+    with open("/proc/net/dev") as f:
+        assert "br0:" not in f.read()
+
+
+def test_start_of_a_part_that_dies_says_why(pair):
+    cluster = pair[0]
+    with pytest.raises(ClusterError) as error:
+        cluster.spawn("broken", ["sh", "-c", "echo this is why; exit 3"], notify=True)
+    assert "this is why" in str(error.value) and "ended with 3" in str(error.value)
+
+
+def test_pids_of_the_node_are_found_on_the_machine(pair):
+    inside = pair[0].spawn("marker", ["sleep", "4321"])
+    with open(f"/proc/{pair[0].host_pid(inside)}/cmdline", "rb") as f:
+        assert f.read() == b"sleep\x004321\x00"
+    pair[0].stop("marker")
+
+
+def test_images_are_the_same_bytes_each_time(tmp_path):
+    made = [images.workload(["/bin/ls"], str(tmp_path / d)) for d in ("a", "b")]
+    first, second = (open(p, "rb").read() for p in made)
+    assert first == second
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ClusterError, match="apt-get install .*runc"):
+        check_machine()
+
+
+@pytest.mark.parametrize("answer,fine", [((1, 26), True), ((1, 27), True), ((1, 22), True), ((1, 19), False),
+                                         (None, False)])
+def test_go_is_checked_with_a_remedy(monkeypatch, answer, fine):
+    monkeypatch.setattr(binaries, "go_version", lambda: answer)
+    if fine:
+        binaries.check_go()
+        return
+    with pytest.raises(binaries.BuildError, match="Go >= 1.26 is needed"):
+        binaries.check_go()
+
+
+def test_failed_build_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("ALIQUOT_CACHE", str(tmp_path))
+    tools = binaries.Toolset("containerd", ("containerd",), ["-no-such-flag"], 1)
+    monkeypatch.setattr(binaries, "TOOLSETS", (tools,))
+    with pytest.raises(binaries.BuildError):
+        binaries.ensure(lambda _: None)
+    assert not tools.complete()
+    assert [e for e in os.listdir(tmp_path / "bin") if not e.endswith(".lock")] == []
+
+
+def test_start_time_tells_processes_apart():
+    assert linux.start_time(os.getpid()) is not None
+    assert linux.start_time(2 ** 22 + 1) is None
