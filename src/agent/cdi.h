@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* CDI specifications, one file for each share: the runtime reads it when it makes the container and puts
+ * devices, driver, library and limits in. A container whose file is missing does not start, so a share
+ * that was not granted stays closed. Format: the Container Device Interface, version 0.5.0. */
+
+#include "gpu/driver.h"
+
+struct err;
+
+#define CDI_KIND "elasticgpu.io/share"
+
+/* Writes <dir>/elasticgpu.io-share-<nonce>.json as one step. */
+int cdi_write(const char *dir, const char *nonce, const struct gpu_edits *edits, struct err *err);
+
+/* A missing file is no error. */
+int cdi_remove(const char *dir, const char *nonce, struct err *err);
+
+/* Calls `fn` with the nonce of each file of ours in `dir`. A missing directory has none. */
+int cdi_each(const char *dir, void (*fn)(const char *nonce, void *userdata), void *userdata,
+             struct err *err);
+
+/* The text of the file. */
+struct buf;
+void cdi_encode(const char *nonce, const struct gpu_edits *edits, struct buf *out);

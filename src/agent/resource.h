@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The resources that the agent serves to kubelet. A new one is a row of the table in resource.c. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct resource {
+    const char *name;    /* "elasticgpu.io/gpu-core" */
+    const char *socket;  /* part of the socket's name */
+    char letter;         /* IDs are "<letter>-0001" ... */
+    uint32_t per_card;   /* IDs for each card */
+};
+
+extern const struct resource resources[];
+extern const size_t resources_count;
+
+/* The row of that name, or NULL. The order of the table decides which of several IDs of one container
+ * carries its share. */
+const struct resource *resource_find(const char *name);
+
+#define RESOURCE_ID_SIZE 16
+
+/* Text of the n-th ID, from 0. Short: kubelet repeats every one in the pod's status. */
+void resource_id(const struct resource *r, uint32_t n, char ret[static RESOURCE_ID_SIZE]);
+
+/* The reverse; UINT32_MAX for what is no ID of this resource. */
+uint32_t resource_id_number(const struct resource *r, const char *id);
+
+/* Bytes of the ListAndWatch message for n IDs. kubelet refuses more than RESOURCE_MESSAGE_MAX. */
+size_t resource_message_size(const struct resource *r, uint32_t n);
+#define RESOURCE_MESSAGE_MAX ((size_t) 4 << 20)

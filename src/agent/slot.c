@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/slot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "gpu/device.h"
+#include "share/ledger.h"
+#include "share/limits.h"
+
+#define RECORD_FILE "record.json"
+#define RECORD_MAX ((size_t) 64 << 10)
+
+void slot_path(const struct slot_store *s, const char *nonce, const char *file, char ret[static 384]) {
+    (void) snprintf(ret, 384, "%s/%.32s/%.16s", s->dir, nonce, file);
+}
+
+struct slot *slot_find(struct slot_store *s, const char *nonce) {
+    struct slot *slot;
+
+    HASH_FIND_STR(s->slots, nonce, slot);
+    return slot;
+}
+
+static void slot_free(struct slot *slot) {
+    slot_grant_done(&slot->grant);
+    slot->ledger = ledger_free(slot->ledger);
+    free(slot);
+}
+
+void slot_store_done(struct slot_store *s) {
+    struct slot *slot, *next;
+
+    HASH_ITER(hh, s->slots, slot, next) {
+        HASH_DEL(s->slots, slot);
+        slot_free(slot);
+    }
+}
+
+static void open_ledger(struct slot_store *s, struct slot *slot) {
+    char path[384];
+
+    if (slot->ledger || slot->grant.ndevices == 0)
+        return;
+    slot_path(s, slot->nonce, "ledger", path);
+    (void) ledger_open(path, &slot->ledger, NULL);
+}
+
+static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct slot_grant *grant) {
+    struct slot *slot = calloc(1, sizeof(*slot));
+
+    if (!slot)
+        return NULL;
+    text_copy(slot->nonce, sizeof(slot->nonce), nonce);
+    slot->grant = *grant;
+    memset(grant, 0, sizeof(*grant));
+    HASH_ADD_STR(s->slots, nonce, slot);
+    return slot;
+}
+
+/* ---- reading what is there ---- */
+
+static int load_slot(struct slot_store *s, const char *nonce, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(2 * RECORD_MAX);
+    struct slot_grant grant = {0};
+    struct slot *slot;
+    char path[384];
+    int r;
+
+    slot_path(s, nonce, RECORD_FILE, path);
+    r = file_read(path, RECORD_MAX, &text, err);
+    if (r == 0)
+        r = slot_record_decode(buf_str(&text), text.len, &grant, err);
+    if (r < 0)
+        return r;
+    slot = slot_insert(s, nonce, &grant);
+    slot_grant_done(&grant);
+    if (!slot)
+        return err_set(err, ENOMEM, "out of memory");
+    open_ledger(s, slot);
+    return 0;
+}
+
+int slot_store_load(struct slot_store *s, const char *state_dir,
+                    void (*on_bad)(const char *nonce, const char *why, void *userdata),
+                    void *userdata, struct err *err) {
+    _cleanup_closedir_ DIR *d = NULL;
+    struct dirent *e;
+    struct err why;
+    int r;
+
+    if (snprintf(s->dir, sizeof(s->dir), "%s/shares", state_dir) >= (int) sizeof(s->dir))
+        return err_set(err, ENAMETOOLONG, "the state directory's path is too long");
+    r = dir_make(s->dir, 0755, err);
+    if (r < 0)
+        return r;
+    d = opendir(s->dir);
+    if (!d)
+        return err_errno(err, errno, "cannot read %s", s->dir);
+    while ((e = readdir(d)))
+        if (nonce_valid(e->d_name) && load_slot(s, e->d_name, &why) < 0)
+            on_bad(e->d_name, why.text, userdata);
+    return 0;
+}
+
+/* ---- filling ---- */
+
+static bool same_grant(const struct slot_grant *a, const struct slot_grant *b) {
+    if (strcmp(a->pod_uid, b->pod_uid) != 0 || strcmp(a->container, b->container) != 0 ||
+        a->ndevices != b->ndevices)
+        return false;
+    for (uint32_t i = 0; i < a->ndevices; i++)
+        if (strcmp(a->devices[i].uuid, b->devices[i].uuid) != 0 ||
+            a->devices[i].memory != b->devices[i].memory ||
+            a->devices[i].core != b->devices[i].core)
+            return false;
+    return true;
+}
+
+static void limits_of_grant(const struct slot_grant *g, struct share_limits *ret) {
+    memset(ret, 0, sizeof(*ret));
+    text_copy(ret->pod_uid, sizeof(ret->pod_uid), g->pod_uid);
+    text_copy(ret->namespace, sizeof(ret->namespace), g->namespace);
+    text_copy(ret->pod, sizeof(ret->pod), g->pod);
+    text_copy(ret->container, sizeof(ret->container), g->container);
+    for (uint32_t i = 0; i < g->ndevices && i < LIMITS_DEVICES_MAX; i++) {
+        struct share_device *d = &ret->device[ret->ndevices++];
+
+        text_copy(d->uuid, sizeof(d->uuid), g->devices[i].uuid);
+        d->memory_bytes = g->devices[i].memory;
+        /* Who has the whole card is not held back on it. */
+        d->core_percent = g->devices[i].core >= 100 ? 0 : g->devices[i].core;
+    }
+}
+
+static int write_limits(const char *path, const struct slot_grant *g, struct err *err) {
+    struct share_limits want, have;
+
+    limits_of_grant(g, &want);
+    if (limits_read(path, &have, NULL) == 0)
+        return memcmp(&want, &have, sizeof(want)) == 0 ? 0 : limits_update(path, &want, err);
+    return limits_create(path, &want, err);
+}
+
+static int write_files(struct slot_store *s, const char *nonce, const struct slot_grant *g,
+                       struct err *err) {
+    _cleanup_buf_ struct buf record = BUF_INIT(RECORD_MAX);
+    char path[384];
+    int r;
+
+    (void) snprintf(path, sizeof(path), "%s/%.32s", s->dir, nonce);
+    r = dir_make(path, 0755, err);
+    if (r == 0 && g->ndevices > 0) {
+        slot_path(s, nonce, "limits", path);
+        r = write_limits(path, g, err);
+        slot_path(s, nonce, "ledger", path);
+        if (r == 0)
+            r = ledger_create(path, err);
+    }
+    if (r < 0)
+        return r;
+    slot_record_encode(g, &record);
+    if (buf_error(&record) < 0)
+        return err_set(err, ENOMEM, "out of memory");
+    slot_path(s, nonce, RECORD_FILE, path);
+    return file_replace(path, record.data, record.len, 0600, err);
+}
+
+int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
+              struct slot **ret, struct err *err) {
+    struct slot *slot = slot_find(s, nonce);
+    int r;
+
+    if (slot && (strcmp(slot->grant.pod_uid, grant->pod_uid) != 0 ||
+                 strcmp(slot->grant.container, grant->container) != 0)) {
+        slot_grant_done(grant);
+        return err_set(err, EEXIST, "slot %s belongs to %s/%s", nonce, slot->grant.namespace,
+                       slot->grant.pod);
+    }
+    r = write_files(s, nonce, grant, err);
+    if (r == 0 && slot && !same_grant(&slot->grant, grant)) {
+        slot_grant_done(&slot->grant);
+        slot->grant = *grant;
+        memset(grant, 0, sizeof(*grant));
+    } else if (r == 0 && !slot) {
+        slot = slot_insert(s, nonce, grant);
+        if (!slot)
+            r = err_set(err, ENOMEM, "out of memory");
+    }
+    slot_grant_done(grant);
+    if (r < 0)
+        return r;
+    open_ledger(s, slot);
+    *ret = slot;
+    return 0;
+}
+
+int slot_remove(struct slot_store *s, struct slot *slot, struct err *err) {
+    char path[384];
+
+    (void) snprintf(path, sizeof(path), "%s/%.32s", s->dir, slot->nonce);
+    HASH_DEL(s->slots, slot);
+    slot_free(slot);
+    return dir_remove(path, err);
+}
+
+/* ---- who holds a card ---- */
+
+static const struct slot_device *device_of(const struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+        if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+            return &slot->grant.devices[i];
+    return NULL;
+}
+
+/* Whether an earlier slot of the same pod has been counted for this card. */
+static bool counted(const struct slot_store *s, const struct slot *slot, const char *uuid) {
+    for (const struct slot *o = s->slots; o && o != slot; o = o->hh.next)
+        if (strcmp(o->grant.pod_uid, slot->grant.pod_uid) == 0 && device_of(o, uuid))
+            return true;
+    return false;
+}
+
+void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
+                   uint64_t *ret_memory, uint32_t *ret_core, const struct slot **ret_holder) {
+    const struct slot *holder = NULL;
+
+    *ret_memory = 0;
+    *ret_core = 0;
+    for (const struct slot *slot = s->slots; slot; slot = slot->hh.next) {
+        const struct slot_device *d = device_of(slot, uuid);
+
+        if (!d || strcmp(slot->grant.pod_uid, pod_uid) == 0 || counted(s, slot, uuid))
+            continue;
+        *ret_memory += d->pod_memory;
+        *ret_core += d->pod_core;
+        if (!holder || (slot->releasing && !holder->releasing))
+            holder = slot;
+    }
+    if (ret_holder)
+        *ret_holder = holder;
+}
