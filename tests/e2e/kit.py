@@ -6,6 +6,7 @@ the number given with it is only the bound after which the test has failed.
 """
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -26,8 +27,6 @@ QGPU_MEMORY = "tke.cloud.tencent.com/qgpu-memory"
 ASSIGNMENT = GROUP + "/assignment"
 SIGNATURE = GROUP + "/assignment-signature"
 SYSTEM = "aliquot-system"
-AGENT_PORT = 9400
-SCHEDULER_PORT = 39999
 CARD = 85899345920      # bytes of the simulated card
 GiB = 1 << 30
 PORT = 7000             # of the first container's tenant; the next one has the next port
@@ -265,9 +264,10 @@ def check_no_share_twice(pods):
 class Part:
     """The container of the agent or of the scheduler, and ways to hurt it."""
 
-    def __init__(self, world, name):
+    def __init__(self, world, name, port):
         self.world = world
-        self.name = name            # aliquot-agent, aliquot-scheduler: also the label's value
+        self.name = name
+        self.port = port
         self.path = kube.pods(SYSTEM)
 
     def pods(self):
@@ -298,6 +298,22 @@ class Part:
             return now.get("ready") and now.get("containerID") != before["containerID"]
         self.world.api.wait(self.path, self.pod()["metadata"]["name"], again, timeout, f"{self.name} back")
 
+    def connect(self, timeout=10):
+        """A connection to its HTTP port, as somebody on the node (or, for the agent, in a pod) has it."""
+        spec = self.pod()
+        host = "127.0.0.1" if spec["spec"].get("hostNetwork") else spec["status"]["podIP"]
+        return self.world.cluster.connect(self.port, host, timeout)
+
+    def http(self, path, method="GET", body=None, headers=None):
+        connection = http.client.HTTPConnection("aliquot", timeout=10)
+        connection.sock = self.connect()
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            content = answer.read()
+        assert answer.status == 200, f"{self.name} {method} {path}: {answer.status} {content[:500]}"
+        return content
+
     def log(self):
         seen = self.pods()
         return Space(self.world, SYSTEM).logs(seen[0]["metadata"]["name"], self.status(seen[0])["name"]) \
@@ -310,8 +326,8 @@ class World:
     def __init__(self, cluster, build):
         self.cluster = cluster
         self.build = build
-        self.agent = Part(self, "aliquot-agent")
-        self.scheduler = Part(self, "aliquot-scheduler")
+        self.agent = Part(self, "aliquot-agent", 9400)
+        self.scheduler = Part(self, "aliquot-scheduler", 39999)
 
     @property
     def api(self):
@@ -325,16 +341,11 @@ class World:
         """A path of the node as seen from here."""
         return f"/proc/{self.cluster.init_pid}/root{path}"
 
-    def http(self, port, path, method="GET", body=None, headers=None, timeout=10):
-        status, content = self.cluster.http(method, port, path, body, headers, timeout)
-        assert status == 200, f"{method} {path}: {status} {content[:500]}"
-        return content
-
     def usage(self):
-        return json.loads(self.http(AGENT_PORT, "/usage"))
+        return json.loads(self.agent.http("/usage"))
 
-    def metrics(self, port=AGENT_PORT):
-        return parse_metrics(self.http(port, "/metrics").decode())
+    def metrics(self):
+        return parse_metrics(self.agent.http("/metrics").decode())
 
     def gpus(self):
         return sorted(self.api.get(kube.gpus())["items"], key=lambda g: g["spec"]["index"])
@@ -356,7 +367,7 @@ class World:
                 last = check()
                 if last:
                     return last
-            except (OSError, AssertionError, ApiError) as error:
+            except (OSError, AssertionError, ApiError, http.client.HTTPException) as error:
                 last = error
             if time.monotonic() > deadline:
                 raise Timeout(f"{what}: not within {timeout} s; last: {last!r}")
@@ -407,12 +418,10 @@ def new_name(prefix):
 
 
 def clear_namespace(space):
-    """Deletes the namespace's pods and then the namespace, and waits for both."""
+    """Deletes the namespace's pods and waits for them; the namespace itself goes in the background."""
     pods = [p["metadata"]["name"] for p in space.api.get(space.path)["items"]]
     space.delete(*pods, grace=1, timeout=60)
-    path = kube.core("namespaces")
-    space.api.delete(path + "/" + space.name)
-    space.api.wait(path, space.name, lambda seen: seen is None, 60, f"namespace {space.name} gone")
+    space.api.delete(kube.core("namespaces", name=space.name))
 
 
 def evidence(world, space, lines=40):

@@ -16,6 +16,8 @@
  *     kill PID SIGNAL         a signal to another process of the container
  *     write PATH              tries to open for writing
  *     read PATH               the file's bytes in hex (64 KiB at most)
+ *     fill PATH BYTE          overwrites the whole file with one byte
+ *     truncate PATH SIZE      makes the file as long as that
  */
 
 #include <arpa/inet.h>
@@ -196,6 +198,20 @@ static void print_read(const char *path) {
         close(fd);
 }
 
+static void print_fill(const char *path, int byte) {
+    unsigned char block[4096];
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    off_t left = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    ssize_t n = 0;
+
+    memset(block, byte, sizeof block);
+    for (off_t at = 0; n >= 0 && at < left; at += n)
+        n = pwrite(fd, block, left - at < (off_t) sizeof block ? (size_t) (left - at) : sizeof block, at);
+    fprintf(out, "{\"errno\":%d,\"size\":%lld}", fd < 0 || n < 0 ? errno : 0, (long long) left);
+    if (fd >= 0)
+        close(fd);
+}
+
 static void obey(char *line, const char *started) {
     char *word = strtok(line, " \n");
     char *first = strtok(NULL, " \n");
@@ -225,6 +241,10 @@ static void obey(char *line, const char *started) {
         print_write(first);
     else if (first && !strcmp(word, "read"))
         print_read(first);
+    else if (first && !strcmp(word, "fill"))
+        print_fill(first, (int) b);
+    else if (first && !strcmp(word, "truncate"))
+        fprintf(out, "{\"errno\":%d}", truncate(first, (off_t) b) < 0 ? errno : 0);
     else
         fputs("{\"error\":\"unknown command\"}", out);
     fputc('\n', out);

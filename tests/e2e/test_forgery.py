@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods bound by somebody else and assignments that the scheduler did not write get nothing: admission closes every
+door, and behind it, with the policies taken away, the signature does."""
+
+import base64
+import json
+import subprocess
+
+import pytest
+
+import kit
+from kit import (ASSIGNMENT, CARD, CORE, MEMORY, SIGNATURE, ApiError, GiB, assignment_of, check_view, container,
+                 is_running, pod)
+from cluster import api as kube
+
+MALLORY = "mallory"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+RBAC = "/apis/rbac.authorization.k8s.io/v1/"
+REFUSED = r"assign|sign|bound|scheduler"
+
+
+@pytest.fixture(scope="module")
+def mallory(world):
+    """Somebody who may do to pods all that a careless cluster role allows."""
+    world.api.create(RBAC + "clusterroles", {"metadata": {"name": MALLORY}, "rules": [
+        {"apiGroups": [""], "resources": ["pods", "pods/binding", "pods/status", "bindings"], "verbs": ["*"]}]})
+    world.api.create(RBAC + "clusterrolebindings", {
+        "metadata": {"name": MALLORY}, "subjects": [{"kind": "User", "name": MALLORY}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": MALLORY}})
+    yield world.api.as_user(MALLORY)
+    for kind in ("clusterrolebindings", "clusterroles"):
+        world.api.delete(RBAC + kind + "/" + MALLORY)
+
+
+def _forged_probe(world):
+    """Whether admission refuses a forged pod at this moment."""
+    try:
+        world.api.create(kube.pods("default"), pod("forged", annotations={ASSIGNMENT: "{}"}), dryRun="All")
+    except ApiError as refused:
+        assert refused.code in (403, 422), refused
+        return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def no_policies(world):
+    """Takes Aliquot's validating policies away. Policies come and go a moment after they are stored."""
+    saved = [b for b in world.api.get(BINDINGS)["items"] if b["metadata"]["name"].startswith("aliquot")]
+    assert saved
+    for binding in saved:
+        world.api.delete(BINDINGS + "/" + binding["metadata"]["name"])
+    world.until(lambda: not _forged_probe(world), 30, "policies gone")
+    yield
+    for binding in saved:
+        world.api.create(BINDINGS, {"metadata": {"name": binding["metadata"]["name"]}, "spec": binding["spec"]})
+    world.until(lambda: _forged_probe(world), 30, "policies back")
+
+
+@pytest.fixture(scope="module")
+def forger(tmp_path_factory, world):
+    """Signs assignments in the right form with a key of its own."""
+    where = tmp_path_factory.mktemp("forger")
+    key, message = where / "key.pem", where / "message"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+
+    def forge(uid, containers):
+        node = world.cluster.node
+        text = json.dumps({"v": 1, "node": node, "containers": containers}, separators=(",", ":"))
+        message.write_bytes(f"aliquot-assignment-v1\n{uid}\n{node}\n{text}".encode())
+        signature = subprocess.run(["openssl", "pkeyutl", "-sign", "-inkey", key, "-rawin", "-in", message],
+                                   check=True, stdout=subprocess.PIPE).stdout
+        return {ASSIGNMENT: text, SIGNATURE: base64.b64encode(signature).decode()}
+    return forge
+
+
+def whole_card(world):
+    return {"main": [{"index": 0, "uuid": world.gpus()[0]["spec"]["uuid"], "core": 100, "memory": CARD}]}
+
+
+def unattended(name, **spec):
+    """A pod with a share that no scheduler cares for."""
+    return pod(name, container(core=10, memory=1 * GiB), schedulerName="nobody", **spec)
+
+
+def binding(world, name, annotations=None):
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "annotations": annotations or {}},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": world.cluster.node}}
+
+
+def by_create(world, space, api, name, annotate):
+    space.create(unattended(name, nodeName=world.cluster.node, annotations=annotate("unknown-yet")), api=api)
+
+
+def by_patch(world, space, api, name, annotate):
+    space.create(unattended(name), api=api)
+    uid = space.get(name)["metadata"]["uid"]
+    api.patch(f"{space.path}/{name}", {"metadata": {"annotations": annotate(uid)}})
+    api.create(f"{space.path}/{name}/binding", binding(world, name))
+
+
+def by_status(world, space, api, name, annotate):
+    space.create(unattended(name), api=api)
+    uid = space.get(name)["metadata"]["uid"]
+    api.patch(f"{space.path}/{name}/status", {"metadata": {"annotations": annotate(uid)}})
+    api.create(f"{space.path}/{name}/binding", binding(world, name))
+
+
+def by_binding(world, space, api, name, annotate):
+    space.create(unattended(name), api=api)
+    uid = space.get(name)["metadata"]["uid"]
+    api.create(f"{space.path}/{name}/binding", binding(world, name, annotate(uid)))
+
+
+def by_old_bindings(world, space, api, name, annotate):
+    space.create(unattended(name), api=api)
+    uid = space.get(name)["metadata"]["uid"]
+    api.create(kube.core("bindings", space.name), binding(world, name, annotate(uid)))
+
+
+DOORS = {"create": by_create, "patch": by_patch, "status": by_status, "binding": by_binding,
+         "bindings": by_old_bindings}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_admission_closes(world, space, mallory, forger, door):
+    forged = []
+
+    def annotate(uid):
+        forged.append(uid)
+        return forger(uid, whole_card(world))
+    with pytest.raises(ApiError) as refused:
+        DOORS[door](world, space, mallory, "pod", annotate)
+    assert forged and refused.value.code in (403, 422)
+    for seen in world.api.get(space.path)["items"]:
+        assert ASSIGNMENT not in seen["metadata"].get("annotations", {})
+
+
+def test_admission_refuses_a_node_name_beside_a_share(world, space, mallory):
+    with pytest.raises(ApiError) as refused:
+        space.create(unattended("pod", nodeName=world.cluster.node), api=mallory)
+    assert refused.value.code in (403, 422) and "nodeName" in refused.value.message
+
+
+def test_bound_by_somebody_else(world, space, mallory):
+    """No policy can see the pod behind a Binding: the agent refuses, and says what to do."""
+    space.create(unattended("pod"), api=mallory)
+    mallory.create(f"{space.path}/pod/binding", binding(world, "pod"))
+    refused(world, space, "pod")
+
+
+def refused(world, space, name):
+    text = space.refused(name, REFUSED)
+    seen = space.get(name)
+    assert not is_running(seen)
+    assert seen["metadata"]["uid"] not in world.allocated()
+    return text
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_signature_closes(world, space, mallory, no_policies, forger, door):
+    DOORS[door](world, space, mallory, "pod", lambda uid: forger(uid, whole_card(world)))
+    assert ASSIGNMENT in space.get("pod")["metadata"]["annotations"]
+    refused(world, space, "pod")
+
+
+def test_a_true_assignment_of_another_pod(world, space, mallory, no_policies):
+    """The signature covers the pod's UID: it cannot be moved."""
+    owner = space.start(pod("owner", container(core=50, memory=40 * GiB)))
+    stolen = {k: owner["metadata"]["annotations"][k] for k in (ASSIGNMENT, SIGNATURE)}
+    by_binding(world, space, mallory, "thief", lambda uid: stolen)
+    refused(world, space, "thief")
+    check_view(space, owner)
+
+
+def test_a_true_signature_over_a_changed_assignment(world, space, mallory, no_policies):
+    """A running pod that writes itself a bigger share: the next start of its container does not have it."""
+    seen = space.start(pod("pod", container(core=10, memory=4 * GiB)))
+    changed = json.loads(seen["metadata"]["annotations"][ASSIGNMENT])
+    changed["containers"]["main"][0]["memory"] = CARD
+    mallory.patch(f"{space.path}/pod", {"metadata": {"annotations": {
+        ASSIGNMENT: json.dumps(changed, separators=(",", ":"))}}})
+    with space.tenant(seen) as tenant:
+        assert tenant.info()["total"] == 4 * GiB
+        old = seen["status"]["containerStatuses"][0]["containerID"]
+        world.ctr("tasks", "kill", "-s", "SIGKILL", old.partition("://")[2])
+
+    def settled(now):
+        """Either refused, or running again with what the scheduler had given it."""
+        status = now["status"]["containerStatuses"][0]
+        return status["state"].get("waiting", {}).get("message") \
+            or ("running" in status["state"] and status["containerID"] != old)
+    now = space.wait("pod", settled)
+    if is_running(now):
+        with space.tenant(now) as tenant:
+            assert tenant.info()["total"] == 4 * GiB
+        assert assignment_of(seen)["main"][0]["memory"] == 4 * GiB
+
+
+def test_a_label_is_no_share(world, space, no_policies):
+    """An assignment on a pod that asks for nothing opens no device."""
+    body = pod("plain", annotations={ASSIGNMENT: json.dumps({"v": 1, "node": world.cluster.node,
+                                                            "containers": whole_card(world)})})
+    seen = space.start(body)
+    with space.tenant(seen) as tenant:
+        assert tenant.driver()["result"] == -1 and tenant.nvml()["result"] == -1
+    assert not world.allocated()
+    gpu = world.gpus()[0]["status"]["allocatable"]
+    assert {CORE, MEMORY} <= gpu.keys()
+    kit.check_no_share_twice([])

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Garbage on every socket and HTTP port, and from the tenant: a clean error, no crash, the service goes on."""
+
+import contextlib
+import json
+import os
+import random
+import socket
+import stat
+import struct
+
+import pytest
+
+from kit import OUT_OF_MEMORY, GiB, check_view, container, pod
+
+PLUGINS = "/var/lib/kubelet/device-plugins"
+SIMULATOR = "/run/aliquot-sim"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+LEDGER = "/run/aliquot/share/ledger"
+
+
+@pytest.fixture(autouse=True)
+def same_processes(world, space):
+    """Whatever a test throws: agent and scheduler are the same containers afterwards, and work."""
+    parts = (world.agent, world.scheduler)
+    before = [(p.status()["containerID"], p.restarts()) for p in parts]
+    yield
+    check_view(space, space.start(pod("after", container(core=10, memory=1 * GiB))))
+    for part, known in zip(parts, before):
+        assert (part.status()["containerID"], part.restarts()) == known, f"{part.name} did not survive"
+        assert part.http("/healthz") is not None
+
+
+def noise(size):
+    return random.Random(size).randbytes(size)
+
+
+HTTP_GARBAGE = {
+    "nothing": b"",
+    "noise": noise(4096),
+    "much noise": noise(1 << 20),
+    "zeros": bytes(65536),
+    "half a request": b"POST /filter HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{",
+    "a length that is none": b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    "a length beyond 64 bits": b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n",
+    "a huge body announced": b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n{}",
+    "chunks that are none": b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a header without end": b"GET /metrics HTTP/1.1\r\nX: " + b"a" * (1 << 20),
+    "many headers": b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % i for i in range(20000)) + b"\r\n",
+    "a path without end": b"GET /" + b"../" * 100000 + b" HTTP/1.1\r\n\r\n",
+    "a zero in the path": b"GET /metrics\0.html HTTP/1.1\r\nHost: x\r\n\r\n",
+    "http/2": PREFACE + noise(100),
+    "tls": bytes.fromhex("16030100c8010000c40303") + noise(190),
+}
+
+
+def throw(connection, data, answers=False):
+    """Sends, ends sending, reads until the other side has said what it has to say (1 s at most)."""
+    got = b""
+    with contextlib.closing(connection), contextlib.suppress(OSError):
+        connection.settimeout(1)
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        while block := connection.recv(65536):
+            got += block
+    return got
+
+
+@pytest.mark.parametrize("part", ["agent", "scheduler"])
+def test_http_ports(world, part):
+    part = getattr(world, part)
+    for name, data in HTTP_GARBAGE.items():
+        answer = throw(part.connect(), data)
+        assert not answer or answer.startswith(b"HTTP/1."), (name, answer[:100])
+        assert part.http("/healthz") is not None, name
+
+
+def test_many_idle_connections(world):
+    """Clients that connect and say nothing do not keep others out."""
+    for part in (world.agent, world.scheduler):
+        idle = [part.connect() for _ in range(100)]
+        assert part.http("/healthz") is not None
+        for connection in idle:
+            connection.close()
+
+
+DEEP = b"[" * 200000
+JSON_GARBAGE = [
+    b"", b"null", b"0", b'""', b"[]", b"{}", b"{", b"\xff\xfe", DEEP, b'{"a":' * 50000,
+    b'{"Pod":null,"NodeNames":null,"Nodes":null}',
+    b'{"Pod":[],"NodeNames":{}}',
+    b'{"Pod":{"metadata":null,"spec":null},"NodeNames":["node-a"]}',
+    b'{"Pod":{"metadata":{"uid":1,"name":2,"namespace":3},"spec":{"containers":[null,1,"x",{}]}},"NodeNames":[1]}',
+    json.dumps({"Pod": {"metadata": {"uid": "u" * 100000, "name": "n", "namespace": "n"},
+                        "spec": {"containers": [{"name": "c", "resources": {
+                            "limits": {"elasticgpu.io/gpu-core": "9" * 400}}}]}},
+                "NodeNames": ["node-a"]}).encode(),
+    b'{"PodName":"p","PodNamespace":"n","PodUID":"u","Node":"no-such-node"}',
+    b'{"PodName":1,"PodNamespace":null,"PodUID":[],"Node":{}}',
+    json.dumps({"PodName": "../../nodes/x", "PodNamespace": "?a=b#", "PodUID": "\r\n", "Node": "node-a"}).encode(),
+]
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
+def test_extender_verbs(world, verb):
+    """Well-formed HTTP with any body: an answer in form, an error in it."""
+    for body in JSON_GARBAGE:
+        head = (f"POST /{verb} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n").encode()
+        answer = throw(world.scheduler.connect(), head + body)
+        assert answer.startswith(b"HTTP/1.1 "), (verb, body[:80])
+        status = int(answer.split()[1])
+        assert status == 200 or 400 <= status < 500, (verb, body[:80], answer[:200])
+        if status == 200:
+            json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+def sockets(world, directory):
+    base = world.node_path(directory)
+    found = []
+    for entry in sorted(os.listdir(base)):
+        if stat.S_ISSOCK(os.stat(os.path.join(base, entry)).st_mode) and entry != "kubelet.sock":
+            found.append(os.path.join(base, entry))
+    assert found, f"no socket in {directory}"
+    return found
+
+
+def unix(path, kind):
+    connection = socket.socket(socket.AF_UNIX, kind)
+    connection.settimeout(5)
+    connection.connect(path)
+    return connection
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def hpack(headers):
+    """Literal fields without indexing: what any decoder must take."""
+    out = b""
+    for key, value in headers:
+        for text in (key, value):
+            if text is key:
+                out += b"\x00"
+            assert len(text) < 127
+            out += bytes([len(text)]) + text
+    return out
+
+
+def call(method, body, end=True):
+    """A whole gRPC call by hand: preface, settings, headers, one data frame."""
+    headers = hpack([(b":method", b"POST"), (b":scheme", b"http"), (b":path", method), (b":authority", b"x"),
+                     (b"content-type", b"application/grpc"), (b"te", b"trailers")])
+    return (PREFACE + frame(4, 0, 0, b"") + frame(1, 4, 1, headers) + frame(0, 1 if end else 0, 1, body))
+
+
+def grpc_garbage():
+    yield from (b"", noise(64), noise(65536), b"GET / HTTP/1.1\r\n\r\n", PREFACE, PREFACE + noise(1000))
+    yield PREFACE + frame(4, 0, 0, b"x" * 7)
+    yield PREFACE + frame(4, 0, 0, b"") + frame(0, 1, 77, b"data of no stream")
+    yield PREFACE + frame(4, 0, 0, b"") + frame(1, 4, 1, noise(200))
+    yield PREFACE + b"\xff\xff\xff" + noise(100)
+    for verb in (b"Allocate", b"PreStartContainer", b"GetPreferredAllocation", b"NoSuchVerb", b"ListAndWatch"):
+        path = b"/v1beta1.DevicePlugin/" + verb
+        yield call(path, b"")
+        yield call(path, noise(500))
+        yield call(path, b"\x00" + struct.pack(">I", 1 << 31) + b"x")
+        yield call(path, b"\x01\x00\x00\x00\x05hello")
+        yield call(path, b"\x00\x00\x00\x00\x10" + b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f" + b"\xff" * 6)
+        yield call(path, b"\x00\x00\x00\x00\x05half", end=False)
+    yield call(b"/v1beta1.DevicePlugin/PreStartContainer", b"\x00\x00\x00\x00\x08\x0a\x06c-9999")
+    yield call(b"/v1beta1.DevicePlugin/Allocate", b"\x00\x00\x00\x00\x0a\x0a\x08\x0a\x06c-9999")
+
+
+def test_plugin_sockets(world):
+    for path in sockets(world, PLUGINS):
+        for data in grpc_garbage():
+            throw(unix(path, socket.SOCK_STREAM), data)
+        unix(path, socket.SOCK_STREAM).close()      # it still takes connections
+
+
+def test_simulator_sockets(world, space):
+    """A tenant's process can say anything to the driver; its neighbours do not notice."""
+    seen = space.start(pod("neighbour", container(core=20, memory=8 * GiB)))
+    with space.tenant(seen) as tenant:
+        assert tenant.alloc(2 * GiB) == 0
+        before = tenant.info()
+        for path in sockets(world, SIMULATOR):
+            for size in (0, 1, 3, 4, 8, 16, 64, 256, 4096, 65536):
+                throw(unix(path, socket.SOCK_SEQPACKET), noise(size))
+                throw(unix(path, socket.SOCK_SEQPACKET), bytes(size))
+                throw(unix(path, socket.SOCK_SEQPACKET), b"\xff" * size)
+            with_descriptors(path)
+        assert tenant.info() == before
+        assert tenant.alloc(1 * GiB) == 0
+
+
+def with_descriptors(path):
+    with contextlib.closing(unix(path, socket.SOCK_SEQPACKET)) as connection, open("/dev/null") as null:
+        with contextlib.suppress(OSError):
+            socket.send_fds(connection, [noise(32)], [null.fileno()] * 16)
+
+
+def test_ledger_that_the_tenant_destroys(world, space):
+    """The ledger is the tenant's to write: whatever he does to it harms him alone."""
+    vandal, neighbour = space.start_all([pod("vandal", container(core=20, memory=8 * GiB)),
+                                         pod("neighbour", container(core=20, memory=8 * GiB))])
+    with space.tenant(neighbour) as other:
+        assert other.alloc(2 * GiB) == 0
+        for words in (("fill", LEDGER, 255), ("fill", LEDGER, 0), ("truncate", LEDGER, 1), ("truncate", LEDGER, 0),
+                      ("truncate", LEDGER, 1 << 40)):
+            with space.tenant(vandal) as tenant:
+                tenant.alloc(1 * GiB)
+                tenant.ask(*words)
+            assert "neighbour" in json.dumps(world.usage())     # the agent has looked at both since
+        assert other.info()["total"] == 8 * GiB
+        assert other.alloc(7 * GiB) == OUT_OF_MEMORY
+        assert other.alloc(3 * GiB) == 0

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The product at work: shares are what they say, from every side that one can look at them."""
+
+import json
+import re
+
+from kit import (CARD, CORE, MEMORY, OUT_OF_MEMORY, QGPU_CORE, QGPU_MEMORY, SLOT, GiB, assignment_of, check_view,
+                 container, pod)
+from cluster import api as kube
+
+
+def test_three_pods_share_one_card(world, space):
+    """Three that fit on one card land on one, and each sees only its own part of it."""
+    sizes = {"a": (30, 20 * GiB), "b": (30, 10 * GiB), "c": (40, 50 * GiB)}
+    pods = space.start_all([pod(n, container(core=c, memory=m)) for n, (c, m) in sizes.items()])
+    cards = set()
+    for seen in pods:
+        core, memory = sizes[seen["metadata"]["name"]]
+        (device,) = check_view(space, seen)
+        assert (device["core"], device["memory"]) == (core, memory)
+        cards.add(device["uuid"])
+    assert len(cards) == 1
+
+
+def test_more_than_the_share(space):
+    """An allocation over the share gets 2 and the program lives on; the neighbour notices nothing."""
+    greedy, neighbour = space.start_all([pod("greedy", container(core=20, memory=4 * GiB)),
+                                         pod("neighbour", container(core=20, memory=8 * GiB))])
+    assert assignment_of(greedy)["main"][0]["uuid"] == assignment_of(neighbour)["main"][0]["uuid"]
+    with space.tenant(greedy) as a, space.tenant(neighbour) as b:
+        assert b.alloc(2 * GiB) == 0
+        before = b.info()
+        assert a.alloc(4 * GiB + 1) == OUT_OF_MEMORY
+        assert a.alloc(3 * GiB) == 0
+        assert a.alloc(3 * GiB) == OUT_OF_MEMORY
+        assert a.alloc(1 << 20) == 0
+        assert b.info() == before
+        assert a.info()["free"] < 1 * GiB
+        with space.tenant(greedy) as second:        # the share is the container's, not the process's
+            assert second.alloc(1 * GiB) == OUT_OF_MEMORY
+
+
+def test_pending_with_reason_then_starts_by_itself(space):
+    held = space.start_all([pod("left", container(core=60, memory=60 * GiB)),
+                            pod("right", container(core=60, memory=60 * GiB))])
+    assert assignment_of(held[0])["main"][0]["uuid"] != assignment_of(held[1])["main"][0]["uuid"]
+    space.create(pod("late", container(core=60, memory=50 * GiB)))
+    reason = space.unschedulable("late")
+    assert re.search(r"GPU", reason), reason
+    details = space.event("late", r"\d+ ?(MiB|GiB|Mi|Gi|%)")
+    for device in assignment_of(held[0])["main"] + assignment_of(held[1])["main"]:
+        assert f"{device['index']}" in details
+    space.begin_delete("left")
+    check_view(space, space.running("late"))
+
+
+def test_whole_cards(space):
+    seen = space.start(pod("whole", container(core=200)))
+    devices = check_view(space, seen)
+    assert [(d["core"], d["memory"]) for d in devices] == [(100, CARD)] * 2
+
+
+def test_core_alone_means_the_same_part_of_the_memory(space):
+    seen = space.start(pod("core", container(core=30)))
+    (device,) = check_view(space, seen)
+    assert (device["core"], device["memory"]) == (30, CARD * 30 // 100)
+
+
+def test_memory_alone_is_limited(space):
+    """kubelet calls nobody for node capacity: the slot that admission adds brings the limit."""
+    body = pod("memory", container(memory=4 * GiB))
+    seen = space.start(body)
+    assert seen["spec"]["containers"][0]["resources"]["limits"][SLOT] == "1"
+    (device,) = check_view(space, seen)
+    assert (device["core"], device["memory"]) == (0, 4 * GiB)
+    with space.tenant(seen) as tenant:
+        assert tenant.alloc(4 * GiB) == OUT_OF_MEMORY
+        assert tenant.alloc(3 * GiB) == 0
+
+
+def test_qgpu_names(space):
+    """A pod written for qGPU runs unchanged: percent and GiB."""
+    seen = space.start(pod("qgpu", container(resources={QGPU_CORE: "25", QGPU_MEMORY: "10"})))
+    (device,) = check_view(space, seen)
+    assert (device["core"], device["memory"]) == (25, 10 * GiB)
+
+
+def test_two_containers_have_a_share_each(space):
+    seen = space.start(pod("two", container("one", port=7000, core=10, memory=5 * GiB),
+                           container("other", port=7001, core=20, memory=7 * GiB)))
+    assert check_view(space, seen, "one", 7000)[0]["memory"] == 5 * GiB
+    assert check_view(space, seen, "other", 7001)[0]["memory"] == 7 * GiB
+
+
+def test_limits_cannot_be_written(space):
+    seen = space.start(pod("tenant", container(core=10, memory=4 * GiB)))
+    with space.tenant(seen) as tenant:
+        assert tenant.ask("write", "/run/aliquot/share/limits")["errno"] != 0
+        assert tenant.ask("write", "/etc/ld.so.preload")["errno"] != 0
+        assert tenant.ask("write", "/usr/local/aliquot/libaliquot.so")["errno"] != 0
+
+
+def test_a_pod_without_a_share_sees_nothing(space):
+    seen = space.start(pod("plain"))
+    with space.tenant(seen) as tenant:
+        assert tenant.driver() == {"result": -1, "devices": []}
+        assert tenant.nvml() == {"result": -1, "devices": []}
+
+
+def test_every_view_agrees(world, space):
+    """GPU objects, kubectl, aliquot gpus, /usage and /metrics name the same holder and the same bytes."""
+    seen = space.start(pod("holder", container(core=30, memory=20 * GiB)))
+    uid, (device,) = seen["metadata"]["uid"], assignment_of(seen)["main"]
+    with space.tenant(seen) as tenant:
+        assert tenant.alloc(6 * GiB) == 0
+        used = 20 * GiB - tenant.info()["free"]
+        assert used >= 6 * GiB
+
+        gpu = world.api.wait(kube.gpus(), world.gpus()[device["index"]]["metadata"]["name"],
+                             lambda g: uid in (g["status"].get("allocated") or {}), 10)
+        check_gpu_object(gpu, seen, device)
+        rows = world.cluster.kubectl("get", "gpus", "--no-headers").splitlines()
+        assert len(rows) == 2 and any(gpu["metadata"]["name"] in r and "Healthy" in r for r in rows), rows
+        check_usage(world, seen, device, used)
+        text = world.aliquot("gpus")
+        assert "holder" in text and space.name in text, text
+
+
+def check_gpu_object(gpu, seen, device):
+    assert gpu["spec"]["uuid"] == device["uuid"] and gpu["spec"]["memory"] == CARD
+    assert gpu["metadata"]["labels"]["elasticgpu.io/node"] == seen["spec"]["nodeName"]
+    assert gpu["metadata"]["name"] == f"10.77.0.1-{device['index']:02}"
+    status = gpu["status"]
+    assert status["state"] == "Healthy"
+    assert quantity(status["capacity"][MEMORY]) == CARD and quantity(status["capacity"][CORE]) == 100
+    assert quantity(status["allocatable"][MEMORY]) == CARD - 20 * GiB
+    assert quantity(status["allocatable"][CORE]) == 70
+    held = status["allocated"][seen["metadata"]["uid"]]
+    assert (held["namespace"], held["pod"]) == (seen["metadata"]["namespace"], "holder")
+    (entry,) = held["containers"]
+    assert entry["container"] == "main"
+    assert {k: quantity(v) for k, v in entry["resource"].items()} == {CORE: 30, MEMORY: 20 * GiB}
+
+
+def check_usage(world, seen, device, used):
+    """The agent's own figures are the driver's: what the process has allocated, its context included."""
+    def figures():
+        text = json.dumps(world.usage())
+        return seen["metadata"]["uid"] in text and str(used) in text
+    world.until(figures, 5, f"/usage with {used} bytes of the pod")
+    world.until(lambda: [k for k, v in world.metrics().items() if v == used and "holder" in str(k)], 5,
+                f"/metrics with {used} bytes of the pod")
+
+
+def quantity(text):
+    match = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti)?", str(text))
+    return int(match[1]) << {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[match[2]]
