@@ -86,10 +86,7 @@ static int send_status(struct grpc_call *call, enum grpc_status status, const ch
 
     if (call->head_sent)
         return h2_finish(call->stream, fields + 2, n - 2);
-    int r = h2_respond(call->stream, fields, n, false);
-    if (r == 0 && !h2_peer_ended(call->stream))
-        h2_reset(call->stream, H2_NO_ERROR); /* the rest of the request is of no use to us */
-    return r;
+    return h2_respond(call->stream, fields, n, false);
 }
 
 static void end_stream(struct grpc_call *call, enum grpc_status status, const char *text) {

@@ -239,6 +239,19 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
     return 0;
 }
 
+/* A response that ends before its request makes the rest of that useless: RFC 9113, 8.1 lets the
+ * server say so. Not before the response has left: a queued RST_STREAM would overtake it. */
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *user) {
+    struct h2_conn *conn = user;
+    if (!conn->server || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM) ||
+        (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA))
+        return 0;
+    struct h2_stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (stream && !stream->peer_ended)
+        h2_reset(stream, H2_NO_ERROR);
+    return 0;
+}
+
 /* A request that could not leave (the peer said GOAWAY first) has no stream in nghttp2, so
  * on_stream_close never comes for it. */
 static int on_frame_not_send(nghttp2_session *session, const nghttp2_frame *frame, int error,
@@ -267,6 +280,7 @@ static int make_session(struct h2_conn *conn, nghttp2_session_callbacks *callbac
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data_chunk);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame_recv);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_send);
     nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks, on_frame_not_send);
     nghttp2_option_set_no_http_messaging(option, options->lenient);
     nghttp2_option_set_no_closed_streams(option, 1);
@@ -498,10 +512,6 @@ int h2_finish(struct h2_stream *stream, const struct h2_field *trailers, size_t 
 
 size_t h2_queued(const struct h2_stream *stream) {
     return stream->out.len - stream->out_sent;
-}
-
-bool h2_peer_ended(const struct h2_stream *stream) {
-    return stream->peer_ended;
 }
 
 void h2_set_user(struct h2_stream *stream, void *user) {

@@ -112,9 +112,6 @@ void h2_reset(struct h2_stream *stream, uint32_t code);
 /* Bytes that h2_write queued and the peer has not made room for. */
 size_t h2_queued(const struct h2_stream *stream);
 
-/* The peer has sent END_STREAM. */
-bool h2_peer_ended(const struct h2_stream *stream);
-
 void h2_set_user(struct h2_stream *stream, void *user);
 void *h2_user(const struct h2_stream *stream);
 struct h2_conn *h2_conn_of(const struct h2_stream *stream);

@@ -2,6 +2,7 @@
 #include "wire/h2_link.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
@@ -285,6 +286,16 @@ static void reading_starts(struct h2_link *link) {
         lose(link, err.text);
 }
 
+/* libuv writes without MSG_NOSIGNAL, so a peer that closes would kill the process. A handler that
+ * the program has set stays. */
+static void ignore_sigpipe(void) {
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+        now.sa_handler = SIG_IGN;
+        (void) sigaction(SIGPIPE, &now, NULL);
+    }
+}
+
 int h2_link_new(uv_loop_t *loop, const struct h2_link_options *options, struct h2_conn *conn,
                 struct tls_client *tls, struct h2_link **ret) {
     struct h2_link *link = calloc(1, sizeof(*link));
@@ -297,6 +308,7 @@ int h2_link_new(uv_loop_t *loop, const struct h2_link_options *options, struct h
         free(link);
         return r;
     }
+    ignore_sigpipe();
     (void) uv_timer_init(loop, &link->timer);
     uv_unref((uv_handle_t *) &link->timer);
     link->handle.data = link;

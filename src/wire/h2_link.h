@@ -4,6 +4,8 @@
 /*
  * Carries one h2_conn over a libuv stream: a unix socket, or TCP with TLS. Reads, writes with
  * back-pressure, notices a dead peer by PING, closes in order. One thread: the loop's.
+ *
+ * The first link makes the process ignore SIGPIPE, unless it has a handler for it.
  */
 
 #include <stdbool.h>
