@@ -11,11 +11,11 @@ import struct
 
 import pytest
 
+from grpc_raw import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, head
 from kit import OUT_OF_MEMORY, GiB, check_view, container, pod
 
 PLUGINS = "/var/lib/kubelet/device-plugins"
 SIMULATOR = "/run/aliquot-sim"
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 LEDGER = "/run/aliquot/share/ledger"
 
 
@@ -132,34 +132,16 @@ def unix(path, kind):
     return connection
 
 
-def frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def hpack(headers):
-    """Literal fields without indexing: what any decoder must take."""
-    out = b""
-    for key, value in headers:
-        for text in (key, value):
-            if text is key:
-                out += b"\x00"
-            assert len(text) < 127
-            out += bytes([len(text)]) + text
-    return out
-
-
 def call(method, body, end=True):
-    """A whole gRPC call by hand: preface, settings, headers, one data frame."""
-    headers = hpack([(b":method", b"POST"), (b":scheme", b"http"), (b":path", method), (b":authority", b"x"),
-                     (b"content-type", b"application/grpc"), (b"te", b"trailers")])
-    return (PREFACE + frame(4, 0, 0, b"") + frame(1, 4, 1, headers) + frame(0, 1 if end else 0, 1, body))
+    """A whole gRPC call: preface, settings, headers, one data frame."""
+    return PREFACE + frame(SETTINGS, 0, 0, b"") + head(1, method) + frame(DATA, END_STREAM if end else 0, 1, body)
 
 
 def grpc_garbage():
     yield from (b"", noise(64), noise(65536), b"GET / HTTP/1.1\r\n\r\n", PREFACE, PREFACE + noise(1000))
-    yield PREFACE + frame(4, 0, 0, b"x" * 7)
-    yield PREFACE + frame(4, 0, 0, b"") + frame(0, 1, 77, b"data of no stream")
-    yield PREFACE + frame(4, 0, 0, b"") + frame(1, 4, 1, noise(200))
+    yield PREFACE + frame(SETTINGS, 0, 0, b"x" * 7)
+    yield PREFACE + frame(SETTINGS, 0, 0, b"") + frame(DATA, END_STREAM, 77, b"data of no stream")
+    yield PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, noise(200))
     yield PREFACE + b"\xff\xff\xff" + noise(100)
     for verb in (b"Allocate", b"PreStartContainer", b"GetPreferredAllocation", b"NoSuchVerb", b"ListAndWatch"):
         path = b"/v1beta1.DevicePlugin/" + verb

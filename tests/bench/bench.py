@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures Aliquot on this machine, everything in one run, and prints a table in Markdown.
+
+    make bench                                       the table
+    python3 tests/bench/bench.py --write README.md   also puts it between the markers in a file
+
+What runs in a cluster is measured on a real one with simulated GPUs; hooks and filter have programs of their own
+(tests/bench/hooks_bench, tests/bench/filter_bench) that print one `name<TAB>value` a line.
+"""
+
+import argparse
+import os
+import pathlib
+import platform
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(TOP / "tests"), str(TOP / "tests" / "e2e"), str(TOP / "tests" / "bench")]
+
+import cluster_bench        # noqa: E402  (the path comes first)
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+
+def machine():
+    """One line that says where and when the figures were made."""
+    cpu = "unknown CPU"
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    return (f"Machine `{socket.gethostname()}`: {os.cpu_count()} x {cpu}, {memory} GiB, Linux {platform.release()}, "
+            f"{time.strftime('%Y-%m-%d', time.gmtime())}; GPUs simulated.")
+
+
+def run_program(build, name, *arguments):
+    """{name: number} that one of the benchmark programs prints."""
+    path = build / "tests" / "bench" / name
+    done = subprocess.run([path, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    found = {}
+    for line in done.stdout.splitlines():
+        key, tab, value = line.partition("\t")
+        if tab:
+            found[key] = float(value.split()[0])
+    return found
+
+
+def hooks(build):
+    rows = []
+    for name, value in run_program(build, "hooks_bench").items():
+        rows.append((f"added to {name}", f"{value:.1f} ns"))
+    return rows
+
+
+def filters(build):
+    rows = []
+    for nodes in (100, 1000):
+        found = run_program(build, "filter_bench", "--nodes", str(nodes), "--gpus", "8")
+        rows.append((f"filter, {nodes:,} nodes x 8 GPUs, median / p99",
+                     f"{duration(found['median_ns'])} / {duration(found['p99_ns'])}"))
+    return rows
+
+
+def duration(ns):
+    for limit, unit, size in ((1e3, "ns", 1), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
+        if abs(ns) < limit:
+            return f"{ns / size:.{0 if unit == 'ns' else 1}f} {unit}"
+    return f"{ns / 1e9:.2f} s"
+
+
+def mebibytes(size):
+    return f"{size / (1 << 20):.1f} MiB"
+
+
+def percentile(values, part):
+    """The smallest value that at least `part` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+
+
+def in_cluster(build, say):
+    rows = []
+    with cluster_bench.installed(build, say) as world:
+        say("from pod created to container running, with and without a share")
+        plain, share = cluster_bench.pod_starts(world)
+        say("Allocate")
+        calls = cluster_bench.allocate(world)
+        say("from kubelet.sock to registered")
+        registered = cluster_bench.registrations(world)
+        for who, size in cluster_bench.resident(world).items():
+            rows.append((f"resident memory of {who} (proportional)",
+                         f"{mebibytes(size['Rss'])} ({mebibytes(size['Pss'])})"))
+    rows.append(("from kubelet.sock to all resources registered, median / worst of "
+                 f"{len(registered)}", f"{duration(statistics.median(registered))} / {duration(max(registered))}"))
+    rows.append((f"Allocate, 30 IDs, median / p99 of {len(calls):,}",
+                 f"{duration(statistics.median(calls))} / {duration(percentile(calls, 0.99))}"))
+    rows.append((f"from pod created to its program running, without / with a share, median of {len(plain)} pairs",
+                 f"{duration(statistics.median(plain))} / {duration(statistics.median(share))}"))
+    rows.append(("the same, difference within a pair, median",
+                 duration(statistics.median(b - a for a, b in zip(plain, share)))))
+    return rows
+
+
+def table(rows):
+    return "\n".join([machine(), "", "| measured | value |", "|---|---|"]
+                     + [f"| {what} | {value} |" for what, value in rows])
+
+
+def write(path, text):
+    old = path.read_text()
+    pattern = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.S)
+    if not pattern.search(old):
+        sys.exit(f"error: {path} has no {BEGIN} … {END}")
+    path.write_text(pattern.sub(lambda _: f"{BEGIN}\n{text}\n{END}", old))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=TOP / "build", help="build directory")
+    parser.add_argument("--write", type=pathlib.Path, help="file with markers for the table")
+    arguments = parser.parse_args()
+    build = arguments.build.resolve()
+
+    def say(text):
+        print(f"== {text}", file=sys.stderr, flush=True)
+
+    rows = in_cluster(build, say)
+    say("hooks")
+    rows += hooks(build)
+    say("filter")
+    rows += filters(build)
+    text = table(rows)
+    print(text)
+    if arguments.write:
+        write(arguments.write, text)
+
+
+if __name__ == "__main__":
+    main()
