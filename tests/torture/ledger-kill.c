@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Processes book and give back at random and are killed at random, while others and the parent
+ * clean up after them. Whatever happens, the sum never passes the limit, and when all is over not a
+ * byte has drifted. Usage: ledger-kill [SECONDS] */
+
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "common.h"
+
+#define WORKERS 8
+#define DEVICES 2
+#define LIMIT UINT64_C(1000000)
+
+static uint64_t *operations; /* one counter a worker, shared */
+
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static double now(void) {
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double) t.tv_sec + (double) t.tv_nsec / 1e9;
+}
+
+static void worker(const char *path, int index, uint64_t seed) {
+    uint64_t held[DEVICES][64] = {{0}};
+    struct ledger_owner o;
+
+    CHECK(ledger_claim(path, &o) == 0, "worker %d got no slot", index);
+    for (;;) {
+        uint64_t r = next_random(&seed);
+        unsigned int device = (unsigned int) (r & 1);
+        uint64_t *cell = &held[device][(r >> 8) & 63];
+
+        if (*cell) {
+            CHECK(ledger_refund(&o, device, *cell) == 0, "refund failed");
+            *cell = 0;
+        } else {
+            uint64_t bytes = (r >> 16) % 20000 + 1;
+            int got = ledger_reserve(&o, device, bytes, LIMIT);
+
+            CHECK(got == 0 || got == -ENOMEM, "reserve: %d", got);
+            if (got == 0)
+                *cell = bytes;
+        }
+        CHECK(ledger_used(o.file, device) <= LIMIT, "over the limit");
+        operations[index]++;
+    }
+}
+
+static pid_t start_worker(const char *path, int index, uint64_t seed) {
+    pid_t pid = fork();
+
+    CHECK(pid >= 0, "fork");
+    if (pid == 0)
+        worker(path, index, seed);
+    return pid;
+}
+
+static void kill_one(pid_t *pid, uint64_t random) {
+    int status;
+
+    if (random % 8 == 0)
+        (void) kill(*pid, SIGSTOP); /* some die after a stop in the middle of things */
+    (void) kill(*pid, SIGKILL);
+    CHECK(waitpid(*pid, &status, 0) == *pid, "waitpid");
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "a worker failed: status %x", status);
+}
+
+int main(int argc, char **argv) {
+    double seconds = argc > 1 ? strtod(argv[1], NULL) : 15, end;
+    uint64_t seed = (uint64_t) getpid() * UINT64_C(0x9e3779b97f4a7c15) | 1, kills = 0, total = 0;
+    struct ledger_owner watcher;
+    struct ledger *ledger;
+    pid_t pid[WORKERS];
+    struct arena arena;
+    struct err err;
+
+    arena_make(&arena);
+    operations = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(operations != MAP_FAILED, "mmap");
+    CHECK(ledger_open(arena.path, &ledger, &err) == 0, "%s", err.text);
+    for (int i = 0; i < WORKERS; i++)
+        pid[i] = start_worker(arena.path, i, next_random(&seed));
+    for (end = now() + seconds; now() < end; kills++) {
+        uint64_t r = next_random(&seed);
+        int victim = (int) (r % WORKERS);
+        struct timespec pause = {.tv_nsec = (long) ((r >> 8) % 1500000)};
+
+        (void) nanosleep(&pause, NULL);
+        kill_one(&pid[victim], r >> 32);
+        if (r & 64)
+            CHECK(ledger_sweep(ledger) >= 0, "sweep");
+        pid[victim] = start_worker(arena.path, victim, next_random(&seed));
+    }
+    for (int i = 0; i < WORKERS; i++)
+        kill_one(&pid[i], 1);
+    CHECK(ledger_claim(arena.path, &watcher) == 0, "claim");
+    CHECK(ledger_sweep(ledger) >= 0, "sweep");
+    for (unsigned int d = 0; d < DEVICES; d++)
+        audit(watcher.file, d, 0);
+    for (int i = 0; i < WORKERS; i++)
+        total += operations[i];
+    CHECK(kills > 0 && total > 0, "nothing happened");
+    (void) printf("%" PRIu64 " operations, %" PRIu64 " kills, drift 0\n", total, kills);
+    ledger_release(&watcher);
+    ledger_free(ledger);
+    arena_remove(&arena);
+    return 0;
+}

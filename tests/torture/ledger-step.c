@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Walks a process through one operation of the ledger, instruction by instruction, and kills it
+ * after the first, the second, the third, …: at each place the books must balance to the byte
+ * afterwards, whether it is a peer's next operation or a sweep that finds the remains. */
+
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include "common.h"
+
+#define PEER_HOLDS 7
+
+static struct arena arena;
+static struct ledger_owner peer;
+static struct ledger *ledger;
+
+/* The operations to walk through; each leaves the traced process with no doubt about what is being
+ * tested. */
+static void do_reserve(struct ledger_owner *o) {
+    (void) ledger_reserve(o, 0, 100, 1000);
+}
+
+static void do_refund(struct ledger_owner *o) {
+    (void) ledger_refund(o, 0, 60);
+}
+
+static void do_refuse(struct ledger_owner *o) {
+    (void) ledger_reserve(o, 0, 100000, 1000);
+}
+
+static void do_reclaim(struct ledger_owner *o) {
+    for (uint32_t slot = 0; slot < 3; slot++)
+        if (slot != o->slot && slot != peer.slot)
+            (void) ledger_reclaim(o->file, slot, 0,
+                                  (uint16_t) (o->file->slot[slot].cell[0].booked.hi >> 48));
+}
+
+/* A process that dies and leaves something for do_reclaim. */
+static void leave_remains(void) {
+    struct ledger_owner o;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(ledger_claim(arena.path, &o) == 0 && ledger_reserve(&o, 0, 33, 0) == 0 ? 0 : 1);
+    CHECK(waitpid(pid, NULL, 0) == pid, "waitpid");
+}
+
+static pid_t start_traced(void (*operation)(struct ledger_owner *)) {
+    int status;
+    pid_t pid = fork();
+
+    CHECK(pid >= 0, "fork");
+    if (pid == 0) {
+        struct ledger_owner o;
+
+        CHECK(ledger_claim(arena.path, &o) == 0, "claim");
+        CHECK(ledger_reserve(&o, 0, 60, 1000) == 0, "reserve");
+        CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0, "PTRACE_TRACEME");
+        (void) raise(SIGSTOP);
+        operation(&o);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status), "the child did not stop: %x",
+          status);
+    return pid;
+}
+
+/* False when the operation was over before `steps` instructions. */
+static bool walk(pid_t pid, int steps) {
+    int status;
+
+    for (int i = 0; i < steps; i++) {
+        CHECK(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0, "PTRACE_SINGLESTEP");
+        CHECK(waitpid(pid, &status, 0) == pid, "waitpid");
+        if (WIFEXITED(status))
+            return false;
+    }
+    (void) kill(pid, SIGKILL);
+    CHECK(waitpid(pid, &status, 0) == pid, "waitpid");
+    return true;
+}
+
+static void check_books(int steps) {
+    if (steps & 1) { /* a peer goes on first and has to help the dead one's operation through */
+        CHECK(ledger_reserve(&peer, 0, 1, 0) == 0, "a peer cannot go on");
+        CHECK(ledger_refund(&peer, 0, 1) == 0, "a peer cannot go on");
+    }
+    CHECK(ledger_sweep(ledger) >= 0, "sweep");
+    audit(peer.file, 0, PEER_HOLDS);
+}
+
+static void walk_all(const char *name, void (*operation)(struct ledger_owner *), int stride) {
+    int steps = 0;
+
+    for (bool more = true; more; steps += stride) {
+        pid_t pid;
+
+        if (operation == do_reclaim)
+            leave_remains();
+        pid = start_traced(operation);
+        more = walk(pid, steps);
+        check_books(steps);
+    }
+    CHECK(steps > 20, "%s was over after %d instructions: nothing was tested", name, steps);
+    (void) printf("%-8s killed at %d places, drift 0\n", name, steps / stride);
+}
+
+int main(void) {
+    struct err err;
+
+    arena_make(&arena);
+    CHECK(ledger_claim(arena.path, &peer) == 0, "claim");
+    CHECK(ledger_reserve(&peer, 0, PEER_HOLDS, 1000) == 0, "reserve");
+    CHECK(ledger_open(arena.path, &ledger, &err) == 0, "%s", err.text);
+    walk_all("reserve", do_reserve, 1);
+    walk_all("refund", do_refund, 1);
+    walk_all("refuse", do_refuse, 53);
+    walk_all("reclaim", do_reclaim, 1);
+    ledger_free(ledger);
+    ledger_release(&peer);
+    arena_remove(&arena);
+    return 0;
+}
