@@ -370,10 +370,10 @@ class Cluster:
     def wait_node_ready(self, timeout=60):
         self.api.wait(api.core("nodes"), self.node, _is_ready, timeout, f"node {self.node} Ready")
 
-    def load_image(self, path):
-        """Imports an image archive into the node's containerd."""
-        self.on_node(["ctr", "-a", config.CONTAINERD_SOCKET, "-n", "k8s.io", "images", "import",
-                      path])
+    def load_image(self, *paths):
+        """Imports image archives into the node's containerd."""
+        for path in paths:
+            self.on_node(["ctr", "-a", config.CONTAINERD_SOCKET, "-n", "k8s.io", "images", "import", path])
 
 
 def _is_ready(node):

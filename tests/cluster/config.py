@@ -66,6 +66,8 @@ def _kubelet(cluster):
         # How full the user's disk is must not decide what the tests see.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi"},
         "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
+        # Tests and demo kill containers on purpose: they come back at once.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         "eventRecordQPS": 0, "kubeAPIQPS": 100, "kubeAPIBurst": 200,
     }
 

@@ -1,139 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Container images without docker and without a registry: archives made of files of this machine.
+"""The images that only the test cluster needs; Aliquot's own are made by images/aliquot_images.py."""
 
-An archive is what `docker save` writes (one uncompressed layer), which `ctr images import` reads. The same
-files give the same bytes: entries are sorted, and nothing in an archive says when or where it was made.
-"""
-
-import hashlib
-import io
-import json
 import os
-import re
 import shutil
 import subprocess
-import tarfile
+import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.dirname(os.path.dirname(HERE))
+sys.path.append(os.path.join(REPOSITORY, "images"))
 
-# As Debian has it: one /usr, so that a library is found under either name.
-MERGED_USR = {"/bin": "usr/bin", "/sbin": "usr/sbin", "/lib": "usr/lib", "/lib64": "usr/lib64"}
-ETC = {
-    "/etc/passwd": b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
-    "/etc/group": b"root:x:0:\nnogroup:x:65534:\n",
-    "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files dns\n",
-}
+from aliquot_images import IMAGES, Image, content_of    # noqa: E402  (the path comes first)
+
+WORKLOAD = "localhost/aliquot-workload:1"
 
 
-class Image:
-    """Files of an image: {path: bytes, or ("link", target), or ("dir", mode)} and modes."""
-
-    def __init__(self, tag):
-        self.tag = tag
-        self.entries = {}
-        self.config = {"Env": ["PATH=/usr/local/bin:/usr/bin:/usr/sbin"], "WorkingDir": "/"}
-        for path, target in MERGED_USR.items():
-            self.link(path, target)
-        for path, content in ETC.items():
-            self.file(path, content)
-        for path, mode in (("/tmp", 0o1777), ("/run", 0o755), ("/root", 0o700), ("/proc", 0o555), ("/sys", 0o555),
-                           ("/dev", 0o755)):
-            self.directory(path, mode)
-        self.link("/var/run", "/run")
-
-    def directory(self, path, mode=0o755):
-        self._parents(path)
-        self.entries[path] = ("dir", mode, None)
-
-    def link(self, path, target):
-        self._parents(path)
-        self.entries[path] = ("link", 0o777, target)
-
-    def file(self, path, content, mode=0o644):
-        self._parents(path)
-        self.entries[path] = ("file", mode, content)
-
-    def _parents(self, path):
-        parent = os.path.dirname(path)
-        if parent != "/" and parent not in self.entries:
-            self.directory(parent)
-
-    def program(self, path, source, strip=False):
-        """A program or library of this machine, with every library that it is linked to."""
-        self.file(path, _stripped(source) if strip else _content(source), 0o755)
-        for name, found in _libraries(source):
-            self.file(_merged(name), _content(found), 0o755)
-
-    def layer(self):
-        out = io.BytesIO()
-        with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-            for path in sorted(self.entries):
-                kind, mode, content = self.entries[path]
-                info = tarfile.TarInfo(path.lstrip("/"))
-                info.mode = mode
-                if kind == "dir":
-                    info.type = tarfile.DIRTYPE
-                    tar.addfile(info)
-                elif kind == "link":
-                    info.type, info.linkname = tarfile.SYMTYPE, content
-                    tar.addfile(info)
-                else:
-                    info.size = len(content)
-                    tar.addfile(info, io.BytesIO(content))
-        return out.getvalue()
-
-    def save(self, directory):
-        """Writes DIRECTORY/<name>.tar and returns its path."""
-        layer = self.layer()
-        config = json.dumps({
-            "architecture": "amd64", "os": "linux", "config": self.config, "history": [],
-            "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]},
-        }, sort_keys=True).encode()
-        config_name = hashlib.sha256(config).hexdigest() + ".json"
-        manifest = json.dumps([{"Config": config_name, "RepoTags": [self.tag], "Layers": ["layer.tar"]}]).encode()
-        os.makedirs(directory, exist_ok=True)
-        path = os.path.join(directory, re.sub(r"[^a-z0-9-]+", "-", self.tag.rpartition("/")[2]) + ".tar")
-        with tarfile.open(path + ".new", "w", format=tarfile.USTAR_FORMAT) as tar:
-            for name, content in ((config_name, config), ("layer.tar", layer), ("manifest.json", manifest)):
-                info = tarfile.TarInfo(name)
-                info.size, info.mode = len(content), 0o644
-                tar.addfile(info, io.BytesIO(content))
-        os.rename(path + ".new", path)
-        return path
-
-
-def _content(path):
-    with open(path, "rb") as f:
-        return f.read()
-
-
-def _stripped(path):
-    with tempfile.NamedTemporaryFile() as f:
-        subprocess.run(["strip", "--strip-unneeded", "-o", f.name, path], check=True)
-        return _content(f.name)
-
-
-def _merged(path):
-    """The path below /usr of one that goes through Debian's links."""
-    first = "/" + path.split("/")[1]
-    return "/" + MERGED_USR[first] + path[len(first):] if first in MERGED_USR else path
-
-
-def _libraries(program):
-    """[(path in the image, file here)] of the libraries of a dynamically linked program."""
-    done = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        if "not a dynamic executable" in done.stdout or "statically linked" in done.stdout:
-            return []
-        raise RuntimeError(f"ldd {program}: {done.stdout}")
-    if "not found" in done.stdout:
-        raise RuntimeError(f"{program} needs libraries that are not here:\n{done.stdout}")
-    found = []
-    for path in re.findall(r"(?:=>\s+|^\s+)(/\S+) \(0x", done.stdout, re.M):
-        found.append((path, os.path.realpath(path)))
-    return found
+def aliquot(build, directory):
+    """Archives of the agent and the scheduler."""
+    return [make(build).save(directory) for make in IMAGES.values()]
 
 
 def pause(directory):
@@ -143,40 +28,16 @@ def pause(directory):
     with tempfile.TemporaryDirectory() as work:
         out = os.path.join(work, "pause")
         subprocess.run(["gcc", "-Os", "-static", "-s", "-o", out,
-                        os.path.join(REPOSITORY, "images", "pause.c")], check=True)
-        image.file("/pause", _content(out), 0o755)
+                        os.path.join(HERE, "pause.c")], check=True)
+        image.file("/pause", content_of(out), 0o755)
     image.config = {"Entrypoint": ["/pause"]}
-    return image.save(directory)
-
-
-def _built(build, path):
-    full = os.path.join(build, path)
-    if not os.path.exists(full):
-        raise FileNotFoundError(f"{full} is not built yet")
-    return full
-
-
-def agent(build, directory):
-    image = Image("docker.io/library/aliquot-agent:dev")
-    image.program("/usr/local/bin/aliquot-agent", _built(build, "src/agent/aliquot-agent"), strip=True)
-    # Containers get this file by mount; its own dependencies come from the tenant's libc.
-    image.file("/usr/local/lib/aliquot/libaliquot.so",
-               _stripped(_built(build, "src/intercept/libaliquot.so")), 0o755)
-    image.config["Entrypoint"] = ["/usr/local/bin/aliquot-agent"]
-    return image.save(directory)
-
-
-def scheduler(build, directory):
-    image = Image("docker.io/library/aliquot-scheduler:dev")
-    image.program("/usr/local/bin/aliquot-scheduler", _built(build, "src/scheduler/aliquot-scheduler"), strip=True)
-    image.config["Entrypoint"] = ["/usr/local/bin/aliquot-scheduler"]
     return image.save(directory)
 
 
 def workload(programs, directory):
     """What test pods run: a shell with the usual tools, and programs (paths) in /usr/bin."""
-    image = Image("localhost/aliquot-workload:1")
-    image.file("/usr/bin/busybox", _content(shutil.which("busybox") or "/bin/busybox"), 0o755)
+    image = Image(WORKLOAD)
+    image.program("/usr/bin/busybox", shutil.which("busybox") or "/bin/busybox")
     names = subprocess.run(["busybox", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     for name in names:
         if name != "busybox":

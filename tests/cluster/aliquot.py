@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts Aliquot on a cluster: simulated GPUs on the node, images, and the manifests that users apply."""
+
+import os
+
+from . import api as kube, images
+from .cluster import REPOSITORY
+
+SYSTEM = "aliquot-system"
+SIMULATOR = "aliquot-sim"
+DEPLOY = os.path.join(REPOSITORY, "deploy")
+WORKLOADS = ("tests/workloads/cuda-share", "tests/workloads/nvml-report")
+
+
+def start_simulator(cluster, build, gpus=2, model=None):
+    """The simulated driver: one daemon on the node, as a kernel module would be."""
+    argv = [os.path.join(os.path.abspath(build), "src/cli/aliquot"), "sim", "--listen", "/run/aliquot-sim",
+            "--gpus", str(gpus)]
+    cluster.spawn(SIMULATOR, argv + (["--model", model] if model else []))
+
+
+def load_images(cluster, build, programs=()):
+    """Makes the agent's, the scheduler's and the workloads' image and gives them to the node; returns their sizes."""
+    where = os.path.join(cluster.state, "images")
+    workloads = [os.path.join(build, w) for w in WORKLOADS]
+    archives = [*images.aliquot(build, where), images.workload([*workloads, *map(str, programs)], where)]
+    cluster.load_image(*archives)
+    return {os.path.basename(a): os.path.getsize(a) for a in archives}
+
+
+def apply(cluster):
+    """kubectl apply -k deploy/, and waits until everything of it is there."""
+    cluster.kubectl("apply", "-k", DEPLOY)
+    cluster.api.wait("/apis/apps/v1/namespaces/aliquot-system/deployments", "aliquot-scheduler", _deployed, 60)
+    cluster.api.wait("/apis/apps/v1/namespaces/aliquot-system/daemonsets", "aliquot-agent", _on_all_nodes, 60)
+
+
+def install(cluster, build, gpus=2, programs=()):
+    start_simulator(cluster, build, gpus)
+    load_images(cluster, build, programs)
+    apply(cluster)
+    wait_gpus(cluster, gpus)
+
+
+def wait_gpus(cluster, count, timeout=60):
+    """Until the agent has published its cards and the node offers their shares."""
+    names = set()
+    for kind, gpu in cluster.api.watch(kube.gpus(), timeout):
+        healthy = kind != "DELETED" and gpu.get("status", {}).get("state") == "Healthy"
+        (names.add if healthy else names.discard)(gpu["metadata"]["name"])
+        if len(names) == count:
+            break
+    cluster.api.wait(kube.core("nodes"), cluster.node, lambda node: _offers(node, count), timeout,
+                     "shares of the GPUs in the node's allocatable")
+
+
+def _offers(node, count):
+    allocatable = (node or {}).get("status", {}).get("allocatable", {})
+    return allocatable.get("elasticgpu.io/gpu-core") == str(100 * count) and "elasticgpu.io/gpu-memory" in allocatable
+
+
+def _deployed(deployment):
+    status = (deployment or {}).get("status", {})
+    return status.get("availableReplicas") == deployment["spec"]["replicas"] if deployment else False
+
+
+def _on_all_nodes(daemons):
+    status = (daemons or {}).get("status", {})
+    return 0 < status.get("desiredNumberScheduled", 0) == status.get("numberReady")
