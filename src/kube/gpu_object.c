@@ -26,11 +26,11 @@ static bool quantity_is(struct json value, uint64_t expected) {
     return json_u64(value, &number) && number == expected;
 }
 
-int gpu_object_parse(const struct json *object, struct gpu_object *ret_gpu, struct err *err) {
-    struct json spec = json_get(*object, "spec"), status = json_get(*object, "status");
+int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err *err) {
+    struct json spec = json_get(object, "spec"), status = json_get(object, "status");
     struct gpu_object gpu = {0};
     uint64_t index;
-    if (field_copy(JSON_PATH(*object, "metadata", "name"), gpu.name, sizeof(gpu.name)) < 0)
+    if (field_copy(JSON_PATH(object, "metadata", "name"), gpu.name, sizeof(gpu.name)) < 0)
         return err_set(err, EINVAL, "not a GPU object: name is missing or too long");
     if (!json_u64(json_get(spec, "index"), &index) || index > INDEX_MAX ||
         !json_u64(json_get(spec, "memory"), &gpu.memory) || gpu.memory > INT64_MAX ||

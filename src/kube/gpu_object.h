@@ -29,7 +29,7 @@ struct gpu_object {
 };
 
 /* Reads a GPU object; -EINVAL when it is none or a field has a wrong type or size. */
-int gpu_object_parse(const struct json *object, struct gpu_object *ret_gpu, struct err *err);
+int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err *err);
 
 /* `<IPv4 address>-<two-digit index>`, or with the node's name where `address` is not IPv4. Negative
  * errno (-ENAMETOOLONG) when it does not fit. */

@@ -7,13 +7,13 @@
 #include "base/err.h"
 #include "kube/field.h"
 
-int node_object_parse(const struct json *object, struct node_object *ret_node, struct err *err) {
-    struct json meta = json_get(*object, "metadata");
+int node_object_parse(struct json object, struct node_object *ret_node, struct err *err) {
+    struct json meta = json_get(object, "metadata");
     struct node_object node = {0};
     if (field_copy(json_get(meta, "name"), node.name, sizeof(node.name)) < 0 ||
         field_copy(json_get(meta, "uid"), node.uid, sizeof(node.uid)) < 0)
         return err_set(err, EINVAL, "not a node: name or uid is missing or too long");
-    struct json_iter it = json_iter(JSON_PATH(*object, "status", "addresses"));
+    struct json_iter it = json_iter(JSON_PATH(object, "status", "addresses"));
     struct json address;
     while (json_next(&it, NULL, &address)) {
         const char *type = json_string(json_get(address, "type"));

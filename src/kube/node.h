@@ -14,4 +14,4 @@ struct node_object {
 };
 
 /* Reads a Node object; -EINVAL when it is none. */
-int node_object_parse(const struct json *object, struct node_object *ret_node, struct err *err);
+int node_object_parse(struct json object, struct node_object *ret_node, struct err *err);

@@ -92,8 +92,8 @@ static bool is_final_phase(const char *phase) {
     return phase && (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0);
 }
 
-int pod_parse(const struct json *object, struct pod *ret_pod, struct err *err) {
-    struct json meta = json_get(*object, "metadata"), spec = json_get(*object, "spec");
+int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
+    struct json meta = json_get(object, "metadata"), spec = json_get(object, "spec");
     struct pod pod = {0};
     if (field_copy(json_get(meta, "uid"), pod.uid, sizeof(pod.uid)) < 0 ||
         field_copy(json_get(meta, "name"), pod.name, sizeof(pod.name)) < 0 ||
@@ -102,7 +102,7 @@ int pod_parse(const struct json *object, struct pod *ret_pod, struct err *err) {
     if (field_copy_optional(json_get(spec, "nodeName"), pod.node, sizeof(pod.node)) < 0)
         return err_set(err, EINVAL, "pod %s/%s has a bad nodeName", pod.namespace, pod.name);
     pod.deleting = json_string(json_get(meta, "deletionTimestamp")) != NULL;
-    pod.finished = is_final_phase(json_string(JSON_PATH(*object, "status", "phase")));
+    pod.finished = is_final_phase(json_string(JSON_PATH(object, "status", "phase")));
     if (read_annotations(&pod, json_get(meta, "annotations")) < 0) {
         pod_done(&pod);
         return err_errno(err, ENOMEM, "cannot keep a pod");

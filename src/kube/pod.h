@@ -6,9 +6,9 @@
 #include <stdbool.h>
 
 #include "kube/dialect.h"
+#include "wire/json.h"
 
 struct err;
-struct json;
 
 #define KUBE_UID_MAX 64
 #define KUBE_LABEL_MAX 64  /* namespace, container name */
@@ -31,6 +31,6 @@ struct pod {
 
 /* Reads a Pod object. -EINVAL when it is none (no uid, name or namespace, or a wrong type where it
  * matters); a malformed GPU request is no error but a `problem`. Call pod_done() after success. */
-int pod_parse(const struct json *object, struct pod *ret_pod, struct err *err);
+int pod_parse(struct json object, struct pod *ret_pod, struct err *err);
 
 void pod_done(struct pod *pod);
