@@ -17,6 +17,7 @@
 struct err;
 struct kube_client;
 struct kube_call;
+struct kube_transport;
 
 struct kube_response {
     int status;         /* HTTP status; 0: no answer, see text */
@@ -65,3 +66,6 @@ void kube_call_cancel(struct kube_call *call);
 
 /* The loop the client lives on. */
 uv_loop_t *kube_client_loop(struct kube_client *client);
+
+/* What its requests go through; for exchanges of other shapes, such as watches. */
+struct kube_transport *kube_client_transport(struct kube_client *client);

@@ -19,3 +19,12 @@ struct kube_config {
 int kube_config_load(const char *server, const char *token_file, const char *ca_file,
                      struct kube_config *ret_config, struct err *err);
 void kube_config_done(struct kube_config *config);
+
+struct kube_address {
+    char host[256];      /* name or address, without brackets */
+    char port[6];        /* digits */
+    char authority[264]; /* as in the URL */
+};
+
+/* Takes an https URL apart; it may end in one slash. -EINVAL with a reason for anything else. */
+int kube_address_parse(const char *url, struct kube_address *ret, struct err *err);

@@ -172,6 +172,12 @@ static void alloc_cb(uv_handle_t *handle, size_t suggested, uv_buf_t *ret) {
     *ret = uv_buf_init(link->in, sizeof(link->in));
 }
 
+static void come_up(struct h2_link *link) {
+    link->up = true;
+    if (link->options.on_up)
+        link->options.on_up(link, link->options.user);
+}
+
 static int feed(struct h2_link *link, const void *data, size_t size) {
     link->heard = true;
     link->busy++;
@@ -208,7 +214,7 @@ static int feed_tls(struct h2_link *link, const void *data, size_t size, struct 
             return err_errno(err, -w, "cannot write to the connection");
         if (r == 0)
             return 0;
-        link->up = true;
+        come_up(link);
     }
     return feed_decrypted(link, err);
 }
@@ -274,7 +280,7 @@ static void reading_starts(struct h2_link *link) {
     }
     link->last_read = uv_now(link->loop);
     if (!link->tls) {
-        link->up = true;
+        come_up(link);
         h2_link_flush(link);
         return;
     }

@@ -20,6 +20,8 @@ struct h2_link_options {
     bool tcp;                 /* else a unix socket */
     unsigned ping_idle_ms;    /* silence before a PING; 0: 30 s */
     unsigned ping_timeout_ms; /* for its answer, and for the first bytes at all; 0: 15 s */
+    /* Connected and, with TLS, the peer is who it should be. May be NULL. */
+    void (*on_up)(struct h2_link *link, void *user);
     /*
      * The connection is no more (the reason is for a person), or is done after h2_link_shutdown
      * ("" then). Runs from the loop, at most once, never after h2_link_close. Close the link now.

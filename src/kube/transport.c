@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/transport.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <utlist.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/num.h"
+#include "kube/config.h"
+#include "wire/h2.h"
+#include "wire/h2_link.h"
+#include "wire/tls.h"
+
+/* Large lists must not wait for window updates; little is held, as answers are consumed at once. */
+#define STREAM_WINDOW (1u << 20)
+#define CONN_WINDOW (4u << 20)
+#define TOKEN_MAX 65536u
+/* A refused stream was never looked at, so it can be sent again; not for ever. */
+#define ATTEMPTS_MAX 3u
+#define PING_IDLE_MS 30000u
+#define PING_TIMEOUT_MS 15000u
+
+struct connection {
+    struct kube_transport *transport;
+    struct h2_link *link;
+    struct connection *prev, *next;
+    bool up;
+    bool draining; /* takes nothing new */
+};
+
+struct kube_transport {
+    uv_loop_t *loop;
+    struct kube_config config;
+    struct kube_address address;
+    struct connection *connections; /* at most one of them is not draining */
+    struct kube_exchange *exchanges;
+    uv_timer_t kick; /* connects from the loop, so that no callback runs inside a start */
+    uv_getaddrinfo_t resolver;
+    struct addrinfo *found; /* what the resolver found, and the next to try */
+    struct addrinfo *next_found;
+    bool resolving;
+    char *token;
+    struct stat token_stat;
+    uint64_t epoch; /* grows with each failure to connect */
+    char lost[128]; /* why the last connection went */
+    unsigned holds; /* things of libuv that still point here */
+    bool closing;
+    void (*on_closed)(void *user);
+    void *closed_user;
+};
+
+struct kube_exchange {
+    struct kube_transport *transport;
+    struct kube_exchange *prev, *next;
+    const struct kube_exchange_handlers *handlers;
+    void *user;
+    uv_timer_t timer;
+    struct h2_stream *stream; /* NULL: waits for a connection */
+    char *method, *path, *content_type;
+    struct buf body;
+    uint64_t epoch; /* of the transport when it was started */
+    unsigned attempts;
+    bool status_seen;
+    bool ended;
+    int error; /* that on_data answered */
+};
+
+static void connect_next(struct kube_transport *transport);
+
+/* ---- end of things ---- */
+
+static void release(struct kube_transport *transport) {
+    if (--transport->holds > 0)
+        return;
+    void (*on_closed)(void *user) = transport->on_closed;
+    void *user = transport->closed_user;
+    uv_freeaddrinfo(transport->found);
+    kube_config_done(&transport->config);
+    free(transport->token);
+    free(transport);
+    if (on_closed)
+        on_closed(user);
+}
+
+static void on_exchange_closed(uv_handle_t *handle) {
+    struct kube_exchange *exchange = handle->data;
+    struct kube_transport *transport = exchange->transport;
+    free(exchange->method);
+    free(exchange->path);
+    free(exchange->content_type);
+    buf_done(&exchange->body);
+    free(exchange);
+    release(transport);
+}
+
+/* Cuts it off from stream and transport; freed when libuv lets go. */
+static void retire(struct kube_exchange *exchange) {
+    exchange->ended = true;
+    if (exchange->stream) {
+        h2_set_user(exchange->stream, NULL);
+        h2_reset(take_ptr(exchange->stream), H2_CANCEL);
+    }
+    DL_DELETE(exchange->transport->exchanges, exchange);
+    uv_close((uv_handle_t *) &exchange->timer, on_exchange_closed);
+}
+
+void kube_exchange_cancel(struct kube_exchange *exchange) {
+    if (!exchange->ended)
+        retire(exchange);
+}
+
+static void finish(struct kube_exchange *exchange, int error, bool maybe_applied,
+                   const char *text) {
+    if (exchange->ended)
+        return;
+    const struct kube_outcome outcome = {error, maybe_applied, text};
+    const struct kube_exchange_handlers *handlers = exchange->handlers;
+    void *user = exchange->user;
+    retire(exchange);
+    handlers->on_done(&outcome, user);
+}
+
+/* Ends every exchange that waits for a connection now; callbacks may start others meanwhile. */
+static void fail_waiting(struct kube_transport *transport, int error, const char *reason) {
+    char text[ERR_TEXT_MAX];
+    (void) snprintf(text, sizeof(text), "cannot reach the API server %s: %s",
+                    transport->config.server, reason);
+    uint64_t epoch = transport->epoch++;
+    for (;;) {
+        struct kube_exchange *exchange;
+        DL_FOREACH(transport->exchanges, exchange)
+        if (!exchange->stream && exchange->epoch <= epoch)
+            break;
+        if (!exchange)
+            return;
+        finish(exchange, error, false, text);
+    }
+}
+
+/* ---- the token ---- */
+
+static bool same_file(const struct stat *a, const struct stat *b) {
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static int read_token(const char *path, char **ret, struct err *err) {
+    static const char bearer[] = "Bearer ";
+    _cleanup_buf_ struct buf text = BUF_INIT(TOKEN_MAX);
+    buf_puts(&text, bearer);
+    int r = file_read(path, TOKEN_MAX / 2, &text, err);
+    if (r < 0)
+        return r;
+    while (text.len > 0 && strchr(" \t\r\n", text.data[text.len - 1]))
+        text.data[--text.len] = '\0';
+    for (size_t i = sizeof(bearer) - 1; i < text.len; i++)
+        if (text.data[i] < 0x21 || text.data[i] > 0x7e)
+            return err_set(err, EINVAL, "the token file %s does not hold a token", path);
+    if (text.len == sizeof(bearer) - 1)
+        return err_set(err, EINVAL, "the token file %s is empty", path);
+    *ret = take_ptr(text.data);
+    return 0;
+}
+
+/* kubelet replaces the token long before it expires; a failed read leaves the old one in use. */
+static int refresh_token(struct kube_transport *transport, struct err *err) {
+    struct stat st = {0};
+    char *token = NULL;
+    const char *path = transport->config.token_file;
+    if (!path)
+        return 0;
+    if (stat(path, &st) < 0)
+        return transport->token ? 0 : err_errno(err, errno, "cannot read the token file %s", path);
+    if (transport->token && same_file(&st, &transport->token_stat))
+        return 0;
+    int r = read_token(path, &token, err);
+    if (r < 0)
+        return transport->token ? 0 : r;
+    free(transport->token);
+    transport->token = token;
+    transport->token_stat = st;
+    return 0;
+}
+
+/* ---- sending ---- */
+
+static int submit(struct kube_exchange *exchange, struct h2_conn *conn, struct err *err) {
+    struct kube_transport *transport = exchange->transport;
+    int r = refresh_token(transport, err);
+    if (r < 0)
+        return r;
+    struct h2_field fields[9] = {
+        {":method", exchange->method},
+        {":scheme", "https"},
+        {":authority", transport->address.authority},
+        {":path", exchange->path},
+        {"accept", "application/json"},
+        {"user-agent", "aliquot/" ALIQUOT_VERSION},
+    };
+    size_t n = 6;
+    if (exchange->content_type)
+        fields[n++] = (struct h2_field){"content-type", exchange->content_type};
+    if (transport->token)
+        fields[n++] = (struct h2_field){"authorization", transport->token};
+    exchange->attempts++;
+    r = h2_request(conn, fields, n, exchange->body.data, exchange->body.len, exchange,
+                   &exchange->stream);
+    return r < 0 ? err_errno(err, -r, "cannot send a request to the API server") : 0;
+}
+
+static void submit_or_fail(struct kube_exchange *exchange, struct h2_conn *conn) {
+    struct err err = {0};
+    if (submit(exchange, conn, &err) < 0)
+        finish(exchange, err.code, false, err.text);
+}
+
+static struct connection *current(struct kube_transport *transport) {
+    struct connection *connection;
+    DL_FOREACH(transport->connections, connection)
+    if (!connection->draining)
+        return connection;
+    return NULL;
+}
+
+static struct kube_exchange *first_waiting(struct kube_transport *transport) {
+    struct kube_exchange *exchange;
+    DL_SEARCH_SCALAR(transport->exchanges, exchange, stream, NULL);
+    return exchange;
+}
+
+static void on_kick(uv_timer_t *timer) {
+    struct kube_transport *transport = timer->data;
+    struct kube_exchange *exchange;
+    /* Callbacks may change the list, so each step starts anew; each takes one exchange off. */
+    while (!transport->closing && (exchange = first_waiting(transport))) {
+        struct connection *connection = current(transport);
+        if (!connection && !transport->resolving)
+            connect_next(transport);
+        if (!connection || !connection->up)
+            return;
+        submit_or_fail(exchange, h2_link_conn(connection->link));
+    }
+}
+
+static void kick(struct kube_transport *transport) {
+    if (!transport->closing)
+        (void) uv_timer_start(&transport->kick, on_kick, 0, 0);
+}
+
+/* ---- receiving ---- */
+
+static int on_field(struct h2_stream *stream, const char *name, const char *value) {
+    struct kube_exchange *exchange = h2_user(stream);
+    uint64_t status;
+    if (!exchange || exchange->status_seen || strcmp(name, ":status") != 0)
+        return 0;
+    if (num_parse_u64(value, 999, &status) < 0 || status < 200)
+        return 0;
+    exchange->status_seen = true;
+    exchange->handlers->on_status((int) status, exchange->user);
+    return 0;
+}
+
+static int on_data(struct h2_stream *stream, const uint8_t *data, size_t size) {
+    struct kube_exchange *exchange = h2_user(stream);
+    if (!exchange)
+        return 0;
+    int r = exchange->handlers->on_data(data, size, exchange->user);
+    exchange = h2_user(stream); /* the handler may have cancelled it */
+    if (r < 0 && exchange)
+        exchange->error = -r;
+    return r;
+}
+
+static void on_close(struct h2_stream *stream, uint32_t code, bool conn_lost) {
+    struct kube_exchange *exchange = h2_user(stream);
+    if (!exchange)
+        return;
+    exchange->stream = NULL;
+    if (exchange->error) {
+        finish(exchange, exchange->error, true, strerror(exchange->error));
+    } else if (conn_lost) {
+        char text[192];
+        (void) snprintf(text, sizeof(text), "the connection to the API server was lost: %s",
+                        exchange->transport->lost);
+        finish(exchange, ECONNRESET, true, text);
+    } else if (code == H2_REFUSED_STREAM && !exchange->status_seen &&
+               exchange->attempts < ATTEMPTS_MAX) {
+        kick(exchange->transport);
+    } else if (code != H2_NO_ERROR || !exchange->status_seen) {
+        char text[128];
+        (void) snprintf(text, sizeof(text), "the API server broke off the answer (HTTP/2 error %u)",
+                        code);
+        finish(exchange, EPROTO, code != H2_REFUSED_STREAM, text);
+    } else {
+        finish(exchange, 0, false, "");
+    }
+}
+
+static void on_wake(void *conn_user) {
+    struct connection *connection = conn_user;
+    if (connection->link)
+        h2_link_flush(connection->link);
+}
+
+static void on_goaway(void *conn_user) {
+    struct connection *connection = conn_user;
+    connection->draining = true;
+    kick(connection->transport);
+}
+
+static const struct h2_handlers handlers = {
+    .on_field = on_field,
+    .on_data = on_data,
+    .on_close = on_close,
+    .on_wake = on_wake,
+    .on_goaway = on_goaway,
+};
+
+/* ---- connecting ---- */
+
+static void on_link_closed(void *user) {
+    struct connection *connection = user;
+    struct kube_transport *transport = connection->transport;
+    free(connection);
+    release(transport);
+}
+
+static void drop(struct connection *connection) {
+    DL_DELETE(connection->transport->connections, connection);
+    h2_link_close(connection->link, on_link_closed, connection);
+}
+
+static void on_link_up(struct h2_link *link, void *user) {
+    (void) link;
+    struct connection *connection = user;
+    connection->up = true;
+    kick(connection->transport);
+}
+
+static void on_link_lost(struct h2_link *link, const char *reason, void *user) {
+    (void) link;
+    struct connection *connection = user;
+    struct kube_transport *transport = connection->transport;
+    bool was_up = connection->up;
+    char text[ERR_TEXT_MAX];
+    (void) snprintf(text, sizeof(text), "%s", reason); /* the link goes, and the reason with it */
+    (void) snprintf(transport->lost, sizeof(transport->lost), "%s", reason);
+    drop(connection);
+    if (was_up)
+        kick(transport); /* whoever waits gets a new connection */
+    else if (transport->next_found)
+        connect_next(transport);
+    else
+        fail_waiting(transport, ECONNREFUSED, text);
+}
+
+static int open_connection(struct kube_transport *transport, const struct sockaddr *address,
+                           struct err *err) {
+    struct connection *connection = calloc(1, sizeof(*connection));
+    struct tls_client *tls = NULL;
+    struct h2_conn *conn = NULL;
+    if (!connection)
+        return err_errno(err, ENOMEM, "cannot connect");
+    connection->transport = transport;
+    const struct h2_options h2 = {.stream_window = STREAM_WINDOW,
+                                  .conn_window = CONN_WINDOW,
+                                  .handlers = &handlers,
+                                  .user = connection};
+    const struct h2_link_options options = {.tcp = true,
+                                            .ping_idle_ms = PING_IDLE_MS,
+                                            .ping_timeout_ms = PING_TIMEOUT_MS,
+                                            .on_up = on_link_up,
+                                            .on_lost = on_link_lost,
+                                            .user = connection};
+    int r = tls_client_new(transport->config.ca_file, transport->address.host, "h2", &tls, err);
+    if (r == 0 && (r = h2_conn_new(&h2, &conn)) < 0) {
+        (void) err_errno(err, -r, "cannot connect");
+        tls_client_free(tls);
+    } else if (r == 0 &&
+               (r = h2_link_new(transport->loop, &options, conn, tls, &connection->link)) < 0) {
+        (void) err_errno(err, -r, "cannot connect");
+    }
+    if (r < 0) {
+        free(connection);
+        return r;
+    }
+    transport->holds++;
+    DL_APPEND(transport->connections, connection);
+    r = h2_link_connect_tcp(connection->link, address);
+    if (r < 0) {
+        drop(connection);
+        return err_set(err, -r, "%s", uv_strerror(r));
+    }
+    return 0;
+}
+
+static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found) {
+    struct kube_transport *transport = req->data;
+    transport->resolving = false;
+    if (transport->closing) {
+        uv_freeaddrinfo(found);
+    } else if (status < 0) {
+        fail_waiting(transport, EHOSTUNREACH, uv_strerror(status));
+    } else {
+        transport->found = found;
+        transport->next_found = found;
+        connect_next(transport);
+    }
+    release(transport);
+}
+
+static void look_up(struct kube_transport *transport) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    transport->resolver.data = transport;
+    int r = uv_getaddrinfo(transport->loop, &transport->resolver, on_resolved,
+                           transport->address.host, transport->address.port, &hints);
+    if (r < 0) {
+        fail_waiting(transport, -r, uv_strerror(r));
+        return;
+    }
+    transport->resolving = true;
+    transport->holds++;
+}
+
+/* An address needs no look-up, which would start libuv's threads. */
+static bool is_address(const struct kube_address *address, struct sockaddr_storage *ret) {
+    uint64_t port = 0;
+    (void) num_parse_u64(address->port, 65535, &port);
+    return uv_ip4_addr(address->host, (int) port, (struct sockaddr_in *) ret) == 0 ||
+           uv_ip6_addr(address->host, (int) port, (struct sockaddr_in6 *) ret) == 0;
+}
+
+/* Tries the next address of the last look-up, or looks up again when none is left. */
+static void connect_next(struct kube_transport *transport) {
+    struct err err = {0};
+    struct sockaddr_storage literal;
+    if (is_address(&transport->address, &literal)) {
+        if (open_connection(transport, (const struct sockaddr *) &literal, &err) < 0)
+            fail_waiting(transport, err.code, err.text);
+        return;
+    }
+    if (!transport->next_found) {
+        uv_freeaddrinfo(take_ptr(transport->found));
+        look_up(transport);
+        return;
+    }
+    while (transport->next_found) {
+        struct addrinfo *address = transport->next_found;
+        transport->next_found = address->ai_next;
+        if (open_connection(transport, address->ai_addr, &err) == 0)
+            return;
+    }
+    fail_waiting(transport, err.code, err.text);
+}
+
+/* ---- exchanges ---- */
+
+static void on_timeout(uv_timer_t *timer) {
+    struct kube_exchange *exchange = timer->data;
+    bool sent = exchange->stream != NULL;
+    finish(exchange, ETIMEDOUT, sent,
+           sent ? "the API server did not answer in time"
+                : "no connection to the API server in time");
+}
+
+static bool is_valid_path(const char *path) {
+    if (path[0] != '/')
+        return false;
+    for (const char *p = path; *p; p++)
+        if (*p <= 0x20 || *p >= 0x7f || *p == '#')
+            return false;
+    return true;
+}
+
+static struct kube_exchange *exchange_new(const struct kube_exchange_options *options) {
+    struct kube_exchange *exchange = calloc(1, sizeof(*exchange));
+    if (!exchange)
+        return NULL;
+    exchange->method = strdup(options->method);
+    exchange->path = strdup(options->path);
+    if (options->size > 0 && options->content_type)
+        exchange->content_type = strdup(options->content_type);
+    buf_append(&exchange->body, options->body, options->size);
+    if (exchange->method && exchange->path && !exchange->body.error &&
+        (exchange->content_type || options->size == 0 || !options->content_type))
+        return exchange;
+    free(exchange->method);
+    free(exchange->path);
+    free(exchange->content_type);
+    buf_done(&exchange->body);
+    free(exchange);
+    return NULL;
+}
+
+int kube_exchange_start(struct kube_transport *transport,
+                        const struct kube_exchange_options *options,
+                        const struct kube_exchange_handlers *exchange_handlers, void *user,
+                        struct kube_exchange **ret, struct err *err) {
+    if (transport->closing)
+        return err_set(err, ECANCELED, "the API server's client is closed");
+    if (!is_valid_path(options->path))
+        return err_set(err, EINVAL, "'%s' is not an escaped path", options->path);
+    struct kube_exchange *exchange = exchange_new(options);
+    if (!exchange)
+        return err_errno(err, ENOMEM, "cannot send a request to the API server");
+    exchange->transport = transport;
+    exchange->epoch = transport->epoch;
+    exchange->handlers = exchange_handlers;
+    exchange->user = user;
+    (void) uv_timer_init(transport->loop, &exchange->timer);
+    exchange->timer.data = exchange;
+    (void) uv_timer_start(&exchange->timer, on_timeout, options->timeout_ms, 0);
+    transport->holds++;
+    DL_APPEND(transport->exchanges, exchange);
+    kick(transport);
+    if (ret)
+        *ret = exchange;
+    return 0;
+}
+
+/* ---- the transport ---- */
+
+int kube_transport_new(uv_loop_t *loop, const struct kube_config *config,
+                       struct kube_transport **ret, struct err *err) {
+    struct tls_client *tls = NULL;
+    struct kube_address address;
+    int r = kube_address_parse(config->server, &address, err);
+    if (r < 0)
+        return r;
+    /* A CA that cannot be used should be an error now, not at the first request. */
+    r = tls_client_new(config->ca_file, address.host, "h2", &tls, err);
+    if (r < 0)
+        return r;
+    tls_client_free(tls);
+
+    struct kube_transport *transport = calloc(1, sizeof(*transport));
+    if (!transport)
+        return err_errno(err, ENOMEM, "cannot set up a client of the API server");
+    transport->loop = loop;
+    transport->address = address;
+    transport->config.server = strdup(config->server);
+    transport->config.ca_file = strdup(config->ca_file);
+    transport->config.token_file = config->token_file ? strdup(config->token_file) : NULL;
+    if (!transport->config.server || !transport->config.ca_file ||
+        (config->token_file && !transport->config.token_file)) {
+        kube_config_done(&transport->config);
+        free(transport);
+        return err_errno(err, ENOMEM, "cannot set up a client of the API server");
+    }
+    (void) uv_timer_init(loop, &transport->kick);
+    transport->kick.data = transport;
+    transport->holds = 1;
+    *ret = transport;
+    return 0;
+}
+
+static void on_kick_closed(uv_handle_t *handle) {
+    release(handle->data);
+}
+
+void kube_transport_close(struct kube_transport *transport, void (*on_closed)(void *user),
+                          void *user) {
+    if (transport->closing)
+        return;
+    transport->closing = true;
+    transport->on_closed = on_closed;
+    transport->closed_user = user;
+    while (transport->exchanges)
+        retire(transport->exchanges);
+    while (transport->connections)
+        drop(transport->connections);
+    if (transport->resolving)
+        (void) uv_cancel((uv_req_t *) &transport->resolver);
+    uv_close((uv_handle_t *) &transport->kick, on_kick_closed);
+}
+
+uv_loop_t *kube_transport_loop(struct kube_transport *transport) {
+    return transport->loop;
+}
