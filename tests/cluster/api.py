@@ -166,6 +166,24 @@ class Api:
                     return
                 yield event["type"], event["object"]
 
+    def lines(self, path, timeout, **query):
+        """Yields the lines of a stream (a followed log) until it ends or the timeout passes (Timeout)."""
+        deadline = time.monotonic() + timeout
+        with contextlib.closing(self._connect(timeout)) as connection:
+            connection.request("GET", _with_query(path, query), None, self._headers)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise ApiError(answer.status, answer.read().decode(errors="replace"))
+            while True:
+                connection.sock.settimeout(max(0.001, deadline - time.monotonic()))
+                try:
+                    line = answer.readline()
+                except TimeoutError:
+                    raise Timeout(path) from None
+                if not line:
+                    return
+                yield line.decode(errors="replace").rstrip("\n")
+
     def wait(self, path, name, condition, timeout=60, what=None):
         """Waits until condition(object) holds for the named object of a collection; object is None once deleted."""
         try:

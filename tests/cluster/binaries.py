@@ -9,6 +9,7 @@ so a changed version builds anew and an unchanged one never does.
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GO_WANTED = (1, 26)
+GO_FETCHED = "1.26.8"       # where the Go of this machine is older
 KUBERNETES_VERSION = "1.36.3"
 
 
@@ -87,10 +89,15 @@ def find(binary):
     raise KeyError(binary)
 
 
+def local_go():
+    """The go command of this machine: in PATH, or where go.dev's archive is unpacked by custom."""
+    return shutil.which("go") or "/usr/local/go/bin/go"
+
+
 def go_version():
     """(major, minor) of the go command, or None when there is none that answers."""
     try:
-        out = subprocess.run(["go", "env", "GOVERSION"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        out = subprocess.run([local_go(), "env", "GOVERSION"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                              text=True, check=True, cwd="/").stdout
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -98,19 +105,30 @@ def go_version():
     return (int(found[1]), int(found[2])) if found else None
 
 
-def check_go():
-    """Raises BuildError when no Go here can build the tools. From 1.21 on, go fetches a newer one by itself."""
+def find_go(say):
+    """Path of a go command that is new enough. An older one fetches the toolchain through the module proxy, as a
+    module like any other (verified against the checksum database). Raises BuildError with the remedy."""
     have = go_version()
-    if have is not None and (have >= GO_WANTED or have >= (1, 21)):
-        return
-    wanted = ".".join(map(str, GO_WANTED))
-    what = "is not installed" if have is None else f"here is {have[0]}.{have[1]}"
-    raise BuildError(
-        f"Go >= {wanted} is needed to build Kubernetes for the test cluster, but Go {what}.\n"
-        f"Any one of these helps; then run the same command again:\n"
-        f"  - install Go {wanted} or newer from https://go.dev/dl/ and put its bin directory in PATH\n"
-        f"  - or any Go >= 1.21: it downloads the right version by itself through the Go module proxy\n"
-        f"    (Debian 12: `apt-get install -t bookworm-backports golang-go` where backports are enabled)")
+    if have is None:
+        raise BuildError(
+            "Go is needed to build Kubernetes for the test cluster, and there is none in PATH.\n"
+            "Either of these helps; then run the same command again:\n"
+            "  - apt-get install --no-install-recommends golang-go   (an older Go: it fetches the right one)\n"
+            f"  - Go {GO_WANTED[0]}.{GO_WANTED[1]} or newer from https://go.dev/dl/, its bin directory in PATH")
+    if have >= GO_WANTED:
+        return local_go()
+    say(f"Go here is {have[0]}.{have[1]}: fetching Go {GO_FETCHED} from the Go module proxy (70 MB)")
+    done = subprocess.run([local_go(), "mod", "download", "-json", f"golang.org/toolchain@v0.0.1-go{GO_FETCHED}.linux-amd64"],
+                          env=dict(os.environ, GO111MODULE="on", GOFLAGS="", GOTOOLCHAIN="local"), cwd="/",
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise BuildError(f"Go {GO_FETCHED} cannot be fetched through the module proxy:\n{done.stdout[-2000:]}")
+    root = json.loads(done.stdout)["Dir"]
+    for directory, _, files in os.walk(root):      # an archive of a module carries no execute bits
+        if os.path.basename(directory) == "bin" or "/pkg/tool" in directory:
+            for name in files:
+                os.chmod(os.path.join(directory, name), 0o755)
+    return os.path.join(root, "bin", "go")
 
 
 @contextlib.contextmanager
@@ -126,14 +144,13 @@ def _locked(path, say):
 
 
 def _go_environment():
-    env = dict(os.environ, GOFLAGS="", GOWORK="off", CGO_ENABLED="0")
-    # "auto" lets go fetch the toolchain that go.mod asks for through the module proxy.
-    env.setdefault("GOTOOLCHAIN", "auto")
+    env = dict(os.environ, GOFLAGS="", GOWORK="off", CGO_ENABLED="0", GOTOOLCHAIN="auto")
+    env.pop("GOROOT", None)     # of another Go
     return env
 
 
-def _count_packages(source, env):
-    done = subprocess.run(["go", "list", "-deps", "tool"], cwd=source, env=env, text=True,
+def _count_packages(go, source, env):
+    done = subprocess.run([go, "list", "-deps", "tool"], cwd=source, env=env, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:
         raise BuildError("go cannot resolve the modules of the test cluster:\n" + done.stderr[-2000:])
@@ -165,7 +182,7 @@ def _minutes(seconds):
     return f"{int(seconds)} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _build(toolset, say):
+def _build(toolset, go, say):
     env = _go_environment()
     parent = os.path.dirname(toolset.directory())
     work = tempfile.mkdtemp(prefix=f".{toolset.key()}.", dir=parent)
@@ -174,17 +191,17 @@ def _build(toolset, say):
         shutil.copytree(toolset.source, source)     # go may touch go.sum: never in the user's tree
         say(f"building {toolset.name}: resolving modules (cold build: about "
             f"{_minutes(toolset.seconds)} on 2 cores)")
-        progress = _Progress(toolset, _count_packages(source, env), say)
+        progress = _Progress(toolset, _count_packages(go, source, env), say)
         out = os.path.join(work, "bin")
         os.mkdir(out)
-        command = ["nice", "go", "build", "-v", *toolset.flags, "-o", out + "/", "tool"]
+        command = ["nice", go, "build", "-v", *toolset.flags, "-o", out + "/", "tool"]
         tail = []
-        with subprocess.Popen(command, cwd=source, env=env, text=True, stderr=subprocess.PIPE) as go:
-            for line in go.stderr:
+        with subprocess.Popen(command, cwd=source, env=env, text=True, stderr=subprocess.PIPE) as building:
+            for line in building.stderr:
                 tail = (tail + [line])[-30:]
                 if not line.startswith("go: "):
                     progress.package()
-        if go.returncode != 0:
+        if building.returncode != 0:
             raise BuildError(f"building {toolset.name} failed:\n" + "".join(tail))
         for old, new in toolset.renames.items():
             os.rename(os.path.join(out, old), os.path.join(out, new))
@@ -202,13 +219,13 @@ def ensure(say=print):
     for toolset in TOOLSETS:
         if toolset.complete():
             continue
-        check_go()
+        go = find_go(say)
         with _locked(os.path.join(cache_root(), "bin", f".{toolset.key()}.lock"), say):
             if toolset.complete():
                 continue
             _remove_abandoned(toolset)
             start = time.monotonic()
-            _build(toolset, say)
+            _build(toolset, go, say)
             say(f"built {toolset.name} in {_minutes(time.monotonic() - start)}; kept in {toolset.directory()}")
 
 

@@ -11,8 +11,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.dirname(os.path.dirname(HERE))
 sys.path.append(os.path.join(REPOSITORY, "images"))
 
-from aliquot_images import IMAGES, Image, content_of    # noqa: E402  (the path comes first)
+from aliquot_images import IMAGES, Image, content_of, unpack    # noqa: E402  (the path comes first)
 
+__all__ = ["IMAGES", "WORKLOAD", "aliquot", "pause", "unpack", "workload"]
 WORKLOAD = "localhost/aliquot-workload:1"
 
 

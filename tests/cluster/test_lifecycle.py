@@ -223,15 +223,23 @@ def test_missing_packages_are_named(monkeypatch):
         check_machine()
 
 
-@pytest.mark.parametrize("answer,fine", [((1, 26), True), ((1, 27), True), ((1, 22), True), ((1, 19), False),
-                                         (None, False)])
-def test_go_is_checked_with_a_remedy(monkeypatch, answer, fine):
-    monkeypatch.setattr(binaries, "go_version", lambda: answer)
-    if fine:
-        binaries.check_go()
-        return
-    with pytest.raises(binaries.BuildError, match="Go >= 1.26 is needed"):
-        binaries.check_go()
+def test_new_go_is_taken_as_it_is(monkeypatch):
+    monkeypatch.setattr(binaries, "go_version", lambda: binaries.GO_WANTED)
+    assert binaries.find_go(lambda _: None) == binaries.local_go()
+
+
+def test_old_go_fetches_a_new_one(monkeypatch):
+    monkeypatch.setattr(binaries, "go_version", lambda: (1, 19))
+    said = []
+    go = binaries.find_go(said.append)
+    assert "1.19" in said[0]
+    assert binaries.GO_FETCHED in subprocess.run([go, "version"], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def test_missing_go_is_told_with_a_remedy(monkeypatch):
+    monkeypatch.setattr(binaries, "go_version", lambda: None)
+    with pytest.raises(binaries.BuildError, match="apt-get install .*golang-go"):
+        binaries.find_go(lambda _: None)
 
 
 def test_failed_build_leaves_nothing(monkeypatch, tmp_path):
