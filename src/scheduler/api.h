@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How the parts of the scheduler talk to the API server: through one function, so that a test can
+ * stand in for the server. */
+
+#include <stddef.h>
+
+#include "kube/client.h"
+
+struct err;
+
+struct api {
+    /* As kube_request(): answers exactly once and later, unless it returns an error. */
+    int (*request)(void *context, const char *method, const char *path, const char *content_type,
+                   const char *body, size_t size, unsigned timeout_ms,
+                   kube_response_cb on_response, void *userdata, struct err *err);
+    void *context;
+};

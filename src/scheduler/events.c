@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/events.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/json_write.h"
+
+#define PER_SECOND 10
+#define PER_POD_MS 5000
+#define TIMEOUT_MS 10000
+#define COMPONENT "aliquot-scheduler"
+
+/* Another text may come a moment later than it could; the pod is looked at again with every change
+ * in the cluster. */
+static bool may_write(struct events *e, struct state_pod *pod, uint64_t hash, uint64_t now_ms) {
+    if (pod->event_hash == hash)
+        return false;
+    if (pod->event_hash != 0 && now_ms - pod->event_ms < PER_POD_MS)
+        return false;
+    if (now_ms - e->window_ms >= 1000) {
+        e->window_ms = now_ms;
+        e->in_window = 0;
+    }
+    return e->in_window++ < PER_SECOND;
+}
+
+static void encode(const struct state_pod *pod, const char *reason, const char *message,
+                   uint64_t hash, struct buf *out) {
+    struct timespec now;
+    struct tm utc;
+    char stamp[32];
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "apiVersion", "v1");
+    json_put_string(&w, "kind", "Event");
+    json_object_begin(&w, "metadata");
+    json_put_stringf(&w, "name", "%.200s.%08" PRIx32 "%08lx", pod->name, (uint32_t) hash,
+                     (unsigned long) now.tv_nsec);
+    json_put_string(&w, "namespace", pod->namespace);
+    json_object_end(&w);
+    json_object_begin(&w, "involvedObject");
+    json_put_string(&w, "apiVersion", "v1");
+    json_put_string(&w, "kind", "Pod");
+    json_put_string(&w, "namespace", pod->namespace);
+    json_put_string(&w, "name", pod->name);
+    json_put_string(&w, "uid", pod->uid);
+    json_object_end(&w);
+    json_put_string(&w, "type", "Warning");
+    json_put_string(&w, "reason", reason);
+    json_put_string(&w, "message", message);
+    json_object_begin(&w, "source");
+    json_put_string(&w, "component", COMPONENT);
+    json_object_end(&w);
+    json_put_string(&w, "reportingComponent", COMPONENT);
+    json_put_string(&w, "reportingInstance", "");
+    json_put_string(&w, "firstTimestamp", stamp);
+    json_put_string(&w, "lastTimestamp", stamp);
+    json_put_u64(&w, "count", 1);
+    json_object_end(&w);
+}
+
+static void on_written(const struct kube_response *response, void *userdata) {
+    struct events *e = userdata;
+    if (response->status >= 200 && response->status < 300)
+        e->written++;
+    else
+        e->failed++;
+}
+
+void events_warn(struct events *e, struct state_pod *pod, const char *reason, const char *message,
+                 uint64_t now_ms) {
+    uint64_t hash = state_hash(0, message);
+    if (!may_write(e, pod, hash, now_ms)) {
+        e->suppressed++;
+        return;
+    }
+    _cleanup_buf_ struct buf body = BUF_INIT(16 << 10);
+    char path[256];
+    encode(pod, reason, message, hash, &body);
+    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/events", pod->namespace);
+    if (buf_error(&body) < 0 ||
+        e->api.request(e->api.context, "POST", path, NULL, body.data, body.len, TIMEOUT_MS,
+                       on_written, e, NULL) < 0) {
+        e->failed++;
+        return;
+    }
+    pod->event_hash = hash;
+    pod->event_ms = now_ms;
+}

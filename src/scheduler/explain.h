@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Sentences for people: why a pod waits, with the numbers of each GPU. They go into an Event of ours
+ * on the pod; the reasons per node that kube-scheduler shows are few and fixed, because it joins
+ * all different ones into one message. */
+
+#include <stddef.h>
+
+#include "scheduler/extender.h"
+
+#define EXPLAIN_MAX 1024 /* the API server cuts an Event's message there */
+
+void explain_no_fit(struct state *s, const struct gpu_request *request,
+                    const struct extender_candidate *candidates, size_t n,
+                    char out[static EXPLAIN_MAX]);
+void explain_malformed(const struct pod *pod, char out[static EXPLAIN_MAX]);

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/extender.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "scheduler/explain.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+#define NODES_MAX 100000
+
+int extender_init(struct extender *e) {
+    e->candidates = NULL;
+    e->candidates_size = 0;
+    e->parser = json_parser_new();
+    return e->parser ? 0 : -ENOMEM;
+}
+
+void extender_done(struct extender *e) {
+    e->parser = json_parser_free(e->parser);
+    free(e->candidates);
+    e->candidates = NULL;
+}
+
+void extender_error(struct buf *out, const char *text) {
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "Error", text);
+    json_object_end(&w);
+}
+
+/* ---- what kube-scheduler sends ---- */
+
+static int reserve_candidates(struct extender *e, size_t n) {
+    if (n <= e->candidates_size)
+        return 0;
+    void *more = reallocarray(e->candidates, n, sizeof(*e->candidates));
+    if (!more)
+        return -ENOMEM;
+    e->candidates = more;
+    e->candidates_size = n;
+    return 0;
+}
+
+static int read_names(struct extender *e, struct json args, size_t *ret_n, struct err *err) {
+    struct json names = json_get_nocase(args, "NodeNames");
+    if (json_type(names) != JSON_ARRAY)
+        return err_set(err, EINVAL,
+                       "NodeNames is missing: set nodeCacheCapable: true for this extender");
+    size_t n = json_size(names), i = 0;
+    if (n > NODES_MAX)
+        return err_set(err, EINVAL, "too many node names");
+    if (reserve_candidates(e, n) < 0)
+        return err_errno(err, ENOMEM, "cannot read the node names");
+    struct json_iter it = json_iter(names);
+    struct json name;
+    while (i < n && json_next(&it, NULL, &name)) {
+        const char *text = json_string(name);
+        if (!text)
+            return err_set(err, EINVAL, "NodeNames holds something other than names");
+        e->candidates[i++] = (struct extender_candidate){.name = text};
+    }
+    *ret_n = i;
+    return 0;
+}
+
+static int read_args(struct extender *e, const char *body, size_t len, struct pod *ret_pod,
+                     size_t *ret_n, struct err *err) {
+    struct json args;
+    int r = json_parse(e->parser, body, len, &args, err);
+    if (r < 0) {
+        err_wrap(err, "cannot read the request");
+        return r;
+    }
+    if (json_type(args) != JSON_OBJECT)
+        return err_set(err, EINVAL, "the request is not a JSON object");
+    r = read_names(e, args, ret_n, err);
+    if (r < 0)
+        return r;
+    struct json pod = json_get_nocase(args, "Pod");
+    return pod_parse(pod, ret_pod, err);
+}
+
+/* ---- judging nodes ---- */
+
+/* Answers each node for the pod; the names in the answer are those of the request. Returns how many
+ * can take it. */
+static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *self) {
+    size_t fitting = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct extender_candidate *c = &e->candidates[i];
+        struct place_result result;
+        c->node = state_node_find(e->state, c->name);
+        c->reason = c->node ? state_place(e->state, e->policy, &e->plan, c->node, self, false,
+                                          &result)
+                            : PLACE_NO_GPU;
+        if (c->reason != PLACE_OK)
+            continue;
+        c->score = result.score;
+        fitting++;
+    }
+    return fitting;
+}
+
+/* Whether a node would take the pod if promises were not kept. */
+static bool promises_in_the_way(struct extender *e, size_t n, const struct state_pod *self) {
+    struct place_result result;
+    for (size_t i = 0; i < n; i++) {
+        struct state_node *node = e->candidates[i].node;
+        if (node && node->unsettled > 0 &&
+            state_place(e->state, e->policy, &e->plan, node, self, true, &result) == PLACE_OK)
+            return true;
+    }
+    return false;
+}
+
+/* A pod whose Binding may still be carried out can only go where that one sends it. */
+static size_t judge_in_doubt(struct extender *e, size_t n, const struct state_pod *self) {
+    size_t fitting = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct extender_candidate *c = &e->candidates[i];
+        c->node = state_node_find(e->state, c->name);
+        c->reason = c->node && c->node == self->node ? PLACE_OK : PLACE_NOT_TOGETHER;
+        c->score = 0;
+        fitting += c->reason == PLACE_OK;
+    }
+    return fitting;
+}
+
+static const struct extender_candidate *best_candidate(const struct extender *e, size_t n) {
+    const struct extender_candidate *best = NULL;
+    for (size_t i = 0; i < n; i++) {
+        const struct extender_candidate *c = &e->candidates[i];
+        if (c->reason == PLACE_OK && (!best || c->score > best->score))
+            best = c;
+    }
+    return best;
+}
+
+/* Promises the pod its place on the node it will most likely be sent to. Failing is harmless: bind
+ * places again. */
+static void promise_best(struct extender *e, size_t n, struct state_pod *self, uint64_t now_ms) {
+    const struct extender_candidate *best = best_candidate(e, n);
+    struct place_result result;
+    if (!best || !best->node ||
+        state_place(e->state, e->policy, &e->plan, best->node, self, false, &result) != PLACE_OK)
+        return;
+    (void) state_promise(e->state, self, best->node, &result, POD_PROMISED, now_ms);
+}
+
+/* ---- answers ---- */
+
+static void put_names(struct json_writer *w, const struct extender *e, size_t n, bool all) {
+    json_array_begin(w, "NodeNames");
+    for (size_t i = 0; i < n; i++)
+        if (all || e->candidates[i].reason == PLACE_OK)
+            json_put_string(w, NULL, e->candidates[i].name);
+    json_array_end(w);
+}
+
+/* kube-scheduler's own preemption does not see shares: it would find that the pod fits as things
+ * are, and report an error of its own. So every refusal says that preemption cannot help. */
+static void put_failed(struct json_writer *w, const struct extender *e, size_t n,
+                       const char *common) {
+    json_object_begin(w, "FailedNodes");
+    json_object_end(w);
+    json_object_begin(w, "FailedAndUnresolvableNodes");
+    for (size_t i = 0; i < n; i++) {
+        const struct extender_candidate *c = &e->candidates[i];
+        if (common || c->reason != PLACE_OK)
+            json_put_string(w, c->name, common ? common : place_reason_text(c->reason));
+    }
+    json_object_end(w);
+}
+
+static void put_filter_answer(struct buf *out, const struct extender *e, size_t n, bool all,
+                              const char *common_failure) {
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    put_names(&w, e, common_failure ? 0 : n, all);
+    put_failed(&w, e, all ? 0 : n, common_failure);
+    json_put_string(&w, "Error", "");
+    json_object_end(&w);
+}
+
+static int fail_filter(struct buf *out, const char *text) {
+    extender_error(out, text);
+    return -EAGAIN;
+}
+
+/* ---- filter ---- */
+
+static void report_refusal(struct extender *e, size_t n, struct state_pod *pod) {
+    char message[EXPLAIN_MAX];
+    if (!e->on_refusal)
+        return;
+    explain_no_fit(e->state, &e->request, e->candidates, n, message);
+    e->on_refusal(pod, "NoGPUFits", message, e->userdata);
+}
+
+static int filter_malformed(struct extender *e, size_t n, const struct pod *pod,
+                            struct state_pod *self, struct buf *out) {
+    char message[EXPLAIN_MAX];
+    put_filter_answer(out, e, n, false, request_problem_text(pod->problem));
+    explain_malformed(pod, message);
+    if (self && e->on_refusal)
+        e->on_refusal(self, "GPURequestMalformed", message, e->userdata);
+    return 0;
+}
+
+/* Nodes that lack room only because of promises may have it in a moment, and nothing in the cluster
+ * will change to tell kube-scheduler. An error makes it try again by itself, after a back-off. */
+static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self,
+                            struct buf *out) {
+    if (promises_in_the_way(e, n, self))
+        return fail_filter(out, "the GPU share that would fit is promised to a pod that is being "
+                                "bound; trying again in a moment");
+    put_filter_answer(out, e, n, false, NULL);
+    report_refusal(e, n, self);
+    return 0;
+}
+
+static int filter_known(struct extender *e, size_t n, struct state_pod *self, uint64_t now_ms,
+                        struct buf *out) {
+    size_t fitting;
+    if (self->stage == POD_BOUND || self->stage == POD_AWAITED)
+        return fail_filter(out, "the pod is bound already");
+    if (self->stage == POD_BINDING)
+        return fail_filter(out, "the pod is being bound");
+    if (self->stage == POD_IN_DOUBT) {
+        if (judge_in_doubt(e, n, self) == 0)
+            return fail_filter(out, "an earlier Binding of the pod may still be carried out");
+        put_filter_answer(out, e, n, false, NULL);
+        return 0;
+    }
+    state_pod_request(self, &e->request);
+    place_prepare(&e->request, &e->plan);
+    fitting = judge_nodes(e, n, self);
+    if (fitting == 0)
+        return filter_none_fits(e, n, self, out);
+    if (fitting == 1)
+        promise_best(e, n, self, now_ms); /* prioritize will not be asked */
+    put_filter_answer(out, e, n, false, NULL);
+    return 0;
+}
+
+static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint64_t now_ms,
+                      struct buf *out) {
+    if (pod->problem == REQUEST_OK && pod->request.n == 0) {
+        put_filter_answer(out, e, n, true, NULL);
+        return 0;
+    }
+    struct state_pod *self = state_pod_learn(e->state, pod);
+    if (pod->problem != REQUEST_OK)
+        return filter_malformed(e, n, pod, self, out);
+    return self ? filter_known(e, n, self, now_ms, out) : fail_filter(out, "out of memory");
+}
+
+int extender_filter(struct extender *e, const char *body, size_t len, uint64_t now_ms,
+                    struct buf *out) {
+    struct pod pod;
+    struct err err;
+    size_t n;
+    int r = read_args(e, body, len, &pod, &n, &err);
+    if (r < 0) {
+        extender_error(out, err.text);
+        return r;
+    }
+    if (e->ready(e->userdata))
+        r = filter_pod(e, n, &pod, now_ms, out);
+    else
+        r = fail_filter(out, "aliquot-scheduler is still reading the state of the cluster");
+    pod_done(&pod);
+    return r;
+}
+
+/* ---- prioritize ---- */
+
+static void put_scores(struct buf *out, const struct extender *e, size_t n) {
+    struct json_writer w = {.out = out};
+    json_array_begin(&w, NULL);
+    for (size_t i = 0; i < n; i++) {
+        json_object_begin(&w, NULL);
+        json_put_string(&w, "Host", e->candidates[i].name);
+        json_put_i64(&w, "Score", e->candidates[i].score);
+        json_object_end(&w);
+    }
+    json_array_end(&w);
+}
+
+static void score_nodes(struct extender *e, size_t n, const struct pod *pod, uint64_t now_ms) {
+    struct state_pod *self = NULL;
+    if (pod->problem == REQUEST_OK && pod->request.n > 0)
+        self = state_pod_learn(e->state, pod);
+    if (!self || self->stage > POD_PROMISED)
+        return; /* nothing to choose: all zero */
+    state_pod_request(self, &e->request);
+    place_prepare(&e->request, &e->plan);
+    (void) judge_nodes(e, n, self);
+    for (size_t i = 0; i < n; i++)
+        if (e->candidates[i].reason != PLACE_OK)
+            e->candidates[i].score = -PLACE_SCORE_MAX; /* taken since filter */
+    promise_best(e, n, self, now_ms);
+}
+
+int extender_prioritize(struct extender *e, const char *body, size_t len, uint64_t now_ms,
+                        struct buf *out) {
+    struct pod pod;
+    struct err err;
+    size_t n;
+    int r = read_args(e, body, len, &pod, &n, &err);
+    if (r < 0) {
+        extender_error(out, err.text);
+        return r;
+    }
+    if (e->ready(e->userdata))
+        score_nodes(e, n, &pod, now_ms);
+    put_scores(out, e, n);
+    pod_done(&pod);
+    return 0;
+}

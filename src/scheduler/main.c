@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/opt.h"
+#include "scheduler/scheduler.h"
+
+static struct scheduler_options arg = {
+    .listen = "127.0.0.1:39999",
+    .name_space = "aliquot-system",
+};
+static const char *arg_log = "info";
+static bool arg_version;
+
+static const struct opt options[] = {
+    {"listen", 'l', "ADDRESS:PORT", "where kube-scheduler asks (127.0.0.1:39999)", opt_string,
+     &arg.listen},
+    {"tls-cert", 0, "FILE", "serve HTTPS with this PEM certificate", opt_string, &arg.tls_cert},
+    {"tls-key", 0, "FILE", "its PEM key", opt_string, &arg.tls_key},
+    {"api-server", 0, "URL", "https://HOST:PORT (as the pod's environment says)", opt_string,
+     &arg.api_server},
+    {"token-file", 0, "FILE", "bearer token for the API server", opt_string, &arg.token_file},
+    {"ca-file", 0, "FILE", "PEM certificates to trust the API server by", opt_string,
+     &arg.ca_file},
+    {"namespace", 'n', "NAME", "where the signing key is kept (aliquot-system)", opt_string,
+     &arg.name_space},
+    {"log-level", 0, "LEVEL", "error, warn, info or debug (info)", opt_string, &arg_log},
+    {"version", 0, NULL, "print the version and exit", opt_flag, &arg_version},
+    OPT_END,
+};
+
+static const struct opt_usage usage = {
+    .synopsis = "aliquot-scheduler [options]",
+    .purpose = "Extends kube-scheduler (filter, prioritize, bind) so that pods share GPUs.",
+    .epilog = "Serves POST /filter /prioritize /bind and GET /healthz /livez /metrics /status.",
+};
+
+static int run(struct err *err) {
+    struct scheduler scheduler;
+    uv_loop_t *loop = uv_default_loop();
+    int r = scheduler_start(&scheduler, loop, &arg, err);
+    if (r == 0) {
+        log_info("aliquot-scheduler " ALIQUOT_VERSION " listens on %s", arg.listen);
+        (void) uv_run(loop, UV_RUN_DEFAULT);
+        log_info("stopping");
+    }
+    scheduler_done(&scheduler);
+    (void) uv_loop_close(loop);
+    return r;
+}
+
+int main(int argc, char **argv) {
+    struct err err;
+    int r = opt_parse(options, &usage, argc, argv, &err);
+    if (r == -ECANCELED)
+        return EXIT_SUCCESS;
+    if (r >= 0 && r < argc)
+        r = err_set(&err, EINVAL, "unexpected argument '%s'", argv[r]);
+    if (r < 0) {
+        fprintf(stderr, "aliquot-scheduler: %s\n", err.text);
+        return 2;
+    }
+    if (arg_version) {
+        puts("aliquot-scheduler " ALIQUOT_VERSION);
+        return EXIT_SUCCESS;
+    }
+    int level = log_level_parse(arg_log);
+    if (level < 0) {
+        fprintf(stderr, "aliquot-scheduler: --log-level must be error, warn, info or debug\n");
+        return 2;
+    }
+    log_set_level((enum log_level) level);
+    if (run(&err) < 0) {
+        log_error("%s", err.text);
+        return EXIT_FAILURE;
+    }
+    return EXIT_SUCCESS;
+}

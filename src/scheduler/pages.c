@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "scheduler/scheduler.h"
+#include "wire/json_write.h"
+
+static const char *const stage_names[] = {
+    [POD_PENDING] = "pending",   [POD_PROMISED] = "promised", [POD_BINDING] = "binding",
+    [POD_IN_DOUBT] = "in-doubt", [POD_AWAITED] = "awaited",   [POD_BOUND] = "bound",
+};
+#define STAGES (sizeof(stage_names) / sizeof(stage_names[0]))
+
+static const char *const verb_names[VERBS] = {"filter", "prioritize", "bind"};
+
+/* ---- /metrics ---- */
+
+static void write_verbs(const struct scheduler *s, struct buf *out) {
+    const char *requests = "aliquot_scheduler_requests_total";
+    const char *latency = "aliquot_scheduler_request_duration_seconds";
+    prom_family(out, requests, PROM_COUNTER, "Requests of kube-scheduler by verb and outcome.");
+    for (int v = 0; v < VERBS; v++) {
+        prom_sample(out, requests, s->stats[v].ok, {"verb", verb_names[v]}, {"outcome", "ok"});
+        prom_sample(out, requests, s->stats[v].failed, {"verb", verb_names[v]},
+                    {"outcome", "error"});
+    }
+    prom_family(out, latency, PROM_HISTOGRAM, "Time from a complete request to its answer.");
+    for (int v = 0; v < VERBS; v++) {
+        struct prom_label label = {"verb", verb_names[v]};
+        prom_histogram_write(out, latency, &label, 1, &s->stats[v].latency);
+    }
+}
+
+static void write_pods(const struct scheduler *s, struct buf *out) {
+    const char *name = "aliquot_scheduler_pods";
+    uint64_t counts[STAGES] = {0};
+    for (const struct state_pod *pod = s->state->pods; pod; pod = pod->hh.next)
+        counts[pod->stage]++;
+    prom_family(out, name, PROM_GAUGE, "Pods with GPU requests by how far they are.");
+    for (size_t i = 0; i < STAGES; i++)
+        prom_sample(out, name, counts[i], {"stage", stage_names[i]});
+}
+
+static void count_cards(struct scheduler *s, uint64_t *healthy, uint64_t *over, uint64_t *memory) {
+    for (struct state_node *node = s->state->nodes; node; node = node->hh.next) {
+        state_refresh(s->state, node);
+        for (uint32_t i = 0; i < node->ncards; i++) {
+            *healthy += node->place[i].healthy;
+            *over += node->cards[i]->overcommitted;
+            *memory += node->place[i].healthy ? node->place[i].free.memory : 0;
+        }
+    }
+}
+
+static void write_cards(struct scheduler *s, struct buf *out) {
+    uint64_t healthy = 0, over = 0, memory = 0, all = HASH_COUNT(s->state->cards);
+    count_cards(s, &healthy, &over, &memory);
+    prom_family(out, "aliquot_scheduler_gpus", PROM_GAUGE, "GPU objects by state.");
+    prom_sample(out, "aliquot_scheduler_gpus", healthy, {"state", "healthy"});
+    prom_sample(out, "aliquot_scheduler_gpus", all - healthy, {"state", "unhealthy"});
+    prom_family(out, "aliquot_scheduler_gpus_overcommitted", PROM_GAUGE,
+                "GPUs of which more is held than there is; always 0 unless something is wrong.");
+    prom_u64(out, "aliquot_scheduler_gpus_overcommitted", NULL, 0, over);
+    prom_family(out, "aliquot_scheduler_gpu_memory_free_bytes", PROM_GAUGE,
+                "Device memory of healthy GPUs that nobody holds or is promised.");
+    prom_u64(out, "aliquot_scheduler_gpu_memory_free_bytes", NULL, 0, memory);
+}
+
+static void write_counter(struct buf *out, const char *name, const char *help, uint64_t value) {
+    prom_family(out, name, PROM_COUNTER, help);
+    prom_u64(out, name, NULL, 0, value);
+}
+
+void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
+    write_verbs(s, out);
+    write_pods(s, out);
+    write_cards(s, out);
+    prom_family(out, "aliquot_scheduler_ready", PROM_GAUGE, "1 when requests can be answered.");
+    prom_u64(out, "aliquot_scheduler_ready", NULL, 0, scheduler_is_ready(s));
+    write_counter(out, "aliquot_scheduler_bind_conflicts_total",
+                  "Bindings that the API server refused with a conflict.", s->binder.conflicts);
+    write_counter(out, "aliquot_scheduler_bind_doubts_total",
+                  "Bindings whose outcome had to be asked for.", s->binder.doubts);
+    write_counter(out, "aliquot_scheduler_forged_assignments_total",
+                  "Bound pods whose assignment is not signed by this scheduler.", s->state->forged);
+    write_counter(out, "aliquot_scheduler_events_written_total",
+                  "Events written on pods that wait.", s->events.written);
+    write_counter(out, "aliquot_scheduler_gpu_patches_total", "Patches of GPU objects that succeeded.",
+                  s->projection.patched);
+    write_counter(out, "aliquot_scheduler_gpu_patches_failed_total",
+                  "Patches of GPU objects that failed; they are tried again.", s->projection.failed);
+    write_counter(out, "aliquot_scheduler_objects_refused_total",
+                  "Watched objects that could not be read.", s->objects_refused);
+}
+
+/* ---- /status ---- */
+
+static void write_holds(struct json_writer *w, const struct state_pod *pod) {
+    json_array_begin(w, "holds");
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct state_hold *hold = &pod->holds[i];
+        json_object_begin(w, NULL);
+        json_put_string(w, "container", hold->container);
+        json_put_u64(w, "gpu", hold->device.index);
+        json_put_string(w, "uuid", hold->device.uuid);
+        json_put_u64(w, "core", hold->device.core);
+        json_put_u64(w, "memory", hold->device.memory);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void write_pod(struct json_writer *w, const struct scheduler *s,
+                      const struct state_pod *pod) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "uid", pod->uid);
+    json_put_string(w, "namespace", pod->namespace);
+    json_put_string(w, "pod", pod->name);
+    json_put_string(w, "stage", stage_names[pod->stage]);
+    json_put_string(w, "node", pod->node ? pod->node->name : NULL);
+    json_put_u64(w, "ageMilliseconds", scheduler_now(s) - pod->since_ms);
+    if (pod->problem != REQUEST_OK)
+        json_put_string(w, "problem", request_problem_text(pod->problem));
+    write_holds(w, pod);
+    json_object_end(w);
+}
+
+static void write_card(struct json_writer *w, const struct state_card *card,
+                       const struct place_card *place) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "name", card->name);
+    json_put_u64(w, "index", card->index);
+    json_put_string(w, "uuid", card->uuid);
+    json_put_string(w, "model", card->model);
+    json_put_bool(w, "healthy", place->healthy);
+    json_put_bool(w, "overcommitted", card->overcommitted);
+    json_put_u64(w, "memory", card->memory);
+    json_put_u64(w, "freeCore", place->free.core);
+    json_put_u64(w, "freeMemory", place->free.memory);
+    json_object_end(w);
+}
+
+static void write_node(struct json_writer *w, struct scheduler *s, struct state_node *node) {
+    state_refresh(s->state, node);
+    json_object_begin(w, NULL);
+    json_put_string(w, "name", node->name);
+    json_put_bool(w, "exists", node->exists);
+    json_array_begin(w, "gpus");
+    for (uint32_t i = 0; i < node->ncards; i++)
+        write_card(w, node->cards[i], &node->place[i]);
+    json_array_end(w);
+    json_object_end(w);
+}
+
+void scheduler_write_status(struct scheduler *s, struct buf *out) {
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "version", ALIQUOT_VERSION);
+    json_put_bool(&w, "ready", scheduler_is_ready(s));
+    json_put_string(&w, "policy", s->extender.policy->name);
+    json_array_begin(&w, "nodes");
+    for (struct state_node *node = s->state->nodes; node; node = node->hh.next)
+        if (node->ncards > 0)
+            write_node(&w, s, node);
+    json_array_end(&w);
+    json_array_begin(&w, "pods");
+    for (const struct state_pod *pod = s->state->pods; pod; pod = pod->hh.next)
+        write_pod(&w, s, pod);
+    json_array_end(&w);
+    json_object_end(&w);
+}

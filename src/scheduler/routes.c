@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "scheduler/scheduler.h"
+
+#define JSON_TYPE "application/json"
+#define ANSWER_MAX ((size_t) 64 << 20)
+
+static void observe(struct scheduler *s, enum verb verb, uint64_t start_ns, bool ok) {
+    struct verb_stats *stats = &s->stats[verb];
+    prom_observe(&stats->latency, uv_hrtime() - start_ns);
+    if (ok)
+        stats->ok++;
+    else
+        stats->failed++;
+}
+
+static void on_filter(struct http_exchange *exchange, void *userdata) {
+    struct scheduler *s = userdata;
+    struct buf answer = BUF_INIT(ANSWER_MAX);
+    uint64_t start = uv_hrtime();
+    size_t len;
+    const char *body = http_body(exchange, &len);
+    int r = extender_filter(&s->extender, body, len, scheduler_now(s), &answer);
+    observe(s, VERB_FILTER, start, r == 0);
+    http_reply(exchange, 200, JSON_TYPE, &answer);
+}
+
+/* The answer of prioritize is a list with no place for an error, so here the status tells. */
+static void on_prioritize(struct http_exchange *exchange, void *userdata) {
+    struct scheduler *s = userdata;
+    struct buf answer = BUF_INIT(ANSWER_MAX);
+    uint64_t start = uv_hrtime();
+    size_t len;
+    const char *body = http_body(exchange, &len);
+    int r = extender_prioritize(&s->extender, body, len, scheduler_now(s), &answer);
+    observe(s, VERB_PRIORITIZE, start, r == 0);
+    http_reply(exchange, r == 0 ? 200 : 400, JSON_TYPE, &answer);
+}
+
+struct bind_wait {
+    struct scheduler *scheduler;
+    struct http_exchange *exchange;
+    uint64_t start_ns;
+};
+
+static void on_bind_done(const char *error, void *request) {
+    struct bind_wait *wait = request;
+    struct buf answer = BUF_INIT(ANSWER_MAX);
+    extender_error(&answer, error);
+    observe(wait->scheduler, VERB_BIND, wait->start_ns, *error == '\0');
+    http_reply(wait->exchange, 200, JSON_TYPE, &answer);
+    free(wait);
+}
+
+static void on_bind(struct http_exchange *exchange, void *userdata) {
+    struct scheduler *s = userdata;
+    struct bind_wait *wait = calloc(1, sizeof(*wait));
+    if (!wait) {
+        http_reply_text(exchange, 500, "out of memory\n");
+        return;
+    }
+    *wait = (struct bind_wait){s, exchange, uv_hrtime()};
+    size_t len;
+    const char *body = http_body(exchange, &len);
+    s->binder.done = on_bind_done;
+    binder_bind(&s->binder, body, len, wait);
+}
+
+static void on_healthz(struct http_exchange *exchange, void *userdata) {
+    const struct scheduler *s = userdata;
+    if (scheduler_is_ready(s))
+        http_reply_text(exchange, 200, "ok\n");
+    else
+        http_reply_text(exchange, 503, "still reading the state of the cluster\n");
+}
+
+/* Alive is not ready: a probe that restarts the daemon must not do so while the API server is away. */
+static void on_livez(struct http_exchange *exchange, void *userdata) {
+    (void) userdata;
+    http_reply_text(exchange, 200, "ok\n");
+}
+
+static void on_metrics(struct http_exchange *exchange, void *userdata) {
+    struct buf page = BUF_INIT(ANSWER_MAX);
+    scheduler_write_metrics(userdata, &page);
+    http_reply(exchange, 200, PROM_CONTENT_TYPE, &page);
+}
+
+static void on_status(struct http_exchange *exchange, void *userdata) {
+    struct buf page = BUF_INIT(ANSWER_MAX);
+    scheduler_write_status(userdata, &page);
+    http_reply(exchange, 200, JSON_TYPE, &page);
+}
+
+const struct http_route scheduler_routes[] = {
+    {"POST", "/filter", on_filter},   {"POST", "/prioritize", on_prioritize},
+    {"POST", "/bind", on_bind},       {"GET", "/healthz", on_healthz},
+    {"GET", "/readyz", on_healthz},   {"GET", "/livez", on_livez},
+    {"GET", "/metrics", on_metrics},  {"GET", "/status", on_status},
+    HTTP_ROUTE_END,
+};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The daemon: a loop, three watches, an HTTP server, and the parts that do the work. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "kube/client.h"
+#include "kube/reflector.h"
+#include "scheduler/bind.h"
+#include "scheduler/events.h"
+#include "scheduler/extender.h"
+#include "scheduler/projection.h"
+#include "wire/http.h"
+#include "wire/prom.h"
+
+struct err;
+
+enum verb { VERB_FILTER, VERB_PRIORITIZE, VERB_BIND, VERBS };
+
+struct verb_stats {
+    uint64_t ok, failed;
+    struct prom_histogram latency;
+};
+
+struct scheduler_options {
+    const char *listen;
+    const char *tls_cert, *tls_key;
+    const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
+    const char *name_space;                        /* where the signing key lives */
+};
+
+struct scheduler {
+    uv_loop_t *loop;
+    struct scheduler_options options;
+    struct kube_client *client;
+    struct kube_reflector *reflectors[STATE_KINDS];
+    bool synced[STATE_KINDS]; /* a whole list has been seen */
+    struct http_server *http;
+    struct state *state;
+    struct extender extender;
+    struct binder binder;
+    struct events events;
+    struct projection projection;
+    struct json_parser *parser; /* for whoever needs one for a moment */
+    struct signing_key *key;
+    struct signing_verifier *verifier;
+    struct verb_stats stats[VERBS];
+    uint64_t objects_refused; /* watched objects that could not be read */
+    uv_timer_t tick;          /* once a second: audit, repair */
+    uv_timer_t project;       /* soon after a change */
+    uv_timer_t retry_keys;
+    uv_signal_t on_term, on_int;
+    bool stopping;
+};
+
+/* Starts everything on the loop. On an error the process is to end. */
+int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler_options *options,
+                    struct err *err);
+
+/* Frees everything; the loop has ended. */
+void scheduler_done(struct scheduler *s);
+
+/* Whether every watch has delivered its list and the signing key is there. */
+bool scheduler_is_ready(const struct scheduler *s);
+
+/* Milliseconds of a clock that does not jump. */
+uint64_t scheduler_now(const struct scheduler *s);
+
+/* pages.c: what /metrics and /status answer. */
+void scheduler_write_metrics(struct scheduler *s, struct buf *out);
+void scheduler_write_status(struct scheduler *s, struct buf *out);
+
+/* routes.c */
+extern const struct http_route scheduler_routes[];
+
+/* watch.c: starts the three watches. */
+int scheduler_watch(struct scheduler *s, struct err *err);

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "scheduler/state_internal.h"
+
+struct state *state_new(state_verify verify, void *userdata) {
+    struct state *s = calloc(1, sizeof(*s));
+    if (s)
+        *s = (struct state){.verify = verify, .userdata = userdata};
+    return s;
+}
+
+static void pod_free(struct state *s, struct state_pod *pod) {
+    state_pod_detach(pod);
+    HASH_DEL(s->pods, pod);
+    free(pod->asks);
+    free(pod);
+}
+
+static void card_free(struct state *s, struct state_card *card) {
+    HASH_DEL(s->cards, card);
+    free(card->observed);
+    free(card);
+}
+
+struct state *state_free(struct state *s) {
+    if (!s)
+        return NULL;
+    struct state_pod *pod, *next_pod;
+    struct state_card *card, *next_card;
+    struct state_node *node, *next_node;
+    HASH_ITER(hh, s->pods, pod, next_pod)
+        pod_free(s, pod);
+    HASH_ITER(hh, s->cards, card, next_card)
+        card_free(s, card);
+    HASH_ITER(hh, s->nodes, node, next_node) {
+        HASH_DEL(s->nodes, node);
+        free(node);
+    }
+    free(s);
+    return NULL;
+}
+
+/* ---- nodes ---- */
+
+struct state_node *state_node_find(struct state *s, const char *name) {
+    struct state_node *node;
+    HASH_FIND_STR(s->nodes, name, node);
+    return node;
+}
+
+static struct state_node *node_get(struct state *s, const char *name) {
+    struct state_node *node = state_node_find(s, name);
+    if (node)
+        return node;
+    size_t len = strlen(name);
+    if (len >= sizeof(node->name) || !(node = calloc(1, sizeof(*node))))
+        return NULL;
+    memcpy(node->name, name, len + 1);
+    HASH_ADD_STR(s->nodes, name, node);
+    s->ranks_dirty = true;
+    return node;
+}
+
+static void node_touch(struct state_node *node) {
+    node->dirty = node->unprojected = true;
+}
+
+/* A node that nothing refers to any more is forgotten. */
+static void node_drop_if_unused(struct state *s, struct state_node *node) {
+    if (node->exists || node->ncards > 0 || node->pods)
+        return;
+    HASH_DEL(s->nodes, node);
+    free(node);
+}
+
+int state_node_seen(struct state *s, const char *name) {
+    struct state_node *node = node_get(s, name);
+    if (!node)
+        return -ENOMEM;
+    node->exists = node->listed = true;
+    return 0;
+}
+
+void state_node_gone(struct state *s, const char *name) {
+    struct state_node *node = state_node_find(s, name);
+    if (!node)
+        return;
+    node->exists = false;
+    node_drop_if_unused(s, node);
+}
+
+static int by_name(struct state_node *a, struct state_node *b) {
+    return strcmp(a->name, b->name);
+}
+
+static void rank_nodes(struct state *s) {
+    uint32_t rank = 0;
+    HASH_SORT(s->nodes, by_name);
+    for (struct state_node *node = s->nodes; node; node = node->hh.next)
+        node->rank = rank++;
+    s->ranks_dirty = false;
+}
+
+/* ---- cards ---- */
+
+static int card_order(const struct state_card *a, const struct state_card *b) {
+    if (a->index != b->index)
+        return a->index < b->index ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static void node_remove_card(struct state_card *card) {
+    struct state_node *node = card->node;
+    if (!node)
+        return;
+    for (uint32_t i = 0; i < node->ncards; i++)
+        if (node->cards[i] == card) {
+            memmove(&node->cards[i], &node->cards[i + 1],
+                    (node->ncards - i - 1) * sizeof(node->cards[0]));
+            node->ncards--;
+            break;
+        }
+    card->node = NULL;
+    node_touch(node);
+}
+
+/* Keeps the cards in order. A card beyond the 64th is not used. */
+static void node_add_card(struct state_node *node, struct state_card *card) {
+    uint32_t at = node->ncards;
+    if (at == PLACE_CARDS_MAX)
+        return;
+    for (; at > 0 && card_order(card, node->cards[at - 1]) < 0; at--)
+        node->cards[at] = node->cards[at - 1];
+    node->cards[at] = card;
+    node->ncards++;
+    card->node = node;
+    node_touch(node);
+}
+
+static struct state_card *card_get(struct state *s, const char *name) {
+    struct state_card *card;
+    HASH_FIND_STR(s->cards, name, card);
+    if (card)
+        return card;
+    card = calloc(1, sizeof(*card));
+    if (!card)
+        return NULL;
+    memcpy(card->name, name, strlen(name) + 1);
+    HASH_ADD_STR(s->cards, name, card);
+    return card;
+}
+
+int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed) {
+    char *copy = observed ? strdup(observed) : NULL;
+    struct state_card *card = card_get(s, gpu->name);
+    struct state_node *node = node_get(s, gpu->node);
+    if (!card || !node || (observed && !copy)) {
+        free(copy);
+        return -ENOMEM;
+    }
+    free(card->observed);
+    card->observed = copy;
+    card->listed = true;
+    node->unprojected = true;
+    if (card->node != node || card->index != gpu->index) {
+        struct state_node *old = card->node;
+        node_remove_card(card);
+        card->index = gpu->index;
+        node_add_card(node, card);
+        if (old && old != node)
+            node_drop_if_unused(s, old);
+    }
+    if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != gpu->memory ||
+        card->healthy != gpu->healthy)
+        node_touch(node);
+    memcpy(card->uuid, gpu->uuid, sizeof(card->uuid));
+    memcpy(card->model, gpu->model, sizeof(card->model));
+    card->memory = gpu->memory;
+    card->healthy = gpu->healthy;
+    return 0;
+}
+
+void state_gpu_gone(struct state *s, const char *name) {
+    struct state_card *card;
+    HASH_FIND_STR(s->cards, name, card);
+    if (!card)
+        return;
+    struct state_node *node = card->node;
+    node_remove_card(card);
+    card_free(s, card);
+    if (node)
+        node_drop_if_unused(s, node);
+}
+
+/* ---- pods ---- */
+
+struct state_pod *state_pod_find(struct state *s, const char *uid) {
+    struct state_pod *pod;
+    HASH_FIND_STR(s->pods, uid, pod);
+    return pod;
+}
+
+void state_pod_detach(struct state_pod *pod) {
+    if (pod->node) {
+        DL_DELETE(pod->node->pods, pod);
+        node_touch(pod->node);
+    }
+    free(pod->holds);
+    pod->node = NULL;
+    pod->prev = pod->next = NULL;
+    pod->holds = NULL;
+    pod->nholds = 0;
+    pod->assignment_hash = 0;
+}
+
+void state_pod_attach(struct state_pod *pod, struct state_node *node, struct state_hold *holds,
+                      uint32_t nholds) {
+    state_pod_detach(pod);
+    pod->node = node;
+    pod->holds = holds;
+    pod->nholds = nholds;
+    DL_APPEND(node->pods, pod);
+    node_touch(node);
+}
+
+void state_pod_gone(struct state *s, const char *uid) {
+    struct state_pod *pod = state_pod_find(s, uid);
+    if (!pod)
+        return;
+    struct state_node *node = pod->node;
+    pod_free(s, pod);
+    if (node)
+        node_drop_if_unused(s, node);
+}
+
+static int set_asks(struct state_pod *pod, const struct gpu_request *request) {
+    struct gpu_ask *asks = NULL;
+    if (request->n > 0) {
+        asks = calloc(request->n, sizeof(*asks));
+        if (!asks)
+            return -ENOMEM;
+        memcpy(asks, request->asks, request->n * sizeof(*asks));
+    }
+    free(pod->asks);
+    pod->asks = asks;
+    pod->nasks = request->n;
+    return 0;
+}
+
+struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
+    struct state_pod *pod = state_pod_find(s, seen->uid);
+    bool known = pod != NULL;
+    if (!known && !(pod = calloc(1, sizeof(*pod))))
+        return NULL;
+    if ((!known || (pod->stage == POD_PENDING && pod->nasks != seen->request.n)) &&
+        set_asks(pod, &seen->request) < 0) {
+        if (!known)
+            free(pod);
+        return NULL;
+    }
+    pod->problem = seen->problem;
+    pod->annotation_bytes = seen->annotation_bytes;
+    if (known)
+        return pod;
+    memcpy(pod->uid, seen->uid, sizeof(pod->uid));
+    memcpy(pod->namespace, seen->namespace, sizeof(pod->namespace));
+    memcpy(pod->name, seen->name, sizeof(pod->name));
+    HASH_ADD_STR(s->pods, uid, pod);
+    return pod;
+}
+
+static bool of_interest(const struct pod *pod) {
+    return pod->request.n > 0 || pod->problem != REQUEST_OK || pod->assignment;
+}
+
+int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
+    if (seen->finished) {
+        state_pod_gone(s, seen->uid);
+        return 0;
+    }
+    if (!of_interest(seen))
+        return 0;
+    struct state_pod *pod = state_pod_learn(s, seen);
+    if (!pod)
+        return -ENOMEM;
+    pod->listed = true;
+    if (seen->node[0] == '\0')
+        return 0; /* an event from before our own Binding takes nothing back */
+    struct state_node *node = node_get(s, seen->node);
+    if (!node)
+        return -ENOMEM;
+    return state_pod_bound(s, pod, node, seen, now_ms);
+}
+
+/* ---- lists ---- */
+
+void state_sync_begin(struct state *s, enum state_kind kind) {
+    if (kind == STATE_PODS)
+        for (struct state_pod *p = s->pods; p; p = p->hh.next)
+            p->listed = false;
+    if (kind == STATE_NODES)
+        for (struct state_node *n = s->nodes; n; n = n->hh.next)
+            n->listed = false;
+    if (kind == STATE_GPUS)
+        for (struct state_card *c = s->cards; c; c = c->hh.next)
+            c->listed = false;
+}
+
+static void drop_unlisted_pods(struct state *s) {
+    struct state_pod *pod, *next;
+    HASH_ITER(hh, s->pods, pod, next) {
+        bool unsettled = pod->stage == POD_BINDING || pod->stage == POD_IN_DOUBT ||
+                         pod->stage == POD_AWAITED;
+        if (!pod->listed && !unsettled)
+            state_pod_gone(s, pod->uid);
+    }
+}
+
+void state_sync_end(struct state *s, enum state_kind kind) {
+    if (kind == STATE_PODS)
+        drop_unlisted_pods(s);
+    struct state_node *node, *next_node;
+    if (kind == STATE_NODES)
+        HASH_ITER(hh, s->nodes, node, next_node)
+            if (!node->listed)
+                state_node_gone(s, node->name);
+    struct state_card *card, *next_card;
+    if (kind == STATE_GPUS)
+        HASH_ITER(hh, s->cards, card, next_card)
+            if (!card->listed)
+                state_gpu_gone(s, card->name);
+}
+
+/* ---- placing ---- */
+
+void state_refresh(struct state *s, struct state_node *node) {
+    if (s->ranks_dirty)
+        rank_nodes(s);
+    if (!node->dirty)
+        return;
+    state_count(node, NULL, false, node->place);
+    node->dirty = false;
+}
+
+enum place_reason state_place(struct state *s, const struct place_policy *policy,
+                              const struct place_plan *plan, struct state_node *node,
+                              const struct state_pod *self, bool settled_only,
+                              struct place_result *ret) {
+    struct place_card own[PLACE_CARDS_MAX];
+    struct place_node view = {node->place, node->ncards, 0};
+    state_refresh(s, node);
+    if (settled_only || (self && self->node == node)) {
+        state_count(node, self, settled_only, own);
+        view.cards = own;
+    }
+    view.rank = node->rank;
+    return place_on_node(policy, plan, &view, ret);
+}
+
+unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
+    unsigned n = 0;
+    struct state_pod *pod, *next;
+    HASH_ITER(hh, s->pods, pod, next)
+        if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms) {
+            state_release(s, pod);
+            n++;
+        }
+    return n;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The scheduler's picture of the cluster: cards, who holds what of them, and what has been promised
+ * to pods that are not bound yet. A pure model: it is told what the watches say and what time it is,
+ * and does no I/O, so that every order of events can be tried in a test.
+ *
+ * The truth is in the pods: a bound pod holds what its signed assignment says, from the moment the
+ * watch shows it until it is finished or gone. A pod that is being deleted still holds. What is
+ * bound without our signature holds nothing, because the agent gives it nothing. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uthash.h>
+
+#include "kube/assignment.h"
+#include "kube/gpu_object.h"
+#include "kube/node.h"
+#include "kube/pod.h"
+#include "place/place.h"
+
+/* How far a pod is. Everything between PENDING and BOUND is kept in memory only. */
+enum pod_stage {
+    POD_PENDING,  /* holds nothing */
+    POD_PROMISED, /* the likely winner of filter or prioritize; runs out */
+    POD_BINDING,  /* the Binding is on its way */
+    POD_IN_DOUBT, /* the Binding got no answer: it may have been done, or be done yet */
+    POD_AWAITED,  /* the API server has bound it, the watch has not shown it */
+    POD_BOUND,    /* the watch shows it on a node */
+};
+
+/* What one container holds of one card. */
+struct state_hold {
+    char container[KUBE_LABEL_MAX];
+    enum ask_phase phase;
+    struct assigned_device device;
+};
+
+struct state_node;
+
+struct state_pod {
+    char uid[KUBE_UID_MAX];
+    char namespace[KUBE_LABEL_MAX];
+    char name[KUBE_NAME_MAX];
+    enum pod_stage stage;
+    uint64_t since_ms;        /* when the stage began */
+    uint64_t audited_ms;      /* when the API server was last asked about it */
+    struct state_node *node;  /* NULL while PENDING */
+    struct state_pod *prev, *next; /* among the pods of the node */
+    enum request_problem problem;
+    uint32_t nasks;
+    struct gpu_ask *asks;
+    size_t annotation_bytes;
+    uint32_t nholds;
+    struct state_hold *holds; /* in the order of the asks */
+    uint64_t assignment_hash; /* of what `holds` was read from */
+    uint64_t event_hash;      /* of the last Event written on it */
+    uint64_t event_ms;
+    bool listed;              /* shown since the last sync began */
+    UT_hash_handle hh;
+};
+
+struct state_card {
+    char name[KUBE_NAME_MAX]; /* of the GPU object */
+    uint32_t index;
+    char uuid[GPU_UUID_MAX];
+    char model[96];
+    struct state_node *node;
+    uint64_t memory;          /* bytes */
+    bool healthy;
+    bool duplicate;           /* another object of the node has the same UUID and counts instead */
+    bool overcommitted;
+    char *observed;           /* allocatable and allocated as the API server has them; NULL while the
+                                 agent has not written a status */
+    bool projecting;          /* a patch is under way */
+    uint64_t projected_ms;    /* when the last one was sent, and of what */
+    uint64_t projected_hash;
+    bool listed;
+    UT_hash_handle hh;
+};
+
+struct state_node {
+    char name[KUBE_NAME_MAX];
+    bool exists;      /* there is a Node object */
+    bool listed;
+    bool dirty;       /* `place` is to be counted anew, see state_refresh() */
+    bool unprojected; /* allocated may have changed since the GPU objects were last compared */
+    uint32_t unsettled; /* pods whose Binding is not certain, as of state_refresh() */
+    uint32_t rank;    /* in the order of all names */
+    uint32_t ncards;
+    struct state_card *cards[PLACE_CARDS_MAX]; /* by index, then name */
+    struct place_card place[PLACE_CARDS_MAX];  /* the same cards and what is free after all holders */
+    struct state_pod *pods;                    /* those that hold or are promised something here */
+    UT_hash_handle hh;
+};
+
+/* 0 when `signature` is ours for exactly these; negative errno otherwise. */
+typedef int (*state_verify)(const char *pod_uid, const char *node, const char *text,
+                            const char *signature, void *userdata);
+
+struct state {
+    struct state_node *nodes; /* uthash by name */
+    struct state_card *cards; /* uthash by GPU object name */
+    struct state_pod *pods;   /* uthash by UID */
+    state_verify verify;
+    void *userdata;
+    bool ranks_dirty;
+    uint64_t forged;          /* bound pods whose assignment did not verify, ever */
+};
+
+struct state *state_new(state_verify verify, void *userdata); /* NULL: out of memory */
+struct state *state_free(struct state *s);                    /* takes NULL, returns NULL */
+
+/* ---- what the watches say ---- */
+
+enum state_kind { STATE_PODS, STATE_NODES, STATE_GPUS, STATE_KINDS };
+
+/* Around a full list: what was not shown in between is gone. Pods that wait for their first
+ * appearance are left to the audit, since a list may be older than their Binding. */
+void state_sync_begin(struct state *s, enum state_kind kind);
+void state_sync_end(struct state *s, enum state_kind kind);
+
+/* Each returns 0 or -ENOMEM. `observed` is status.{allocatable,allocated} in compact form, or NULL
+ * when there is no status; it is copied. */
+int state_pod_seen(struct state *s, const struct pod *pod, uint64_t now_ms);
+void state_pod_gone(struct state *s, const char *uid);
+int state_node_seen(struct state *s, const char *name);
+void state_node_gone(struct state *s, const char *name);
+int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed);
+void state_gpu_gone(struct state *s, const char *name);
+
+/* ---- questions ---- */
+
+/* FNV-1a of a text, never 0; chained by passing an earlier result (0 to begin). */
+uint64_t state_hash(uint64_t hash, const char *text);
+
+struct state_node *state_node_find(struct state *s, const char *name);
+struct state_pod *state_pod_find(struct state *s, const char *uid);
+
+/* Brings node->place up to date; cheap when nothing changed. */
+void state_refresh(struct state *s, struct state_node *node);
+
+/* Where the pod could go on this node, its own promise not counted. With `settled_only`, nobody's
+ * promise is counted: only what is bound for certain. */
+enum place_reason state_place(struct state *s, const struct place_policy *policy,
+                              const struct place_plan *plan, struct state_node *node,
+                              const struct state_pod *self, bool settled_only,
+                              struct place_result *ret);
+
+/* ---- what the extender does ---- */
+
+/* Finds the pod or makes a PENDING one out of what a request shows; NULL: out of memory. */
+struct state_pod *state_pod_learn(struct state *s, const struct pod *pod);
+
+/* The pod's request as the placement takes it. */
+void state_pod_request(const struct state_pod *pod, struct gpu_request *ret);
+
+/* Gives the pod the granted cards, at a stage of POD_PROMISED or POD_BINDING. Whatever it was promised
+ * before is replaced. -ENOMEM leaves it PENDING. */
+int state_promise(struct state *s, struct state_pod *pod, struct state_node *node,
+                  const struct place_result *result, enum pod_stage stage, uint64_t now_ms);
+
+/* Moves a pod that already has its holds to another stage. */
+void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms);
+
+/* Takes everything from a pod that is not bound. */
+void state_release(struct state *s, struct state_pod *pod);
+
+/* Lets promises older than `ttl_ms` run out; returns how many. */
+unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms);
+
+/* Fills an assignment from the pod's holds. Free with assignment_done(). */
+int state_assignment(const struct state_pod *pod, struct assignment *ret);
