@@ -26,6 +26,10 @@ struct slot_device {
     uint64_t memory;     /* bytes of this container */
     uint64_t pod_memory;
     char uuid[GPU_UUID_MAX];
+    /* What the driver said last about the container's processes; not in the record. */
+    uint64_t driver_memory;
+    uint32_t driver_percent;
+    uint32_t driver_processes;
 };
 
 /* What a slot is for. */

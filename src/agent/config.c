@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/opt.h"
+
+static const struct opt_usage usage = {
+    .synopsis = "aliquot-agent [options]",
+    .purpose = "Shares the GPUs of this node between pods: device plugins for kubelet, limits for containers,\n"
+               "GPU objects and node capacity for the scheduler, metrics for people. One on each node, as root,\n"
+               "with hostPID.",
+    .epilog = "HTTP: /metrics (Prometheus), /healthz (what is wrong, in words), /usage (JSON).\n"
+              "In a pod the API server, token and CA are found as usual; --api-server is for use outside.",
+};
+
+static const char *env_or(const char *name, const char *otherwise) {
+    const char *value = getenv(name);
+
+    return value && value[0] ? value : otherwise;
+}
+
+static const char *default_library(void) {
+    static char path[512];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 64);
+    char *slash;
+
+    if (n <= 0)
+        return "/usr/lib/aliquot/libaliquot.so";
+    path[n] = 0;
+    slash = strrchr(path, '/');
+    (void) snprintf(slash, 64, "/../lib/aliquot/libaliquot.so");
+    if (access(path, R_OK) < 0)
+        (void) snprintf(slash, 64, "/../intercept/libaliquot.so");
+    return path;
+}
+
+/* A root of "/" is the empty prefix. */
+static const char *as_prefix(const char *root) {
+    return strcmp(root, "/") == 0 ? "" : root;
+}
+
+static int require_absolute(const char *option, const char *path, struct err *err) {
+    if (path[0] == 0 || path[0] == '/')
+        return 0;
+    return err_set(err, EINVAL, "--%s %s: give an absolute path, containers get it as a mount", option, path);
+}
+
+static int check(const struct config *c, struct err *err) {
+    int r;
+
+    if (!c->node_name || !c->node_name[0])
+        return err_set(err, EINVAL, "the node's name is not known: set NODE_NAME from spec.nodeName (downward "
+                                    "API) or give --node-name");
+    if (strspn(c->node_name, "abcdefghijklmnopqrstuvwxyz0123456789.-") != strlen(c->node_name) ||
+        strlen(c->node_name) > 253)
+        return err_set(err, EINVAL, "--node-name %.100s is not the name of a node", c->node_name);
+    r = require_absolute("state-dir", c->state_dir, err);
+    if (r == 0)
+        r = require_absolute("sim-dir", c->sim_dir, err);
+    if (r == 0)
+        r = require_absolute("driver-root", c->driver_root, err);
+    if (r == 0)
+        r = require_absolute("host-root", c->host_root, err);
+    return r;
+}
+
+static int parse_level(const char *value, void *target, struct err *err) {
+    int level = log_level_parse(value);
+
+    (void) target;
+    if (level < 0)
+        return err_set(err, EINVAL, "a log level is error, warn, info or debug, not '%s'", value);
+    log_set_level((enum log_level) level);
+    return 0;
+}
+
+int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
+    struct config c = {
+        .node_name = getenv("NODE_NAME"),
+        .listen = ":9400",
+        .host_root = "",
+        .driver_root = "",
+        .sim_dir = env_or("ALIQUOT_SIM_DIR", "/run/aliquot-sim"),
+        .kubelet_dir = "/var/lib/kubelet",
+        .state_dir = "/run/aliquot",
+        .cdi_dir = "/var/run/cdi",
+        .library = default_library(),
+        .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
+    };
+    bool version = false;
+    const struct opt options[] = {
+        {"node-name", 'n', "NAME", "name of this node (default: $NODE_NAME)", opt_string, &c.node_name},
+        {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)", opt_string,
+         &c.listen},
+        {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string, &c.host_root},
+        {"driver-root", 0, "DIR", "where the driver is on the host (default /)", opt_string, &c.driver_root},
+        {"sim-dir", 0, "DIR", "of the simulated driver (default /run/aliquot-sim)", opt_string, &c.sim_dir},
+        {"kubelet-dir", 0, "DIR", "kubelet's directory (default /var/lib/kubelet)", opt_string,
+         &c.kubelet_dir},
+        {"state-dir", 0, "DIR", "our own, same path on the host (default /run/aliquot)", opt_string,
+         &c.state_dir},
+        {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)", opt_string,
+         &c.cdi_dir},
+        {"library", 0, "FILE", "libaliquot.so to put into containers", opt_string, &c.library},
+        {"namespace", 0, "NAME", "of ConfigMap aliquot-signing (default: $POD_NAMESPACE, aliquot-system)",
+         opt_string, &c.namespace},
+        {"api-server", 0, "URL", "outside of a pod: https://HOST:PORT", opt_string, &c.api_server},
+        {"token-file", 0, "FILE", "bearer token for it", opt_string, &c.token_file},
+        {"ca-file", 0, "FILE", "its certificate authority", opt_string, &c.ca_file},
+        {"log", 0, "LEVEL", "error, warn, info (default) or debug", parse_level, NULL},
+        {"version", 'V', NULL, "print the version and end", opt_flag, &version},
+        OPT_END,
+    };
+    int r = opt_parse(options, &usage, argc, argv, err);
+
+    if (r < 0)
+        return r;
+    if (version) {
+        (void) printf("aliquot-agent %s\n", ALIQUOT_VERSION);
+        return -ECANCELED;
+    }
+    if (r < argc)
+        return err_set(err, EINVAL, "unexpected argument '%s'; --help lists the options", argv[r]);
+    c.host_root = as_prefix(c.host_root);
+    c.driver_root = as_prefix(c.driver_root);
+    r = check(&c, err);
+    if (r == 0)
+        *ret = c;
+    return r;
+}

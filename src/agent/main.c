@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* aliquot-agent: puts the parts together and takes them apart again. */
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <malloc.h>
+
+#include "agent/agent.h"
+#include "agent/cdi.h"
+#include "agent/keys.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "gpu/worker.h"
+#include "kube/client.h"
+#include "wire/http.h"
+
+#define INVENTORY_FILE "inventory.json"
+#define STOP_MS 3000 /* after that the agent ends without asking the rest */
+
+static uv_signal_t signals[2];
+static uv_timer_t stop_timer;
+
+/* ---- the driver ---- */
+
+static const char *find_driver(void *userdata) {
+    struct agent *a = userdata;
+
+    a->driver = gpu_driver_find(&a->places, a->nvml_library);
+    return a->driver ? a->nvml_library : NULL;
+}
+
+/* What the cards are, for the next agent: it serves kubelet before the driver has answered. */
+static void save_inventory(struct agent *a) {
+    static uint64_t saved;
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
+    char path[512];
+    uint64_t hash = 14695981039346656037u;
+
+    gpu_snapshot_encode(gpu_monitor_snapshot(a->monitor), &text);
+    for (size_t i = 0; i < text.len; i++)
+        hash = (hash ^ (unsigned char) text.data[i]) * 1099511628211u;
+    if (hash == saved || buf_error(&text) < 0)
+        return;
+    (void) snprintf(path, sizeof(path), "%s/" INVENTORY_FILE, a->config.state_dir);
+    if (file_replace(path, text.data, text.len, 0644, NULL) == 0)
+        saved = hash;
+}
+
+static void load_inventory(struct agent *a, struct gpu_snapshot *ret) {
+    _cleanup_buf_ struct buf text = BUF_INIT(2 << 20);
+    char path[512];
+    struct err err;
+
+    (void) snprintf(path, sizeof(path), "%s/" INVENTORY_FILE, a->config.state_dir);
+    if (file_read(path, 1 << 20, &text, &err) < 0)
+        return;
+    if (gpu_snapshot_decode(buf_str(&text), text.len, ret, &err) < 0)
+        log_warn("%s is not usable and is ignored: %s", path, err.text);
+}
+
+/* Logs what became of each card since the last snapshot. */
+static void log_changes(struct agent *a) {
+    static struct {
+        char uuid[48];
+        bool healthy;
+    } known[GPU_MAX];
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+
+        if (strcmp(known[i].uuid, d->uuid) == 0 && known[i].healthy == d->healthy)
+            continue;
+        text_copy(known[i].uuid, sizeof(known[i].uuid), d->uuid);
+        known[i].healthy = d->healthy;
+        if (d->healthy)
+            log_info("GPU %u is healthy: %s, %s", d->index, d->model, d->uuid);
+        else
+            log_warn("GPU %u (%s) is unhealthy: %s", d->index, d->uuid, d->reason);
+    }
+}
+
+static void on_snapshot(void *userdata) {
+    struct agent *a = userdata;
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    struct gpu_monitor_status status;
+    uint32_t sick = 0;
+
+    if (a->closing)
+        return;
+    gpu_monitor_status(a->monitor, &status);
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        sick += !s->devices[i].healthy;
+    /* Before the first answer the cards are as good as they were. */
+    kubelet_set_cards(a->kubelet, s->ndevices, status.complete ? sick : 0);
+    usage_update(a);
+    if (status.complete) {
+        log_changes(a);
+        save_inventory(a);
+    }
+    publisher_update(a->publisher);
+    prestart_wake(a);
+}
+
+/* ---- kubelet and API server ---- */
+
+static void on_prestart(struct grpc_call *call, const struct resource *resource, const char *const *ids,
+                        size_t nids, void *userdata) {
+    prestart_begin(userdata, call, resource, ids, nids);
+}
+
+static void on_checkpoint(void *userdata) {
+    prestart_wake(userdata);
+}
+
+static void on_kubelet(const struct resource *r, bool registered, const char *why, void *userdata) {
+    (void) userdata;
+    if (registered)
+        log_info("kubelet has taken the plugin of %s", r->name);
+    else
+        log_warn("the plugin of %s is not registered: %s", r->name, why);
+}
+
+static void on_pod(const struct pod_entry *e, void *userdata) {
+    struct agent *a = userdata;
+
+    if (e->pod.finished)
+        release_pod(a, e->pod.uid, true);
+    prestart_wake(a);
+}
+
+static void on_pod_gone(const struct pod_entry *e, void *userdata) {
+    release_pod(userdata, e->pod.uid, e->stopped);
+}
+
+static void on_pods_synced(void *userdata) {
+    struct agent *a = userdata;
+
+    a->api_trouble[0] = 0;
+    release_orphans(a);
+    prestart_wake(a);
+}
+
+static void on_api_trouble(const char *text, void *userdata) {
+    struct agent *a = userdata;
+
+    if (strcmp(a->api_trouble, text) != 0)
+        log_warn("%s", text);
+    text_copy(a->api_trouble, sizeof(a->api_trouble), text);
+}
+
+static void on_keys(void *userdata) {
+    prestart_wake(userdata);
+}
+
+static void on_bad_slot(const char *nonce, const char *why, void *userdata) {
+    struct agent *a = userdata;
+    char path[512];
+
+    log_warn("a share without a usable record is removed: %s", why);
+    (void) cdi_remove(a->config.cdi_dir, nonce, NULL);
+    (void) snprintf(path, sizeof(path), "%s/%.32s", a->slots.dir, nonce);
+    (void) dir_remove(path, NULL);
+}
+
+/* ---- start ---- */
+
+static int start_kube(struct agent *a, struct err *err) {
+    const struct pods_handlers events = {on_pod, on_pod_gone, on_pods_synced, on_api_trouble, a};
+    struct kube_config config;
+    int r = kube_config_load(a->config.api_server, a->config.token_file, a->config.ca_file, &config, err);
+
+    if (r < 0)
+        return r;
+    r = kube_client_new(a->loop, &config, &a->client, err);
+    kube_config_done(&config);
+    if (r == 0)
+        r = keys_start(a->client, a->config.namespace, on_keys, a, &a->keys, err);
+    if (r == 0)
+        r = pods_start(a->client, a->config.node_name, &events, &a->pods, err);
+    if (r == 0)
+        r = publisher_start(a, &a->publisher, err);
+    return r;
+}
+
+static int start_files(struct agent *a, struct err *err) {
+    int r = dir_make(a->config.state_dir, 0755, err);
+
+    if (r == 0)
+        r = dir_make(a->config.cdi_dir, 0755, err);
+    if (r == 0)
+        r = library_install(a->config.library, a->config.state_dir, &a->library, err);
+    if (r == 0)
+        r = slot_store_load(&a->slots, a->config.state_dir, on_bad_slot, a, err);
+    return r;
+}
+
+static int start_parts(struct agent *a, struct err *err) {
+    const struct kubelet_options kubelet = {.dir = a->config.kubelet_dir,
+                                            .on_prestart = on_prestart,
+                                            .on_checkpoint = on_checkpoint,
+                                            .on_state = on_kubelet,
+                                            .userdata = a};
+    const struct gpu_monitor_options monitor = {.program = "/proc/self/exe",
+                                                .library = find_driver,
+                                                .on_update = on_snapshot,
+                                                .userdata = a};
+    static struct gpu_snapshot known;
+    int r = start_files(a, err);
+
+    if (r == 0)
+        r = web_start(a, err);
+    if (r == 0)
+        r = start_kube(a, err);
+    if (r < 0)
+        return r;
+    load_inventory(a, &known);
+    (void) find_driver(a);
+    r = gpu_monitor_start(a->loop, &monitor, &known, &a->monitor, err);
+    if (r == 0)
+        r = kubelet_start(a->loop, &kubelet, &a->kubelet, err);
+    if (r == 0)
+        on_snapshot(a);
+    return r;
+}
+
+/* ---- stop ---- */
+
+static void on_closed(void *userdata) {
+    struct agent *a = userdata;
+
+    if (--a->closing == 0)
+        uv_stop(a->loop);
+}
+
+static void on_client_closed(void *userdata) {
+    on_closed(userdata);
+}
+
+static void on_stop_timer(uv_timer_t *timer) {
+    log_warn("something does not close; ending anyway");
+    uv_stop(timer->loop);
+}
+
+static void stop(struct agent *a) {
+    if (a->closing)
+        return;
+    a->closing = 5;
+    (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
+    (void) uv_timer_stop(&a->release_timer);
+    (void) uv_timer_stop(&a->sweep_timer);
+    prestart_stop(a);
+    http_server_close(a->http);
+    a->http = NULL;
+    publisher_stop(a->publisher, on_closed, a);
+    pods_stop(a->pods);
+    keys_stop(a->keys, on_closed, a);
+    kubelet_close(a->kubelet, on_closed, a);
+    gpu_monitor_close(a->monitor, on_closed, a);
+    kube_client_close(a->client, on_client_closed, a);
+}
+
+static void on_signal(uv_signal_t *handle, int number) {
+    log_info("stopping on signal %d; containers keep their shares", number);
+    stop(handle->data);
+}
+
+static void init_handles(struct agent *a) {
+    static const int numbers[] = {SIGTERM, SIGINT};
+
+    (void) uv_timer_init(a->loop, &a->release_timer);
+    (void) uv_timer_init(a->loop, &a->sweep_timer);
+    (void) uv_timer_init(a->loop, &stop_timer);
+    (void) uv_idle_init(a->loop, &a->wake);
+    a->release_timer.data = a;
+    a->sweep_timer.data = a;
+    a->wake.data = a;
+    for (size_t i = 0; i < 2; i++) {
+        (void) uv_signal_init(a->loop, &signals[i]);
+        signals[i].data = a;
+        (void) uv_signal_start(&signals[i], on_signal, numbers[i]);
+    }
+}
+
+int main(int argc, char **argv) {
+    static struct agent agent;
+    struct agent *a = &agent;
+    struct err err;
+    int r;
+
+    if (argc > 1 && strcmp(argv[1], GPU_WORKER_COMMAND) == 0)
+        return gpu_worker_main(argc, argv);
+    r = config_parse(argc, argv, &a->config, &err);
+    if (r < 0) {
+        if (r != -ECANCELED)
+            (void) fprintf(stderr, "aliquot-agent: %s\n", err.text);
+        return r == -ECANCELED ? EXIT_SUCCESS : 2;
+    }
+    (void) signal(SIGPIPE, SIG_IGN);
+    (void) mallopt(M_ARENA_MAX, 1);
+    a->loop = uv_default_loop();
+    a->places = (struct gpu_driver_places){a->config.host_root, a->config.driver_root, a->config.sim_dir};
+    a->started = uv_now(a->loop);
+    init_handles(a);
+    if (start_parts(a, &err) < 0) {
+        log_error("cannot start: %s", err.text);
+        return EXIT_FAILURE;
+    }
+    log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION, a->config.node_name,
+             a->driver ? gpu_driver_name(a->driver) : "none yet");
+    (void) uv_run(a->loop, UV_RUN_DEFAULT);
+    slot_store_done(&a->slots);
+    log_info("stopped");
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The pods of this node, as the API server knows them. */
+
+#include <stdbool.h>
+#include <uthash.h>
+
+#include "kube/pod.h"
+#include "wire/json.h"
+
+struct err;
+struct kube_client;
+struct pods;
+
+struct pod_container {
+    char name[KUBE_LABEL_MAX];
+    char id[65]; /* without "containerd://" */
+};
+
+struct pod_entry {
+    struct pod pod;
+    size_t ncontainers; /* that have an ID, init containers included */
+    struct pod_container *containers;
+    bool stopped; /* kubelet has reported every container that ever ran as terminated */
+    bool seen;    /* in the list that is being received */
+    UT_hash_handle hh;
+};
+
+struct pods_handlers {
+    void (*on_change)(const struct pod_entry *e, void *userdata); /* new or different */
+    void (*on_gone)(const struct pod_entry *e, void *userdata);   /* its last state; freed afterwards */
+    void (*on_synced)(void *userdata);                            /* a whole list was received */
+    void (*on_trouble)(const char *text, void *userdata);
+    void *userdata;
+};
+
+int pods_start(struct kube_client *client, const char *node, const struct pods_handlers *handlers,
+               struct pods **ret, struct err *err);
+void pods_stop(struct pods *p);
+
+const struct pod_entry *pods_find(const struct pods *p, const char *uid);
+
+/* Whether at least one whole list was received: only then does an absent pod not exist. */
+bool pods_ever_synced(const struct pods *p);
+bool pods_synced(const struct pods *p);
+
+/* Name of the container with that ID, or NULL. */
+const char *pod_container_name(const struct pod_entry *e, const char *id);
+
+/* Reads one pod; for pods_start and tests. NULL when it is none. */
+struct pod_entry *pod_entry_new(struct json object);
+void pod_entry_free(struct pod_entry *e);

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the rest of the cluster sees of this node: one GPU object a card, and the amount of memory as capacity of the
+ * node. Both are watched and repaired: kubelet zeroes foreign capacity when it registers, a Node that is made anew has
+ * none, people edit. Nothing is written while everything is as it should be. One request at a time. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "kube/client.h"
+#include "kube/gpu_object.h"
+#include "kube/node.h"
+#include "kube/quantity.h"
+#include "kube/reflector.h"
+#include "wire/json_write.h"
+
+#define OBJECTS_MAX (2 * GPU_MAX)
+#define RETRY_MIN_MS 500
+#define RETRY_MAX_MS 30000
+#define LABEL_VALUE_MAX 63
+
+/* An object of this node as the API server has it. */
+struct published {
+    struct gpu_object gpu;
+    bool seen;
+};
+
+struct publisher {
+    struct agent *agent;
+    struct kube_reflector *node_watch, *gpu_watch;
+    bool node_known, gpus_known;
+    struct node_object node;
+    uint64_t capacity[8]; /* of each dialect's memory resource, as the node has it; UINT64_MAX: none */
+    struct published objects[OBJECTS_MAX];
+    size_t nobjects;
+    struct kube_call *call;
+    char doing[KUBE_NAME_MAX + 96]; /* for messages */
+    uv_timer_t timer;
+    unsigned retry_ms;
+    char trouble[768];
+    void (*on_closed)(void *userdata);
+    void *closed_userdata;
+};
+
+static void reconcile(struct publisher *p);
+
+/* ---- what there is ---- */
+
+static struct published *find(struct publisher *p, const char *name) {
+    for (size_t i = 0; i < p->nobjects; i++)
+        if (strcmp(p->objects[i].gpu.name, name) == 0)
+            return &p->objects[i];
+    return NULL;
+}
+
+static void forget(struct publisher *p, const char *name) {
+    struct published *o = find(p, name);
+
+    if (o)
+        *o = p->objects[--p->nobjects];
+}
+
+static void remember(struct publisher *p, struct json object) {
+    struct gpu_object gpu;
+    struct published *o;
+
+    if (gpu_object_parse(object, &gpu, NULL) < 0 || strcmp(gpu.node, p->agent->config.node_name) != 0)
+        return;
+    o = find(p, gpu.name);
+    if (!o && p->nobjects < OBJECTS_MAX)
+        o = &p->objects[p->nobjects++];
+    if (!o)
+        return;
+    o->gpu = gpu;
+    o->seen = true;
+}
+
+static void remember_node(struct publisher *p, struct json object) {
+    struct json capacity = JSON_PATH(object, "status", "capacity");
+
+    if (node_object_parse(object, &p->node, NULL) < 0)
+        return;
+    p->node_known = true;
+    for (size_t i = 0; i < dialects_count && i < sizeof(p->capacity) / sizeof(p->capacity[0]); i++) {
+        const char *text = json_string(json_get(capacity, dialects[i].memory));
+
+        if (!text || quantity_parse(text, strlen(text), &p->capacity[i]) < 0)
+            p->capacity[i] = UINT64_MAX;
+    }
+}
+
+/* ---- what there should be ---- */
+
+static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_object *ret) {
+    struct agent *a = p->agent;
+
+    memset(ret, 0, sizeof(*ret));
+    (void) gpu_object_name(a->config.node_name, p->node.internal_ip, d->index, ret->name);
+    text_copy(ret->node, sizeof(ret->node), a->config.node_name);
+    text_copy(ret->uuid, sizeof(ret->uuid), d->uuid);
+    text_copy(ret->model, sizeof(ret->model), d->model);
+    if (a->driver)
+        gpu_driver_path(a->driver, &a->places, d, ret->path);
+    ret->index = d->index;
+    ret->memory = d->memory;
+    ret->healthy = d->healthy;
+}
+
+static bool same_spec(const struct gpu_object *a, const struct gpu_object *b) {
+    return a->index == b->index && a->memory == b->memory && strcmp(a->uuid, b->uuid) == 0 &&
+           strcmp(a->model, b->model) == 0 && (strcmp(a->path, b->path) == 0 || !b->path[0]);
+}
+
+/* ---- requests ---- */
+
+static void on_timer(uv_timer_t *timer) {
+    reconcile(timer->data);
+}
+
+static void on_response(const struct kube_response *response, void *userdata) {
+    struct publisher *p = userdata;
+
+    p->call = NULL;
+    if (response->status < 200 || response->status > 299) {
+        (void) snprintf(p->trouble, sizeof(p->trouble), "cannot %s: %.300s", p->doing, response->text);
+        log_warn("%s; trying again in %u ms", p->trouble, p->retry_ms);
+        (void) uv_timer_start(&p->timer, on_timer, p->retry_ms, 0);
+        p->retry_ms = p->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : p->retry_ms * 2;
+        return;
+    }
+    p->retry_ms = RETRY_MIN_MS;
+    p->trouble[0] = 0;
+    log_info("%s: done", p->doing);
+    /* What was written is true at once, not when the watch shows it. */
+    if (json_valid(JSON_PATH(response->body, "spec", "uuid")))
+        remember(p, response->body);
+    else if (json_valid(JSON_PATH(response->body, "status", "nodeInfo")))
+        remember_node(p, response->body);
+    reconcile(p);
+}
+
+static void request(struct publisher *p, const char *method, const char *path, const char *type,
+                    struct buf *body) {
+    if (buf_error(body) < 0 ||
+        kube_request(p->agent->client, method, path, type, body->data, body->len, 10000, on_response, p,
+                     &p->call, NULL) < 0)
+        (void) uv_timer_start(&p->timer, on_timer, p->retry_ms, 0);
+}
+
+static void create_object(struct publisher *p, const struct gpu_object *gpu) {
+    _cleanup_buf_ struct buf body = BUF_INIT(16384);
+
+    (void) snprintf(p->doing, sizeof(p->doing), "create GPU object %s", gpu->name);
+    gpu_object_encode(gpu, &body);
+    request(p, "POST", GPU_OBJECTS_PATH, NULL, &body);
+}
+
+static void patch_object(struct publisher *p, const struct gpu_object *gpu) {
+    _cleanup_buf_ struct buf body = BUF_INIT(16384);
+    char path[KUBE_NAME_MAX + 64];
+
+    (void) snprintf(p->doing, sizeof(p->doing), "update GPU object %s", gpu->name);
+    (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s", gpu->name);
+    gpu_object_encode(gpu, &body);
+    request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
+}
+
+static void patch_status(struct publisher *p, const struct gpu_object *gpu) {
+    _cleanup_buf_ struct buf body = BUF_INIT(16384);
+    char path[KUBE_NAME_MAX + 64];
+
+    (void) snprintf(p->doing, sizeof(p->doing), "report GPU object %s %s", gpu->name,
+                    gpu->healthy ? "Healthy" : "Unhealthy");
+    (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s/status", gpu->name);
+    gpu_object_encode_status(gpu, &body);
+    request(p, "PATCH", path, KUBE_MERGE_PATCH, &body);
+}
+
+static void delete_object(struct publisher *p, const char *name) {
+    _cleanup_buf_ struct buf body = BUF_INIT(16);
+    char path[KUBE_NAME_MAX + 64];
+
+    (void) snprintf(p->doing, sizeof(p->doing), "delete GPU object %s (its card has another name now)", name);
+    (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s", name);
+    forget(p, name);
+    request(p, "DELETE", path, NULL, &body);
+}
+
+static void patch_node(struct publisher *p, uint64_t bytes) {
+    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+    struct json_writer w = {.out = &body};
+    char path[KUBE_NAME_MAX + 64];
+
+    (void) snprintf(p->doing, sizeof(p->doing), "set the node's GPU memory capacity");
+    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status", p->agent->config.node_name);
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "status");
+    json_object_begin(&w, "capacity");
+    for (size_t i = 0; i < dialects_count; i++)
+        json_put_stringf(&w, dialects[i].memory, "%llu",
+                         (unsigned long long) (bytes / dialects[i].memory_unit));
+    json_object_end(&w);
+    json_object_end(&w);
+    json_object_end(&w);
+    request(p, "PATCH", path, KUBE_STRATEGIC_PATCH, &body);
+}
+
+/* ---- the difference ---- */
+
+/* Each of these sends at most one request and tells whether it did. */
+
+static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        bytes += s->devices[i].memory;
+    for (size_t i = 0; i < dialects_count; i++) {
+        uint64_t want = bytes / dialects[i].memory_unit;
+
+        if (p->capacity[i] == want || (want == 0 && p->capacity[i] == UINT64_MAX))
+            continue;
+        patch_node(p, bytes);
+        return true;
+    }
+    return false;
+}
+
+static bool mend_object(struct publisher *p, const struct gpu_device *d) {
+    const struct published *have;
+    struct gpu_object want;
+
+    desired(p, d, &want);
+    have = find(p, want.name);
+    if (!have)
+        create_object(p, &want);
+    else if (!same_spec(&have->gpu, &want))
+        patch_object(p, &want);
+    else if (have->gpu.healthy != want.healthy || !have->gpu.has_capacity)
+        patch_status(p, &want);
+    else
+        return false;
+    return true;
+}
+
+/* An object of ours that stands for no card: an old name of one is deleted, a card that is no longer there is
+ * reported; it may come back, and pods may still be accounted to it. */
+static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, struct published *o) {
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        struct gpu_object want;
+
+        desired(p, &s->devices[i], &want);
+        if (strcmp(want.name, o->gpu.name) == 0)
+            return false;
+    }
+    if (gpu_find(s, o->gpu.uuid)) {
+        delete_object(p, o->gpu.name);
+        return true;
+    }
+    if (o->gpu.healthy) {
+        struct gpu_object lost = o->gpu;
+
+        lost.healthy = false;
+        patch_status(p, &lost);
+        return true;
+    }
+    return false;
+}
+
+/* Right after the start the cards are known from before, but nobody has asked the driver how they are. */
+static bool snapshot_is_news(const struct agent *a) {
+    struct gpu_monitor_status status;
+
+    gpu_monitor_status(a->monitor, &status);
+    return status.complete || uv_now(a->loop) - a->started > MONITOR_STALE_MS;
+}
+
+static void reconcile(struct publisher *p) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(p->agent->monitor);
+
+    if (p->call || uv_is_active((uv_handle_t *) &p->timer) || !p->node_known || !p->gpus_known ||
+        !snapshot_is_news(p->agent))
+        return;
+    if (mend_node(p, s))
+        return;
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (mend_object(p, &s->devices[i]))
+            return;
+    for (size_t i = 0; i < p->nobjects; i++)
+        if (mend_leftover(p, s, &p->objects[i]))
+            return;
+}
+
+void publisher_update(struct publisher *p) {
+    reconcile(p);
+}
+
+/* ---- watches ---- */
+
+static void node_sync_begin(void *userdata) {
+    (void) userdata;
+}
+
+static void node_object(enum kube_event event, struct json object, void *userdata) {
+    struct publisher *p = userdata;
+
+    if (event == KUBE_DELETED)
+        p->node_known = false;
+    else
+        remember_node(p, object);
+    reconcile(p);
+}
+
+static void node_sync_end(void *userdata) {
+    (void) userdata;
+}
+
+static void gpu_sync_begin(void *userdata) {
+    struct publisher *p = userdata;
+
+    for (size_t i = 0; i < p->nobjects; i++)
+        p->objects[i].seen = false;
+}
+
+static void gpu_object(enum kube_event event, struct json object, void *userdata) {
+    struct publisher *p = userdata;
+    const char *name = json_string(JSON_PATH(object, "metadata", "name"));
+
+    if (event == KUBE_DELETED && name)
+        forget(p, name);
+    else
+        remember(p, object);
+    reconcile(p);
+}
+
+static void gpu_sync_end(void *userdata) {
+    struct publisher *p = userdata;
+
+    for (size_t i = p->nobjects; i > 0; i--)
+        if (!p->objects[i - 1].seen)
+            p->objects[i - 1] = p->objects[--p->nobjects];
+    p->gpus_known = true;
+    reconcile(p);
+}
+
+static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
+    struct publisher *p = userdata;
+
+    (void) snprintf(p->trouble, sizeof(p->trouble), "%s", text);
+    log_debug("%s; trying again in %u ms", text, retry_ms);
+}
+
+static int start_watches(struct publisher *p, struct err *err) {
+    static const struct kube_reflector_handlers node_events = {node_sync_begin, node_object, node_sync_end,
+                                                               on_trouble};
+    static const struct kube_reflector_handlers gpu_events = {gpu_sync_begin, gpu_object, gpu_sync_end,
+                                                              on_trouble};
+    const char *node = p->agent->config.node_name;
+    char query[KUBE_NAME_MAX + 64];
+    struct kube_reflector_options options = {.path = "/api/v1/nodes", .query = query};
+    int r;
+
+    (void) snprintf(query, sizeof(query), "fieldSelector=metadata.name%%3D%s", node);
+    r = kube_reflector_start(p->agent->client, &options, &node_events, p, &p->node_watch, err);
+    if (r < 0)
+        return r;
+    options.path = GPU_OBJECTS_PATH;
+    (void) snprintf(query, sizeof(query), "labelSelector=elasticgpu.io%%2Fnode%%3D%s", node);
+    if (strlen(node) > LABEL_VALUE_MAX)
+        options.query = NULL;
+    return kube_reflector_start(p->agent->client, &options, &gpu_events, p, &p->gpu_watch, err);
+}
+
+int publisher_start(struct agent *a, struct publisher **ret, struct err *err) {
+    struct publisher *p = calloc(1, sizeof(*p));
+    int r;
+
+    if (!p)
+        return err_set(err, ENOMEM, "out of memory");
+    p->agent = a;
+    p->retry_ms = RETRY_MIN_MS;
+    (void) uv_timer_init(a->loop, &p->timer);
+    p->timer.data = p;
+    *ret = p;
+    r = start_watches(p, err);
+    return r;
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    struct publisher *p = handle->data;
+    void (*on_closed)(void *) = p->on_closed;
+    void *userdata = p->closed_userdata;
+
+    free(p);
+    if (on_closed)
+        on_closed(userdata);
+}
+
+void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void *userdata) {
+    if (p->call)
+        kube_call_cancel(p->call);
+    if (p->node_watch)
+        kube_reflector_stop(p->node_watch);
+    if (p->gpu_watch)
+        kube_reflector_stop(p->gpu_watch);
+    p->on_closed = on_closed;
+    p->closed_userdata = userdata;
+    uv_close((uv_handle_t *) &p->timer, on_handle_closed);
+}
+
+const char *publisher_trouble(const struct publisher *p) {
+    return p->trouble;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Who uses what. Two sources that check each other: the ledger (what the container's processes have booked; to the byte
+ * and to the moment, but the tenant can forge it) and the driver (what every process really holds, once a second). */
+
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/cgroup.h"
+#include "share/ledger.h"
+
+#define SWEEP_MS 50
+
+/* ---- the driver's word ---- */
+
+static struct slot *slot_of_container(struct agent *a, const char *pod_uid, const char *container) {
+    struct slot *only = NULL;
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        if (slot->grant.ndevices == 0 || strcmp(slot->grant.pod_uid, pod_uid) != 0)
+            continue;
+        if (container && strcmp(slot->grant.container, container) == 0)
+            return slot;
+        /* The status with the container's ID may not be here yet; with one share in the pod there is no question. */
+        if (!container && only)
+            return NULL;
+        only = slot;
+    }
+    return container ? NULL : only;
+}
+
+static struct slot *slot_of_process(struct agent *a, uint32_t pid) {
+    const struct pod_entry *e;
+    struct cgroup_id id;
+
+    if (cgroup_of_pid((int) pid, &id) != 1)
+        return NULL;
+    e = a->pods ? pods_find(a->pods, id.pod_uid) : NULL;
+    return slot_of_container(a, id.pod_uid, e ? pod_container_name(e, id.container_id) : NULL);
+}
+
+static struct slot_device *slot_device_of(struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; slot && i < slot->grant.ndevices; i++)
+        if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+            return &slot->grant.devices[i];
+    return NULL;
+}
+
+static void clear(struct agent *a) {
+    memset(a->outside, 0, sizeof(a->outside));
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
+            slot->grant.devices[i].driver_memory = 0;
+            slot->grant.devices[i].driver_percent = 0;
+            slot->grant.devices[i].driver_processes = 0;
+        }
+    }
+}
+
+void usage_update(struct agent *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+
+    clear(a);
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        for (size_t k = 0; k < s->devices[i].nprocesses; k++) {
+            const struct gpu_process *p = &s->devices[i].processes[k];
+            struct slot_device *d = slot_device_of(slot_of_process(a, p->pid), s->devices[i].uuid);
+
+            if (!d) {
+                a->outside[i] += p->memory;
+                continue;
+            }
+            d->driver_memory += p->memory;
+            d->driver_percent += p->sm_percent;
+            d->driver_processes++;
+        }
+    }
+}
+
+/* ---- the ledger's word ---- */
+
+void usage_of_slot(struct slot *slot, struct slot_usage *ret) {
+    struct ledger_usage u;
+
+    memset(ret, 0, sizeof(*ret));
+    if (slot->grant.ndevices == 0)
+        return;
+    if (!slot->ledger || ledger_snapshot(slot->ledger, &u) < 0) {
+        ret->damaged = true;
+        return;
+    }
+    ret->processes = u.processes;
+    for (uint32_t i = 0; i < slot->grant.ndevices && i < LEDGER_DEVICES && i < GPU_MAX; i++) {
+        ret->booked[i] = u.used[i];
+        ret->refused[i] = u.refused[i];
+    }
+}
+
+static void on_sweep(uv_timer_t *timer) {
+    usage_sweep(timer->data);
+}
+
+void usage_sweep(struct agent *a) {
+    uint64_t reclaimed = 0;
+    bool any = false;
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        int n = slot->ledger ? ledger_sweep(slot->ledger) : 0;
+
+        any = any || slot->ledger;
+        if (n > 0)
+            reclaimed += (uint64_t) n;
+    }
+    a->reclaimed += reclaimed;
+    /* A process died with memory: the driver's figures have changed too. */
+    if (reclaimed > 0)
+        gpu_monitor_poll(a->monitor);
+    if (any && !uv_is_active((uv_handle_t *) &a->sweep_timer))
+        (void) uv_timer_start(&a->sweep_timer, on_sweep, SWEEP_MS, SWEEP_MS);
+    else if (!any)
+        (void) uv_timer_stop(&a->sweep_timer);
+}

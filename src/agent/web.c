@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The HTTP side: for Prometheus, for the command line, for a person with curl. */
+
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/keys.h"
+#include "agent/metrics.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "wire/http.h"
+#include "wire/json_write.h"
+#include "wire/prom.h"
+
+#define ANSWER_MAX ((size_t) 16 << 20)
+
+static void on_metrics(struct http_exchange *exchange, void *userdata) {
+    struct buf out = BUF_INIT(ANSWER_MAX);
+
+    usage_sweep(userdata);
+    metrics_write(userdata, &out);
+    http_reply(exchange, 200, PROM_CONTENT_TYPE, &out);
+}
+
+/* ---- /healthz ---- */
+
+static void put_problems(struct agent *a, struct buf *out) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    struct gpu_monitor_status m;
+    struct plugin_stats stats;
+
+    gpu_monitor_status(a->monitor, &m);
+    if (!m.answering && a->driver)
+        buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (!s->devices[i].healthy)
+            buf_printf(out, "GPU %u (%s) is unhealthy: %s\n", s->devices[i].index, s->devices[i].uuid,
+                       s->devices[i].reason);
+    if (!kubelet_is_there(a->kubelet))
+        buf_printf(out, "kubelet's socket is not in %s/device-plugins: is kubelet running?\n",
+                   a->config.kubelet_dir);
+    for (size_t i = 0; i < resources_count && s->ndevices > 0; i++) {
+        plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
+        if (!stats.registered && kubelet_is_there(a->kubelet))
+            buf_printf(out, "kubelet has not taken the plugin of %s\n", resources[i].name);
+    }
+    if (!pods_synced(a->pods))
+        buf_printf(out, "this node's pods cannot be watched: %s\n",
+                   a->api_trouble[0] ? a->api_trouble : "the API server has not answered yet");
+    if (publisher_trouble(a->publisher)[0])
+        buf_printf(out, "%s\n", publisher_trouble(a->publisher));
+    if (!keys_verifier(a->keys))
+        buf_printf(out, "the public key of aliquot-scheduler is not known (ConfigMap %s/aliquot-signing)\n",
+                   a->config.namespace);
+}
+
+static void on_healthz(struct http_exchange *exchange, void *userdata) {
+    struct buf out = BUF_INIT(ANSWER_MAX);
+    bool well;
+
+    put_problems(userdata, &out);
+    well = out.len == 0;
+    if (well)
+        buf_puts(&out, "ok\n");
+    http_reply(exchange, well ? 200 : 503, "text/plain; charset=utf-8", &out);
+}
+
+/* For liveness probes: a restart of the agent mends none of the problems above. */
+static void on_livez(struct http_exchange *exchange, void *userdata) {
+    (void) userdata;
+    http_reply_text(exchange, 200, "ok\n");
+}
+
+/* ---- /usage ---- */
+
+static void put_holder(struct json_writer *w, struct slot *slot, const struct slot_device *d, uint32_t at) {
+    struct slot_usage u;
+
+    usage_of_slot(slot, &u);
+    json_object_begin(w, NULL);
+    json_put_string(w, "namespace", slot->grant.namespace);
+    json_put_string(w, "pod", slot->grant.pod);
+    json_put_string(w, "podUID", slot->grant.pod_uid);
+    json_put_string(w, "container", slot->grant.container);
+    json_put_u64(w, "core", d->core);
+    json_put_u64(w, "coreUsed", d->driver_percent);
+    json_put_u64(w, "memory", d->memory);
+    json_put_u64(w, "memoryUsed", u.booked[at]);
+    json_put_u64(w, "memoryDriver", d->driver_memory);
+    json_put_u64(w, "refused", u.refused[at]);
+    json_put_u64(w, "processes", d->driver_processes);
+    json_put_bool(w, "ending", slot->releasing);
+    json_object_end(w);
+}
+
+static void put_holders(struct agent *a, struct json_writer *w, const char *uuid) {
+    json_array_begin(w, "holders");
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+            if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+                put_holder(w, slot, &slot->grant.devices[i], i);
+    json_array_end(w);
+}
+
+static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_device *d, uint64_t outside) {
+    uint64_t memory;
+    uint32_t core;
+
+    slot_card_use(&a->slots, d->uuid, "", &memory, &core, NULL);
+    json_object_begin(w, NULL);
+    json_put_u64(w, "index", d->index);
+    json_put_string(w, "uuid", d->uuid);
+    json_put_string(w, "model", d->model);
+    json_put_bool(w, "healthy", d->healthy);
+    json_put_string(w, "reason", d->reason);
+    json_put_u64(w, "memory", d->memory);
+    json_put_u64(w, "memoryUsed", d->sample.memory_used);
+    json_put_u64(w, "memoryGranted", memory);
+    json_put_u64(w, "memoryOutside", outside);
+    json_put_u64(w, "coreGranted", core);
+    json_put_u64(w, "utilization", d->sample.gpu_percent);
+    put_holders(a, w, d->uuid);
+    json_object_end(w);
+}
+
+static void on_usage(struct http_exchange *exchange, void *userdata) {
+    struct agent *a = userdata;
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    struct buf out = BUF_INIT(ANSWER_MAX);
+    struct json_writer w = {.out = &out};
+
+    usage_sweep(a);
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "node", a->config.node_name);
+    json_put_string(&w, "driver", a->driver ? gpu_driver_name(a->driver) : "");
+    json_put_string(&w, "driverVersion", s->driver_version);
+    json_array_begin(&w, "gpus");
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        put_gpu(a, &w, &s->devices[i], a->outside[i]);
+    json_array_end(&w);
+    json_object_end(&w);
+    buf_putc(&out, '\n');
+    http_reply(exchange, 200, "application/json", &out);
+}
+
+static void on_index(struct http_exchange *exchange, void *userdata) {
+    (void) userdata;
+    http_reply_text(exchange, 200, "aliquot-agent " ALIQUOT_VERSION "\n/metrics /healthz /livez /usage\n");
+}
+
+static const struct http_route routes[] = {
+    {"GET", "/metrics", on_metrics}, {"GET", "/healthz", on_healthz}, {"GET", "/livez", on_livez},
+    {"GET", "/usage", on_usage},     {"GET", "/", on_index},          HTTP_ROUTE_END,
+};
+
+int web_start(struct agent *a, struct err *err) {
+    struct http_options options = {.listen = a->config.listen, .routes = routes, .userdata = a};
+
+    if (!a->config.listen[0] || strcmp(a->config.listen, "off") == 0)
+        return 0;
+    return http_server_start(a->loop, &options, &a->http, err);
+}
