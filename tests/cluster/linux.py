@@ -93,6 +93,17 @@ def _write(path, text):
         f.write(text)
 
 
+def _delegate(path):
+    """Gives the children of a v2 cgroup every controller that they can have; kubelet insists on four."""
+    for controller in _read(os.path.join(path, "cgroup.controllers")).split():
+        with contextlib.suppress(OSError):
+            _write(os.path.join(path, "cgroup.subtree_control"), "+" + controller)
+    missing = {"cpu", "cpuset", "memory", "pids"} - set(_read(os.path.join(path, "cgroup.subtree_control")).split())
+    if missing:
+        raise OSError(f"{path}: the cgroup controllers {', '.join(sorted(missing))} cannot be given to children "
+                      "(in a container, its processes must not be in the root of its cgroup namespace)")
+
+
 def cgroup_create(name):
     """Makes /NAME in every hierarchy, ready for kubelet's cgroupRoot. Works on v1, v2 and both at once."""
     mounts = _cgroup_mounts()
@@ -100,10 +111,9 @@ def cgroup_create(name):
     for point, v2 in mounts:
         path = os.path.join(point, name)
         if v2 and only_v2:
-            wanted = " ".join("+" + c for c in _read(os.path.join(point, "cgroup.controllers")).split())
-            _write(os.path.join(point, "cgroup.subtree_control"), wanted)
+            _delegate(point)
             os.makedirs(path, exist_ok=True)
-            _write(os.path.join(path, "cgroup.subtree_control"), wanted)
+            _delegate(path)
             continue
         os.makedirs(path, exist_ok=True)
         # A new v1 cpuset is empty and takes no process until it is given CPUs and memory nodes.
