@@ -1,0 +1,3 @@
+module aliquot/apiserver
+
+go 1.26
