@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Primary and created contexts, and each thread's stack of them. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cuda/memory.h"
+#include "sim/cuda/ring.h"
+#include "sim/cuda/stream.h"
+
+#define STACK_MAX 32
+
+static __thread CUcontext stack[STACK_MAX];
+static __thread int depth;
+static __thread bool per_thread;
+
+bool cuda_per_thread(bool on) {
+    bool before = per_thread;
+    per_thread = on;
+    return before;
+}
+
+bool cuda_is_per_thread(void) {
+    return per_thread;
+}
+
+CUcontext cuda_current(void) {
+    return depth > 0 ? stack[depth - 1] : NULL;
+}
+
+bool cuda_context_alive(CUcontext ctx) {
+    return ctx && ctx->tag == TAG_CONTEXT;
+}
+
+static CUresult push(CUcontext ctx) {
+    if (depth == STACK_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    stack[depth++] = ctx;
+    return CUDA_SUCCESS;
+}
+
+/* -- life ------------------------------------------------------------------------------------ */
+
+static CUcontext context_new(int device, unsigned int flags, bool primary) {
+    static unsigned long long ids;
+    CUcontext ctx = calloc(1, sizeof(*ctx));
+    if (!ctx)
+        return NULL;
+    ctx->device = device;
+    ctx->flags = flags;
+    ctx->primary = primary;
+    ctx->references = 1;
+    ctx->limit[CU_LIMIT_STACK_SIZE] = 1024;
+    ctx->limit[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
+    ctx->limit[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+    ctx->limit[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
+    ctx->limit[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+    ctx->limit[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+    (void) pthread_mutex_lock(&cuda_lock);
+    ctx->id = ++ids;
+    ctx->legacy = stream_new(ctx, CU_STREAM_DEFAULT, 0);
+    (void) pthread_mutex_unlock(&cuda_lock);
+    if (!ctx->legacy) {
+        free(ctx);
+        return NULL;
+    }
+    ctx->tag = TAG_CONTEXT;
+    return ctx;
+}
+
+/* The memory of the context itself stays: other threads may have it on their stacks. */
+static void context_end(CUcontext ctx) {
+    (void) stream_synchronize_context(ctx);
+    memory_release_context(ctx);
+    (void) pthread_mutex_lock(&cuda_lock);
+    ctx->tag = TAG_FREE;
+    stream_release_context(ctx);
+    (void) pthread_mutex_unlock(&cuda_lock);
+    (void) client_do(&cuda_client, SIM_CTX_DESTROY, cuda_device[ctx->device].minor, 0);
+}
+
+static CUresult context_begin(int device, unsigned int flags, bool primary, CUcontext *ret) {
+    CUresult r = ring_open();
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = cuda_from_errno(client_do(&cuda_client, SIM_CTX_CREATE, cuda_device[device].minor, 0));
+    if (r != CUDA_SUCCESS)
+        return r;
+    CUcontext ctx = context_new(device, flags, primary);
+    if (!ctx) {
+        (void) client_do(&cuda_client, SIM_CTX_DESTROY, cuda_device[device].minor, 0);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = ctx;
+    return CUDA_SUCCESS;
+}
+
+/* -- primary contexts ------------------------------------------------------------------------ */
+
+/* Serialises the making and ending of primary contexts, which take round trips to the daemon. */
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ctx)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct cuda_device *d = &cuda_device[dev];
+    (void) pthread_mutex_lock(&primary_lock);
+    if (!d->primary)
+        r = context_begin(dev, d->primary_flags, true, &d->primary);
+    if (r == CUDA_SUCCESS) {
+        d->primary_refs++;
+        *ctx = d->primary;
+    }
+    (void) pthread_mutex_unlock(&primary_lock);
+    return r;
+}
+
+static void end_primary(struct cuda_device *d) {
+    CUcontext ctx = d->primary;
+    d->primary = NULL;
+    d->primary_refs = 0;
+    if (ctx)
+        context_end(ctx);
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct cuda_device *d = &cuda_device[dev];
+    (void) pthread_mutex_lock(&primary_lock);
+    if (d->primary_refs == 0)
+        r = CUDA_ERROR_INVALID_CONTEXT;
+    else if (--d->primary_refs == 0)
+        end_primary(d);
+    (void) pthread_mutex_unlock(&primary_lock);
+    return r;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
+    return cuDevicePrimaryCtxRelease_v2(dev);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void) pthread_mutex_lock(&primary_lock);
+    end_primary(&cuda_device[dev]);
+    (void) pthread_mutex_unlock(&primary_lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
+    return cuDevicePrimaryCtxReset_v2(dev);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (flags & ~(unsigned int) CU_CTX_FLAGS_MASK)
+        return CUDA_ERROR_INVALID_VALUE;
+    cuda_device[dev].primary_flags = flags;
+    if (cuda_device[dev].primary)
+        cuda_device[dev].primary->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags) {
+    return cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!flags || !active)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = cuda_device[dev].primary_flags;
+    *active = cuda_device[dev].primary != NULL;
+    return CUDA_SUCCESS;
+}
+
+/* -- created contexts ------------------------------------------------------------------------ */
+
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ctx || (flags & ~(unsigned int) CU_CTX_FLAGS_MASK))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUcontext made;
+    r = context_begin(dev, flags, false, &made);
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = push(made);
+    if (r != CUDA_SUCCESS) {
+        context_end(made);
+        return r;
+    }
+    *ctx = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev) {
+    return cuCtxCreate_v2(ctx, flags, dev);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params_array, int num_params,
+                        unsigned int flags, CUdevice dev) {
+    if (params_array || num_params > 0)
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    return cuCtxCreate_v2(ctx, flags, dev);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *ctx_create_params, unsigned int flags,
+                        CUdevice dev) {
+    if (ctx_create_params)
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    return cuCtxCreate_v2(ctx, flags, dev);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ctx)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!cuda_context_alive(ctx) || ctx->primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (cuda_current() == ctx)
+        depth--;
+    context_end(ctx);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDestroy(CUcontext ctx) {
+    return cuCtxDestroy_v2(ctx);
+}
+
+CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags) {
+    CUcontext current;
+    CUresult r = cuda_enter_context(&current);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ctx || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    current->references++;
+    *ctx = current;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDetach(CUcontext ctx) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!cuda_context_alive(ctx) || ctx->primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return --ctx->references == 0 ? cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
+}
+
+/* -- the stack ------------------------------------------------------------------------------- */
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!cuda_context_alive(ctx))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return push(ctx);
+}
+
+CUresult cuCtxPushCurrent(CUcontext ctx) {
+    return cuCtxPushCurrent_v2(ctx);
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *ctx) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    depth--;
+    if (ctx)
+        *ctx = stack[depth];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent(CUcontext *ctx) {
+    return cuCtxPopCurrent_v2(ctx);
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (ctx && !cuda_context_alive(ctx))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (depth > 0)
+        depth--;
+    return ctx ? push(ctx) : CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *ctx) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ctx)
+        return CUDA_ERROR_INVALID_VALUE;
+    *ctx = cuda_current();
+    return CUDA_SUCCESS;
+}
+
+/* -- questions ------------------------------------------------------------------------------- */
+
+CUresult cuCtxGetDevice(CUdevice *device) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    *device = ctx->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetFlags(unsigned int *flags) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = ctx->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (flags & ~(unsigned int) CU_CTX_FLAGS_MASK)
+        return CUDA_ERROR_INVALID_VALUE;
+    ctx->flags = flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctx_id) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ctx)
+        ctx = cuda_current();
+    if (!cuda_context_alive(ctx))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!ctx_id)
+        return CUDA_ERROR_INVALID_VALUE;
+    *ctx_id = ctx->id;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ctx)
+        ctx = cuda_current();
+    if (!cuda_context_alive(ctx))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
+    *version = 3020;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    ctx->limit[limit] = value;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pvalue)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    *pvalue = ctx->limit[limit];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pconfig)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pconfig = 0; /* no preference */
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+    (void) config; /* a hint */
+    CUcontext ctx;
+    return cuda_enter_context(&ctx);
+}
+
+CUresult cuCtxGetStreamPriorityRange(int *least_priority, int *greatest_priority) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (least_priority)
+        *least_priority = 0;
+    if (greatest_priority)
+        *greatest_priority = -5;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize(void) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    return r == CUDA_SUCCESS ? stream_synchronize_context(ctx) : r;
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer_context, unsigned int flags) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!cuda_context_alive(peer_context) || peer_context->device == ctx->device)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peer_context) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return cuda_context_alive(peer_context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}

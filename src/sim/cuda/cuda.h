@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Inside of the simulated libcuda.so.1.
+ *
+ * One lock guards all objects of the process; nobody waits for the GPU or moves memory while he
+ * holds it. Device memory is host memory of this process, reserved in full and touched only where
+ * it is used. What an operation does to memory is done when it is submitted, which no correct
+ * program can tell from later: the order of submission is an order in which the GPU might have
+ * run it. How long it takes is decided by the daemon, see ring.h. The one exception is behind a
+ * host function that has not run yet: see worker.h. */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/cuda.h"
+#include "sim/client.h"
+
+#define CUDA_FN(base, symbol, since, until, stream, params, args)                                  \
+    __attribute__((visibility("default"))) CUresult symbol params;
+#include "abi/hooks.def"
+
+/* -- names for cuGetProcAddress (generated) -------------------------------------------------- */
+
+enum cuda_stream_use { CUDA_STREAM_ANY, CUDA_STREAM_LEGACY, CUDA_STREAM_PTDS };
+
+struct cuda_proc {
+    const char *base;
+    void *function;
+    int since, until;
+    enum cuda_stream_use stream;
+};
+
+extern const struct cuda_proc cuda_procs[]; /* sorted by base, then symbol */
+extern const size_t cuda_nprocs;
+
+/* -- objects --------------------------------------------------------------------------------- */
+
+/* Every handle points to one of these; its memory is never given back, so that a stale handle can
+ * be looked at safely. */
+enum cuda_tag {
+    TAG_FREE = 0,
+    TAG_CONTEXT = 0x78746373,
+    TAG_STREAM = 0x6d727473,
+    TAG_EVENT = 0x746e7665,
+    TAG_MODULE = 0x6c646f6d,
+    TAG_FUNCTION = 0x636e7566,
+    TAG_ARRAY = 0x79617272,
+    TAG_MIPMAP = 0x70616d6d,
+    TAG_POOL = 0x6c6f6f70,
+    TAG_HANDLE = 0x6c646e68,
+};
+
+struct cuda_device {
+    const struct sim_page *page;
+    uint32_t minor;
+    CUcontext primary;
+    unsigned int primary_refs;
+    unsigned int primary_flags;
+    CUmemoryPool default_pool, current_pool;
+};
+
+struct CUctx_st {
+    enum cuda_tag tag;
+    int device;
+    unsigned int flags;
+    unsigned int references; /* of created contexts, by cuCtxAttach */
+    bool primary;
+    unsigned long long id;
+    CUresult error;          /* a kernel broke it: every call says so from now on */
+    struct CUstream_st *legacy;
+    struct CUstream_st *streams; /* those that synchronise with the legacy stream */
+    size_t limit[7];
+};
+
+struct CUstream_st {
+    enum cuda_tag tag;
+    CUcontext context;
+    struct CUstream_st *next;
+    uint16_t queue;
+    bool blocking; /* synchronises with the legacy stream */
+    int priority;
+    unsigned int flags;
+    unsigned long long id;
+    uint64_t last;     /* number of the last entry in its queue */
+    uint64_t last_job; /* of the worker */
+};
+
+struct CUevent_st {
+    enum cuda_tag tag;
+    struct CUevent_st *next_free;
+    CUcontext context;
+    unsigned int flags;
+    uint32_t slot; /* SIM_MARKS: it has none */
+    bool recorded;
+    uint16_t queue;
+    uint64_t seq;
+    uint64_t job;
+};
+
+/* -- state (init.c) -------------------------------------------------------------------------- */
+
+extern pthread_mutex_t cuda_lock;
+extern struct client cuda_client;
+extern struct cuda_device cuda_device[SIM_MAX_GPUS];
+extern int cuda_ndevices;
+
+/* May this process use the driver at all? */
+CUresult cuda_enter(void);
+
+/* cuda_enter(), and `dev` exists. */
+CUresult cuda_enter_device(CUdevice dev);
+
+/* cuda_enter(), and the calling thread has a context that is alive and unbroken. */
+CUresult cuda_enter_context(CUcontext *ret);
+
+/* Does this thread's stream 0 mean the per-thread default stream? Sets it, returns what it was. */
+bool cuda_per_thread(bool on);
+bool cuda_is_per_thread(void);
+
+/* What the daemon's answer means. */
+CUresult cuda_from_errno(int r);
+
+/* Bytes of a device for the process. Without the lock. */
+CUresult cuda_take(int device, size_t bytes);
+void cuda_give(int device, size_t bytes);
+
+/* -- contexts (context.c) -------------------------------------------------------------------- */
+
+/* The thread's current context, NULL if none. No checks. */
+CUcontext cuda_current(void);
+
+/* Is it a context that lives? With the lock or without. */
+bool cuda_context_alive(CUcontext ctx);

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What devices there are, and what they can do. */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/cuda/cuda.h"
+
+CUresult cuDeviceGetCount(int *count) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *count = cuda_ndevices;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    CUresult r = cuda_enter_device(ordinal);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int len, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!name || len <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void) snprintf(name, (size_t) len, "%s", cuda_device[dev].page->name);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!uuid)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(uuid->bytes, cuda_device[dev].page->uuid_bytes, sizeof(uuid->bytes));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
+    return cuDeviceGetUuid_v2(uuid, dev);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    *bytes = cuda_device[dev].page->memory_total - cuda_device[dev].page->memory_reserved;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
+    size_t wide;
+    CUresult r = cuDeviceTotalMem_v2(&wide, dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    *bytes = wide > UINT32_MAX ? UINT32_MAX : (unsigned int) wide;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!major || !minor)
+        return CUDA_ERROR_INVALID_VALUE;
+    *major = (int) cuda_device[dev].page->cc_major;
+    *minor = (int) cuda_device[dev].page->cc_minor;
+    return CUDA_SUCCESS;
+}
+
+/* What is the same for every device that can be simulated. */
+static const struct {
+    CUdevice_attribute attribute;
+    int value;
+} common[] = {
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, INT32_MAX},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535},
+    {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152},
+    {CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536},
+    {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+    {CU_DEVICE_ATTRIBUTE_MAX_PITCH, INT32_MAX},
+    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
+    {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512},
+    {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
+    {CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512},
+    {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
+    {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3},
+    {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+    {CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32},
+    {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
+    {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1},
+    {CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2},
+    {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1},
+    {CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1},
+    {CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, 1},
+    {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
+    {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
+    {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
+    {CU_DEVICE_ATTRIBUTE_NUMA_ID, -1},
+    {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1},
+};
+
+/* What differs by model. False: it does not, or is 0. */
+static bool attribute_of_model(CUdevice_attribute attribute, const struct sim_page *p, int *ret) {
+    uint32_t value;
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: value = p->sm_clock_mhz * 1000u; break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: value = p->sm_count; break;
+    case CU_DEVICE_ATTRIBUTE_ECC_ENABLED: value = p->ecc; break;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: value = p->pci_bus; break;
+    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: value = p->pci_device; break;
+    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: value = p->pci_domain; break;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: value = p->memory_clock_mhz * 1000u; break;
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: value = p->bus_bits; break;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: value = p->l2_bytes; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+        value = p->cc_major == 7 && p->cc_minor == 5 ? 1024 : p->cc_minor == 0 ? 2048 : 1536;
+        break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: value = p->cc_major; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: value = p->cc_minor; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: value = p->shared_per_sm; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+        value = p->shared_per_sm - 1024;
+        break;
+    case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID: value = p->minor; break;
+    default: return false;
+    }
+    *ret = (int) value;
+    return true;
+}
+
+CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pi || (int) attrib < 1 || attrib > 200)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pi = 0;
+    if (attribute_of_model(attrib, cuda_device[dev].page, pi))
+        return CUDA_SUCCESS;
+    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+        if (common[i].attribute == attrib)
+            *pi = common[i].value;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!prop)
+        return CUDA_ERROR_INVALID_VALUE;
+    *prop = (CUdevprop){
+        .maxThreadsPerBlock = 1024,
+        .maxThreadsDim = {1024, 1024, 64},
+        .maxGridSize = {INT32_MAX, 65535, 65535},
+        .sharedMemPerBlock = 49152,
+        .totalConstantMemory = 65536,
+        .SIMDWidth = 32,
+        .memPitch = INT32_MAX,
+        .regsPerBlock = 65536,
+        .clockRate = (int) cuda_device[dev].page->sm_clock_mhz * 1000,
+        .textureAlign = 512,
+    };
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetPCIBusId(char *pci_bus_id, int len, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pci_bus_id || len < 13)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct sim_page *p = cuda_device[dev].page;
+    (void) snprintf(pci_bus_id, (size_t) len, "%04X:%02X:%02X.0", p->pci_domain & 0xffff,
+                    p->pci_bus & 0xff, p->pci_device & 0x1f);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pci_bus_id) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    unsigned int domain = 0, bus, device;
+    if (!dev || !pci_bus_id ||
+        (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &device) != 3 &&
+         sscanf(pci_bus_id, "%x:%x", &bus, &device) != 2))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (int i = 0; i < cuda_ndevices; i++)
+        if (cuda_device[i].page->pci_bus == bus && cuda_device[i].page->pci_device == device) {
+            *dev = i;
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceCanAccessPeer(int *can_access_peer, CUdevice dev, CUdevice peer_dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r == CUDA_SUCCESS)
+        r = cuda_enter_device(peer_dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!can_access_peer)
+        return CUDA_ERROR_INVALID_VALUE;
+    *can_access_peer = dev != peer_dev; /* all device memory is memory of this process */
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice src,
+                                 CUdevice dst) {
+    int peer;
+    CUresult r = cuDeviceCanAccessPeer(&peer, src, dst);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!value || !peer)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
+             attrib == CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED;
+    return CUDA_SUCCESS;
+}

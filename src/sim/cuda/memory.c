@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Linear, pitched, managed and host memory. */
+
+#include "sim/cuda/memory.h"
+
+#include <errno.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "sim/cuda/pool.h"
+#include "sim/cuda/stream.h"
+#include "sim/cuda/vmm.h"
+#include "sim/cuda/worker.h"
+
+#define SMALL ((size_t) 64 << 10) /* below: from the heap, or a process runs out of mappings */
+#define PITCH 512u
+
+static void *tree;
+
+/* Ranges never overlap, so that two that do are the same one, or a key within it. */
+static int compare(const void *a, const void *b) {
+    const struct memory *x = a, *y = b;
+    if (x->base + x->size <= y->base)
+        return -1;
+    return x->base >= y->base + y->size;
+}
+
+void *memory_reserve(size_t bytes) {
+    if (bytes < SMALL) {
+        void *p;
+        return posix_memalign(&p, 512, bytes ? bytes : 1) == 0 ? memset(p, 0, bytes) : NULL;
+    }
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    /* A forked child has no device memory; and one byte touched should not cost two MiB. */
+    (void) madvise(p, bytes, MADV_DONTFORK);
+    (void) madvise(p, bytes, MADV_NOHUGEPAGE);
+    return p;
+}
+
+void memory_unreserve(void *p, size_t bytes) {
+    if (bytes < SMALL)
+        free(p);
+    else
+        (void) munmap(p, bytes);
+}
+
+int memory_add(const struct memory *m, struct memory **ret) {
+    static unsigned long long ids;
+    struct memory *copy = malloc(sizeof(*copy));
+    if (!copy)
+        return -ENOMEM;
+    *copy = *m;
+    (void) pthread_mutex_lock(&cuda_lock);
+    copy->id = ++ids;
+    struct memory **node = tsearch(copy, &tree, compare);
+    bool added = node && *node == copy;
+    (void) pthread_mutex_unlock(&cuda_lock);
+    if (!added) {
+        free(copy);
+        return node ? -EEXIST : -ENOMEM;
+    }
+    if (ret)
+        *ret = copy;
+    return 0;
+}
+
+void memory_remove(struct memory *m) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    (void) tdelete(m, &tree, compare);
+    (void) pthread_mutex_unlock(&cuda_lock);
+}
+
+struct memory *memory_find(CUdeviceptr p) {
+    struct memory key = {.base = p, .size = 1};
+    (void) pthread_mutex_lock(&cuda_lock);
+    struct memory **node = tfind(&key, &tree, compare);
+    struct memory *m = node ? *node : NULL;
+    (void) pthread_mutex_unlock(&cuda_lock);
+    return m;
+}
+
+bool memory_covers(CUdeviceptr p, size_t bytes) {
+    if (bytes == 0)
+        return true;
+    const struct memory *m = memory_find(p);
+    if (!m || bytes > m->size || p - m->base > m->size - bytes)
+        return false;
+    return m->kind != MEMORY_RESERVED || vmm_covers(m, p, bytes);
+}
+
+static bool on_device(enum memory_kind kind) {
+    return kind == MEMORY_DEVICE || kind == MEMORY_MANAGED;
+}
+
+CUresult memory_new(enum memory_kind kind, CUcontext ctx, int device, size_t bytes,
+                    struct memory **ret) {
+    CUresult r = on_device(kind) ? cuda_take(device, bytes) : CUDA_SUCCESS;
+    if (r != CUDA_SUCCESS)
+        return r;
+    void *p = memory_reserve(bytes);
+    struct memory m = {.base = (uintptr_t) p, .size = bytes, .kind = kind, .device = device,
+                       .context = ctx};
+    if (p && memory_add(&m, ret) == 0)
+        return CUDA_SUCCESS;
+    if (p)
+        memory_unreserve(p, bytes);
+    if (on_device(kind))
+        cuda_give(device, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void memory_free(struct memory *m) {
+    memory_remove(m);
+    worker_wait(worker_last());
+    memory_unreserve((void *) (uintptr_t) m->base, m->size);
+    if (m->kind == MEMORY_POOL)
+        pool_give(m->pool, m->size);
+    else if (on_device(m->kind))
+        cuda_give(m->device, m->size);
+    free(m);
+}
+
+static CUcontext ending;
+static struct memory *victim;
+
+static void find_victim(const void *node, VISIT which, int level) {
+    (void) level;
+    struct memory *m = *(struct memory *const *) node;
+    if ((which == postorder || which == leaf) && m->context == ending &&
+        m->kind != MEMORY_RESERVED && m->kind != MEMORY_REGISTERED)
+        victim = m;
+}
+
+void memory_release_context(CUcontext ctx) {
+    for (;;) {
+        (void) pthread_mutex_lock(&cuda_lock);
+        ending = ctx;
+        victim = NULL;
+        twalk(tree, find_victim);
+        struct memory *m = victim;
+        (void) pthread_mutex_unlock(&cuda_lock);
+        if (!m)
+            return;
+        memory_free(m);
+    }
+}
+
+/* -- the functions --------------------------------------------------------------------------- */
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!free_bytes || !total)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct sim_page *p = cuda_device[ctx->device].page;
+    *total = p->memory_total - p->memory_reserved;
+    *free_bytes = *total - atomic_load(&p->memory_used);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total) {
+    size_t f, t;
+    CUresult r = cuMemGetInfo_v2(&f, &t);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!free_bytes || !total)
+        return CUDA_ERROR_INVALID_VALUE;
+    *free_bytes = f > UINT32_MAX ? UINT32_MAX : (unsigned int) f;
+    *total = t > UINT32_MAX ? UINT32_MAX : (unsigned int) t;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!dptr || bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct memory *m;
+    r = memory_new(MEMORY_DEVICE, ctx, ctx->device, bytes, &m);
+    if (r == CUDA_SUCCESS)
+        *dptr = m->base;
+    return r;
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height,
+                            unsigned int element_bytes) {
+    if (!dptr || !pitch || width == 0 || height == 0 ||
+        (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t row, bytes;
+    if (__builtin_add_overflow(width, PITCH - 1, &row) ||
+        __builtin_mul_overflow(row &= ~(size_t) (PITCH - 1), height, &bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult r = cuMemAlloc_v2(dptr, bytes);
+    if (r == CUDA_SUCCESS)
+        *pitch = row;
+    return r;
+}
+
+/* Counts in full from the start; the real driver moves managed memory to the card by the page. */
+CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!dptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct memory *m;
+    r = memory_new(MEMORY_MANAGED, ctx, ctx->device, bytes, &m);
+    if (r == CUDA_SUCCESS)
+        *dptr = m->base;
+    return r;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr dptr) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (dptr == 0)
+        return CUDA_SUCCESS;
+    struct memory *m = memory_find(dptr);
+    if (!m || m->base != dptr || m->kind > MEMORY_POOL)
+        return CUDA_ERROR_INVALID_VALUE;
+    /* What is still running may use it. */
+    if (m->context && cuda_context_alive(m->context))
+        r = stream_synchronize_context(m->context);
+    memory_free(m);
+    return r;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    const struct memory *m = memory_find(dptr);
+    if (!m)
+        return CUDA_ERROR_NOT_FOUND;
+    if (pbase)
+        *pbase = m->base;
+    if (psize)
+        *psize = m->size;
+    return CUDA_SUCCESS;
+}
+
+/* -- host memory ----------------------------------------------------------------------------- */
+
+CUresult cuMemHostAlloc(void **pp, size_t bytes, unsigned int flags) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pp || bytes == 0 || flags > 7)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct memory *m;
+    r = memory_new(MEMORY_HOST, ctx, ctx->device, bytes, &m);
+    if (r != CUDA_SUCCESS)
+        return r;
+    m->flags = flags;
+    *pp = (void *) (uintptr_t) m->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocHost_v2(void **pp, size_t bytes) {
+    return cuMemHostAlloc(pp, bytes, 0);
+}
+
+CUresult cuMemFreeHost(void *p) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct memory *m = memory_find((uintptr_t) p);
+    if (!m || m->base != (uintptr_t) p || m->kind != MEMORY_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = stream_synchronize_context(ctx);
+    memory_free(m);
+    return r;
+}
+
+CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flags) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!p || bytes == 0 || flags > 15)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct memory m = {.base = (uintptr_t) p, .size = bytes, .kind = MEMORY_REGISTERED,
+                       .device = ctx->device, .context = ctx, .flags = flags};
+    int e = memory_add(&m, NULL);
+    if (e == -EEXIST)
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    return e < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags) {
+    return cuMemHostRegister_v2(p, bytes, flags);
+}
+
+CUresult cuMemHostUnregister(void *p) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct memory *m = memory_find((uintptr_t) p);
+    if (!m || m->base != (uintptr_t) p || m->kind != MEMORY_REGISTERED)
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    memory_remove(m);
+    free(m);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int flags) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    const struct memory *m = memory_find((uintptr_t) p);
+    if (!pdptr || flags != 0 || !m ||
+        (m->kind != MEMORY_HOST && m->kind != MEMORY_REGISTERED))
+        return CUDA_ERROR_INVALID_VALUE;
+    *pdptr = (uintptr_t) p;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned int *flags, void *p) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    const struct memory *m = memory_find((uintptr_t) p);
+    if (!flags || !m || m->kind != MEMORY_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = m->flags;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Stream-ordered allocation. A pool holds bytes of its device: those in use, and those kept for
+ * next time up to its release threshold. Allocations take effect at submission; so do frees. */
+
+#include "sim/cuda/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cuda/memory.h"
+#include "sim/cuda/stream.h"
+#include "sim/cuda/worker.h"
+
+struct CUmemPoolHandle_st {
+    enum cuda_tag tag;
+    int device;
+    bool is_default;
+    uint64_t threshold;
+    uint64_t held, held_high; /* charged to the device */
+    uint64_t used, used_high;
+    int reuse[3];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the figures; taken before cuda_lock */
+
+static CUmemoryPool pool_new(int device, bool is_default) {
+    CUmemoryPool p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->tag = TAG_POOL;
+    p->device = device;
+    p->is_default = is_default;
+    p->reuse[0] = p->reuse[1] = p->reuse[2] = 1;
+    return p;
+}
+
+static CUresult pool_take(CUmemoryPool p, size_t bytes) {
+    CUresult r = CUDA_SUCCESS;
+    (void) pthread_mutex_lock(&lock);
+    uint64_t kept = p->held - p->used;
+    if (bytes > kept) {
+        r = cuda_take(p->device, bytes - kept);
+        if (r == CUDA_SUCCESS)
+            p->held += bytes - kept;
+    }
+    if (r == CUDA_SUCCESS)
+        p->used += bytes;
+    p->held_high = p->held > p->held_high ? p->held : p->held_high;
+    p->used_high = p->used > p->used_high ? p->used : p->used_high;
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+/* Gives back what is kept above `keep`. */
+static void trim(CUmemoryPool p, uint64_t keep) {
+    uint64_t floor = p->used > keep ? p->used : keep;
+    if (p->held <= floor)
+        return;
+    cuda_give(p->device, p->held - floor);
+    p->held = floor;
+}
+
+void pool_give(CUmemoryPool p, size_t bytes) {
+    (void) pthread_mutex_lock(&lock);
+    p->used -= bytes;
+    trim(p, p->tag == TAG_POOL ? p->threshold : 0);
+    (void) pthread_mutex_unlock(&lock);
+}
+
+static CUmemoryPool default_pool(int device) {
+    struct cuda_device *d = &cuda_device[device];
+    (void) pthread_mutex_lock(&lock);
+    if (!d->default_pool)
+        d->default_pool = pool_new(device, true);
+    if (!d->current_pool)
+        d->current_pool = d->default_pool;
+    (void) pthread_mutex_unlock(&lock);
+    return d->default_pool;
+}
+
+static CUmemoryPool current_pool(int device) {
+    return default_pool(device) ? cuda_device[device].current_pool : NULL;
+}
+
+static CUresult enter_pool(CUmemoryPool pool) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    return pool && pool->tag == TAG_POOL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+    CUstream s;
+    CUresult r = stream_enter(stream, &s);
+    if (r == CUDA_SUCCESS)
+        r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!dptr || bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = pool_take(pool, bytes);
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct memory *m;
+    r = memory_new(MEMORY_POOL, s->context, pool->device, bytes, &m);
+    if (r != CUDA_SUCCESS) {
+        pool_give(pool, bytes);
+        return r;
+    }
+    m->pool = pool;
+    *dptr = m->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream) {
+    CUstream s;
+    CUresult r = stream_enter(stream, &s);
+    if (r != CUDA_SUCCESS)
+        return r;
+    CUmemoryPool pool = current_pool(s->context->device);
+    return pool ? cuMemAllocFromPoolAsync(dptr, bytes, pool, stream) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
+    CUstream s;
+    CUresult r = stream_enter(stream, &s);
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct memory *m = memory_find(dptr);
+    if (dptr == 0 || !m || m->base != dptr || m->kind > MEMORY_POOL)
+        return CUDA_ERROR_INVALID_VALUE;
+    memory_free(m);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pool_out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pool_out = default_pool(dev);
+    return *pool_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
+    CUresult r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pool = current_pool(dev);
+    return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
+    CUresult r = cuda_enter_device(dev);
+    if (r == CUDA_SUCCESS)
+        r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (pool->device != dev)
+        return CUDA_ERROR_INVALID_DEVICE;
+    cuda_device[dev].current_pool = pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!pool || !pool_props || pool_props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        pool_props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool_props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    r = cuda_enter_device(pool_props->location.id);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *pool = pool_new(pool_props->location.id, false);
+    return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Allocations may outlive their pool; so does the pool's memory. */
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    CUresult r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (pool->is_default)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct cuda_device *d = &cuda_device[pool->device];
+    if (d->current_pool == pool)
+        d->current_pool = d->default_pool;
+    (void) pthread_mutex_lock(&lock);
+    pool->tag = TAG_FREE;
+    trim(pool, 0);
+    (void) pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep) {
+    CUresult r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void) pthread_mutex_lock(&lock);
+    trim(pool, min_bytes_to_keep);
+    (void) pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+/* Where a figure lives. The reuse switches are ints, the others 64 bits wide. */
+static uint64_t *figure(CUmemoryPool p, CUmemPool_attribute attr) {
+    switch (attr) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        return &p->threshold;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return &p->held;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return &p->held_high;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return &p->used;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return &p->used_high;
+    default:
+        return NULL;
+    }
+}
+
+static bool is_switch(CUmemPool_attribute attr) {
+    return attr >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
+           attr <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+    CUresult r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    const uint64_t *f = figure(pool, attr);
+    if (!value || (!f && !is_switch(attr)))
+        return CUDA_ERROR_INVALID_VALUE;
+    (void) pthread_mutex_lock(&lock);
+    if (f)
+        memcpy(value, f, sizeof(*f));
+    else
+        memcpy(value, &pool->reuse[attr - 1], sizeof(int));
+    (void) pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+/* The high-water marks can only be set back to zero, the current figures not at all. */
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+    CUresult r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    uint64_t *f = figure(pool, attr), v = 0;
+    if (!value || (!f && !is_switch(attr)) || attr == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
+        attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (f)
+        memcpy(&v, value, sizeof(v));
+    if (f && attr != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && v != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void) pthread_mutex_lock(&lock);
+    if (!f)
+        memcpy(&pool->reuse[attr - 1], value, sizeof(int));
+    else if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+        *f = v;
+    else
+        *f = attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH ? pool->used : pool->held;
+    (void) pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
+    CUresult r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return map && count > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
+                            CUmemLocation *location) {
+    CUresult r = enter_pool(mem_pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!flags || !location)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "sim/cuda/cuda.h"
+
+/* With cuda_lock; NULL when out of memory. */
+CUstream stream_new(CUcontext ctx, unsigned int flags, int priority);
+
+/* All streams of a context that ends. With cuda_lock. */
+void stream_release_context(CUcontext ctx);
+
+/* What a handle means to the calling thread in its current context: 0 and the two special handles
+ * included. Checks everything that every call with a stream has to. */
+CUresult stream_enter(CUstream handle, CUstream *ret);
+
+/* Appends work to a stream, behind whatever the rules of the legacy stream put before it. With
+ * cuda_lock; stream->last is its number. */
+CUresult stream_put(CUstream stream, enum sim_work kind, uint32_t slot, uint64_t a);
+
+/* The same without the lock. */
+CUresult stream_submit(CUstream stream, enum sim_work kind, uint32_t slot, uint64_t a);
+
+/* Sleeps until all that was submitted is complete. Without the lock. */
+CUresult stream_synchronize(CUstream stream);
+CUresult stream_synchronize_context(CUcontext ctx);

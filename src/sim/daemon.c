@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "sim/daemon.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "sim/daemon_internal.h"
+#include "sim/engine.h"
+
+/* Sleeps shorter than this are not worth the switch; a kernel's end is seen that much later. */
+#define SLACK_NS 20000ull
+
+uint64_t daemon_now(void) {
+    struct timespec ts;
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t) ts.tv_sec * 1000000000ull + (uint64_t) ts.tv_nsec;
+}
+
+/* -- watched descriptors --------------------------------------------------------------------- */
+
+static struct watch *watch_add(struct daemon *d, enum watch_kind kind, int fd, uint32_t minor) {
+    struct watch *w = calloc(1, sizeof(*w));
+    if (!w)
+        return NULL;
+    w->kind = kind;
+    w->fd = fd;
+    w->minor = minor;
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = w};
+    if (epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &ev) < 0) {
+        free(w);
+        return NULL;
+    }
+    w->next = d->watches;
+    if (w->next)
+        w->next->previous = w;
+    d->watches = w;
+    return w;
+}
+
+/* The memory stays until the events of this round, which may name it, are done with. */
+static void watch_close(struct daemon *d, struct watch *w) {
+    if (w->fd < 0)
+        return;
+    (void) epoll_ctl(d->epoll, EPOLL_CTL_DEL, w->fd, NULL);
+    if (w->kind != WATCH_USER)
+        (void) close(w->fd);
+    w->fd = -1;
+    if (w->previous)
+        w->previous->next = w->next;
+    else
+        d->watches = w->next;
+    if (w->next)
+        w->next->previous = w->previous;
+    w->next = d->dead;
+    d->dead = w;
+}
+
+static void reap(struct daemon *d) {
+    while (d->dead) {
+        struct watch *next = d->dead->next;
+        free(d->dead);
+        d->dead = next;
+    }
+}
+
+int daemon_watch(struct daemon *d, int fd, void (*ready)(int fd, void *user), void *user) {
+    struct watch *w = watch_add(d, WATCH_USER, fd, 0);
+    if (!w)
+        return -ENOMEM;
+    w->ready = ready;
+    w->user = user;
+    return 0;
+}
+
+/* -- sessions -------------------------------------------------------------------------------- */
+
+static void session_close(struct daemon *d, struct sim_session *s) {
+    struct watch *next;
+    for (struct watch *w = d->watches; w; w = next) {
+        next = w->next;
+        if (w->session != s)
+            continue;
+        w->session = NULL;
+        if (w->kind == WATCH_BELL)
+            watch_close(d, w);
+    }
+    if (s->ring) {
+        (void) munmap(s->ring, sizeof(*s->ring));
+        s->ring = NULL;
+    }
+    session_end(s);
+}
+
+static void hang_up(struct daemon *d, struct watch *w) {
+    struct sim_session *s = w->session;
+    w->session = NULL;
+    if (s && w->kind == WATCH_CTL)
+        session_close(d, s);
+    else if (s && w->kind == WATCH_DEVICE)
+        session_detach(s, w->minor);
+    watch_close(d, w);
+}
+
+/* Shared memory that nobody can shrink, for it would kill whoever else maps it. */
+static int shared_memory(const char *name, size_t size, void **ret_map) {
+    _cleanup_close_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t) size) < 0)
+        return -errno;
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+        return -errno;
+    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return -errno;
+    *ret_map = map;
+    return take_fd(&fd);
+}
+
+int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]) {
+    if (s->ring)
+        return -EBUSY;
+    void *map;
+    _cleanup_close_ int fd = shared_memory("aliquot-sim-ring", sizeof(struct sim_ring), &map);
+    if (fd < 0)
+        return fd;
+    _cleanup_close_ int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    _cleanup_close_ int ours = bell >= 0 ? fcntl(bell, F_DUPFD_CLOEXEC, 3) : -1;
+    struct watch *w = ours >= 0 ? watch_add(d, WATCH_BELL, ours, 0) : NULL;
+    if (!w) {
+        (void) munmap(map, sizeof(struct sim_ring));
+        return -ENOMEM;
+    }
+    (void) take_fd(&ours);
+    w->session = s;
+    s->ring = map;
+    ret_fds[0] = take_fd(&fd);
+    ret_fds[1] = take_fd(&bell);
+    return 0;
+}
+
+/* -- events ---------------------------------------------------------------------------------- */
+
+/* Out of descriptors: take the caller off the queue and let him go, or epoll never sleeps again. */
+static void turn_away(struct daemon *d, int listener) {
+    cleanup_closep(&d->spare);
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    cleanup_closep(&fd);
+    d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_listener(struct daemon *d, struct watch *w) {
+    int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE)
+            turn_away(d, w->fd);
+        return;
+    }
+    struct watch *c = watch_add(d, w->minor == NO_MINOR ? WATCH_CTL : WATCH_DEVICE, fd, w->minor);
+    if (!c)
+        (void) close(fd);
+}
+
+static void on_client(struct daemon *d, struct watch *w) {
+    union {
+        struct sim_request request;
+        char bytes[sizeof(struct sim_request) + 1];
+    } in;
+    ssize_t n = recv(w->fd, &in, sizeof(in.bytes), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    struct sim_request request;
+    if (n <= 0 || request_parse(&in, (size_t) n, w->kind == WATCH_DEVICE, &request) < 0 ||
+        daemon_serve(d, w, &request) < 0)
+        hang_up(d, w);
+}
+
+static void dispatch(struct daemon *d, struct watch *w, uint32_t events) {
+    uint64_t ignored;
+    if (w->fd < 0)
+        return;
+    switch (w->kind) {
+    case WATCH_LISTENER:
+        on_listener(d, w);
+        break;
+    case WATCH_CTL:
+    case WATCH_DEVICE:
+        /* Requests that a dying process left behind are not worth serving: release at once. */
+        if (events & (EPOLLHUP | EPOLLERR))
+            hang_up(d, w);
+        else
+            on_client(d, w);
+        break;
+    case WATCH_BELL:
+    case WATCH_TIMER:
+        if (read(w->fd, &ignored, sizeof(ignored)) < 0)
+            return;
+        break;
+    case WATCH_USER:
+        w->ready(w->fd, w->user);
+        break;
+    }
+}
+
+static void set_timer(struct daemon *d, uint64_t now, uint64_t when) {
+    if (when != ENGINE_NEVER && when < now + SLACK_NS)
+        when = now + SLACK_NS;
+    if (when == d->timer_at)
+        return;
+    d->timer_at = when;
+    struct itimerspec t = {0};
+    if (when != ENGINE_NEVER) {
+        t.it_value.tv_sec = (time_t) (when / 1000000000ull);
+        t.it_value.tv_nsec = (long) (when % 1000000000ull);
+    }
+    (void) timerfd_settime(d->timer, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+/* Brings the GPUs up to date and arranges to be woken for whatever comes next. */
+static void run_engine(struct daemon *d) {
+    uint64_t now = daemon_now();
+    uint64_t next = engine_run(&d->machine, now);
+    engine_set_bells(&d->machine, true);
+    if (engine_pending(&d->machine))
+        next = now;
+    set_timer(d, now, next);
+}
+
+int daemon_run(struct daemon *d, struct err *err) {
+    struct epoll_event events[64];
+    while (!d->stop) {
+        int n = epoll_wait(d->epoll, events, 64, -1);
+        if (n < 0 && errno != EINTR)
+            return err_errno(err, errno, "cannot wait for clients");
+        engine_set_bells(&d->machine, false);
+        /* The past first: what a request finds must not depend on when it was looked at. */
+        (void) engine_run(&d->machine, daemon_now());
+        for (int i = 0; i < n; i++)
+            dispatch(d, events[i].data.ptr, events[i].events);
+        reap(d);
+        run_engine(d);
+    }
+    return 0;
+}
+
+void daemon_stop(struct daemon *d) {
+    d->stop = true;
+}
+
+/* -- start and end --------------------------------------------------------------------------- */
+
+/* A page that clients can map, but never for writing. */
+static int make_page(struct daemon *d, uint32_t minor, const struct daemon_options *o,
+                     struct err *err) {
+    void *map;
+    _cleanup_close_ int fd = shared_memory("aliquot-sim-page", 4096, &map);
+    if (fd < 0)
+        return err_set(err, -fd, "cannot make the shared page of GPU %u", minor);
+    d->machine.gpu[minor].page = map;
+    d->machine.gpu[minor].now = daemon_now();
+    machine_describe(map, minor, o->model[minor], o->seed);
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
+        return err_errno(err, errno, "cannot seal the shared page of GPU %u", minor);
+    d->page_fd[minor] = take_fd(&fd);
+    return 0;
+}
+
+static int listen_on(struct daemon *d, const char *dir, const char *name, uint32_t minor,
+                     struct err *err) {
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", dir, name);
+    if (n < 0 || (size_t) n >= sizeof(sa.sun_path))
+        return err_set(err, ENAMETOOLONG, "%s is too long for the path of a socket", dir);
+    (void) unlink(sa.sun_path);
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *) &sa, sizeof(sa)) < 0 ||
+        chmod(sa.sun_path, 0666) < 0 || listen(fd, 4096) < 0)
+        return err_errno(err, errno, "cannot listen on %s", sa.sun_path);
+    if (!watch_add(d, WATCH_LISTENER, fd, minor))
+        return err_set(err, ENOMEM, "cannot watch %s", sa.sun_path);
+    (void) take_fd(&fd);
+    return 0;
+}
+
+static int open_sockets(struct daemon *d, struct err *err) {
+    for (uint32_t i = 0; i < d->machine.ngpus; i++) {
+        char name[32];
+        (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);
+        int r = listen_on(d, d->dir, name, i, err);
+        if (r < 0)
+            return r;
+    }
+    /* Last, for whoever waits for it may use the others at once. */
+    return listen_on(d, d->dir, SIM_CTL_NAME, NO_MINOR, err);
+}
+
+static void raise_descriptor_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void) setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+int daemon_new(const struct daemon_options *o, struct daemon **ret, struct err *err) {
+    if (o->ngpus < 1 || o->ngpus > SIM_MAX_GPUS)
+        return err_set(err, EINVAL, "a machine has 1 to %u GPUs, not %u", SIM_MAX_GPUS, o->ngpus);
+    _cleanup_(daemon_freep) struct daemon *d = calloc(1, sizeof(*d));
+    if (!d)
+        return err_set(err, ENOMEM, "out of memory");
+    d->epoll = d->timer = d->spare = -1;
+    memset(d->page_fd, 0xff, sizeof(d->page_fd));
+    d->timer_at = ENGINE_NEVER;
+    d->dir = strdup(o->dir);
+    d->machine.ngpus = o->ngpus;
+    (void) pidns_read(getpid(), &d->own_pids);
+    raise_descriptor_limit();
+    d->epoll = epoll_create1(EPOLL_CLOEXEC);
+    d->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (!d->dir || d->epoll < 0 || d->timer < 0)
+        return err_errno(err, errno, "cannot start");
+    if (!watch_add(d, WATCH_TIMER, d->timer, 0))
+        return err_set(err, ENOMEM, "cannot start");
+    for (uint32_t i = 0; i < o->ngpus; i++) {
+        int r = make_page(d, i, o, err);
+        if (r < 0)
+            return r;
+    }
+    int r = open_sockets(d, err);
+    if (r < 0)
+        return r;
+    *ret = take_ptr(d);
+    return 0;
+}
+
+static void tell_lost(struct daemon *d) {
+    for (struct sim_session *s = d->machine.sessions; s; s = s->next) {
+        if (!s->ring)
+            continue;
+        atomic_store(&s->ring->lost, 1);
+        for (uint32_t i = 0; i < SIM_QUEUES; i++)
+            if (atomic_exchange(&s->ring->queue[i].waiters, 0))
+                (void) syscall(SYS_futex, (uintptr_t) &s->ring->queue[i].done, FUTEX_WAKE, INT32_MAX, NULL,
+                               NULL, 0);
+    }
+}
+
+void daemon_free(struct daemon *d) {
+    if (!d)
+        return;
+    tell_lost(d);
+    while (d->machine.sessions)
+        session_close(d, d->machine.sessions);
+    while (d->watches)
+        watch_close(d, d->watches);
+    reap(d);
+    for (uint32_t i = 0; i < d->machine.ngpus; i++) {
+        char path[512];
+        (void) snprintf(path, sizeof(path), "%s/" SIM_DEVICE_NAME "%u", d->dir, i);
+        if (d->machine.gpu[i].page) {
+            (void) unlink(path);
+            (void) munmap(d->machine.gpu[i].page, 4096);
+        }
+        cleanup_closep(&d->page_fd[i]);
+    }
+    char path[512];
+    (void) snprintf(path, sizeof(path), "%s/" SIM_CTL_NAME, d->dir ? d->dir : "");
+    (void) unlink(path);
+    cleanup_closep(&d->epoll);
+    cleanup_closep(&d->spare);
+    free(d->dir);
+    free(d);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Start and stop, versions, finding devices. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "sim/nvml/nvml.h"
+
+static struct client client = CLIENT_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned int references;
+static bool reconnect; /* in a forked child: the connection is the parent's */
+static bool registered;
+static struct nvmlDevice_st devices[SIM_MAX_GPUS];
+static unsigned int ndevices;
+
+/* The child must not speak on its parent's connection, nor keep it open after the parent's end. */
+static void after_fork(void) {
+    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    lock = fresh;
+    client.lock = fresh;
+    client_close(&client);
+    reconnect = references > 0;
+}
+
+static nvmlReturn_t connect_driver(void) {
+    int r = client_open(&client);
+    if (r < 0)
+        return r == -EACCES ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_DRIVER_NOT_LOADED;
+    ndevices = client.ndevices;
+    for (unsigned int i = 0; i < ndevices; i++)
+        devices[i] = (struct nvmlDevice_st){i, client.device[i].page};
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
+    (void) flags;
+    (void) pthread_mutex_lock(&lock);
+    nvmlReturn_t r = NVML_SUCCESS;
+    if (references == 0)
+        r = connect_driver();
+    if (r == NVML_SUCCESS) {
+        references++;
+        if (!registered)
+            registered = pthread_atfork(NULL, NULL, after_fork) == 0;
+    }
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+nvmlReturn_t nvmlInit(void) {
+    return nvmlInitWithFlags(0);
+}
+
+nvmlReturn_t nvmlInit_v2(void) {
+    return nvmlInitWithFlags(0);
+}
+
+nvmlReturn_t nvmlShutdown(void) {
+    nvmlReturn_t r = NVML_ERROR_UNINITIALIZED;
+    (void) pthread_mutex_lock(&lock);
+    if (references > 0) {
+        r = NVML_SUCCESS;
+        if (--references == 0)
+            client_close(&client);
+    }
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+nvmlReturn_t nvml_ready(void) {
+    if (references == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!reconnect)
+        return NVML_SUCCESS;
+    (void) pthread_mutex_lock(&lock);
+    nvmlReturn_t r = reconnect ? connect_driver() : NVML_SUCCESS;
+    if (r == NVML_SUCCESS)
+        reconnect = false;
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+nvmlReturn_t nvml_enter(nvmlDevice_t device) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
+    if (device < devices || device >= devices + ndevices)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return client_is_lost(&client) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+}
+
+struct client *nvml_client(void) {
+    return &client;
+}
+
+unsigned int nvml_device_count(void) {
+    return ndevices;
+}
+
+nvmlDevice_t nvml_device_at(unsigned int index) {
+    return index < ndevices ? &devices[index] : NULL;
+}
+
+nvmlReturn_t nvml_ask(nvmlDevice_t device, uint32_t op, uint64_t a, struct client_answer *answer) {
+    int r = client_call(&client, op, device->page->minor, a, answer);
+    if (r == -EPIPE || r == -ENODEV)
+        return NVML_ERROR_GPU_IS_LOST;
+    return r < 0 ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvml_put_string(char *out, unsigned int length, const char *text) {
+    size_t n = strlen(text);
+    if (!out)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (n >= length)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    memcpy(out, text, n + 1);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+    nvmlReturn_t r = nvml_ready();
+    return r == NVML_SUCCESS ? nvml_put_string(version, length, SIM_DRIVER_VERSION) : r;
+}
+
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
+    return nvml_put_string(version, length, SIM_NVML_VERSION);
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *cuda_driver_version) {
+    if (!cuda_driver_version)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *cuda_driver_version = SIM_CUDA_VERSION;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cuda_driver_version) {
+    return nvmlSystemGetCudaDriverVersion(cuda_driver_version);
+}
+
+nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!name || length == 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    char path[64];
+    (void) snprintf(path, sizeof(path), "/proc/%u/cmdline", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NVML_ERROR_NOT_FOUND;
+    ssize_t n = read(fd, name, length - 1);
+    (void) close(fd);
+    if (n <= 0)
+        return NVML_ERROR_NOT_FOUND;
+    name[n] = '\0'; /* the arguments follow behind a NUL: only the program's name is seen */
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *device_count) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!device_count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *device_count = ndevices;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *device_count) {
+    return nvmlDeviceGetCount_v2(device_count);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!device || index >= ndevices)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *device = &devices[index];
+    return nvml_enter(*device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!uuid || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned int i = 0; i < ndevices; i++)
+        if (strcasecmp(devices[i].page->uuid, uuid) == 0)
+            return nvmlDeviceGetHandleByIndex_v2(i, device);
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!serial || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned int i = 0; i < ndevices; i++)
+        if (strcmp(devices[i].page->serial, serial) == 0)
+            return nvmlDeviceGetHandleByIndex_v2(i, device);
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pci_bus_id, nvmlDevice_t *device) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!pci_bus_id || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    unsigned int domain = 0, bus, dev;
+    if (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &dev) != 3) {
+        domain = 0;
+        if (sscanf(pci_bus_id, "%x:%x", &bus, &dev) != 2)
+            return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    for (unsigned int i = 0; i < ndevices; i++) {
+        const struct sim_page *p = devices[i].page;
+        if (p->pci_domain == domain && p->pci_bus == bus && p->pci_device == dev)
+            return nvmlDeviceGetHandleByIndex_v2(i, device);
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pci_bus_id, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id, device);
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Utilisation, and the temperatures, watts and clocks that follow from it. */
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sim/nvml/nvml.h"
+
+static unsigned long long now_us(void) {
+    struct timespec ts;
+    (void) clock_gettime(CLOCK_REALTIME, &ts);
+    return (unsigned long long) ts.tv_sec * 1000000ull + (unsigned long long) ts.tv_nsec / 1000u;
+}
+
+nvmlReturn_t nvml_load(nvmlDevice_t device, unsigned int *ret_gpu, unsigned int *ret_memory) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    struct client_answer a = {.list = NULL};
+    r = nvml_ask(device, SIM_UTILIZATION, 0, &a);
+    if (r != NVML_SUCCESS)
+        return r;
+    *ret_gpu = (unsigned int) a.reply.a;
+    *ret_memory = (unsigned int) a.reply.b;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
+    unsigned int gpu, memory;
+    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!utilization)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *utilization = (nvmlUtilization_t){.gpu = gpu, .memory = memory};
+    return NVML_SUCCESS;
+}
+
+/* Encoders and their like exist and are idle. */
+static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization,
+                                unsigned int *period_us) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!utilization || !period_us)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *utilization = 0;
+    *period_us = 166667;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization,
+                                             unsigned int *sampling_period_us) {
+    return idle_engine(device, utilization, sampling_period_us);
+}
+
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization,
+                                             unsigned int *sampling_period_us) {
+    return idle_engine(device, utilization, sampling_period_us);
+}
+
+nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *utilization,
+                                         unsigned int *sampling_period_us) {
+    return idle_engine(device, utilization, sampling_period_us);
+}
+
+nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *utilization,
+                                         unsigned int *sampling_period_us) {
+    return idle_engine(device, utilization, sampling_period_us);
+}
+
+/* Per-process samples since a time stamp. `*ret` is malloc'ed. */
+static nvmlReturn_t fetch(nvmlDevice_t device, unsigned long long since, struct sim_sample **ret,
+                          unsigned int *ret_count) {
+    size_t room = SIM_LIST_MAX * sizeof(struct sim_sample);
+    struct sim_sample *list = malloc(room);
+    if (!list)
+        return NVML_ERROR_MEMORY;
+    struct client_answer a = {.list = list, .list_max = room};
+    nvmlReturn_t r = nvml_ask(device, SIM_SAMPLES, since, &a);
+    if (r != NVML_SUCCESS || a.reply.count == 0) {
+        free(list);
+        return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;
+    }
+    *ret = list;
+    *ret_count = a.reply.count < SIM_LIST_MAX ? a.reply.count : SIM_LIST_MAX;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                             nvmlProcessUtilizationSample_t *utilization,
+                                             unsigned int *process_samples_count,
+                                             unsigned long long last_seen_time_stamp) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!process_samples_count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    struct sim_sample *list;
+    unsigned int n;
+    r = fetch(device, last_seen_time_stamp, &list, &n);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!utilization || *process_samples_count < n)
+        r = NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
+        utilization[i] = (nvmlProcessUtilizationSample_t){
+            .pid = list[i].pid, .timeStamp = list[i].time_us, .smUtil = list[i].sm,
+            .memUtil = list[i].memory};
+    *process_samples_count = n;
+    free(list);
+    return r;
+}
+
+nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(
+    nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *proceses_util_info) {
+    nvmlProcessesUtilizationInfo_t *info = proceses_util_info;
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!info)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (info->version != NVML_STRUCT_VERSION_OF(nvmlProcessesUtilizationInfo_t, 1))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    struct sim_sample *list;
+    unsigned int n;
+    r = fetch(device, info->lastSeenTimeStamp, &list, &n);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!info->procUtilArray || info->processSamplesCount < n)
+        r = NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
+        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
+            .timeStamp = list[i].time_us, .pid = list[i].pid, .smUtil = list[i].sm,
+            .memUtil = list[i].memory};
+    info->processSamplesCount = n;
+    free(list);
+    return r;
+}
+
+/* One sample, of now: a caller who asks again with its time stamp gets the next. */
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
+                                  unsigned long long last_seen_time_stamp,
+                                  nvmlValueType_t *sample_val_type, unsigned int *sample_count,
+                                  nvmlSample_t *samples) {
+    unsigned int gpu, memory;
+    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!sample_val_type || !sample_count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (type != NVML_GPU_UTILIZATION_SAMPLES && type != NVML_MEMORY_UTILIZATION_SAMPLES)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *sample_val_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    unsigned long long now = now_us();
+    if (samples && (now <= last_seen_time_stamp || *sample_count == 0))
+        return NVML_ERROR_NOT_FOUND;
+    *sample_count = 1;
+    if (samples) {
+        samples[0].timeStamp = now;
+        samples[0].sampleValue.uiVal = type == NVML_GPU_UTILIZATION_SAMPLES ? gpu : memory;
+    }
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int values_count,
+                                      nvmlFieldValue_t *values) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!values || values_count < 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (int i = 0; i < values_count; i++)
+        values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor_type,
+                                      unsigned int *temp) {
+    unsigned int gpu, memory;
+    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!temp || sensor_type != NVML_TEMPERATURE_GPU)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *temp = 31 + gpu * 35 / 100;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
+                                               nvmlTemperatureThresholds_t threshold_type,
+                                               unsigned int *temp) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!temp)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    switch (threshold_type) {
+    case NVML_TEMPERATURE_THRESHOLD_SHUTDOWN:
+        *temp = 92;
+        return NVML_SUCCESS;
+    case NVML_TEMPERATURE_THRESHOLD_SLOWDOWN:
+        *temp = 89;
+        return NVML_SUCCESS;
+    case NVML_TEMPERATURE_THRESHOLD_GPU_MAX:
+        *temp = 85;
+        return NVML_SUCCESS;
+    default:
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+}
+
+/* Data-centre cards are cooled by the server's fans and have none to report. */
+nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed) {
+    unsigned int gpu, memory;
+    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!speed)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (device->page->passive)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *speed = 30 + gpu / 2;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *num_fans) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!num_fans)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *num_fans = device->page->passive ? 0 : 2;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power) {
+    unsigned int gpu, memory;
+    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!power)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    const struct sim_page *p = device->page;
+    *power = p->power_idle_mw + (p->power_limit_mw - p->power_idle_mw) / 100 * gpu;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!energy)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    const struct sim_page *p = device->page;
+    struct timespec ts;
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+    unsigned long long busy_ms = atomic_load(&p->busy_ns) / 1000000u;
+    unsigned long long up_ms =
+        (unsigned long long) ts.tv_sec * 1000u + (unsigned long long) ts.tv_nsec / 1000000u;
+    *energy = (up_ms * p->power_idle_mw + busy_ms * (p->power_limit_mw - p->power_idle_mw)) / 1000u;
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t power_limit(nvmlDevice_t device, unsigned int *limit) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!limit)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *limit = device->page->power_limit_mw;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit) {
+    return power_limit(device, limit);
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device,
+                                                      unsigned int *default_limit) {
+    return power_limit(device, default_limit);
+}
+
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit) {
+    return power_limit(device, limit);
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!mode)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *mode = NVML_FEATURE_ENABLED;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
+                                                          unsigned int *min_limit,
+                                                          unsigned int *max_limit) {
+    nvmlReturn_t r = power_limit(device, max_limit);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!min_limit)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *min_limit = device->page->power_limit_mw / 4;
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t performance_state(nvmlDevice_t device, nvmlPstates_t *state) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!state)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    bool idle = atomic_load(&device->page->clients) == 0;
+    *state = idle && device->page->power_limit_mw < 200000 ? NVML_PSTATE_8 : NVML_PSTATE_0;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *state) {
+    return performance_state(device, state);
+}
+
+nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *state) {
+    return performance_state(device, state);
+}
+
+static nvmlReturn_t clock_of(nvmlDevice_t device, nvmlClockType_t type, bool current,
+                             unsigned int *clock) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!clock)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    const struct sim_page *p = device->page;
+    bool idle = current && atomic_load(&p->clients) == 0;
+    if (type == NVML_CLOCK_MEM)
+        *clock = p->memory_clock_mhz;
+    else if (type == NVML_CLOCK_VIDEO)
+        *clock = idle ? 585 : p->sm_clock_mhz * 9 / 10;
+    else if (type == NVML_CLOCK_GRAPHICS || type == NVML_CLOCK_SM)
+        *clock = idle ? 210 : p->sm_clock_mhz;
+    else
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type,
+                                    unsigned int *clock) {
+    return clock_of(device, type, true, clock);
+}
+
+nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type,
+                                       unsigned int *clock) {
+    return clock_of(device, type, false, clock);
+}
+
+nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t clock_type,
+                                            unsigned int *clock_mhz) {
+    return clock_of(device, clock_type, false, clock_mhz);
+}
+
+nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t clock_type,
+                                                   unsigned int *clock_mhz) {
+    return clock_of(device, clock_type, false, clock_mhz);
+}
+
+nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t clock_type,
+                                nvmlClockId_t clock_id, unsigned int *clock_mhz) {
+    return clock_of(device, clock_type, clock_id == NVML_CLOCK_ID_CURRENT, clock_mhz);
+}
+
+static nvmlReturn_t clock_reasons(nvmlDevice_t device, unsigned long long *reasons) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!reasons)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    bool idle = atomic_load(&device->page->clients) == 0;
+    *reasons = idle ? nvmlClocksEventReasonGpuIdle : nvmlClocksEventReasonNone;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(
+    nvmlDevice_t device, unsigned long long *clocks_throttle_reasons) {
+    return clock_reasons(device, clocks_throttle_reasons);
+}
+
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device,
+                                                    unsigned long long *clocks_event_reasons) {
+    return clock_reasons(device, clocks_event_reasons);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Memory, and who uses it. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/nvml/nvml.h"
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    const struct sim_page *p = device->page;
+    memory->total = p->memory_total;
+    memory->used = atomic_load(&p->memory_used) + p->memory_reserved;
+    memory->free = memory->total - memory->used;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (memory->version != NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    const struct sim_page *p = device->page;
+    memory->total = p->memory_total;
+    memory->reserved = p->memory_reserved;
+    memory->used = atomic_load(&p->memory_used);
+    memory->free = memory->total - memory->reserved - memory->used;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1_memory) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!bar1_memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    unsigned long long total = 1ull << 28;
+    while (total < device->page->memory_total)
+        total <<= 1;
+    *bar1_memory = (nvmlBAR1Memory_t){.bar1Total = total, .bar1Free = total - (1ull << 20),
+                                      .bar1Used = 1ull << 20};
+    return NVML_SUCCESS;
+}
+
+/* The processes on a device. `*ret` is malloc'ed. */
+static nvmlReturn_t fetch(nvmlDevice_t device, struct sim_process **ret, unsigned int *ret_count) {
+    size_t room = SIM_LIST_MAX * sizeof(struct sim_process);
+    struct sim_process *list = malloc(room);
+    if (!list)
+        return NVML_ERROR_MEMORY;
+    struct client_answer a = {.list = list, .list_max = room};
+    nvmlReturn_t r = nvml_ask(device, SIM_PROCESSES, 0, &a);
+    if (r != NVML_SUCCESS) {
+        free(list);
+        return r;
+    }
+    *ret = list;
+    *ret_count = a.reply.count < SIM_LIST_MAX ? a.reply.count : SIM_LIST_MAX;
+    return NVML_SUCCESS;
+}
+
+/* NVML's sizing protocol: *count is the room on the way in, and what is there on the way out. */
+static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *infos,
+                                   size_t entry_size) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!count || (*count > 0 && !infos))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    struct sim_process *list;
+    unsigned int n;
+    r = fetch(device, &list, &n);
+    if (r != NVML_SUCCESS)
+        return r;
+    r = n > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++) {
+        nvmlProcessInfo_v2_t info = {.pid = list[i].pid, .usedGpuMemory = list[i].bytes,
+                                     .gpuInstanceId = NVML_NO_INSTANCE,
+                                     .computeInstanceId = NVML_NO_INSTANCE};
+        memcpy((char *) infos + i * entry_size, &info, entry_size); /* v1 is the beginning of v2 */
+    }
+    *count = n;
+    free(list);
+    return r;
+}
+
+static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = 0;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
+                                                  nvmlProcessInfo_v1_t *infos) {
+    return list_processes(device, info_count, infos, sizeof(*infos));
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *info_count,
+                                                     nvmlProcessInfo_v2_t *infos) {
+    return list_processes(device, info_count, infos, sizeof(*infos));
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *info_count,
+                                                     nvmlProcessInfo_t *infos) {
+    return list_processes(device, info_count, infos, sizeof(*infos));
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
+                                                   nvmlProcessInfo_v1_t *infos) {
+    (void) infos;
+    return list_none(device, info_count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *info_count,
+                                                      nvmlProcessInfo_v2_t *infos) {
+    (void) infos;
+    return list_none(device, info_count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *info_count,
+                                                      nvmlProcessInfo_t *infos) {
+    (void) infos;
+    return list_none(device, info_count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
+                                                     nvmlProcessInfo_v1_t *infos) {
+    (void) infos;
+    return list_none(device, info_count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,
+                                                        unsigned int *info_count,
+                                                        nvmlProcessInfo_v2_t *infos) {
+    (void) infos;
+    return list_none(device, info_count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
+                                                        unsigned int *info_count,
+                                                        nvmlProcessInfo_t *infos) {
+    (void) infos;
+    return list_none(device, info_count);
+}
+
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                   nvmlProcessDetailList_t *plist) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!plist)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (plist->version != NVML_STRUCT_VERSION_OF(nvmlProcessDetailList_t, 1))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    struct sim_process *list;
+    unsigned int n;
+    r = fetch(device, &list, &n);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (plist->mode != 0)
+        n = 0; /* graphics and MPS: none */
+    if (n > plist->numProcArrayEntries || (n > 0 && !plist->procArray))
+        r = NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
+        plist->procArray[i] = (nvmlProcessDetail_v1_t){
+            .pid = list[i].pid, .usedGpuMemory = list[i].bytes,
+            .gpuInstanceId = NVML_NO_INSTANCE, .computeInstanceId = NVML_NO_INSTANCE};
+    plist->numProcArrayEntries = n;
+    free(list);
+    return r;
+}

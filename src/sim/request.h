@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/proto.h"
+
+/* Checks one packet from a client and copies it out. `device_socket`: it came in on a device's
+ * socket, where only ATTACH is understood. Returns 0, or -EPROTO for anything that a library of
+ * this version would not send. What the numbers mean is the caller's business. */
+int request_parse(const void *data, size_t len, bool device_socket, struct sim_request *ret);
