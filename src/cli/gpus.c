@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `aliquot gpus`: every card of the cluster, who holds what on it (from the GPU objects) and how much
+ * each really uses (from the agents, by way of the API server). */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/num.h"
+#include "base/opt.h"
+#include "cli/cli.h"
+#include "cli/kubectl.h"
+#include "cli/table.h"
+#include "kube/dialect.h"
+#include "kube/quantity.h"
+#include "wire/json.h"
+
+#define AGENTS_MAX 4096
+
+enum column { GPU, NODE, HOLDER, CORE, MEMORY, USED, BUSY, STATE, COLUMNS };
+
+static const char *arg_namespace = "aliquot-system";
+
+/* What one agent says, kept as long as its views are used. */
+struct agent {
+    struct json_parser *parser;
+    struct json usage;
+};
+
+struct agents {
+    struct agent *list;
+    size_t n;
+};
+
+static void agents_done(struct agents *agents) {
+    for (size_t i = 0; i < agents->n; i++)
+        json_parser_free(agents->list[i].parser);
+    free(agents->list);
+}
+
+static void parser_freep(struct json_parser **parser) {
+    json_parser_free(*parser);
+}
+
+static int parse(struct json_parser **ret_parser, const struct buf *text, struct json *ret,
+                 struct err *err) {
+    struct json_parser *parser = json_parser_new();
+    if (!parser)
+        return err_errno(err, ENOMEM, "cannot read an answer");
+    int r = json_parse(parser, buf_str(text), text->len, ret, err);
+    if (r < 0) {
+        json_parser_free(parser);
+        return r;
+    }
+    *ret_parser = parser;
+    return 0;
+}
+
+/* One agent's /usage, through the API server's proxy. */
+static int ask_agent(const char *pod, struct agent *ret, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    char path[512];
+    (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s:9400/proxy/usage",
+                    arg_namespace, pod);
+    int r = KUBECTL(&text, err, "get", "--raw", path);
+    if (r < 0)
+        return r;
+    return parse(&ret->parser, &text, &ret->usage, err);
+}
+
+/* An agent that does not answer costs its node the columns of use, not the whole table. */
+static int ask_agents(struct agents *ret, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_(parser_freep) struct json_parser *parser = NULL;
+    struct json pods;
+    int r = KUBECTL(&text, err, "get", "pods", "-n", arg_namespace, "-l",
+                    "app.kubernetes.io/name=aliquot-agent", "-o", "json");
+    if (r < 0)
+        return r;
+    r = parse(&parser, &text, &pods, err);
+    if (r < 0)
+        return r;
+
+    struct json items = json_get(pods, "items");
+    size_t n = json_size(items) < AGENTS_MAX ? json_size(items) : AGENTS_MAX;
+    ret->list = calloc(n ? n : 1, sizeof(*ret->list));
+    if (!ret->list)
+        return err_errno(err, ENOMEM, "cannot ask the agents");
+
+    struct json_iter it = json_iter(items);
+    struct json pod;
+    while (ret->n < n && json_next(&it, NULL, &pod)) {
+        struct err trouble;
+        const char *name = json_string(JSON_PATH(pod, "metadata", "name"));
+        if (!name)
+            continue;
+        if (ask_agent(name, &ret->list[ret->n], &trouble) < 0)
+            fprintf(stderr, "aliquot gpus: no usage from agent %s: %s\n", name, trouble.text);
+        else
+            ret->n++;
+    }
+    return 0;
+}
+
+/* The card as its agent sees it; invalid where none does. */
+static struct json find_card(const struct agents *agents, const char *uuid) {
+    for (size_t i = 0; uuid && i < agents->n; i++) {
+        struct json_iter it = json_iter(json_get(agents->list[i].usage, "gpus"));
+        struct json card;
+        while (json_next(&it, NULL, &card)) {
+            const char *known = json_string(json_get(card, "uuid"));
+            if (known && strcmp(known, uuid) == 0)
+                return card;
+        }
+    }
+    return (struct json){0};
+}
+
+static bool same_text(struct json v, const char *text) {
+    const char *other = json_string(v);
+    return other && text && strcmp(other, text) == 0;
+}
+
+static struct json find_holder(struct json card, const char *uid, const char *container) {
+    struct json_iter it = json_iter(json_get(card, "holders"));
+    struct json holder;
+    while (json_next(&it, NULL, &holder))
+        if (same_text(json_get(holder, "podUID"), uid) &&
+            same_text(json_get(holder, "container"), container))
+            return holder;
+    return (struct json){0};
+}
+
+/* The number of a resource; 0 where it is absent. */
+static uint64_t resource(struct json list, const char *name) {
+    struct json v = json_get(list, name);
+    const char *text = json_string(v);
+    uint64_t value = 0;
+    if (text)
+        (void) quantity_parse(text, strlen(text), &value);
+    else
+        (void) json_u64(v, &value);
+    return value;
+}
+
+static void put_used(struct table *t, struct json of, const char *memory, const char *busy) {
+    uint64_t value;
+    char bytes[24];
+    if (json_u64(json_get(of, memory), &value))
+        table_set(t, USED, "%s", num_format_bytes(value, bytes));
+    if (json_u64(json_get(of, busy), &value))
+        table_set(t, BUSY, "%" PRIu64 " %%", value);
+}
+
+static void put_holders(struct table *t, struct json allocated, struct json card) {
+    struct json_iter pods = json_iter(allocated);
+    struct json pod, container;
+    const char *uid;
+    while (json_next(&pods, &uid, &pod)) {
+        struct json_iter containers = json_iter(json_get(pod, "containers"));
+        while (json_next(&containers, NULL, &container)) {
+            const char *namespace = json_string(json_get(pod, "namespace"));
+            const char *pod_name = json_string(json_get(pod, "pod"));
+            const char *name = json_string(json_get(container, "container"));
+            struct json held = json_get(container, "resource");
+            uint64_t core = resource(held, RESOURCE_CORE);
+            char bytes[24];
+
+            table_row(t);
+            table_set(t, HOLDER, "  %s/%s (%s)", namespace ? namespace : "?",
+                      pod_name ? pod_name : "?", name ? name : "?");
+            if (core > 0)
+                table_set(t, CORE, "%" PRIu64 " %%", core);
+            table_set(t, MEMORY, "%s", num_format_bytes(resource(held, RESOURCE_MEMORY), bytes));
+            put_used(t, find_holder(card, uid, name), "memoryUsed", "coreUsed");
+        }
+    }
+}
+
+static void put_card(struct table *t, struct json gpu, const struct agents *agents) {
+    const char *name = json_string(JSON_PATH(gpu, "metadata", "name"));
+    const char *node = json_string(JSON_PATH(gpu, "spec", "nodeName"));
+    const char *model = json_string(JSON_PATH(gpu, "spec", "model"));
+    const char *state = json_string(JSON_PATH(gpu, "status", "state"));
+    struct json capacity = JSON_PATH(gpu, "status", "capacity");
+    struct json card = find_card(agents, json_string(JSON_PATH(gpu, "spec", "uuid")));
+    struct json free_part = JSON_PATH(gpu, "status", "allocatable");
+    uint64_t core = resource(capacity, RESOURCE_CORE);
+    uint64_t memory = resource(capacity, RESOURCE_MEMORY);
+    char taken[24], all[24];
+
+    table_row(t);
+    table_set(t, GPU, "%s", name ? name : "?");
+    table_set(t, NODE, "%s", node ? node : "?");
+    table_set(t, HOLDER, "%s", model ? model : "");
+    if (json_valid(free_part)) {
+        uint64_t free_core = resource(free_part, RESOURCE_CORE);
+        uint64_t free_memory = resource(free_part, RESOURCE_MEMORY);
+        table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", core > free_core ? core - free_core : 0,
+                  core);
+        table_set(t, MEMORY, "%s of %s",
+                  num_format_bytes(memory > free_memory ? memory - free_memory : 0, taken),
+                  num_format_bytes(memory, all));
+    }
+    put_used(t, card, "memoryUsed", "utilization");
+    table_set(t, STATE, "%s", state ? state : "Unknown");
+    put_holders(t, JSON_PATH(gpu, "status", "allocated"), card);
+}
+
+static int show(struct err *err) {
+    _cleanup_(agents_done) struct agents agents = {0};
+    _cleanup_(table_done) struct table table = {.columns = COLUMNS};
+    _cleanup_(parser_freep) struct json_parser *parser = NULL;
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json gpus, gpu;
+
+    int r = KUBECTL(&text, err, "get", "gpus.elasticgpu.io", "-o", "json");
+    if (r < 0)
+        return r;
+    r = parse(&parser, &text, &gpus, err);
+    if (r < 0)
+        return r;
+    r = ask_agents(&agents, err);
+    if (r < 0)
+        return r;
+
+    static const char *const titles[COLUMNS] = {"GPU",    "NODE", "MODEL / HOLDER", "CORE",
+                                                "MEMORY", "USED", "BUSY",           "STATE"};
+    table_row(&table);
+    for (size_t i = 0; i < COLUMNS; i++)
+        table_set(&table, i, "%s", titles[i]);
+    struct json_iter it = json_iter(json_get(gpus, "items"));
+    while (json_next(&it, NULL, &gpu))
+        put_card(&table, gpu, &agents);
+    r = table_print(&table, stdout);
+    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+}
+
+int cmd_gpus(int argc, char **argv) {
+    static const struct opt options[] = {
+        {"namespace", 'n', "NAME", "where Aliquot is installed (aliquot-system)", opt_string,
+         &arg_namespace},
+        OPT_END,
+    };
+    static const struct opt_usage usage = {
+        "aliquot gpus [options]",
+        "Shows every card of the cluster, who holds what on it, and how much each really uses.\n"
+        "USED and BUSY come from the agents, all else from the GPU objects.",
+        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster cannot be\n"
+        "asked; 2 for wrong arguments."};
+    struct err err;
+
+    int first = opt_parse(options, &usage, argc, argv, &err);
+    if (first == -ECANCELED)
+        return 0;
+    if (first >= 0 && first < argc)
+        first = err_set(&err, EINVAL, "unexpected argument '%s'; see --help", argv[first]);
+    if (first < 0) {
+        fprintf(stderr, "aliquot gpus: %s\n", err.text);
+        return EXIT_USAGE;
+    }
+    if (show(&err) < 0) {
+        fprintf(stderr, "aliquot gpus: %s\n", err.text);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/kubectl.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/cleanup.h"
+
+#define ARGUMENTS_MAX 16
+#define COMPLAINT_MAX 4096
+
+/* Reads both pipes until both have ended. */
+static int collect(int out, int complaint, struct buf *ret_out, struct buf *ret_complaint) {
+    struct pollfd fds[] = {{out, POLLIN, 0}, {complaint, POLLIN, 0}};
+    struct buf *bufs[] = {ret_out, ret_complaint};
+
+    while (fds[0].fd >= 0 || fds[1].fd >= 0) {
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return -errno;
+        for (int i = 0; i < 2; i++) {
+            char part[16384];
+            if (fds[i].fd < 0 || fds[i].revents == 0)
+                continue;
+            ssize_t n = read(fds[i].fd, part, sizeof(part));
+            if (n > 0)
+                buf_append(bufs[i], part, (size_t) n);
+            else if (n == 0 || errno != EINTR)
+                fds[i].fd = -1;
+        }
+    }
+    return 0;
+}
+
+static const char *last_line(struct buf *text) {
+    while (text->len > 0 && text->data[text->len - 1] == '\n')
+        text->data[--text->len] = '\0';
+    const char *line = strrchr(buf_str(text), '\n');
+    return line ? line + 1 : buf_str(text);
+}
+
+static int start(const char *const *arguments, int out, int complaint, pid_t *ret_pid) {
+    const char *program = getenv("KUBECTL");
+    char *argv[ARGUMENTS_MAX + 2];
+    size_t n = 0;
+
+    argv[n++] = strdup(program && *program ? program : "kubectl");
+    for (size_t i = 0; arguments[i] && n <= ARGUMENTS_MAX; i++)
+        argv[n++] = strdup(arguments[i]);
+    argv[n] = NULL;
+
+    posix_spawn_file_actions_t actions;
+    (void) posix_spawn_file_actions_init(&actions);
+    (void) posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    (void) posix_spawn_file_actions_adddup2(&actions, complaint, STDERR_FILENO);
+    int r = argv[0] ? posix_spawnp(ret_pid, argv[0], &actions, NULL, argv, environ) : ENOMEM;
+    (void) posix_spawn_file_actions_destroy(&actions);
+    for (size_t i = 0; i < n; i++)
+        free(argv[i]);
+    return -r;
+}
+
+int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
+    _cleanup_buf_ struct buf complaint = BUF_INIT(COMPLAINT_MAX);
+    int out[2], bad[2];
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot run kubectl");
+    _cleanup_close_ int out_read = out[0];
+    _cleanup_close_ int out_write = out[1];
+    if (pipe2(bad, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot run kubectl");
+    _cleanup_close_ int bad_read = bad[0];
+    _cleanup_close_ int bad_write = bad[1];
+
+    pid_t pid;
+    int r = start(arguments, out_write, bad_write, &pid);
+    if (r == -ENOENT)
+        return err_set(err, ENOENT, "kubectl is not on the path; install it or set KUBECTL");
+    if (r < 0)
+        return err_errno(err, -r, "cannot run kubectl");
+    (void) close(take_fd(&out_write));
+    (void) close(take_fd(&bad_write));
+
+    r = collect(out_read, bad_read, ret, &complaint);
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (r < 0 || buf_error(ret) < 0)
+        return err_errno(err, r < 0 ? -r : ret->error, "cannot read what kubectl printed");
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return err_set(err, EREMOTEIO, "kubectl: %s", last_line(&complaint));
+    return 0;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Text in columns, as wide as their longest cell. */
+
+#include <stddef.h>
+#include <stdio.h>
+
+#define TABLE_COLUMNS_MAX 10
+
+struct table {
+    size_t columns;
+    size_t rows;
+    size_t room;
+    char **cells; /* rows * columns, owned */
+    int error;    /* 0 or the positive errno of the first failure; later calls do nothing */
+};
+
+/* Starts a row of empty cells. */
+void table_row(struct table *t);
+
+/* Sets a cell of the row that was started last. */
+void table_set(struct table *t, size_t column, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Prints all rows; widths are counted in code points. 0 or negative errno. */
+int table_print(const struct table *t, FILE *out);
+
+void table_done(struct table *t);
