@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "kube/assignment.h"
+#include "kube/gpu_object.h"
+#include "kube/node.h"
+#include "kube/pod.h"
+#include "kube/quantity.h"
+#include "wire/json.h"
+
+#define GIB ((uint64_t) 1 << 30)
+
+static struct json_parser *parser;
+
+static int setup(void **state) {
+    (void) state;
+    parser = json_parser_new();
+    return parser ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void) state;
+    parser = json_parser_free(parser);
+    return 0;
+}
+
+static struct json parse(const char *text) {
+    struct json root;
+    struct err err;
+    if (json_parse(parser, text, strlen(text), &root, &err) < 0)
+        fail_msg("%s: %s", err.text, text);
+    return root;
+}
+
+/* ---- quantities ---- */
+
+static void test_quantity(void **state) {
+    (void) state;
+    static const struct {
+        const char *text;
+        int result;
+        uint64_t value;
+    } cases[] = {
+        {"0", 0, 0},
+        {"1", 0, 1},
+        {"+5", 0, 5},
+        {"100", 0, 100},
+        {"1e2", 0, 100},
+        {"1E2", 0, 100},
+        {"1.5e1", 0, 15},
+        {"100e-2", 0, 1},
+        {"1.5Gi", 0, GIB + GIB / 2},
+        {"4Gi", 0, 4 * GIB},
+        {"640Gi", 0, 640 * GIB},
+        {"1k", 0, 1000},
+        {"1M", 0, 1000000},
+        {"1E", 0, UINT64_C(1000000000000000000)},
+        {"2000m", 0, 2},
+        {".5Ki", 0, 512},
+        {"5.", 0, 5},
+        {"007", 0, 7},
+        {"0.000000000000000000000000000000000", 0, 0},
+        {"0e99999", 0, 0},
+        {"9223372036854775807", 0, INT64_MAX},
+        {"7Ei", 0, UINT64_C(7) << 60},
+        {"1000000000000000000000000n", 0, UINT64_C(1000000000000000)},
+        {"9223372036854775808", -ERANGE, 0},
+        {"16Ei", -ERANGE, 0},
+        {"8Ei", -ERANGE, 0},
+        {"10E", -ERANGE, 0},
+        {"1e99999999999", -ERANGE, 0},
+        {"123456789012345678901234567890", -ERANGE, 0},
+        {"1500m", -EDOM, 0},
+        {"1.5", -EDOM, 0},
+        {"0.1Ki", -EDOM, 0},
+        {"1e-1", -EDOM, 0},
+        {"1e-99999", -EDOM, 0},
+        {"1n", -EDOM, 0},
+        {"", -EINVAL, 0},
+        {".", -EINVAL, 0},
+        {"+", -EINVAL, 0},
+        {"-1", -EINVAL, 0},
+        {"1 ", -EINVAL, 0},
+        {" 1", -EINVAL, 0},
+        {"1.5.5", -EINVAL, 0},
+        {"4gi", -EINVAL, 0},
+        {"4GiB", -EINVAL, 0},
+        {"1e", -EINVAL, 0},
+        {"1e+", -EINVAL, 0},
+        {"0x10", -EINVAL, 0},
+        {"Gi", -EINVAL, 0},
+        {"NaN", -EINVAL, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint64_t value = 77;
+        int r = quantity_parse(cases[i].text, strlen(cases[i].text), &value);
+        if (r != cases[i].result || value != (r == 0 ? cases[i].value : 77))
+            fail_msg("'%s': %d, %llu", cases[i].text, r, (unsigned long long) value);
+    }
+}
+
+static void test_quantity_format(void **state) {
+    (void) state;
+    char out[24];
+    assert_string_equal(quantity_format_bytes(0, out), "0");
+    assert_string_equal(quantity_format_bytes(1000, out), "1000");
+    assert_string_equal(quantity_format_bytes(4 * GIB, out), "4Gi");
+    assert_string_equal(quantity_format_bytes(1536 << 20, out), "1536Mi");
+    assert_string_equal(quantity_format_bytes(UINT64_MAX, out), "18446744073709551615");
+    for (uint64_t v = 1; v < UINT64_C(1) << 62; v = v * 7 + 1) {
+        uint64_t back;
+        quantity_format_bytes(v, out);
+        assert_int_equal(quantity_parse(out, strlen(out), &back), 0);
+        assert_true(back == v);
+    }
+}
+
+/* ---- dialects ---- */
+
+struct lines {
+    const char *core, *memory, *slot;
+};
+
+static enum request_problem read_names(const char *core_name, const char *memory_name,
+                                       struct lines l, struct gpu_ask *ask, bool *asks) {
+    struct resource_line lines[3];
+    size_t n = 0;
+    if (l.core)
+        lines[n++] = (struct resource_line){core_name, l.core, strlen(l.core)};
+    if (l.memory)
+        lines[n++] = (struct resource_line){memory_name, l.memory, strlen(l.memory)};
+    if (l.slot)
+        lines[n++] = (struct resource_line){RESOURCE_SLOT, l.slot, strlen(l.slot)};
+    return dialect_read(lines, n, ask, asks);
+}
+
+static enum request_problem read_native(struct lines l, struct gpu_ask *ask) {
+    bool asks;
+    memset(ask, 0, sizeof(*ask));
+    return read_names(RESOURCE_CORE, RESOURCE_MEMORY, l, ask, &asks);
+}
+
+static void test_native(void **state) {
+    (void) state;
+    struct gpu_ask ask;
+    assert_int_equal(read_native((struct lines){"30", "4Gi", NULL}, &ask), REQUEST_OK);
+    assert_int_equal(ask.core, 30);
+    assert_true(ask.memory == 4 * GIB && ask.cards == 0 && !ask.slot);
+    assert_int_equal(read_native((struct lines){"30", NULL, NULL}, &ask), REQUEST_OK);
+    assert_true(ask.core == 30 && ask.memory == 0);
+    assert_int_equal(read_native((struct lines){NULL, "4Gi", "1"}, &ask), REQUEST_OK);
+    assert_true(ask.core == 0 && ask.slot);
+    assert_int_equal(read_native((struct lines){"200", NULL, NULL}, &ask), REQUEST_OK);
+    assert_true(ask.cards == 2 && ask.core == 0 && ask.memory == 0);
+    assert_int_equal(read_native((struct lines){"200", "0", NULL}, &ask), REQUEST_OK);
+    assert_int_equal(read_native((struct lines){"200", "90Gi", NULL}, &ask), REQUEST_OK);
+    assert_true(ask.cards == 2 && ask.memory == 0 && ask.memory_floor == 90 * GIB);
+}
+
+static void test_malformed(void **state) {
+    (void) state;
+    static const struct {
+        struct lines lines;
+        enum request_problem problem;
+    } cases[] = {
+        {{"150", NULL, NULL}, REQUEST_CORE_STEP},
+        {{"101", "1Gi", NULL}, REQUEST_CORE_STEP},
+        {{"0", "1Gi", NULL}, REQUEST_CORE_ZERO},
+        {{"0", NULL, NULL}, REQUEST_CORE_ZERO},
+        {{"6500", NULL, NULL}, REQUEST_CORE_RANGE},
+        {{"16Ei", NULL, NULL}, REQUEST_CORE_RANGE},
+        {{"30", "0", NULL}, REQUEST_MEMORY_ZERO},
+        {{NULL, "0", "1"}, REQUEST_MEMORY_ZERO},
+        {{"30", "16Ei", NULL}, REQUEST_MEMORY_RANGE},
+        {{"1500m", NULL, NULL}, REQUEST_NOT_A_NUMBER},
+        {{"-5", NULL, NULL}, REQUEST_NOT_A_NUMBER},
+        {{"30", "much", NULL}, REQUEST_NOT_A_NUMBER},
+        {{NULL, "4Gi", NULL}, REQUEST_SLOT_MISSING},
+        {{NULL, "4Gi", "0"}, REQUEST_SLOT_MISSING},
+        {{NULL, NULL, "1"}, REQUEST_SLOT_ALONE},
+        {{NULL, "4Gi", "2"}, REQUEST_SLOT_COUNT},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gpu_ask ask;
+        enum request_problem p = read_native(cases[i].lines, &ask);
+        if (p != cases[i].problem)
+            fail_msg("case %zu: %s", i, request_problem_text(p));
+        assert_int_equal(strncmp(request_problem_text(p), "GPU request is malformed: ", 26), 0);
+    }
+}
+
+static void test_dialects(void **state) {
+    (void) state;
+    struct gpu_ask ask = {0};
+    bool asks;
+    assert_int_equal(read_names("tke.cloud.tencent.com/qgpu-core",
+                                "tke.cloud.tencent.com/qgpu-memory",
+                                (struct lines){"20", "4", NULL}, &ask, &asks),
+                     REQUEST_OK);
+    assert_true(asks && ask.core == 20 && ask.memory == 4 * GIB);
+    assert_int_equal(read_names("tke.cloud.tencent.com/qgpu-core", RESOURCE_MEMORY,
+                                (struct lines){"20", "4Gi", NULL}, &ask, &asks),
+                     REQUEST_MIXED_DIALECTS);
+    assert_int_equal(read_names("nvidia.com/gpu", "cpu", (struct lines){"1", "1", NULL}, &ask,
+                                &asks),
+                     REQUEST_OK);
+    assert_false(asks);
+    assert_int_equal(read_names("x", "tke.cloud.tencent.com/qgpu-memory",
+                                (struct lines){NULL, "9999999999999", "1"}, &ask, &asks),
+                     REQUEST_MEMORY_RANGE);
+}
+
+/* ---- pods and nodes ---- */
+
+#define POD_HEAD                                                                                   \
+    "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u-1\",\"annotations\":{"          \
+    "\"elasticgpu.io/assignment\":\"A\",\"other\":\"xyz\"}},\"spec\":{"
+
+static void test_pod(void **state) {
+    (void) state;
+    struct pod pod;
+    struct err err;
+    struct json object = parse(
+        POD_HEAD "\"nodeName\":\"n\",\"initContainers\":["
+                 "{\"name\":\"i\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-core\":\"50\"}}},"
+                 "{\"name\":\"s\",\"restartPolicy\":\"Always\",\"resources\":{\"limits\":"
+                 "{\"elasticgpu.io/gpu-core\":\"10\"}}}],\"containers\":["
+                 "{\"name\":\"none\"},{\"name\":\"c\",\"resources\":{\"requests\":"
+                 "{\"cpu\":\"1\",\"elasticgpu.io/gpu-core\":\"100\"}}}]},"
+                 "\"status\":{\"phase\":\"Running\"}}");
+    assert_int_equal(pod_parse(object, &pod, &err), 0);
+    assert_string_equal(pod.uid, "u-1");
+    assert_string_equal(pod.node, "n");
+    assert_string_equal(pod.assignment, "A");
+    assert_null(pod.signature);
+    assert_int_equal(pod.annotation_bytes, strlen("elasticgpu.io/assignmentAotherxyz"));
+    assert_int_equal(pod.problem, REQUEST_OK);
+    assert_int_equal(pod.request.n, 3);
+    assert_int_equal(pod.request.asks[0].phase, ASK_INIT);
+    assert_int_equal(pod.request.asks[1].phase, ASK_SIDECAR);
+    assert_int_equal(pod.request.asks[2].phase, ASK_APP);
+    assert_string_equal(pod.request.asks[2].container, "c");
+    assert_int_equal(pod.request.asks[2].cards, 1);
+    assert_false(pod.finished || pod.deleting);
+    pod_done(&pod);
+}
+
+static void test_pod_states(void **state) {
+    (void) state;
+    struct pod pod;
+    struct err err;
+    assert_int_equal(pod_parse(parse("{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":"
+                                     "\"u\",\"deletionTimestamp\":\"2026-01-01T00:00:00Z\"},"
+                                     "\"status\":{\"phase\":\"Failed\"}}"),
+                               &pod, &err),
+                     0);
+    assert_true(pod.deleting && pod.finished && pod.request.n == 0 && pod.node[0] == '\0');
+    pod_done(&pod);
+    assert_int_equal(pod_parse(parse(POD_HEAD "\"containers\":[{\"name\":\"c\",\"resources\":"
+                                              "{\"limits\":{\"elasticgpu.io/gpu-core\":"
+                                              "\"150\"}}}]}}"),
+                               &pod, &err),
+                     0);
+    assert_int_equal(pod.problem, REQUEST_CORE_STEP);
+    assert_string_equal(pod.problem_container, "c");
+    pod_done(&pod);
+}
+
+static void test_not_a_pod(void **state) {
+    (void) state;
+    static const char *const texts[] = {
+        "[]", "{}", "null", "{\"metadata\":[]}", "{\"metadata\":{\"name\":\"p\"}}",
+        "{\"metadata\":{\"name\":1,\"namespace\":\"d\",\"uid\":\"u\"}}",
+        "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"\"}}",
+        POD_HEAD "\"nodeName\":{}}}",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct pod pod;
+        struct err err;
+        assert_int_equal(pod_parse(parse(texts[i]), &pod, &err), -EINVAL);
+    }
+    struct pod pod;
+    struct err err; /* wrong types where nothing depends on them are no reason to lose the pod */
+    assert_int_equal(pod_parse(parse(POD_HEAD "\"containers\":{\"a\":[1,2]}},\"status\":7}"), &pod,
+                               &err),
+                     0);
+    assert_int_equal(pod.request.n, 0);
+    pod_done(&pod);
+}
+
+static void test_node(void **state) {
+    (void) state;
+    struct node_object node;
+    struct err err;
+    assert_int_equal(
+        node_object_parse(parse("{\"metadata\":{\"name\":\"n\",\"uid\":\"u\"},\"status\":"
+                                "{\"addresses\":[{\"type\":\"Hostname\",\"address\":\"h\"},"
+                                "{\"type\":\"InternalIP\",\"address\":\"10.0.0.1\"}]}}"),
+                          &node, &err),
+        0);
+    assert_string_equal(node.internal_ip, "10.0.0.1");
+    assert_int_equal(node_object_parse(parse("{\"metadata\":{}}"), &node, &err), -EINVAL);
+}
+
+/* ---- GPU objects ---- */
+
+static void test_gpu_object(void **state) {
+    (void) state;
+    struct gpu_object gpu = {.name = "10.0.0.1-00",
+                             .node = "n",
+                             .index = 0,
+                             .memory = 80 * GIB,
+                             .uuid = "GPU-1",
+                             .model = "A100 \"big\"",
+                             .path = "/dev/nvidia0",
+                             .healthy = true};
+    struct gpu_object back;
+    struct err err;
+    _cleanup_buf_ struct buf text = BUF_INIT(0), status = BUF_INIT(0);
+    gpu_object_encode(&gpu, &text);
+    assert_int_equal(gpu_object_parse(parse(buf_str(&text)), &back, &err), 0);
+    assert_string_equal(back.model, gpu.model);
+    assert_false(back.healthy || back.has_capacity);
+    gpu_object_encode_status(&gpu, &status);
+    assert_string_equal(buf_str(&status),
+                        "{\"status\":{\"state\":\"Healthy\",\"capacity\":{"
+                        "\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":"
+                        "\"80Gi\"}}}");
+    text.len--; /* put the status into the object */
+    buf_printf(&text, ",%s", buf_str(&status) + 1);
+    assert_int_equal(gpu_object_parse(parse(buf_str(&text)), &back, &err), 0);
+    assert_true(back.healthy && back.has_capacity && back.memory == gpu.memory);
+    assert_int_equal(gpu_object_parse(parse("{\"metadata\":{\"name\":\"g\"},\"spec\":{\"index\":"
+                                            "-1}}"),
+                                      &back, &err),
+                     -EINVAL);
+}
+
+static void test_gpu_name(void **state) {
+    (void) state;
+    char name[KUBE_NAME_MAX];
+    assert_int_equal(gpu_object_name("node-a", "10.77.0.2", 3, name), 0);
+    assert_string_equal(name, "10.77.0.2-03");
+    assert_int_equal(gpu_object_name("node-a", "fd00::1", 12, name), 0);
+    assert_string_equal(name, "node-a-12");
+    assert_int_equal(gpu_object_name("node-a", NULL, 0, name), 0);
+    assert_string_equal(name, "node-a-00");
+}
+
+/* ---- assignments ---- */
+
+static const char *const sample =
+    "{\"v\":1,\"node\":\"n\",\"containers\":{\"main\":[{\"index\":0,\"uuid\":\"GPU-a\",\"core\":30,"
+    "\"memory\":4294967296}],\"b\":[{\"index\":0,\"uuid\":\"GPU-a\",\"core\":0,\"memory\":1},"
+    "{\"index\":1,\"uuid\":\"GPU-b\",\"core\":100,\"memory\":2}]}}";
+
+static void test_assignment(void **state) {
+    (void) state;
+    struct assignment a;
+    struct err err;
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    assert_int_equal(assignment_parse(sample, &a, &err), 0);
+    assert_string_equal(a.node, "n");
+    assert_int_equal(a.ncontainers, 2);
+    assert_int_equal(assignment_find(&a, "main")->devices[0].core, 30);
+    assert_int_equal(assignment_find(&a, "b")->ndevices, 2);
+    assert_null(assignment_find(&a, "mai"));
+    assignment_encode(&a, &text);
+    assert_string_equal(buf_str(&text), sample);
+    assignment_done(&a);
+}
+
+static void test_bad_assignments(void **state) {
+    (void) state;
+#define ONE(device) "{\"v\":1,\"node\":\"n\",\"containers\":{\"c\":[" device "]}}"
+    static const char *const texts[] = {
+        "", "{", "[]", "{}", "{\"v\":2,\"node\":\"n\",\"containers\":{}}",
+        "{\"v\":1,\"node\":\"n\",\"containers\":{}}",
+        "{\"v\":1,\"containers\":{\"c\":[{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1}]}}",
+        "{\"v\":1,\"node\":\"n\",\"containers\":{\"c\":[]}}",
+        "{\"v\":1,\"node\":\"n\",\"containers\":{\"c\":{}}}",
+        ONE("{}"),
+        ONE("{\"index\":0,\"uuid\":\"\",\"core\":1,\"memory\":1}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":101,\"memory\":1}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":-1,\"memory\":1}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":0}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":18446744073709551615}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1.5}"),
+        ONE("{\"index\":9999,\"uuid\":\"u\",\"core\":1,\"memory\":1}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1},"
+            "{\"index\":1,\"uuid\":\"u\",\"core\":1,\"memory\":1}"),
+        "{\"v\":1,\"node\":\"n\",\"containers\":{"
+        "\"c\":[{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1}],"
+        "\"c\":[{\"index\":0,\"uuid\":\"v\",\"core\":1,\"memory\":1}]}}",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct assignment a;
+        struct err err;
+        if (assignment_parse(texts[i], &a, &err) != -EINVAL)
+            fail_msg("taken: %s", texts[i]);
+    }
+}
+
+static struct signing_verifier *verifier_of(const struct signing_key *key,
+                                            const struct signing_key *older) {
+    struct signing_verifier *v;
+    struct err err;
+    _cleanup_buf_ struct buf pem = BUF_INIT(0);
+    assert_int_equal(signing_key_public(key, &pem, &err), 0);
+    if (older)
+        assert_int_equal(signing_key_public(older, &pem, &err), 0);
+    assert_int_equal(signing_verifier_load(buf_str(&pem), pem.len, &v, &err), 0);
+    return v;
+}
+
+static void test_signature(void **state) {
+    (void) state;
+    struct signing_key *key, *again, *other;
+    struct err err;
+    char sig[SIGNATURE_TEXT_MAX], sig2[SIGNATURE_TEXT_MAX];
+    _cleanup_buf_ struct buf pem = BUF_INIT(0);
+    assert_int_equal(signing_key_generate(&key, &err), 0);
+    assert_int_equal(signing_key_generate(&other, &err), 0);
+    assert_int_equal(signing_key_save(key, &pem, &err), 0);
+    assert_int_equal(signing_key_load(buf_str(&pem), pem.len, &again, &err), 0);
+    assert_int_equal(assignment_sign(key, "uid", "n", sample, sig, &err), 0);
+    assert_int_equal(assignment_sign(again, "uid", "n", sample, sig2, &err), 0);
+    assert_string_equal(sig, sig2);
+    struct signing_verifier *v = verifier_of(key, NULL), *foreign = verifier_of(other, NULL);
+    struct signing_verifier *both = verifier_of(other, key);
+    assert_int_equal(assignment_verify(v, "uid", "n", sample, sig, &err), 0);
+    assert_int_equal(assignment_verify(both, "uid", "n", sample, sig, &err), 0);
+    assert_int_equal(assignment_verify(foreign, "uid", "n", sample, sig, &err), -EKEYREJECTED);
+    assert_int_equal(assignment_verify(v, "uiD", "n", sample, sig, &err), -EKEYREJECTED);
+    assert_int_equal(assignment_verify(v, "uid", "m", sample, sig, &err), -EKEYREJECTED);
+    assert_int_equal(assignment_verify(v, "uid", "n", "{}", sig, &err), -EKEYREJECTED);
+    assert_int_equal(assignment_verify(v, "uid\nn", "", sample, sig, &err), -EINVAL);
+    assert_int_equal(assignment_verify(v, "uid", "n", sample, "", &err), -EINVAL);
+    assert_true(assignment_verify(v, "uid", "n", sample, "AAAA", &err) < 0);
+    assert_true(assignment_verify(v, "uid", "n", sample, "!!!!", &err) < 0);
+    signing_verifier_free(v);
+    signing_verifier_free(foreign);
+    signing_verifier_free(both);
+    signing_key_free(key);
+    signing_key_free(again);
+    signing_key_free(other);
+}
+
+static void test_bad_keys(void **state) {
+    (void) state;
+    struct signing_key *key;
+    struct signing_verifier *v;
+    struct err err;
+    static const char rsa_like[] =
+        "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END PUBLIC "
+        "KEY-----\n";
+    assert_true(signing_key_load("nonsense", 8, &key, &err) < 0);
+    assert_true(signing_verifier_load("nonsense", 8, &v, &err) < 0);
+    assert_true(signing_verifier_load("", 0, &v, &err) < 0);
+    assert_true(signing_verifier_load(rsa_like, sizeof(rsa_like) - 1, &v, &err) < 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quantity),    cmocka_unit_test(test_quantity_format),
+        cmocka_unit_test(test_native),      cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_dialects),    cmocka_unit_test(test_pod),
+        cmocka_unit_test(test_pod_states),  cmocka_unit_test(test_not_a_pod),
+        cmocka_unit_test(test_node),        cmocka_unit_test(test_gpu_object),
+        cmocka_unit_test(test_gpu_name),    cmocka_unit_test(test_assignment),
+        cmocka_unit_test(test_bad_assignments), cmocka_unit_test(test_signature),
+        cmocka_unit_test(test_bad_keys),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
