@@ -263,6 +263,8 @@ static enum place_reason share_reason(const struct gpu_ask *ask, const struct pl
         return PLACE_TOO_LARGE;
     if (!healthy)
         return PLACE_NONE_HEALTHY;
+    if (!core && ask->memory == 0)
+        return PLACE_NO_CORE; /* the memory that is short was not asked for */
     if (!memory)
         return PLACE_NO_MEMORY;
     if (!core)
