@@ -16,6 +16,7 @@
 #define CHECK_MS 1000  /* for what inotify does not tell */
 #define SEARCH_MS 20   /* while the directory is not there */
 #define PLUGINS_MAX 8
+#define DIR_MAX 64     /* leaves room for our sockets' names in the 107 bytes of a socket's path */
 
 struct kubelet {
     uv_loop_t *loop;
@@ -235,7 +236,7 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
     }
     k->loop = loop;
     k->options = *options;
-    if (snprintf(k->dir, sizeof(k->dir), "%s/device-plugins", options->dir) >= (int) sizeof(k->dir) - 48) {
+    if (snprintf(k->dir, sizeof(k->dir), "%s/device-plugins", options->dir) > DIR_MAX) {
         free(k);
         return err_set(err, ENAMETOOLONG,
                        "kubelet's directory %s: sockets below it would exceed 107 bytes", options->dir);

@@ -42,7 +42,8 @@ struct publisher {
     char doing[KUBE_NAME_MAX + 96]; /* for messages */
     uv_timer_t timer;
     unsigned retry_ms;
-    char trouble[768];
+    char trouble[768];       /* of the last write */
+    char watch_trouble[768]; /* counts while a watch is not up */
     void (*on_closed)(void *userdata);
     void *closed_userdata;
 };
@@ -293,6 +294,7 @@ static void reconcile(struct publisher *p) {
     for (size_t i = 0; i < p->nobjects; i++)
         if (mend_leftover(p, s, &p->objects[i]))
             return;
+    p->trouble[0] = 0; /* nothing is left to write */
 }
 
 void publisher_update(struct publisher *p) {
@@ -350,7 +352,7 @@ static void gpu_sync_end(void *userdata) {
 static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
     struct publisher *p = userdata;
 
-    (void) snprintf(p->trouble, sizeof(p->trouble), "%s", text);
+    (void) snprintf(p->watch_trouble, sizeof(p->watch_trouble), "%s", text);
     log_debug("%s; trying again in %u ms", text, retry_ms);
 }
 
@@ -413,5 +415,8 @@ void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void
 }
 
 const char *publisher_trouble(const struct publisher *p) {
+    if (p->watch_trouble[0] && p->node_watch && p->gpu_watch &&
+        (!kube_reflector_is_synced(p->node_watch) || !kube_reflector_is_synced(p->gpu_watch)))
+        return p->watch_trouble;
     return p->trouble;
 }

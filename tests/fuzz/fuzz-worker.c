@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/device.h"
+#include "gpu/worker_protocol.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    union gpu_message m;
+
+    memset(&m, 0xee, sizeof(m));
+    memcpy(&m, data, size < sizeof(m) ? size : sizeof(m));
+    switch (gpu_message_check(&m, size)) {
+    case GPU_MESSAGE_DEVICE:
+        if (m.header.index >= GPU_MAX || strlen(m.device.uuid) >= sizeof(m.device.uuid) ||
+            strlen(m.device.error) >= sizeof(m.device.error))
+            abort();
+        break;
+    case GPU_MESSAGE_PROCESSES:
+        if (m.header.index >= GPU_MAX || m.processes.count > GPU_PACKET_PROCESSES)
+            abort();
+        break;
+    default:
+        break;
+    }
+    return 0;
+}

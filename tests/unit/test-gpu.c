@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The monitor and its child, on an NVML that hangs, crashes and loses cards; and what they say to each other. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "gpu/driver.h"
+#include "gpu/monitor.h"
+#include "gpu/worker.h"
+#include "gpu/worker_protocol.h"
+
+#define TIMEOUT_MS 15000
+
+struct fixture {
+    uv_loop_t loop;
+    uv_timer_t timeout;
+    bool timed_out, closed;
+    char dir[64];
+    char library[512];
+    bool no_driver;
+    struct gpu_monitor *monitor;
+    unsigned updates;
+};
+
+static const char *own_dir;
+
+static void on_timeout(uv_timer_t *timer) {
+    ((struct fixture *) timer->data)->timed_out = true;
+}
+
+#define RUN_UNTIL(f, condition)                                                                    \
+    do {                                                                                           \
+        (f)->timed_out = false;                                                                    \
+        (void) uv_timer_start(&(f)->timeout, on_timeout, TIMEOUT_MS, 0);                           \
+        while (!(condition) && !(f)->timed_out)                                                    \
+            (void) uv_run(&(f)->loop, UV_RUN_ONCE);                                                \
+        (void) uv_timer_stop(&(f)->timeout);                                                       \
+        if (!(condition))                                                                          \
+            fail_msg("never happened: %s", #condition);                                            \
+    } while (0)
+
+static const char *library(void *userdata) {
+    struct fixture *f = userdata;
+
+    return f->no_driver ? NULL : f->library;
+}
+
+static void on_update(void *userdata) {
+    ((struct fixture *) userdata)->updates++;
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+    const struct gpu_monitor_options options = {.program = "/proc/self/exe", .library = library,
+                                                .on_update = on_update, .userdata = f, .interval_ms = 20,
+                                                .deadline_ms = 500};
+
+    assert_non_null(f);
+    (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-gpu-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    assert_int_equal(setenv("FAKE_NVML", f->dir, 1), 0);
+    (void) snprintf(f->library, sizeof(f->library), "%s/libfake-nvml.so", own_dir);
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    (void) uv_timer_init(&f->loop, &f->timeout);
+    f->timeout.data = f;
+    assert_int_equal(gpu_monitor_start(&f->loop, &options, NULL, &f->monitor, NULL), 0);
+    *state = f;
+    return 0;
+}
+
+static void on_closed(void *userdata) {
+    ((struct fixture *) userdata)->closed = true;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+
+    gpu_monitor_close(f->monitor, on_closed, f);
+    RUN_UNTIL(f, f->closed);
+    uv_close((uv_handle_t *) &f->timeout, NULL);
+    (void) uv_run(&f->loop, UV_RUN_DEFAULT);
+    (void) dir_remove(f->dir, NULL);
+    free(f);
+    return 0;
+}
+
+static void switch_fault(struct fixture *f, const char *name, bool on) {
+    char path[128];
+
+    (void) snprintf(path, sizeof(path), "%s/%s", f->dir, name);
+    if (on)
+        (void) close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    else
+        (void) unlink(path);
+}
+
+static const struct gpu_snapshot *snap(struct fixture *f) {
+    return gpu_monitor_snapshot(f->monitor);
+}
+
+static struct gpu_monitor_status status(struct fixture *f) {
+    struct gpu_monitor_status s;
+
+    gpu_monitor_status(f->monitor, &s);
+    return s;
+}
+
+static void inventory(void **state) {
+    struct fixture *f = *state;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    assert_string_equal(snap(f)->devices[1].uuid, "GPU-fake-1");
+    assert_true(snap(f)->devices[1].healthy);
+    assert_true(snap(f)->devices[0].memory == (uint64_t) 80 << 30);
+    assert_int_equal(snap(f)->devices[0].nprocesses, 100);
+    assert_int_equal(snap(f)->devices[0].processes[99].pid, 1099);
+    assert_int_equal(snap(f)->devices[1].nprocesses, 0);
+}
+
+/* One lost card does not take the other with it, keeps its name, and comes back. */
+static void lost_card(void **state) {
+    struct fixture *f = *state;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    switch_fault(f, "lost", true);
+    RUN_UNTIL(f, !snap(f)->devices[1].healthy);
+    assert_string_equal(snap(f)->devices[1].uuid, "GPU-fake-1");
+    assert_non_null(strstr(snap(f)->devices[1].reason, "GPU is lost"));
+    assert_true(snap(f)->devices[0].healthy);
+    switch_fault(f, "lost", false);
+    RUN_UNTIL(f, snap(f)->devices[1].healthy);
+    assert_int_equal(status(f).restarts, 0);
+}
+
+static void hanging_call(void **state) {
+    struct fixture *f = *state;
+    int pid;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    pid = status(f).pid;
+    switch_fault(f, "hang", true);
+    RUN_UNTIL(f, status(f).hangs > 0);
+    assert_int_equal(snap(f)->ndevices, 2);
+    RUN_UNTIL(f, kill(pid, 0) < 0);
+    switch_fault(f, "hang", false);
+    RUN_UNTIL(f, status(f).text[0] == 0 && status(f).answering);
+    assert_int_not_equal(status(f).pid, pid);
+}
+
+static void crash_and_driver_reload(void **state) {
+    struct fixture *f = *state;
+    uint64_t polls;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    switch_fault(f, "crash", true);
+    RUN_UNTIL(f, status(f).restarts > 0);
+    switch_fault(f, "crash", false);
+    polls = status(f).polls;
+    RUN_UNTIL(f, status(f).polls > polls);
+    switch_fault(f, "unloaded", true);
+    RUN_UNTIL(f, strstr(status(f).text, "Driver Not Loaded"));
+    assert_int_equal(snap(f)->ndevices, 2);
+    switch_fault(f, "unloaded", false);
+    polls = status(f).polls;
+    RUN_UNTIL(f, status(f).polls > polls);
+}
+
+static void driver_comes_later(void **state) {
+    struct fixture *f = *state;
+
+    f->no_driver = true;
+    RUN_UNTIL(f, strstr(status(f).text, "no GPU driver"));
+    assert_int_equal(snap(f)->ndevices, 0);
+    f->no_driver = false;
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+}
+
+static void killed_child(void **state) {
+    struct fixture *f = *state;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2 && status(f).pid > 0);
+    assert_int_equal(kill(status(f).pid, SIGKILL), 0);
+    RUN_UNTIL(f, status(f).restarts == 1 && status(f).text[0] == 0);
+    assert_true(snap(f)->devices[0].healthy);
+}
+
+/* ---- messages ---- */
+
+static void bad_messages(void **state) {
+    union gpu_message m = {.device = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_DEVICE, 1, 0}, .uuid = "x"}};
+
+    (void) state;
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device) - 1), -EBADMSG);
+    assert_int_equal(gpu_message_check(&m, 3), -EBADMSG);
+    m.device.header.index = GPU_MAX;
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m.device.header.index = 0;
+    memset(m.device.model, 'x', sizeof(m.device.model));
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m = (union gpu_message){.processes = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_PROCESSES, 1, 0},
+                                          .count = GPU_PACKET_PROCESSES + 1}};
+    assert_int_equal(gpu_message_check(&m, sizeof(m.processes)), -EBADMSG);
+}
+
+static void inventory_file(void **state) {
+    static struct gpu_snapshot s, back;
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+
+    (void) state;
+    s.ndevices = 1;
+    s.devices[0] = (struct gpu_device){.index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x"};
+    gpu_snapshot_encode(&s, &text);
+    assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
+    assert_int_equal(back.ndevices, 1);
+    assert_int_equal(back.devices[0].minor, 4);
+    assert_string_equal(back.devices[0].model, "M\"x");
+    assert_false(back.devices[0].healthy);
+    assert_true(gpu_snapshot_decode("{\"devices\":[{}]}", 16, &back, NULL) < 0);
+}
+
+/* ---- drivers ---- */
+
+static void touch(const char *dir, const char *name) {
+    char path[256];
+    char *slash;
+
+    (void) snprintf(path, sizeof(path), "%s%s", dir, name);
+    slash = strrchr(path, '/');
+    *slash = 0;
+    assert_int_equal(dir_make(path, 0755, NULL), 0);
+    *slash = '/';
+    assert_int_equal(file_replace(path, "x", 1, 0644, NULL), 0);
+}
+
+static bool has_edit(const struct gpu_edits *e, enum gpu_edit_kind kind, const char *host,
+                     const char *container) {
+    for (size_t i = 0; i < e->count; i++)
+        if (e->list[i].kind == kind && strcmp(e->list[i].host, host) == 0 &&
+            strcmp(e->list[i].container, container) == 0)
+            return true;
+    return false;
+}
+
+/* The driver's files are looked for in the agent's view and named in the host's. */
+static void real_driver(void **state) {
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], want[512];
+    static struct gpu_edits edits;
+    const struct gpu_device card = {.minor = 3};
+    const struct gpu_device *cards[] = {&card};
+    struct gpu_driver_places places = {.driver_root = "/opt/driver", .sim_dir = "/nonexistent"};
+    const struct gpu_driver *driver;
+    struct err err;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    places.host_root = dir;
+    assert_null(gpu_driver_find(&places, found));
+    touch(dir, "/dev/nvidiactl");
+    touch(dir, "/opt/driver/usr/lib64/libnvidia-ml.so.1");
+    driver = gpu_driver_find(&places, found);
+    assert_non_null(driver);
+    assert_string_equal(gpu_driver_name(driver), "nvidia");
+    (void) snprintf(want, sizeof(want), "%s/opt/driver/usr/lib64/libnvidia-ml.so.1", dir);
+    assert_string_equal(found, want);
+    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, &edits, &err), -ENOENT);
+    touch(dir, "/dev/nvidia3");
+    touch(dir, "/opt/driver/usr/lib64/libcuda.so.1");
+    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, &edits, &err), 0);
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia3", "/dev/nvidia3"));
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidiactl", "/dev/nvidiactl"));
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
+                         "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+    assert_false(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm"));
+    (void) dir_remove(dir, NULL);
+}
+
+static void simulated_driver(void **state) {
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], path[128], path2[64];
+    static struct gpu_edits edits;
+    const struct gpu_device card = {.minor = 1};
+    const struct gpu_device *cards[] = {&card};
+    struct gpu_driver_places places = {.host_root = "/nonexistent", .driver_root = "", .sim_dir = dir};
+    const struct gpu_driver *driver;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    touch(dir, "/nvidiactl");
+    touch(dir, "/nvidia1");
+    touch(dir, "/lib/libnvidia-ml.so.1");
+    touch(dir, "/lib/libcuda.so.1");
+    driver = gpu_driver_find(&places, found);
+    assert_non_null(driver);
+    assert_string_equal(gpu_driver_name(driver), "simulated");
+    gpu_driver_path(driver, &places, &card, path2);
+    (void) snprintf(path, sizeof(path), "%s/nvidia1", dir);
+    assert_string_equal(path2, path);
+    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, &edits, NULL), 0);
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT_RW, path, path));
+    (void) snprintf(path, sizeof(path), "%s/lib/libcuda.so.1", dir);
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, path, "/usr/lib64/libcuda.so.1"));
+    (void) dir_remove(dir, NULL);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(inventory, setup, teardown),
+        cmocka_unit_test_setup_teardown(lost_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(hanging_call, setup, teardown),
+        cmocka_unit_test_setup_teardown(crash_and_driver_reload, setup, teardown),
+        cmocka_unit_test_setup_teardown(driver_comes_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(killed_child, setup, teardown),
+        cmocka_unit_test(bad_messages),
+        cmocka_unit_test(inventory_file),
+        cmocka_unit_test(real_driver),
+        cmocka_unit_test(simulated_driver),
+    };
+    static char dir[512];
+    ssize_t n;
+
+    if (argc > 1 && strcmp(argv[1], GPU_WORKER_COMMAND) == 0)
+        return gpu_worker_main(argc, argv);
+    n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+    if (n <= 0)
+        return 1;
+    dir[n] = 0;
+    *strrchr(dir, '/') = 0;
+    own_dir = dir;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

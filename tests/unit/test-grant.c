@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Who gets a share and who does not, and what is kept about it. */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/grant.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "share/ledger.h"
+#include "share/limits.h"
+#include "wire/json.h"
+
+#define GIB ((uint64_t) 1 << 30)
+#define N1 "00000000000000000000000000000001"
+#define N2 "00000000000000000000000000000002"
+#define N3 "00000000000000000000000000000003"
+
+struct fixture {
+    char dir[64];
+    struct signing_key *key, *other_key;
+    struct signing_verifier *verifier;
+    struct gpu_snapshot snapshot;
+    struct slot_store slots;
+    struct json_parser *parser;
+};
+
+static void add_card(struct fixture *f, uint32_t index, const char *uuid) {
+    struct gpu_device *d = &f->snapshot.devices[f->snapshot.ndevices++];
+
+    d->index = index;
+    d->memory = 80 * GIB;
+    d->healthy = true;
+    text_copy(d->uuid, sizeof(d->uuid), uuid);
+}
+
+static void no_bad(const char *nonce, const char *why, void *userdata) {
+    (void) userdata;
+    fail_msg("%s: %s", nonce, why);
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+    _cleanup_buf_ struct buf pem = BUF_INIT(4096);
+    struct err err;
+
+    assert_non_null(f);
+    (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-grant-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    assert_int_equal(signing_key_generate(&f->key, &err), 0);
+    assert_int_equal(signing_key_generate(&f->other_key, &err), 0);
+    assert_int_equal(signing_key_public(f->key, &pem, &err), 0);
+    assert_int_equal(signing_verifier_load(pem.data, pem.len, &f->verifier, &err), 0);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
+    add_card(f, 0, "GPU-a");
+    add_card(f, 1, "GPU-b");
+    f->parser = json_parser_new();
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+
+    slot_store_done(&f->slots);
+    (void) signing_key_free(f->key);
+    (void) signing_key_free(f->other_key);
+    (void) signing_verifier_free(f->verifier);
+    (void) json_parser_free(f->parser);
+    (void) dir_remove(f->dir, NULL);
+    free(f);
+    return 0;
+}
+
+struct wish {
+    const char *uid;
+    const char *containers; /* spec: {"initContainers":[...],"containers":[...]} without braces */
+    const char *assignment; /* NULL: none */
+    const char *signed_uid; /* whose signature it carries; NULL: its own */
+    const char *signed_node;
+    const struct signing_key *key;
+    const char *phase;
+};
+
+static struct pod_entry *make_pod(struct fixture *f, const struct wish *w) {
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+    char signature[SIGNATURE_TEXT_MAX];
+    struct pod_entry *e;
+    struct json root;
+    struct err err;
+
+    buf_printf(&text, "{\"metadata\":{\"uid\":\"%s\",\"name\":\"p-%s\",\"namespace\":\"ns\"", w->uid, w->uid);
+    if (w->assignment) {
+        assert_int_equal(assignment_sign(w->key ? w->key : f->key, w->signed_uid ? w->signed_uid : w->uid,
+                                         w->signed_node ? w->signed_node : "node-a", w->assignment, signature,
+                                         &err),
+                         0);
+        buf_puts(&text, ",\"annotations\":{\"elasticgpu.io/assignment\":\"");
+        for (const char *c = w->assignment; *c; c++)
+            buf_printf(&text, "%s%c", *c == '"' ? "\\" : "", *c);
+        buf_printf(&text, "\",\"elasticgpu.io/assignment-signature\":\"%s\"}", signature);
+    }
+    buf_printf(&text, "},\"spec\":{\"nodeName\":\"node-a\",%s},\"status\":{\"phase\":\"%s\"}}", w->containers,
+               w->phase ? w->phase : "Pending");
+    assert_int_equal(json_parse(f->parser, text.data, text.len, &root, &err), 0);
+    e = pod_entry_new(root);
+    assert_non_null(e);
+    return e;
+}
+
+#define ASK(name, core)                                                                            \
+    "{\"name\":\"" name "\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-core\":\"" core "\"}}}"
+#define PART(uuid, core, memory)                                                                   \
+    "[{\"index\":0,\"uuid\":\"" uuid "\",\"core\":" core ",\"memory\":" memory "}]"
+#define ASSIGN(containers) "{\"v\":1,\"node\":\"node-a\",\"containers\":{" containers "}}"
+#define MAIN_30 ASSIGN("\"main\":" PART("GPU-a", "30", "25769803776"))
+
+static enum verdict judge(struct fixture *f, const struct pod_entry *e, const char *uid, const char *container,
+                          struct slot_grant *ret, struct err *err) {
+    struct grant_world w = {.node = "node-a", .pod = e, .keys = f->verifier, .snapshot = &f->snapshot,
+                            .slots = &f->slots};
+
+    memset(ret, 0, sizeof(*ret));
+    return grant_judge(&w, uid, container, ret, err);
+}
+
+static void expect(struct fixture *f, const struct wish *w, enum verdict want, const char *text) {
+    struct pod_entry *e = make_pod(f, w);
+    struct slot_grant g;
+    struct err err = {0};
+    enum verdict v = judge(f, e, w->uid, "main", &g, &err);
+
+    if (v != want || (text && !strstr(err.text, text)))
+        fail_msg("verdict %d, '%s'; expected %d, '%s'", (int) v, err.text, (int) want, text);
+    slot_grant_done(&g);
+    pod_entry_free(e);
+}
+
+static void fill(struct fixture *f, const char *nonce, const struct wish *w, const char *container) {
+    struct pod_entry *e = make_pod(f, w);
+    struct slot_grant g;
+    struct slot *slot;
+    struct err err = {0};
+
+    if (judge(f, e, w->uid, container, &g, &err) != VERDICT_GRANT)
+        fail_msg("%s", err.text);
+    assert_int_equal(slot_fill(&f->slots, nonce, &g, &slot, &err), 0);
+    pod_entry_free(e);
+}
+
+#define SPEC "\"containers\":[" ASK("main", "30") "]"
+
+static void signed_pod_gets_its_share(void **state) {
+    struct fixture *f = *state;
+    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    struct share_limits limits;
+    struct ledger_usage usage;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+
+    fill(f, N1, &w, "main");
+    slot_path(&f->slots, N1, "limits", path);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_string_equal(limits.pod_uid, "u1");
+    assert_string_equal(limits.container, "main");
+    assert_int_equal(limits.ndevices, 1);
+    assert_string_equal(limits.device[0].uuid, "GPU-a");
+    assert_true(limits.device[0].memory_bytes == 24 * GIB);
+    assert_int_equal(limits.device[0].core_percent, 30);
+    slot = slot_find(&f->slots, N1);
+    assert_non_null(slot->ledger);
+    assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
+}
+
+static void forgeries_get_nothing(void **state) {
+    struct fixture *f = *state;
+    const struct wish bare = {.uid = "u1", .containers = SPEC};
+    const struct wish stolen = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30, .signed_uid = "u2"};
+    const struct wish moved = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30, .signed_node = "node-b"};
+    const struct wish forged = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30, .key = f->other_key};
+    const struct wish absent = {.uid = "u1", .containers = SPEC,
+                                .assignment = ASSIGN("\"other\":" PART("GPU-a", "30", "1073741824"))};
+    const struct wish huge = {.uid = "u1", .containers = SPEC,
+                              .assignment = ASSIGN("\"main\":" PART("GPU-a", "30", "858993459200"))};
+    const struct wish done = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30, .phase = "Succeeded"};
+
+    expect(f, &bare, VERDICT_DENY, "was not placed by aliquot-scheduler");
+    expect(f, &stolen, VERDICT_FORGED, "not made by aliquot-scheduler");
+    expect(f, &moved, VERDICT_FORGED, "not made by aliquot-scheduler");
+    expect(f, &forged, VERDICT_FORGED, "not made by aliquot-scheduler");
+    expect(f, &absent, VERDICT_DENY, "no part for container main");
+    expect(f, &huge, VERDICT_DENY, "has only 80 GiB");
+    expect(f, &done, VERDICT_DENY, "finished");
+}
+
+static void what_is_missing_is_waited_for(void **state) {
+    struct fixture *f = *state;
+    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct wish nowhere = {.uid = "u1", .containers = SPEC,
+                                 .assignment = ASSIGN("\"main\":" PART("GPU-z", "30", "1073741824"))};
+    struct signing_verifier *verifier = f->verifier;
+    struct slot_grant g;
+    struct err err;
+
+    assert_int_equal(judge(f, NULL, "u1", "main", &g, &err), VERDICT_WAIT);
+    expect(f, &nowhere, VERDICT_WAIT, "GPU-z is not on this node");
+    f->verifier = NULL;
+    expect(f, &w, VERDICT_WAIT, "aliquot-signing");
+    f->verifier = verifier;
+    f->snapshot.devices[0].healthy = false;
+    text_copy(f->snapshot.devices[0].reason, GPU_REASON_MAX, "fell off the bus");
+    expect(f, &w, VERDICT_WAIT, "fell off the bus");
+}
+
+/* A forced delete: the old pod is gone from the API server, its container is not. */
+static void nothing_is_given_twice(void **state) {
+    struct fixture *f = *state;
+    const struct wish old = {.uid = "u1", .containers = SPEC,
+                             .assignment = ASSIGN("\"main\":" PART("GPU-a", "60", "53687091200"))};
+    const struct wish by_memory = {.uid = "u2", .containers = SPEC,
+                                   .assignment = ASSIGN("\"main\":" PART("GPU-a", "10", "42949672960"))};
+    const struct wish by_core = {.uid = "u2", .containers = SPEC,
+                                 .assignment = ASSIGN("\"main\":" PART("GPU-a", "50", "1073741824"))};
+    const struct wish beside = {.uid = "u2", .containers = SPEC,
+                                .assignment = ASSIGN("\"main\":" PART("GPU-a", "40", "32212254720"))};
+    const struct wish elsewhere = {.uid = "u2", .containers = SPEC,
+                                   .assignment = ASSIGN("\"main\":" PART("GPU-b", "100", "85899345920"))};
+    struct err err;
+
+    fill(f, N1, &old, "main");
+    slot_find(&f->slots, N1)->releasing = true;
+    expect(f, &by_memory, VERDICT_WAIT, "still held by pod ns/p-u1, whose processes have not ended");
+    expect(f, &by_core, VERDICT_WAIT, "still held by pod ns/p-u1");
+    expect(f, &beside, VERDICT_GRANT, NULL);
+    expect(f, &elsewhere, VERDICT_GRANT, NULL);
+    assert_int_equal(slot_remove(&f->slots, slot_find(&f->slots, N1), &err), 0);
+    expect(f, &by_memory, VERDICT_GRANT, NULL);
+}
+
+/* An init container and the app container use the same memory one after the other: the pod counts once. */
+static void init_and_app_count_once(void **state) {
+    struct fixture *f = *state;
+    const struct wish both = {
+        .uid = "u1",
+        .containers = "\"initContainers\":[" ASK("init", "60") "],\"containers\":[" ASK("main", "60") "]",
+        .assignment = ASSIGN("\"init\":" PART("GPU-a", "60", "51539607552") ",\"main\":" PART(
+            "GPU-a", "60", "51539607552"))};
+    const struct wish two = {.uid = "u2",
+                             .containers = "\"containers\":[" ASK("main", "20") "," ASK("side", "20") "]",
+                             .assignment = ASSIGN("\"main\":" PART("GPU-a", "20", "10737418240") ",\"side\":" PART(
+                                 "GPU-a", "20", "10737418240"))};
+    uint64_t memory;
+    uint32_t core;
+
+    fill(f, N1, &both, "init");
+    fill(f, N2, &both, "main");
+    slot_card_use(&f->slots, "GPU-a", "", &memory, &core, NULL);
+    assert_true(memory == 48 * GIB);
+    assert_int_equal(core, 60);
+    fill(f, N3, &two, "main");
+    slot_card_use(&f->slots, "GPU-a", "", &memory, &core, NULL);
+    assert_true(memory == 68 * GIB);
+    assert_int_equal(core, 100);
+}
+
+static void agent_restart_keeps_everything(void **state) {
+    struct fixture *f = *state;
+    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    struct slot *slot;
+    uint64_t memory;
+    uint32_t core;
+    struct err err;
+
+    fill(f, N1, &w, "main");
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
+    slot = slot_find(&f->slots, N1);
+    assert_non_null(slot);
+    assert_string_equal(slot->grant.pod, "p-u1");
+    assert_non_null(slot->ledger);
+    slot_card_use(&f->slots, "GPU-a", "", &memory, &core, NULL);
+    assert_true(memory == 24 * GIB);
+    fill(f, N1, &w, "main");
+    assert_int_equal(HASH_COUNT(f->slots.slots), 1);
+}
+
+static void a_slot_is_never_another_pods(void **state) {
+    struct fixture *f = *state;
+    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct wish other = {.uid = "u2", .containers = SPEC, .assignment = MAIN_30};
+    struct pod_entry *e;
+    struct slot_grant g;
+    struct slot *slot;
+    struct err err;
+
+    fill(f, N1, &w, "main");
+    e = make_pod(f, &other);
+    assert_int_equal(judge(f, e, "u2", "main", &g, &err), VERDICT_GRANT);
+    assert_int_equal(slot_fill(&f->slots, N1, &g, &slot, &err), -EEXIST);
+    assert_string_equal(slot_find(&f->slots, N1)->grant.pod_uid, "u1");
+    pod_entry_free(e);
+}
+
+static void records_are_checked(void **state) {
+    struct slot_grant g;
+
+    (void) state;
+    assert_int_equal(slot_record_decode("", 0, &g, NULL), -EBADMSG);
+    assert_int_equal(slot_record_decode("{}", 2, &g, NULL), -EBADMSG);
+    assert_int_equal(slot_record_decode("{\"version\":2}", 13, &g, NULL), -EBADMSG);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(signed_pod_gets_its_share, setup, teardown),
+        cmocka_unit_test_setup_teardown(forgeries_get_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_missing_is_waited_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_given_twice, setup, teardown),
+        cmocka_unit_test_setup_teardown(init_and_app_count_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(agent_restart_keeps_everything, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_slot_is_never_another_pods, setup, teardown),
+        cmocka_unit_test(records_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

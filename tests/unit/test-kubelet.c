@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The device plugins against a kubelet of our own making: one that is restarted, loses streams, wipes sockets and takes
+ * its directory away, when and as often as the test wants. */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/kubelet.h"
+#include "agent/plugin_messages.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "deviceplugin.pb-c.h"
+#include "wire/grpc_client.h"
+#include "wire/grpc_server.h"
+
+#define TIMEOUT_MS 10000
+
+struct fixture {
+    uv_loop_t loop;
+    uv_timer_t timeout;
+    bool timed_out;
+    char dir[64];
+    char plugins[80];
+    struct kubelet *kubelet;
+    struct grpc_server *server; /* kubelet's side */
+    bool server_closed;
+    unsigned registers;         /* seen by kubelet */
+    char core_endpoint[64];     /* of the last registration of gpu-core */
+    char core_first[64];
+    unsigned prestarts;
+    size_t prestart_ids;
+    char prestart_first[32];
+    unsigned checkpoints;
+    struct grpc_result result;
+    uint8_t reply[4096];
+    bool answered, closed;
+};
+
+/* ---- kubelet's side ---- */
+
+static void on_register(struct grpc_call *call, const uint8_t *request, size_t size, void *userdata) {
+    struct fixture *f = userdata;
+    Deviceplugin__RegisterRequest *m = deviceplugin__register_request__unpack(NULL, size, request);
+
+    assert_non_null(m);
+    assert_string_equal(m->version, "v1beta1");
+    assert_true(m->options->pre_start_required);
+    if (strcmp(m->resource_name, "elasticgpu.io/gpu-core") == 0)
+        (void) snprintf(f->core_endpoint, sizeof(f->core_endpoint), "%s", m->endpoint);
+    f->registers++;
+    deviceplugin__register_request__free_unpacked(m, NULL);
+    grpc_call_reply(call, (const uint8_t *) "", 0);
+}
+
+static const struct grpc_method registration[] = {{"/v1beta1.Registration/Register", on_register}};
+
+static void kubelet_up(struct fixture *f) {
+    char path[128];
+    struct grpc_server_options options = {
+        .socket_path = path, .methods = registration, .n_methods = 1, .userdata = f};
+
+    (void) snprintf(path, sizeof(path), "%s/kubelet.sock", f->plugins);
+    assert_int_equal(grpc_server_start(&f->loop, &options, &f->server, NULL), 0);
+}
+
+static void on_server_closed(void *userdata) {
+    struct fixture *f = userdata;
+
+    f->server_closed = true;
+}
+
+/* ---- running ---- */
+
+static void on_timeout(uv_timer_t *timer) {
+    struct fixture *f = timer->data;
+
+    f->timed_out = true;
+}
+
+#define RUN_UNTIL(f, condition)                                                                    \
+    do {                                                                                           \
+        (f)->timed_out = false;                                                                    \
+        (void) uv_timer_start(&(f)->timeout, on_timeout, TIMEOUT_MS, 0);                           \
+        while (!(condition) && !(f)->timed_out)                                                    \
+            (void) uv_run(&(f)->loop, UV_RUN_ONCE);                                                \
+        (void) uv_timer_stop(&(f)->timeout);                                                       \
+        if (!(condition))                                                                          \
+            fail_msg("never happened: %s", #condition);                                            \
+    } while (0)
+
+static void kubelet_down(struct fixture *f) {
+    f->server_closed = false;
+    grpc_server_close(f->server, on_server_closed, f);
+    f->server = NULL;
+    RUN_UNTIL(f, f->server_closed);
+}
+
+static void on_prestart(struct grpc_call *call, const struct resource *resource, const char *const *ids,
+                        size_t nids, void *userdata) {
+    struct fixture *f = userdata;
+
+    assert_string_equal(resource->name, "elasticgpu.io/gpu-core");
+    f->prestarts++;
+    f->prestart_ids = nids;
+    (void) snprintf(f->prestart_first, sizeof(f->prestart_first), "%s", ids[0]);
+    grpc_call_finish(call, GRPC_FAILED_PRECONDITION, "no share for you");
+}
+
+static void on_checkpoint(void *userdata) {
+    ((struct fixture *) userdata)->checkpoints++;
+}
+
+static void on_state(const struct resource *r, bool registered, const char *why, void *userdata) {
+    (void) r;
+    (void) registered;
+    (void) why;
+    (void) userdata;
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct kubelet_options options = {.on_prestart = on_prestart, .on_checkpoint = on_checkpoint,
+                                      .on_state = on_state, .userdata = f};
+
+    assert_non_null(f);
+    (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-kubelet-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    (void) snprintf(f->plugins, sizeof(f->plugins), "%s/device-plugins", f->dir);
+    assert_int_equal(mkdir(f->plugins, 0755), 0);
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    (void) uv_timer_init(&f->loop, &f->timeout);
+    f->timeout.data = f;
+    options.dir = f->dir;
+    assert_int_equal(kubelet_start(&f->loop, &options, &f->kubelet, NULL), 0);
+    *state = f;
+    return 0;
+}
+
+static void on_kubelet_closed(void *userdata) {
+    ((struct fixture *) userdata)->closed = true;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+
+    kubelet_close(f->kubelet, on_kubelet_closed, f);
+    RUN_UNTIL(f, f->closed);
+    if (f->server)
+        kubelet_down(f);
+    uv_close((uv_handle_t *) &f->timeout, NULL);
+    (void) uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    (void) dir_remove(f->dir, NULL);
+    free(f);
+    return 0;
+}
+
+/* All plugins registered: their server's sockets exist and kubelet has heard of each. */
+static void settle(struct fixture *f) {
+    unsigned before = f->registers;
+
+    kubelet_up(f);
+    kubelet_set_cards(f->kubelet, 2, 0);
+    RUN_UNTIL(f, f->registers == before + resources_count);
+    (void) snprintf(f->core_first, sizeof(f->core_first), "%s", f->core_endpoint);
+}
+
+/* ---- calling a plugin as kubelet does ---- */
+
+static void on_result(const struct grpc_result *result, void *userdata) {
+    struct fixture *f = userdata;
+
+    f->result = *result;
+    f->result.text = NULL;
+    if (result->message && result->size <= sizeof(f->reply))
+        memcpy(f->reply, result->message, result->size);
+    f->answered = true;
+}
+
+static void call(struct fixture *f, const char *method, const struct buf *message, unsigned timeout_ms) {
+    char path[160];
+    struct grpc_request_options options = {.socket_path = path, .method = method, .timeout_ms = timeout_ms};
+
+    (void) snprintf(path, sizeof(path), "%s/%s", f->plugins, f->core_endpoint);
+    options.message = (const uint8_t *) buf_str(message);
+    options.size = message->len;
+    f->answered = false;
+    assert_int_equal(grpc_request_start(&f->loop, &options, on_result, f, NULL, NULL), 0);
+    RUN_UNTIL(f, f->answered);
+}
+
+/* As kubelet's requests: one repeated string, field 1, in a message that is field 1 where `nested`. */
+static void put_ids(struct buf *out, bool nested, const char *const *ids, size_t n) {
+    _cleanup_buf_ struct buf inner = BUF_INIT(4096);
+
+    for (size_t i = 0; i < n; i++) {
+        buf_putc(&inner, 0x0a);
+        buf_putc(&inner, (char) strlen(ids[i]));
+        buf_puts(&inner, ids[i]);
+    }
+    if (nested) {
+        assert_in_range(inner.len, 0, 127);
+        buf_putc(out, 0x0a);
+        buf_putc(out, (char) inner.len);
+    }
+    buf_append(out, buf_str(&inner), inner.len);
+}
+
+/* ---- the tests ---- */
+
+static void registers_when_kubelet_appears(void **state) {
+    struct fixture *f = *state;
+    uint64_t start;
+
+    kubelet_set_cards(f->kubelet, 2, 0);
+    RUN_UNTIL(f, uv_run(&f->loop, UV_RUN_NOWAIT) >= 0);
+    start = uv_hrtime();
+    settle(f);
+    print_message("registered %zu resources in %.2f ms\n", resources_count,
+                  (double) (uv_hrtime() - start) / 1e6);
+    /* The promise is 50 ms; this machine may be busy. */
+    assert_true(uv_hrtime() - start < 500000000u);
+}
+
+static void no_cards_no_registration(void **state) {
+    struct fixture *f = *state;
+
+    kubelet_up(f);
+    for (int i = 0; i < 20; i++)
+        (void) uv_run(&f->loop, UV_RUN_NOWAIT);
+    assert_int_equal(f->registers, 0);
+    kubelet_set_cards(f->kubelet, 1, 0);
+    RUN_UNTIL(f, f->registers == resources_count);
+}
+
+/* kubelet removes every socket of its directory before it makes its own. */
+static void kubelet_restart(void **state) {
+    struct fixture *f = *state;
+
+    settle(f);
+    for (int i = 0; i < 10; i++) {
+        unsigned before = f->registers;
+        char path[160];
+
+        kubelet_down(f);
+        (void) snprintf(path, sizeof(path), "%s/%s", f->plugins, f->core_endpoint);
+        (void) unlink(path);
+        kubelet_up(f);
+        RUN_UNTIL(f, f->registers >= before + resources_count);
+        assert_string_not_equal(f->core_endpoint, f->core_first);
+        (void) snprintf(f->core_first, sizeof(f->core_first), "%s", f->core_endpoint);
+    }
+}
+
+static void own_socket_removed(void **state) {
+    struct fixture *f = *state;
+    char path[160];
+
+    settle(f);
+    (void) snprintf(path, sizeof(path), "%s/%s", f->plugins, f->core_endpoint);
+    assert_int_equal(unlink(path), 0);
+    RUN_UNTIL(f, strcmp(f->core_endpoint, f->core_first) != 0);
+}
+
+/* A watcher that goes away is how a lost stream looks; kubelet does not come back by itself. */
+static void stream_lost(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf nothing = BUF_INIT(16);
+    uint64_t start;
+
+    settle(f);
+    call(f, "/v1beta1.DevicePlugin/ListAndWatch", &nothing, 100);
+    assert_int_equal(f->result.status, GRPC_DEADLINE_EXCEEDED);
+    start = uv_hrtime();
+    RUN_UNTIL(f, strcmp(f->core_endpoint, f->core_first) != 0);
+    assert_true(uv_hrtime() - start < 1000000000u);
+}
+
+static void directory_made_again(void **state) {
+    struct fixture *f = *state;
+    unsigned before;
+
+    settle(f);
+    kubelet_down(f);
+    assert_int_equal(dir_remove(f->plugins, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        (void) uv_run(&f->loop, UV_RUN_NOWAIT);
+    assert_int_equal(mkdir(f->plugins, 0755), 0);
+    before = f->registers;
+    kubelet_up(f);
+    RUN_UNTIL(f, f->registers >= before + resources_count);
+}
+
+static void allocate_names_are_unique(void **state) {
+    static const char *const ids[] = {"c-0001", "c-0002"};
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf request = BUF_INIT(4096);
+    char first[64] = "";
+
+    settle(f);
+    put_ids(&request, true, ids, 2);
+    for (int i = 0; i < 3; i++) {
+        Deviceplugin__AllocateResponse *m;
+        char nonce[NONCE_LEN + 1];
+
+        call(f, "/v1beta1.DevicePlugin/Allocate", &request, 5000);
+        assert_int_equal(f->result.status, GRPC_OK);
+        m = deviceplugin__allocate_response__unpack(NULL, f->result.size, f->reply);
+        assert_int_equal(m->n_container_responses, 1);
+        assert_int_equal(m->container_responses[0]->n_cdi_devices, 1);
+        assert_true(nonce_of_cdi_name(m->container_responses[0]->cdi_devices[0]->name, nonce));
+        assert_string_not_equal(nonce, first);
+        (void) snprintf(first, sizeof(first), "%s", nonce);
+        deviceplugin__allocate_response__free_unpacked(m, NULL);
+    }
+}
+
+static void prestart_gets_sorted_ids(void **state) {
+    static const char *const ids[] = {"c-0009", "c-0002", "c-0005"};
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf request = BUF_INIT(4096);
+
+    settle(f);
+    put_ids(&request, false, ids, 3);
+    call(f, "/v1beta1.DevicePlugin/PreStartContainer", &request, 5000);
+    assert_int_equal(f->result.status, GRPC_FAILED_PRECONDITION);
+    assert_int_equal(f->prestart_ids, 3);
+    assert_string_equal(f->prestart_first, "c-0002");
+}
+
+static void garbage_is_refused(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf request = BUF_INIT(64);
+
+    settle(f);
+    buf_append(&request, "\xff\xff\xff\xff\xff\xff", 6);
+    call(f, "/v1beta1.DevicePlugin/Allocate", &request, 5000);
+    assert_int_equal(f->result.status, GRPC_INVALID_ARGUMENT);
+    call(f, "/v1beta1.DevicePlugin/PreStartContainer", &request, 5000);
+    assert_int_equal(f->result.status, GRPC_INVALID_ARGUMENT);
+    call(f, "/v1beta1.DevicePlugin/GetPreferredAllocation", &request, 5000);
+    assert_int_equal(f->result.status, GRPC_INVALID_ARGUMENT);
+    call(f, "/v1beta1.DevicePlugin/Nonsense", &request, 5000);
+    assert_int_equal(f->result.status, GRPC_UNIMPLEMENTED);
+}
+
+static void checkpoint_is_noticed(void **state) {
+    struct fixture *f = *state;
+    char path[160];
+
+    settle(f);
+    (void) snprintf(path, sizeof(path), "%s/" CHECKPOINT_FILE, f->plugins);
+    assert_int_equal(file_replace(path, "{}", 2, 0600, NULL), 0);
+    RUN_UNTIL(f, f->checkpoints > 0);
+}
+
+static void preferred_is_quick_and_right(void **state) {
+    _cleanup_buf_ struct buf out = BUF_INIT(4096);
+    /* container_requests{available: c-0003 c-0001 c-0002, must_include: c-0002, size: 2} */
+    static const uint8_t request[] = "\x0a\x22\x0a\x06"
+                                     "c-0003\x0a\x06"
+                                     "c-0001\x0a\x06"
+                                     "c-0002\x12\x06"
+                                     "c-0002\x18\x02";
+    Deviceplugin__PreferredAllocationResponse *m;
+
+    (void) state;
+    assert_int_equal(message_preferred(request, sizeof(request) - 1, &out), 0);
+    m = deviceplugin__preferred_allocation_response__unpack(NULL, out.len, (const uint8_t *) out.data);
+    assert_int_equal(m->container_responses[0]->n_deviceids, 2);
+    assert_string_equal(m->container_responses[0]->deviceids[0], "c-0002");
+    assert_string_equal(m->container_responses[0]->deviceids[1], "c-0003");
+    deviceplugin__preferred_allocation_response__free_unpacked(m, NULL);
+}
+
+/* The computed size is an upper bound, and exact when all are unhealthy. */
+static void list_size_is_computed(void **state) {
+    static const bool all[200] = {[0 ... 199] = true};
+    _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
+
+    (void) state;
+    message_list(&resources[0], 200, all, &out);
+    assert_int_equal(out.len, resource_message_size(&resources[0], 200));
+    buf_reset(&out);
+    message_list(&resources[0], 200, NULL, &out);
+    assert_int_equal(out.len, resource_message_size(&resources[0], 200) - 200 * 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(registers_when_kubelet_appears, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_cards_no_registration, setup, teardown),
+        cmocka_unit_test_setup_teardown(kubelet_restart, setup, teardown),
+        cmocka_unit_test_setup_teardown(own_socket_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(stream_lost, setup, teardown),
+        cmocka_unit_test_setup_teardown(directory_made_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(allocate_names_are_unique, setup, teardown),
+        cmocka_unit_test_setup_teardown(prestart_gets_sorted_ids, setup, teardown),
+        cmocka_unit_test_setup_teardown(garbage_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(checkpoint_is_noticed, setup, teardown),
+        cmocka_unit_test(preferred_is_quick_and_right),
+        cmocka_unit_test(list_size_is_computed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
