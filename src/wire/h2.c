@@ -35,6 +35,7 @@ struct h2_stream {
     struct h2_field trailers[TRAILERS_MAX];
     size_t n_trailers;
     int32_t id;
+    bool responded;
     bool finished; /* no more h2_write */
     bool deferred; /* nghttp2 waits for nghttp2_session_resume_data */
     bool peer_ended;
@@ -452,13 +453,14 @@ int h2_respond(struct h2_stream *stream, const struct h2_field *fields, size_t n
     if (r < 0)
         return r;
     struct h2_conn *conn = stream->conn;
-    if (conn->dead || stream->closing)
+    if (conn->dead || stream->closing || stream->responded)
         return -ECONNRESET;
     nghttp2_data_provider provider = {.source.ptr = stream, .read_callback = read_queue};
     r = errno_of(
         nghttp2_submit_response(conn->session, stream->id, nv, n, more ? &provider : NULL));
     if (r < 0)
         return r;
+    stream->responded = true;
     stream->finished = !more;
     wake(conn);
     return 0;

@@ -96,7 +96,7 @@ int h2_conn_goaway(struct h2_conn *conn, uint32_t code);
 int h2_request(struct h2_conn *conn, const struct h2_field *fields, size_t n, const void *body,
                size_t size, void *user, struct h2_stream **ret);
 
-/* Server: the response's head. Without `more` the stream ends with it. */
+/* Server: the response's head, once. Without `more` the stream ends with it. */
 int h2_respond(struct h2_stream *stream, const struct h2_field *fields, size_t n, bool more);
 
 /* Server, after h2_respond with `more`: queues bytes (copied). -ECONNRESET when the stream is past

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "h2-pair.h"
+#include "wire/h2.h"
+
+/* A server that answers each request with its body, and counts. */
+struct server {
+    struct h2_conn *conn;
+    unsigned opened, closed, wakes, most_open;
+    int answer; /* of on_open */
+    struct h2_stream *last;
+    bool silent; /* do not answer */
+};
+
+static int on_open(struct h2_stream *stream, void *conn_user) {
+    struct server *server = conn_user;
+    server->opened++;
+    server->last = stream;
+    if (server->opened - server->closed > server->most_open)
+        server->most_open = server->opened - server->closed;
+    h2_set_user(stream, server);
+    return server->answer;
+}
+
+static int on_data(struct h2_stream *stream, const uint8_t *data, size_t size) {
+    static const struct h2_field head[] = {{":status", "200"}};
+    struct server *server = h2_user(stream);
+    if (server->silent)
+        return 0;
+    (void) h2_respond(stream, head, 1, true); /* refused after the first time */
+    return h2_write(stream, data, size);
+}
+
+static int on_end(struct h2_stream *stream) {
+    static const struct h2_field trailers[] = {{"grpc-status", "7"}};
+    struct server *server = h2_user(stream);
+    return server->silent ? 0 : h2_finish(stream, trailers, 1);
+}
+
+static void on_close(struct h2_stream *stream, uint32_t code, bool conn_lost) {
+    (void) code, (void) conn_lost;
+    struct server *server = h2_user(stream);
+    server->closed++;
+    if (server->last == stream)
+        server->last = NULL;
+}
+
+static void on_wake(void *conn_user) {
+    struct server *server = conn_user;
+    server->wakes++;
+}
+
+static const struct h2_handlers server_handlers = {.on_open = on_open,
+                                                   .on_data = on_data,
+                                                   .on_end = on_end,
+                                                   .on_close = on_close,
+                                                   .on_wake = on_wake};
+
+static void set_up(struct server *server, struct h2_conn **ret_client, uint32_t max_streams) {
+    *server = (struct server){0};
+    const struct h2_options client = {.handlers = &h2_seen_handlers, .stream_window = 1 << 20};
+    const struct h2_options options = {
+        .server = true, .handlers = &server_handlers, .user = server, .max_streams = max_streams};
+    assert_int_equal(h2_conn_new(&client, ret_client), 0);
+    assert_int_equal(h2_conn_new(&options, &server->conn), 0);
+}
+
+static const struct h2_field request[] = {
+    {":method", "POST"}, {":scheme", "https"}, {":path", "/"}, {":authority", "x"}};
+
+static void carries_bodies_and_trailers(void **state) {
+    enum { SIZE = 200000 };
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    static uint8_t body[SIZE];
+    (void) state;
+    for (size_t i = 0; i < SIZE; i++)
+        body[i] = (uint8_t) (i * 7);
+    set_up(&server, &client, 0);
+    assert_int_equal(h2_request(client, request, 4, body, SIZE, &seen, &stream), 0);
+    assert_true(h2_conn_has_streams(client));
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(seen.status, 200);
+    assert_int_equal(seen.grpc_status, 7);
+    assert_int_equal(seen.body.len, SIZE);
+    assert_memory_equal(seen.body.data, body, SIZE);
+    assert_true(seen.closed);
+    assert_false(h2_conn_has_streams(client));
+    assert_false(h2_conn_has_streams(server.conn));
+    assert_int_equal(server.wakes, 0); /* everything happened inside feed */
+    buf_done(&seen.body);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+static void queues_over_the_peers_limit(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen[10];
+    struct h2_stream *stream;
+    (void) state;
+    set_up(&server, &client, 3);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0); /* settings */
+    for (size_t i = 0; i < 10; i++) {
+        seen[i] = (struct h2_seen) H2_SEEN_INIT;
+        assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[i], &stream), 0);
+    }
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(server.opened, 10);
+    assert_in_range(server.most_open, 1, 3);
+    for (size_t i = 0; i < 10; i++) {
+        assert_true(seen[i].closed);
+        assert_int_equal(seen[i].body.len, 1);
+        buf_done(&seen[i].body);
+    }
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+/* Requests the server has not seen at its GOAWAY end as refused: they may be tried elsewhere. */
+static void refuses_after_goaway(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen first = H2_SEEN_INIT, second = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &first, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_conn_goaway(server.conn, H2_NO_ERROR), 0);
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &second, &stream), 0);
+    const uint8_t *data;
+    ssize_t n = h2_conn_pull(server.conn, &data);
+    assert_true(n > 0);
+    assert_int_equal(h2_conn_feed(client, data, (size_t) n), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(second.closed);
+    assert_int_equal(second.code, H2_REFUSED_STREAM);
+    assert_false(first.closed);
+    assert_false(h2_conn_is_done(client));
+
+    static const struct h2_field head[] = {{":status", "204"}};
+    assert_int_equal(h2_respond(server.last, head, 1, false), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(first.closed);
+    assert_int_equal(first.code, H2_NO_ERROR);
+    assert_true(h2_conn_is_done(client));
+    assert_true(h2_conn_is_done(server.conn));
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+static void resets_before_and_after_sending(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen early = H2_SEEN_INIT, late = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &early, &stream), 0);
+    h2_reset(stream, H2_CANCEL);
+    h2_reset(stream, H2_CANCEL);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(early.closed);
+    assert_int_equal(server.opened, 0);
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &late, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    h2_reset(stream, H2_CANCEL);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(late.closed);
+    assert_int_equal(server.closed, 1);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+static void a_handlers_failure_costs_one_stream(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen bad = H2_SEEN_INIT, good = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.answer = -ENOMEM;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &bad, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(bad.closed);
+    assert_int_equal(bad.code, H2_INTERNAL_ERROR);
+    server.answer = 0;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &good, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(good.closed);
+    assert_int_equal(good.code, H2_NO_ERROR);
+    buf_done(&good.body);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+static void wakes_once_per_cork(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    static const struct h2_field head[] = {{":status", "200"}};
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    h2_conn_cork(server.conn);
+    assert_int_equal(h2_respond(server.last, head, 1, true), 0);
+    assert_int_equal(h2_write(server.last, "abc", 3), 0);
+    assert_int_equal(h2_queued(server.last), 3);
+    assert_int_equal(server.wakes, 0);
+    h2_conn_uncork(server.conn);
+    assert_int_equal(server.wakes, 1);
+    assert_int_equal(h2_write(server.last, "def", 3), 0);
+    assert_int_equal(server.wakes, 2);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_finish(server.last, NULL, 0), 0);
+    assert_int_equal(h2_write(server.last, "ghi", 3), -ECONNRESET);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(seen.body.len, 6);
+    assert_true(seen.closed);
+    assert_int_equal(h2_conn_ping(server.conn), 0);
+    assert_int_equal(server.wakes, 4);
+    buf_done(&seen.body);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
+static void tells_streams_of_a_lost_connection(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen sent = H2_SEEN_INIT, queued = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &sent, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &queued, &stream), 0);
+    h2_conn_free(client);
+    assert_true(sent.closed && sent.lost);
+    assert_true(queued.closed && queued.lost);
+    h2_conn_free(server.conn);
+    assert_int_equal(server.closed, 1);
+}
+
+static void refuses_what_is_not_http2(void **state) {
+    static const char *const garbage[] = {
+        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSX",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and so on: TLS",
+    };
+    (void) state;
+    for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
+        struct server server;
+        struct h2_conn *client;
+        set_up(&server, &client, 0);
+        assert_true(h2_conn_feed(server.conn, (const uint8_t *) garbage[i], strlen(garbage[i])) <
+                    0);
+        h2_conn_free(client);
+        h2_conn_free(server.conn);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(carries_bodies_and_trailers),
+        cmocka_unit_test(queues_over_the_peers_limit),
+        cmocka_unit_test(refuses_after_goaway),
+        cmocka_unit_test(resets_before_and_after_sending),
+        cmocka_unit_test(a_handlers_failure_costs_one_stream),
+        cmocka_unit_test(wakes_once_per_cork),
+        cmocka_unit_test(tells_streams_of_a_lost_connection),
+        cmocka_unit_test(refuses_what_is_not_http2),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
