@@ -31,8 +31,24 @@ def load_images(cluster, build, programs=()):
 def apply(cluster):
     """kubectl apply -k deploy/, and waits until everything of it is there."""
     cluster.kubectl("apply", "-k", DEPLOY)
-    cluster.api.wait("/apis/apps/v1/namespaces/aliquot-system/deployments", "aliquot-scheduler", _deployed, 60)
-    cluster.api.wait("/apis/apps/v1/namespaces/aliquot-system/daemonsets", "aliquot-agent", _on_all_nodes, 60)
+    apps = "/apis/apps/v1/namespaces/aliquot-system/"
+    try:
+        cluster.api.wait(apps + "deployments", "aliquot-scheduler", _deployed, 60, "aliquot-scheduler ready")
+        cluster.api.wait(apps + "daemonsets", "aliquot-agent", _on_all_nodes, 60, "aliquot-agent ready")
+    except kube.Timeout as error:
+        raise kube.Timeout(f"{error}\n{_evidence(cluster)}") from None
+
+
+def _evidence(cluster):
+    """Why Aliquot's pods are not ready, as far as they say themselves."""
+    found = [cluster.kubectl("get", "pods", "-A", "-o", "wide")]
+    for what, port in (("deploy/aliquot-scheduler", 39999), ("ds/aliquot-agent", 9400)):
+        found.append(f"--- {what}\n" + (cluster.kubectl("logs", "-n", SYSTEM, what, "--tail=20", check=False) or ""))
+        try:
+            found.append("/healthz: " + cluster.http("GET", port, "/healthz")[1].decode(errors="replace"))
+        except OSError as error:
+            found.append(f"/healthz: {error}")
+    return "\n".join(found)
 
 
 def install(cluster, build, gpus=2, programs=()):
