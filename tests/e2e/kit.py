@@ -53,7 +53,7 @@ def container(name="main", port=PORT, resources=None, argv=None, **share):
 def pod(name, *containers, init=(), annotations=None, **spec):
     """A pod. Without containers it is given one tenant without a share."""
     full = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": False,
-            "enableServiceLinks": False, "containers": list(containers) or [container()]}
+            "dnsPolicy": "Default", "enableServiceLinks": False, "containers": list(containers) or [container()]}
     if init:
         full["initContainers"] = list(init)
     full.update(spec)
@@ -347,6 +347,10 @@ class World:
     def metrics(self):
         return parse_metrics(self.agent.http("/metrics").decode())
 
+    def aliquot(self, *arguments):
+        """Output of the command line, run on the node."""
+        return self.cluster.on_node([str(self.build / "src/cli/aliquot"), *arguments]).stdout
+
     def gpus(self):
         return sorted(self.api.get(kube.gpus())["items"], key=lambda g: g["spec"]["index"])
 
@@ -400,6 +404,15 @@ def has_tokens(node):
     return int(allocatable.get(CORE, "0")) == 200 and MEMORY in allocatable
 
 
+def holders(usage):
+    """{(pod, container): [what /usage says of it on each card]}."""
+    found = {}
+    for gpu in usage["gpus"]:
+        for holder in gpu["holders"]:
+            found.setdefault((holder["pod"], holder["container"]), []).append(dict(holder, uuid=gpu["uuid"]))
+    return found
+
+
 def parse_metrics(text):
     """{(name, ((label, value), ...)): number} of a Prometheus text; strict about its form."""
     found = {}
@@ -424,10 +437,13 @@ def clear_namespace(space):
     space.api.delete(kube.core("namespaces", name=space.name))
 
 
-def evidence(world, space, lines=40):
+NOISE = re.compile(r"VerifyControllerAttachedVolume|pod_startup_latency|orphaned pod volumes|Failed to ensure process")
+
+
+def evidence(world, space, lines=30):
     """What one wants to read after a failure: [(title, text)]."""
     def tail(text):
-        return "\n".join(text.splitlines()[-lines:])
+        return "\n".join([line[:400] for line in text.splitlines() if not NOISE.search(line)][-lines:])
 
     found = []
     for title, read in (

@@ -62,7 +62,8 @@ def test_agent_killed(world, space):
             still_limited(space, seen)
         assert tenant.alloc(5 * GiB) == 0
         used = 40 * GiB - tenant.info()["free"]
-        world.until(lambda: str(used) in json.dumps(world.usage()), 10, "the new agent's figures")
+        world.until(lambda: kit.holders(world.usage())["one", "main"][0]["memoryDriver"] == used, 10,
+                    "the new agent's figures")
         card_is_full(space)
 
 
@@ -145,7 +146,11 @@ def test_process_killed_while_it_holds_memory(world, space):
 
 
 def wait_used(world, check):
-    world.until(lambda: check(sum(kit.used_bytes(world.usage()))), 5, "the agent's figures", pause=0.002)
+    """Until both figures of the agent say so: what the container has booked, and what the driver has given."""
+    def figures():
+        (holder,) = kit.holders(world.usage())["pod", "main"]
+        return check(holder["memoryUsed"]) and check(holder["memoryDriver"])
+    world.until(figures, 5, "the agent's figures", pause=0.002)
 
 
 def test_forced_delete_while_the_old_container_runs(world, space):

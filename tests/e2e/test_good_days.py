@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The product at work: shares are what they say, from every side that one can look at them."""
 
-import json
 import re
 
+import kit
 from kit import (CARD, CORE, MEMORY, OUT_OF_MEMORY, QGPU_CORE, QGPU_MEMORY, SLOT, GiB, assignment_of, check_view,
                  container, pod)
 from cluster import api as kube
@@ -49,7 +49,7 @@ def test_pending_with_reason_then_starts_by_itself(space):
     assert re.search(r"GPU", reason), reason
     details = space.event("late", r"\d+ ?(MiB|GiB|Mi|Gi|%)")
     for device in assignment_of(held[0])["main"] + assignment_of(held[1])["main"]:
-        assert f"{device['index']}" in details
+        assert f"GPU {device['index']}" in details
     space.begin_delete("left")
     check_view(space, space.running("late"))
 
@@ -145,10 +145,11 @@ def check_gpu_object(gpu, seen, device):
 def check_usage(world, seen, device, used):
     """The agent's own figures are the driver's: what the process has allocated, its context included."""
     def figures():
-        text = json.dumps(world.usage())
-        return seen["metadata"]["uid"] in text and str(used) in text
+        (entry,) = kit.holders(world.usage())["holder", "main"]
+        return (entry["podUID"], entry["uuid"], entry["memory"], entry["memoryUsed"], entry["memoryDriver"]) == \
+               (seen["metadata"]["uid"], device["uuid"], 20 * GiB, used, used)
     world.until(figures, 5, f"/usage with {used} bytes of the pod")
-    world.until(lambda: [k for k, v in world.metrics().items() if v == used and "holder" in str(k)], 5,
+    world.until(lambda: [k for k, v in world.metrics().items() if v == used and ("pod", "holder") in k[1]], 5,
                 f"/metrics with {used} bytes of the pod")
 
 
