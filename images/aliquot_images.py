@@ -21,6 +21,7 @@ import tempfile
 
 # As Debian has it: one /usr, so that a library is found under either name.
 MERGED_USR = {"/bin": "usr/bin", "/sbin": "usr/sbin", "/lib": "usr/lib", "/lib64": "usr/lib64"}
+DRIVER_NEEDS = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 ETC = {
     "/etc/passwd": b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
     "/etc/group": b"root:x:0:\nnogroup:x:65534:\n",
@@ -66,6 +67,12 @@ class Image:
         self.file(path, stripped(source) if strip else content_of(source), 0o755)
         for name, found in _libraries(source):
             self.file(_merged(name), content_of(found), 0o755)
+
+    def driver_needs(self):
+        """The parts of libc that a driver's libraries are linked to and that arrive with nothing else."""
+        for name in DRIVER_NEEDS:
+            source = os.path.join("/lib/x86_64-linux-gnu", name)
+            self.file(_merged(source), content_of(os.path.realpath(source)), 0o755)
 
     def layer(self):
         out = io.BytesIO()
@@ -154,6 +161,7 @@ def _built(build, path):
 def agent(build):
     image = Image("docker.io/library/aliquot-agent:dev")
     image.program("/usr/local/bin/aliquot-agent", _built(build, "src/agent/aliquot-agent"), strip=True)
+    image.driver_needs()
     # Containers get this file by mount; its own dependencies come from the tenant's libc.
     image.file("/usr/local/lib/aliquot/libaliquot.so",
                stripped(_built(build, "src/intercept/libaliquot.so")), 0o755)

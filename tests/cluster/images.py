@@ -43,6 +43,7 @@ def workload(programs, directory):
     for name in names:
         if name != "busybox":
             image.link("/usr/bin/" + name, "busybox")
+    image.driver_needs()
     for path in programs:
         image.program("/usr/bin/" + os.path.basename(path), path, strip=True)
     return image.save(directory)
