@@ -95,12 +95,13 @@ static int apply(const struct ledger_owner *owner, unsigned int device, int64_t 
 
 /* On the way to a refusal, when system calls no longer matter. */
 static void reclaim_before_refusal(const struct ledger_owner *owner) {
-    int fd = open(owner->path, O_RDWR | O_CLOEXEC);
+    int saved = errno, fd = open(owner->path, O_RDWR | O_CLOEXEC);
 
-    if (fd < 0)
-        return;
-    (void) ledger_reclaim_dead(owner->file, fd);
-    (void) close(fd);
+    if (fd >= 0) {
+        (void) ledger_reclaim_dead(owner->file, fd);
+        (void) close(fd);
+    }
+    errno = saved;
 }
 
 int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64_t bytes,
@@ -241,22 +242,21 @@ static bool header_valid(const struct ledger_file *file) {
            file->devices == LEDGER_DEVICES && file->slots == LEDGER_SLOTS;
 }
 
-static int map_and_claim(struct ledger_owner *owner, int fd) {
+/* Not fstat for the size, which no symbol of an old C library answers to. */
+static int map_file(int fd, int protection, struct ledger_file **ret) {
     struct ledger_file *file;
-    int r = -EBADMSG;
 
-    /* Not fstat, which no symbol of an old C library answers to. */
     if (lseek(fd, 0, SEEK_END) != (off_t) sizeof(*file))
         return -EBADMSG;
-    file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    file = mmap(NULL, sizeof(*file), protection, MAP_SHARED, fd, 0);
     if (file == MAP_FAILED)
         return -errno;
-    owner->file = file;
-    if (header_valid(file))
-        r = madvise(file, sizeof(*file), MADV_DONTFORK) < 0 ? -errno : slot_claim(owner, fd);
-    if (r < 0)
+    if (!header_valid(file) || madvise(file, sizeof(*file), MADV_DONTFORK) < 0) {
         (void) munmap(file, sizeof(*file));
-    return r;
+        return -EBADMSG;
+    }
+    *ret = file;
+    return 0;
 }
 
 int ledger_claim(const char *path, struct ledger_owner *ret) {
@@ -265,11 +265,15 @@ int ledger_claim(const char *path, struct ledger_owner *ret) {
 
     if (fd < 0)
         return -errno;
-    r = map_and_claim(&owner, fd);
+    r = map_file(fd, PROT_READ | PROT_WRITE, &owner.file);
+    if (r == 0)
+        r = slot_claim(&owner, fd);
     /* The mapping keeps the open file description, and with it the lock. */
     (void) close(fd);
     if (r == 0)
         *ret = owner;
+    else
+        ledger_release(&owner);
     return r;
 }
 
@@ -277,4 +281,32 @@ void ledger_release(struct ledger_owner *owner) {
     if (owner->file)
         (void) munmap(owner->file, sizeof(*owner->file));
     owner->file = NULL;
+}
+
+int ledger_attach(const char *path, const struct ledger_file **ret) {
+    struct ledger_file *file;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), r;
+
+    if (fd < 0)
+        return -errno;
+    r = map_file(fd, PROT_READ, &file);
+    (void) close(fd);
+    if (r == 0)
+        *ret = file;
+    return r;
+}
+
+size_t ledger_living(const struct ledger_file *file, const char *path, uint32_t *ret_slots,
+                     size_t max) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    uint32_t n = slots_used(file);
+    size_t found = 0;
+
+    if (fd < 0)
+        return 0;
+    for (uint32_t slot = 0; slot < n && found < max; slot++)
+        if (ledger_slot_alive(fd, slot))
+            ret_slots[found++] = slot;
+    (void) close(fd);
+    return found;
 }

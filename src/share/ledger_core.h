@@ -95,6 +95,14 @@ int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64
 /* Takes `bytes` off again. Same threading; -ESTALE and -EBADMSG as above. */
 int ledger_refund(const struct ledger_owner *owner, unsigned int device, uint64_t bytes);
 
+/* Maps the ledger at `path` without a slot, for reading only. The mapping is not inherited by
+ * children. */
+int ledger_attach(const char *path, const struct ledger_file **ret);
+
+/* Lists the slots with a living owner, at most `max`; returns how many. */
+size_t ledger_living(const struct ledger_file *file, const char *path, uint32_t *ret_slots,
+                     size_t max);
+
 /* Bytes booked on a device by everybody. */
 uint64_t ledger_used(const struct ledger_file *file, unsigned int device);
 

@@ -14,7 +14,7 @@
 struct share_device {
     char uuid[48];          /* as NVML prints it: "GPU-…" */
     uint64_t memory_bytes;  /* 0: no limit */
-    uint64_t context_bytes; /* what a context costs on this card; 0: measure the first one */
+    uint64_t context_bytes; /* what a context costs on this card; 0: not known, not booked */
     uint32_t core_percent;  /* 0: no limit */
     uint32_t reserved;
 };
@@ -52,15 +52,26 @@ int limits_map(const char *path, const struct limits_file **ret);
  * faster each time. */
 int limits_copy(const struct limits_file *file, struct share_limits *ret);
 
-/* The memory limit of a device in force now, without a system call: bytes, 0 when there is none. */
-static inline uint64_t limits_memory(const struct limits_file *file, unsigned int device) {
-    uint64_t before, bytes;
+/* The figures of a device in force now, without a system call. A copy is rewritten only when the
+ * index has moved away from it. */
+#define LIMITS_READ(file, device, field)                                                           \
+    ({                                                                                             \
+        uint64_t _before, _value;                                                                  \
+        do {                                                                                       \
+            _before = __atomic_load_n(&(file)->index, __ATOMIC_ACQUIRE);                           \
+            _value = __atomic_load_n(&(file)->copy[_before & 1].device[device].field,              \
+                                     __ATOMIC_ACQUIRE);                                            \
+        } while (                                                                                  \
+            __builtin_expect(_before != __atomic_load_n(&(file)->index, __ATOMIC_RELAXED), 0));    \
+        _value;                                                                                    \
+    })
 
-    do {
-        before = __atomic_load_n(&file->index, __ATOMIC_ACQUIRE);
-        bytes =
-            __atomic_load_n(&file->copy[before & 1].device[device].memory_bytes, __ATOMIC_ACQUIRE);
-        /* A copy is rewritten only when the index has moved away from it. */
-    } while (__builtin_expect(before != __atomic_load_n(&file->index, __ATOMIC_RELAXED), 0));
-    return bytes;
+/* Bytes; 0: no limit. */
+static inline uint64_t limits_memory(const struct limits_file *file, unsigned int device) {
+    return LIMITS_READ(file, device, memory_bytes);
+}
+
+/* What a context costs; 0: unknown. */
+static inline uint64_t limits_context(const struct limits_file *file, unsigned int device) {
+    return LIMITS_READ(file, device, context_bytes);
 }

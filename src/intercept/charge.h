@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* An allocation's way through the books: reserve, let the driver allocate, then enter it or give
+ * the reservation back. And a free's: take the entry out, let the driver free, then refund it or
+ * put the entry back. So the driver never holds what is not booked, and a death in between is the
+ * same as a death afterwards. */
+
+#include "intercept/driver.h"
+#include "intercept/share.h"
+
+struct charge {
+    struct share *share; /* NULL: not booked */
+    uint64_t context;
+    uint64_t bytes;
+    int device;
+};
+
+/* Where an allocation goes. Both leave `share` NULL when there is nothing to book: no share, or a
+ * driver that will refuse the call anyway (no context, unknown device). */
+void charge_on_current(struct charge *charge);
+void charge_on_device(struct charge *charge, CUdevice device);
+void charge_on_stream(struct charge *charge, CUstream stream, bool per_thread);
+
+/* Reserves; false when it does not fit: answer CUDA_ERROR_OUT_OF_MEMORY. */
+bool charge_reserve(struct charge *charge, uint64_t bytes);
+
+/* Reserves `more` on top. */
+bool charge_add(struct charge *charge, uint64_t more);
+
+/* Ends a charge with the driver's result, which it returns. `links` is the context that the memory
+ * dies with, 0 when it outlives contexts. */
+CUresult charge_settle(struct charge *charge, CUresult result, enum entry_kind kind, uint64_t key,
+                       uint64_t links);
+
+struct refund {
+    struct share *share; /* NULL: not one of our entries */
+    struct entry entry;
+};
+
+void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key);
+CUresult refund_settle(struct refund *refund, CUresult result);
+
+/* A context is about to be destroyed, and with it all that was allocated in it. */
+struct context_end {
+    struct share *share;
+    uint64_t context, tombstone;
+};
+
+void context_end_begin(struct context_end *end, uint64_t context);
+CUresult context_end_settle(struct context_end *end, CUresult result);

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "intercept/objects.h"
+
+#include <elf.h>
+#include <link.h>
+#include <stddef.h>
+#include <string.h>
+
+/* Defined by every copy of this library: how they know each other, under whatever file name. */
+__attribute__((visibility("default"))) extern const char aliquot_instance;
+const char aliquot_instance = 1;
+
+struct object {
+    const char *path;
+    const char *soname;
+    uintptr_t base, low, high;
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const uint16_t *versions; /* NULL: unversioned */
+    const uint32_t *gnu_hash;
+    const uint32_t *sysv_hash;
+};
+
+/* glibc turns the addresses in a dynamic section into absolute ones, musl does not. */
+static uintptr_t absolute(const struct object *o, ElfW(Addr) value) {
+    return value < o->base ? value + o->base : value;
+}
+
+static void read_dynamic(struct object *o, const ElfW(Dyn) * dyn) {
+    ElfW(Xword) soname = 0;
+
+    for (; dyn->d_tag != DT_NULL; dyn++) {
+        uintptr_t address = absolute(o, dyn->d_un.d_ptr);
+
+        switch (dyn->d_tag) {
+        case DT_SYMTAB:
+            o->symbols = (const ElfW(Sym) *) address;
+            break;
+        case DT_STRTAB:
+            o->strings = (const char *) address;
+            break;
+        case DT_VERSYM:
+            o->versions = (const uint16_t *) address;
+            break;
+        case DT_GNU_HASH:
+            o->gnu_hash = (const uint32_t *) address;
+            break;
+        case DT_HASH:
+            o->sysv_hash = (const uint32_t *) address;
+            break;
+        case DT_SONAME:
+            soname = dyn->d_un.d_val;
+            break;
+        default:
+            break;
+        }
+    }
+    if (o->strings && soname)
+        o->soname = o->strings + soname;
+}
+
+/* False for objects without symbols to look up. */
+static bool object_read(const struct dl_phdr_info *info, struct object *ret) {
+    struct object o = {.path = info->dlpi_name ? info->dlpi_name : "",
+                       .base = info->dlpi_addr,
+                       .low = UINTPTR_MAX};
+    const ElfW(Dyn) *dyn = NULL;
+
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + p->p_vaddr;
+
+        if (p->p_type == PT_LOAD) {
+            o.low = start < o.low ? start : o.low;
+            o.high = start + p->p_memsz > o.high ? start + p->p_memsz : o.high;
+        } else if (p->p_type == PT_DYNAMIC) {
+            dyn = (const ElfW(Dyn) *) start;
+        }
+    }
+    if (!dyn)
+        return false;
+    read_dynamic(&o, dyn);
+    if (!o.symbols || !o.strings || (!o.gnu_hash && !o.sysv_hash))
+        return false;
+    *ret = o;
+    return true;
+}
+
+/* A definition under exactly this name, in its default version where there are versions. */
+static bool defines(const struct object *o, uint32_t index, const char *name) {
+    const ElfW(Sym) *symbol = &o->symbols[index];
+    unsigned int type = ELF64_ST_TYPE(symbol->st_info);
+
+    return symbol->st_shndx != SHN_UNDEF && symbol->st_value != 0 &&
+           (type == STT_FUNC || type == STT_OBJECT || type == STT_GNU_IFUNC ||
+            type == STT_NOTYPE) &&
+           (!o->versions || !(o->versions[index] & 0x8000)) &&
+           strcmp(o->strings + symbol->st_name, name) == 0;
+}
+
+static const ElfW(Sym) * find_gnu(const struct object *o, const char *name) {
+    const uint32_t *table = o->gnu_hash;
+    uint32_t nbuckets = table[0], first = table[1], bloom_words = table[2], hash = 5381, i;
+    const uint32_t *buckets = table + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4),
+                   *chain = buckets + nbuckets;
+
+    for (const char *c = name; *c; c++)
+        hash = hash * 33 + (unsigned char) *c;
+    i = nbuckets ? buckets[hash % nbuckets] : 0;
+    if (i < first)
+        return NULL;
+    for (;; i++) {
+        if ((chain[i - first] | 1) == (hash | 1) && defines(o, i, name))
+            return &o->symbols[i];
+        if (chain[i - first] & 1)
+            return NULL;
+    }
+}
+
+static const ElfW(Sym) * find_sysv(const struct object *o, const char *name) {
+    const uint32_t *table = o->sysv_hash, *buckets = table + 2, *chain = buckets + table[0];
+    uint32_t hash = 0;
+
+    for (const char *c = name; *c; c++) {
+        hash = (hash << 4) + (unsigned char) *c;
+        hash ^= (hash >> 24) & 0xf0;
+        hash &= 0x0fffffff;
+    }
+    for (uint32_t i = table[0] ? buckets[hash % table[0]] : 0; i; i = chain[i])
+        if (defines(o, i, name))
+            return &o->symbols[i];
+    return NULL;
+}
+
+static void *find(const struct object *o, const char *name) {
+    const ElfW(Sym) *symbol = o->gnu_hash ? find_gnu(o, name) : find_sysv(o, name);
+
+    if (!symbol)
+        return NULL;
+    if (ELF64_ST_TYPE(symbol->st_info) == STT_GNU_IFUNC)
+        return ((void *(*) (void) )(o->base + symbol->st_value))();
+    return (void *) (o->base + symbol->st_value);
+}
+
+static bool holds(const struct object *o, const void *address) {
+    return (uintptr_t) address >= o->low && (uintptr_t) address < o->high;
+}
+
+static enum elf_kind kind_of(const struct object *o) {
+    if (holds(o, &aliquot_instance) || find(o, "aliquot_instance"))
+        return ELF_ALIQUOT;
+    if (o->soname && strcmp(o->soname, "libcuda.so.1") == 0)
+        return ELF_CUDA;
+    if (o->soname && strcmp(o->soname, "libnvidia-ml.so.1") == 0)
+        return ELF_NVML;
+    return ELF_OTHER;
+}
+
+static bool starts_with(const char *text, const char *prefix) {
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static bool is_libc(const struct object *o) {
+    const char *name = o->soname;
+
+    if (!name) { /* musl's has none */
+        const char *slash = strrchr(o->path, '/');
+        name = slash ? slash + 1 : o->path;
+    }
+    return starts_with(name, "libc.so") || starts_with(name, "libdl.so") ||
+           starts_with(name, "libc.musl") || starts_with(name, "ld-musl");
+}
+
+/* One walk over the objects, in load order. */
+struct walk {
+    bool (*visit)(const struct object *o, struct walk *walk); /* true: found, stop */
+    const char *name;
+    const void *address;
+    enum elf_kind kind;
+    void (*fill)(elf_lookup_fn *lookup, const void *object);
+    bool passed; /* the caller's object is behind us */
+    void *result;
+};
+
+static int on_object(struct dl_phdr_info *info, size_t size, void *arg) {
+    struct walk *walk = arg;
+    struct object o;
+
+    (void) size;
+    return object_read(info, &o) && walk->visit(&o, walk);
+}
+
+static bool visit_libc(const struct object *o, struct walk *walk) {
+    if (is_libc(o))
+        walk->result = find(o, walk->name);
+    return walk->result != NULL;
+}
+
+void *elf_libc_symbol(const char *name) {
+    struct walk walk = {.visit = visit_libc, .name = name};
+
+    (void) dl_iterate_phdr(on_object, &walk);
+    return walk.result;
+}
+
+static void *lookup_in(const void *object, const char *name) {
+    return find(object, name);
+}
+
+static bool visit_driver(const struct object *o, struct walk *walk) {
+    if (kind_of(o) != walk->kind)
+        return false;
+    if (walk->fill)
+        walk->fill(lookup_in, o);
+    else
+        walk->result = find(o, walk->name);
+    return true;
+}
+
+void *elf_driver_symbol(enum elf_kind kind, const char *name) {
+    struct walk walk = {.visit = visit_driver, .kind = kind, .name = name};
+
+    (void) dl_iterate_phdr(on_object, &walk);
+    return walk.result;
+}
+
+bool elf_with_driver(enum elf_kind kind, void (*fill)(elf_lookup_fn *lookup, const void *object)) {
+    struct walk walk = {.visit = visit_driver, .kind = kind, .fill = fill};
+
+    return dl_iterate_phdr(on_object, &walk) != 0;
+}
+
+static bool visit_holder(const struct object *o, struct walk *walk) {
+    if (!holds(o, walk->address))
+        return false;
+    walk->kind = kind_of(o);
+    return true;
+}
+
+enum elf_kind elf_kind_of(const void *address, bool *ret_known) {
+    struct walk walk = {.visit = visit_holder, .address = address, .kind = ELF_OTHER};
+
+    *ret_known = dl_iterate_phdr(on_object, &walk) != 0;
+    return walk.kind;
+}
+
+static bool visit_next(const struct object *o, struct walk *walk) {
+    if (!walk->passed) {
+        walk->passed = holds(o, walk->address);
+        return false;
+    }
+    if (kind_of(o) != ELF_ALIQUOT)
+        walk->result = find(o, walk->name);
+    return walk->result != NULL;
+}
+
+void *elf_definition_after(const void *caller, const char *name) {
+    struct walk walk = {
+        .visit = visit_next, .address = caller, .name = name, .passed = caller == NULL};
+
+    (void) dl_iterate_phdr(on_object, &walk);
+    return walk.result;
+}

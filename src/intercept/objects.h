@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Looks into the objects of this process without dlsym, which this library overrides: a reference
+ * to the real one would bind to ourselves, or to a version that older C libraries do not have. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum elf_kind {
+    ELF_OTHER,
+    ELF_ALIQUOT, /* this library, or another copy of it under another name */
+    ELF_CUDA,    /* the CUDA driver */
+    ELF_NVML,
+};
+
+/* The C library's own function (of libc, or of libdl where it has one), or NULL. */
+void *elf_libc_symbol(const char *name);
+
+/* A function of the driver library of that kind, or NULL: not loaded, or without the function. */
+void *elf_driver_symbol(enum elf_kind kind, const char *name);
+
+/* Calls `fill` with a lookup function for the driver library of that kind; false when it is not
+ * loaded. */
+typedef void *elf_lookup_fn(const void *object, const char *name);
+bool elf_with_driver(enum elf_kind kind, void (*fill)(elf_lookup_fn *lookup, const void *object));
+
+/* What holds this address; ELF_OTHER also for what is in no object of our namespace. `ret_known`:
+ * whether it is in an object that we can see. */
+enum elf_kind elf_kind_of(const void *address, bool *ret_known);
+
+/* What dlsym(RTLD_NEXT, name) from `caller` finds beyond copies of ourselves: the first definition
+ * in load order after the object that holds `caller`. With `caller` NULL: the first of all, as for
+ * RTLD_DEFAULT. */
+void *elf_definition_after(const void *caller, const char *name);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The share that this process runs in, and its bookings. Nothing here happens before the first CUDA
+ * or NVML call. All state lies in memory that a forked child finds zeroed, so the child begins
+ * anew. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi/cuda.h"
+#include "intercept/lock.h"
+#include "intercept/table.h"
+#include "share/ledger_core.h"
+#include "share/limits_core.h"
+
+#define ORDINALS_MAX 64
+
+struct share {
+    uint32_t viewed;  /* limits are there (or broken) */
+    uint32_t claimed; /* and so is our slot (or broken) */
+    bool none;        /* no share: everything passes through */
+    bool broken;      /* there is a share, but its files cannot be used: refuse */
+    struct lock begin_lock;
+    const struct limits_file *limits;
+    const struct ledger_file *reader; /* for NVML, in processes without a slot */
+    struct ledger_owner owner;
+    uint32_t ndevices;
+    unsigned char uuid[LIMITS_DEVICES_MAX][16];
+    uint8_t ordinal[ORDINALS_MAX];  /* 0: not asked yet; index + 1; UINT8_MAX: not of the share */
+    uint64_t primary[ORDINALS_MAX]; /* the primary context of each device, once retained */
+    struct lock device_lock[LIMITS_DEVICES_MAX];
+    struct lock table_lock;
+    struct table table;
+    uint64_t tombstones;
+};
+
+/* The share with its limits, for questions; NULL when this process is in none. */
+struct share *share_view(void);
+
+/* The share with a slot of the ledger, for bookings; NULL when this process is in none. */
+extern struct share *share_memory;
+struct share *share_claim_slowly(void);
+
+static inline struct share *share_claim(void) {
+    struct share *share = __atomic_load_n(&share_memory, __ATOMIC_ACQUIRE);
+
+    if (__builtin_expect(share && __atomic_load_n(&share->claimed, __ATOMIC_ACQUIRE), 1))
+        return share->none ? NULL : share;
+    return share_claim_slowly();
+}
+
+/* Index of a device in the share; -1: it is not part of the share; -2: the driver does not know the
+ * device. */
+int share_device(struct share *share, CUdevice device);
+
+/* Index of the device with this UUID ("GPU-…"), or -1. */
+int share_device_by_uuid(const struct share *share, const char *uuid);
+
+/* Books if it fits. Also false for a device that is not part of the share, and when the share is
+ * broken. */
+bool share_reserve(struct share *share, int device, uint64_t bytes);
+
+void share_refund(struct share *share, int device, uint64_t bytes);
+
+/* The container's truth about a device: limit (0: none) and what all its processes have booked. */
+uint64_t share_limit(const struct share *share, int device);
+uint64_t share_used(struct share *share, int device);
+
+/* The ledger for reading, or NULL, and its path. */
+const struct ledger_file *share_ledger(struct share *share);
+const char *share_ledger_path(void);
