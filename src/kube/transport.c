@@ -364,7 +364,7 @@ static void on_link_lost(struct h2_link *link, const char *reason, void *user) {
 static int open_connection(struct kube_transport *transport, const struct sockaddr *address,
                            struct err *err) {
     struct connection *connection = calloc(1, sizeof(*connection));
-    struct tls_client *tls = NULL;
+    struct security *security = NULL;
     struct h2_conn *conn = NULL;
     if (!connection)
         return err_errno(err, ENOMEM, "cannot connect");
@@ -379,12 +379,13 @@ static int open_connection(struct kube_transport *transport, const struct sockad
                                             .on_up = on_link_up,
                                             .on_lost = on_link_lost,
                                             .user = connection};
-    int r = tls_client_new(transport->config.ca_file, transport->address.host, "h2", &tls, err);
+    int r =
+        tls_client_new(transport->config.ca_file, transport->address.host, "h2", &security, err);
     if (r == 0 && (r = h2_conn_new(&h2, &conn)) < 0) {
         (void) err_errno(err, -r, "cannot connect");
-        tls_client_free(tls);
-    } else if (r == 0 &&
-               (r = h2_link_new(transport->loop, &options, conn, tls, &connection->link)) < 0) {
+        security->free(security);
+    } else if (r == 0 && (r = h2_link_new(transport->loop, &options, conn, security,
+                                          &connection->link)) < 0) {
         (void) err_errno(err, -r, "cannot connect");
     }
     if (r < 0) {
@@ -529,16 +530,16 @@ int kube_exchange_start(struct kube_transport *transport,
 
 int kube_transport_new(uv_loop_t *loop, const struct kube_config *config,
                        struct kube_transport **ret, struct err *err) {
-    struct tls_client *tls = NULL;
+    struct security *security = NULL;
     struct kube_address address;
     int r = kube_address_parse(config->server, &address, err);
     if (r < 0)
         return r;
     /* A CA that cannot be used should be an error now, not at the first request. */
-    r = tls_client_new(config->ca_file, address.host, "h2", &tls, err);
+    r = tls_client_new(config->ca_file, address.host, "h2", &security, err);
     if (r < 0)
         return r;
-    tls_client_free(tls);
+    security->free(security);
 
     struct kube_transport *transport = calloc(1, sizeof(*transport));
     if (!transport)

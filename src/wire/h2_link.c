@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "wire/h2.h"
-#include "wire/tls.h"
+#include "wire/security.h"
 
 #define READ_SIZE 16384
 /* As much is collected for one write; HTTP/2 frames are at most 16 KiB. */
@@ -32,7 +32,7 @@ struct h2_link {
     };
     uv_loop_t *loop;
     struct h2_conn *conn;
-    struct tls_client *tls;
+    struct security *security;
     struct h2_link_options options;
     struct buf out;     /* plain connections only; TLS has its own */
     struct buf sending; /* what `write` is at */
@@ -67,7 +67,7 @@ static void lose(struct h2_link *link, const char *reason) {
     if (link->lost || link->closing)
         return;
     link->lost = true;
-    if (link->up || link->tls)
+    if (link->up || link->security)
         (void) uv_read_stop(&link->stream);
     (void) snprintf(link->reason, sizeof(link->reason), "%s", link->draining ? "" : reason);
     uv_ref((uv_handle_t *) &link->timer); /* or a loop with nothing else to do would end first */
@@ -77,7 +77,7 @@ static void lose(struct h2_link *link, const char *reason) {
 /* ---- writing ---- */
 
 static struct buf *output_of(struct h2_link *link) {
-    return link->tls ? tls_client_output(link->tls) : &link->out;
+    return link->security ? link->security->output(link->security) : &link->out;
 }
 
 static int write_out(struct h2_link *link);
@@ -134,8 +134,8 @@ static int fill_output(struct h2_link *link) {
         if (n <= 0)
             return (int) n;
         int r = 0;
-        if (link->tls)
-            r = tls_client_write(link->tls, data, (size_t) n);
+        if (link->security)
+            r = link->security->write(link->security, data, (size_t) n);
         else
             buf_append(out, data, (size_t) n);
         if (r < 0 || out->error)
@@ -190,7 +190,7 @@ static int feed(struct h2_link *link, const void *data, size_t size) {
 static int feed_decrypted(struct h2_link *link, struct err *err) {
     char plain[READ_SIZE];
     for (;;) {
-        ssize_t n = tls_client_read(link->tls, plain, sizeof(plain), err);
+        ssize_t n = link->security->read(link->security, plain, sizeof(plain), err);
         if (n <= 0)
             return (int) n;
         int r = feed(link, plain, (size_t) n);
@@ -202,11 +202,11 @@ static int feed_decrypted(struct h2_link *link, struct err *err) {
 }
 
 static int feed_tls(struct h2_link *link, const void *data, size_t size, struct err *err) {
-    int r = tls_client_feed(link->tls, data, size);
+    int r = link->security->feed(link->security, data, size);
     if (r < 0)
         return err_errno(err, -r, "cannot read from the connection");
     if (!link->up) {
-        r = tls_client_handshake(link->tls, err);
+        r = link->security->handshake(link->security, err);
         int w = write_out(link); /* alerts too: they tell the server's log why */
         if (r < 0)
             return r;
@@ -232,7 +232,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
     link->pinged = false;
 
     int r = 0;
-    if (link->tls)
+    if (link->security)
         r = feed_tls(link, data->base, (size_t) n, &err);
     else if ((r = feed(link, data->base, (size_t) n)) < 0)
         (void) err_set(&err, -r, "not HTTP/2, or out of memory");
@@ -279,13 +279,13 @@ static void reading_starts(struct h2_link *link) {
         return;
     }
     link->last_read = uv_now(link->loop);
-    if (!link->tls) {
+    if (!link->security) {
         come_up(link);
         h2_link_flush(link);
         return;
     }
     struct err err = {0};
-    r = tls_client_handshake(link->tls, &err);
+    r = link->security->handshake(link->security, &err);
     if (r >= 0 && (r = write_out(link)) < 0)
         (void) err_errno(&err, -r, "cannot write to the connection");
     if (r < 0)
@@ -303,14 +303,15 @@ static void ignore_sigpipe(void) {
 }
 
 int h2_link_new(uv_loop_t *loop, const struct h2_link_options *options, struct h2_conn *conn,
-                struct tls_client *tls, struct h2_link **ret) {
+                struct security *security, struct h2_link **ret) {
     struct h2_link *link = calloc(1, sizeof(*link));
     int r =
         link ? (options->tcp ? uv_tcp_init(loop, &link->tcp) : uv_pipe_init(loop, &link->pipe, 0))
              : -ENOMEM;
     if (r < 0) {
         h2_conn_free(conn);
-        tls_client_free(tls);
+        if (security)
+            security->free(security);
         free(link);
         return r;
     }
@@ -322,7 +323,7 @@ int h2_link_new(uv_loop_t *loop, const struct h2_link_options *options, struct h
     link->handles = 2;
     link->loop = loop;
     link->conn = conn;
-    link->tls = tls;
+    link->security = security;
     link->options = *options;
     if (!link->options.ping_idle_ms)
         link->options.ping_idle_ms = 30000;
@@ -388,7 +389,8 @@ static void on_handle_closed(uv_handle_t *handle) {
     struct h2_link *link = handle->data;
     if (--link->handles > 0)
         return;
-    tls_client_free(link->tls);
+    if (link->security)
+        link->security->free(link->security);
     buf_done(&link->out);
     buf_done(&link->sending);
     void (*on_closed)(void *user) = link->on_closed;

@@ -14,7 +14,7 @@
 struct err;
 struct h2_conn;
 struct h2_link;
-struct tls_client;
+struct security;
 
 struct h2_link_options {
     bool tcp;                 /* else a unix socket */
@@ -31,11 +31,11 @@ struct h2_link_options {
 };
 
 /*
- * Takes over `conn` and `tls` (NULL: none), also when it fails. conn's on_wake must call
+ * Takes over `conn` and `security` (NULL: none), also when it fails. conn's on_wake must call
  * h2_link_flush.
  */
 int h2_link_new(uv_loop_t *loop, const struct h2_link_options *options, struct h2_conn *conn,
-                struct tls_client *tls, struct h2_link **ret);
+                struct security *security, struct h2_link **ret);
 
 /* One of these three starts it; negative errno: close the link. */
 int h2_link_accept(struct h2_link *link, uv_stream_t *listener);

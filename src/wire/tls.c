@@ -5,14 +5,19 @@
 #include <errno.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 
 #define PRIORITY "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 #define BUFFER_MAX ((size_t) 4 << 20)
 
 struct tls_client {
+    struct security security; /* first: one is the other */
     gnutls_session_t session;
     gnutls_certificate_credentials_t credentials;
     struct buf in;
@@ -53,6 +58,19 @@ static int pull_timeout(gnutls_transport_ptr_t p, unsigned ms) {
     (void) ms;
     const struct tls_client *tls = p;
     return tls->in.len > tls->in_used;
+}
+
+static void tls_client_free(struct tls_client *tls) {
+    if (!tls)
+        return;
+    if (tls->session)
+        gnutls_deinit(tls->session);
+    if (tls->credentials)
+        gnutls_certificate_free_credentials(tls->credentials);
+    buf_done(&tls->in);
+    buf_done(&tls->out);
+    free(tls->host);
+    free(tls);
 }
 
 static void tls_freep(struct tls_client **tls) {
@@ -108,40 +126,8 @@ static int set_up(struct tls_client *tls, const char *alpn, struct err *err) {
     return 0;
 }
 
-int tls_client_new(const char *ca_file, const char *host, const char *alpn, struct tls_client **ret,
-                   struct err *err) {
-    _cleanup_(tls_freep) struct tls_client *tls = calloc(1, sizeof(*tls));
-    if (!tls)
-        return err_errno(err, ENOMEM, "cannot set up TLS");
-    tls->in.max = BUFFER_MAX;
-    tls->out.max = BUFFER_MAX;
-    tls->host = strdup(host);
-    if (!tls->host)
-        return err_errno(err, ENOMEM, "cannot set up TLS");
-    int r = load_ca(tls, ca_file, err);
-    if (r < 0)
-        return r;
-    r = set_up(tls, alpn, err);
-    if (r < 0)
-        return r;
-    *ret = take_ptr(tls);
-    return 0;
-}
-
-void tls_client_free(struct tls_client *tls) {
-    if (!tls)
-        return;
-    if (tls->session)
-        gnutls_deinit(tls->session);
-    if (tls->credentials)
-        gnutls_certificate_free_credentials(tls->credentials);
-    buf_done(&tls->in);
-    buf_done(&tls->out);
-    free(tls->host);
-    free(tls);
-}
-
-int tls_client_feed(struct tls_client *tls, const void *data, size_t size) {
+static int tls_feed(struct security *security, const void *data, size_t size) {
+    struct tls_client *tls = (struct tls_client *) security;
     buf_append(&tls->in, data, size);
     return buf_error(&tls->in);
 }
@@ -160,7 +146,8 @@ static int verify_fail(const struct tls_client *tls, int r, struct err *err) {
     return r;
 }
 
-int tls_client_handshake(struct tls_client *tls, struct err *err) {
+static int tls_handshake(struct security *security, struct err *err) {
+    struct tls_client *tls = (struct tls_client *) security;
     int r;
     do
         r = gnutls_handshake(tls->session);
@@ -176,7 +163,8 @@ int tls_client_handshake(struct tls_client *tls, struct err *err) {
     return 1;
 }
 
-ssize_t tls_client_read(struct tls_client *tls, void *ret, size_t size, struct err *err) {
+static ssize_t tls_read(struct security *security, void *ret, size_t size, struct err *err) {
+    struct tls_client *tls = (struct tls_client *) security;
     for (;;) {
         ssize_t n = gnutls_record_recv(tls->session, ret, size);
         if (n > 0)
@@ -196,7 +184,8 @@ ssize_t tls_client_read(struct tls_client *tls, void *ret, size_t size, struct e
     }
 }
 
-int tls_client_write(struct tls_client *tls, const void *data, size_t size) {
+static int tls_write(struct security *security, const void *data, size_t size) {
+    struct tls_client *tls = (struct tls_client *) security;
     const uint8_t *p = data;
     while (size > 0) {
         ssize_t n = gnutls_record_send(tls->session, p, size);
@@ -210,6 +199,40 @@ int tls_client_write(struct tls_client *tls, const void *data, size_t size) {
     return 0;
 }
 
-struct buf *tls_client_output(struct tls_client *tls) {
+static struct buf *tls_output(struct security *security) {
+    struct tls_client *tls = (struct tls_client *) security;
     return &tls->out;
+}
+
+static void tls_free(struct security *security) {
+    tls_client_free((struct tls_client *) security);
+}
+
+int tls_client_new(const char *ca_file, const char *host, const char *alpn, struct security **ret,
+                   struct err *err) {
+    _cleanup_(tls_freep) struct tls_client *tls = calloc(1, sizeof(*tls));
+    if (!tls)
+        return err_errno(err, ENOMEM, "cannot set up TLS");
+    tls->security = (struct security){
+        .feed = tls_feed,
+        .handshake = tls_handshake,
+        .read = tls_read,
+        .write = tls_write,
+        .output = tls_output,
+        .free = tls_free,
+    };
+    tls->in.max = BUFFER_MAX;
+    tls->out.max = BUFFER_MAX;
+    tls->host = strdup(host);
+    if (!tls->host)
+        return err_errno(err, ENOMEM, "cannot set up TLS");
+    int r = load_ca(tls, ca_file, err);
+    if (r < 0)
+        return r;
+    r = set_up(tls, alpn, err);
+    if (r < 0)
+        return r;
+    *ret = &tls->security;
+    tls = NULL;
+    return 0;
 }
