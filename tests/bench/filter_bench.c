@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* How long the extender's filter takes: a full answer for one pod over N nodes of G cards each, with
+ * two pods on every other card, once as a function call and once over HTTP with keep-alive as
+ * kube-scheduler does. Prints one `name<TAB>value` a line, in nanoseconds. */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/opt.h"
+#include "scheduler/extender.h"
+#include "wire/http.h"
+
+#define GIB ((uint64_t) 1 << 30)
+
+static uint32_t arg_nodes = 1000, arg_gpus = 8, arg_rounds = 2000;
+
+static const struct opt options[] = {
+    {"nodes", 'n', "N", "nodes in the cluster (1000)", opt_u32, &arg_nodes},
+    {"gpus", 'g', "N", "cards per node (8)", opt_u32, &arg_gpus},
+    {"rounds", 'r', "N", "filters of each kind (2000)", opt_u32, &arg_rounds},
+    OPT_END,
+};
+static const struct opt_usage usage = {
+    .synopsis = "filter_bench [options]",
+    .purpose = "Measures the extender's filter.",
+};
+
+struct bench {
+    struct extender extender;
+    struct buf request;
+    uint64_t *samples;
+    uv_loop_t loop;
+    struct http_server *server;
+    unsigned port;
+    uv_async_t finished;
+};
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t) t.tv_sec * 1000000000 + (uint64_t) t.tv_nsec;
+}
+
+static void must(bool ok, const char *what) {
+    if (ok)
+        return;
+    fprintf(stderr, "filter_bench: %s\n", what);
+    exit(1);
+}
+
+static int trust(const char *uid, const char *node, const char *text, const char *signature,
+                 void *userdata) {
+    (void) uid, (void) node, (void) text, (void) signature, (void) userdata;
+    return 0;
+}
+
+static bool always(void *userdata) {
+    (void) userdata;
+    return true;
+}
+
+/* ---- the cluster ---- */
+
+static void add_pod(struct state *s, const char *node, uint32_t card, uint32_t which) {
+    struct gpu_ask ask = {.container = "main", .phase = ASK_APP, .core = 30, .memory = 8 * GIB};
+    struct pod pod = {.request = {.n = 1, .asks = {ask}}};
+    char text[256];
+    snprintf(pod.uid, sizeof(pod.uid), "%s-%u-%u", node, card, which);
+    snprintf(pod.name, sizeof(pod.name), "%s", pod.uid);
+    snprintf(pod.namespace, sizeof(pod.namespace), "default");
+    snprintf(pod.node, sizeof(pod.node), "%s", node);
+    snprintf(text, sizeof(text),
+             "{\"v\":1,\"node\":\"%s\",\"containers\":{\"main\":[{\"index\":%u,\"uuid\":"
+             "\"GPU-%s-%u\",\"core\":30,\"memory\":%" PRIu64 "}]}}",
+             node, card, node, card, 8 * GIB);
+    pod.assignment = text;
+    pod.signature = text;
+    must(state_pod_seen(s, &pod, 0) == 0, "out of memory");
+}
+
+static void add_node(struct state *s, const char *name) {
+    must(state_node_seen(s, name) == 0, "out of memory");
+    for (uint32_t i = 0; i < arg_gpus; i++) {
+        struct gpu_object gpu = {.index = i, .memory = 80 * GIB, .healthy = true};
+        snprintf(gpu.name, sizeof(gpu.name), "%s-%02u", name, i);
+        snprintf(gpu.node, sizeof(gpu.node), "%s", name);
+        snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%.30s-%u", name, i);
+        must(state_gpu_seen(s, &gpu, NULL) == 0, "out of memory");
+        if (i % 2)
+            continue;
+        add_pod(s, name, i, 0);
+        add_pod(s, name, i, 1);
+    }
+}
+
+/* A pod as the API server shows one: with the fields that managers leave behind. */
+static void put_request(struct buf *out) {
+    buf_puts(out, "{\"Pod\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"train\","
+                  "\"namespace\":\"default\",\"uid\":\"7b0f7f0e-1a5b-4b6e-9a55-5d1c2f8d7a11\","
+                  "\"managedFields\":[");
+    for (int i = 0; i < 20; i++)
+        buf_printf(out, "%s{\"manager\":\"kubectl\",\"operation\":\"Update\",\"fieldsV1\":{"
+                        "\"f:spec\":{\"f:containers\":{\"k:{\\\"name\\\":\\\"c%d\\\"}\":{}}}}}",
+                   i ? "," : "", i);
+    buf_puts(out, "]},\"spec\":{\"containers\":[{\"name\":\"main\",\"image\":\"example.com/train:1\","
+                  "\"resources\":{\"limits\":{\"cpu\":\"4\",\"elasticgpu.io/gpu-core\":\"30\","
+                  "\"elasticgpu.io/gpu-memory\":\"12Gi\"}}}],\"schedulerName\":\"default\"},"
+                  "\"status\":{\"phase\":\"Pending\"}},\"Nodes\":null,\"NodeNames\":[");
+    for (uint32_t i = 0; i < arg_nodes; i++)
+        buf_printf(out, "%s\"gpu-node-%04u.example.internal\"", i ? "," : "", i);
+    buf_puts(out, "]}");
+    must(buf_error(out) == 0, "out of memory");
+}
+
+static void build(struct bench *b) {
+    char name[64];
+    b->extender = (struct extender){
+        .state = state_new(trust, NULL), .policy = &place_binpack, .ready = always};
+    must(b->extender.state && extender_init(&b->extender) == 0, "out of memory");
+    for (uint32_t i = 0; i < arg_nodes; i++) {
+        snprintf(name, sizeof(name), "gpu-node-%04u.example.internal", i);
+        add_node(b->extender.state, name);
+    }
+    put_request(&b->request);
+}
+
+/* Something changes between two filters: the cards of one node are to be counted again. */
+static void disturb(struct bench *b, uint32_t round) {
+    char name[64];
+    snprintf(name, sizeof(name), "gpu-node-%04u.example.internal", round % arg_nodes);
+    state_node_find(b->extender.state, name)->dirty = true;
+}
+
+/* ---- measuring ---- */
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *) a, y = *(const uint64_t *) b;
+    return x < y ? -1 : x > y;
+}
+
+static void report(struct bench *b, const char *prefix) {
+    qsort(b->samples, arg_rounds, sizeof(*b->samples), by_value);
+    printf("%smedian_ns\t%" PRIu64 "\n", prefix, b->samples[arg_rounds / 2]);
+    printf("%sp99_ns\t%" PRIu64 "\n", prefix, b->samples[arg_rounds - 1 - arg_rounds / 100]);
+}
+
+static void measure_calls(struct bench *b) {
+    struct buf answer = BUF_INIT(0);
+    for (uint32_t i = 0; i < arg_rounds; i++) {
+        disturb(b, i);
+        buf_reset(&answer);
+        uint64_t start = now_ns();
+        int r = extender_filter(&b->extender, b->request.data, b->request.len, i, &answer);
+        b->samples[i] = now_ns() - start;
+        must(r == 0 && answer.len > arg_nodes * 10, "filter refused");
+    }
+    buf_done(&answer);
+    report(b, "call_");
+}
+
+static void on_filter(struct http_exchange *exchange, void *userdata) {
+    static uint32_t round;
+    struct bench *b = userdata;
+    struct buf answer = BUF_INIT(0);
+    size_t len;
+    const char *body = http_body(exchange, &len);
+    disturb(b, round++);
+    (void) extender_filter(&b->extender, body, len, 0, &answer);
+    http_reply(exchange, 200, "application/json", &answer);
+}
+
+static void send_all(int fd, const char *data, size_t len) {
+    while (len > 0) {
+        ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
+        must(n > 0, "cannot send");
+        data += n;
+        len -= (size_t) n;
+    }
+}
+
+/* Reads one answer; the connection stays. */
+static void read_answer(int fd, struct buf *in) {
+    buf_reset(in);
+    for (;;) {
+        void *room = buf_reserve(in, 1 << 16);
+        must(room != NULL, "out of memory");
+        ssize_t n = recv(fd, room, 1 << 16, 0);
+        must(n > 0, "cannot receive");
+        buf_commit(in, (size_t) n);
+        const char *end = memmem(in->data, in->len, "\r\n\r\n", 4);
+        const char *length = end ? strcasestr(buf_str(in), "content-length:") : NULL;
+        if (length &&
+            in->len >= (size_t) (end + 4 - in->data) + strtoul(length + 15, NULL, 10))
+            break;
+    }
+    must(strncmp(in->data, "HTTP/1.1 200", 12) == 0, "filter failed");
+}
+
+static int connect_to(unsigned port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t) port),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    must(fd >= 0 && connect(fd, (struct sockaddr *) &address, sizeof(address)) == 0,
+         "cannot connect");
+    (void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    return fd;
+}
+
+static void *client(void *userdata) {
+    struct bench *b = userdata;
+    struct buf request = BUF_INIT(0), answer = BUF_INIT(0);
+    int fd = connect_to(b->port);
+    buf_printf(&request, "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
+               b->request.len);
+    buf_append(&request, b->request.data, b->request.len);
+    for (uint32_t i = 0; i < arg_rounds; i++) {
+        uint64_t start = now_ns();
+        send_all(fd, request.data, request.len);
+        read_answer(fd, &answer);
+        b->samples[i] = now_ns() - start;
+    }
+    (void) close(fd);
+    buf_done(&request);
+    buf_done(&answer);
+    uv_async_send(&b->finished);
+    return NULL;
+}
+
+static void on_finished(uv_async_t *async) {
+    struct bench *b = async->data;
+    http_server_close(b->server);
+    uv_close((uv_handle_t *) async, NULL);
+}
+
+static void measure_http(struct bench *b) {
+    static const struct http_route routes[] = {{"POST", "/filter", on_filter}, HTTP_ROUTE_END};
+    const struct http_options o = {
+        .listen = "127.0.0.1:0", .routes = routes, .userdata = b, .max_body = 16 << 20};
+    struct err err;
+    pthread_t thread;
+    must(uv_loop_init(&b->loop) == 0, "no loop");
+    must(http_server_start(&b->loop, &o, &b->server, &err) == 0, "cannot listen");
+    must(uv_async_init(&b->loop, &b->finished, on_finished) == 0, "no async");
+    b->finished.data = b;
+    b->port = http_server_port(b->server);
+    must(pthread_create(&thread, NULL, client, b) == 0, "no thread");
+    (void) uv_run(&b->loop, UV_RUN_DEFAULT);
+    (void) pthread_join(thread, NULL);
+    (void) uv_loop_close(&b->loop);
+    report(b, "");
+}
+
+int main(int argc, char **argv) {
+    struct bench b = {.request = BUF_INIT(0)};
+    struct err err;
+    int r = opt_parse(options, &usage, argc, argv, &err);
+    if (r == -ECANCELED)
+        return 0;
+    must(r >= 0, err.text);
+    must(arg_nodes > 0 && arg_gpus > 0 && arg_gpus <= PLACE_CARDS_MAX && arg_rounds > 0,
+         "nothing to measure");
+    b.samples = calloc(arg_rounds, sizeof(*b.samples));
+    must(b.samples != NULL, "out of memory");
+    build(&b);
+    measure_calls(&b);
+    measure_http(&b);
+    extender_done(&b.extender);
+    b.extender.state = state_free(b.extender.state);
+    buf_done(&b.request);
+    free(b.samples);
+    return 0;
+}
