@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/cuda/array.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/ring.h"
 #include "sim/cuda/stream.h"
@@ -73,6 +74,7 @@ static CUcontext context_new(int device, unsigned int flags, bool primary) {
 static void context_end(CUcontext ctx) {
     (void) stream_synchronize_context(ctx);
     memory_release_context(ctx);
+    array_release_context(ctx);
     (void) pthread_mutex_lock(&cuda_lock);
     ctx->tag = TAG_FREE;
     stream_release_context(ctx);

@@ -24,18 +24,13 @@ static bool answers(const struct cuda_proc *p, int version, enum cuda_stream_use
     return p->stream == CUDA_STREAM_ANY || p->stream == use;
 }
 
-/* Per-thread variants are younger than some functions: before, the plain one is the answer. */
-static void *resolve(const char *symbol, int version, bool per_thread, bool *ret_known) {
+static void *resolve(const char *symbol, int version, enum cuda_stream_use use, bool *ret_known) {
     const struct cuda_proc *p = first_of(symbol);
     *ret_known = p != NULL;
-    void *legacy = NULL;
-    for (; p && p < cuda_procs + cuda_nprocs && strcmp(p->base, symbol) == 0; p++) {
-        if (per_thread && answers(p, version, CUDA_STREAM_PTDS))
+    for (; p && p < cuda_procs + cuda_nprocs && strcmp(p->base, symbol) == 0; p++)
+        if (answers(p, version, use))
             return p->function;
-        if (answers(p, version, CUDA_STREAM_LEGACY))
-            legacy = p->function;
-    }
-    return legacy;
+    return NULL;
 }
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version, cuuint64_t flags,
@@ -43,7 +38,9 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version, c
     if (!symbol || !pfn || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
         return CUDA_ERROR_INVALID_VALUE;
     bool known;
-    void *p = resolve(symbol, cuda_version, flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
+    void *p = resolve(symbol, cuda_version,
+                      flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? CUDA_STREAM_PTDS
+                                                                             : CUDA_STREAM_LEGACY,
                       &known);
     *pfn = p;
     if (symbol_status)

@@ -10,10 +10,12 @@
 #include "sim/cuda/ring.h"
 #include "sim/cuda/stream.h"
 
-/* The version that every glibc has; the default one would need 2.34. */
+/* The version that every glibc has, the default one would need 2.34; and weak, because before that
+ * it is in libpthread, which a program without threads does not load. */
 #if defined(__x86_64__) && defined(__GLIBC__)
 __asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
 #endif
+#pragma weak pthread_create
 
 struct job {
     struct job *next;
@@ -61,16 +63,17 @@ static void *work(void *unused) {
 
 /* Signals are the program's business, not this thread's. With cuda_lock. */
 static bool start(void) {
-    if (running)
-        return true;
+    pthread_attr_t detached;
+    if (running || !pthread_create || pthread_attr_init(&detached) != 0)
+        return running;
+    (void) pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigset_t all, before;
     (void) sigfillset(&all);
-    (void) pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void) sigprocmask(SIG_SETMASK, &all, &before);
     pthread_t thread;
-    running = pthread_create(&thread, NULL, work, NULL) == 0;
-    if (running)
-        (void) pthread_detach(thread);
-    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    running = pthread_create(&thread, &detached, work, NULL) == 0;
+    (void) sigprocmask(SIG_SETMASK, &before, NULL);
+    (void) pthread_attr_destroy(&detached);
     return running;
 }
 

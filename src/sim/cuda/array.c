@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Arrays and mipmapped arrays: rows of elements without padding. */
+
+#include "sim/cuda/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cuda/memory.h"
+#include "sim/cuda/stream.h"
+#include "sim/cuda/worker.h"
+
+#define LEVELS_MAX 32u
+#define ALIGNMENT 65536u
+
+struct CUmipmappedArray_st {
+    enum cuda_tag tag;
+    struct CUmipmappedArray_st *next;
+    CUcontext context;
+    unsigned int nlevels;
+    size_t bytes;
+    char *data;
+    struct CUarray_st level[LEVELS_MAX];
+};
+
+static CUarray arrays;
+static CUmipmappedArray mipmaps;
+
+static size_t element_bytes(CUarray_format format) {
+    switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+        return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+        return 4;
+    default:
+        return 0;
+    }
+}
+
+/* Fills in shape and size. False for what cannot be. */
+static bool lay_out(CUarray a, const CUDA_ARRAY3D_DESCRIPTOR *d) {
+    size_t element = element_bytes(d->Format);
+    bool channels = d->NumChannels == 1 || d->NumChannels == 2 || d->NumChannels == 4;
+    if (element == 0 || !channels || d->Width == 0)
+        return false;
+    if ((d->Flags & CUDA_ARRAY3D_CUBEMAP) && (d->Depth == 0 || d->Depth % 6 != 0))
+        return false;
+    a->desc = *d;
+    a->height = d->Height ? d->Height : 1;
+    a->depth = d->Depth ? d->Depth : 1;
+    return !__builtin_mul_overflow(d->Width, element * d->NumChannels, &a->row) &&
+           !__builtin_mul_overflow(a->row, a->height, &a->bytes) &&
+           !__builtin_mul_overflow(a->bytes, a->depth, &a->bytes);
+}
+
+static CUresult take(CUcontext ctx, size_t bytes, char **ret) {
+    CUresult r = cuda_take(ctx->device, bytes);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *ret = memory_reserve(bytes);
+    if (*ret)
+        return CUDA_SUCCESS;
+    cuda_give(ctx->device, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void give(CUcontext ctx, char *data, size_t bytes) {
+    worker_wait(worker_last());
+    memory_unreserve(data, bytes);
+    cuda_give(ctx->device, bytes);
+}
+
+CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct CUarray_st a = {.tag = TAG_ARRAY, .context = ctx};
+    if (!handle || !desc || !lay_out(&a, desc))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUarray made = malloc(sizeof(*made));
+    if (!made)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = take(ctx, a.bytes, &a.data);
+    if (r != CUDA_SUCCESS) {
+        free(made);
+        return r;
+    }
+    *made = a;
+    (void) pthread_mutex_lock(&cuda_lock);
+    made->next = arrays;
+    arrays = made;
+    (void) pthread_mutex_unlock(&cuda_lock);
+    *handle = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc) {
+    if (!desc)
+        return cuArray3DCreate_v2(handle, NULL);
+    CUDA_ARRAY3D_DESCRIPTOR d = {.Width = desc->Width, .Height = desc->Height,
+                                 .Format = desc->Format, .NumChannels = desc->NumChannels};
+    return cuArray3DCreate_v2(handle, &d);
+}
+
+static CUresult enter_array(CUarray array) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return array && array->tag == TAG_ARRAY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* With cuda_lock: unlinks; the handle's memory stays. */
+static void forget_array(CUarray a) {
+    for (CUarray *p = &arrays; *p; p = &(*p)->next)
+        if (*p == a) {
+            *p = a->next;
+            break;
+        }
+    a->tag = TAG_FREE;
+}
+
+static void forget_mipmap(CUmipmappedArray m) {
+    for (CUmipmappedArray *p = &mipmaps; *p; p = &(*p)->next)
+        if (*p == m) {
+            *p = m->next;
+            break;
+        }
+    m->tag = TAG_FREE;
+    for (unsigned int i = 0; i < m->nlevels; i++)
+        m->level[i].tag = TAG_FREE;
+}
+
+CUresult cuArrayDestroy(CUarray array) {
+    CUresult r = enter_array(array);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (array->parent)
+        return CUDA_ERROR_INVALID_HANDLE;
+    r = stream_synchronize_context(array->context);
+    (void) pthread_mutex_lock(&cuda_lock);
+    forget_array(array);
+    (void) pthread_mutex_unlock(&cuda_lock);
+    give(array->context, array->data, array->bytes);
+    return r;
+}
+
+CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *array_descriptor, CUarray array) {
+    CUresult r = enter_array(array);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!array_descriptor)
+        return CUDA_ERROR_INVALID_VALUE;
+    *array_descriptor = array->desc;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *array_descriptor, CUarray array) {
+    CUresult r = enter_array(array);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!array_descriptor)
+        return CUDA_ERROR_INVALID_VALUE;
+    *array_descriptor = (CUDA_ARRAY_DESCRIPTOR){array->desc.Width, array->desc.Height,
+                                                array->desc.Format, array->desc.NumChannels};
+    return CUDA_SUCCESS;
+}
+
+static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *req, size_t bytes) {
+    if (!req)
+        return CUDA_ERROR_INVALID_VALUE;
+    *req = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = bytes, .alignment = ALIGNMENT};
+    return CUDA_SUCCESS;
+}
+
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *req, CUarray array,
+                                      CUdevice device) {
+    CUresult r = enter_array(array);
+    if (r == CUDA_SUCCESS)
+        r = cuda_enter_device(device);
+    return r == CUDA_SUCCESS ? requirements(req, array->bytes) : r;
+}
+
+/* -- mipmapped arrays ------------------------------------------------------------------------ */
+
+static size_t half(size_t n, unsigned int level) {
+    size_t m = n >> level;
+    return n == 0 ? 0 : m ? m : 1;
+}
+
+/* Shapes all levels and adds up their sizes. */
+static bool lay_out_levels(CUmipmappedArray m, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                           unsigned int levels) {
+    bool layered = desc->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
+    for (unsigned int i = 0; i < levels; i++) {
+        CUDA_ARRAY3D_DESCRIPTOR d = *desc;
+        d.Width = half(desc->Width, i);
+        d.Height = half(desc->Height, i);
+        d.Depth = layered ? desc->Depth : half(desc->Depth, i);
+        CUarray a = &m->level[i];
+        *a = (struct CUarray_st){.tag = TAG_ARRAY, .context = m->context, .parent = m};
+        if (!lay_out(a, &d) || __builtin_add_overflow(m->bytes, a->bytes, &m->bytes))
+            return false;
+    }
+    m->nlevels = levels;
+    return true;
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                                unsigned int levels) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!handle || !desc || levels == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUmipmappedArray m = calloc(1, sizeof(*m));
+    if (!m)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    m->context = ctx;
+    r = lay_out_levels(m, desc, levels < LEVELS_MAX ? levels : LEVELS_MAX)
+            ? take(ctx, m->bytes, &m->data)
+            : CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS) {
+        free(m);
+        return r;
+    }
+    size_t at = 0;
+    for (unsigned int i = 0; i < m->nlevels; at += m->level[i++].bytes)
+        m->level[i].data = m->data + at;
+    m->tag = TAG_MIPMAP;
+    (void) pthread_mutex_lock(&cuda_lock);
+    m->next = mipmaps;
+    mipmaps = m;
+    (void) pthread_mutex_unlock(&cuda_lock);
+    *handle = m;
+    return CUDA_SUCCESS;
+}
+
+static CUresult enter_mipmap(CUmipmappedArray mipmap) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return mipmap && mipmap->tag == TAG_MIPMAP ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
+    CUresult r = enter_mipmap(mipmap);
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = stream_synchronize_context(mipmap->context);
+    (void) pthread_mutex_lock(&cuda_lock);
+    forget_mipmap(mipmap);
+    (void) pthread_mutex_unlock(&cuda_lock);
+    give(mipmap->context, mipmap->data, mipmap->bytes);
+    return r;
+}
+
+CUresult cuMipmappedArrayGetLevel(CUarray *level_array, CUmipmappedArray mipmap,
+                                  unsigned int level) {
+    CUresult r = enter_mipmap(mipmap);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!level_array || level >= mipmap->nlevels)
+        return CUDA_ERROR_INVALID_VALUE;
+    *level_array = &mipmap->level[level];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *req,
+                                               CUmipmappedArray mipmap, CUdevice device) {
+    CUresult r = enter_mipmap(mipmap);
+    if (r == CUDA_SUCCESS)
+        r = cuda_enter_device(device);
+    return r == CUDA_SUCCESS ? requirements(req, mipmap->bytes) : r;
+}
+
+void array_release_context(CUcontext ctx) {
+    for (;;) {
+        (void) pthread_mutex_lock(&cuda_lock);
+        CUarray a = arrays;
+        while (a && a->context != ctx)
+            a = a->next;
+        CUmipmappedArray m = mipmaps;
+        while (m && m->context != ctx)
+            m = m->next;
+        if (a)
+            forget_array(a);
+        if (m)
+            forget_mipmap(m);
+        (void) pthread_mutex_unlock(&cuda_lock);
+        if (a)
+            give(ctx, a->data, a->bytes);
+        if (m)
+            give(ctx, m->data, m->bytes);
+        if (!a && !m)
+            return;
+    }
+}

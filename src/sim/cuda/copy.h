@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "sim/cuda/cuda.h"
+
+/* A box of bytes from one place to another; a line is a box of one row. */
+struct copy {
+    const char *src;
+    char *dst;
+    size_t src_pitch, src_slice; /* bytes from row to row, from slice to slice */
+    size_t dst_pitch, dst_slice;
+    size_t width, height, depth; /* bytes, rows, slices */
+};
+
+/* Does it in its place in the stream, or, if `wait`, before returning. The addresses are good. */
+CUresult copy_submit(const struct copy *c, CUstream stream, bool wait);

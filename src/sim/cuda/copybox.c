@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Copies of boxes, and to and from arrays. */
+
+#include <string.h>
+
+#include "sim/cuda/array.h"
+#include "sim/cuda/copy.h"
+#include "sim/cuda/memory.h"
+#include "sim/cuda/stream.h"
+
+/* One end of a copy, before it is known to make sense. */
+struct end {
+    CUmemorytype type;
+    uintptr_t base; /* of host or device memory */
+    CUarray array;
+    size_t x, y, z; /* bytes, rows, slices */
+    size_t pitch, height;
+};
+
+/* Where the box begins and how it is laid out; false when it does not fit. */
+static bool locate(const struct end *e, size_t width, size_t height, size_t depth, char **ret,
+                   size_t *ret_pitch, size_t *ret_slice) {
+    size_t pitch = e->pitch ? e->pitch : width;
+    size_t rows = e->height ? e->height : height;
+    uintptr_t base = e->base;
+    if (e->type == CU_MEMORYTYPE_ARRAY) {
+        CUarray a = e->array;
+        if (!a || a->tag != TAG_ARRAY || e->x > a->row || width > a->row - e->x ||
+            e->y > a->height || height > a->height - e->y || e->z > a->depth ||
+            depth > a->depth - e->z)
+            return false;
+        pitch = a->row;
+        rows = a->height;
+        base = (uintptr_t) a->data;
+    } else if (pitch < width || (depth > 1 && rows < height)) {
+        return false;
+    }
+    size_t slice, begin, span;
+    if (__builtin_mul_overflow(pitch, rows, &slice) ||
+        __builtin_mul_overflow(slice, e->z + depth, &span) ||
+        __builtin_mul_overflow(pitch, e->y, &begin))
+        return false;
+    begin += e->z * slice + e->x;
+    span = (depth - 1) * slice + (height - 1) * pitch + width;
+    bool ours = e->type == CU_MEMORYTYPE_DEVICE ||
+                (e->type == CU_MEMORYTYPE_UNIFIED && memory_find(base + begin));
+    if (base == 0 || (ours && !memory_covers(base + begin, span)))
+        return false;
+    *ret = (char *) (base + begin);
+    *ret_pitch = pitch;
+    *ret_slice = slice;
+    return true;
+}
+
+static CUresult copy_ends(const struct end *src, const struct end *dst, size_t width, size_t height,
+                          size_t depth, CUstream stream, bool async) {
+    CUstream s;
+    CUresult r = stream_enter(stream, &s);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (width == 0 || height == 0 || depth == 0)
+        return CUDA_SUCCESS;
+    struct copy c = {.width = width, .height = height, .depth = depth};
+    char *from;
+    if (!locate(src, width, height, depth, &from, &c.src_pitch, &c.src_slice) ||
+        !locate(dst, width, height, depth, &c.dst, &c.dst_pitch, &c.dst_slice))
+        return CUDA_ERROR_INVALID_VALUE;
+    c.src = from;
+    return copy_submit(&c, s, !async);
+}
+
+static uintptr_t base_of(CUmemorytype type, const void *host, CUdeviceptr device) {
+    return type == CU_MEMORYTYPE_HOST ? (uintptr_t) host : (uintptr_t) device;
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async) {
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct end src = {.type = p->srcMemoryType, .array = p->srcArray, .x = p->srcXInBytes,
+                      .y = p->srcY, .pitch = p->srcPitch,
+                      .base = base_of(p->srcMemoryType, p->srcHost, p->srcDevice)};
+    struct end dst = {.type = p->dstMemoryType, .array = p->dstArray, .x = p->dstXInBytes,
+                      .y = p->dstY, .pitch = p->dstPitch,
+                      .base = base_of(p->dstMemoryType, p->dstHost, p->dstDevice)};
+    return copy_ends(&src, &dst, p->WidthInBytes, p->Height, 1, stream, async);
+}
+
+/* CUDA_MEMCPY3D_PEER has the same fields but for the two contexts. */
+#define COPY_3D(p, stream, async)                                                                  \
+    ({                                                                                             \
+        struct end src = {.type = (p)->srcMemoryType, .array = (p)->srcArray,                      \
+                          .x = (p)->srcXInBytes, .y = (p)->srcY, .z = (p)->srcZ,                   \
+                          .pitch = (p)->srcPitch, .height = (p)->srcHeight,                        \
+                          .base = base_of((p)->srcMemoryType, (p)->srcHost, (p)->srcDevice)};      \
+        struct end dst = {.type = (p)->dstMemoryType, .array = (p)->dstArray,                      \
+                          .x = (p)->dstXInBytes, .y = (p)->dstY, .z = (p)->dstZ,                   \
+                          .pitch = (p)->dstPitch, .height = (p)->dstHeight,                        \
+                          .base = base_of((p)->dstMemoryType, (p)->dstHost, (p)->dstDevice)};      \
+        copy_ends(&src, &dst, (p)->WidthInBytes, (p)->Height, (p)->Depth, (stream), (async));      \
+    })
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy) {
+    return copy_2d(copy, NULL, false);
+}
+
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy) {
+    return copy_2d(copy, NULL, false);
+}
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream) {
+    return copy_2d(copy, stream, true);
+}
+
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy) {
+    return copy ? COPY_3D(copy, NULL, false) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream) {
+    return copy ? COPY_3D(copy, stream, true) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy) {
+    return copy ? COPY_3D(copy, NULL, false) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) {
+    return copy ? COPY_3D(copy, stream, true) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* -- bytes of an array, counted along its rows ----------------------------------------------- */
+
+static CUresult copy_array(CUarray dst_array, uintptr_t dst, CUarray src_array, uintptr_t src,
+                           size_t bytes, CUstream stream, bool async) {
+    CUstream s;
+    CUresult r = stream_enter(stream, &s);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if ((dst_array && dst_array->tag != TAG_ARRAY) || (src_array && src_array->tag != TAG_ARRAY))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if ((dst_array && (dst > dst_array->bytes || bytes > dst_array->bytes - dst)) ||
+        (src_array && (src > src_array->bytes || bytes > src_array->bytes - src)))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct copy c = {.dst = dst_array ? dst_array->data + dst : (char *) dst,
+                     .src = src_array ? src_array->data + src : (const char *) src,
+                     .width = bytes, .height = 1, .depth = 1};
+    if (!c.dst || !c.src)
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_submit(&c, s, !async);
+}
+
+CUresult cuMemcpyDtoA_v2(CUarray dst_array, size_t dst_offset, CUdeviceptr src, size_t bytes) {
+    if (!dst_array || !memory_covers(src, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_array(dst_array, dst_offset, NULL, src, bytes, NULL, false);
+}
+
+CUresult cuMemcpyAtoD_v2(CUdeviceptr dst, CUarray src_array, size_t src_offset, size_t bytes) {
+    if (!src_array || !memory_covers(dst, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_array(NULL, dst, src_array, src_offset, bytes, NULL, false);
+}
+
+CUresult cuMemcpyHtoA_v2(CUarray dst_array, size_t dst_offset, const void *src, size_t bytes) {
+    if (!dst_array)
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_array(dst_array, dst_offset, NULL, (uintptr_t) src, bytes, NULL, false);
+}
+
+CUresult cuMemcpyHtoAAsync_v2(CUarray dst_array, size_t dst_offset, const void *src, size_t bytes,
+                              CUstream stream) {
+    if (!dst_array)
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_array(dst_array, dst_offset, NULL, (uintptr_t) src, bytes, stream, true);
+}
+
+CUresult cuMemcpyAtoH_v2(void *dst, CUarray src_array, size_t src_offset, size_t bytes) {
+    if (!src_array)
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_array(NULL, (uintptr_t) dst, src_array, src_offset, bytes, NULL, false);
+}
+
+CUresult cuMemcpyAtoHAsync_v2(void *dst, CUarray src_array, size_t src_offset, size_t bytes,
+                              CUstream stream) {
+    if (!src_array)
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_array(NULL, (uintptr_t) dst, src_array, src_offset, bytes, stream, true);
+}
+
+CUresult cuMemcpyAtoA_v2(CUarray dst_array, size_t dst_offset, CUarray src_array, size_t src_offset,
+                         size_t bytes) {
+    if (!dst_array || !src_array)
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy_array(dst_array, dst_offset, src_array, src_offset, bytes, NULL, false);
+}
