@@ -196,7 +196,8 @@ class Demo:
                      unschedulable(pod))
         event = self.own_event("erin")
         self.n.say("Aliquot's own event, card by card: " + event)
-        self.n.claim("an Event says, card by card, what is missing", re.search(r"\d", event) and "00" in event, event)
+        self.n.claim("an Event says, card by card, what is free",
+                     len(re.findall(r"GPU \d+: \d+ % and \d+", event)) == GPUS, event)
         self.n.say("carol ends:")
         self.cluster.kubectl("delete", "pod", "carol", "--wait=false")
         pod, report = self.running("erin")
