@@ -186,14 +186,20 @@ class Api:
 
     def wait(self, path, name, condition, timeout=60, what=None):
         """Waits until condition(object) holds for the named object of a collection; object is None once deleted."""
+        deadline = time.monotonic() + timeout
+        query = {"fieldSelector": "metadata.name=" + name}
         try:
-            first = self.get(path, fieldSelector="metadata.name=" + name)
-            if not first.get("items") and condition(None):
-                return None
-            for kind, item in self.watch(path, timeout, fieldSelector="metadata.name=" + name):
-                seen = None if kind == "DELETED" else item
+            while True:
+                # One list decides whether it is there: between two it could go unseen, and no event would follow.
+                listed = self.get(path, **query)
+                seen = next(iter(listed.get("items", [])), None)
                 if condition(seen):
                     return seen
+                query_from = dict(query, watch="1", resourceVersion=listed["metadata"]["resourceVersion"])
+                for kind, item in self._stream(path, query_from, deadline):
+                    seen = None if kind == "DELETED" else item
+                    if condition(seen):
+                        return seen
         except Timeout:
             last = self.get(path, fieldSelector="metadata.name=" + name).get("items")
             raise Timeout(f"{what or path + '/' + name} not within {timeout} s; last seen: "
