@@ -89,18 +89,15 @@ static int read_args(struct extender *e, const char *body, size_t len, struct po
 /* Answers each node for the pod; the names in the answer are those of the request. Returns how many
  * can take it. */
 static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *self) {
+    uint64_t shape = state_shape(&e->request);
     size_t fitting = 0;
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
-        struct place_result result;
         c->node = state_node_find(e->state, c->name);
-        c->reason = c->node ? state_place(e->state, e->policy, &e->plan, c->node, self, false,
-                                          &result)
+        c->reason = c->node ? state_judge(e->state, e->policy, &e->plan, shape, c->node, self,
+                                          &c->score)
                             : PLACE_NO_GPU;
-        if (c->reason != PLACE_OK)
-            continue;
-        c->score = result.score;
-        fitting++;
+        fitting += c->reason == PLACE_OK;
     }
     return fitting;
 }

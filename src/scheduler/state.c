@@ -103,7 +103,10 @@ static void rank_nodes(struct state *s) {
     uint32_t rank = 0;
     HASH_SORT(s->nodes, by_name);
     for (struct state_node *node = s->nodes; node; node = node->hh.next)
-        node->rank = rank++;
+        if (node->rank != rank++) {
+            node->rank = rank - 1;
+            node->version++;
+        }
     s->ranks_dirty = false;
 }
 
@@ -345,6 +348,7 @@ void state_refresh(struct state *s, struct state_node *node) {
     if (!node->dirty)
         return;
     state_count(node, NULL, false, node->place);
+    node->version++;
     node->dirty = false;
 }
 
@@ -361,6 +365,43 @@ enum place_reason state_place(struct state *s, const struct place_policy *policy
     }
     view.rank = node->rank;
     return place_on_node(policy, plan, &view, ret);
+}
+
+uint64_t state_shape(const struct gpu_request *request) {
+    const uint64_t prime = UINT64_C(0x100000001b3);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (uint32_t i = 0; i < request->n; i++) {
+        const struct gpu_ask *ask = &request->asks[i];
+        const uint64_t parts[] = {ask->phase,  ask->cards,        ask->core,
+                                  ask->memory, ask->memory_floor, ask->slot};
+        for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++) {
+            hash = (hash ^ parts[j]) * prime;
+            hash ^= hash >> 29; /* the high bits of one part must reach the low bits of the next */
+        }
+    }
+    return hash ? hash : 1;
+}
+
+enum place_reason state_judge(struct state *s, const struct place_policy *policy,
+                              const struct place_plan *plan, uint64_t shape,
+                              struct state_node *node, const struct state_pod *self,
+                              int64_t *ret_score) {
+    struct place_result result = {.score = 0};
+    state_refresh(s, node);
+    bool own = self && self->node == node;
+    for (uint32_t i = 0; !own && i < STATE_VERDICTS; i++) {
+        const struct state_verdict *v = &node->verdicts[i];
+        if (v->shape == shape && v->version == node->version) {
+            *ret_score = v->score;
+            return v->reason;
+        }
+    }
+    enum place_reason reason = state_place(s, policy, plan, node, self, false, &result);
+    *ret_score = result.score;
+    if (!own)
+        node->verdicts[node->next_verdict++ % STATE_VERDICTS] =
+            (struct state_verdict){shape, node->version, result.score, reason};
+    return reason;
 }
 
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {

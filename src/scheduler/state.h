@@ -80,8 +80,21 @@ struct state_card {
     UT_hash_handle hh;
 };
 
+/* What was found out about a node for one shape of request, as long as the node does not change. */
+struct state_verdict {
+    uint64_t shape;   /* 0: unused */
+    uint64_t version; /* of the node */
+    int64_t score;
+    enum place_reason reason;
+};
+#define STATE_VERDICTS 4
+
 struct state_node {
+    UT_hash_handle hh;
     char name[KUBE_NAME_MAX];
+    uint64_t version; /* counts changes of `place` and `rank` */
+    struct state_verdict verdicts[STATE_VERDICTS];
+    uint32_t next_verdict; /* the one to be replaced next */
     bool exists;      /* there is a Node object */
     bool listed;
     bool dirty;       /* `place` is to be counted anew, see state_refresh() */
@@ -92,7 +105,6 @@ struct state_node {
     struct state_card *cards[PLACE_CARDS_MAX]; /* by index, then name */
     struct place_card place[PLACE_CARDS_MAX];  /* the same cards and what is free after all holders */
     struct state_pod *pods;                    /* those that hold or are promised something here */
-    UT_hash_handle hh;
 };
 
 /* 0 when `signature` is ours for exactly these; negative errno otherwise. */
@@ -147,6 +159,16 @@ enum place_reason state_place(struct state *s, const struct place_policy *policy
                               const struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, bool settled_only,
                               struct place_result *ret);
+
+/* As state_place() for who only wants to know whether and how well; remembers the answer for the next
+ * pod of the same shape. `shape` is state_shape() of the plan's request. */
+enum place_reason state_judge(struct state *s, const struct place_policy *policy,
+                              const struct place_plan *plan, uint64_t shape,
+                              struct state_node *node, const struct state_pod *self,
+                              int64_t *ret_score);
+
+/* A number that is equal for requests that the placement treats alike, and never 0. */
+uint64_t state_shape(const struct gpu_request *request);
 
 /* ---- what the extender does ---- */
 

@@ -36,10 +36,23 @@ static size_t utf8_len(const unsigned char *s) {
     return len;
 }
 
+/* Length of the longest start of s that needs no escape and no check. */
+static size_t plain_run(const unsigned char *s) {
+    size_t n = 0;
+    while (s[n] >= 0x20 && s[n] < 0x80 && s[n] != '"' && s[n] != '\\')
+        n++;
+    return n;
+}
+
 static void put_escaped(struct buf *out, const char *text) {
     const unsigned char *s = (const unsigned char *) text;
     buf_putc(out, '"');
-    while (*s) {
+    for (;;) {
+        size_t run = plain_run(s);
+        buf_append(out, s, run);
+        s += run;
+        if (*s == '\0')
+            break;
         size_t len = utf8_len(s);
         if (len == 0) {
             buf_puts(out, "\xef\xbf\xbd");
