@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "wire/http.h"
+#include "wire/prom.h"
+
+#define BODY_MAX ((size_t) 64 << 10)
+
+/* A server on its own thread; the test is the client. */
+struct fixture {
+    uv_loop_t loop;
+    uv_async_t stop;
+    uv_timer_t later;
+    struct http_server *server;
+    struct http_exchange *waiting;
+    pthread_t thread;
+    unsigned port;
+};
+
+static void on_echo(struct http_exchange *x, void *userdata) {
+    (void) userdata;
+    struct buf out = BUF_INIT(0);
+    size_t len;
+    const char *body = http_body(x, &len);
+    const char *query = http_query(x, "q");
+    buf_printf(&out, "%s %s %s %zu ", http_method(x), http_path(x), query ? query : "-", len);
+    buf_append(&out, body, len);
+    http_reply(x, 200, "text/plain", &out);
+}
+
+static void on_later(uv_timer_t *timer) {
+    struct fixture *f = timer->data;
+    http_reply_text(f->waiting, 200, "later");
+    f->waiting = NULL;
+}
+
+static void on_slow(struct http_exchange *x, void *userdata) {
+    struct fixture *f = userdata;
+    if (f->waiting) {
+        http_reply_text(x, 503, "busy");
+        return;
+    }
+    f->waiting = x;
+    uv_timer_start(&f->later, on_later, 50, 0);
+}
+
+/* Never answered: the server must still be able to end. */
+static void on_never(struct http_exchange *x, void *userdata) {
+    (void) x, (void) userdata;
+}
+
+static void on_broken(struct http_exchange *x, void *userdata) {
+    (void) userdata;
+    struct buf out = BUF_INIT(10);
+    buf_puts(&out, "more than ten bytes");
+    http_reply(x, 200, "text/plain", &out);
+}
+
+static const struct http_route routes[] = {
+    {"GET", "/echo", on_echo},   {"POST", "/echo", on_echo},   {"GET", "/slow", on_slow},
+    {"GET", "/never", on_never}, {"GET", "/broken", on_broken}, HTTP_ROUTE_END,
+};
+
+static void on_stop(uv_async_t *async) {
+    struct fixture *f = async->data;
+    http_server_close(f->server);
+    uv_close((uv_handle_t *) &f->stop, NULL);
+    uv_close((uv_handle_t *) &f->later, NULL);
+}
+
+static void *serve(void *userdata) {
+    struct fixture *f = userdata;
+    (void) uv_run(&f->loop, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+    const struct http_options o = {
+        .listen = "127.0.0.1:0", .routes = routes, .userdata = f, .max_body = BODY_MAX};
+    struct err err;
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    assert_int_equal(uv_async_init(&f->loop, &f->stop, on_stop), 0);
+    assert_int_equal(uv_timer_init(&f->loop, &f->later), 0);
+    f->stop.data = f->later.data = f;
+    if (http_server_start(&f->loop, &o, &f->server, &err) < 0)
+        fail_msg("%s", err.text);
+    f->port = http_server_port(f->server);
+    assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    uv_async_send(&f->stop);
+    assert_int_equal(pthread_join(f->thread, NULL), 0);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    free(f);
+    return 0;
+}
+
+static int dial(const struct fixture *f) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t) f->port),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct timeval patience = {20, 0}; /* a bound, so that a failure is no hang */
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *) &address, sizeof(address)), 0);
+    return fd;
+}
+
+static void say(int fd, const char *text, size_t len) {
+    while (len > 0) {
+        ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
+        if (n <= 0)
+            return; /* the server may have closed already, which the answer tells */
+        text += n;
+        len -= (size_t) n;
+    }
+}
+
+/* Reads one answer with its body (HEAD: without), 0 when the connection was closed instead. */
+static int hear(int fd, struct buf *in, bool head) {
+    buf_reset(in);
+    for (;;) {
+        const char *end = in->data ? strstr(in->data, "\r\n\r\n") : NULL;
+        if (end) {
+            const char *length = strstr(in->data, "Content-Length: ");
+            assert_non_null(length);
+            size_t want = (size_t) (end + 4 - in->data);
+            want += head ? 0 : strtoul(length + 16, NULL, 10);
+            if (in->len >= want)
+                return (int) strtoul(in->data + 9, NULL, 10);
+        }
+        char c; /* byte by byte: what follows belongs to the next answer */
+        ssize_t n = recv(fd, &c, 1, 0);
+        if (n <= 0)
+            return 0;
+        buf_append(in, &c, 1);
+    }
+}
+
+static int ask(const struct fixture *f, const char *request, struct buf *in) {
+    _cleanup_close_ int fd = dial(f);
+    say(fd, request, strlen(request));
+    return hear(fd, in, false);
+}
+
+static void test_routes(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    assert_int_equal(ask(f, "GET /echo?q=a%20b HTTP/1.1\r\nHost: x\r\n\r\n", &in), 200);
+    assert_non_null(strstr(in.data, "GET /echo a b 0 "));
+    assert_int_equal(ask(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", &in),
+                     200);
+    assert_non_null(strstr(in.data, "POST /echo - 3 abc"));
+    assert_int_equal(ask(f, "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", &in), 404);
+    assert_int_equal(ask(f, "DELETE /echo HTTP/1.1\r\nHost: x\r\n\r\n", &in), 405);
+    assert_int_equal(ask(f, "GET /broken HTTP/1.1\r\nHost: x\r\n\r\n", &in), 500);
+    assert_int_equal(ask(f, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n", &in), 200);
+    assert_non_null(strstr(in.data, "later"));
+}
+
+static void test_head(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    _cleanup_close_ int fd = dial(f);
+    const char *head = "HEAD /echo HTTP/1.1\r\nHost: x\r\n\r\n";
+    say(fd, head, strlen(head));
+    assert_int_equal(hear(fd, &in, true), 200);
+}
+
+static void test_keep_alive_and_pipelining(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    _cleanup_close_ int fd = dial(f);
+    const char *two = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1"
+                      "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+                      "GET /echo?q=last HTTP/1.1\r\nHost: x\r\n\r\n";
+    for (int i = 0; i < 3; i++) {
+        say(fd, two, strlen(two));
+        assert_int_equal(hear(fd, &in, false), 200);
+        assert_non_null(strstr(in.data, "POST /echo"));
+        assert_int_equal(hear(fd, &in, false), 200);
+        assert_non_null(strstr(in.data, "later"));
+        assert_int_equal(hear(fd, &in, false), 200);
+        assert_non_null(strstr(in.data, "last"));
+    }
+}
+
+static void test_body_in_pieces(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    _cleanup_close_ int fd = dial(f);
+    const char *text = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                       "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    for (const char *c = text; *c; c++)
+        say(fd, c, 1);
+    assert_int_equal(hear(fd, &in, false), 200);
+    assert_non_null(strstr(in.data, "POST /echo - 5 abcde"));
+}
+
+static void test_too_large(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0), big = BUF_INIT(0);
+    assert_int_equal(
+        ask(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", &in), 413);
+    assert_int_equal(
+        ask(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\n", &in), 413);
+    _cleanup_close_ int fd = dial(f); /* not announced: chunks until it is too much */
+    buf_puts(&big, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 70; i++)
+        buf_printf(&big, "400\r\n%01024d\r\n", i);
+    buf_puts(&big, "0\r\n\r\n");
+    say(fd, big.data, big.len);
+    assert_int_equal(hear(fd, &in, false), 413);
+}
+
+static void test_garbage(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    static const char *const texts[] = {
+        "\r\n\r\n\r\n",
+        "hello\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET /echo HTTP/9.9\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        _cleanup_close_ int fd = dial(f);
+        say(fd, texts[i], strlen(texts[i]));
+        assert_int_equal(shutdown(fd, SHUT_WR), 0);
+        int status = hear(fd, &in, false);
+        if (status >= 200 && status < 300)
+            fail_msg("garbage %zu was served: %s", i, buf_str(&in));
+    }
+    assert_int_equal(ask(f, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n", &in), 200);
+}
+
+static void test_huge_header(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0), big = BUF_INIT(0);
+    buf_puts(&big, "GET /echo HTTP/1.1\r\nHost: x\r\nX: ");
+    for (int i = 0; i < 100000; i++)
+        buf_putc(&big, 'x');
+    buf_puts(&big, "\r\n\r\n");
+    int status = ask(f, big.data, &in);
+    assert_true(status == 0 || status >= 400);
+    assert_int_equal(ask(f, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n", &in), 200);
+}
+
+static void test_client_leaves(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    for (int i = 0; i < 20; i++) {
+        _cleanup_close_ int fd = dial(f);
+        const char *text = i % 2 ? "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+                                 : "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf";
+        say(fd, text, strlen(text));
+    }
+    assert_int_equal(ask(f, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n", &in), 200);
+}
+
+static void test_close_with_open_exchange(void **state) {
+    struct fixture *f = *state; /* teardown closes the server while this one waits */
+    int fd = dial(f);
+    const char *text = "GET /never HTTP/1.1\r\nHost: x\r\n\r\n";
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    say(fd, text, strlen(text));
+    /* served in order on one loop: when this is answered, the other has been seen */
+    assert_int_equal(ask(f, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n", &in), 200);
+    (void) close(fd);
+}
+
+static void test_options(void **state) {
+    (void) state;
+    uv_loop_t loop;
+    struct http_server *server;
+    struct err err;
+    static const char *const bad[] = {"", "nonsense", "127.0.0.1", "127.0.0.1:", "name:1",
+                                      "1.2.3.4:99999", "127.0.0.1:http"};
+    assert_int_equal(uv_loop_init(&loop), 0);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        const struct http_options o = {.listen = bad[i], .routes = routes};
+        if (http_server_start(&loop, &o, &server, &err) >= 0)
+            fail_msg("listens on '%s'", bad[i]);
+    }
+    const struct http_options half = {
+        .listen = "127.0.0.1:0", .routes = routes, .tls_cert = "/dev/null"};
+    assert_true(http_server_start(&loop, &half, &server, &err) < 0);
+    const struct http_options empty = {.listen = "127.0.0.1:0", .routes = routes,
+                                       .tls_cert = "/dev/null", .tls_key = "/dev/null"};
+    assert_true(http_server_start(&loop, &empty, &server, &err) < 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+static void test_prom(void **state) {
+    (void) state;
+    _cleanup_buf_ struct buf out = BUF_INIT(0);
+    struct prom_histogram h = {0};
+    prom_family(&out, "x_total", PROM_COUNTER, "What\\is \"x\"\nhere.");
+    prom_sample(&out, "x_total", 3, {"a", "q\"b\\c\nd"}, {"e", "\xc3\xa9"});
+    prom_u64(&out, "x_total", NULL, 0, UINT64_MAX);
+    assert_string_equal(buf_str(&out),
+                        "# HELP x_total What\\\\is \"x\"\\nhere.\n# TYPE x_total counter\n"
+                        "x_total{a=\"q\\\"b\\\\c\\nd\",e=\"\xc3\xa9\"} 3\n"
+                        "x_total 18446744073709551615\n");
+    buf_reset(&out);
+    prom_double(&out, "g", NULL, 0, 0.25);
+    prom_double(&out, "g", NULL, 0, __builtin_nan(""));
+    prom_double(&out, "g", NULL, 0, -__builtin_inf());
+    assert_string_equal(buf_str(&out), "g 0.25\ng NaN\ng -Inf\n");
+    buf_reset(&out);
+    prom_observe(&h, 10000);          /* on the bound: le */
+    prom_observe(&h, 10001);
+    prom_observe(&h, UINT64_C(99000000000));
+    prom_histogram_write(&out, "h", &(struct prom_label){"v", "f"}, 1, &h);
+    assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"0.00001\"} 1\n"));
+    assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"0.000025\"} 2\n"));
+    assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"10\"} 2\n"));
+    assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"+Inf\"} 3\n"));
+    assert_non_null(strstr(buf_str(&out), "h_sum{v=\"f\"} 99.000020001\nh_count{v=\"f\"} 3\n"));
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_routes),
+        T(test_head),
+        T(test_keep_alive_and_pipelining),
+        T(test_body_in_pieces),
+        T(test_too_large),
+        T(test_garbage),
+        T(test_huge_header),
+        T(test_client_leaves),
+        T(test_close_with_open_exchange),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_prom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
