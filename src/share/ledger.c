@@ -78,11 +78,12 @@ static int guarded(struct ledger *ledger, int (*fn)(struct ledger *, void *, siz
 }
 
 static int fill_new(int fd, const char *path, struct err *err) {
-    const struct ledger_file head = {.magic = LEDGER_MAGIC,
-                                     .version = LEDGER_VERSION,
-                                     .devices = LEDGER_DEVICES,
-                                     .slots = LEDGER_SLOTS};
-    size_t len = offsetof(struct ledger_file, device);
+    /* The beginning of struct ledger_file; the whole would be 2 MiB on the stack. */
+    const struct {
+        uint64_t magic;
+        uint32_t version, devices, slots;
+    } head = {LEDGER_MAGIC, LEDGER_VERSION, LEDGER_DEVICES, LEDGER_SLOTS};
+    size_t len = offsetof(struct ledger_file, slots_used);
 
     if (ftruncate(fd, sizeof(struct ledger_file)) < 0 || pwrite(fd, &head, len, 0) != (ssize_t) len)
         return err_errno(err, errno, "cannot write %s", path);
