@@ -171,27 +171,33 @@ static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *
     return r < 0 ? err_set(err, -r, "too many device nodes") : 0;
 }
 
-int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
-                     const struct gpu_device *const *devices, size_t ndevices,
-                     struct gpu_edits *ret, struct err *err) {
-    struct gpu_edits edits = {0};
+static int collect(const struct gpu_driver *driver, const struct gpu_driver_places *places,
+                   const struct gpu_device *const *devices, size_t ndevices,
+                   struct gpu_edits *edits, struct err *err) {
     char path[256];
     int r = 0;
 
     for (const char *const *node = driver->nodes; *node && r == 0; node++) {
         host_path(driver, places, false, *node, "", path, sizeof(path));
-        r = add_node(driver, places, path, node == driver->nodes, &edits, err);
+        r = add_node(driver, places, path, node == driver->nodes, edits, err);
     }
     for (size_t i = 0; i < ndevices && r == 0; i++) {
         char node[64];
 
         gpu_driver_path(driver, places, devices[i], node);
-        r = add_node(driver, places, node, true, &edits, err);
+        r = add_node(driver, places, node, true, edits, err);
     }
-    if (r == 0)
-        r = add_libraries(driver, places, &edits, err);
+    return r == 0 ? add_libraries(driver, places, edits, err) : r;
+}
+
+int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
+                     const struct gpu_device *const *devices, size_t ndevices,
+                     struct gpu_edits *ret, struct err *err) {
+    int r;
+
+    ret->count = 0;
+    r = collect(driver, places, devices, ndevices, ret, err);
     if (r < 0)
-        return r;
-    *ret = edits;
-    return 0;
+        ret->count = 0;
+    return r;
 }

@@ -50,7 +50,8 @@ struct gpu_edits {
 };
 
 /* Everything that a container which gets `devices` needs of the driver. Optional files that are not here are
- * left out; -ENOSPC when there are more than GPU_EDITS_MAX, -ENOENT when a card's node is missing. */
+ * left out; -ENOSPC when there are more than GPU_EDITS_MAX, -ENOENT when a card's node is missing; `ret` is
+ * empty then. */
 struct err;
 int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *const *devices, size_t ndevices,
