@@ -166,8 +166,10 @@ void kube_client_close(struct kube_client *client, void (*on_closed)(void *userd
                        void *userdata) {
     client->on_closed = on_closed;
     client->closed_userdata = userdata;
-    while (client->calls)
-        kube_call_cancel(client->calls);
+    struct kube_call *call, *next;
+    DL_FOREACH_SAFE(client->calls, call, next) {
+        kube_call_cancel(call);
+    }
     kube_transport_close(client->transport, on_transport_closed, client);
 }
 

@@ -35,11 +35,14 @@ static char *service_url(const char *host, const char *port) {
     return n < 0 ? NULL : url;
 }
 
+/* Takes over `server`, fills `config` in any case. */
 static int fill(struct kube_config *config, char *server, const char *token_file,
                 const char *ca_file, struct err *err) {
-    config->server = server;
-    config->token_file = token_file ? strdup(token_file) : NULL;
-    config->ca_file = strdup(ca_file);
+    *config = (struct kube_config){
+        .server = server,
+        .token_file = token_file ? strdup(token_file) : NULL,
+        .ca_file = strdup(ca_file),
+    };
     if (!config->server || !config->ca_file || (token_file && !config->token_file))
         return err_errno(err, ENOMEM, "cannot load the API server's address");
     int r = check_readable(config->ca_file, "the API server's CA file", err);
@@ -50,7 +53,7 @@ static int fill(struct kube_config *config, char *server, const char *token_file
 
 int kube_config_load(const char *server, const char *token_file, const char *ca_file,
                      struct kube_config *ret_config, struct err *err) {
-    _cleanup_(kube_config_done) struct kube_config config = {0};
+    struct kube_config config;
     int r;
     if (server) {
         if (!ca_file)
@@ -67,10 +70,11 @@ int kube_config_load(const char *server, const char *token_file, const char *ca_
                  token_file ? token_file : SERVICE_ACCOUNT "/token",
                  ca_file ? ca_file : SERVICE_ACCOUNT "/ca.crt", err);
     }
-    if (r < 0)
+    if (r < 0) {
+        kube_config_done(&config);
         return r;
+    }
     *ret_config = config;
-    config = (struct kube_config){0};
     return 0;
 }
 

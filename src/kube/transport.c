@@ -126,21 +126,24 @@ static void finish(struct kube_exchange *exchange, int error, bool maybe_applied
     handlers->on_done(&outcome, user);
 }
 
+static struct kube_exchange *waiting_since(struct kube_transport *transport, uint64_t epoch) {
+    struct kube_exchange *exchange;
+    DL_FOREACH(transport->exchanges, exchange) {
+        if (!exchange->stream && exchange->epoch <= epoch)
+            return exchange;
+    }
+    return NULL;
+}
+
 /* Ends every exchange that waits for a connection now; callbacks may start others meanwhile. */
 static void fail_waiting(struct kube_transport *transport, int error, const char *reason) {
     char text[ERR_TEXT_MAX];
     (void) snprintf(text, sizeof(text), "cannot reach the API server %s: %s",
                     transport->config.server, reason);
     uint64_t epoch = transport->epoch++;
-    for (;;) {
-        struct kube_exchange *exchange;
-        DL_FOREACH(transport->exchanges, exchange)
-        if (!exchange->stream && exchange->epoch <= epoch)
-            break;
-        if (!exchange)
-            return;
+    struct kube_exchange *exchange;
+    while ((exchange = waiting_since(transport, epoch)))
         finish(exchange, error, false, text);
-    }
 }
 
 /* ---- the token ---- */
@@ -573,10 +576,14 @@ void kube_transport_close(struct kube_transport *transport, void (*on_closed)(vo
     transport->closing = true;
     transport->on_closed = on_closed;
     transport->closed_user = user;
-    while (transport->exchanges)
-        retire(transport->exchanges);
-    while (transport->connections)
-        drop(transport->connections);
+    struct kube_exchange *exchange, *next_exchange;
+    DL_FOREACH_SAFE(transport->exchanges, exchange, next_exchange) {
+        retire(exchange);
+    }
+    struct connection *connection, *next_connection;
+    DL_FOREACH_SAFE(transport->connections, connection, next_connection) {
+        drop(connection);
+    }
     if (transport->resolving)
         (void) uv_cancel((uv_req_t *) &transport->resolver);
     uv_close((uv_handle_t *) &transport->kick, on_kick_closed);

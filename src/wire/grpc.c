@@ -149,16 +149,19 @@ static int hex_value(char c) {
 }
 
 size_t grpc_message_unescape(const char *text, size_t len, char *ret, size_t size) {
+    uint8_t *out = (uint8_t *) ret;
     size_t n = 0;
     for (size_t i = 0; i < len && n + 1 < size; i++) {
-        char c = text[i];
+        uint8_t c = (uint8_t) text[i];
         if (c == '%' && i + 2 < len && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0) {
-            c = (char) (hex_value(text[i + 1]) << 4 | hex_value(text[i + 2]));
+            c = (uint8_t) (hex_value(text[i + 1]) * 16 + hex_value(text[i + 2]));
             i += 2;
         }
-        ret[n++] = c ? c : ' '; /* the result is a C string: a NUL must not hide the rest */
+        if (c == 0)
+            c = ' '; /* the result is a C string: a NUL must not hide the rest */
+        out[n++] = c;
     }
-    ret[n] = '\0';
+    out[n] = 0;
     return n;
 }
 

@@ -317,29 +317,28 @@ static void option_freep(nghttp2_option **option) {
     nghttp2_option_del(*option);
 }
 
-static void conn_freep(struct h2_conn **conn) {
-    h2_conn_free(*conn);
-}
-
-int h2_conn_new(const struct h2_options *options, struct h2_conn **ret) {
-    _cleanup_(conn_freep) struct h2_conn *conn = calloc(1, sizeof(*conn));
-    if (!conn)
-        return -ENOMEM;
+static int conn_init(struct h2_conn *conn, const struct h2_options *options) {
+    _cleanup_(callbacks_freep) nghttp2_session_callbacks *callbacks = NULL;
+    _cleanup_(option_freep) nghttp2_option *option = NULL;
     conn->handlers = options->handlers;
     conn->user = options->user;
     conn->server = options->server;
-
-    _cleanup_(callbacks_freep) nghttp2_session_callbacks *callbacks = NULL;
-    _cleanup_(option_freep) nghttp2_option *option = NULL;
     if (nghttp2_session_callbacks_new(&callbacks) != 0 || nghttp2_option_new(&option) != 0)
         return -ENOMEM;
     int r = make_session(conn, callbacks, option, options);
-    if (r < 0)
+    return r < 0 ? r : say_settings(conn, options);
+}
+
+int h2_conn_new(const struct h2_options *options, struct h2_conn **ret) {
+    struct h2_conn *conn = calloc(1, sizeof(*conn));
+    if (!conn)
+        return -ENOMEM;
+    int r = conn_init(conn, options);
+    if (r < 0) {
+        h2_conn_free(conn);
         return r;
-    r = say_settings(conn, options);
-    if (r < 0)
-        return r;
-    *ret = take_ptr(conn);
+    }
+    *ret = conn;
     return 0;
 }
 
@@ -347,8 +346,10 @@ void h2_conn_free(struct h2_conn *conn) {
     if (!conn)
         return;
     conn->dead = true;
-    while (conn->streams)
-        stream_close(conn->streams, H2_CANCEL, true);
+    struct h2_stream *stream, *next;
+    DL_FOREACH_SAFE(conn->streams, stream, next) {
+        stream_close(stream, H2_CANCEL, true);
+    }
     nghttp2_session_del(conn->session);
     free(conn);
 }

@@ -73,10 +73,6 @@ static void tls_client_free(struct tls_client *tls) {
     free(tls);
 }
 
-static void tls_freep(struct tls_client **tls) {
-    tls_client_free(*tls);
-}
-
 static int gnutls_fail(struct err *err, int r, const char *what) {
     return err_set(err, r == GNUTLS_E_MEMORY_ERROR ? ENOMEM : EPROTO, "%s: %s", what,
                    gnutls_strerror(r));
@@ -210,7 +206,7 @@ static void tls_free(struct security *security) {
 
 int tls_client_new(const char *ca_file, const char *host, const char *alpn, struct security **ret,
                    struct err *err) {
-    _cleanup_(tls_freep) struct tls_client *tls = calloc(1, sizeof(*tls));
+    struct tls_client *tls = calloc(1, sizeof(*tls));
     if (!tls)
         return err_errno(err, ENOMEM, "cannot set up TLS");
     tls->security = (struct security){
@@ -224,15 +220,13 @@ int tls_client_new(const char *ca_file, const char *host, const char *alpn, stru
     tls->in.max = BUFFER_MAX;
     tls->out.max = BUFFER_MAX;
     tls->host = strdup(host);
-    if (!tls->host)
-        return err_errno(err, ENOMEM, "cannot set up TLS");
-    int r = load_ca(tls, ca_file, err);
-    if (r < 0)
+    int r = tls->host ? load_ca(tls, ca_file, err) : err_errno(err, ENOMEM, "cannot set up TLS");
+    if (r == 0)
+        r = set_up(tls, alpn, err);
+    if (r < 0) {
+        tls_client_free(tls);
         return r;
-    r = set_up(tls, alpn, err);
-    if (r < 0)
-        return r;
+    }
     *ret = &tls->security;
-    tls = NULL;
     return 0;
 }

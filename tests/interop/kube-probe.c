@@ -115,7 +115,7 @@ static void order_close(struct probe *probe) {
 
 static int on_line(const char *line, size_t size, void *user) {
     struct probe *probe = user;
-    char text[2048], *rest = text, *word[5] = {0};
+    char text[8192], *rest = text, *word[5] = {0};
     (void) snprintf(text, sizeof(text), "%.*s", (int) size, line);
     for (size_t i = 0; i < 4; i++)
         word[i] = strsep(&rest, " ");
