@@ -38,13 +38,15 @@ static enum request_problem add_container(struct pod *pod, struct json container
                                           enum ask_phase phase) {
     struct resource_line lines[LINES_MAX];
     struct gpu_ask ask = {.phase = phase};
-    bool asks;
+    bool asks = false;
     size_t n = collect_lines(container, lines);
     if (n == 0)
         return REQUEST_OK;
+    enum request_problem p = REQUEST_NOT_A_NUMBER;
     if (field_copy(json_get(container, "name"), ask.container, sizeof(ask.container)) < 0)
-        return REQUEST_NOT_A_NUMBER;
-    enum request_problem p = dialect_read(lines, n, &ask, &asks);
+        memcpy(ask.container, "?", 2); /* the API server lets no such container pass */
+    else
+        p = dialect_read(lines, n, &ask, &asks);
     if (p == REQUEST_OK && asks && pod->request.n == GPU_ASKS_MAX)
         p = REQUEST_TOO_MANY;
     if (p != REQUEST_OK)

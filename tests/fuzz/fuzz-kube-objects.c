@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "kube/assignment.h"
+#include "kube/gpu_object.h"
+#include "kube/node.h"
+#include "kube/pod.h"
+#include "kube/quantity.h"
+#include "wire/json.h"
+
+/* Quantities, assignments and API objects out of any bytes. */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void try_quantity(const char *text, size_t len) {
+    uint64_t value, again;
+    char out[24];
+    if (quantity_parse(text, len, &value) < 0)
+        return;
+    quantity_format_bytes(value, out);
+    if (value > INT64_MAX || quantity_parse(out, strlen(out), &again) < 0 || again != value)
+        abort();
+}
+
+static void try_assignment(const char *text) {
+    struct assignment a, b;
+    _cleanup_buf_ struct buf out = BUF_INIT(0);
+    if (assignment_parse(text, &a, NULL) < 0)
+        return;
+    assignment_encode(&a, &out);
+    if (assignment_parse(buf_str(&out), &b, NULL) < 0 || b.ncontainers != a.ncontainers)
+        abort(); /* what was taken once can be written and taken again */
+    assignment_done(&a);
+    assignment_done(&b);
+}
+
+static void try_objects(struct json root) {
+    struct pod pod;
+    struct node_object node;
+    struct gpu_object gpu;
+    if (pod_parse(root, &pod, NULL) == 0) {
+        if (pod.request.n > GPU_ASKS_MAX || (pod.problem == REQUEST_OK) != !*pod.problem_container)
+            abort();
+        pod_done(&pod);
+    }
+    (void) node_object_parse(root, &node, NULL);
+    if (gpu_object_parse(root, &gpu, NULL) == 0) {
+        _cleanup_buf_ struct buf out = BUF_INIT(0);
+        gpu_object_encode(&gpu, &out);
+        gpu_object_encode_status(&gpu, &out);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static struct json_parser *parser;
+    struct json root;
+    if (!parser && !(parser = json_parser_new()))
+        abort();
+    char *text = malloc(size + 1);
+    if (!text)
+        return 0;
+    if (size > 0)
+        memcpy(text, data, size);
+    text[size] = '\0';
+    try_quantity(text, size);
+    try_assignment(text);
+    if (json_parse(parser, text, size, &root, NULL) == 0)
+        try_objects(root);
+    free(text);
+    return 0;
+}
