@@ -2,11 +2,11 @@
 
 /* aliquot-agent: puts the parts together and takes them apart again. */
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <malloc.h>
 
 #include "agent/agent.h"
 #include "agent/cdi.h"
@@ -20,6 +20,7 @@
 #include "wire/http.h"
 
 #define INVENTORY_FILE "inventory.json"
+#define TRIM_POLLS 60 /* how often memory that lists and TLS needed for a moment goes back */
 #define STOP_MS 3000 /* after that the agent ends without asking the rest */
 
 static uv_signal_t signals[2];
@@ -105,6 +106,8 @@ static void on_snapshot(void *userdata) {
     }
     publisher_update(a->publisher);
     prestart_wake(a);
+    if (status.polls % TRIM_POLLS == 2)
+        (void) malloc_trim(0);
 }
 
 /* ---- kubelet and API server ---- */
@@ -303,6 +306,8 @@ int main(int argc, char **argv) {
     }
     (void) signal(SIGPIPE, SIG_IGN);
     (void) mallopt(M_ARENA_MAX, 1);
+    (void) mallopt(M_MMAP_THRESHOLD, 64 << 10);
+    (void) mallopt(M_TRIM_THRESHOLD, 64 << 10);
     a->loop = uv_default_loop();
     a->places = (struct gpu_driver_places){a->config.host_root, a->config.driver_root, a->config.sim_dir};
     a->started = uv_now(a->loop);
