@@ -27,6 +27,7 @@ CORE, MEMORY = "elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory"
 OUT_OF_MEMORY = "2"
 GPUS = 2
 AGENT_PORT = 9400
+USED = "aliquot_container_memory_used_bytes"
 START = 60      # bound, in seconds, for a pod to run
 
 
@@ -138,12 +139,12 @@ class Demo:
         self.n.step("Three pods that together fit on one GPU")
         wishes = {"alice": (30, 20, "--bytes", "8Gi"), "bob": (30, 20, "--bytes", "12Gi"),
                   "carol": (40, 30, "--bytes", "16Gi", "--over", "20Gi")}
+        for name, (core, memory, *_) in wishes.items():
+            self.n.say(f"{name} asks for {core} % of a card's compute and {memory} GiB of its memory")
         for name, wish in wishes.items():
             self.api.create(kube.pods(), manifest(name, *wish))
         seen = {name: self.running(name) for name in wishes}
-        self.kubectl("get", "pods", "-o", "custom-columns=NAME:.metadata.name,STATUS:.status.phase,"
-                     r"CORE:.spec.containers[0].resources.limits.elasticgpu\.io/gpu-core,"
-                     r"MEMORY:.spec.containers[0].resources.limits.elasticgpu\.io/gpu-memory")
+        self.kubectl("get", "pods")
         cards = {name: cards_of(pod) for name, (pod, _) in seen.items()}
         self.n.claim("three pods that fit on one GPU land on one GPU",
                      len({tuple(c) for c in cards.values()}) == 1 and all(len(c) == 1 for c in cards.values()), cards)
@@ -186,8 +187,8 @@ class Demo:
     def wait_for_room(self):
         self.n.step("A pod that no GPU has room for")
         self.start(manifest("dave", 100, 0, "--bytes", "60Gi"))
-        self.n.say("dave took a whole card. erin now asks for 50 % and 40 GiB:")
-        self.api.create(kube.pods(), manifest("erin", 50, 40, "--bytes", "30Gi"))
+        self.n.say("dave took a whole card. erin now asks for 40 % and 40 GiB:")
+        self.api.create(kube.pods(), manifest("erin", 40, 40, "--bytes", "30Gi"))
         pod = self.api.wait(kube.pods(), "erin", unschedulable, START, "reason of erin")
         self.kubectl("get", "pod", "erin")
         self.n.say("The scheduler's reason: " + unschedulable(pod))
@@ -241,8 +242,8 @@ class Demo:
     def show_metrics(self):
         status, content = self.cluster.http("GET", AGENT_PORT, "/metrics")
         text = content.decode()
-        used = [line for line in text.splitlines() if not line.startswith("#") and "used" in line and 'pod="' in line]
-        self.n.show(f"curl http://NODE:{AGENT_PORT}/metrics | grep used", "\n".join(used), 12)
+        used = [line for line in text.splitlines() if line.startswith(USED)]
+        self.n.show(f"curl http://NODE:{AGENT_PORT}/metrics | grep {USED}", "\n".join(used))
         dave = [float(line.rpartition(" ")[2]) for line in used if 'pod="dave"' in line]
         self.n.claim("/metrics of the agent counts it per container: dave uses 60 GiB and its context",
                      status == 200 and any(60 * GiB <= v < 62 * GiB for v in dave), text[-1500:])

@@ -7,6 +7,7 @@ import textwrap
 import time
 
 WIDTH = 100
+LINE = 150      # of shown output; longer ones lose their middle
 
 
 class Narrator:
@@ -54,7 +55,7 @@ class Narrator:
         self._line(self._paint("36", "    $ " + command))
         lines = output.rstrip().splitlines()
         for line in lines[:limit]:
-            self._line("      " + line)
+            self._line("      " + (line if len(line) <= LINE else line[:LINE // 2] + " … " + line[-LINE // 3:]))
         if len(lines) > limit:
             self._line(f"      … {len(lines) - limit} more lines")
 

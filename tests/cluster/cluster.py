@@ -189,7 +189,7 @@ class Cluster:
                     lock, life_read, ready_write))],
                 env=dict(os.environ, PYTHONPATH=os.path.dirname(HERE), PYTHONDONTWRITEBYTECODE="1"),
                 pass_fds=(lock, life_read, ready_write), stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output)
+                stderr=output, start_new_session=True)     # a Ctrl-C is for the starter
         os.close(life_read)
         os.close(ready_write)
         self._lifeline = life_write
@@ -353,13 +353,16 @@ class Cluster:
 
     def _start_components(self):
         commands = config.commands(self)
+        self.say("starting etcd, kube-apiserver and containerd (about 10 s until the node is Ready)")
         self.start("etcd")
         self.control("spawn", name="kube-apiserver", argv=commands["kube-apiserver"][0])
         self.start("containerd")
         self.load_image(images.pause(self.state))
         self._wait_api()
+        self.say("starting kube-controller-manager, kube-scheduler and kubelet")
         for name in ("kube-controller-manager", "kube-scheduler", "kubelet"):
             self.start(name)
+        self.say("waiting for the node to be Ready")
         self.wait_node_ready()
         # What kubeadm does: the scheduler's pod goes where kube-scheduler runs.
         self.api.patch(api.core("nodes", name=self.node),

@@ -73,7 +73,6 @@ def clean_up(config):
 
 
 def main(config, lock_fd, lifeline, ready_write):
-    os.setsid()
     with open(os.path.join(config["state"], "keeper.json"), "w") as f:
         json.dump({"pid": os.getpid(), "start": linux.start_time(os.getpid())}, f)
     linux.cgroup_create(config["cgroup"])
