@@ -245,8 +245,8 @@ static void on_kick(uv_timer_t *timer) {
         struct connection *connection = current(transport);
         if (!connection && !transport->resolving)
             connect_next(transport);
-        if (!connection || !connection->up)
-            return;
+        if (!connection || !connection->up || h2_link_is_lost(connection->link))
+            return; /* whatever is under way ends in another kick */
         submit_or_fail(exchange, h2_link_conn(connection->link));
     }
 }

@@ -420,3 +420,7 @@ void h2_link_close(struct h2_link *link, void (*on_closed)(void *user), void *us
 struct h2_conn *h2_link_conn(struct h2_link *link) {
     return link->conn;
 }
+
+bool h2_link_is_lost(const struct h2_link *link) {
+    return link->lost;
+}

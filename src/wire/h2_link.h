@@ -53,3 +53,6 @@ void h2_link_shutdown(struct h2_link *link, unsigned timeout_ms);
 void h2_link_close(struct h2_link *link, void (*on_closed)(void *user), void *user);
 
 struct h2_conn *h2_link_conn(struct h2_link *link);
+
+/* The connection is gone, and on_lost is about to say so: what is submitted now is not sent. */
+bool h2_link_is_lost(const struct h2_link *link);
