@@ -39,7 +39,6 @@ struct agent {
     struct http_server *http;
 
     struct prestart *prestarts; /* waiting PreStartContainer calls */
-    bool prestart_busy;
     uv_idle_t wake;             /* looks at all of them once, at the end of this turn of the loop */
     uint64_t prestart_granted, prestart_refused;
 
@@ -52,7 +51,8 @@ struct agent {
 
     char api_trouble[256];      /* last problem with the API server; "" when a watch is up */
     uint64_t started;           /* uv_now */
-    unsigned closing;           /* parts that have not closed yet */
+    unsigned closing;           /* parts that have not closed yet; 0: it runs */
+    bool failed;                /* it ends to be started again */
 };
 
 /* ---- prestart.c: PreStartContainer ---- */

@@ -161,6 +161,11 @@ static bool ensure_watch(struct kubelet *k) {
         unwatch(k);
         return false;
     }
+    if (st.st_nlink == 0) {
+        unwatch(k);
+        k->options.on_detached(k->options.userdata);
+        return false;
+    }
     if (k->watching && st.st_ino == k->watched)
         return true;
     unwatch(k);

@@ -17,6 +17,8 @@ struct kubelet_options {
                         size_t nids, void *userdata);
     void (*on_checkpoint)(void *userdata); /* the checkpoint was written */
     void (*on_state)(const struct resource *r, bool registered, const char *why, void *userdata);
+    /* The directory was deleted behind a mount: what is at its path now cannot be seen from here any more. */
+    void (*on_detached)(void *userdata);
     void *userdata;
 };
 

@@ -112,6 +112,8 @@ static void on_snapshot(void *userdata) {
 
 /* ---- kubelet and API server ---- */
 
+static void stop(struct agent *a);
+
 static void on_prestart(struct grpc_call *call, const struct resource *resource, const char *const *ids,
                         size_t nids, void *userdata) {
     prestart_begin(userdata, call, resource, ids, nids);
@@ -127,6 +129,18 @@ static void on_kubelet(const struct resource *r, bool registered, const char *wh
         log_info("kubelet has taken the plugin of %s", r->name);
     else
         log_warn("the plugin of %s is not registered: %s", r->name, why);
+}
+
+/* In a container the directory is a mount; only a new container gets a new one. */
+static void on_detached(void *userdata) {
+    struct agent *a = userdata;
+
+    if (a->failed || !a->kubelet)
+        return;
+    log_error("%s/device-plugins was deleted on the host; ending, to be started again with the new one",
+              a->config.kubelet_dir);
+    a->failed = true;
+    stop(a);
 }
 
 static void on_pod(const struct pod_entry *e, void *userdata) {
@@ -208,6 +222,7 @@ static int start_parts(struct agent *a, struct err *err) {
                                             .on_prestart = on_prestart,
                                             .on_checkpoint = on_checkpoint,
                                             .on_state = on_kubelet,
+                                            .on_detached = on_detached,
                                             .userdata = a};
     const struct gpu_monitor_options monitor = {.program = "/proc/self/exe",
                                                 .library = find_driver,
@@ -308,6 +323,8 @@ int main(int argc, char **argv) {
     (void) mallopt(M_ARENA_MAX, 1);
     (void) mallopt(M_MMAP_THRESHOLD, 64 << 10);
     (void) mallopt(M_TRIM_THRESHOLD, 64 << 10);
+    /* The simulated NVML, in the child, finds its devices by this. */
+    (void) setenv("ALIQUOT_SIM_DIR", a->config.sim_dir, 1);
     a->loop = uv_default_loop();
     a->places = (struct gpu_driver_places){a->config.host_root, a->config.driver_root, a->config.sim_dir};
     a->started = uv_now(a->loop);
@@ -321,5 +338,5 @@ int main(int argc, char **argv) {
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
     slot_store_done(&a->slots);
     log_info("stopped");
-    return EXIT_SUCCESS;
+    return a->failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -129,10 +129,14 @@ static void on_state(const struct resource *r, bool registered, const char *why,
     (void) userdata;
 }
 
+static void on_detached(void *userdata) {
+    (void) userdata;
+}
+
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
     struct kubelet_options options = {.on_prestart = on_prestart, .on_checkpoint = on_checkpoint,
-                                      .on_state = on_state, .userdata = f};
+                                      .on_state = on_state, .on_detached = on_detached, .userdata = f};
 
     assert_non_null(f);
     (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-kubelet-XXXXXX");
