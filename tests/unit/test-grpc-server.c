@@ -21,6 +21,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "fail-malloc.h"
 #include "wire/grpc_client.h"
 #include "wire/grpc_server.h"
 
@@ -404,6 +405,48 @@ static void survives_garbage(void **state) {
     tear_down(&f);
 }
 
+/* ---- no memory ---- */
+
+/* 0: the call succeeded. Whatever fails, there is a result or an error, and everything closes. */
+static int scenario(struct fixture *f, size_t nth) {
+    static const uint8_t message[50000];
+    const struct grpc_request_options options = {
+        .socket_path = f->path,
+        .method = "/t/Echo",
+        .message = message,
+        .size = sizeof(message),
+        .timeout_ms = 2000,
+    };
+    struct err err = {0};
+    fail_malloc_at(nth);
+    int r = start_server(f, &err);
+    if (r == 0)
+        r = grpc_request_start(&f->loop, &options, on_result, f, NULL, &err);
+    if (r < 0) {
+        assert_int_equal(err.code, ENOMEM);
+        return r;
+    }
+    run(f);
+    assert_int_equal(f->results, 1);
+    if (f->status == GRPC_OK)
+        assert_int_equal(f->size, sizeof(message));
+    return f->status == GRPC_OK ? 0 : -EIO;
+}
+
+static void survives_every_failed_allocation(void **state) {
+    bool failed = true;
+    (void) state;
+    for (size_t nth = 1; failed; nth++) {
+        struct fixture f;
+        set_up_loop(&f);
+        int r = scenario(&f, nth);
+        failed = fail_malloc_end();
+        assert_true(failed || r == 0);
+        tear_down(&f);
+        assert_in_range(nth, 1, 1000);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(client_and_server_agree),
@@ -416,6 +459,7 @@ int main(void) {
         cmocka_unit_test(drops_peers_that_do_not_answer),
         cmocka_unit_test(bounds_the_connections),
         cmocka_unit_test(survives_garbage),
+        cmocka_unit_test(survives_every_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
