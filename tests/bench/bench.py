@@ -54,7 +54,7 @@ def run_program(build, name, *arguments):
 def hooks(build):
     rows = []
     for name, value in run_program(build, "hooks_bench").items():
-        rows.append((f"added to {name}", f"{value:.1f} ns"))
+        rows.append((f"added by the library to {name}, CPU time", f"{value:.1f} ns"))
     return rows
 
 
@@ -62,7 +62,7 @@ def filters(build):
     rows = []
     for nodes in (100, 1000):
         found = run_program(build, "filter_bench", "--nodes", str(nodes), "--gpus", "8")
-        rows.append((f"filter, {nodes:,} nodes x 8 GPUs, median / p99",
+        rows.append((f"filter over HTTP, {nodes:,} nodes x 8 GPUs, median / p99",
                      f"{duration(found['median_ns'])} / {duration(found['p99_ns'])}"))
     return rows
 

@@ -197,6 +197,12 @@ class Tenant:
             self._lines.readline()
         self.close()
 
+    def wait_end(self):
+        """Until the process is dead; its connection is the last that the kernel takes from it."""
+        with contextlib.suppress(ConnectionError):
+            assert not self._lines.readline()
+        self.close()
+
     def close(self):
         self._lines.close()
         self._socket.close()
