@@ -7,6 +7,7 @@
  *     reflect PAGE PATH [QUERY]
  *     stop            the reflector
  *     close           everything, and exit
+ * With ALIQUOT_FAIL_MALLOC=n its nth allocation fails; how many there were tells the last line.
  */
 
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/num.h"
+#include "fail-malloc.h"
 #include "kube/client.h"
 #include "kube/reflector.h"
 #include "wire/lines.h"
@@ -107,6 +109,8 @@ static void on_closed(void *userdata) {
 }
 
 static void order_close(struct probe *probe) {
+    if (uv_is_closing((uv_handle_t *) &probe->input))
+        return;
     if (probe->reflector)
         kube_reflector_stop(probe->reflector);
     kube_client_close(probe->client, on_closed, probe);
@@ -150,10 +154,15 @@ int main(int argc, char **argv) {
     struct probe probe = {.loop = uv_default_loop()};
     struct kube_config config;
     struct err err;
+    uint64_t nth = 0;
     if (argc != 4) {
         fprintf(stderr, "usage: %s SERVER TOKEN_FILE CA_FILE\n", argv[0]);
         return 2;
     }
+    const char *fail = getenv("ALIQUOT_FAIL_MALLOC");
+    if (fail)
+        (void) num_parse_u64(fail, SIZE_MAX, &nth);
+    fail_malloc_at(nth);
     if (kube_config_load(argv[1], argv[2], argv[3], &config, &err) < 0 ||
         kube_client_new(probe.loop, &config, &probe.client, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
@@ -167,5 +176,7 @@ int main(int argc, char **argv) {
     (void) uv_read_start((uv_stream_t *) &probe.input, alloc_cb, on_input);
     (void) uv_run(probe.loop, UV_RUN_DEFAULT);
     line_splitter_done(&probe.lines);
+    if (fail)
+        puts(fail_malloc_end() ? "failed" : "not failed");
     return uv_loop_close(probe.loop) == 0 ? 0 : 3;
 }

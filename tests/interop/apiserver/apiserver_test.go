@@ -530,3 +530,64 @@ func TestCloseInTheMiddle(t *testing.T) {
 	p.order("close")
 	p.expect("closed")
 }
+
+// A failed allocation may cost an answer, never the process, and the next try brings everything.
+func TestEveryFailedAllocation(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/things":
+			io.Copy(w, r.Body)
+		case r.URL.Query().Get("watch") != "":
+			events(true, event("ADDED", "c", "11"))(w, r)
+		case r.URL.Query().Get("continue") != "":
+			list("10", "", "b")(w, r)
+		default:
+			list("10", "more", "a")(w, r)
+		}
+	})
+	dir := t.TempDir()
+	token, ca := filepath.Join(dir, "token"), filepath.Join(dir, "ca.crt")
+	os.WriteFile(token, []byte("secret"), 0o600)
+	os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600)
+	for n := 1; ; n++ {
+		if n > 2000 {
+			t.Fatal("allocations have no end")
+		}
+		cmd := exec.Command(os.Getenv("ALIQUOT_KUBE_PROBE"), s.URL, token, ca)
+		cmd.Env = append(os.Environ(), fmt.Sprintf("ALIQUOT_FAIL_MALLOC=%d", n))
+		in, _ := cmd.StdinPipe()
+		out, _ := cmd.StdoutPipe()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.AfterFunc(bound, func() { cmd.Process.Kill() })
+		fmt.Fprint(in, "request POST 2000 /echo {}\nreflect 1 /things\n")
+		var all []string
+		failed, answered, watched, refused := false, false, false, false
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			line := lines.Text()
+			all = append(all, line)
+			failed = failed || line == "failed"
+			refused = refused || strings.HasPrefix(line, "error ")
+			answered = answered || strings.HasPrefix(line, "response ")
+			watched = watched || line == "added c"
+			if refused || answered && watched {
+				in.Close()
+			}
+		}
+		timer.Stop()
+		err := cmd.Wait()
+		if len(all) == 0 && cmd.ProcessState.ExitCode() == 1 {
+			continue // it said why on stderr: no client could be made
+		}
+		if err != nil || !refused && !(answered && watched) {
+			t.Fatalf("allocation %d: %v, %q", n, err, all)
+		}
+		if !failed {
+			if n < 30 {
+				t.Errorf("only %d allocations", n)
+			}
+			return
+		}
+	}
+}
