@@ -2,8 +2,8 @@
 #pragma once
 
 /* The assignment: which part of which cards each container of a pod holds. It travels as
- * annotations of the Binding, signed (Ed25519) over the pod's UID, the node and its own text, so that
- * nobody can move it to another pod or make one up. */
+ * annotations of the Binding, signed (Ed25519) over the pod's UID, the node and its own text, so
+ * that nobody can move it to another pod or make one up. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,8 +40,8 @@ struct assignment {
     struct assigned_container *containers;
 };
 
-/* Reads and checks the text of the annotation. Strict: unknown versions, wrong types, numbers out of
- * range, no or duplicate containers or cards are -EINVAL. Free with assignment_done(). */
+/* Reads and checks the text of the annotation. Strict: unknown versions, wrong types, numbers out
+ * of range, no or duplicate containers or cards are -EINVAL. Free with assignment_done(). */
 int assignment_parse(const char *text, struct assignment *ret, struct err *err);
 void assignment_done(struct assignment *a);
 

@@ -135,12 +135,11 @@ const char *request_problem_text(enum request_problem problem) {
             MALFORMED "gpu-memory must be more than 0 (leave it out to get it by gpu-core)",
         [REQUEST_MEMORY_RANGE] = MALFORMED "gpu-memory is too large a number",
         [REQUEST_NOT_A_NUMBER] = MALFORMED "a GPU resource is not a whole number",
-        [REQUEST_MIXED_DIALECTS] =
-            MALFORMED "one container uses GPU resource names of two kinds",
-        [REQUEST_SLOT_ALONE] = MALFORMED
-            "elasticgpu.io/slot is set by Aliquot itself; ask for gpu-core or gpu-memory",
+        [REQUEST_MIXED_DIALECTS] = MALFORMED "one container uses GPU resource names of two kinds",
+        [REQUEST_SLOT_ALONE] =
+            MALFORMED "elasticgpu.io/slot is set by Aliquot itself; ask for gpu-core or gpu-memory",
         [REQUEST_SLOT_MISSING] = MALFORMED
-            "gpu-memory alone needs elasticgpu.io/slot: 1, which Aliquot's admission policy adds",
+        "gpu-memory alone needs elasticgpu.io/slot: 1, which Aliquot's admission policy adds",
         [REQUEST_SLOT_COUNT] = MALFORMED "elasticgpu.io/slot must be 1",
         [REQUEST_TOO_MANY] = MALFORMED "more than 32 containers ask for GPU",
     };

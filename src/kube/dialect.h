@@ -57,17 +57,17 @@ struct gpu_request {
 /* Why a request cannot be understood; request_problem_text() says it in one fixed sentence. */
 enum request_problem {
     REQUEST_OK,
-    REQUEST_CORE_STEP,       /* 150 */
+    REQUEST_CORE_STEP, /* 150 */
     REQUEST_CORE_ZERO,
-    REQUEST_CORE_RANGE,      /* more than 64 cards */
+    REQUEST_CORE_RANGE, /* more than 64 cards */
     REQUEST_MEMORY_ZERO,
-    REQUEST_MEMORY_RANGE,    /* 16Ei */
+    REQUEST_MEMORY_RANGE, /* 16Ei */
     REQUEST_NOT_A_NUMBER,
-    REQUEST_MIXED_DIALECTS,  /* in one container */
+    REQUEST_MIXED_DIALECTS, /* in one container */
     REQUEST_SLOT_ALONE,
-    REQUEST_SLOT_MISSING,    /* memory only, but admission has not added the carrier */
+    REQUEST_SLOT_MISSING, /* memory only, but admission has not added the carrier */
     REQUEST_SLOT_COUNT,
-    REQUEST_TOO_MANY,        /* containers */
+    REQUEST_TOO_MANY, /* containers */
     REQUEST_PROBLEMS,
 };
 

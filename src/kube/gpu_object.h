@@ -20,12 +20,12 @@ struct gpu_object {
     char name[KUBE_NAME_MAX];
     char node[KUBE_NAME_MAX]; /* spec.nodeName */
     uint32_t index;
-    uint64_t memory;          /* bytes, of the whole card */
+    uint64_t memory; /* bytes, of the whole card */
     char uuid[GPU_UUID_MAX];
     char model[96];
-    char path[64];            /* "/dev/nvidia0" */
-    bool healthy;             /* status.state is exactly "Healthy" */
-    bool has_capacity;        /* status.capacity is there and says what encode_status would */
+    char path[64];     /* "/dev/nvidia0" */
+    bool healthy;      /* status.state is exactly "Healthy" */
+    bool has_capacity; /* status.capacity is there and says what encode_status would */
 };
 
 /* Reads a GPU object; -EINVAL when it is none or a field has a wrong type or size. */

@@ -18,8 +18,8 @@ int node_object_parse(struct json object, struct node_object *ret_node, struct e
     while (json_next(&it, NULL, &address)) {
         const char *type = json_string(json_get(address, "type"));
         if (type && strcmp(type, "InternalIP") == 0 &&
-            field_copy(json_get(address, "address"), node.internal_ip,
-                       sizeof(node.internal_ip)) == 0)
+            field_copy(json_get(address, "address"), node.internal_ip, sizeof(node.internal_ip)) ==
+                0)
             break;
     }
     *ret_node = node;

@@ -11,7 +11,8 @@
  * them times any suffix stays within 128 bits. */
 #define DIGITS_MAX 20
 
-typedef unsigned __int128 wide; /* NOLINT: the product of digits and suffix needs more than 64 bits */
+typedef unsigned __int128
+    wide; /* NOLINT: the product of digits and suffix needs more than 64 bits */
 
 struct scaled {
     wide digits;
@@ -72,9 +73,9 @@ static int parse_suffix(const char *at, const char *end, struct scaled *ret) {
         char text[3];
         signed char decimal, binary;
     } suffixes[] = {
-        {"", 0, 0},   {"n", -9, 0}, {"u", -6, 0}, {"m", -3, 0},  {"k", 3, 0},
-        {"M", 6, 0},  {"G", 9, 0},  {"T", 12, 0}, {"P", 15, 0},  {"E", 18, 0},
-        {"Ki", 0, 10}, {"Mi", 0, 20}, {"Gi", 0, 30}, {"Ti", 0, 40}, {"Pi", 0, 50}, {"Ei", 0, 60},
+        {"", 0, 0},    {"n", -9, 0},  {"u", -6, 0},  {"m", -3, 0},  {"k", 3, 0},   {"M", 6, 0},
+        {"G", 9, 0},   {"T", 12, 0},  {"P", 15, 0},  {"E", 18, 0},  {"Ki", 0, 10}, {"Mi", 0, 20},
+        {"Gi", 0, 30}, {"Ti", 0, 40}, {"Pi", 0, 50}, {"Ei", 0, 60},
     };
     size_t len = (size_t) (end - at);
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++)

@@ -2,8 +2,8 @@
 #include "place/place.h"
 
 /* Bin-packing: a share goes to the card that it fills best, never to an idle card while a used one
- * has room; a pod goes to the node where it breaks the fewest idle cards, then leaves the least over
- * on the cards it touches, then where the fewest cards are idle anyway. */
+ * has room; a pod goes to the node where it breaks the fewest idle cards, then leaves the least
+ * over on the cards it touches, then where the fewest cards are idle anyway. */
 
 #define CORE_PER_CARD 100
 #define PERMILLE 1000
@@ -16,8 +16,7 @@ static bool is_idle(const struct place_card *card) {
 static uint64_t leftover(const struct place_card *card, const struct place_amount *given) {
     uint64_t unit = card->memory / PERMILLE + 1;
     uint64_t memory = (card->free.memory - given->memory) / unit;
-    uint64_t core =
-        (uint64_t) (card->free.core - given->core) * PERMILLE / CORE_PER_CARD;
+    uint64_t core = (uint64_t) (card->free.core - given->core) * PERMILLE / CORE_PER_CARD;
     return (memory + core) / 2;
 }
 
@@ -26,8 +25,7 @@ static uint64_t binpack_card_cost(const struct place_card *card,
     return 1 + leftover(card, amount) + (is_idle(card) ? 2 * PERMILLE : 0);
 }
 
-static int64_t binpack_node_value(const struct place_node *node,
-                                  const struct place_amount *holds) {
+static int64_t binpack_node_value(const struct place_node *node, const struct place_amount *holds) {
     int64_t opened = 0, idle = 0, left = 0, touched = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];

@@ -11,7 +11,7 @@
 
 #define RANKS INT64_C(100000)
 #define SCORE_STEP INT64_C(1000)
-_Static_assert(PLACE_VALUE_MAX * RANKS * SCORE_STEP <= PLACE_SCORE_MAX, "scores would overflow");
+_Static_assert(PLACE_VALUE_MAX *RANKS *SCORE_STEP <= PLACE_SCORE_MAX, "scores would overflow");
 
 /* ---- amounts ---- */
 
@@ -117,7 +117,7 @@ struct search {
     const struct place_policy *policy;
     const struct place_plan *plan;
     const struct place_node *node;
-    uint64_t *granted; /* by ask */
+    uint64_t *granted;       /* by ask */
     struct candidate before; /* the choice for the unit above, see first_after() */
     uint32_t budget;
 };
@@ -234,8 +234,8 @@ static enum place_reason whole_reason(const struct gpu_ask *ask, const struct pl
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
         healthy += card->healthy;
-        free += card->healthy && card->free.memory == card->memory &&
-                card->free.core == CORE_PER_CARD;
+        free +=
+            card->healthy && card->free.memory == card->memory && card->free.core == CORE_PER_CARD;
     }
     if (node->ncards < ask->cards)
         return PLACE_TOO_FEW;

@@ -26,7 +26,7 @@ struct place_amount {
 struct place_card {
     uint64_t memory; /* bytes, all of the card */
     struct place_amount free;
-    bool healthy;    /* others are no candidates */
+    bool healthy; /* others are no candidates */
 };
 
 struct place_node {
@@ -37,16 +37,16 @@ struct place_node {
 
 enum place_reason {
     PLACE_OK,
-    PLACE_NO_GPU,        /* the node has no card */
+    PLACE_NO_GPU, /* the node has no card */
     PLACE_NONE_HEALTHY,
-    PLACE_TOO_LARGE,     /* no card has that much memory at all */
-    PLACE_TOO_FEW,       /* the node has fewer cards than asked */
-    PLACE_NO_WHOLE,      /* too few cards that nobody holds a part of */
+    PLACE_TOO_LARGE, /* no card has that much memory at all */
+    PLACE_TOO_FEW,   /* the node has fewer cards than asked */
+    PLACE_NO_WHOLE,  /* too few cards that nobody holds a part of */
     PLACE_NO_MEMORY,
     PLACE_NO_CORE,
     PLACE_NO_SLOT,
-    PLACE_NO_BOTH,       /* memory on one card, compute on another */
-    PLACE_NOT_TOGETHER,  /* each container fits, all at once do not */
+    PLACE_NO_BOTH,      /* memory on one card, compute on another */
+    PLACE_NOT_TOGETHER, /* each container fits, all at once do not */
     PLACE_REASONS,
 };
 
@@ -78,7 +78,8 @@ struct place_result {
 /* What tells one policy from another. */
 struct place_policy {
     const char *name;
-    /* Cost of adding `amount` to a card with that much free; the cheapest that fits is tried first. */
+    /* Cost of adding `amount` to a card with that much free; the cheapest that fits is tried first.
+     */
     uint64_t (*card_cost)(const struct place_card *card, const struct place_amount *amount);
     /* Value of the node after each card i gave away holds[i]; within +-PLACE_VALUE_MAX. */
     int64_t (*node_value)(const struct place_node *node, const struct place_amount *holds);
@@ -94,9 +95,9 @@ enum place_reason place_on_node(const struct place_policy *policy, const struct 
 /* What an ask takes of one card of that size. */
 struct place_amount place_share(const struct gpu_ask *ask, uint64_t card_memory);
 
-/* What the containers of one pod hold of one card together: init containers run one after the other,
- * so the most of any of them counts, beside the sidecars that were started before; app containers
- * and sidecars add up. Feed the containers in the order of a gpu_request. */
+/* What the containers of one pod hold of one card together: init containers run one after the
+ * other, so the most of any of them counts, beside the sidecars that were started before; app
+ * containers and sidecars add up. Feed the containers in the order of a gpu_request. */
 struct place_hold {
     struct place_amount sidecars, apps, init_peak;
 };

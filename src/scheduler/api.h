@@ -13,7 +13,7 @@ struct err;
 struct api {
     /* As kube_request(): answers exactly once and later, unless it returns an error. */
     int (*request)(void *context, const char *method, const char *path, const char *content_type,
-                   const char *body, size_t size, unsigned timeout_ms,
-                   kube_response_cb on_response, void *userdata, struct err *err);
+                   const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
+                   void *userdata, struct err *err);
     void *context;
 };

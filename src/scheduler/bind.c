@@ -12,13 +12,14 @@
 #include "wire/json.h"
 #include "wire/json_write.h"
 
-/* The API server's bound on the keys and values of all annotations of an object. It does not check it
- * for a Binding, and a pod beyond it can never get its status written again. */
+/* The API server's bound on the keys and values of all annotations of an object. It does not check
+ * it for a Binding, and a pod beyond it can never get its status written again. */
 #define ANNOTATIONS_MAX ((size_t) 262144)
 #define BODY_MAX ((size_t) 512 << 10)
 #define PATH_MAX_LEN 512
 
-/* One bind under way. It outlives the pod's entry in the state, so it keeps the names, no pointer. */
+/* One bind under way. It outlives the pod's entry in the state, so it keeps the names, no pointer.
+ */
 struct attempt {
     struct binder *binder;
     void *request; /* NULL: an audit, nobody waits for an answer */
@@ -234,8 +235,8 @@ static void post_binding(struct attempt *a, struct state_pod *pod) {
     int r = build_binding(a, pod, &body, &err);
     snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/binding", a->namespace, a->name);
     if (r == 0)
-        r = b->api.request(b->api.context, "POST", path, NULL, body.data, body.len,
-                           BIND_TIMEOUT_MS, on_bound, a, &err);
+        r = b->api.request(b->api.context, "POST", path, NULL, body.data, body.len, BIND_TIMEOUT_MS,
+                           on_bound, a, &err);
     if (r < 0) {
         release(a);
         answer_err(a, "cannot bind", err.text);
@@ -281,8 +282,7 @@ static void check_promise(struct binder *b, struct state_pod *pod) {
     }
 }
 
-static int start(struct binder *b, struct attempt *a, struct state_pod **ret_pod,
-                 struct err *err) {
+static int start(struct binder *b, struct attempt *a, struct state_pod **ret_pod, struct err *err) {
     struct state_pod *pod = state_pod_find(b->state, a->uid);
     struct state_node *node = state_node_find(b->state, a->node);
     if (!b->ready(b->userdata) || !b->key)
@@ -382,7 +382,7 @@ void binder_audit(struct binder *b) {
     struct state_pod *pod, *next;
     (void) state_expire(b->state, now, PROMISE_TTL_MS);
     HASH_ITER(hh, b->state->pods, pod, next)
-        if (pod->node && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED) &&
-            now - pod->audited_ms >= AUDIT_AFTER_MS)
-            audit_pod(b, pod);
+    if (pod->node && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED) &&
+        now - pod->audited_ms >= AUDIT_AFTER_MS)
+        audit_pod(b, pod);
 }

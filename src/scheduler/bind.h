@@ -13,8 +13,8 @@
 #include "scheduler/extender.h"
 #include "scheduler/state.h"
 
-/* Shorter than any sensible httpTimeout of the extender's configuration, so that kube-scheduler hears
- * our answer and not its own time-out. */
+/* Shorter than any sensible httpTimeout of the extender's configuration, so that kube-scheduler
+ * hears our answer and not its own time-out. */
 #define BIND_TIMEOUT_MS 4000
 
 /* The API server carries out no request later than this after it came in. */
@@ -41,12 +41,13 @@ struct binder {
     uint64_t doubts, conflicts; /* counters */
 };
 
-int binder_init(struct binder *b); /* 0 or -ENOMEM; the fields before `parser` and `done` are given */
+int binder_init(
+    struct binder *b); /* 0 or -ENOMEM; the fields before `parser` and `done` are given */
 void binder_done(struct binder *b);
 
 /* Handles the body of a bind request; `request` is handed to b->done, inside the call or later. */
 void binder_bind(struct binder *b, const char *body, size_t len, void *request);
 
-/* To be called about once a second: asks the API server about pods whose Binding is in doubt or long
- * awaited, and lets old promises run out. */
+/* To be called about once a second: asks the API server about pods whose Binding is in doubt or
+ * long awaited, and lets old promises run out. */
 void binder_audit(struct binder *b);

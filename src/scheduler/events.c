@@ -86,9 +86,8 @@ void events_warn(struct events *e, struct state_pod *pod, const char *reason, co
     char path[256];
     encode(pod, reason, message, hash, &body);
     snprintf(path, sizeof(path), "/api/v1/namespaces/%s/events", pod->namespace);
-    if (buf_error(&body) < 0 ||
-        e->api.request(e->api.context, "POST", path, NULL, body.data, body.len, TIMEOUT_MS,
-                       on_written, e, NULL) < 0) {
+    if (buf_error(&body) < 0 || e->api.request(e->api.context, "POST", path, NULL, body.data,
+                                               body.len, TIMEOUT_MS, on_written, e, NULL) < 0) {
         e->failed++;
         return;
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Sentences for people: why a pod waits, with the numbers of each GPU. They go into an Event of ours
- * on the pod; the reasons per node that kube-scheduler shows are few and fixed, because it joins
- * all different ones into one message. */
+/* Sentences for people: why a pod waits, with the numbers of each GPU. They go into an Event of
+ * ours on the pod; the reasons per node that kube-scheduler shows are few and fixed, because it
+ * joins all different ones into one message. */
 
 #include <stddef.h>
 

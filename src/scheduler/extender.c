@@ -94,9 +94,9 @@ static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
         c->node = state_node_find(e->state, c->name);
-        c->reason = c->node ? state_judge(e->state, e->policy, &e->plan, shape, c->node, self,
-                                          &c->score)
-                            : PLACE_NO_GPU;
+        c->reason =
+            c->node ? state_judge(e->state, e->policy, &e->plan, shape, c->node, self, &c->score)
+                    : PLACE_NO_GPU;
         fitting += c->reason == PLACE_OK;
     }
     return fitting;
@@ -210,8 +210,7 @@ static int filter_malformed(struct extender *e, size_t n, const struct pod *pod,
 
 /* Nodes that lack room only because of promises may have it in a moment, and nothing in the cluster
  * will change to tell kube-scheduler. An error makes it try again by itself, after a back-off. */
-static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self,
-                            struct buf *out) {
+static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self, struct buf *out) {
     if (promises_in_the_way(e, n, self))
         return fail_filter(out, "the GPU share that would fit is promised to a pod that is being "
                                 "bound; trying again in a moment");

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The extender's filter and prioritize as functions from JSON to JSON over the state. kube-scheduler
- * asks filter for every pod with a GPU request, prioritize when more than one node is left, and
- * bind (bind.h) for the winner, possibly while it filters the next pod already. So the likely winner
- * is promised its share here and now, or two pods would be sent to the same free share.
+/* The extender's filter and prioritize as functions from JSON to JSON over the state.
+ * kube-scheduler asks filter for every pod with a GPU request, prioritize when more than one node
+ * is left, and bind (bind.h) for the winner, possibly while it filters the next pod already. So the
+ * likely winner is promised its share here and now, or two pods would be sent to the same free
+ * share.
  *
  * Protocol: k8s.io/kube-scheduler extender/v1. Its keys are Go field names without case. */
 
@@ -22,7 +23,8 @@ struct json_parser;
  * comes later than this is placed again. */
 #define PROMISE_TTL_MS 5000
 
-/* A pod that no node can take, or whose request makes no sense; `pod` may be forgotten afterwards. */
+/* A pod that no node can take, or whose request makes no sense; `pod` may be forgotten afterwards.
+ */
 typedef void (*extender_refusal)(struct state_pod *pod, const char *reason, const char *message,
                                  void *userdata);
 

@@ -83,8 +83,7 @@ static void on_public_written(const struct kube_response *response, void *userda
     struct keys *k = userdata;
     if (response->status >= 200 && response->status < 300)
         succeed(k);
-    else if ((response->status == 409 || response->status == 404) &&
-             k->conflicts++ < CONFLICTS_MAX)
+    else if ((response->status == 409 || response->status == 404) && k->conflicts++ < CONFLICTS_MAX)
         get_public(k); /* somebody else made or changed it in between */
     else
         fail(k, "cannot write ConfigMap " SIGNING_NAME, response->text);
@@ -206,8 +205,8 @@ static void on_private(const struct kube_response *response, void *userdata) {
     else if (response->status != 200)
         fail(k, "cannot read Secret " SIGNING_NAME, response->text);
     else if (!base64)
-        fail(k, "Secret " SIGNING_NAME, "has no " SIGNING_PRIVATE
-                                        "; delete it and a new one will be made");
+        fail(k, "Secret " SIGNING_NAME,
+             "has no " SIGNING_PRIVATE "; delete it and a new one will be made");
     else if (load_private(k, base64, &err) < 0)
         fail(k, "Secret " SIGNING_NAME, err.text);
     else

@@ -84,10 +84,11 @@ void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
                   "Bound pods whose assignment is not signed by this scheduler.", s->state->forged);
     write_counter(out, "aliquot_scheduler_events_written_total",
                   "Events written on pods that wait.", s->events.written);
-    write_counter(out, "aliquot_scheduler_gpu_patches_total", "Patches of GPU objects that succeeded.",
-                  s->projection.patched);
+    write_counter(out, "aliquot_scheduler_gpu_patches_total",
+                  "Patches of GPU objects that succeeded.", s->projection.patched);
     write_counter(out, "aliquot_scheduler_gpu_patches_failed_total",
-                  "Patches of GPU objects that failed; they are tried again.", s->projection.failed);
+                  "Patches of GPU objects that failed; they are tried again.",
+                  s->projection.failed);
     write_counter(out, "aliquot_scheduler_objects_refused_total",
                   "Watched objects that could not be read.", s->objects_refused);
 }

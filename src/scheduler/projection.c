@@ -77,15 +77,14 @@ static size_t collect_holders(const struct state_node *node, const struct state_
 }
 
 /* What a new pod could be given of the card if nothing were promised. */
-static void free_after(const struct state_card *card, const struct state_pod *const *pods,
-                       size_t n, struct place_amount *ret) {
+static void free_after(const struct state_card *card, const struct state_pod *const *pods, size_t n,
+                       struct place_amount *ret) {
     struct place_amount free = {.memory = card->memory, .core = 100};
     for (size_t i = 0; i < n; i++) {
         struct place_hold hold = {0};
         for (uint32_t h = 0; h < pods[i]->nholds; h++) {
             const struct state_hold *held = &pods[i]->holds[h];
-            struct place_amount amount = {.memory = held->device.memory,
-                                          .core = held->device.core};
+            struct place_amount amount = {.memory = held->device.memory, .core = held->device.core};
             if (strcmp(held->device.uuid, card->uuid) == 0)
                 place_hold_add(&hold, held->phase, &amount);
         }
@@ -226,8 +225,8 @@ static bool project_card(struct projection *p, struct state_card *card,
     if (card->projecting)
         return false;
     uint64_t hash = state_hash(0, buf_str(&wanted));
-    bool waiting = hash == card->projected_hash &&
-                   p->now(p->userdata) - card->projected_ms < RETRY_MS;
+    bool waiting =
+        hash == card->projected_hash && p->now(p->userdata) - card->projected_ms < RETRY_MS;
     if (!waiting && p->in_flight < IN_FLIGHT_MAX) {
         card->projected_hash = hash;
         send_patch(p, card, buf_str(&wanted), parser);

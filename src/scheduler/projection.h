@@ -21,7 +21,8 @@ struct projection {
     uint64_t patched, failed; /* counters */
 };
 
-/* {"allocatable":{...},"allocated":{...}} as it should be, keys sorted as the API server sorts them. */
+/* {"allocatable":{...},"allocated":{...}} as it should be, keys sorted as the API server sorts
+ * them. */
 void projection_text(struct state *s, struct state_card *card, struct buf *out);
 
 /* The same out of a GPU object, with nothing else of its status, for state_gpu_seen(). */
@@ -31,6 +32,6 @@ void projection_observed(struct json status, struct buf *out);
 void projection_patch(const char *observed, const char *wanted, struct json_parser *parser,
                       struct buf *out);
 
-/* Compares every card that may have changed and sends what is needed, a bounded number at once. To be
- * called soon after changes; whatever is left over is done at the next call. */
+/* Compares every card that may have changed and sends what is needed, a bounded number at once. To
+ * be called soon after changes; whatever is left over is done at the next call. */
 void projection_run(struct projection *p, struct json_parser *parser);

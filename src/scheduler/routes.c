@@ -75,7 +75,8 @@ static void on_healthz(struct http_exchange *exchange, void *userdata) {
         http_reply_text(exchange, 503, "still reading the state of the cluster\n");
 }
 
-/* Alive is not ready: a probe that restarts the daemon must not do so while the API server is away. */
+/* Alive is not ready: a probe that restarts the daemon must not do so while the API server is away.
+ */
 static void on_livez(struct http_exchange *exchange, void *userdata) {
     (void) userdata;
     http_reply_text(exchange, 200, "ok\n");
@@ -94,9 +95,13 @@ static void on_status(struct http_exchange *exchange, void *userdata) {
 }
 
 const struct http_route scheduler_routes[] = {
-    {"POST", "/filter", on_filter},   {"POST", "/prioritize", on_prioritize},
-    {"POST", "/bind", on_bind},       {"GET", "/healthz", on_healthz},
-    {"GET", "/readyz", on_healthz},   {"GET", "/livez", on_livez},
-    {"GET", "/metrics", on_metrics},  {"GET", "/status", on_status},
+    {"POST", "/filter", on_filter},
+    {"POST", "/prioritize", on_prioritize},
+    {"POST", "/bind", on_bind},
+    {"GET", "/healthz", on_healthz},
+    {"GET", "/readyz", on_healthz},
+    {"GET", "/livez", on_livez},
+    {"GET", "/metrics", on_metrics},
+    {"GET", "/status", on_status},
     HTTP_ROUTE_END,
 };

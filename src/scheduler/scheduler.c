@@ -37,8 +37,8 @@ static uint64_t now(void *userdata) {
 }
 
 static int request(void *context, const char *method, const char *path, const char *content_type,
-                   const char *body, size_t size, unsigned timeout_ms,
-                   kube_response_cb on_response, void *userdata, struct err *err) {
+                   const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
+                   void *userdata, struct err *err) {
     struct scheduler *s = context;
     struct err ignored;
     return kube_request(s->client, method, path, content_type, body, size, timeout_ms, on_response,
@@ -145,8 +145,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                 .ready = is_ready,
                                 .userdata = s};
     s->events = (struct events){.api = api};
-    s->projection =
-        (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
+    s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
     if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0)
         return err_errno(err, ENOMEM, "cannot start");
     return 0;

@@ -35,9 +35,9 @@ struct state *state_free(struct state *s) {
     struct state_card *card, *next_card;
     struct state_node *node, *next_node;
     HASH_ITER(hh, s->pods, pod, next_pod)
-        pod_free(s, pod);
+    pod_free(s, pod);
     HASH_ITER(hh, s->cards, card, next_card)
-        card_free(s, card);
+    card_free(s, card);
     HASH_ITER(hh, s->nodes, node, next_node) {
         HASH_DEL(s->nodes, node);
         free(node);
@@ -318,8 +318,8 @@ void state_sync_begin(struct state *s, enum state_kind kind) {
 static void drop_unlisted_pods(struct state *s) {
     struct state_pod *pod, *next;
     HASH_ITER(hh, s->pods, pod, next) {
-        bool unsettled = pod->stage == POD_BINDING || pod->stage == POD_IN_DOUBT ||
-                         pod->stage == POD_AWAITED;
+        bool unsettled =
+            pod->stage == POD_BINDING || pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED;
         if (!pod->listed && !unsettled)
             state_pod_gone(s, pod->uid);
     }
@@ -331,13 +331,13 @@ void state_sync_end(struct state *s, enum state_kind kind) {
     struct state_node *node, *next_node;
     if (kind == STATE_NODES)
         HASH_ITER(hh, s->nodes, node, next_node)
-            if (!node->listed)
-                state_node_gone(s, node->name);
+    if (!node->listed)
+        state_node_gone(s, node->name);
     struct state_card *card, *next_card;
     if (kind == STATE_GPUS)
         HASH_ITER(hh, s->cards, card, next_card)
-            if (!card->listed)
-                state_gpu_gone(s, card->name);
+    if (!card->listed)
+        state_gpu_gone(s, card->name);
 }
 
 /* ---- placing ---- */
@@ -408,9 +408,9 @@ unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
     unsigned n = 0;
     struct state_pod *pod, *next;
     HASH_ITER(hh, s->pods, pod, next)
-        if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms) {
-            state_release(s, pod);
-            n++;
-        }
+    if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms) {
+        state_release(s, pod);
+        n++;
+    }
     return n;
 }

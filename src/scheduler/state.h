@@ -2,8 +2,8 @@
 #pragma once
 
 /* The scheduler's picture of the cluster: cards, who holds what of them, and what has been promised
- * to pods that are not bound yet. A pure model: it is told what the watches say and what time it is,
- * and does no I/O, so that every order of events can be tried in a test.
+ * to pods that are not bound yet. A pure model: it is told what the watches say and what time it
+ * is, and does no I/O, so that every order of events can be tried in a test.
  *
  * The truth is in the pods: a bound pod holds what its signed assignment says, from the moment the
  * watch shows it until it is finished or gone. A pod that is being deleted still holds. What is
@@ -12,6 +12,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* One-at-a-time: its default mixes in words by a switch that falls through, which our warnings
+ * refuse. */
+#define HASH_FUNCTION HASH_OAT
 #include <uthash.h>
 
 #include "kube/assignment.h"
@@ -44,9 +48,9 @@ struct state_pod {
     char namespace[KUBE_LABEL_MAX];
     char name[KUBE_NAME_MAX];
     enum pod_stage stage;
-    uint64_t since_ms;        /* when the stage began */
-    uint64_t audited_ms;      /* when the API server was last asked about it */
-    struct state_node *node;  /* NULL while PENDING */
+    uint64_t since_ms;             /* when the stage began */
+    uint64_t audited_ms;           /* when the API server was last asked about it */
+    struct state_node *node;       /* NULL while PENDING */
     struct state_pod *prev, *next; /* among the pods of the node */
     enum request_problem problem;
     uint32_t nasks;
@@ -57,7 +61,7 @@ struct state_pod {
     uint64_t assignment_hash; /* of what `holds` was read from */
     uint64_t event_hash;      /* of the last Event written on it */
     uint64_t event_ms;
-    bool listed;              /* shown since the last sync began */
+    bool listed; /* shown since the last sync began */
     UT_hash_handle hh;
 };
 
@@ -67,14 +71,14 @@ struct state_card {
     char uuid[GPU_UUID_MAX];
     char model[96];
     struct state_node *node;
-    uint64_t memory;          /* bytes */
+    uint64_t memory; /* bytes */
     bool healthy;
-    bool duplicate;           /* another object of the node has the same UUID and counts instead */
+    bool duplicate; /* another object of the node has the same UUID and counts instead */
     bool overcommitted;
-    char *observed;           /* allocatable and allocated as the API server has them; NULL while the
-                                 agent has not written a status */
-    bool projecting;          /* a patch is under way */
-    uint64_t projected_ms;    /* when the last one was sent, and of what */
+    char *observed;        /* allocatable and allocated as the API server has them; NULL while the
+                              agent has not written a status */
+    bool projecting;       /* a patch is under way */
+    uint64_t projected_ms; /* when the last one was sent, and of what */
     uint64_t projected_hash;
     bool listed;
     UT_hash_handle hh;
@@ -95,16 +99,17 @@ struct state_node {
     uint64_t version; /* counts changes of `place` and `rank` */
     struct state_verdict verdicts[STATE_VERDICTS];
     uint32_t next_verdict; /* the one to be replaced next */
-    bool exists;      /* there is a Node object */
+    bool exists;           /* there is a Node object */
     bool listed;
-    bool dirty;       /* `place` is to be counted anew, see state_refresh() */
-    bool unprojected; /* allocated may have changed since the GPU objects were last compared */
+    bool dirty;         /* `place` is to be counted anew, see state_refresh() */
+    bool unprojected;   /* allocated may have changed since the GPU objects were last compared */
     uint32_t unsettled; /* pods whose Binding is not certain, as of state_refresh() */
-    uint32_t rank;    /* in the order of all names */
+    uint32_t rank;      /* in the order of all names */
     uint32_t ncards;
     struct state_card *cards[PLACE_CARDS_MAX]; /* by index, then name */
-    struct place_card place[PLACE_CARDS_MAX];  /* the same cards and what is free after all holders */
-    struct state_pod *pods;                    /* those that hold or are promised something here */
+    struct place_card
+        place[PLACE_CARDS_MAX]; /* the same cards and what is free after all holders */
+    struct state_pod *pods;     /* those that hold or are promised something here */
 };
 
 /* 0 when `signature` is ours for exactly these; negative errno otherwise. */
@@ -118,7 +123,7 @@ struct state {
     state_verify verify;
     void *userdata;
     bool ranks_dirty;
-    uint64_t forged;          /* bound pods whose assignment did not verify, ever */
+    uint64_t forged; /* bound pods whose assignment did not verify, ever */
 };
 
 struct state *state_new(state_verify verify, void *userdata); /* NULL: out of memory */
@@ -160,8 +165,8 @@ enum place_reason state_place(struct state *s, const struct place_policy *policy
                               const struct state_pod *self, bool settled_only,
                               struct place_result *ret);
 
-/* As state_place() for who only wants to know whether and how well; remembers the answer for the next
- * pod of the same shape. `shape` is state_shape() of the plan's request. */
+/* As state_place() for who only wants to know whether and how well; remembers the answer for the
+ * next pod of the same shape. `shape` is state_shape() of the plan's request. */
 enum place_reason state_judge(struct state *s, const struct place_policy *policy,
                               const struct place_plan *plan, uint64_t shape,
                               struct state_node *node, const struct state_pod *self,
@@ -178,8 +183,8 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *pod);
 /* The pod's request as the placement takes it. */
 void state_pod_request(const struct state_pod *pod, struct gpu_request *ret);
 
-/* Gives the pod the granted cards, at a stage of POD_PROMISED or POD_BINDING. Whatever it was promised
- * before is replaced. -ENOMEM leaves it PENDING. */
+/* Gives the pod the granted cards, at a stage of POD_PROMISED or POD_BINDING. Whatever it was
+ * promised before is replaced. -ENOMEM leaves it PENDING. */
 int state_promise(struct state *s, struct state_pod *pod, struct state_node *node,
                   const struct place_result *result, enum pod_stage stage, uint64_t now_ms);
 

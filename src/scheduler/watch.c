@@ -87,9 +87,8 @@ static void sync_end(struct scheduler *s, enum state_kind kind) {
     bool was_ready = scheduler_is_ready(s);
     s->synced[kind] = true;
     if (!was_ready && scheduler_is_ready(s))
-        log_info("ready: %u GPUs, %u nodes, %u pods with GPU requests",
-                 HASH_COUNT(s->state->cards), HASH_COUNT(s->state->nodes),
-                 HASH_COUNT(s->state->pods));
+        log_info("ready: %u GPUs, %u nodes, %u pods with GPU requests", HASH_COUNT(s->state->cards),
+                 HASH_COUNT(s->state->nodes), HASH_COUNT(s->state->pods));
     changed(s);
 }
 

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/num.h"
 
 #define BODY_DEFAULT ((size_t) 1 << 20)
 #define CONNECTIONS_DEFAULT 128
@@ -30,9 +31,9 @@ struct http_exchange {
     char *path;
     struct buf body;
     bool too_large;
-    bool handed_over;  /* the handler has run: the answer comes now or later */
-    bool suspended;    /* waits for the answer; libmicrohttpd does not look at the connection */
-    unsigned status;   /* 0: no answer yet */
+    bool handed_over; /* the handler has run: the answer comes now or later */
+    bool suspended;   /* waits for the answer; libmicrohttpd does not look at the connection */
+    unsigned status;  /* 0: no answer yet */
     const char *type;
     struct buf answer;
 };
@@ -135,8 +136,7 @@ static enum MHD_Result queue_answer(struct http_exchange *x) {
 }
 
 static bool method_matches(const char *route, const char *asked) {
-    return strcmp(route, asked) == 0 ||
-           (strcmp(route, "GET") == 0 && strcmp(asked, "HEAD") == 0);
+    return strcmp(route, asked) == 0 || (strcmp(route, "GET") == 0 && strcmp(asked, "HEAD") == 0);
 }
 
 static void dispatch(struct http_exchange *x) {
@@ -189,9 +189,8 @@ static bool announces_too_much(struct MHD_Connection *connection, size_t max) {
     const char *text = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
     if (!text)
         return false;
-    errno = 0;
-    unsigned long long len = strtoull(text, NULL, 10);
-    return errno != 0 || len > max;
+    uint64_t len;
+    return num_parse_u64(text, max, &len) == -ERANGE;
 }
 
 static enum MHD_Result refuse_early(struct http_exchange *x) {
@@ -405,14 +404,14 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
 }
 
 unsigned http_server_port(const struct http_server *server) {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_LISTEN_FD);
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_LISTEN_FD);
     struct sockaddr_storage address;
     socklen_t len = sizeof(address);
     if (!info || getsockname(info->listen_fd, (struct sockaddr *) &address, &len) < 0)
         return 0;
-    return ntohs(address.ss_family == AF_INET6
-                     ? ((const struct sockaddr_in6 *) &address)->sin6_port
-                     : ((const struct sockaddr_in *) &address)->sin_port);
+    return ntohs(address.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *) &address)->sin6_port
+                                               : ((const struct sockaddr_in *) &address)->sin_port);
 }
 
 void http_server_close(struct http_server *server) {

@@ -8,8 +8,8 @@
 
 /* Upper bounds in nanoseconds: 10 us to 10 s, close where an extender's answers lie. */
 static const uint64_t bounds[PROM_BUCKETS] = {
-    10000,     25000,     50000,      100000,     250000,     500000,     1000000,    2500000,
-    5000000,   10000000,  25000000,   100000000,  250000000,  1000000000, 2500000000, 10000000000,
+    10000,   25000,    50000,    100000,    250000,    500000,     1000000,    2500000,
+    5000000, 10000000, 25000000, 100000000, 250000000, 1000000000, 2500000000, 10000000000,
 };
 
 static void put_escaped(struct buf *out, const char *text, bool quotes) {

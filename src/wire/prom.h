@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Writes the Prometheus text exposition format, version 0.0.4, into a buffer. A family is begun once
- * and followed by all its samples. */
+/* Writes the Prometheus text exposition format, version 0.0.4, into a buffer. A family is begun
+ * once and followed by all its samples. */
 
 #include <stddef.h>
 #include <stdint.h>

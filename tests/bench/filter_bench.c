@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* How long the extender's filter takes: a full answer for one pod over N nodes of G cards each, with
- * two pods on every other card: as a function call for a pod of a new shape (cold_call), for the next
- * pod of the same shape (call), and that over HTTP with keep-alive, as kube-scheduler asks (no prefix).
- * One node changes before each. Prints one `name<TAB>value` a line, in nanoseconds. */
+/* How long the extender's filter takes: a full answer for one pod over N nodes of G cards each,
+ * with two pods on every other card: as a function call for a pod of a new shape (cold_call), for
+ * the next pod of the same shape (call), and that over HTTP with keep-alive, as kube-scheduler asks
+ * (no prefix). One node changes before each. Prints one `name<TAB>value` a line, in nanoseconds. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -106,17 +106,20 @@ static void add_node(struct state *s, const char *name) {
 
 /* A pod as the API server shows one: with the fields that managers leave behind. */
 static void put_request(struct buf *out) {
-    buf_puts(out, "{\"Pod\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"train\","
-                  "\"namespace\":\"default\",\"uid\":\"7b0f7f0e-1a5b-4b6e-9a55-5d1c2f8d7a11\","
-                  "\"managedFields\":[");
+    buf_puts(out,
+             "{\"Pod\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"train\","
+             "\"namespace\":\"default\",\"uid\":\"7b0f7f0e-1a5b-4b6e-9a55-5d1c2f8d7a11\","
+             "\"managedFields\":[");
     for (int i = 0; i < 20; i++)
-        buf_printf(out, "%s{\"manager\":\"kubectl\",\"operation\":\"Update\",\"fieldsV1\":{"
-                        "\"f:spec\":{\"f:containers\":{\"k:{\\\"name\\\":\\\"c%d\\\"}\":{}}}}}",
+        buf_printf(out,
+                   "%s{\"manager\":\"kubectl\",\"operation\":\"Update\",\"fieldsV1\":{"
+                   "\"f:spec\":{\"f:containers\":{\"k:{\\\"name\\\":\\\"c%d\\\"}\":{}}}}}",
                    i ? "," : "", i);
-    buf_puts(out, "]},\"spec\":{\"containers\":[{\"name\":\"main\",\"image\":\"example.com/train:1\","
-                  "\"resources\":{\"limits\":{\"cpu\":\"4\",\"elasticgpu.io/gpu-core\":\"30\","
-                  "\"elasticgpu.io/gpu-memory\":\"12Gi\"}}}],\"schedulerName\":\"default\"},"
-                  "\"status\":{\"phase\":\"Pending\"}},\"Nodes\":null,\"NodeNames\":[");
+    buf_puts(out,
+             "]},\"spec\":{\"containers\":[{\"name\":\"main\",\"image\":\"example.com/train:1\","
+             "\"resources\":{\"limits\":{\"cpu\":\"4\",\"elasticgpu.io/gpu-core\":\"30\","
+             "\"elasticgpu.io/gpu-memory\":\"12Gi\"}}}],\"schedulerName\":\"default\"},"
+             "\"status\":{\"phase\":\"Pending\"}},\"Nodes\":null,\"NodeNames\":[");
     for (uint32_t i = 0; i < arg_nodes; i++)
         buf_printf(out, "%s\"gpu-node-%04u.example.internal\"", i ? "," : "", i);
     buf_puts(out, "]}");
@@ -203,8 +206,7 @@ static void read_answer(int fd, struct buf *in) {
         buf_commit(in, (size_t) n);
         const char *end = memmem(in->data, in->len, "\r\n\r\n", 4);
         const char *length = end ? strcasestr(buf_str(in), "content-length:") : NULL;
-        if (length &&
-            in->len >= (size_t) (end + 4 - in->data) + strtoul(length + 15, NULL, 10))
+        if (length && in->len >= (size_t) (end + 4 - in->data) + strtoul(length + 15, NULL, 10))
             break;
     }
     must(strncmp(in->data, "HTTP/1.1 200", 12) == 0, "filter failed");

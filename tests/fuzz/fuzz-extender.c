@@ -74,8 +74,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *body = (const char *) data;
     struct state *s = state_new(trust, NULL);
     struct extender e = {.state = s, .policy = &place_binpack, .ready = always};
-    struct binder b = {.state = s, .api = {refuse, NULL}, .policy = &place_binpack, .key = key,
-                       .now = frozen, .ready = always, .done = ignore_answer};
+    struct binder b = {.state = s,
+                       .api = {refuse, NULL},
+                       .policy = &place_binpack,
+                       .key = key,
+                       .now = frozen,
+                       .ready = always,
+                       .done = ignore_answer};
     _cleanup_buf_ struct buf filtered = BUF_INIT(0), scored = BUF_INIT(0);
     if (!s || extender_init(&e) < 0 || binder_init(&b) < 0)
         abort();

@@ -72,7 +72,7 @@ static void on_broken(struct http_exchange *x, void *userdata) {
 }
 
 static const struct http_route routes[] = {
-    {"GET", "/echo", on_echo},   {"POST", "/echo", on_echo},   {"GET", "/slow", on_slow},
+    {"GET", "/echo", on_echo},   {"POST", "/echo", on_echo},    {"GET", "/slow", on_slow},
     {"GET", "/never", on_never}, {"GET", "/broken", on_broken}, HTTP_ROUTE_END,
 };
 
@@ -223,8 +223,8 @@ static void test_too_large(void **state) {
     _cleanup_buf_ struct buf in = BUF_INIT(0), big = BUF_INIT(0);
     assert_int_equal(
         ask(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", &in), 413);
-    assert_int_equal(
-        ask(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\n", &in), 413);
+    assert_int_equal(ask(f, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 65537\r\n\r\n", &in),
+                     413);
     _cleanup_close_ int fd = dial(f); /* not announced: chunks until it is too much */
     buf_puts(&big, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (int i = 0; i < 70; i++)
@@ -276,8 +276,9 @@ static void test_client_leaves(void **state) {
     _cleanup_buf_ struct buf in = BUF_INIT(0);
     for (int i = 0; i < 20; i++) {
         _cleanup_close_ int fd = dial(f);
-        const char *text = i % 2 ? "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
-                                 : "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf";
+        const char *text = i % 2
+                               ? "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+                               : "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf";
         say(fd, text, strlen(text));
     }
     assert_int_equal(ask(f, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n", &in), 200);
@@ -299,8 +300,8 @@ static void test_options(void **state) {
     uv_loop_t loop;
     struct http_server *server;
     struct err err;
-    static const char *const bad[] = {"", "nonsense", "127.0.0.1", "127.0.0.1:", "name:1",
-                                      "1.2.3.4:99999", "127.0.0.1:http"};
+    static const char *const bad[] = {
+        "", "nonsense", "127.0.0.1", "127.0.0.1:", "name:1", "1.2.3.4:99999", "127.0.0.1:http"};
     assert_int_equal(uv_loop_init(&loop), 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         const struct http_options o = {.listen = bad[i], .routes = routes};
@@ -310,8 +311,8 @@ static void test_options(void **state) {
     const struct http_options half = {
         .listen = "127.0.0.1:0", .routes = routes, .tls_cert = "/dev/null"};
     assert_true(http_server_start(&loop, &half, &server, &err) < 0);
-    const struct http_options empty = {.listen = "127.0.0.1:0", .routes = routes,
-                                       .tls_cert = "/dev/null", .tls_key = "/dev/null"};
+    const struct http_options empty = {
+        .listen = "127.0.0.1:0", .routes = routes, .tls_cert = "/dev/null", .tls_key = "/dev/null"};
     assert_true(http_server_start(&loop, &empty, &server, &err) < 0);
     assert_int_equal(uv_loop_close(&loop), 0);
 }
@@ -333,7 +334,7 @@ static void test_prom(void **state) {
     prom_double(&out, "g", NULL, 0, -__builtin_inf());
     assert_string_equal(buf_str(&out), "g 0.25\ng NaN\ng -Inf\n");
     buf_reset(&out);
-    prom_observe(&h, 10000);          /* on the bound: le */
+    prom_observe(&h, 10000); /* on the bound: le */
     prom_observe(&h, 10001);
     prom_observe(&h, UINT64_C(99000000000));
     prom_histogram_write(&out, "h", &(struct prom_label){"v", "f"}, 1, &h);

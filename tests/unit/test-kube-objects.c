@@ -43,68 +43,69 @@ static struct json parse(const char *text) {
 
 /* ---- quantities ---- */
 
+static const struct {
+    const char *text;
+    int result;
+    uint64_t value;
+} quantities[] = {
+    {"0", 0, 0},
+    {"1", 0, 1},
+    {"+5", 0, 5},
+    {"100", 0, 100},
+    {"1e2", 0, 100},
+    {"1E2", 0, 100},
+    {"1.5e1", 0, 15},
+    {"100e-2", 0, 1},
+    {"1.5Gi", 0, GIB + GIB / 2},
+    {"4Gi", 0, 4 * GIB},
+    {"640Gi", 0, 640 * GIB},
+    {"1k", 0, 1000},
+    {"1M", 0, 1000000},
+    {"1E", 0, UINT64_C(1000000000000000000)},
+    {"2000m", 0, 2},
+    {".5Ki", 0, 512},
+    {"5.", 0, 5},
+    {"007", 0, 7},
+    {"0.000000000000000000000000000000000", 0, 0},
+    {"0e99999", 0, 0},
+    {"9223372036854775807", 0, INT64_MAX},
+    {"7Ei", 0, UINT64_C(7) << 60},
+    {"1000000000000000000000000n", 0, UINT64_C(1000000000000000)},
+    {"9223372036854775808", -ERANGE, 0},
+    {"16Ei", -ERANGE, 0},
+    {"8Ei", -ERANGE, 0},
+    {"10E", -ERANGE, 0},
+    {"1e99999999999", -ERANGE, 0},
+    {"123456789012345678901234567890", -ERANGE, 0},
+    {"1500m", -EDOM, 0},
+    {"1.5", -EDOM, 0},
+    {"0.1Ki", -EDOM, 0},
+    {"1e-1", -EDOM, 0},
+    {"1e-99999", -EDOM, 0},
+    {"1n", -EDOM, 0},
+    {"", -EINVAL, 0},
+    {".", -EINVAL, 0},
+    {"+", -EINVAL, 0},
+    {"-1", -EINVAL, 0},
+    {"1 ", -EINVAL, 0},
+    {" 1", -EINVAL, 0},
+    {"1.5.5", -EINVAL, 0},
+    {"4gi", -EINVAL, 0},
+    {"4GiB", -EINVAL, 0},
+    {"1e", -EINVAL, 0},
+    {"1e+", -EINVAL, 0},
+    {"0x10", -EINVAL, 0},
+    {"Gi", -EINVAL, 0},
+    {"NaN", -EINVAL, 0},
+};
+
 static void test_quantity(void **state) {
     (void) state;
-    static const struct {
-        const char *text;
-        int result;
-        uint64_t value;
-    } cases[] = {
-        {"0", 0, 0},
-        {"1", 0, 1},
-        {"+5", 0, 5},
-        {"100", 0, 100},
-        {"1e2", 0, 100},
-        {"1E2", 0, 100},
-        {"1.5e1", 0, 15},
-        {"100e-2", 0, 1},
-        {"1.5Gi", 0, GIB + GIB / 2},
-        {"4Gi", 0, 4 * GIB},
-        {"640Gi", 0, 640 * GIB},
-        {"1k", 0, 1000},
-        {"1M", 0, 1000000},
-        {"1E", 0, UINT64_C(1000000000000000000)},
-        {"2000m", 0, 2},
-        {".5Ki", 0, 512},
-        {"5.", 0, 5},
-        {"007", 0, 7},
-        {"0.000000000000000000000000000000000", 0, 0},
-        {"0e99999", 0, 0},
-        {"9223372036854775807", 0, INT64_MAX},
-        {"7Ei", 0, UINT64_C(7) << 60},
-        {"1000000000000000000000000n", 0, UINT64_C(1000000000000000)},
-        {"9223372036854775808", -ERANGE, 0},
-        {"16Ei", -ERANGE, 0},
-        {"8Ei", -ERANGE, 0},
-        {"10E", -ERANGE, 0},
-        {"1e99999999999", -ERANGE, 0},
-        {"123456789012345678901234567890", -ERANGE, 0},
-        {"1500m", -EDOM, 0},
-        {"1.5", -EDOM, 0},
-        {"0.1Ki", -EDOM, 0},
-        {"1e-1", -EDOM, 0},
-        {"1e-99999", -EDOM, 0},
-        {"1n", -EDOM, 0},
-        {"", -EINVAL, 0},
-        {".", -EINVAL, 0},
-        {"+", -EINVAL, 0},
-        {"-1", -EINVAL, 0},
-        {"1 ", -EINVAL, 0},
-        {" 1", -EINVAL, 0},
-        {"1.5.5", -EINVAL, 0},
-        {"4gi", -EINVAL, 0},
-        {"4GiB", -EINVAL, 0},
-        {"1e", -EINVAL, 0},
-        {"1e+", -EINVAL, 0},
-        {"0x10", -EINVAL, 0},
-        {"Gi", -EINVAL, 0},
-        {"NaN", -EINVAL, 0},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof(quantities) / sizeof(quantities[0]); i++) {
         uint64_t value = 77;
-        int r = quantity_parse(cases[i].text, strlen(cases[i].text), &value);
-        if (r != cases[i].result || value != (r == 0 ? cases[i].value : 77))
-            fail_msg("'%s': %d, %llu", cases[i].text, r, (unsigned long long) value);
+        int r = quantity_parse(quantities[i].text, strlen(quantities[i].text), &value);
+        if (r != quantities[i].result || value != (r == 0 ? quantities[i].value : 77))
+            fail_msg("'%s': %d, %llu", quantities[i].text, r, (unsigned long long) value);
     }
 }
 
@@ -172,22 +173,14 @@ static void test_malformed(void **state) {
         struct lines lines;
         enum request_problem problem;
     } cases[] = {
-        {{"150", NULL, NULL}, REQUEST_CORE_STEP},
-        {{"101", "1Gi", NULL}, REQUEST_CORE_STEP},
-        {{"0", "1Gi", NULL}, REQUEST_CORE_ZERO},
-        {{"0", NULL, NULL}, REQUEST_CORE_ZERO},
-        {{"6500", NULL, NULL}, REQUEST_CORE_RANGE},
-        {{"16Ei", NULL, NULL}, REQUEST_CORE_RANGE},
-        {{"30", "0", NULL}, REQUEST_MEMORY_ZERO},
-        {{NULL, "0", "1"}, REQUEST_MEMORY_ZERO},
-        {{"30", "16Ei", NULL}, REQUEST_MEMORY_RANGE},
-        {{"1500m", NULL, NULL}, REQUEST_NOT_A_NUMBER},
-        {{"-5", NULL, NULL}, REQUEST_NOT_A_NUMBER},
-        {{"30", "much", NULL}, REQUEST_NOT_A_NUMBER},
-        {{NULL, "4Gi", NULL}, REQUEST_SLOT_MISSING},
-        {{NULL, "4Gi", "0"}, REQUEST_SLOT_MISSING},
-        {{NULL, NULL, "1"}, REQUEST_SLOT_ALONE},
-        {{NULL, "4Gi", "2"}, REQUEST_SLOT_COUNT},
+        {{"150", NULL, NULL}, REQUEST_CORE_STEP},     {{"101", "1Gi", NULL}, REQUEST_CORE_STEP},
+        {{"0", "1Gi", NULL}, REQUEST_CORE_ZERO},      {{"0", NULL, NULL}, REQUEST_CORE_ZERO},
+        {{"6500", NULL, NULL}, REQUEST_CORE_RANGE},   {{"16Ei", NULL, NULL}, REQUEST_CORE_RANGE},
+        {{"30", "0", NULL}, REQUEST_MEMORY_ZERO},     {{NULL, "0", "1"}, REQUEST_MEMORY_ZERO},
+        {{"30", "16Ei", NULL}, REQUEST_MEMORY_RANGE}, {{"1500m", NULL, NULL}, REQUEST_NOT_A_NUMBER},
+        {{"-5", NULL, NULL}, REQUEST_NOT_A_NUMBER},   {{"30", "much", NULL}, REQUEST_NOT_A_NUMBER},
+        {{NULL, "4Gi", NULL}, REQUEST_SLOT_MISSING},  {{NULL, "4Gi", "0"}, REQUEST_SLOT_MISSING},
+        {{NULL, NULL, "1"}, REQUEST_SLOT_ALONE},      {{NULL, "4Gi", "2"}, REQUEST_SLOT_COUNT},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct gpu_ask ask;
@@ -210,9 +203,9 @@ static void test_dialects(void **state) {
     assert_int_equal(read_names("tke.cloud.tencent.com/qgpu-core", RESOURCE_MEMORY,
                                 (struct lines){"20", "4Gi", NULL}, &ask, &asks),
                      REQUEST_MIXED_DIALECTS);
-    assert_int_equal(read_names("nvidia.com/gpu", "cpu", (struct lines){"1", "1", NULL}, &ask,
-                                &asks),
-                     REQUEST_OK);
+    assert_int_equal(
+        read_names("nvidia.com/gpu", "cpu", (struct lines){"1", "1", NULL}, &ask, &asks),
+        REQUEST_OK);
     assert_false(asks);
     assert_int_equal(read_names("x", "tke.cloud.tencent.com/qgpu-memory",
                                 (struct lines){NULL, "9999999999999", "1"}, &ask, &asks),
@@ -278,7 +271,11 @@ static void test_pod_states(void **state) {
 static void test_not_a_pod(void **state) {
     (void) state;
     static const char *const texts[] = {
-        "[]", "{}", "null", "{\"metadata\":[]}", "{\"metadata\":{\"name\":\"p\"}}",
+        "[]",
+        "{}",
+        "null",
+        "{\"metadata\":[]}",
+        "{\"metadata\":{\"name\":\"p\"}}",
         "{\"metadata\":{\"name\":1,\"namespace\":\"d\",\"uid\":\"u\"}}",
         "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"\"}}",
         POD_HEAD "\"nodeName\":{}}}",
@@ -290,9 +287,8 @@ static void test_not_a_pod(void **state) {
     }
     struct pod pod;
     struct err err; /* wrong types where nothing depends on them are no reason to lose the pod */
-    assert_int_equal(pod_parse(parse(POD_HEAD "\"containers\":{\"a\":[1,2]}},\"status\":7}"), &pod,
-                               &err),
-                     0);
+    assert_int_equal(
+        pod_parse(parse(POD_HEAD "\"containers\":{\"a\":[1,2]}},\"status\":7}"), &pod, &err), 0);
     assert_int_equal(pod.request.n, 0);
     pod_done(&pod);
 }
@@ -383,7 +379,11 @@ static void test_bad_assignments(void **state) {
     (void) state;
 #define ONE(device) "{\"v\":1,\"node\":\"n\",\"containers\":{\"c\":[" device "]}}"
     static const char *const texts[] = {
-        "", "{", "[]", "{}", "{\"v\":2,\"node\":\"n\",\"containers\":{}}",
+        "",
+        "{",
+        "[]",
+        "{}",
+        "{\"v\":2,\"node\":\"n\",\"containers\":{}}",
         "{\"v\":1,\"node\":\"n\",\"containers\":{}}",
         "{\"v\":1,\"containers\":{\"c\":[{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1}]}}",
         "{\"v\":1,\"node\":\"n\",\"containers\":{\"c\":[]}}",
@@ -471,13 +471,20 @@ static void test_bad_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantity),    cmocka_unit_test(test_quantity_format),
-        cmocka_unit_test(test_native),      cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_dialects),    cmocka_unit_test(test_pod),
-        cmocka_unit_test(test_pod_states),  cmocka_unit_test(test_not_a_pod),
-        cmocka_unit_test(test_node),        cmocka_unit_test(test_gpu_object),
-        cmocka_unit_test(test_gpu_name),    cmocka_unit_test(test_assignment),
-        cmocka_unit_test(test_bad_assignments), cmocka_unit_test(test_signature),
+        cmocka_unit_test(test_quantity),
+        cmocka_unit_test(test_quantity_format),
+        cmocka_unit_test(test_native),
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_dialects),
+        cmocka_unit_test(test_pod),
+        cmocka_unit_test(test_pod_states),
+        cmocka_unit_test(test_not_a_pod),
+        cmocka_unit_test(test_node),
+        cmocka_unit_test(test_gpu_object),
+        cmocka_unit_test(test_gpu_name),
+        cmocka_unit_test(test_assignment),
+        cmocka_unit_test(test_bad_assignments),
+        cmocka_unit_test(test_signature),
         cmocka_unit_test(test_bad_keys),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

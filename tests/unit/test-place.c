@@ -16,8 +16,7 @@ static struct place_card idle_card(uint64_t gib) {
 }
 
 static struct gpu_ask share(uint32_t core, uint64_t memory) {
-    return (struct gpu_ask){
-        .phase = ASK_APP, .core = core, .memory = memory, .slot = core == 0};
+    return (struct gpu_ask){.phase = ASK_APP, .core = core, .memory = memory, .slot = core == 0};
 }
 
 static struct gpu_ask whole(uint32_t cards) {
@@ -119,8 +118,8 @@ static void test_containers_together(void **state) {
     r.asks[2] = share(50, 0);
     assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
     /* Largest first alone would put 6 and 4 on one card and then have no 5-5 pair left. */
-    r = (struct gpu_request){.n = 4, .asks = {share(30, GIB), share(30, GIB), share(20, GIB),
-                                              share(20, GIB)}};
+    r = (struct gpu_request){
+        .n = 4, .asks = {share(30, GIB), share(30, GIB), share(20, GIB), share(20, GIB)}};
     cards[0].free.core = 60;
     cards[1].free.core = 40;
     assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
@@ -231,8 +230,8 @@ static void random_case(struct place_card *cards, uint32_t ncards, struct gpu_re
     for (uint32_t c = 0; c < ncards; c++) {
         cards[c] = idle_card(pick(3) ? 80 : 40);
         if (pick(2))
-            cards[c].free = (struct place_amount){cards[c].memory / 8 * pick(9), pick(11) * 10,
-                                                  pick(3)};
+            cards[c].free =
+                (struct place_amount){cards[c].memory / 8 * pick(9), pick(11) * 10, pick(3)};
         cards[c].healthy = pick(8) != 0;
     }
     r->n = 1 + pick(4);
@@ -290,10 +289,14 @@ static void test_worst_case_ends(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_share_by_core),       cmocka_unit_test(test_tightest_card),
-        cmocka_unit_test(test_whole_cards),         cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_containers_together), cmocka_unit_test(test_init_containers),
-        cmocka_unit_test(test_scores),              cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_share_by_core),
+        cmocka_unit_test(test_tightest_card),
+        cmocka_unit_test(test_whole_cards),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_containers_together),
+        cmocka_unit_test(test_init_containers),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_oracle),
         cmocka_unit_test(test_worst_case_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,305 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-/* cmocka needs the four above first */
-#include <cmocka.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/buf.h"
-#include "base/err.h"
-#include "scheduler/bind.h"
-#include "scheduler/extender.h"
-#include "scheduler/keys.h"
-#include "scheduler/projection.h"
-#include "wire/json.h"
-#include "wire/json_write.h"
+/* The extender's state machine: every order of requests, events and answers that can go wrong. */
 
-#define GIB ((uint64_t) 1 << 30)
-#define REQUESTS_MAX 64
-
-/* A request to the API server that has not been answered. */
-struct asked {
-    char method[8];
-    char path[256];
-    struct buf body;
-    kube_response_cb callback;
-    void *userdata;
-};
-
-/* One scheduler without network and clock. */
-struct world {
-    struct state *state;
-    struct extender extender;
-    struct binder binder;
-    struct projection projection;
-    struct signing_key *key;
-    struct signing_verifier *verifier;
-    struct json_parser *parser;
-    uint64_t now;
-    bool ready;
-    struct asked asked[REQUESTS_MAX];
-    size_t nasked;
-    char bind_answer[1024]; /* of the bind answered last */
-    int binds_answered;
-    char refusal[2048];
-    int refusals;
-};
-
-static int fake_request(void *context, const char *method, const char *path,
-                        const char *content_type, const char *body, size_t size,
-                        unsigned timeout_ms, kube_response_cb on_response, void *userdata,
-                        struct err *err) {
-    struct world *w = context;
-    (void) content_type, (void) timeout_ms, (void) err;
-    assert_in_range(w->nasked, 0, REQUESTS_MAX - 1);
-    struct asked *a = &w->asked[w->nasked++];
-    *a = (struct asked){.body = BUF_INIT(0), .callback = on_response, .userdata = userdata};
-    snprintf(a->method, sizeof(a->method), "%s", method);
-    snprintf(a->path, sizeof(a->path), "%s", path);
-    buf_append(&a->body, body ? body : "", size);
-    return 0;
-}
-
-/* Answers request i; the others move up. */
-static void respond(struct world *w, size_t i, int status, bool maybe, const char *body) {
-    assert_in_range(i, 0, w->nasked - 1);
-    struct asked a = w->asked[i];
-    struct json_parser *parser = json_parser_new();
-    struct kube_response response = {
-        .status = status, .maybe_applied = maybe, .text = status / 100 == 2 ? "" : "test",
-        .reason = ""};
-    memmove(&w->asked[i], &w->asked[i + 1], (w->nasked - i - 1) * sizeof(a));
-    w->nasked--;
-    if (body)
-        assert_int_equal(json_parse(parser, body, strlen(body), &response.body, NULL), 0);
-    a.callback(&response, a.userdata);
-    json_parser_free(parser);
-    buf_done(&a.body);
-}
-
-static uint64_t fake_now(void *userdata) {
-    return ((struct world *) userdata)->now;
-}
-
-static bool fake_ready(void *userdata) {
-    return ((struct world *) userdata)->ready;
-}
-
-static int fake_verify(const char *uid, const char *node, const char *text, const char *signature,
-                       void *userdata) {
-    struct err err;
-    return assignment_verify(((struct world *) userdata)->verifier, uid, node, text, signature,
-                             &err);
-}
-
-static void on_refusal(struct state_pod *pod, const char *reason, const char *message,
-                       void *userdata) {
-    struct world *w = userdata;
-    (void) pod;
-    snprintf(w->refusal, sizeof(w->refusal), "%s: %s", reason, message);
-    w->refusals++;
-}
-
-static void on_bind_done(const char *error, void *request) {
-    struct world *w = request;
-    snprintf(w->bind_answer, sizeof(w->bind_answer), "%s", error);
-    w->binds_answered++;
-}
-
-static void start(struct world *w) {
-    const struct api api = {fake_request, w};
-    w->state = state_new(fake_verify, w);
-    w->extender = (struct extender){.state = w->state, .policy = &place_binpack,
-                                    .ready = fake_ready, .on_refusal = on_refusal, .userdata = w};
-    w->binder = (struct binder){.state = w->state, .api = api, .policy = &place_binpack,
-                                .key = w->key, .now = fake_now, .ready = fake_ready,
-                                .userdata = w, .done = on_bind_done};
-    w->projection =
-        (struct projection){.state = w->state, .api = api, .now = fake_now, .userdata = w};
-    assert_int_equal(extender_init(&w->extender), 0);
-    assert_int_equal(binder_init(&w->binder), 0);
-    w->ready = true;
-}
-
-static void stop(struct world *w) {
-    extender_done(&w->extender);
-    binder_done(&w->binder);
-    w->state = state_free(w->state);
-}
-
-static int setup(void **state) {
-    struct world *w = calloc(1, sizeof(*w));
-    struct err err;
-    _cleanup_buf_ struct buf pem = BUF_INIT(0);
-    w->now = 1000000;
-    w->parser = json_parser_new();
-    assert_int_equal(signing_key_generate(&w->key, &err), 0);
-    assert_int_equal(signing_key_public(w->key, &pem, &err), 0);
-    assert_int_equal(signing_verifier_load(pem.data, pem.len, &w->verifier, &err), 0);
-    start(w);
-    *state = w;
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct world *w = *state;
-    assert_int_equal(w->nasked, 0);
-    stop(w);
-    json_parser_free(w->parser);
-    signing_key_free(w->key);
-    signing_verifier_free(w->verifier);
-    free(w);
-    return 0;
-}
-
-/* ---- what the watches show ---- */
-
-static void show_gpu(struct world *w, const char *node, unsigned index, bool healthy) {
-    struct gpu_object gpu = {.index = index, .memory = 80 * GIB, .healthy = healthy};
-    snprintf(gpu.name, sizeof(gpu.name), "%s-%02u", node, index);
-    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%s-%u", node, index);
-    snprintf(gpu.node, sizeof(gpu.node), "%s", node);
-    assert_int_equal(state_gpu_seen(w->state, &gpu, "{\"allocatable\":null,\"allocated\":null}"),
-                     0);
-}
-
-static void show_node(struct world *w, const char *node, unsigned gpus) {
-    assert_int_equal(state_node_seen(w->state, node), 0);
-    for (unsigned i = 0; i < gpus; i++)
-        show_gpu(w, node, i, true);
-}
-
-/* A pod object with one container. `node` may be NULL, `annotations` is JSON members or "". */
-static void put_pod(struct buf *out, const char *uid, const char *resources, const char *node,
-                    const char *annotations, const char *phase) {
-    buf_printf(out,
-               "{\"metadata\":{\"name\":\"pod-%s\",\"namespace\":\"d\",\"uid\":\"%s\","
-               "\"annotations\":{%s}},\"spec\":{",
-               uid, uid, annotations);
-    if (node)
-        buf_printf(out, "\"nodeName\":\"%s\",", node);
-    buf_printf(out,
-               "\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{%s}}}]},"
-               "\"status\":{\"phase\":\"%s\"}}",
-               resources, phase);
-}
-
-static void show_text(struct world *w, const char *text) {
-    struct json object;
-    struct pod pod;
-    struct err err;
-    assert_int_equal(json_parse(w->parser, text, strlen(text), &object, &err), 0);
-    assert_int_equal(pod_parse(object, &pod, &err), 0);
-    assert_int_equal(state_pod_seen(w->state, &pod, w->now), 0);
-    pod_done(&pod);
-}
-
-static void show_pod(struct world *w, const char *uid, const char *resources, const char *node,
-                     const char *annotations) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    put_pod(&text, uid, resources, node, annotations, "Pending");
-    show_text(w, buf_str(&text));
-}
-
-/* ---- what kube-scheduler asks ---- */
-
-static struct json ask_nodes(struct world *w, bool prioritize, const char *uid,
-                             const char *resources, const char *names) {
-    _cleanup_buf_ struct buf body = BUF_INIT(0), answer = BUF_INIT(0);
-    struct json root;
-    buf_puts(&body, "{\"Pod\":");
-    put_pod(&body, uid, resources, NULL, "", "Pending");
-    buf_printf(&body, ",\"Nodes\":null,\"NodeNames\":[%s]}", names);
-    if (prioritize)
-        extender_prioritize(&w->extender, body.data, body.len, w->now, &answer);
-    else
-        extender_filter(&w->extender, body.data, body.len, w->now, &answer);
-    assert_int_equal(json_parse(w->parser, answer.data, answer.len, &root, NULL), 0);
-    return root;
-}
-
-/* "node,node" of a filter, or "!text" of its error, or "-reason" of the first node that failed. */
-static const char *filter(struct world *w, const char *uid, const char *resources,
-                          const char *names) {
-    static char out[2048];
-    struct json answer = ask_nodes(w, false, uid, resources, names);
-    const char *error = json_string(json_get(answer, "Error"));
-    if (error && *error) {
-        snprintf(out, sizeof(out), "!%s", error);
-        return out;
-    }
-    struct json_iter it = json_iter(json_get(answer, "NodeNames"));
-    struct json value;
-    size_t len = 0;
-    while (json_next(&it, NULL, &value))
-        len += (size_t) snprintf(out + len, sizeof(out) - len, "%s%s", len ? "," : "",
-                                 json_string(value));
-    if (len > 0)
-        return out;
-    it = json_iter(json_get(answer, "FailedAndUnresolvableNodes"));
-    assert_true(json_next(&it, NULL, &value));
-    snprintf(out, sizeof(out), "-%s", json_string(value));
-    return out;
-}
-
-static void bind_pod(struct world *w, const char *uid, const char *node) {
-    char body[512];
-    snprintf(body, sizeof(body),
-             "{\"PodName\":\"pod-%s\",\"PodNamespace\":\"d\",\"PodUID\":\"%s\",\"Node\":\"%s\"}",
-             uid, uid, node);
-    w->bind_answer[0] = '?';
-    w->bind_answer[1] = '\0';
-    binder_bind(&w->binder, body, strlen(body), w);
-}
-
-/* The annotations of a Binding that was posted, as members for put_pod(). */
-static void annotations_of(struct world *w, const struct asked *asked, struct buf *out) {
-    struct json root;
-    assert_string_equal(asked->method, "POST");
-    assert_int_equal(json_parse(w->parser, asked->body.data, asked->body.len, &root, NULL), 0);
-    struct json_iter it = json_iter(JSON_PATH(root, "metadata", "annotations"));
-    struct json value;
-    const char *key;
-    for (int i = 0; json_next(&it, &key, &value); i++) {
-        buf_printf(out, "%s\"%s\":", i ? "," : "", key);
-        json_print(out, value);
-    }
-}
-
-#define HALF "\"elasticgpu.io/gpu-core\":\"50\""
-#define WHOLE "\"elasticgpu.io/gpu-core\":\"100\""
-#define TENTH "\"elasticgpu.io/gpu-core\":\"10\""
-
-/* Filter, bind, the API server's 201, and the watch. */
-static void run_pod(struct world *w, const char *uid, const char *resources, const char *node,
-                    struct buf *annotations) {
-    char quoted[128];
-    snprintf(quoted, sizeof(quoted), "\"%s\"", node);
-    show_pod(w, uid, resources, NULL, "");
-    assert_string_equal(filter(w, uid, resources, quoted), node);
-    bind_pod(w, uid, node);
-    assert_int_equal(w->nasked, 1);
-    annotations_of(w, &w->asked[0], annotations);
-    respond(w, 0, 201, false, NULL);
-    assert_string_equal(w->bind_answer, "");
-    show_pod(w, uid, resources, node, buf_str(annotations));
-    assert_int_equal(state_pod_find(w->state, uid)->stage, POD_BOUND);
-}
-
-/* What is free of core on a card. */
-static unsigned free_core(struct world *w, const char *node, unsigned card) {
-    struct state_node *n = state_node_find(w->state, node);
-    state_refresh(w->state, n);
-    assert_in_range(card, 0, n->ncards - 1);
-    return n->place[card].free.core;
-}
-
-/* ---- tests ---- */
+#include "scheduler-world.h"
 
 static void test_one_pod(void **state) {
     struct world *w = *state;
@@ -643,14 +346,17 @@ static void test_malformed_request(void **state) {
     struct world *w = *state;
     const char *bad = "\"elasticgpu.io/gpu-core\":\"150\"";
     show_node(w, "n", 1);
-    assert_string_equal(filter(w, "a", bad, "\"n\",\"unknown\""),
-                        "-GPU request is malformed: gpu-core must be below 100 or a multiple of 100");
+    assert_string_equal(
+        filter(w, "a", bad, "\"n\",\"unknown\""),
+        "-GPU request is malformed: gpu-core must be below 100 or a multiple of 100");
     assert_non_null(strstr(w->refusal, "GPURequestMalformed: container main: "));
     show_pod(w, "a", bad, NULL, "");
     bind_pod(w, "a", "n");
     assert_non_null(strstr(w->bind_answer, "malformed"));
-    assert_string_equal(filter(w, "b", "\"elasticgpu.io/gpu-memory\":\"999Gi\",\"elasticgpu.io/slot\":"
-                                       "\"1\"", "\"n\""),
+    assert_string_equal(filter(w, "b",
+                               "\"elasticgpu.io/gpu-memory\":\"999Gi\",\"elasticgpu.io/slot\":"
+                               "\"1\"",
+                               "\"n\""),
                         "-no GPU has that much memory");
     assert_string_equal(filter(w, "c", HALF, "\"unknown\""), "-node has no GPU");
     assert_string_equal(filter(w, "d", "\"cpu\":\"1\"", "\"n\",\"unknown\""), "n,unknown");
@@ -659,11 +365,21 @@ static void test_malformed_request(void **state) {
 static void test_hostile_bodies(void **state) {
     struct world *w = *state;
     static const char *const bodies[] = {
-        "", "{", "null", "[]", "7", "\"x\"", "{}", "{\"NodeNames\":{}}", "{\"NodeNames\":[1]}",
-        "{\"NodeNames\":[\"a\"]}", "{\"NodeNames\":[\"a\"],\"Pod\":[]}",
+        "",
+        "{",
+        "null",
+        "[]",
+        "7",
+        "\"x\"",
+        "{}",
+        "{\"NodeNames\":{}}",
+        "{\"NodeNames\":[1]}",
+        "{\"NodeNames\":[\"a\"]}",
+        "{\"NodeNames\":[\"a\"],\"Pod\":[]}",
         "{\"NodeNames\":null,\"Nodes\":{\"items\":[]},\"Pod\":{}}",
-        "{\"PodName\":1}", "{\"PodName\":\"../x\",\"PodNamespace\":\"d\",\"PodUID\":\"u\",\"Node\":"
-                          "\"n\"}",
+        "{\"PodName\":1}",
+        "{\"PodName\":\"../x\",\"PodNamespace\":\"d\",\"PodUID\":\"u\",\"Node\":"
+        "\"n\"}",
     };
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         _cleanup_buf_ struct buf one = BUF_INIT(0), two = BUF_INIT(0);
@@ -717,8 +433,8 @@ static void test_relist(void **state) {
 
 static void test_card_listed_twice(void **state) {
     struct world *w = *state;
-    struct gpu_object gpu = {.name = "zzz-00", .node = "n", .uuid = "GPU-n-0", .memory = 80 * GIB,
-                             .healthy = true};
+    struct gpu_object gpu = {
+        .name = "zzz-00", .node = "n", .uuid = "GPU-n-0", .memory = 80 * GIB, .healthy = true};
     show_node(w, "n", 1);
     assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0); /* the address of the node changed */
     assert_string_equal(filter(w, "a", "\"elasticgpu.io/gpu-core\":\"200\"", "\"n\""),
@@ -727,184 +443,6 @@ static void test_card_listed_twice(void **state) {
     state_gpu_gone(w->state, "n-00"); /* the other object takes over, with what is held */
     assert_int_equal(free_core(w, "n", 0), 0);
 }
-
-static void observe_patch(struct world *w, const char *uuid_node, unsigned index,
-                          const char *observed) {
-    struct gpu_object gpu = {.index = index, .memory = 80 * GIB, .healthy = true};
-    snprintf(gpu.name, sizeof(gpu.name), "%s-%02u", uuid_node, index);
-    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%s-%u", uuid_node, index);
-    snprintf(gpu.node, sizeof(gpu.node), "%s", uuid_node);
-    assert_int_equal(state_gpu_seen(w->state, &gpu, observed), 0);
-}
-
-#define FREE_ALL                                                                                   \
-    "{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":\"80Gi\"}," \
-    "\"allocated\":{}}"
-#define HALF_USED                                                                                  \
-    "{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"},"  \
-    "\"allocated\":{\"a\":{\"containers\":[{\"container\":\"main\",\"resource\":"                  \
-    "{\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}],"                 \
-    "\"namespace\":\"d\",\"pod\":\"pod-a\"}}}"
-
-static void test_projection(void **state) {
-    struct world *w = *state;
-    _cleanup_buf_ struct buf notes = BUF_INIT(0);
-    show_node(w, "n", 1);
-    observe_patch(w, "n", 0, FREE_ALL);
-    projection_run(&w->projection, w->parser);
-    assert_int_equal(w->nasked, 0);
-    run_pod(w, "a", HALF, "n", &notes);
-    projection_run(&w->projection, w->parser);
-    assert_int_equal(w->nasked, 1);
-    assert_string_equal(w->asked[0].method, "PATCH");
-    assert_string_equal(w->asked[0].path, "/apis/elasticgpu.io/v1alpha1/gpus/n-00/status");
-    assert_string_equal(buf_str(&w->asked[0].body), "{\"status\":" HALF_USED "}");
-    projection_run(&w->projection, w->parser); /* not twice */
-    assert_int_equal(w->nasked, 1);
-    respond(w, 0, 200, false, NULL);
-    projection_run(&w->projection, w->parser); /* the watch has not shown it yet */
-    assert_int_equal(w->nasked, 0);
-    observe_patch(w, "n", 0, HALF_USED);
-    w->now += 60000;
-    projection_run(&w->projection, w->parser);
-    assert_int_equal(w->nasked, 0);
-    /* Somebody edits it: repaired. */
-    observe_patch(w, "n", 0, "{\"allocatable\":null,\"allocated\":{\"b\":{\"pod\":\"x\"}}}");
-    projection_run(&w->projection, w->parser);
-    assert_non_null(strstr(buf_str(&w->asked[0].body), "\"b\":null,\"a\":{"));
-    respond(w, 0, 500, false, NULL);
-    w->now += 60000;
-    projection_run(&w->projection, w->parser); /* and again after a failure */
-    respond(w, 0, 200, false, NULL);
-    observe_patch(w, "n", 0, HALF_USED);
-    state_pod_gone(w->state, "a");
-    projection_run(&w->projection, w->parser);
-    assert_string_equal(buf_str(&w->asked[0].body),
-                        "{\"status\":{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"100\","
-                        "\"elasticgpu.io/gpu-memory\":\"80Gi\"},\"allocated\":{\"a\":null}}}");
-    respond(w, 0, 200, false, NULL);
-    observe_patch(w, "n", 0, FREE_ALL);
-}
-
-/* ---- the signing key ---- */
-
-struct keys_result {
-    struct signing_key *key;
-    struct signing_verifier *verifier;
-    char error[512];
-    int calls;
-};
-
-static void on_keys(struct signing_key *key, struct signing_verifier *verifier, const char *error,
-                    void *userdata) {
-    struct keys_result *r = userdata;
-    r->key = key;
-    r->verifier = verifier;
-    snprintf(r->error, sizeof(r->error), "%s", error ? error : "");
-    r->calls++;
-}
-
-static void keys_result_done(struct keys_result *r) {
-    signing_key_free(r->key);
-    signing_verifier_free(r->verifier);
-}
-
-/* The text of a member of data or stringData that was sent. */
-static void sent_text(struct world *w, const char *map, const char *key, struct buf *out) {
-    struct json root;
-    const struct buf *body = &w->asked[0].body;
-    assert_int_equal(json_parse(w->parser, body->data, body->len, &root, NULL), 0);
-    const char *text = json_string(JSON_PATH(root, map, key));
-    assert_non_null(text);
-    buf_puts(out, text);
-}
-
-static void put_base64_secret(struct buf *out, const struct signing_key *key) {
-    static const char digits[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    _cleanup_buf_ struct buf pem = BUF_INIT(0);
-    struct err err;
-    assert_int_equal(signing_key_save(key, &pem, &err), 0);
-    buf_puts(out, "{\"data\":{\"private.pem\":\"");
-    for (size_t i = 0; i < pem.len; i += 3) {
-        unsigned n = 0;
-        for (size_t j = 0; j < 3; j++)
-            n = n << 8 | (i + j < pem.len ? (unsigned char) pem.data[i + j] : 0);
-        for (unsigned j = 0; j < 4; j++)
-            buf_putc(out, i + j <= pem.len ? digits[n >> (18 - 6 * j) & 63] : '=');
-    }
-    buf_puts(out, "\"}}");
-}
-
-static void test_keys_made(void **state) {
-    struct world *w = *state;
-    struct keys_result r = {0};
-    const struct api api = {fake_request, w};
-    _cleanup_buf_ struct buf pem = BUF_INIT(0), public = BUF_INIT(0);
-    keys_start(&api, "sys", on_keys, &r);
-    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/sys/secrets/aliquot-signing");
-    respond(w, 0, 404, false, NULL);
-    sent_text(w, "stringData", "private.pem", &pem);
-    buf_done(&w->asked[0].body);
-    respond(w, 0, 201, false, NULL);
-    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/sys/configmaps/aliquot-signing");
-    respond(w, 0, 404, false, NULL);
-    sent_text(w, "data", "public.pem", &public);
-    assert_non_null(strstr(buf_str(&public), "BEGIN PUBLIC KEY"));
-    respond(w, 0, 201, false, NULL);
-    assert_true(r.calls == 1 && r.key && r.verifier && r.error[0] == '\0');
-    keys_result_done(&r);
-}
-
-static void test_keys_race_and_older_key(void **state) {
-    struct world *w = *state;
-    struct keys_result r = {0};
-    const struct api api = {fake_request, w};
-    _cleanup_buf_ struct buf secret = BUF_INIT(0), old = BUF_INIT(0), map = BUF_INIT(0);
-    struct signing_key *older;
-    struct err err;
-    char signature[SIGNATURE_TEXT_MAX], by_older[SIGNATURE_TEXT_MAX];
-    assert_int_equal(signing_key_generate(&older, &err), 0);
-    assert_int_equal(signing_key_public(older, &old, &err), 0);
-    put_base64_secret(&secret, w->key);
-    keys_start(&api, "sys", on_keys, &r);
-    respond(w, 0, 404, false, NULL);
-    respond(w, 0, 409, false, NULL); /* another scheduler made it in between: its key counts */
-    respond(w, 0, 200, false, buf_str(&secret));
-    struct json_writer writer = {.out = &map};
-    json_object_begin(&writer, NULL);
-    json_object_begin(&writer, "data");
-    json_put_string(&writer, "public.pem", buf_str(&old));
-    json_object_end(&writer);
-    json_object_end(&writer);
-    respond(w, 0, 200, false, buf_str(&map));
-    assert_string_equal(w->asked[0].method, "PATCH");
-    respond(w, 0, 200, false, NULL);
-    assert_true(r.calls == 1 && r.key);
-    assert_int_equal(assignment_sign(w->key, "u", "n", "t", signature, &err), 0);
-    assert_int_equal(assignment_sign(older, "u", "n", "t", by_older, &err), 0);
-    assert_int_equal(assignment_verify(r.verifier, "u", "n", "t", signature, &err), 0);
-    assert_int_equal(assignment_verify(r.verifier, "u", "n", "t", by_older, &err), 0);
-    keys_result_done(&r);
-    signing_key_free(older);
-}
-
-static void test_keys_errors(void **state) {
-    struct world *w = *state;
-    struct keys_result r = {0};
-    const struct api api = {fake_request, w};
-    keys_start(&api, "sys", on_keys, &r);
-    respond(w, 0, 403, false, NULL);
-    assert_true(r.calls == 1 && !r.key && strstr(r.error, "Secret"));
-    keys_start(&api, "sys", on_keys, &r);
-    respond(w, 0, 200, false, "{\"data\":{}}");
-    assert_true(r.calls == 2 && !r.key && strstr(r.error, "private.pem"));
-    keys_start(&api, "sys", on_keys, &r);
-    respond(w, 0, 200, false, "{\"data\":{\"private.pem\":\"aGVsbG8=\"}}");
-    assert_true(r.calls == 3 && !r.key);
-}
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -929,10 +467,6 @@ int main(void) {
         T(test_hostile_bodies),
         T(test_relist),
         T(test_card_listed_twice),
-        T(test_projection),
-        T(test_keys_made),
-        T(test_keys_race_and_older_key),
-        T(test_keys_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

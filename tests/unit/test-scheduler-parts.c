@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the scheduler writes beside Bindings: the projection into GPU objects, the signing key. */
+
+#include "scheduler-world.h"
+
+#include "scheduler/keys.h"
+#include "wire/json_write.h"
+
+static void observe_patch(struct world *w, const char *uuid_node, unsigned index,
+                          const char *observed) {
+    struct gpu_object gpu = {.index = index, .memory = 80 * GIB, .healthy = true};
+    snprintf(gpu.name, sizeof(gpu.name), "%s-%02u", uuid_node, index);
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%s-%u", uuid_node, index);
+    snprintf(gpu.node, sizeof(gpu.node), "%s", uuid_node);
+    assert_int_equal(state_gpu_seen(w->state, &gpu, observed), 0);
+}
+
+#define FREE_ALL                                                                                   \
+    "{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":\"80Gi\"}," \
+    "\"allocated\":{}}"
+#define HALF_USED                                                                                  \
+    "{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"},"  \
+    "\"allocated\":{\"a\":{\"containers\":[{\"container\":\"main\",\"resource\":"                  \
+    "{\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}],"                 \
+    "\"namespace\":\"d\",\"pod\":\"pod-a\"}}}"
+
+static void test_projection(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf notes = BUF_INIT(0);
+    show_node(w, "n", 1);
+    observe_patch(w, "n", 0, FREE_ALL);
+    projection_run(&w->projection, w->parser);
+    assert_int_equal(w->nasked, 0);
+    run_pod(w, "a", HALF, "n", &notes);
+    projection_run(&w->projection, w->parser);
+    assert_int_equal(w->nasked, 1);
+    assert_string_equal(w->asked[0].method, "PATCH");
+    assert_string_equal(w->asked[0].path, "/apis/elasticgpu.io/v1alpha1/gpus/n-00/status");
+    assert_string_equal(buf_str(&w->asked[0].body), "{\"status\":" HALF_USED "}");
+    projection_run(&w->projection, w->parser); /* not twice */
+    assert_int_equal(w->nasked, 1);
+    respond(w, 0, 200, false, NULL);
+    projection_run(&w->projection, w->parser); /* the watch has not shown it yet */
+    assert_int_equal(w->nasked, 0);
+    observe_patch(w, "n", 0, HALF_USED);
+    w->now += 60000;
+    projection_run(&w->projection, w->parser);
+    assert_int_equal(w->nasked, 0);
+    /* Somebody edits it: repaired. */
+    observe_patch(w, "n", 0, "{\"allocatable\":null,\"allocated\":{\"b\":{\"pod\":\"x\"}}}");
+    projection_run(&w->projection, w->parser);
+    assert_non_null(strstr(buf_str(&w->asked[0].body), "\"b\":null,\"a\":{"));
+    respond(w, 0, 500, false, NULL);
+    w->now += 60000;
+    projection_run(&w->projection, w->parser); /* and again after a failure */
+    respond(w, 0, 200, false, NULL);
+    observe_patch(w, "n", 0, HALF_USED);
+    state_pod_gone(w->state, "a");
+    projection_run(&w->projection, w->parser);
+    assert_string_equal(buf_str(&w->asked[0].body),
+                        "{\"status\":{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"100\","
+                        "\"elasticgpu.io/gpu-memory\":\"80Gi\"},\"allocated\":{\"a\":null}}}");
+    respond(w, 0, 200, false, NULL);
+    observe_patch(w, "n", 0, FREE_ALL);
+}
+
+/* ---- the signing key ---- */
+
+struct keys_result {
+    struct signing_key *key;
+    struct signing_verifier *verifier;
+    char error[512];
+    int calls;
+};
+
+static void on_keys(struct signing_key *key, struct signing_verifier *verifier, const char *error,
+                    void *userdata) {
+    struct keys_result *r = userdata;
+    r->key = key;
+    r->verifier = verifier;
+    snprintf(r->error, sizeof(r->error), "%s", error ? error : "");
+    r->calls++;
+}
+
+static void keys_result_done(struct keys_result *r) {
+    signing_key_free(r->key);
+    signing_verifier_free(r->verifier);
+}
+
+/* The text of a member of data or stringData that was sent. */
+static void sent_text(struct world *w, const char *map, const char *key, struct buf *out) {
+    struct json root;
+    const struct buf *body = &w->asked[0].body;
+    assert_int_equal(json_parse(w->parser, body->data, body->len, &root, NULL), 0);
+    const char *text = json_string(JSON_PATH(root, map, key));
+    assert_non_null(text);
+    buf_puts(out, text);
+}
+
+static void put_base64_secret(struct buf *out, const struct signing_key *key) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    _cleanup_buf_ struct buf pem = BUF_INIT(0);
+    struct err err;
+    assert_int_equal(signing_key_save(key, &pem, &err), 0);
+    buf_puts(out, "{\"data\":{\"private.pem\":\"");
+    for (size_t i = 0; i < pem.len; i += 3) {
+        unsigned n = 0;
+        for (size_t j = 0; j < 3; j++)
+            n = n << 8 | (i + j < pem.len ? (unsigned char) pem.data[i + j] : 0);
+        for (unsigned j = 0; j < 4; j++)
+            buf_putc(out, i + j <= pem.len ? digits[n >> (18 - 6 * j) & 63] : '=');
+    }
+    buf_puts(out, "\"}}");
+}
+
+static void test_keys_made(void **state) {
+    struct world *w = *state;
+    struct keys_result r = {0};
+    const struct api api = {fake_request, w};
+    _cleanup_buf_ struct buf pem = BUF_INIT(0), public = BUF_INIT(0);
+    keys_start(&api, "sys", on_keys, &r);
+    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/sys/secrets/aliquot-signing");
+    respond(w, 0, 404, false, NULL);
+    sent_text(w, "stringData", "private.pem", &pem);
+    buf_done(&w->asked[0].body);
+    respond(w, 0, 201, false, NULL);
+    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/sys/configmaps/aliquot-signing");
+    respond(w, 0, 404, false, NULL);
+    sent_text(w, "data", "public.pem", &public);
+    assert_non_null(strstr(buf_str(&public), "BEGIN PUBLIC KEY"));
+    respond(w, 0, 201, false, NULL);
+    assert_true(r.calls == 1 && r.key && r.verifier && r.error[0] == '\0');
+    keys_result_done(&r);
+}
+
+static void test_keys_race_and_older_key(void **state) {
+    struct world *w = *state;
+    struct keys_result r = {0};
+    const struct api api = {fake_request, w};
+    _cleanup_buf_ struct buf secret = BUF_INIT(0), old = BUF_INIT(0), map = BUF_INIT(0);
+    struct signing_key *older;
+    struct err err;
+    char signature[SIGNATURE_TEXT_MAX], by_older[SIGNATURE_TEXT_MAX];
+    assert_int_equal(signing_key_generate(&older, &err), 0);
+    assert_int_equal(signing_key_public(older, &old, &err), 0);
+    put_base64_secret(&secret, w->key);
+    keys_start(&api, "sys", on_keys, &r);
+    respond(w, 0, 404, false, NULL);
+    respond(w, 0, 409, false, NULL); /* another scheduler made it in between: its key counts */
+    respond(w, 0, 200, false, buf_str(&secret));
+    struct json_writer writer = {.out = &map};
+    json_object_begin(&writer, NULL);
+    json_object_begin(&writer, "data");
+    json_put_string(&writer, "public.pem", buf_str(&old));
+    json_object_end(&writer);
+    json_object_end(&writer);
+    respond(w, 0, 200, false, buf_str(&map));
+    assert_string_equal(w->asked[0].method, "PATCH");
+    respond(w, 0, 200, false, NULL);
+    assert_true(r.calls == 1 && r.key);
+    assert_int_equal(assignment_sign(w->key, "u", "n", "t", signature, &err), 0);
+    assert_int_equal(assignment_sign(older, "u", "n", "t", by_older, &err), 0);
+    assert_int_equal(assignment_verify(r.verifier, "u", "n", "t", signature, &err), 0);
+    assert_int_equal(assignment_verify(r.verifier, "u", "n", "t", by_older, &err), 0);
+    keys_result_done(&r);
+    signing_key_free(older);
+}
+
+static void test_keys_errors(void **state) {
+    struct world *w = *state;
+    struct keys_result r = {0};
+    const struct api api = {fake_request, w};
+    keys_start(&api, "sys", on_keys, &r);
+    respond(w, 0, 403, false, NULL);
+    assert_true(r.calls == 1 && !r.key && strstr(r.error, "Secret"));
+    keys_start(&api, "sys", on_keys, &r);
+    respond(w, 0, 200, false, "{\"data\":{}}");
+    assert_true(r.calls == 2 && !r.key && strstr(r.error, "private.pem"));
+    keys_start(&api, "sys", on_keys, &r);
+    respond(w, 0, 200, false, "{\"data\":{\"private.pem\":\"aGVsbG8=\"}}");
+    assert_true(r.calls == 3 && !r.key);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_projection),
+        T(test_keys_made),
+        T(test_keys_race_and_older_key),
+        T(test_keys_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
