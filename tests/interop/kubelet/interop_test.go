@@ -27,13 +27,13 @@ import (
 const bound = 20 * time.Second // of anything that is waited for
 
 type plugin struct {
-	t      *testing.T
+	t      testing.TB
 	cmd    *exec.Cmd
 	socket string
 	lines  chan string
 }
 
-func start(t *testing.T) *plugin {
+func start(t testing.TB) *plugin {
 	t.Helper()
 	path := os.Getenv("ALIQUOT_INTEROP_PLUGIN")
 	if path == "" {
@@ -78,7 +78,7 @@ func (p *plugin) expect(want string) string {
 	return ""
 }
 
-func dial(t *testing.T, socket string, opts ...grpc.DialOption) api.DevicePluginClient {
+func dial(t testing.TB, socket string, opts ...grpc.DialOption) api.DevicePluginClient {
 	t.Helper()
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient("unix://"+socket, opts...)
@@ -89,7 +89,7 @@ func dial(t *testing.T, socket string, opts ...grpc.DialOption) api.DevicePlugin
 	return api.NewDevicePluginClient(conn)
 }
 
-func limit(t *testing.T) context.Context {
+func limit(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	t.Cleanup(cancel)
 	return ctx
@@ -132,6 +132,16 @@ func TestUnary(t *testing.T) {
 		}
 		if !r.PreStartRequired || r.GetPreferredAllocationAvailable {
 			t.Fatalf("options are %v", r)
+		}
+	}
+}
+
+func BenchmarkUnary(b *testing.B) {
+	c := dial(b, start(b).socket)
+	ctx := context.Background()
+	for b.Loop() {
+		if _, err := c.GetDevicePluginOptions(ctx, &api.Empty{}); err != nil {
+			b.Fatal(err)
 		}
 	}
 }
