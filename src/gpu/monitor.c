@@ -15,11 +15,10 @@
 #define RESTART_MAX_MS 5000
 #define SEARCH_MS 500 /* how often to look for a driver while there is none */
 
-/* The child as libuv sees it. It outlives the monitor's interest in it: a process stuck in the kernel
- * takes its time to die. */
+/* The child as libuv sees it. */
 struct child {
     uv_process_t process;
-    struct gpu_monitor *monitor; /* NULL once the monitor has let go */
+    struct gpu_monitor *monitor; /* NULL once the monitor has let go of it */
 };
 
 struct gpu_monitor {
@@ -55,8 +54,24 @@ static void changed(struct gpu_monitor *m) {
 
 /* ---- letting go of a child ---- */
 
+/* While the monitor closes: one of its handles is done. The last one frees it. */
+static void let_go(struct gpu_monitor *m) {
+    void (*on_closed)(void *) = m->on_closed;
+    void *userdata = m->closed_userdata;
+
+    if (m->state != MONITOR_CLOSING || --m->handles > 0)
+        return;
+    free(m);
+    if (on_closed)
+        on_closed(userdata);
+}
+
 static void on_child_closed(uv_handle_t *handle) {
-    free(handle->data);
+    struct child *c = handle->data;
+
+    if (c->monitor)
+        let_go(c->monitor);
+    free(c);
 }
 
 /* What the child said last is still in the channel, whose end starts the next one. */
@@ -65,30 +80,28 @@ static void on_child_exit(uv_process_t *process, int64_t status, int signal_numb
 
     (void) status;
     (void) signal_number;
-    if (c->monitor)
-        c->monitor->child = NULL;
+    c->monitor->child = NULL;
+    if (c->monitor->state != MONITOR_CLOSING)
+        c->monitor = NULL;
     uv_close((uv_handle_t *) process, on_child_closed);
 }
 
-static void on_handle_closed(uv_handle_t *handle) {
+static void on_poll_closed(uv_handle_t *handle) {
     struct gpu_monitor *m = handle->data;
     int fd = take_fd(&m->fd);
 
     cleanup_closep(&fd);
     m->poll_open = false;
-    if (m->state == MONITOR_CLOSING && --m->handles == 0) {
-        void (*on_closed)(void *) = m->on_closed;
-        void *userdata = m->closed_userdata;
+    let_go(m);
+}
 
-        free(m);
-        if (on_closed)
-            on_closed(userdata);
-    }
+static void on_timer_closed(uv_handle_t *handle) {
+    let_go(handle->data);
 }
 
 static void close_channel(struct gpu_monitor *m) {
     if (m->poll_open && !uv_is_closing((uv_handle_t *) &m->poll))
-        uv_close((uv_handle_t *) &m->poll, on_handle_closed);
+        uv_close((uv_handle_t *) &m->poll, on_poll_closed);
 }
 
 /* Ends the child, whatever it is doing, and plans the next one. */
@@ -392,19 +405,16 @@ int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options
 }
 
 void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata), void *userdata) {
-    if (m->child) {
-        m->child->monitor = NULL;
+    if (m->child)
         (void) uv_process_kill(&m->child->process, SIGKILL);
-        uv_unref((uv_handle_t *) &m->child->process);
-    }
     m->on_closed = on_closed;
     m->closed_userdata = userdata;
     m->state = MONITOR_CLOSING;
-    m->handles = 1 + (m->poll_open ? 1 : 0);
+    m->handles = 1 + (m->poll_open ? 1 : 0) + (m->child ? 1 : 0);
     gpu_snapshot_done(&m->now);
     gpu_snapshot_done(&m->next);
     close_channel(m);
-    uv_close((uv_handle_t *) &m->timer, on_handle_closed);
+    uv_close((uv_handle_t *) &m->timer, on_timer_closed);
 }
 
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {

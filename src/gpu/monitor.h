@@ -31,7 +31,8 @@ struct gpu_monitor_options {
 int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options,
                       struct gpu_snapshot *initial, struct gpu_monitor **ret, struct err *err);
 
-/* Kills the child and frees the monitor, then calls on_closed (may be NULL). The loop must run. */
+/* Kills the child, waits for its end, frees the monitor, then calls on_closed (may be NULL). The loop must run. A child that
+ * is stuck in the kernel ends late or never: bound the wait. */
 void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata), void *userdata);
 
 /* Never NULL; valid until the next turn of the loop. */

@@ -95,6 +95,7 @@ static int teardown(void **state) {
     RUN_UNTIL(f, f->closed);
     uv_close((uv_handle_t *) &f->timeout, NULL);
     (void) uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
     (void) dir_remove(f->dir, NULL);
     free(f);
     return 0;
