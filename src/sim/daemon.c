@@ -279,19 +279,21 @@ static int make_page(struct daemon *d, uint32_t minor, const struct daemon_optio
     return 0;
 }
 
-static int listen_on(struct daemon *d, const char *dir, const char *name, uint32_t minor,
-                     struct err *err) {
+/* The name appears when connections are taken, not before. */
+static int listen_on(struct daemon *d, const char *name, uint32_t minor, struct err *err) {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", dir, name);
+    char path[sizeof(sa.sun_path)];
+    (void) snprintf(path, sizeof(path), "%s/%s", d->dir, name);
+    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s.new", d->dir, name);
     if (n < 0 || (size_t) n >= sizeof(sa.sun_path))
-        return err_set(err, ENAMETOOLONG, "%s is too long for the path of a socket", dir);
+        return err_set(err, ENAMETOOLONG, "%s is too long for the path of a socket", d->dir);
     (void) unlink(sa.sun_path);
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *) &sa, sizeof(sa)) < 0 ||
-        chmod(sa.sun_path, 0666) < 0 || listen(fd, 4096) < 0)
-        return err_errno(err, errno, "cannot listen on %s", sa.sun_path);
+        chmod(sa.sun_path, 0666) < 0 || listen(fd, 4096) < 0 || rename(sa.sun_path, path) < 0)
+        return err_errno(err, errno, "cannot listen on %s", path);
     if (!watch_add(d, WATCH_LISTENER, fd, minor))
-        return err_set(err, ENOMEM, "cannot watch %s", sa.sun_path);
+        return err_set(err, ENOMEM, "cannot watch %s", path);
     (void) take_fd(&fd);
     return 0;
 }
@@ -300,12 +302,12 @@ static int open_sockets(struct daemon *d, struct err *err) {
     for (uint32_t i = 0; i < d->machine.ngpus; i++) {
         char name[32];
         (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);
-        int r = listen_on(d, d->dir, name, i, err);
+        int r = listen_on(d, name, i, err);
         if (r < 0)
             return r;
     }
     /* Last, for whoever waits for it may use the others at once. */
-    return listen_on(d, d->dir, SIM_CTL_NAME, NO_MINOR, err);
+    return listen_on(d, SIM_CTL_NAME, NO_MINOR, err);
 }
 
 static void raise_descriptor_limit(void) {

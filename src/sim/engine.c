@@ -19,6 +19,7 @@ static void futex_wake(void *word) {
 
 static void round_append(struct sim_gpu *g, struct sim_channel *c) {
     c->next = NULL;
+    c->in_round = true;
     if (g->round)
         g->round_last->next = c;
     else {
@@ -42,6 +43,7 @@ static void round_remove(struct sim_gpu *g, struct sim_channel *c) {
         if (g->round_last == c)
             g->round_last = previous;
         c->next = NULL;
+        c->in_round = false;
         return;
     }
 }
@@ -61,19 +63,18 @@ static void channel_add_ready(struct sim_channel *c, struct sim_queue *q) {
     q->next_ready = NULL;
     if (c->ready)
         c->ready_last->next_ready = q;
-    else {
+    else
         c->ready = q;
-        round_append(c->gpu, c);
-    }
     c->ready_last = q;
+    if (!c->in_round)
+        round_append(c->gpu, c);
 }
 
+/* The channel stays in the round: what follows at once runs in the same slice. */
 static void channel_pop_ready(struct sim_channel *c) {
     c->ready = c->ready->next_ready;
-    if (!c->ready) {
+    if (!c->ready)
         c->ready_last = NULL;
-        round_remove(c->gpu, c);
-    }
 }
 
 /* -- queues ---------------------------------------------------------------------------------- */
@@ -182,9 +183,11 @@ static void gpu_step(struct sim_gpu *g, uint64_t until) {
         complete_head(q);
         queue_step(q, g->now);
         settle(q->session, g->now);
-    } else if (contended && g->slice_left == 0) {
-        round_rotate(g);
     }
+    if (!c->ready)
+        round_remove(g, c);
+    else if (contended && g->slice_left == 0)
+        round_rotate(g);
 }
 
 static void gpu_advance(struct sim_gpu *g, uint64_t until) {
@@ -325,7 +328,7 @@ bool engine_pending(const struct sim_machine *m) {
 /* -- ends ------------------------------------------------------------------------------------ */
 
 void engine_drop_channel(struct sim_channel *c) {
-    if (c->ready)
+    if (c->in_round)
         round_remove(c->gpu, c);
     /* Kernels for a device that is gone complete at once: nobody waits for ever. */
     struct sim_queue *q = c->ready;

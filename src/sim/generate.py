@@ -47,6 +47,10 @@ def cuda(args, exports, have):
     if len(rows) != expected:
         sys.exit(f"generate.py: understood {len(rows)} of {expected} rows")
     yield '#include "sim/cuda/cuda.h"'
+    yield "static CUresult refuse(void) {"
+    yield "    CUresult r = cuda_enter();"
+    yield "    return r == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : r;"
+    yield "}"
     for _, symbol, _, _, stream, params, names in rows:
         if stream != "PTDS" or symbol in have or plain_name(symbol) not in have:
             continue
@@ -64,10 +68,10 @@ def cuda(args, exports, have):
             yield f"CUresult {name}{params} {{"
             for arg in re.findall(r"\w+", by_symbol[name][6]):
                 yield f"    (void) {arg};"
-            yield "    return CUDA_ERROR_NOT_SUPPORTED;"
+            yield "    return refuse();"
             yield "}"
         else:
-            yield from stubs([name], "CUresult", "CUDA_ERROR_NOT_SUPPORTED")
+            yield from stubs([name], "CUresult", "refuse()")
     others = OTHER.findall(open(args.others, encoding="utf-8").read())
     table = [(r[0], r[1], int(r[2]), int(r[3]), r[4]) for r in rows]
     table += [(b, s, int(a), int(u), t) for b, s, a, u, t in others]

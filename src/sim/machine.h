@@ -26,6 +26,7 @@ struct sim_channel {
     struct meter meter;
     struct sim_queue *ready;   /* queues whose next entry is a kernel; first come, first served */
     struct sim_queue *ready_last;
+    bool in_round;
     struct sim_channel *next;  /* in the GPU's round of channels with work */
 };
 

@@ -76,7 +76,7 @@ static uintptr_t base_of(CUmemorytype type, const void *host, CUdeviceptr device
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async) {
     if (!p)
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     struct end src = {.type = p->srcMemoryType, .array = p->srcArray, .x = p->srcXInBytes,
                       .y = p->srcY, .pitch = p->srcPitch,
                       .base = base_of(p->srcMemoryType, p->srcHost, p->srcDevice)};
@@ -113,19 +113,19 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream) {
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy) {
-    return copy ? COPY_3D(copy, NULL, false) : CUDA_ERROR_INVALID_VALUE;
+    return copy ? COPY_3D(copy, NULL, false) : cuda_invalid();
 }
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream) {
-    return copy ? COPY_3D(copy, stream, true) : CUDA_ERROR_INVALID_VALUE;
+    return copy ? COPY_3D(copy, stream, true) : cuda_invalid();
 }
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy) {
-    return copy ? COPY_3D(copy, NULL, false) : CUDA_ERROR_INVALID_VALUE;
+    return copy ? COPY_3D(copy, NULL, false) : cuda_invalid();
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) {
-    return copy ? COPY_3D(copy, stream, true) : CUDA_ERROR_INVALID_VALUE;
+    return copy ? COPY_3D(copy, stream, true) : cuda_invalid();
 }
 
 /* -- bytes of an array, counted along its rows ----------------------------------------------- */
@@ -151,45 +151,45 @@ static CUresult copy_array(CUarray dst_array, uintptr_t dst, CUarray src_array, 
 
 CUresult cuMemcpyDtoA_v2(CUarray dst_array, size_t dst_offset, CUdeviceptr src, size_t bytes) {
     if (!dst_array || !memory_covers(src, bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     return copy_array(dst_array, dst_offset, NULL, src, bytes, NULL, false);
 }
 
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dst, CUarray src_array, size_t src_offset, size_t bytes) {
     if (!src_array || !memory_covers(dst, bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     return copy_array(NULL, dst, src_array, src_offset, bytes, NULL, false);
 }
 
 CUresult cuMemcpyHtoA_v2(CUarray dst_array, size_t dst_offset, const void *src, size_t bytes) {
     if (!dst_array)
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     return copy_array(dst_array, dst_offset, NULL, (uintptr_t) src, bytes, NULL, false);
 }
 
 CUresult cuMemcpyHtoAAsync_v2(CUarray dst_array, size_t dst_offset, const void *src, size_t bytes,
                               CUstream stream) {
     if (!dst_array)
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     return copy_array(dst_array, dst_offset, NULL, (uintptr_t) src, bytes, stream, true);
 }
 
 CUresult cuMemcpyAtoH_v2(void *dst, CUarray src_array, size_t src_offset, size_t bytes) {
     if (!src_array)
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     return copy_array(NULL, (uintptr_t) dst, src_array, src_offset, bytes, NULL, false);
 }
 
 CUresult cuMemcpyAtoHAsync_v2(void *dst, CUarray src_array, size_t src_offset, size_t bytes,
                               CUstream stream) {
     if (!src_array)
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     return copy_array(NULL, (uintptr_t) dst, src_array, src_offset, bytes, stream, true);
 }
 
 CUresult cuMemcpyAtoA_v2(CUarray dst_array, size_t dst_offset, CUarray src_array, size_t src_offset,
                          size_t bytes) {
     if (!dst_array || !src_array)
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     return copy_array(dst_array, dst_offset, src_array, src_offset, bytes, NULL, false);
 }

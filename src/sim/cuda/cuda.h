@@ -110,6 +110,9 @@ extern int cuda_ndevices;
 /* May this process use the driver at all? */
 CUresult cuda_enter(void);
 
+/* For arguments that cannot be: CUDA_ERROR_INVALID_VALUE, or what cuda_enter() finds first. */
+CUresult cuda_invalid(void);
+
 /* cuda_enter(), and `dev` exists. */
 CUresult cuda_enter_device(CUdevice dev);
 

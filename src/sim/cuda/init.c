@@ -120,6 +120,11 @@ CUresult cuda_enter(void) {
     return cuda_client.lost ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
 }
 
+CUresult cuda_invalid(void) {
+    CUresult r = cuda_enter();
+    return r == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : r;
+}
+
 CUresult cuda_enter_device(CUdevice dev) {
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)

@@ -160,6 +160,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
         return r;
     if (!free_bytes || !total)
         return CUDA_ERROR_INVALID_VALUE;
+    if (client_is_lost(&cuda_client))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     const struct sim_page *p = cuda_device[ctx->device].page;
     *total = p->memory_total - p->memory_reserved;
     *free_bytes = *total - atomic_load(&p->memory_used);
@@ -196,7 +198,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size
                             unsigned int element_bytes) {
     if (!dptr || !pitch || width == 0 || height == 0 ||
         (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
-        return CUDA_ERROR_INVALID_VALUE;
+        return cuda_invalid();
     size_t row, bytes;
     if (__builtin_add_overflow(width, PITCH - 1, &row) ||
         __builtin_mul_overflow(row &= ~(size_t) (PITCH - 1), height, &bytes))
@@ -236,7 +238,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     if (m->context && cuda_context_alive(m->context))
         r = stream_synchronize_context(m->context);
     memory_free(m);
-    return r;
+    return r == CUDA_SUCCESS ? cuda_enter() : r; /* the daemon may be found gone just now */
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {

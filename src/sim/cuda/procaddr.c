@@ -35,21 +35,25 @@ static void *resolve(const char *symbol, int version, enum cuda_stream_use use, 
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *symbol_status) {
-    if (!symbol || !pfn || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+    const cuuint64_t known_flags =
+        CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    if (!symbol || !pfn || (flags & ~known_flags))
         return CUDA_ERROR_INVALID_VALUE;
     bool known;
     void *p = resolve(symbol, cuda_version,
-                      flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? CUDA_STREAM_PTDS
-                                                                             : CUDA_STREAM_LEGACY,
+                      flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? CUDA_STREAM_PTDS
+                                                                            : CUDA_STREAM_LEGACY,
                       &known);
     *pfn = p;
     if (symbol_status)
         *symbol_status = p       ? CU_GET_PROC_ADDRESS_SUCCESS
                          : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    return p || symbol_status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    return CUDA_SUCCESS;
 }
 
+/* The first form has no other way to say that there is no such function. */
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cuda_version, cuuint64_t flags) {
-    return cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, NULL);
+    CUresult r = cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, NULL);
+    return r == CUDA_SUCCESS && !*pfn ? CUDA_ERROR_NOT_FOUND : r;
 }
