@@ -197,13 +197,21 @@ static void check(struct kubelet *k) {
 
 /* ---- life ---- */
 
+static void on_plugin_due(struct plugin *p, void *userdata) {
+    struct kubelet *k = userdata;
+
+    (void) p;
+    if (k->closing == 0)
+        (void) uv_timer_start(&k->timer, on_timer, 1, 0);
+}
+
 static void on_plugin_state(struct plugin *p, bool registered, const char *why, void *userdata) {
     struct kubelet *k = userdata;
 
     k->options.on_state(plugin_resource(p), registered, why, k->options.userdata);
     /* A stream that ended wants a new registration; not from inside the server's callback. */
-    if (!registered && k->closing == 0)
-        (void) uv_timer_start(&k->timer, on_timer, 1, 0);
+    if (!registered)
+        on_plugin_due(p, k);
 }
 
 static void on_prestart(struct grpc_call *call, const struct resource *resource, const char *const *ids,
@@ -220,6 +228,7 @@ static int make_plugins(struct kubelet *k) {
             .dir = k->dir,
             .on_prestart = on_prestart,
             .on_state = on_plugin_state,
+            .on_due = on_plugin_due,
             .userdata = k,
         };
         int r = plugin_new(k->loop, &options, &k->plugins[i]);

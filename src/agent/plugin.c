@@ -261,6 +261,7 @@ static void on_registered(const struct grpc_result *result, void *userdata) {
         p->retry_ms = p->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : p->retry_ms * 2;
         if (result->status != GRPC_UNAVAILABLE)
             p->options.on_state(p, false, result->text, p->options.userdata);
+        p->options.on_due(p, p->options.userdata);
         return;
     }
     p->retry_ms = RETRY_MIN_MS;
@@ -279,6 +280,7 @@ static void start_register(struct plugin *p) {
         .timeout_ms = REGISTER_TIMEOUT_MS,
     };
 
+    p->retry_at = uv_now(p->loop) + p->retry_ms;
     message_register(p->options.resource, p->endpoint, &message);
     if (buf_error(&message) < 0)
         return;
@@ -286,7 +288,7 @@ static void start_register(struct plugin *p) {
     options.size = message.len;
     (void) snprintf(path, sizeof(path), "%s/kubelet.sock", p->dir);
     if (grpc_request_start(p->loop, &options, on_registered, p, &p->request, NULL) < 0)
-        p->retry_at = uv_now(p->loop) + p->retry_ms;
+        p->request = NULL;
 }
 
 /* Why the server has to be made anew; NULL: it need not. */
@@ -322,10 +324,9 @@ unsigned plugin_check(struct plugin *p, uint64_t kubelet) {
         return RETRY_MAX_MS;
     if (kubelet == 0 || p->request || p->registered_with == kubelet)
         return 0;
-    if (uv_now(p->loop) < p->retry_at)
-        return (unsigned) (p->retry_at - uv_now(p->loop));
-    start_register(p);
-    return 0;
+    if (uv_now(p->loop) >= p->retry_at)
+        start_register(p);
+    return p->request ? 0 : (unsigned) (p->retry_at - uv_now(p->loop));
 }
 
 /* ---- life ---- */

@@ -24,6 +24,8 @@ struct plugin_options {
                         size_t nids, void *userdata);
     /* Registered, or no longer (then `why` says it). */
     void (*on_state)(struct plugin *p, bool registered, const char *why, void *userdata);
+    /* Something has changed outside of plugin_check(), which is to be called again, though not from in here. */
+    void (*on_due)(struct plugin *p, void *userdata);
     void *userdata;
 };
 

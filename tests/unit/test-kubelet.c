@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,6 +21,7 @@
 #include "agent/kubelet.h"
 #include "agent/plugin_messages.h"
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "deviceplugin.pb-c.h"
@@ -238,6 +241,26 @@ static void registers_when_kubelet_appears(void **state) {
     assert_true(uv_hrtime() - start < 500000000u);
 }
 
+/* kubelet's socket is there a moment before it listens: whoever calls in between has to call again soon. */
+static void kubelet_does_not_listen_yet(void **state) {
+    struct fixture *f = *state;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    _cleanup_close_ int kubelet = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    uint64_t start;
+    int fd = -1;
+
+    (void) snprintf(address.sun_path, sizeof(address.sun_path), "%.80s/kubelet.sock", f->plugins);
+    kubelet_set_cards(f->kubelet, 2, 0);
+    RUN_UNTIL(f, uv_run(&f->loop, UV_RUN_NOWAIT) >= 0);
+    assert_int_equal(bind(kubelet, (struct sockaddr *) &address, sizeof(address)), 0);
+    start = uv_hrtime();
+    RUN_UNTIL(f, uv_hrtime() - start > 20000000u);
+    assert_int_equal(listen(kubelet, 8), 0);
+    RUN_UNTIL(f, (fd = accept(kubelet, NULL, NULL)) >= 0);
+    assert_true(uv_hrtime() - start < 500000000u);
+    (void) close(fd);
+}
+
 static void no_cards_no_registration(void **state) {
     struct fixture *f = *state;
 
@@ -405,6 +428,7 @@ static void list_size_is_computed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(registers_when_kubelet_appears, setup, teardown),
+        cmocka_unit_test_setup_teardown(kubelet_does_not_listen_yet, setup, teardown),
         cmocka_unit_test_setup_teardown(no_cards_no_registration, setup, teardown),
         cmocka_unit_test_setup_teardown(kubelet_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(own_socket_removed, setup, teardown),
