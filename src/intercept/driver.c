@@ -130,7 +130,3 @@ void driver_note(const struct hook *hook, void *address) {
     if (slot_load(hook) != address)
         __atomic_store_n(hook->slot, address, __ATOMIC_RELEASE);
 }
-
-bool driver_has(const struct hook *hook) {
-    return elf_driver_symbol(hook->nvml ? ELF_NVML : ELF_CUDA, hook->name) != NULL;
-}

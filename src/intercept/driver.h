@@ -48,6 +48,3 @@ const struct hook *hook_by_address(const void *address);
 /* Notes that the driver's function of this row is at `address`. All other rows of the same library
  * are looked up in the object that holds it, so that hook_by_address knows them. */
 void driver_note(const struct hook *hook, void *address);
-
-/* Whether a driver library of that kind is loaded and has the function. */
-bool driver_has(const struct hook *hook);

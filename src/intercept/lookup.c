@@ -46,8 +46,8 @@ static dlvsym_fn *real_dlvsym(void) {
     return (dlvsym_fn *) libc_function("dlvsym", &cache);
 }
 
-/* What a program that got `found` from the C library shall get for a name that we hook. NULL:
- * nothing, the driver is not there and only our own export was found. */
+/* What a program that got `found` from the C library shall get for a name that we hook. NULL with
+ * the C library's error set: nothing, only our own export was found and no driver behind it. */
 static void *substitute(const struct hook *hook, void *found) {
     bool known;
 
@@ -57,7 +57,7 @@ static void *substitute(const struct hook *hook, void *found) {
         driver_note(hook, found);
         return hook->ours;
     case ELF_ALIQUOT:
-        return driver_has(hook) ? hook->ours : NULL;
+        return real_dlsym()(RTLD_NEXT, hook->name) ? hook->ours : NULL;
     case ELF_OTHER:
     default:
         if (known)
@@ -67,13 +67,15 @@ static void *substitute(const struct hook *hook, void *found) {
     }
 }
 
-/* dlsym with RTLD_DEFAULT or RTLD_NEXT depends on who calls it, so we must look ourselves. */
-static void *find_for(const struct hook *hook, void *handle, const void *caller,
-                      dlsym_fn *dlsym_of_libc) {
+/* dlsym with RTLD_DEFAULT or RTLD_NEXT depends on who calls it, so we must look ourselves. What a
+ * library may see is not to be found out; the main program sees what is global, which is what we
+ * see. */
+static void *find_for(const struct hook *hook, void *handle, const void *caller) {
     void *found = elf_definition_after(handle == RTLD_NEXT ? caller : NULL, hook->name);
 
-    /* Nothing: from here on the C library finds nothing either, and says so to dlerror. */
-    return found ? substitute(hook, found) : dlsym_of_libc(RTLD_NEXT, hook->name);
+    if (!found || elf_in_program(caller))
+        found = real_dlsym()(RTLD_NEXT, hook->name);
+    return found ? substitute(hook, found) : NULL;
 }
 
 struct decision lookup_dlsym(void *handle, const char *name, const void *caller) {
@@ -86,12 +88,9 @@ struct decision lookup_dlsym(void *handle, const char *name, const void *caller)
     if (__builtin_expect(!hook, 1))
         return (struct decision){(void *) dlsym_of_libc, NULL};
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
-        return (struct decision){NULL, find_for(hook, handle, caller, dlsym_of_libc)};
+        return (struct decision){NULL, find_for(hook, handle, caller)};
     found = dlsym_of_libc(handle, name);
-    if (!found)
-        return (struct decision){NULL, NULL};
-    found = substitute(hook, found);
-    return (struct decision){NULL, found ? found : dlsym_of_libc(RTLD_NEXT, name)};
+    return (struct decision){NULL, found ? substitute(hook, found) : NULL};
 }
 
 struct decision lookup_dlvsym(void *handle, const char *name, const char *version,
@@ -100,13 +99,14 @@ struct decision lookup_dlvsym(void *handle, const char *name, const char *versio
     const struct hook *hook = name ? hook_by_name(name) : NULL;
     void *found;
 
+    (void) caller;
     if (!dlvsym_of_libc)
         return (struct decision){NULL, NULL};
-    /* The driver's names carry no version: with a pseudo-handle the answer is dlsym's. */
-    if (hook && (handle == RTLD_DEFAULT || handle == RTLD_NEXT))
-        return lookup_dlsym(handle, name, caller);
     if (__builtin_expect(!hook, 1))
         return (struct decision){(void *) dlvsym_of_libc, NULL};
+    /* From us, RTLD_NEXT is what comes behind us in the global scope. */
+    if (handle == RTLD_DEFAULT)
+        handle = RTLD_NEXT;
     found = dlvsym_of_libc(handle, name, version);
     return (struct decision){NULL, found ? substitute(hook, found) : NULL};
 }

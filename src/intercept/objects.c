@@ -210,18 +210,8 @@ static void *lookup_in(const void *object, const char *name) {
 static bool visit_driver(const struct object *o, struct walk *walk) {
     if (kind_of(o) != walk->kind)
         return false;
-    if (walk->fill)
-        walk->fill(lookup_in, o);
-    else
-        walk->result = find(o, walk->name);
+    walk->fill(lookup_in, o);
     return true;
-}
-
-void *elf_driver_symbol(enum elf_kind kind, const char *name) {
-    struct walk walk = {.visit = visit_driver, .kind = kind, .name = name};
-
-    (void) dl_iterate_phdr(on_object, &walk);
-    return walk.result;
 }
 
 bool elf_with_driver(enum elf_kind kind, void (*fill)(elf_lookup_fn *lookup, const void *object)) {
@@ -242,6 +232,23 @@ enum elf_kind elf_kind_of(const void *address, bool *ret_known) {
 
     *ret_known = dl_iterate_phdr(on_object, &walk) != 0;
     return walk.kind;
+}
+
+/* The main program is the first of the objects. */
+static int on_first_object(struct dl_phdr_info *info, size_t size, void *arg) {
+    struct walk *walk = arg;
+    struct object o;
+
+    (void) size;
+    walk->passed = object_read(info, &o) && holds(&o, walk->address);
+    return 1;
+}
+
+bool elf_in_program(const void *address) {
+    struct walk walk = {.address = address};
+
+    (void) dl_iterate_phdr(on_first_object, &walk);
+    return walk.passed;
 }
 
 static bool visit_next(const struct object *o, struct walk *walk) {

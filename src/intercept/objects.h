@@ -17,9 +17,6 @@ enum elf_kind {
 /* The C library's own function (of libc, or of libdl where it has one), or NULL. */
 void *elf_libc_symbol(const char *name);
 
-/* A function of the driver library of that kind, or NULL: not loaded, or without the function. */
-void *elf_driver_symbol(enum elf_kind kind, const char *name);
-
 /* Calls `fill` with a lookup function for the driver library of that kind; false when it is not
  * loaded. */
 typedef void *elf_lookup_fn(const void *object, const char *name);
@@ -28,6 +25,9 @@ bool elf_with_driver(enum elf_kind kind, void (*fill)(elf_lookup_fn *lookup, con
 /* What holds this address; ELF_OTHER also for what is in no object of our namespace. `ret_known`:
  * whether it is in an object that we can see. */
 enum elf_kind elf_kind_of(const void *address, bool *ret_known);
+
+/* Whether the address is in the main program. */
+bool elf_in_program(const void *address);
 
 /* What dlsym(RTLD_NEXT, name) from `caller` finds beyond copies of ourselves: the first definition
  * in load order after the object that holds `caller`. With `caller` NULL: the first of all, as for
