@@ -14,12 +14,8 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"sim", cmd_sim, "run a command on simulated NVIDIA GPUs, or serve them to a node"},
-#ifndef NO_RUN
     {"run", cmd_run, "run a command on a slice of a GPU, without Kubernetes"},
-#endif
-#ifndef NO_GPUS
     {"gpus", cmd_gpus, "show a cluster's cards and who holds what on them"},
-#endif
     {"version", cmd_version, "print the version"},
     {"help", cmd_help, "print this"},
 };

@@ -43,11 +43,14 @@ static const struct opt options[] = {
 };
 
 static const struct opt_usage usage = {
-    .synopsis = "aliquot sim [options] -- COMMAND [ARG ...]\n       aliquot sim [options] --listen DIR",
-    .purpose = "Runs a command on a machine with simulated NVIDIA GPUs: libcuda.so.1 and\n"
-               "libnvidia-ml.so.1 are ours, memory and GPU time are shared by all processes of the\n"
-               "command. No GPU, no driver and no root are needed. Exits with the command's status.",
-    .epilog = "Models: A100 A100-40GB H100 H200 A40 A30 A10 L4 L40S T4 V100 RTX4090, or NVIDIA's name.\n"
+    .synopsis = "aliquot sim [options] -- COMMAND [ARG ...]\n"
+                "       aliquot sim [options] --listen DIR",
+    .purpose =
+        "Runs a command on a machine with simulated NVIDIA GPUs: libcuda.so.1 and\n"
+        "libnvidia-ml.so.1 are ours, memory and GPU time are shared by all processes of the\n"
+        "command. No GPU, no driver and no root are needed. Exits with the command's status.",
+    .epilog = "Models: A100 A100-40GB H100 H200 A40 A30 A10 L4 L40S T4 V100 RTX4090, or NVIDIA's\n"
+              "full name.\n"
               "Example: aliquot sim --gpus 2 --model H100 -- nvidia-smi",
 };
 
@@ -280,7 +283,7 @@ int cmd_sim(int argc, char **argv) {
     if (first == -ECANCELED)
         return 0;
     if (first >= 0 && (arg_listen ? first < argc : first >= argc))
-        first = err_set(&err, EINVAL, "give either a command or --listen; see `aliquot sim --help`");
+        first = err_set(&err, EINVAL, "give either a command or --listen; see --help");
     char host[65] = "";
     (void) gethostname(host, sizeof(host) - 1);
     struct daemon_options o = {.seed = arg_seed ? arg_seed : host};

@@ -41,7 +41,8 @@ struct client_answer {
     int fds[2]; /* -1 where none came; the caller owns them */
 };
 
-/* One request and its answer. Returns reply.status, or -EPIPE when the daemon is gone. Thread-safe. */
+/* One request and its answer. Returns reply.status, or -EPIPE when the daemon is gone.
+ * Thread-safe. */
 int client_call(struct client *c, uint32_t op, uint32_t minor, uint64_t a,
                 struct client_answer *answer);
 

@@ -357,8 +357,8 @@ static void tell_lost(struct daemon *d) {
         atomic_store(&s->ring->lost, 1);
         for (uint32_t i = 0; i < SIM_QUEUES; i++)
             if (atomic_exchange(&s->ring->queue[i].waiters, 0))
-                (void) syscall(SYS_futex, (uintptr_t) &s->ring->queue[i].done, FUTEX_WAKE, INT32_MAX, NULL,
-                               NULL, 0);
+                (void) syscall(SYS_futex, (uintptr_t) &s->ring->queue[i].done, FUTEX_WAKE,
+                               INT32_MAX, NULL, NULL, 0);
     }
 }
 

@@ -34,6 +34,21 @@ static int read_chain(pid_t pid, struct pidns *p) {
     return 0;
 }
 
+/* Numbers with white space between. Returns how many. */
+static int parse_numbers(const char *at, pid_t list[PIDNS_DEPTH]) {
+    int n = 0;
+    while (n < PIDNS_DEPTH) {
+        at += strspn(at, " \t");
+        if (*at < '0' || *at > '9')
+            break;
+        list[n] = 0;
+        for (; *at >= '0' && *at <= '9'; at++)
+            list[n] = list[n] * 10 + (*at - '0');
+        n++;
+    }
+    return n;
+}
+
 /* NSpid lists the PIDs from the namespace of /proc inwards: the reverse of our order. */
 static int read_pids(pid_t pid, struct pidns *p) {
     char path[64];
@@ -46,13 +61,7 @@ static int read_pids(pid_t pid, struct pidns *p) {
         if (strncmp(line, "NSpid:", 6) != 0)
             continue;
         pid_t list[PIDNS_DEPTH];
-        int n = 0;
-        for (char *at = line + 6, *end; n < PIDNS_DEPTH; at = end) {
-            long v = strtol(at, &end, 10);
-            if (end == at)
-                break;
-            list[n++] = (pid_t) v;
-        }
+        int n = parse_numbers(line + 6, list);
         if (n < p->depth)
             p->depth = n;
         for (int i = 0; i < p->depth; i++)

@@ -209,7 +209,8 @@ static void arrays(void) {
 static void kernels(void) {
     enum { N = 10000 };
     CUmodule module;
-    EXPECT(cuModuleLoadData(&module, ".version 8.0\n.target sm_80\n"), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    EXPECT(cuModuleLoadData(&module, ".version 8.0\n.target sm_80\n"),
+           CUDA_ERROR_NO_BINARY_FOR_GPU);
     EXPECT(cuModuleLoadData(&module, "\177ELF\2\1\1"), CUDA_ERROR_NO_BINARY_FOR_GPU);
     CUfunction saxpy = check_function("saxpy"), none, fill = check_function("fill");
     OK(cuModuleLoadData(&module, check_module));

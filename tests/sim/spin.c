@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* spin NS COUNT [DEVICE]: COUNT kernels of NS each. Prints the milliseconds it took by the clock and by events.
- * Waits for a line on standard input before it starts, so that several can start together. */
+/* spin NS COUNT [DEVICE]: COUNT kernels of NS each. Prints its PID, waits for a line on standard
+ * input, so that several can start together, and prints the milliseconds that it took by the clock
+ * and by events. */
 
 #include <unistd.h>
 

@@ -38,9 +38,10 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags) {
     CUresult r = cuda_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
-    if (!event || flags > 7 || ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
+    bool shared = flags & CU_EVENT_INTERPROCESS;
+    if (!event || flags > 7 || (shared && !(flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags & CU_EVENT_INTERPROCESS)
+    if (shared)
         return CUDA_ERROR_NOT_SUPPORTED;
     (void) pthread_mutex_lock(&cuda_lock);
     CUevent e = event_new(flags);

@@ -39,10 +39,14 @@ static bool add_device(uint32_t i) {
 static int find_device(const char *name, size_t len) {
     if (len == 0)
         return -1;
-    char *end;
     if (*name >= '0' && *name <= '9') {
-        unsigned long i = strtoul(name, &end, 10);
-        return end == name + len && i < cuda_client.ndevices ? (int) i : -1;
+        uint32_t index = 0;
+        for (size_t i = 0; i < len; i++) {
+            if (name[i] < '0' || name[i] > '9' || index > SIM_MAX_GPUS)
+                return -1;
+            index = index * 10 + (uint32_t) (name[i] - '0');
+        }
+        return index < cuda_client.ndevices ? (int) index : -1;
     }
     int found = -1;
     for (uint32_t i = 0; len >= 5 && i < cuda_client.ndevices; i++) {

@@ -9,7 +9,7 @@
  *
  * Each line gives a built-in kernel a name for cuModuleGetFunction. The built-ins, as in CUDA C:
  *
- *     saxpy(int n, float a, const float *x, float *y)     y = a x + y, by as many threads as started
+ *     saxpy(int n, float a, const float *x, float *y)   y = a x + y, as far as there are threads
  *     memset(void *p, int value, size_t bytes)
  *     spin(unsigned long long ns)                         holds the GPU for so long
  *

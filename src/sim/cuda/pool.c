@@ -22,7 +22,8 @@ struct CUmemPoolHandle_st {
     int reuse[3];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the figures; taken before cuda_lock */
+/* Of the figures; taken before cuda_lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static CUmemoryPool pool_new(int device, bool is_default) {
     CUmemoryPool p = calloc(1, sizeof(*p));
