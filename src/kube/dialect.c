@@ -6,8 +6,8 @@
 
 #include "kube/quantity.h"
 
-#define CORE_PER_CARD 100
-#define CARDS_MAX 64
+#define CORE_PER_CARD UINT64_C(100)
+#define CARDS_MAX UINT64_C(64)
 
 /* One row per family of names. Nothing else in the tree knows a foreign name. */
 const struct dialect dialects[] = {

@@ -71,7 +71,7 @@ static int parse_exponent(const char *at, const char *end, struct scaled *ret) {
 static int parse_suffix(const char *at, const char *end, struct scaled *ret) {
     static const struct {
         char text[3];
-        signed char decimal, binary;
+        short decimal, binary;
     } suffixes[] = {
         {"", 0, 0},    {"n", -9, 0},  {"u", -6, 0},  {"m", -3, 0},  {"k", 3, 0},   {"M", 6, 0},
         {"G", 9, 0},   {"T", 12, 0},  {"P", 15, 0},  {"E", 18, 0},  {"Ki", 0, 10}, {"Mi", 0, 20},

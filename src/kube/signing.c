@@ -59,8 +59,10 @@ struct signing_key *signing_key_free(struct signing_key *key) {
 
 static int key_new(struct signing_key **ret, struct err *err) {
     _cleanup_(key_cleanup) struct signing_key *key = calloc(1, sizeof(*key));
-    if (!key || gnutls_privkey_init(&key->key) < 0)
-        return err_errno(err, ENOMEM, "cannot make a signing key");
+    if (!key || gnutls_privkey_init(&key->key) < 0) {
+        (void) err_errno(err, ENOMEM, "cannot make a signing key");
+        return -ENOMEM;
+    }
     *ret = take_ptr(key);
     return 0;
 }

@@ -282,9 +282,9 @@ static void check_promise(struct binder *b, struct state_pod *pod) {
     }
 }
 
-static int start(struct binder *b, struct attempt *a, struct state_pod **ret_pod, struct err *err) {
-    struct state_pod *pod = state_pod_find(b->state, a->uid);
-    struct state_node *node = state_node_find(b->state, a->node);
+/* Whether the bind makes sense as things are; 0 or a negative errno. */
+static int check_bind(const struct binder *b, const struct attempt *a, const struct state_pod *pod,
+                      const struct state_node *node, struct err *err) {
     if (!b->ready(b->userdata) || !b->key)
         return err_set(err, EAGAIN, "aliquot-scheduler is still reading the state of the cluster");
     if (!pod || strcmp(pod->namespace, a->namespace) != 0 || strcmp(pod->name, a->name) != 0)
@@ -299,11 +299,19 @@ static int start(struct binder *b, struct attempt *a, struct state_pod **ret_pod
         return err_set(err, ENOENT, "node %s has no GPU", a->node);
     if (pod->stage == POD_IN_DOUBT && pod->node != node)
         return err_set(err, EBUSY, "an earlier Binding of the pod may still be carried out");
+    return 0;
+}
+
+/* The pod, accounted on its node at stage POD_BINDING; NULL with a reason if that cannot be. */
+static struct state_pod *start(struct binder *b, struct attempt *a, struct err *err) {
+    struct state_pod *pod = state_pod_find(b->state, a->uid);
+    struct state_node *node = state_node_find(b->state, a->node);
+    if (check_bind(b, a, pod, node, err) < 0 || !pod || !node)
+        return NULL;
     state_refresh(b->state, node);
     check_promise(b, pod);
     a->doubted = pod->stage == POD_IN_DOUBT;
-    *ret_pod = pod;
-    return claim(b, pod, node, err);
+    return claim(b, pod, node, err) < 0 ? NULL : pod;
 }
 
 /* Names go into a URL path: only what Kubernetes allows in them. */
@@ -342,8 +350,7 @@ static void answer_done(struct binder *b, struct attempt *a) {
 }
 
 void binder_bind(struct binder *b, const char *body, size_t len, void *request) {
-    struct err err;
-    struct state_pod *pod = NULL;
+    struct err err = {0};
     struct attempt *a = calloc(1, sizeof(*a));
     if (!a) {
         b->done("out of memory", request);
@@ -351,14 +358,16 @@ void binder_bind(struct binder *b, const char *body, size_t len, void *request) 
     }
     a->binder = b;
     a->request = request;
-    if (read_request(b, body, len, a, &err) < 0)
-        answer(a, err.text);
-    else if (is_done_already(b, a))
+    bool understood = read_request(b, body, len, a, &err) >= 0;
+    if (understood && is_done_already(b, a)) {
         answer_done(b, a);
-    else if (start(b, a, &pod, &err) < 0)
-        answer(a, err.text);
-    else
+        return;
+    }
+    struct state_pod *pod = understood ? start(b, a, &err) : NULL;
+    if (pod)
         post_binding(a, pod);
+    else
+        answer(a, err.text);
 }
 
 /* ---- audit ---- */

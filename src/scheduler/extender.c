@@ -257,9 +257,9 @@ static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint6
 
 int extender_filter(struct extender *e, const char *body, size_t len, uint64_t now_ms,
                     struct buf *out) {
-    struct pod pod;
+    struct pod pod = {0};
     struct err err;
-    size_t n;
+    size_t n = 0;
     int r = read_args(e, body, len, &pod, &n, &err);
     if (r < 0) {
         extender_error(out, err.text);
@@ -304,9 +304,9 @@ static void score_nodes(struct extender *e, size_t n, const struct pod *pod, uin
 
 int extender_prioritize(struct extender *e, const char *body, size_t len, uint64_t now_ms,
                         struct buf *out) {
-    struct pod pod;
+    struct pod pod = {0};
     struct err err;
-    size_t n;
+    size_t n = 0;
     int r = read_args(e, body, len, &pod, &n, &err);
     if (r < 0) {
         extender_error(out, err.text);

@@ -4,6 +4,8 @@
 #include "scheduler/scheduler.h"
 #include "wire/json_write.h"
 
+#define REASONS_MAX 100 /* nodes listed per waiting pod */
+
 static const char *const stage_names[] = {
     [POD_PENDING] = "pending",   [POD_PROMISED] = "promised", [POD_BINDING] = "binding",
     [POD_IN_DOUBT] = "in-doubt", [POD_AWAITED] = "awaited",   [POD_BOUND] = "bound",
@@ -110,8 +112,27 @@ static void write_holds(struct json_writer *w, const struct state_pod *pod) {
     json_array_end(w);
 }
 
-static void write_pod(struct json_writer *w, const struct scheduler *s,
-                      const struct state_pod *pod) {
+/* Why a waiting pod does not go to each node, as filter would say now. */
+static void write_reasons(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
+    struct extender *e = &s->extender;
+    unsigned shown = 0;
+    state_pod_request(pod, &e->request);
+    place_prepare(&e->request, &e->plan);
+    json_object_begin(w, "nodes");
+    for (struct state_node *node = s->state->nodes; node && shown < REASONS_MAX;
+         node = node->hh.next) {
+        struct place_result result;
+        if (node->ncards == 0)
+            continue;
+        enum place_reason reason =
+            state_place(s->state, e->policy, &e->plan, node, pod, false, &result);
+        json_put_string(w, node->name, place_reason_text(reason));
+        shown++;
+    }
+    json_object_end(w);
+}
+
+static void write_pod(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
     json_object_begin(w, NULL);
     json_put_string(w, "uid", pod->uid);
     json_put_string(w, "namespace", pod->namespace);
@@ -121,6 +142,8 @@ static void write_pod(struct json_writer *w, const struct scheduler *s,
     json_put_u64(w, "ageMilliseconds", scheduler_now(s) - pod->since_ms);
     if (pod->problem != REQUEST_OK)
         json_put_string(w, "problem", request_problem_text(pod->problem));
+    if (pod->stage == POD_PENDING && pod->problem == REQUEST_OK)
+        write_reasons(w, s, pod);
     write_holds(w, pod);
     json_object_end(w);
 }

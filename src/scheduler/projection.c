@@ -64,7 +64,7 @@ static size_t collect_holders(const struct state_node *node, const struct state_
         if (pod->stage != POD_BOUND || !holds_of_card(pod, card))
             continue;
         if (n == size) {
-            void *more = reallocarray(*ret, size = size * 2 + 8, sizeof(**ret));
+            void *more = reallocarray(*ret, size = size * 2 + 8, sizeof(struct state_pod *));
             if (!more)
                 break; /* said again at the next change */
             *ret = more;
@@ -72,7 +72,7 @@ static size_t collect_holders(const struct state_node *node, const struct state_
         (*ret)[n++] = pod;
     }
     if (n > 0)
-        qsort(*ret, n, sizeof(**ret), by_uid);
+        qsort(*ret, n, sizeof(struct state_pod *), by_uid);
     return n;
 }
 

@@ -8,6 +8,8 @@
 
 #include "scheduler/state_internal.h"
 
+#define STRAY_MS 60000
+
 struct state *state_new(state_verify verify, void *userdata) {
     struct state *s = calloc(1, sizeof(*s));
     if (s)
@@ -125,7 +127,7 @@ static void node_remove_card(struct state_card *card) {
     for (uint32_t i = 0; i < node->ncards; i++)
         if (node->cards[i] == card) {
             memmove(&node->cards[i], &node->cards[i + 1],
-                    (node->ncards - i - 1) * sizeof(node->cards[0]));
+                    (node->ncards - i - 1) * sizeof(struct state_card *));
             node->ncards--;
             break;
         }
@@ -404,13 +406,26 @@ enum place_reason state_judge(struct state *s, const struct place_policy *policy
     return reason;
 }
 
+/* A pod that only a request has told of, and that the watch never showed, was made up or is gone.
+ */
+static bool is_stray(struct state_pod *pod, uint64_t now_ms) {
+    if (pod->listed || pod->stage != POD_PENDING)
+        return false;
+    if (pod->since_ms == 0)
+        pod->since_ms = now_ms;
+    return now_ms - pod->since_ms >= STRAY_MS;
+}
+
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
     unsigned n = 0;
     struct state_pod *pod, *next;
-    HASH_ITER(hh, s->pods, pod, next)
-    if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms) {
-        state_release(s, pod);
-        n++;
+    HASH_ITER(hh, s->pods, pod, next) {
+        if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms) {
+            state_release(s, pod);
+            n++;
+        }
+        if (is_stray(pod, now_ms))
+            state_pod_gone(s, pod->uid);
     }
     return n;
 }

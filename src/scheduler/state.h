@@ -194,7 +194,8 @@ void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_m
 /* Takes everything from a pod that is not bound. */
 void state_release(struct state *s, struct state_pod *pod);
 
-/* Lets promises older than `ttl_ms` run out; returns how many. */
+/* Lets promises older than `ttl_ms` run out; returns how many. Forgets pods that no watch has shown
+ * for a minute. */
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms);
 
 /* Fills an assignment from the pod's holds. Free with assignment_done(). */

@@ -306,7 +306,7 @@ static int split_address(const char *listen, char host[static 256], char port[st
 }
 
 static int open_listener(const char *listen_on, struct err *err) {
-    char host[256], port[16];
+    char host[256] = "", port[16] = "";
     int r = split_address(listen_on, host, port, err);
     if (r < 0)
         return r;
@@ -406,7 +406,7 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
 unsigned http_server_port(const struct http_server *server) {
     const union MHD_DaemonInfo *info =
         MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_LISTEN_FD);
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t len = sizeof(address);
     if (!info || getsockname(info->listen_fd, (struct sockaddr *) &address, &len) < 0)
         return 0;

@@ -85,6 +85,24 @@ static void test_filter_twice_is_one_promise(void **state) {
     assert_int_equal(free_core(w, "n", 0), 100);
 }
 
+static void test_invented_pods_are_forgotten(void **state) {
+    struct world *w = *state;
+    char uid[16];
+    show_node(w, "n", 1);
+    show_pod(w, "real", WHOLE, NULL, "");
+    for (int i = 0; i < 100; i++) {
+        snprintf(uid, sizeof(uid), "invented-%d", i);
+        (void) filter(w, uid, TENTH, "\"n\"");
+    }
+    for (int i = 0; i < 14; i++) {
+        w->now += PROMISE_TTL_MS;
+        binder_audit(&w->binder);
+    }
+    assert_int_equal(HASH_COUNT(w->state->pods), 1);
+    assert_non_null(state_pod_find(w->state, "real"));
+    assert_int_equal(free_core(w, "n", 0), 100);
+}
+
 static void test_prioritize_promises_the_best(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf notes = BUF_INIT(0);
@@ -450,6 +468,7 @@ int main(void) {
         T(test_twenty_at_once),
         T(test_bind_between_filters),
         T(test_filter_twice_is_one_promise),
+        T(test_invented_pods_are_forgotten),
         T(test_prioritize_promises_the_best),
         T(test_restart),
         T(test_bind_after_restart),
