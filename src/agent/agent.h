@@ -21,6 +21,7 @@ struct keys;
 struct kube_client;
 struct prestart;
 struct publisher;
+struct waiting;
 
 struct agent {
     uv_loop_t *loop;
@@ -37,6 +38,7 @@ struct agent {
     struct pods *pods;
     struct publisher *publisher;
     struct http_server *http;
+    struct waiting *waiting;    /* HTTP answers that wait for the driver's figures */
 
     struct prestart *prestarts; /* waiting PreStartContainer calls */
     uv_idle_t wake;             /* looks at all of them once, at the end of this turn of the loop */
@@ -101,3 +103,5 @@ const char *publisher_trouble(const struct publisher *p);
 /* ---- web.c: /metrics, /healthz, /usage ---- */
 
 int web_start(struct agent *a, struct err *err);
+void web_update(struct agent *a); /* the snapshot has changed */
+void web_stop(struct agent *a);

@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "gpu/worker.h"
 #include "kube/client.h"
-#include "wire/http.h"
 
 #define INVENTORY_FILE "inventory.json"
 #define TRIM_POLLS 60 /* how often memory that lists and TLS needed for a moment goes back */
@@ -106,6 +105,7 @@ static void on_snapshot(void *userdata) {
     }
     publisher_update(a->publisher);
     prestart_wake(a);
+    web_update(a);
     if (status.polls % TRIM_POLLS == 2)
         (void) malloc_trim(0);
 }
@@ -273,8 +273,7 @@ static void stop(struct agent *a) {
     (void) uv_timer_stop(&a->release_timer);
     (void) uv_timer_stop(&a->sweep_timer);
     prestart_stop(a);
-    http_server_close(a->http);
-    a->http = NULL;
+    web_stop(a);
     publisher_stop(a->publisher, on_closed, a);
     pods_stop(a->pods);
     keys_stop(a->keys, on_closed, a);

@@ -114,7 +114,7 @@ void usage_sweep(struct agent *a) {
     a->reclaimed += reclaimed;
     /* A process died with memory: the driver's figures have changed too. */
     if (reclaimed > 0)
-        gpu_monitor_poll(a->monitor);
+        (void) gpu_monitor_poll(a->monitor);
     if (any && !uv_is_active((uv_handle_t *) &a->sweep_timer))
         (void) uv_timer_start(&a->sweep_timer, on_sweep, SWEEP_MS, SWEEP_MS);
     else if (!any)

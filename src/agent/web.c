@@ -2,7 +2,9 @@
 
 /* The HTTP side: for Prometheus, for the command line, for a person with curl. */
 
+#include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "agent/agent.h"
 #include "agent/keys.h"
@@ -14,13 +16,83 @@
 #include "wire/prom.h"
 
 #define ANSWER_MAX ((size_t) 16 << 20)
+#define FRESH_MS 60 /* longest wait for the driver */
 
-static void on_metrics(struct http_exchange *exchange, void *userdata) {
+/* ---- figures that are true now ---- */
+
+/* Who asks for figures gets those of now, not of the last second: the driver is asked, and the answer waits for it, but never
+ * longer than FRESH_MS. */
+struct waiting {
+    struct agent *agent;
+    struct http_exchange *exchange;
+    void (*answer)(struct agent *a, struct http_exchange *exchange);
+    uint64_t polls; /* answered polls that make the snapshot young enough */
+    uv_timer_t timer;
+    struct waiting *prev, *next;
+};
+
+static void on_waiting_closed(uv_handle_t *handle) {
+    free(handle->data);
+}
+
+static void end_waiting(struct waiting *w) {
+    struct agent *a = w->agent;
+
+    DL_DELETE(a->waiting, w);
+    uv_close((uv_handle_t *) &w->timer, on_waiting_closed);
+    usage_sweep(a);
+    w->answer(a, w->exchange);
+}
+
+static void on_late(uv_timer_t *timer) {
+    end_waiting(timer->data);
+}
+
+void web_update(struct agent *a) {
+    struct gpu_monitor_status status;
+    struct waiting *w, *next;
+
+    gpu_monitor_status(a->monitor, &status);
+    DL_FOREACH_SAFE(a->waiting, w, next)
+        if (status.polls >= w->polls)
+            end_waiting(w);
+}
+
+static void answer_fresh(struct agent *a, struct http_exchange *exchange,
+                         void (*answer)(struct agent *a, struct http_exchange *exchange)) {
+    uint64_t polls = gpu_monitor_poll(a->monitor);
+    struct waiting *w = polls > 0 ? calloc(1, sizeof(*w)) : NULL;
+
+    if (!w) {
+        usage_sweep(a);
+        answer(a, exchange);
+        return;
+    }
+    *w = (struct waiting){.agent = a, .exchange = exchange, .answer = answer, .polls = polls};
+    (void) uv_timer_init(a->loop, &w->timer);
+    w->timer.data = w;
+    (void) uv_timer_start(&w->timer, on_late, FRESH_MS, 0);
+    DL_APPEND(a->waiting, w);
+}
+
+void web_stop(struct agent *a) {
+    struct waiting *w, *next;
+
+    DL_FOREACH_SAFE(a->waiting, w, next)
+        end_waiting(w);
+    http_server_close(a->http);
+    a->http = NULL;
+}
+
+static void answer_metrics(struct agent *a, struct http_exchange *exchange) {
     struct buf out = BUF_INIT(ANSWER_MAX);
 
-    usage_sweep(userdata);
-    metrics_write(userdata, &out);
+    metrics_write(a, &out);
     http_reply(exchange, 200, PROM_CONTENT_TYPE, &out);
+}
+
+static void on_metrics(struct http_exchange *exchange, void *userdata) {
+    answer_fresh(userdata, exchange, answer_metrics);
 }
 
 /* ---- /healthz ---- */
@@ -124,13 +196,11 @@ static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_dev
     json_object_end(w);
 }
 
-static void on_usage(struct http_exchange *exchange, void *userdata) {
-    struct agent *a = userdata;
+static void answer_usage(struct agent *a, struct http_exchange *exchange) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
     struct buf out = BUF_INIT(ANSWER_MAX);
     struct json_writer w = {.out = &out};
 
-    usage_sweep(a);
     json_object_begin(&w, NULL);
     json_put_string(&w, "node", a->config.node_name);
     json_put_string(&w, "driver", a->driver ? gpu_driver_name(a->driver) : "");
@@ -142,6 +212,10 @@ static void on_usage(struct http_exchange *exchange, void *userdata) {
     json_object_end(&w);
     buf_putc(&out, '\n');
     http_reply(exchange, 200, "application/json", &out);
+}
+
+static void on_usage(struct http_exchange *exchange, void *userdata) {
+    answer_fresh(userdata, exchange, answer_usage);
 }
 
 static void on_index(struct http_exchange *exchange, void *userdata) {

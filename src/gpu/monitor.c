@@ -421,11 +421,15 @@ const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
     return &m->now;
 }
 
-void gpu_monitor_poll(struct gpu_monitor *m) {
-    if (m->state == MONITOR_WAITING)
+uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
+    if (m->state == MONITOR_WAITING) {
         (void) uv_timer_start(&m->timer, on_timer, 0, 0);
-    else if (m->state == MONITOR_POLLING)
-        m->poll_again = true;
+        return m->polls + 1;
+    }
+    if (m->state != MONITOR_POLLING)
+        return 0;
+    m->poll_again = true;
+    return m->polls + 2;
 }
 
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {

@@ -38,8 +38,9 @@ void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata),
 /* Never NULL; valid until the next turn of the loop. */
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m);
 
-/* Polls now instead of at the next interval (once the running poll has ended). */
-void gpu_monitor_poll(struct gpu_monitor *m);
+/* Polls now instead of at the next interval (once the running poll has ended). Returns what `polls` of the status will be
+ * when the snapshot is younger than this call, or 0 when the driver cannot be asked now. */
+uint64_t gpu_monitor_poll(struct gpu_monitor *m);
 
 struct gpu_monitor_status {
     bool answering;     /* the last poll was answered, less than MONITOR_STALE_MS ago */
