@@ -25,6 +25,7 @@
 #include "share/ledger.h"
 #include "share/limits.h"
 
+#define SWEEP_INTERVAL_NS 50000000
 #define PREFIX "aliquot-run-"
 #define MOUNTED_SHARE "/run/aliquot/share/limits"
 
@@ -256,15 +257,20 @@ static int reap(const struct run *run, pid_t command) {
 }
 
 static int wait_for(const struct run *run, pid_t command, const sigset_t *set) {
+    /* Processes whose parent reaps them end without our being told. */
+    const struct timespec tick = {.tv_nsec = SWEEP_INTERVAL_NS};
+
     for (;;) {
         siginfo_t info;
-        int signal = sigwaitinfo(set, &info), status;
+        int signal = sigtimedwait(set, &info, &tick), status;
 
-        if (signal == SIGCHLD) {
+        if (signal < 0) {
+            (void) ledger_sweep(run->ledger);
+        } else if (signal == SIGCHLD) {
             status = reap(run, command);
             if (status != -1)
                 return WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
-        } else if (signal > 0 && info.si_code != SI_KERNEL) {
+        } else if (info.si_code != SI_KERNEL) {
             /* The kernel's own, from the terminal, has gone to the command as well. */
             (void) kill(command, signal);
         }
@@ -304,7 +310,7 @@ static void end_share(struct run *run) {
 
 static int fail(const struct err *err) {
     (void) fprintf(stderr, "aliquot run: %s\n", err->text);
-    return EXIT_CANNOT_RUN;
+    return err->code == EINVAL ? EXIT_USAGE : EXIT_CANNOT_RUN;
 }
 
 int cmd_run(int argc, char **argv) {
@@ -314,16 +320,8 @@ int cmd_run(int argc, char **argv) {
 
     if (first == -ECANCELED)
         return 0;
-    if (first < 0 || check_options(argc, first, &err) < 0) {
-        (void) fprintf(stderr, "aliquot run: %s\n", err.text);
-        return EXIT_USAGE;
-    }
-    if (choose_devices(&run, &err) < 0) {
-        int status = err.code == EINVAL ? EXIT_USAGE : EXIT_CANNOT_RUN;
-        (void) fail(&err);
-        return status;
-    }
-    if (make_share(&run, &err) < 0 || set_environment(&run, &err) < 0)
+    if (first < 0 || check_options(argc, first, &err) < 0 || choose_devices(&run, &err) < 0 ||
+        make_share(&run, &err) < 0 || set_environment(&run, &err) < 0)
         return fail(&err);
     return start_and_wait(&run, argv + first);
 }

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory limits on the simulated driver: every kind counted, to the byte, by any number of processes, also when they
+are killed."""
+
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+GIB = 1 << 30
+
+
+class Holders:
+    """Several processes in one slice (or none), each told what to do line by line."""
+
+    def __init__(self, aliquot, program, memory=None, gpus=1, env=None):
+        self.program = str(program)
+        command = [aliquot, "sim", "--gpus", str(gpus), "--"]
+        command += [aliquot, "run", "--memory", str(memory), "--"] if memory else []
+        # A shell that starts holders on request and connects each to fifos would be more than needed: the server
+        # below forks them and passes lines on.
+        command += ["python3", "-c", SERVER, self.program]
+        self.server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                       env=dict(os.environ, **(env or {})))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.stdin.close()
+        self.server.wait(timeout=20)
+        self.server.stdout.close()
+
+    def ask(self, holder, what):
+        self.server.stdin.write(f"{holder} {what}\n")
+        self.server.stdin.flush()
+        return self.server.stdout.readline().strip()
+
+    def kill(self, holder):
+        assert self.ask(holder, "KILL") == "killed"
+
+
+SERVER = """
+import subprocess, sys
+holders = {}
+for line in sys.stdin:
+    name, what = line.rstrip().split(" ", 1)
+    if name not in holders:
+        holders[name] = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    p = holders[name]
+    if what == "KILL":
+        p.kill(); p.wait(); del holders[name]
+        print("killed", flush=True)
+    else:
+        p.stdin.write(what + "\\n"); p.stdin.flush()
+        print(p.stdout.readline().rstrip(), flush=True)
+for p in holders.values():
+    p.stdin.close(); p.wait()
+"""
+
+
+@pytest.fixture
+def holders(aliquot, programs):
+    return lambda **options: Holders(aliquot, programs / "holder", **options)
+
+
+def test_every_kind_is_counted_and_given_back(sim, programs):
+    assert sim(programs / "kinds", memory="4Gi").stdout.startswith(f"ok total={4 * GIB} ")
+
+
+def test_without_a_share_everything_passes_through(sim, programs, library):
+    """The library alone, without limits, changes nothing."""
+    plain = sim(programs / "racer", 2, check=False, timeout=120).stdout.split()
+    loaded = sim(programs / "racer", 2, check=False, timeout=120, env={"LD_PRELOAD": library}).stdout.split()
+    assert plain[:4] == loaded[:4] and plain[1] == str(80 * GIB)
+
+
+@pytest.mark.parametrize("processes", [1, 8, 24])
+def test_the_sum_reaches_the_limit_to_the_byte_and_no_further(sim, programs, processes):
+    out = sim(programs / "racer", processes, memory="16Gi", timeout=120).stdout
+    total, free, got, refused, failed = map(int, re.findall(r"\d+", out))
+    assert total == 16 * GIB and failed == 0 and refused >= processes
+    assert got == free
+
+
+def test_what_a_killed_process_held_is_there_at_once(holders):
+    with holders(memory="4Gi") as h:
+        assert h.ask("a", f"take {3 * GIB}") == "0"
+        assert h.ask("b", f"take {2 * GIB}") == "2"
+        h.kill("a")
+        assert h.ask("b", f"take {2 * GIB}") == "0"
+
+
+def test_figures_follow_a_kill(holders):
+    with holders(memory="4Gi") as h:
+        before = h.ask("b", "info")
+        assert h.ask("a", f"take {GIB}") == "0"
+        assert int(h.ask("b", "info").split()[0]) < int(before.split()[0]) - GIB
+        h.kill("a")
+        deadline = time.monotonic() + 5
+        while h.ask("b", "info") != before:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_a_refused_process_lives_on(holders):
+    with holders(memory="4Gi") as h:
+        assert h.ask("a", f"take {5 * GIB}") == "2"
+        assert h.ask("a", f"take {GIB}") == "0"
+
+
+def test_a_forked_child_books_for_itself(holders):
+    """The parent has not used CUDA, the child does, and ends: nothing of it stays booked."""
+    with holders(memory="4Gi") as h:
+        free = h.ask("b", "info").split()[0]
+        assert h.ask("a", f"fork {GIB}") == "0"
+        assert h.ask("a", f"fork {8 * GIB}") == "2"
+        assert h.ask("b", f"take {free}") == "0"
+
+
+def test_the_memory_of_others_is_not_ours(sim, aliquot, programs):
+    """Two slices of one GPU: each has its own limit, and what the neighbour takes is no concern of ours."""
+    script = (f"{aliquot} run --memory 4Gi -- sh -c '(echo take {3 * GIB}; echo info; sleep 3) | {programs}/holder' & "
+              f"{aliquot} run --memory 8Gi -- sh -c '(echo take {5 * GIB}; echo info; sleep 3) | {programs}/holder'; wait")
+    lines = sim("sh", "-c", script).stdout.splitlines()
+    assert lines.count("0") == 2
+    totals = sorted(int(line.split()[1]) for line in lines if " " in line)
+    assert totals == [4 * GIB, 8 * GIB]
+
+
+def test_nvml_tells_the_same(holders):
+    with holders(memory="4Gi") as h:
+        h.ask("a", f"take {GIB}")
+        free, total = map(int, h.ask("a", "info").split())
+        used, nvml_free, nvml_total, *second = map(int, h.ask("reader", "memory").split())
+        assert (nvml_total, nvml_free, used) == (total, free, total - free)
+        assert second == [used, nvml_free, nvml_total]
+
+
+def test_process_lists_show_own_processes_only(sim, aliquot, programs):
+    """A neighbour in the same PID namespace, and a reader that uses no CUDA."""
+    script = (f"(echo take 1000; echo pid; sleep 3) | {programs}/holder > $0/foreign & "
+              "while ! grep -q . $0/foreign; do sleep 0.05; done; "
+              f"{aliquot} run --memory 4Gi -- sh -c '"
+              f"(echo take 1000; echo pid; sleep 2) | {programs}/holder > $0/own & "
+              "while [ $(wc -l < $0/own) -lt 2 ]; do sleep 0.05; done; "
+              f"echo pids | {programs}/holder' $0; "
+              f"echo pids | {programs}/holder")
+    import tempfile
+    with tempfile.TemporaryDirectory() as place:
+        inside, outside = sim("sh", "-c", script, place).stdout.splitlines()
+        foreign, own = (open(f"{place}/{name}").read().split()[1] for name in ("foreign", "own"))
+    assert [entry.split(":")[0] for entry in inside.split()] == [own]
+    assert {foreign, own} <= {entry.split(":")[0] for entry in outside.split()}
+
+
+def test_a_share_that_cannot_be_used_refuses(sim, programs, library, tmp_path):
+    """Limits without a ledger, a damaged ledger, garbage for limits: closed, not open."""
+    for limits, ledger in ((b"garbage", None), (None, None), (b"", b"")):
+        place = tmp_path / f"{limits}-{ledger}"
+        place.mkdir()
+        if limits is not None:
+            (place / "limits").write_bytes(limits)
+        if ledger is not None:
+            (place / "ledger").write_bytes(ledger)
+        done = sim("sh", "-c", f"echo take 1000 | {programs}/holder",
+                   env={"LD_PRELOAD": library, "ALIQUOT_SHARE_DIR": str(place)})
+        assert done.stdout.strip() == "2", (limits, ledger)
+
+
+def test_a_limit_changed_while_running(aliquot, build, programs):
+    """`aliquot run` writes limits once; the agent changes them in place, which programs see at once. Played by hand: the
+    second copy of the file is filled and the index moved."""
+    import struct
+    script = f"cp $ALIQUOT_SHARE_DIR/limits $0/before; echo $ALIQUOT_SHARE_DIR > $0/place; exec {programs}/holder"
+    import tempfile
+    with tempfile.TemporaryDirectory() as place:
+        server = subprocess.Popen([aliquot, "sim", "--", aliquot, "run", "--memory", "4Gi", "--", "sh", "-c", script, place],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+        def ask(what):
+            server.stdin.write(what + "\n")
+            server.stdin.flush()
+            return server.stdout.readline().strip()
+        assert ask("info").split()[1] == str(4 * GIB)
+        path = open(f"{place}/place").read().strip() + "/limits"
+        with open(path, "r+b") as f:
+            data = f.read()
+            copy_size = (len(data) - 64) // 2
+            second = bytearray(data[64:64 + copy_size])
+            struct.pack_into("<Q", second, 640 + 48, 2 * GIB)
+            f.seek(64 + copy_size)
+            f.write(second)
+            f.flush()
+            f.seek(16)
+            f.write(struct.pack("<Q", 1))
+        assert ask("info").split()[1] == str(2 * GIB)
+        assert ask(f"take {3 * GIB}") == "2"
+        server.stdin.close()
+        assert server.wait(timeout=20) == 0
+        server.stdout.close()
