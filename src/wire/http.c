@@ -18,7 +18,7 @@
 #include "base/num.h"
 
 #define BODY_DEFAULT ((size_t) 1 << 20)
-#define CONNECTIONS_DEFAULT 128
+#define CONNECTIONS_DEFAULT 512
 #define IDLE_DEFAULT 120
 #define PEM_MAX ((size_t) 1 << 20)
 #define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */

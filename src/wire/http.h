@@ -35,7 +35,7 @@ struct http_options {
     const struct http_route *routes; /* ends with HTTP_ROUTE_END; must outlive the server */
     void *userdata;                  /* for the handlers */
     size_t max_body;                 /* longer bodies are refused with 413; 0: 1 MiB */
-    unsigned max_connections;        /* 0: 128 */
+    unsigned max_connections;        /* 0: 512 */
     unsigned idle_seconds;           /* a silent connection is closed after that; 0: 120 */
 };
 
