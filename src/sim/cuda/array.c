@@ -24,8 +24,8 @@ struct CUmipmappedArray_st {
     struct CUarray_st level[LEVELS_MAX];
 };
 
-static CUarray arrays;
-static CUmipmappedArray mipmaps;
+static CUarray arrays, free_arrays;
+static CUmipmappedArray mipmaps, free_mipmaps;
 
 static size_t element_bytes(CUarray_format format) {
     switch (format) {
@@ -88,19 +88,25 @@ CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc
         return CUDA_ERROR_INVALID_VALUE;
     if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
         return CUDA_ERROR_NOT_SUPPORTED;
-    CUarray made = malloc(sizeof(*made));
-    if (!made)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     r = take(ctx, a.bytes, &a.data);
-    if (r != CUDA_SUCCESS) {
-        free(made);
+    if (r != CUDA_SUCCESS)
         return r;
-    }
-    *made = a;
     (void) pthread_mutex_lock(&cuda_lock);
-    made->next = arrays;
-    arrays = made;
+    CUarray made = free_arrays;
+    if (made)
+        free_arrays = made->next;
+    else
+        made = malloc(sizeof(*made));
+    if (made) {
+        *made = a;
+        made->next = arrays;
+        arrays = made;
+    }
     (void) pthread_mutex_unlock(&cuda_lock);
+    if (!made) {
+        give(ctx, a.data, a.bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *handle = made;
     return CUDA_SUCCESS;
 }
@@ -121,7 +127,7 @@ static CUresult enter_array(CUarray array) {
     return array && array->tag == TAG_ARRAY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* With cuda_lock: unlinks; the handle's memory stays. */
+/* With cuda_lock: unlinks; the handle's memory is kept for the next. */
 static void forget_array(CUarray a) {
     for (CUarray *p = &arrays; *p; p = &(*p)->next)
         if (*p == a) {
@@ -129,6 +135,8 @@ static void forget_array(CUarray a) {
             break;
         }
     a->tag = TAG_FREE;
+    a->next = free_arrays;
+    free_arrays = a;
 }
 
 static void forget_mipmap(CUmipmappedArray m) {
@@ -140,6 +148,8 @@ static void forget_mipmap(CUmipmappedArray m) {
     m->tag = TAG_FREE;
     for (unsigned int i = 0; i < m->nlevels; i++)
         m->level[i].tag = TAG_FREE;
+    m->next = free_mipmaps;
+    free_mipmaps = m;
 }
 
 CUresult cuArrayDestroy(CUarray array) {
@@ -150,9 +160,10 @@ CUresult cuArrayDestroy(CUarray array) {
         return CUDA_ERROR_INVALID_HANDLE;
     r = stream_synchronize_context(array->context);
     (void) pthread_mutex_lock(&cuda_lock);
+    struct CUarray_st was = *array;
     forget_array(array);
     (void) pthread_mutex_unlock(&cuda_lock);
-    give(array->context, array->data, array->bytes);
+    give(was.context, was.data, was.bytes);
     return r;
 }
 
@@ -217,6 +228,19 @@ static bool lay_out_levels(CUmipmappedArray m, const CUDA_ARRAY3D_DESCRIPTOR *de
     return true;
 }
 
+static CUmipmappedArray mipmap_new(CUcontext ctx) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    CUmipmappedArray m = free_mipmaps;
+    if (m)
+        free_mipmaps = m->next;
+    else
+        m = malloc(sizeof(*m));
+    if (m)
+        *m = (struct CUmipmappedArray_st){.context = ctx};
+    (void) pthread_mutex_unlock(&cuda_lock);
+    return m;
+}
+
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc,
                                 unsigned int levels) {
     CUcontext ctx;
@@ -227,15 +251,16 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
         return CUDA_ERROR_INVALID_VALUE;
     if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
         return CUDA_ERROR_NOT_SUPPORTED;
-    CUmipmappedArray m = calloc(1, sizeof(*m));
+    CUmipmappedArray m = mipmap_new(ctx);
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    m->context = ctx;
     r = lay_out_levels(m, desc, levels < LEVELS_MAX ? levels : LEVELS_MAX)
             ? take(ctx, m->bytes, &m->data)
             : CUDA_ERROR_INVALID_VALUE;
     if (r != CUDA_SUCCESS) {
-        free(m);
+        (void) pthread_mutex_lock(&cuda_lock);
+        forget_mipmap(m);
+        (void) pthread_mutex_unlock(&cuda_lock);
         return r;
     }
     size_t at = 0;
@@ -264,9 +289,12 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
         return r;
     r = stream_synchronize_context(mipmap->context);
     (void) pthread_mutex_lock(&cuda_lock);
+    CUcontext ctx = mipmap->context;
+    char *data = mipmap->data;
+    size_t bytes = mipmap->bytes;
     forget_mipmap(mipmap);
     (void) pthread_mutex_unlock(&cuda_lock);
-    give(mipmap->context, mipmap->data, mipmap->bytes);
+    give(ctx, data, bytes);
     return r;
 }
 
@@ -298,16 +326,15 @@ void array_release_context(CUcontext ctx) {
         CUmipmappedArray m = mipmaps;
         while (m && m->context != ctx)
             m = m->next;
+        char *data = a ? a->data : m ? m->data : NULL;
+        size_t bytes = a ? a->bytes : m ? m->bytes : 0;
         if (a)
             forget_array(a);
-        if (m)
+        else if (m)
             forget_mipmap(m);
         (void) pthread_mutex_unlock(&cuda_lock);
-        if (a)
-            give(ctx, a->data, a->bytes);
-        if (m)
-            give(ctx, m->data, m->bytes);
-        if (!a && !m)
+        if (!data)
             return;
+        give(ctx, data, bytes);
     }
 }

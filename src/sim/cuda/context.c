@@ -7,10 +7,14 @@
 
 #include "sim/cuda/array.h"
 #include "sim/cuda/memory.h"
+#include "sim/cuda/module.h"
 #include "sim/cuda/ring.h"
 #include "sim/cuda/stream.h"
 
 #define STACK_MAX 32
+
+/* Their memory is never used again: a thread may have any of them on its stack. */
+static CUcontext contexts;
 
 static __thread CUcontext stack[STACK_MAX];
 static __thread int depth;
@@ -60,21 +64,21 @@ static CUcontext context_new(int device, unsigned int flags, bool primary) {
     ctx->limit[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
     (void) pthread_mutex_lock(&cuda_lock);
     ctx->id = ++ids;
+    ctx->next = contexts;
+    contexts = ctx;
     ctx->legacy = stream_new(ctx, CU_STREAM_DEFAULT, 0);
     (void) pthread_mutex_unlock(&cuda_lock);
-    if (!ctx->legacy) {
-        free(ctx);
+    if (!ctx->legacy)
         return NULL;
-    }
     ctx->tag = TAG_CONTEXT;
     return ctx;
 }
 
-/* The memory of the context itself stays: other threads may have it on their stacks. */
 static void context_end(CUcontext ctx) {
     (void) stream_synchronize_context(ctx);
     memory_release_context(ctx);
     array_release_context(ctx);
+    module_release_context(ctx);
     (void) pthread_mutex_lock(&cuda_lock);
     ctx->tag = TAG_FREE;
     stream_release_context(ctx);

@@ -64,6 +64,7 @@ struct cuda_device {
 
 struct CUctx_st {
     enum cuda_tag tag;
+    struct CUctx_st *next; /* of all that ever were */
     int device;
     unsigned int flags;
     unsigned int references; /* of created contexts, by cuCtxAttach */

@@ -52,6 +52,51 @@ static bool parse(const char *at, CUmodule module) {
     return true;
 }
 
+static CUmodule modules, free_modules;
+
+static CUmodule module_new(CUcontext ctx) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    CUmodule m = free_modules;
+    if (m)
+        free_modules = m->next;
+    else
+        m = malloc(sizeof(*m));
+    if (m) {
+        memset(m, 0, sizeof(*m));
+        m->tag = TAG_MODULE;
+        m->context = ctx;
+        m->next = modules;
+        modules = m;
+    }
+    (void) pthread_mutex_unlock(&cuda_lock);
+    return m;
+}
+
+/* Its memory is kept: its functions may still be asked for. */
+static void module_free(CUmodule m) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    for (CUmodule *p = &modules; *p; p = &(*p)->next)
+        if (*p == m) {
+            *p = m->next;
+            break;
+        }
+    m->tag = TAG_FREE;
+    for (unsigned int i = 0; i < m->nkernels; i++)
+        m->kernel[i].tag = TAG_FREE;
+    m->next = free_modules;
+    free_modules = m;
+    (void) pthread_mutex_unlock(&cuda_lock);
+}
+
+void module_release_context(CUcontext ctx) {
+    CUmodule next;
+    for (CUmodule m = modules; m; m = next) {
+        next = m->next;
+        if (m->context == ctx)
+            module_free(m);
+    }
+}
+
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);
@@ -61,13 +106,11 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
         return CUDA_ERROR_INVALID_VALUE;
     if (strncmp(image, HEADER, strlen(HEADER)) != 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    CUmodule m = calloc(1, sizeof(*m));
+    CUmodule m = module_new(ctx);
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    m->tag = TAG_MODULE;
-    m->context = ctx;
     if (!parse((const char *) image + strlen(HEADER), m)) {
-        free(m);
+        module_free(m);
         return CUDA_ERROR_INVALID_IMAGE;
     }
     *module = m;
@@ -112,15 +155,11 @@ static CUresult enter_module(CUmodule module) {
     return module && module->tag == TAG_MODULE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Not freed: its functions may still be asked for. */
 CUresult cuModuleUnload(CUmodule module) {
     CUresult r = enter_module(module);
-    if (r != CUDA_SUCCESS)
-        return r;
-    module->tag = TAG_FREE;
-    for (unsigned int i = 0; i < module->nkernels; i++)
-        module->kernel[i].tag = TAG_FREE;
-    return CUDA_SUCCESS;
+    if (r == CUDA_SUCCESS)
+        module_free(module);
+    return r;
 }
 
 CUresult cuModuleGetFunction(CUfunction *func, CUmodule module, const char *name) {

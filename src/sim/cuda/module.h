@@ -39,7 +39,11 @@ struct CUfunc_st {
 
 struct CUmod_st {
     enum cuda_tag tag;
+    struct CUmod_st *next;
     CUcontext context;
     unsigned int nkernels;
     struct CUfunc_st kernel[MODULE_KERNELS_MAX];
 };
+
+/* All modules of a context that ends. */
+void module_release_context(CUcontext ctx);
