@@ -55,7 +55,7 @@ class Narrator:
         self._line(self._paint("36", "    $ " + command))
         lines = output.rstrip().splitlines()
         for line in lines[:limit]:
-            self._line("      " + (line if len(line) <= LINE else line[:LINE // 2] + " … " + line[-LINE // 3:]))
+            self._line("      " + (line if len(line) <= LINE else line[:LINE * 2 // 3] + " … " + line[-LINE // 4:]))
         if len(lines) > limit:
             self._line(f"      … {len(lines) - limit} more lines")
 

@@ -197,10 +197,14 @@ def _build(toolset, go, say):
         command = ["nice", go, "build", "-v", *toolset.flags, "-o", out + "/", "tool"]
         tail = []
         with subprocess.Popen(command, cwd=source, env=env, text=True, stderr=subprocess.PIPE) as building:
-            for line in building.stderr:
-                tail = (tail + [line])[-30:]
-                if not line.startswith("go: "):
-                    progress.package()
+            try:
+                for line in building.stderr:
+                    tail = (tail + [line])[-30:]
+                    if not line.startswith("go: "):
+                        progress.package()
+            except BaseException:
+                building.terminate()    # it would go on by itself for minutes
+                raise
         if building.returncode != 0:
             raise BuildError(f"building {toolset.name} failed:\n" + "".join(tail))
         for old, new in toolset.renames.items():
