@@ -38,23 +38,24 @@ struct agent {
     struct pods *pods;
     struct publisher *publisher;
     struct http_server *http;
-    struct waiting *waiting;    /* HTTP answers that wait for the driver's figures */
+    struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
 
     struct prestart *prestarts; /* waiting PreStartContainer calls */
     uv_idle_t wake;             /* looks at all of them once, at the end of this turn of the loop */
     uint64_t prestart_granted, prestart_refused;
 
     uv_timer_t release_timer;
-    uint64_t release_since;     /* when the oldest release now under way began */
+    uint64_t release_since; /* when the oldest release now under way began */
 
     uv_timer_t sweep_timer;
-    uint64_t outside[GPU_MAX];  /* bytes of each card (by position) held by no container with a share */
-    uint64_t reclaimed;         /* ledger slots given back for dead processes */
+    uint64_t
+        outside[GPU_MAX]; /* bytes of each card (by position) held by no container with a share */
+    uint64_t reclaimed;   /* ledger slots given back for dead processes */
 
-    char api_trouble[256];      /* last problem with the API server; "" when a watch is up */
-    uint64_t started;           /* uv_now */
-    unsigned closing;           /* parts that have not closed yet; 0: it runs */
-    bool failed;                /* it ends to be started again */
+    char api_trouble[256]; /* last problem with the API server; "" when a watch is up */
+    uint64_t started;      /* uv_now */
+    unsigned closing;      /* parts that have not closed yet; 0: it runs */
+    bool failed;           /* it ends to be started again */
 };
 
 /* ---- prestart.c: PreStartContainer ---- */
@@ -70,10 +71,12 @@ size_t prestart_waiting(const struct agent *a);
 
 /* ---- release.c: slots of pods that are gone ---- */
 
-/* Every slot of the pod: no container starts with it from now on; when its processes have ended it is removed.
- * `stopped`: kubelet has confirmed that all its containers ended, so none is just being started. */
+/* Every slot of the pod: no container starts with it from now on; when its processes have ended it
+ * is removed. `stopped`: kubelet has confirmed that all its containers ended, so none is just being
+ * started. */
 void release_pod(struct agent *a, const char *pod_uid, bool stopped);
-/* After the first whole list of pods: what belongs to no pod of it, and files that belong to no slot. */
+/* After the first whole list of pods: what belongs to no pod of it, and files that belong to no
+ * slot. */
 void release_orphans(struct agent *a);
 
 /* ---- usage.c: who uses what ---- */
@@ -83,7 +86,8 @@ void usage_update(struct agent *a);
 /* Gives back in all ledgers what dead processes held; starts and stops its own timer. */
 void usage_sweep(struct agent *a);
 
-/* Memory that the containers of a slot have booked on its n-th device; 0 when the ledger is unreadable. */
+/* Memory that the containers of a slot have booked on its n-th device; 0 when the ledger is
+ * unreadable. */
 struct slot_usage {
     uint64_t booked[GPU_MAX];
     uint64_t refused[GPU_MAX];

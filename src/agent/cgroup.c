@@ -43,7 +43,8 @@ static size_t uid_length(struct span s) {
     return s.len >= 32 && all_hex((struct span){s.at, 32}) ? 32 : 0;
 }
 
-/* Recognises `pod<uid>` and `<anything>-pod<uid>.slice[:runtime:id]`; *ret_rest is what follows the UID. */
+/* Recognises `pod<uid>` and `<anything>-pod<uid>.slice[:runtime:id]`; *ret_rest is what follows the
+ * UID. */
 static bool segment_pod(struct span seg, struct span *ret_uid, struct span *ret_rest) {
     for (size_t i = 0; i + 3 < seg.len; i++) {
         struct span uid = {seg.at + i + 3, seg.len - i - 3};
@@ -74,8 +75,8 @@ static struct span segment_container(struct span seg) {
         return (struct span){seg.at, 0};
     id = (struct span){seg.at + seg.len - CONTAINER_ID_LEN, CONTAINER_ID_LEN};
     before = (struct span){seg.at, seg.len - CONTAINER_ID_LEN};
-    if (!all_hex(id) || (before.len > 0 && before.at[before.len - 1] != '-' &&
-                         before.at[before.len - 1] != ':'))
+    if (!all_hex(id) ||
+        (before.len > 0 && before.at[before.len - 1] != '-' && before.at[before.len - 1] != ':'))
         return (struct span){seg.at, 0};
     /* CRI-O's monitor lives beside the container, not in it. */
     if (before.len >= sizeof(conmon) - 1 &&
@@ -93,7 +94,7 @@ static struct span next_segment(struct span *path) {
         path->len--;
     }
     slash = memchr(path->at, '/', path->len);
-    seg = (struct span){path->at, slash ? (size_t)(slash - path->at) : path->len};
+    seg = (struct span){path->at, slash ? (size_t) (slash - path->at) : path->len};
     path->at += seg.len;
     path->len -= seg.len;
     return seg;
@@ -126,16 +127,16 @@ int cgroup_parse(const char *text, size_t len, struct cgroup_id *ret) {
 
     while (all.len > 0) {
         const char *nl = memchr(all.at, '\n', all.len);
-        struct span line = {all.at, nl ? (size_t)(nl - all.at) : all.len};
+        struct span line = {all.at, nl ? (size_t) (nl - all.at) : all.len};
         const char *colon = memchr(line.at, ':', line.len);
 
         all.at += line.len + (nl ? 1 : 0);
         all.len -= line.len + (nl ? 1 : 0);
         if (colon)
-            colon = memchr(colon + 1, ':', line.len - (size_t)(colon + 1 - line.at));
+            colon = memchr(colon + 1, ':', line.len - (size_t) (colon + 1 - line.at));
         if (!colon)
             continue;
-        line.len -= (size_t)(colon + 1 - line.at);
+        line.len -= (size_t) (colon + 1 - line.at);
         line.at = colon + 1;
         if (path_parse(line, ret))
             return 1;

@@ -9,8 +9,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "wire/json.h"
 #include "deviceplugin.pb-c.h"
+#include "wire/json.h"
 
 #define IDS_MAX ((size_t) 1 << 20) /* of one entry */
 
@@ -156,8 +156,9 @@ static void json_parser_freep(struct json_parser **p) {
     (void) json_parser_free(*p);
 }
 
-int checkpoint_parse(const char *text, size_t len, bool (*wanted)(const char *resource, void *userdata),
-                     checkpoint_fn fn, void *userdata, struct err *err) {
+int checkpoint_parse(const char *text, size_t len,
+                     bool (*wanted)(const char *resource, void *userdata), checkpoint_fn fn,
+                     void *userdata, struct err *err) {
     _cleanup_(json_parser_freep) struct json_parser *parser = json_parser_new();
     struct id_list ids = {0};
     struct json root, item;

@@ -12,11 +12,14 @@
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot-agent [options]",
-    .purpose = "Shares the GPUs of this node between pods: device plugins for kubelet, limits for containers,\n"
-               "GPU objects and node capacity for the scheduler, metrics for people. One on each node, as root,\n"
+    .purpose = "Shares the GPUs of this node between pods: device plugins for kubelet, limits for "
+               "containers,\n"
+               "GPU objects and node capacity for the scheduler, metrics for people. One on each "
+               "node, as root,\n"
                "with hostPID.",
     .epilog = "HTTP: /metrics (Prometheus), /healthz (what is wrong, in words), /usage (JSON).\n"
-              "In a pod the API server, token and CA are found as usual; --api-server is for use outside.",
+              "In a pod the API server, token and CA are found as usual; --api-server is for use "
+              "outside.",
 };
 
 static const char *env_or(const char *name, const char *otherwise) {
@@ -48,15 +51,17 @@ static const char *as_prefix(const char *root) {
 static int require_absolute(const char *option, const char *path, struct err *err) {
     if (path[0] == 0 || path[0] == '/')
         return 0;
-    return err_set(err, EINVAL, "--%s %s: give an absolute path, containers get it as a mount", option, path);
+    return err_set(err, EINVAL, "--%s %s: give an absolute path, containers get it as a mount",
+                   option, path);
 }
 
 static int check(const struct config *c, struct err *err) {
     int r;
 
     if (!c->node_name || !c->node_name[0])
-        return err_set(err, EINVAL, "the node's name is not known: set NODE_NAME from spec.nodeName (downward "
-                                    "API) or give --node-name");
+        return err_set(err, EINVAL,
+                       "the node's name is not known: set NODE_NAME from spec.nodeName (downward "
+                       "API) or give --node-name");
     if (strspn(c->node_name, "abcdefghijklmnopqrstuvwxyz0123456789.-") != strlen(c->node_name) ||
         strlen(c->node_name) > 253)
         return err_set(err, EINVAL, "--node-name %.100s is not the name of a node", c->node_name);
@@ -95,21 +100,26 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     };
     bool version = false;
     const struct opt options[] = {
-        {"node-name", 'n', "NAME", "name of this node (default: $NODE_NAME)", opt_string, &c.node_name},
-        {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)", opt_string,
-         &c.listen},
-        {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string, &c.host_root},
-        {"driver-root", 0, "DIR", "where the driver is on the host (default /)", opt_string, &c.driver_root},
-        {"sim-dir", 0, "DIR", "of the simulated driver (default /run/aliquot-sim)", opt_string, &c.sim_dir},
+        {"node-name", 'n', "NAME", "name of this node (default: $NODE_NAME)", opt_string,
+         &c.node_name},
+        {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)",
+         opt_string, &c.listen},
+        {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string,
+         &c.host_root},
+        {"driver-root", 0, "DIR", "where the driver is on the host (default /)", opt_string,
+         &c.driver_root},
+        {"sim-dir", 0, "DIR", "of the simulated driver (default /run/aliquot-sim)", opt_string,
+         &c.sim_dir},
         {"kubelet-dir", 0, "DIR", "kubelet's directory (default /var/lib/kubelet)", opt_string,
          &c.kubelet_dir},
         {"state-dir", 0, "DIR", "our own, same path on the host (default /run/aliquot)", opt_string,
          &c.state_dir},
-        {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)", opt_string,
-         &c.cdi_dir},
+        {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)",
+         opt_string, &c.cdi_dir},
         {"library", 0, "FILE", "libaliquot.so to put into containers", opt_string, &c.library},
-        {"namespace", 0, "NAME", "of ConfigMap aliquot-signing (default: $POD_NAMESPACE, aliquot-system)",
-         opt_string, &c.namespace},
+        {"namespace", 0, "NAME",
+         "of ConfigMap aliquot-signing (default: $POD_NAMESPACE, aliquot-system)", opt_string,
+         &c.namespace},
         {"api-server", 0, "URL", "outside of a pod: https://HOST:PORT", opt_string, &c.api_server},
         {"token-file", 0, "FILE", "bearer token for it", opt_string, &c.token_file},
         {"ca-file", 0, "FILE", "its certificate authority", opt_string, &c.ca_file},

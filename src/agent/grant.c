@@ -28,16 +28,19 @@ static enum verdict judge_signature(const struct grant_world *w, const struct po
     if (pod->finished)
         return DENY("pod %s/%s has already finished", pod->namespace, pod->name);
     if (!pod->assignment || !pod->signature)
-        return DENY("pod %s/%s has no GPU assignment: it was not placed by aliquot-scheduler. " DELETE_IT,
-                    pod->namespace, pod->name);
+        return DENY(
+            "pod %s/%s has no GPU assignment: it was not placed by aliquot-scheduler. " DELETE_IT,
+            pod->namespace, pod->name);
     if (!w->keys)
-        return WAIT("the public key of aliquot-scheduler is not known yet (ConfigMap aliquot-signing): is "
-                    "aliquot-scheduler running?");
+        return WAIT(
+            "the public key of aliquot-scheduler is not known yet (ConfigMap aliquot-signing): is "
+            "aliquot-scheduler running?");
     if (assignment_verify(w->keys, pod->uid, w->node, pod->assignment, pod->signature, &err) < 0) {
-        (void) err_set(why, EPERM,
-                       "the GPU assignment of pod %s/%s was not made by aliquot-scheduler for this pod and "
-                       "node (%s). " DELETE_IT,
-                       pod->namespace, pod->name, err.text);
+        (void) err_set(
+            why, EPERM,
+            "the GPU assignment of pod %s/%s was not made by aliquot-scheduler for this pod and "
+            "node (%s). " DELETE_IT,
+            pod->namespace, pod->name, err.text);
         return VERDICT_FORGED;
     }
     return VERDICT_GRANT;

@@ -57,7 +57,8 @@ static void read_keys(struct keys *k) {
     if (k->call)
         return;
     k->wanted = false;
-    if (kube_request(k->client, "GET", k->path, NULL, NULL, 0, 10000, on_response, k, &k->call, NULL) < 0)
+    if (kube_request(k->client, "GET", k->path, NULL, NULL, 0, 10000, on_response, k, &k->call,
+                     NULL) < 0)
         (void) uv_timer_start(&k->timer, on_timer, RETRY_MS, 0);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The public key of aliquot-scheduler, from ConfigMap aliquot-signing: read at the start (until it is there) and
- * again when somebody doubts it. */
+/* The public key of aliquot-scheduler, from ConfigMap aliquot-signing: read at the start (until it
+ * is there) and again when somebody doubts it. */
 
 #include <stdint.h>
 #include <uv.h>

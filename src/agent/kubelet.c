@@ -13,22 +13,22 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 
-#define CHECK_MS 1000  /* for what inotify does not tell */
-#define SEARCH_MS 20   /* while the directory is not there */
+#define CHECK_MS 1000 /* for what inotify does not tell */
+#define SEARCH_MS 20  /* while the directory is not there */
 #define PLUGINS_MAX 8
-#define DIR_MAX 64     /* leaves room for our sockets' names in the 107 bytes of a socket's path */
+#define DIR_MAX 64 /* leaves room for our sockets' names in the 107 bytes of a socket's path */
 
 struct kubelet {
     uv_loop_t *loop;
     struct kubelet_options options;
-    char dir[80];        /* <kubelet>/device-plugins */
+    char dir[80]; /* <kubelet>/device-plugins */
     char checkpoint[128];
     uv_fs_event_t watch;
     bool watching;
-    ino_t watched;       /* inode of the directory that is watched */
+    ino_t watched; /* inode of the directory that is watched */
     uv_timer_t timer;
     struct plugin *plugins[PLUGINS_MAX];
-    uint64_t socket;     /* identity of kubelet's socket, 0: not there */
+    uint64_t socket; /* identity of kubelet's socket, 0: not there */
     uint32_t cards, sick;
     unsigned closing;
     void (*on_closed)(void *userdata);
@@ -102,7 +102,8 @@ void kubelet_set_cards(struct kubelet *k, uint32_t cards, uint32_t sick) {
 
 /* ---- the directory ---- */
 
-/* A kubelet that is restarted makes a new socket; the time of its making tells it from one that got the same inode. */
+/* A kubelet that is restarted makes a new socket; the time of its making tells it from one that got
+ * the same inode. */
 static uint64_t socket_identity(const struct kubelet *k) {
     char path[128];
     struct stat st;
@@ -111,7 +112,8 @@ static uint64_t socket_identity(const struct kubelet *k) {
     if (stat(path, &st) < 0 || !S_ISSOCK(st.st_mode))
         return 0;
     return ((uint64_t) st.st_ino << 32 ^ (uint64_t) st.st_ctim.tv_sec * 1000000000u ^
-            (uint64_t) st.st_ctim.tv_nsec) | 1;
+            (uint64_t) st.st_ctim.tv_nsec) |
+           1;
 }
 
 static void on_event(uv_fs_event_t *watch, const char *name, int events, int status) {
@@ -153,7 +155,8 @@ static void remove_stale(const char *dir) {
     }
 }
 
-/* True when the directory is there and watched. Another directory of the same name needs another watch. */
+/* True when the directory is there and watched. Another directory of the same name needs another
+ * watch. */
 static bool ensure_watch(struct kubelet *k) {
     struct stat st;
 
@@ -214,8 +217,8 @@ static void on_plugin_state(struct plugin *p, bool registered, const char *why, 
         on_plugin_due(p, k);
 }
 
-static void on_prestart(struct grpc_call *call, const struct resource *resource, const char *const *ids,
-                        size_t nids, void *userdata) {
+static void on_prestart(struct grpc_call *call, const struct resource *resource,
+                        const char *const *ids, size_t nids, void *userdata) {
     struct kubelet *k = userdata;
 
     k->options.on_prestart(call, resource, ids, nids, k->options.userdata);
@@ -253,7 +256,8 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
     if (snprintf(k->dir, sizeof(k->dir), "%s/device-plugins", options->dir) > DIR_MAX) {
         free(k);
         return err_set(err, ENAMETOOLONG,
-                       "kubelet's directory %s: sockets below it would exceed 107 bytes", options->dir);
+                       "kubelet's directory %s: sockets below it would exceed 107 bytes",
+                       options->dir);
     }
     (void) snprintf(k->checkpoint, sizeof(k->checkpoint), "%s/" CHECKPOINT_FILE, k->dir);
     r = make_plugins(k);

@@ -24,7 +24,8 @@ static int write_once(const char *dir, const char *name, const void *data, size_
     return access(path, F_OK) == 0 ? 0 : file_replace(path, data, len, mode, err);
 }
 
-int library_install(const char *source, const char *state_dir, struct library *ret, struct err *err) {
+int library_install(const char *source, const char *state_dir, struct library *ret,
+                    struct err *err) {
     static const char preload[] = LIBRARY_IN_CONTAINER "\n";
     _cleanup_buf_ struct buf content = BUF_INIT(2 * LIBRARY_MAX);
     unsigned char digest[32];
@@ -38,8 +39,9 @@ int library_install(const char *source, const char *state_dir, struct library *r
         return err_set(err, ENOEXEC, "%s (--library) is not a shared object", source);
     if (gnutls_hash_fast(GNUTLS_DIG_SHA256, content.data, content.len, digest) < 0)
         return err_set(err, EIO, "cannot compute a hash");
-    n = snprintf(l.dir, sizeof(l.dir), "%s/lib/%02x%02x%02x%02x%02x%02x%02x%02x", state_dir, digest[0],
-                 digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7]);
+    n = snprintf(l.dir, sizeof(l.dir), "%s/lib/%02x%02x%02x%02x%02x%02x%02x%02x", state_dir,
+                 digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6],
+                 digest[7]);
     if (n < 0 || (size_t) n >= sizeof(l.dir) - 32)
         return err_set(err, ENAMETOOLONG, "the state directory's path is too long");
     r = dir_make(l.dir, 0755, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* libaliquot.so on the node: copied to <state>/lib/<hash of its content>/, so that a file that containers use
- * is never written to, and a new version stands beside the old one. */
+/* libaliquot.so on the node: copied to <state>/lib/<hash of its content>/, so that a file that
+ * containers use is never written to, and a new version stands beside the old one. */
 
 struct err;
 struct gpu_edits;
@@ -16,7 +16,8 @@ struct library {
 #define SHARE_IN_CONTAINER "/run/aliquot/share"
 
 /* Installs the library at `source`. -ENOEXEC when that is no shared object. */
-int library_install(const char *source, const char *state_dir, struct library *ret, struct err *err);
+int library_install(const char *source, const char *state_dir, struct library *ret,
+                    struct err *err);
 
 /* Adds the mounts of the library, of /etc/ld.so.preload and of the share's files. */
 int library_edits(const struct library *l, const char *limits, const char *ledger,

@@ -20,7 +20,7 @@
 
 #define INVENTORY_FILE "inventory.json"
 #define TRIM_POLLS 60 /* how often memory that lists and TLS needed for a moment goes back */
-#define STOP_MS 3000 /* after that the agent ends without asking the rest */
+#define STOP_MS 3000  /* after that the agent ends without asking the rest */
 
 static uv_signal_t signals[2];
 static uv_timer_t stop_timer;
@@ -114,8 +114,8 @@ static void on_snapshot(void *userdata) {
 
 static void stop(struct agent *a);
 
-static void on_prestart(struct grpc_call *call, const struct resource *resource, const char *const *ids,
-                        size_t nids, void *userdata) {
+static void on_prestart(struct grpc_call *call, const struct resource *resource,
+                        const char *const *ids, size_t nids, void *userdata) {
     prestart_begin(userdata, call, resource, ids, nids);
 }
 
@@ -137,8 +137,9 @@ static void on_detached(void *userdata) {
 
     if (a->failed || !a->kubelet)
         return;
-    log_error("%s/device-plugins was deleted on the host; ending, to be started again with the new one",
-              a->config.kubelet_dir);
+    log_error(
+        "%s/device-plugins was deleted on the host; ending, to be started again with the new one",
+        a->config.kubelet_dir);
     a->failed = true;
     stop(a);
 }
@@ -190,7 +191,8 @@ static void on_bad_slot(const char *nonce, const char *why, void *userdata) {
 static int start_kube(struct agent *a, struct err *err) {
     const struct pods_handlers events = {on_pod, on_pod_gone, on_pods_synced, on_api_trouble, a};
     struct kube_config config;
-    int r = kube_config_load(a->config.api_server, a->config.token_file, a->config.ca_file, &config, err);
+    int r = kube_config_load(a->config.api_server, a->config.token_file, a->config.ca_file, &config,
+                             err);
 
     if (r < 0)
         return r;
@@ -325,7 +327,8 @@ int main(int argc, char **argv) {
     /* The simulated NVML, in the child, finds its devices by this. */
     (void) setenv("ALIQUOT_SIM_DIR", a->config.sim_dir, 1);
     a->loop = uv_default_loop();
-    a->places = (struct gpu_driver_places){a->config.host_root, a->config.driver_root, a->config.sim_dir};
+    a->places =
+        (struct gpu_driver_places){a->config.host_root, a->config.driver_root, a->config.sim_dir};
     a->started = uv_now(a->loop);
     init_handles(a);
     if (start_parts(a, &err) < 0) {

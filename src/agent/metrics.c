@@ -80,8 +80,8 @@ static const struct card_metric card_metrics[] = {
     {"aliquot_gpu_memory_outside_bytes", "Memory held by processes that have no share of the card.",
      card_outside},
     {"aliquot_gpu_core_granted_percent", "Compute given out to pods as shares.", card_core},
-    {"aliquot_gpu_utilization_percent", "Time in which the card computed, over the driver's last sample.",
-     card_percent},
+    {"aliquot_gpu_utilization_percent",
+     "Time in which the card computed, over the driver's last sample.", card_percent},
 };
 
 /* Names and units of NVIDIA's exporter, for dashboards that exist. */
@@ -118,9 +118,9 @@ static void put_card_metrics(struct agent *a, const struct card_metric *table, s
             (void) snprintf(index, sizeof(index), "%u", d->index);
             (void) snprintf(device, sizeof(device), "nvidia%d", d->minor);
             if (dcgm)
-                prom_sample(out, table[m].name, table[m].value(&c), {"gpu", index}, {"UUID", d->uuid},
-                            {"pci_bus_id", d->pci}, {"device", device}, {"modelName", d->model},
-                            {"Hostname", a->config.node_name},
+                prom_sample(out, table[m].name, table[m].value(&c), {"gpu", index},
+                            {"UUID", d->uuid}, {"pci_bus_id", d->pci}, {"device", device},
+                            {"modelName", d->model}, {"Hostname", a->config.node_name},
                             {"DCGM_FI_DRIVER_VERSION", s->driver_version});
             else
                 prom_sample(out, table[m].name, table[m].value(&c), {"node", a->config.node_name},
@@ -170,31 +170,33 @@ static uint64_t share_damaged(const struct share *s) {
 }
 
 static const struct share_metric share_metrics[] = {
-    {"aliquot_container_memory_limit_bytes", "Memory that the container may use of the card.", PROM_GAUGE,
-     share_limit},
-    {"aliquot_container_memory_used_bytes", "Memory that the container has booked in its ledger.", PROM_GAUGE,
-     share_booked},
-    {"aliquot_container_memory_driver_bytes", "Memory that the driver says its processes hold.", PROM_GAUGE,
-     share_driver},
+    {"aliquot_container_memory_limit_bytes", "Memory that the container may use of the card.",
+     PROM_GAUGE, share_limit},
+    {"aliquot_container_memory_used_bytes", "Memory that the container has booked in its ledger.",
+     PROM_GAUGE, share_booked},
+    {"aliquot_container_memory_driver_bytes", "Memory that the driver says its processes hold.",
+     PROM_GAUGE, share_driver},
     {"aliquot_container_core_limit_percent", "Compute that the container is due; 0: no guarantee.",
      PROM_GAUGE, share_core},
-    {"aliquot_container_utilization_percent", "Compute that its processes used, by the driver's last sample.",
-     PROM_GAUGE, share_percent},
-    {"aliquot_container_processes", "Processes of the container on the card.", PROM_GAUGE, share_processes},
-    {"aliquot_container_memory_refused_total", "Requests for memory that were over the limit.", PROM_COUNTER,
-     share_refused},
-    {"aliquot_container_ledger_damaged", "1 when the container has destroyed its ledger.", PROM_GAUGE,
-     share_damaged},
+    {"aliquot_container_utilization_percent",
+     "Compute that its processes used, by the driver's last sample.", PROM_GAUGE, share_percent},
+    {"aliquot_container_processes", "Processes of the container on the card.", PROM_GAUGE,
+     share_processes},
+    {"aliquot_container_memory_refused_total", "Requests for memory that were over the limit.",
+     PROM_COUNTER, share_refused},
+    {"aliquot_container_ledger_damaged", "1 when the container has destroyed its ledger.",
+     PROM_GAUGE, share_damaged},
 };
 
-static void put_share(struct agent *a, const struct share_metric *m, const struct share *s, struct buf *out) {
+static void put_share(struct agent *a, const struct share_metric *m, const struct share *s,
+                      struct buf *out) {
     const struct slot_grant *g = &s->slot->grant;
     char index[16];
 
     (void) snprintf(index, sizeof(index), "%u", s->device->index);
-    prom_sample(out, m->name, m->value(s), {"node", a->config.node_name}, {"namespace", g->namespace},
-                {"pod", g->pod}, {"pod_uid", g->pod_uid}, {"container", g->container}, {"gpu", index},
-                {"uuid", s->device->uuid});
+    prom_sample(out, m->name, m->value(s), {"node", a->config.node_name},
+                {"namespace", g->namespace}, {"pod", g->pod}, {"pod_uid", g->pod_uid},
+                {"container", g->container}, {"gpu", index}, {"uuid", s->device->uuid});
 }
 
 static void put_share_metrics(struct agent *a, struct buf *out) {
@@ -223,12 +225,15 @@ static void put_value(struct buf *out, const char *name, enum prom_type type, co
 static void put_plugin_metrics(struct agent *a, struct buf *out) {
     struct plugin_stats stats;
 
-    prom_family(out, "aliquot_agent_registered", PROM_GAUGE, "Whether kubelet has taken the plugin.");
+    prom_family(out, "aliquot_agent_registered", PROM_GAUGE,
+                "Whether kubelet has taken the plugin.");
     for (size_t i = 0; i < resources_count; i++) {
         plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
-        prom_sample(out, "aliquot_agent_registered", stats.registered, {"resource", resources[i].name});
+        prom_sample(out, "aliquot_agent_registered", stats.registered,
+                    {"resource", resources[i].name});
     }
-    prom_family(out, "aliquot_agent_registrations_total", PROM_COUNTER, "Times that kubelet took the plugin.");
+    prom_family(out, "aliquot_agent_registrations_total", PROM_COUNTER,
+                "Times that kubelet took the plugin.");
     for (size_t i = 0; i < resources_count; i++) {
         plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
         prom_sample(out, "aliquot_agent_registrations_total", stats.registrations,
@@ -240,7 +245,8 @@ static void put_plugin_metrics(struct agent *a, struct buf *out) {
         const struct prom_label label = {"resource", resources[i].name};
 
         plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
-        prom_double(out, "aliquot_agent_register_seconds", &label, 1, (double) stats.register_ns / 1e9);
+        prom_double(out, "aliquot_agent_register_seconds", &label, 1,
+                    (double) stats.register_ns / 1e9);
     }
     prom_family(out, "aliquot_agent_allocate_seconds", PROM_HISTOGRAM, "Time to answer Allocate.");
     for (size_t i = 0; i < resources_count; i++) {
@@ -265,21 +271,24 @@ static void put_agent_metrics(struct agent *a, struct buf *out) {
     struct gpu_monitor_status m;
 
     gpu_monitor_status(a->monitor, &m);
-    put_value(out, "aliquot_agent_driver_answering", PROM_GAUGE, "Whether NVML answers.", m.answering);
-    put_value(out, "aliquot_agent_nvml_restarts_total", PROM_COUNTER, "Restarts of the NVML process.",
-              m.restarts);
-    put_value(out, "aliquot_agent_nvml_hangs_total", PROM_COUNTER, "NVML calls that did not return in time.",
-              m.hangs);
-    put_value(out, "aliquot_agent_api_synced", PROM_GAUGE, "Whether the watch of this node's pods is up.",
-              pods_synced(a->pods));
-    put_value(out, "aliquot_agent_slots", PROM_GAUGE, "Shares given out.", HASH_COUNT(a->slots.slots));
-    put_value(out, "aliquot_agent_prestart_waiting", PROM_GAUGE, "Containers that wait for their share.",
-              prestart_waiting(a));
+    put_value(out, "aliquot_agent_driver_answering", PROM_GAUGE, "Whether NVML answers.",
+              m.answering);
+    put_value(out, "aliquot_agent_nvml_restarts_total", PROM_COUNTER,
+              "Restarts of the NVML process.", m.restarts);
+    put_value(out, "aliquot_agent_nvml_hangs_total", PROM_COUNTER,
+              "NVML calls that did not return in time.", m.hangs);
+    put_value(out, "aliquot_agent_api_synced", PROM_GAUGE,
+              "Whether the watch of this node's pods is up.", pods_synced(a->pods));
+    put_value(out, "aliquot_agent_slots", PROM_GAUGE, "Shares given out.",
+              HASH_COUNT(a->slots.slots));
+    put_value(out, "aliquot_agent_prestart_waiting", PROM_GAUGE,
+              "Containers that wait for their share.", prestart_waiting(a));
     put_value(out, "aliquot_agent_reclaimed_total", PROM_COUNTER,
               "Ledger entries given back for processes that died.", a->reclaimed);
     put_value(out, "process_resident_memory_bytes", PROM_GAUGE, "Resident memory size in bytes.",
               resident_bytes());
-    prom_family(out, "aliquot_agent_prestart_total", PROM_COUNTER, "PreStartContainer calls answered.");
+    prom_family(out, "aliquot_agent_prestart_total", PROM_COUNTER,
+                "PreStartContainer calls answered.");
     prom_sample(out, "aliquot_agent_prestart_total", a->prestart_granted, {"result", "granted"});
     prom_sample(out, "aliquot_agent_prestart_total", a->prestart_refused, {"result", "refused"});
     prom_family(out, "aliquot_agent_info", PROM_GAUGE, "Version of the agent; always 1.");

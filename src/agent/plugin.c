@@ -17,7 +17,8 @@
 #define REGISTER_TIMEOUT_MS 10000
 #define RETRY_MIN_MS 5
 #define RETRY_MAX_MS 1000
-#define STREAM_PATIENCE_MS 2000 /* how long after Register kubelet may take to call ListAndWatch */
+#define STREAM_PATIENCE_MS 2000 /* how long after Register kubelet may take to call ListAndWatch   \
+                                 */
 #define STREAMS_MAX 8
 
 struct plugin {
@@ -26,14 +27,14 @@ struct plugin {
     char dir[80];
     char endpoint[48]; /* name of the socket, new for each incarnation */
     struct grpc_server *server;
-    struct grpc_request *request;         /* Register under way */
+    struct grpc_request *request;           /* Register under way */
     struct grpc_call *streams[STREAMS_MAX]; /* open ListAndWatch calls */
     size_t nstreams;
     uint32_t incarnation;
     bool closing_old; /* the former server still holds a live stream: wait for its end */
     bool stream_was_lost;
-    uint64_t kubelet;       /* as last seen by plugin_check */
-    uint64_t registered_at; /* loop time */
+    uint64_t kubelet;         /* as last seen by plugin_check */
+    uint64_t registered_at;   /* loop time */
     uint64_t registered_with; /* the kubelet that said yes; 0: none */
     uint64_t retry_at;
     unsigned retry_ms;
@@ -58,7 +59,8 @@ static void set_registered(struct plugin *p, bool registered, const char *why) {
 
 /* ---- the calls of kubelet ---- */
 
-static void on_options(struct grpc_call *call, const uint8_t *request, size_t size, void *userdata) {
+static void on_options(struct grpc_call *call, const uint8_t *request, size_t size,
+                       void *userdata) {
     _cleanup_buf_ struct buf out = BUF_INIT(64);
 
     (void) request;
@@ -77,7 +79,8 @@ static void reply_or_fail(struct grpc_call *call, int r, const struct buf *out, 
         grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
 }
 
-static void on_preferred(struct grpc_call *call, const uint8_t *request, size_t size, void *userdata) {
+static void on_preferred(struct grpc_call *call, const uint8_t *request, size_t size,
+                         void *userdata) {
     _cleanup_buf_ struct buf out = BUF_INIT(BUF_MAX_DEFAULT);
 
     (void) userdata;
@@ -99,7 +102,8 @@ static int make_nonce(char ret[static NONCE_LEN + 1]) {
     return 0;
 }
 
-static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t size, void *userdata) {
+static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t size,
+                        void *userdata) {
     _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
     struct plugin *p = userdata;
     uint64_t start = uv_hrtime();
@@ -110,7 +114,8 @@ static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t s
     prom_observe(&p->stats.allocate, uv_hrtime() - start);
 }
 
-static void on_prestart(struct grpc_call *call, const uint8_t *request, size_t size, void *userdata) {
+static void on_prestart(struct grpc_call *call, const uint8_t *request, size_t size,
+                        void *userdata) {
     struct plugin *p = userdata;
     struct message_ids ids;
 
@@ -150,7 +155,8 @@ static void send_list(struct plugin *p, struct grpc_call *call) {
         (void) grpc_call_send(call, (const uint8_t *) buf_str(&out), out.len);
 }
 
-static void on_list_and_watch(struct grpc_call *call, const uint8_t *request, size_t size, void *userdata) {
+static void on_list_and_watch(struct grpc_call *call, const uint8_t *request, size_t size,
+                              void *userdata) {
     struct plugin *p = userdata;
 
     (void) request;
@@ -212,8 +218,8 @@ static void on_server_closed(void *userdata) {
     free_if_done(p);
 }
 
-/* A stream that still lives must end before we register again, or the end of the old one takes the new registration
- * with it (kubelets before 1.36). A dead one need not be waited for. */
+/* A stream that still lives must end before we register again, or the end of the old one takes the
+ * new registration with it (kubelets before 1.36). A dead one need not be waited for. */
 static void stop_server(struct plugin *p, const char *why) {
     struct grpc_server *server = p->server;
 
@@ -299,8 +305,8 @@ static const char *server_fault(const struct plugin *p) {
         return "there are no cards";
     if (p->registered_with == 0 || p->registered_with != p->kubelet)
         return NULL;
-    if (p->nstreams == 0 && (p->stream_was_lost ||
-                             uv_now(p->loop) - p->registered_at >= STREAM_PATIENCE_MS))
+    if (p->nstreams == 0 &&
+        (p->stream_was_lost || uv_now(p->loop) - p->registered_at >= STREAM_PATIENCE_MS))
         return "kubelet does not listen to the stream";
     return NULL;
 }

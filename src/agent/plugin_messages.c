@@ -43,7 +43,8 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
     pack(&m.base, out);
 }
 
-/* Thousands of devices need no thousands of allocations: the message is the devices one after the other. */
+/* Thousands of devices need no thousands of allocations: the message is the devices one after the
+ * other. */
 void message_list(const struct resource *r, uint32_t count, const bool *sick, struct buf *out) {
     for (uint32_t i = 0; i < count; i++) {
         Deviceplugin__ListAndWatchResponse m = DEVICEPLUGIN__LIST_AND_WATCH_RESPONSE__INIT;
@@ -79,8 +80,8 @@ static int put_container(int (*nonce)(char ret[static NONCE_LEN + 1]), struct bu
     return 0;
 }
 
-int message_allocate(const uint8_t *request, size_t size, int (*nonce)(char ret[static NONCE_LEN + 1]),
-                     struct buf *out) {
+int message_allocate(const uint8_t *request, size_t size,
+                     int (*nonce)(char ret[static NONCE_LEN + 1]), struct buf *out) {
     Deviceplugin__AllocateRequest *m = deviceplugin__allocate_request__unpack(NULL, size, request);
     int r = m ? 0 : -EBADMSG;
 
@@ -97,7 +98,8 @@ static bool listed(char **ids, size_t n, const char *id) {
     return false;
 }
 
-static int put_preferred(const Deviceplugin__ContainerPreferredAllocationRequest *q, struct buf *out) {
+static int put_preferred(const Deviceplugin__ContainerPreferredAllocationRequest *q,
+                         struct buf *out) {
     Deviceplugin__PreferredAllocationResponse m = DEVICEPLUGIN__PREFERRED_ALLOCATION_RESPONSE__INIT;
     Deviceplugin__ContainerPreferredAllocationResponse c =
         DEVICEPLUGIN__CONTAINER_PREFERRED_ALLOCATION_RESPONSE__INIT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Bytes of the device plugin API to and from plain values. No I/O. Encoders append to a buffer and leave failures
- * to buf_error(); decoders return -EBADMSG for what is no such message. */
+/* Bytes of the device plugin API to and from plain values. No I/O. Encoders append to a buffer and
+ * leave failures to buf_error(); decoders return -EBADMSG for what is no such message. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,11 +19,11 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
 void message_list(const struct resource *r, uint32_t count, const bool *sick, struct buf *out);
 
 /* Answers an AllocateRequest: for each container one CDI name with a nonce of its own. */
-int message_allocate(const uint8_t *request, size_t size, int (*nonce)(char ret[static NONCE_LEN + 1]),
-                     struct buf *out);
+int message_allocate(const uint8_t *request, size_t size,
+                     int (*nonce)(char ret[static NONCE_LEN + 1]), struct buf *out);
 
-/* Answers a PreferredAllocationRequest: what must be in, then the first that are free. One ID is as good as
- * another: the scheduler has chosen the card. */
+/* Answers a PreferredAllocationRequest: what must be in, then the first that are free. One ID is as
+ * good as another: the scheduler has chosen the card. */
 int message_preferred(const uint8_t *request, size_t size, struct buf *out);
 
 struct message_ids {

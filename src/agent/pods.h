@@ -29,8 +29,9 @@ struct pod_entry {
 
 struct pods_handlers {
     void (*on_change)(const struct pod_entry *e, void *userdata); /* new or different */
-    void (*on_gone)(const struct pod_entry *e, void *userdata);   /* its last state; freed afterwards */
-    void (*on_synced)(void *userdata);                            /* a whole list was received */
+    void (*on_gone)(const struct pod_entry *e,
+                    void *userdata);   /* its last state; freed afterwards */
+    void (*on_synced)(void *userdata); /* a whole list was received */
     void (*on_trouble)(const char *text, void *userdata);
     void *userdata;
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* PreStartContainer. kubelet says only a set of IDs. Its checkpoint says which containers have exactly that set (an
- * init container and an app container with equal requests share one) and what we answered to Allocate for each:
- * the name of its own slot. Every one of them is filled before kubelet is told to go on; so no order, count or size
- * is guessed, and no slot is ever shared. */
+/* PreStartContainer. kubelet says only a set of IDs. Its checkpoint says which containers have
+ * exactly that set (an init container and an app container with equal requests share one) and what
+ * we answered to Allocate for each: the name of its own slot. Every one of them is filled before
+ * kubelet is told to go on; so no order, count or size is guessed, and no slot is ever shared. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +21,10 @@
 #include "base/num.h"
 #include "wire/grpc_server.h"
 
-#define WAIT_MAX_MS 20000   /* kubelet's own deadline is 30 s; an error costs the pod 10 s, waiting does not */
+#define WAIT_MAX_MS                                                                                \
+    20000 /* kubelet's own deadline is 30 s; an error costs the pod 10 s, waiting does not */
 #define DEADLINE_MARGIN_MS 2000
-#define LOOK_MS 250         /* how often to look again when no event said so */
+#define LOOK_MS 250 /* how often to look again when no event said so */
 #define ENTRIES_MAX 64
 
 /* A container that has the set of IDs. */
@@ -31,8 +32,8 @@ struct candidate {
     char pod_uid[KUBE_UID_MAX];
     char container[KUBE_LABEL_MAX];
     char nonce[NONCE_LEN + 1];
-    size_t rank;     /* of its resource in the table */
-    bool companion;  /* another resource of ours carries this container's share */
+    size_t rank;    /* of its resource in the table */
+    bool companion; /* another resource of ours carries this container's share */
     bool granted;
 };
 
@@ -103,7 +104,8 @@ static bool has_carrier(const struct lookup *l, const struct candidate *c) {
 static int find_candidates(struct prestart *p, struct err *err) {
     struct lookup l = {.p = p};
     size_t n = 0;
-    int r = checkpoint_read(kubelet_checkpoint_path(p->agent->kubelet), lookup_wanted, lookup_add, &l, err);
+    int r = checkpoint_read(kubelet_checkpoint_path(p->agent->kubelet), lookup_wanted, lookup_add,
+                            &l, err);
 
     if (r == 0 && l.failed)
         r = err_set(err, ENOMEM, "out of memory");
@@ -151,7 +153,8 @@ static int write_cdi(struct agent *a, const struct slot *slot, struct err *err) 
     slot_path(&a->slots, slot->nonce, "ledger", ledger);
     if (n > 0)
         r = library_edits(&a->library, limits, ledger, edits);
-    /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed this keeps it out. */
+    /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed this keeps it out.
+     */
     if (r == 0)
         r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
     if (r < 0)
@@ -179,7 +182,8 @@ static enum verdict judge(struct prestart *p, const struct candidate *c, struct 
 
     if (v == VERDICT_GRANT && c->companion)
         ret->ndevices = 0;
-    /* The scheduler's keys may be newer than ours: a refusal counts only against keys read since kubelet called. */
+    /* The scheduler's keys may be newer than ours: a refusal counts only against keys read since
+     * kubelet called. */
     if (v == VERDICT_FORGED && keys_read_at(a->keys) <= p->began) {
         keys_refresh(a->keys);
         v = VERDICT_WAIT;
@@ -193,8 +197,8 @@ static void log_grant(const struct slot *slot) {
         char size[24];
 
         log_info("granted %s/%s container %s: GPU %u %s, core %u, memory %s (slot %s)",
-                 slot->grant.namespace, slot->grant.pod, slot->grant.container, d->index, d->uuid, d->core,
-                 num_format_bytes(d->memory, size), slot->nonce);
+                 slot->grant.namespace, slot->grant.pod, slot->grant.container, d->index, d->uuid,
+                 d->core, num_format_bytes(d->memory, size), slot->nonce);
     }
 }
 
@@ -263,7 +267,8 @@ static void advance(struct prestart *p) {
         waiting = waiting || v == VERDICT_WAIT;
         denied = denied || v == VERDICT_DENY || v == VERDICT_FORGED;
     }
-    /* A container that was not granted has no CDI file and does not start, whatever the others get. */
+    /* A container that was not granted has no CDI file and does not start, whatever the others get.
+     */
     if (!waiting && granted)
         end(p, GRPC_OK, NULL);
     else if (denied && !granted)
@@ -289,7 +294,7 @@ static void on_wake(uv_idle_t *idle) {
 
     (void) uv_idle_stop(idle);
     DL_FOREACH_SAFE(a->prestarts, p, next)
-        on_timer(&p->timer);
+    on_timer(&p->timer);
 }
 
 void prestart_wake(struct agent *a) {
@@ -339,7 +344,7 @@ void prestart_stop(struct agent *a) {
     struct prestart *p, *next;
 
     DL_FOREACH_SAFE(a->prestarts, p, next)
-        end(p, GRPC_UNAVAILABLE, "the agent stops; kubelet will ask again");
+    end(p, GRPC_UNAVAILABLE, "the agent stops; kubelet will ask again");
 }
 
 size_t prestart_waiting(const struct agent *a) {

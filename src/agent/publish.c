@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the rest of the cluster sees of this node: one GPU object a card, and the amount of memory as capacity of the
- * node. Both are watched and repaired: kubelet zeroes foreign capacity when it registers, a Node that is made anew has
- * none, people edit. Nothing is written while everything is as it should be. One request at a time. */
+/* What the rest of the cluster sees of this node: one GPU object a card, and the amount of memory
+ * as capacity of the node. Both are watched and repaired: kubelet zeroes foreign capacity when it
+ * registers, a Node that is made anew has none, people edit. Nothing is written while everything is
+ * as it should be. One request at a time. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,8 @@ struct publisher {
     struct kube_reflector *node_watch, *gpu_watch;
     bool node_known, gpus_known;
     struct node_object node;
-    uint64_t capacity[8]; /* of each dialect's memory resource, as the node has it; UINT64_MAX: none */
+    uint64_t
+        capacity[8]; /* of each dialect's memory resource, as the node has it; UINT64_MAX: none */
     struct published objects[OBJECTS_MAX];
     size_t nobjects;
     struct kube_call *call;
@@ -70,7 +72,8 @@ static void remember(struct publisher *p, struct json object) {
     struct gpu_object gpu;
     struct published *o;
 
-    if (gpu_object_parse(object, &gpu, NULL) < 0 || strcmp(gpu.node, p->agent->config.node_name) != 0)
+    if (gpu_object_parse(object, &gpu, NULL) < 0 ||
+        strcmp(gpu.node, p->agent->config.node_name) != 0)
         return;
     o = find(p, gpu.name);
     if (!o && p->nobjects < OBJECTS_MAX)
@@ -87,7 +90,8 @@ static void remember_node(struct publisher *p, struct json object) {
     if (node_object_parse(object, &p->node, NULL) < 0)
         return;
     p->node_known = true;
-    for (size_t i = 0; i < dialects_count && i < sizeof(p->capacity) / sizeof(p->capacity[0]); i++) {
+    for (size_t i = 0; i < dialects_count && i < sizeof(p->capacity) / sizeof(p->capacity[0]);
+         i++) {
         const char *text = json_string(json_get(capacity, dialects[i].memory));
 
         if (!text || quantity_parse(text, strlen(text), &p->capacity[i]) < 0)
@@ -128,7 +132,8 @@ static void on_response(const struct kube_response *response, void *userdata) {
 
     p->call = NULL;
     if (response->status < 200 || response->status > 299) {
-        (void) snprintf(p->trouble, sizeof(p->trouble), "cannot %s: %.300s", p->doing, response->text);
+        (void) snprintf(p->trouble, sizeof(p->trouble), "cannot %s: %.300s", p->doing,
+                        response->text);
         log_warn("%s; trying again in %u ms", p->trouble, p->retry_ms);
         (void) uv_timer_start(&p->timer, on_timer, p->retry_ms, 0);
         p->retry_ms = p->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : p->retry_ms * 2;
@@ -147,9 +152,8 @@ static void on_response(const struct kube_response *response, void *userdata) {
 
 static void request(struct publisher *p, const char *method, const char *path, const char *type,
                     struct buf *body) {
-    if (buf_error(body) < 0 ||
-        kube_request(p->agent->client, method, path, type, body->data, body->len, 10000, on_response, p,
-                     &p->call, NULL) < 0)
+    if (buf_error(body) < 0 || kube_request(p->agent->client, method, path, type, body->data,
+                                            body->len, 10000, on_response, p, &p->call, NULL) < 0)
         (void) uv_timer_start(&p->timer, on_timer, p->retry_ms, 0);
 }
 
@@ -186,7 +190,8 @@ static void delete_object(struct publisher *p, const char *name) {
     _cleanup_buf_ struct buf body = BUF_INIT(16);
     char path[KUBE_NAME_MAX + 64];
 
-    (void) snprintf(p->doing, sizeof(p->doing), "delete GPU object %s (its card has another name now)", name);
+    (void) snprintf(p->doing, sizeof(p->doing),
+                    "delete GPU object %s (its card has another name now)", name);
     (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s", name);
     forget(p, name);
     request(p, "DELETE", path, NULL, &body);
@@ -248,8 +253,8 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
     return true;
 }
 
-/* An object of ours that stands for no card: an old name of one is deleted, a card that is no longer there is
- * reported; it may come back, and pods may still be accounted to it. */
+/* An object of ours that stands for no card: an old name of one is deleted, a card that is no
+ * longer there is reported; it may come back, and pods may still be accounted to it. */
 static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, struct published *o) {
     for (uint32_t i = 0; i < s->ndevices; i++) {
         struct gpu_object want;
@@ -272,7 +277,8 @@ static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, str
     return false;
 }
 
-/* Right after the start the cards are known from before, but nobody has asked the driver how they are. */
+/* Right after the start the cards are known from before, but nobody has asked the driver how they
+ * are. */
 static bool snapshot_is_news(const struct agent *a) {
     struct gpu_monitor_status status;
 
@@ -357,10 +363,10 @@ static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
 }
 
 static int start_watches(struct publisher *p, struct err *err) {
-    static const struct kube_reflector_handlers node_events = {node_sync_begin, node_object, node_sync_end,
-                                                               on_trouble};
-    static const struct kube_reflector_handlers gpu_events = {gpu_sync_begin, gpu_object, gpu_sync_end,
-                                                              on_trouble};
+    static const struct kube_reflector_handlers node_events = {node_sync_begin, node_object,
+                                                               node_sync_end, on_trouble};
+    static const struct kube_reflector_handlers gpu_events = {gpu_sync_begin, gpu_object,
+                                                              gpu_sync_end, on_trouble};
     const char *node = p->agent->config.node_name;
     char query[KUBE_NAME_MAX + 64];
     struct kube_reflector_options options = {.path = "/api/v1/nodes", .query = query};

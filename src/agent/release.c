@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Shares of pods that are gone. A pod that was deleted by force leaves the API server while its containers run on, and
- * kubelet gives its plugin IDs to the next one at once. So a share counts as held until the pod's last process has
- * ended, whatever the API server says. */
+/* Shares of pods that are gone. A pod that was deleted by force leaves the API server while its
+ * containers run on, and kubelet gives its plugin IDs to the next one at once. So a share counts as
+ * held until the pod's last process has ended, whatever the API server says. */
 
 #include <ctype.h>
 #include <dirent.h>
@@ -17,10 +17,11 @@
 #include "base/log.h"
 #include "base/num.h"
 
-#define SCAN_MS 25          /* between looks at the processes, at first */
-#define SCAN_SLOW_MS 1000   /* when a pod takes long to end */
+#define SCAN_MS 25        /* between looks at the processes, at first */
+#define SCAN_SLOW_MS 1000 /* when a pod takes long to end */
 #define SLOW_AFTER_MS 20000
-#define START_GRACE_MS 1500 /* a container whose CDI file was read before we removed it appears within that */
+#define START_GRACE_MS                                                                             \
+    1500 /* a container whose CDI file was read before we removed it appears within that */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -107,8 +108,8 @@ static void on_timer(uv_timer_t *timer) {
         }
     }
     if (more)
-        (void) uv_timer_start(timer, on_timer, now - a->release_since > SLOW_AFTER_MS ? SCAN_SLOW_MS : SCAN_MS,
-                              0);
+        (void) uv_timer_start(timer, on_timer,
+                              now - a->release_since > SLOW_AFTER_MS ? SCAN_SLOW_MS : SCAN_MS, 0);
     if (removed)
         prestart_wake(a);
 }

@@ -9,7 +9,10 @@
 
 const struct resource resources[] = {
     {.name = RESOURCE_CORE, .socket = "gpu-core", .letter = 'c', .per_card = 100},
-    {.name = "tke.cloud.tencent.com/qgpu-core", .socket = "qgpu-core", .letter = 'q', .per_card = 100},
+    {.name = "tke.cloud.tencent.com/qgpu-core",
+     .socket = "qgpu-core",
+     .letter = 'q',
+     .per_card = 100},
     {.name = RESOURCE_SLOT, .socket = "slot", .letter = 's', .per_card = SLOTS_PER_CARD},
 };
 const size_t resources_count = sizeof(resources) / sizeof(resources[0]);
@@ -28,13 +31,14 @@ void resource_id(const struct resource *r, uint32_t n, char ret[static RESOURCE_
 uint32_t resource_id_number(const struct resource *r, const char *id) {
     uint64_t n;
 
-    if (id[0] != r->letter || id[1] != '-' || num_parse_u64(id + 2, UINT32_MAX - 1, &n) < 0 || n == 0)
+    if (id[0] != r->letter || id[1] != '-' || num_parse_u64(id + 2, UINT32_MAX - 1, &n) < 0 ||
+        n == 0)
         return UINT32_MAX;
     return (uint32_t) n - 1;
 }
 
-/* Of each device: tag and length of the message, of its ID and of its health, and the texts; the longest
- * health is "Unhealthy". Every length is below 128 and takes one byte. */
+/* Of each device: tag and length of the message, of its ID and of its health, and the texts; the
+ * longest health is "Unhealthy". Every length is below 128 and takes one byte. */
 size_t resource_message_size(const struct resource *r, uint32_t n) {
     char id[RESOURCE_ID_SIZE];
     size_t size = 0;

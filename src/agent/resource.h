@@ -8,17 +8,17 @@
 #include <stdint.h>
 
 struct resource {
-    const char *name;    /* "elasticgpu.io/gpu-core" */
-    const char *socket;  /* part of the socket's name */
-    char letter;         /* IDs are "<letter>-0001" ... */
-    uint32_t per_card;   /* IDs for each card */
+    const char *name;   /* "elasticgpu.io/gpu-core" */
+    const char *socket; /* part of the socket's name */
+    char letter;        /* IDs are "<letter>-0001" ... */
+    uint32_t per_card;  /* IDs for each card */
 };
 
 extern const struct resource resources[];
 extern const size_t resources_count;
 
-/* The row of that name, or NULL. The order of the table decides which of several IDs of one container
- * carries its share. */
+/* The row of that name, or NULL. The order of the table decides which of several IDs of one
+ * container carries its share. */
 const struct resource *resource_find(const char *name);
 
 #define RESOURCE_ID_SIZE 16

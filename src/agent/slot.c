@@ -16,7 +16,8 @@
 #define RECORD_FILE "record.json"
 #define RECORD_MAX ((size_t) 64 << 10)
 
-void slot_path(const struct slot_store *s, const char *nonce, const char *file, char ret[static 384]) {
+void slot_path(const struct slot_store *s, const char *nonce, const char *file,
+               char ret[static 384]) {
     (void) snprintf(ret, 384, "%s/%.32s/%.16s", s->dir, nonce, file);
 }
 
@@ -171,8 +172,8 @@ static int write_files(struct slot_store *s, const char *nonce, const struct slo
     return file_replace(path, record.data, record.len, 0600, err);
 }
 
-int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
-              struct slot **ret, struct err *err) {
+int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant, struct slot **ret,
+              struct err *err) {
     struct slot *slot = slot_find(s, nonce);
     int r;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Slots: the shares that were given out on this node, each named by the nonce of the Allocate call it
- * belongs to. A slot is kept in <state>/shares/<nonce>/: `limits` and `ledger` (which the container gets) and
- * `record.json` (which it does not): the agent's own word on who holds what, so that a restarted agent knows
- * it without asking anybody. */
+/* Slots: the shares that were given out on this node, each named by the nonce of the Allocate call
+ * it belongs to. A slot is kept in <state>/shares/<nonce>/: `limits` and `ledger` (which the
+ * container gets) and `record.json` (which it does not): the agent's own word on who holds what, so
+ * that a restarted agent knows it without asking anybody. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,9 +21,9 @@ struct ledger;
 
 struct slot_device {
     uint32_t index;
-    uint32_t core;       /* percent of this container */
-    uint32_t pod_core;   /* of its whole pod on this card, as the scheduler counts it */
-    uint64_t memory;     /* bytes of this container */
+    uint32_t core;     /* percent of this container */
+    uint32_t pod_core; /* of its whole pod on this card, as the scheduler counts it */
+    uint64_t memory;   /* bytes of this container */
     uint64_t pod_memory;
     char uuid[GPU_UUID_MAX];
     /* What the driver said last about the container's processes; not in the record. */
@@ -57,8 +57,8 @@ struct slot_store {
     struct slot *slots;
 };
 
-/* Reads all records below <state>/shares. A record that cannot be read is reported to `on_bad` and its slot is left
- * as it is on disk. */
+/* Reads all records below <state>/shares. A record that cannot be read is reported to `on_bad` and
+ * its slot is left as it is on disk. */
 int slot_store_load(struct slot_store *s, const char *state_dir,
                     void (*on_bad)(const char *nonce, const char *why, void *userdata),
                     void *userdata, struct err *err);
@@ -66,24 +66,26 @@ void slot_store_done(struct slot_store *s);
 
 struct slot *slot_find(struct slot_store *s, const char *nonce);
 
-/* Makes the slot's files, or brings them up to date, and remembers it. Takes the grant over (also when it
- * fails). Doing it again with the same grant changes nothing. -EEXIST: the slot was given to another container. */
-int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
-              struct slot **ret, struct err *err);
+/* Makes the slot's files, or brings them up to date, and remembers it. Takes the grant over (also
+ * when it fails). Doing it again with the same grant changes nothing. -EEXIST: the slot was given
+ * to another container. */
+int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant, struct slot **ret,
+              struct err *err);
 
 /* Forgets the slot and removes its files. */
 int slot_remove(struct slot_store *s, struct slot *slot, struct err *err);
 
 /* Path of a file of a slot: "limits", "ledger". */
-void slot_path(const struct slot_store *s, const char *nonce, const char *file, char ret[static 384]);
+void slot_path(const struct slot_store *s, const char *nonce, const char *file,
+               char ret[static 384]);
 
-/* What pods other than `pod_uid` hold of a card: the sum of their totals. `ret_holder` (may be NULL) receives one
- * of them, preferring one that is being released. */
+/* What pods other than `pod_uid` hold of a card: the sum of their totals. `ret_holder` (may be
+ * NULL) receives one of them, preferring one that is being released. */
 void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
                    uint64_t *ret_memory, uint32_t *ret_core, const struct slot **ret_holder);
 
-/* Builds the grant of one container from what the scheduler decided. -ENOENT: the assignment has no part for
- * it. */
+/* Builds the grant of one container from what the scheduler decided. -ENOENT: the assignment has no
+ * part for it. */
 int slot_grant_make(const struct pod *pod, const struct assignment *a, const char *container,
                     struct slot_grant *ret, struct err *err);
 void slot_grant_done(struct slot_grant *g);

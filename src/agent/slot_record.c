@@ -127,8 +127,9 @@ static const struct assigned_device *part_on(const struct assigned_container *c,
     return NULL;
 }
 
-/* The most that the pod holds of a card at any time: init containers run one after the other, beside the sidecars that
- * started before them; app containers run together, beside all sidecars. */
+/* The most that the pod holds of a card at any time: init containers run one after the other,
+ * beside the sidecars that started before them; app containers run together, beside all sidecars.
+ */
 static void pod_total(const struct pod *pod, const struct assignment *a, struct slot_device *d) {
     uint64_t memory = 0, memory_peak = 0;
     uint32_t core = 0, core_peak = 0;

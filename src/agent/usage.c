@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Who uses what. Two sources that check each other: the ledger (what the container's processes have booked; to the byte
- * and to the moment, but the tenant can forge it) and the driver (what every process really holds, once a second). */
+/* Who uses what. Two sources that check each other: the ledger (what the container's processes have
+ * booked; to the byte and to the moment, but the tenant can forge it) and the driver (what every
+ * process really holds, once a second). */
 
 #include <string.h>
 
@@ -21,7 +22,8 @@ static struct slot *slot_of_container(struct agent *a, const char *pod_uid, cons
             continue;
         if (container && strcmp(slot->grant.container, container) == 0)
             return slot;
-        /* The status with the container's ID may not be here yet; with one share in the pod there is no question. */
+        /* The status with the container's ID may not be here yet; with one share in the pod there
+         * is no question. */
         if (!container && only)
             return NULL;
         only = slot;

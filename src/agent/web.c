@@ -20,8 +20,8 @@
 
 /* ---- figures that are true now ---- */
 
-/* Who asks for figures gets those of now, not of the last second: the driver is asked, and the answer waits for it, but never
- * longer than FRESH_MS. */
+/* Who asks for figures gets those of now, not of the last second: the driver is asked, and the
+ * answer waits for it, but never longer than FRESH_MS. */
 struct waiting {
     struct agent *agent;
     struct http_exchange *exchange;
@@ -54,8 +54,8 @@ void web_update(struct agent *a) {
 
     gpu_monitor_status(a->monitor, &status);
     DL_FOREACH_SAFE(a->waiting, w, next)
-        if (status.polls >= w->polls)
-            end_waiting(w);
+    if (status.polls >= w->polls)
+        end_waiting(w);
 }
 
 static void answer_fresh(struct agent *a, struct http_exchange *exchange,
@@ -79,7 +79,7 @@ void web_stop(struct agent *a) {
     struct waiting *w, *next;
 
     DL_FOREACH_SAFE(a->waiting, w, next)
-        end_waiting(w);
+    end_waiting(w);
     http_server_close(a->http);
     a->http = NULL;
 }
@@ -107,8 +107,8 @@ static void put_problems(struct agent *a, struct buf *out) {
         buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (!s->devices[i].healthy)
-            buf_printf(out, "GPU %u (%s) is unhealthy: %s\n", s->devices[i].index, s->devices[i].uuid,
-                       s->devices[i].reason);
+            buf_printf(out, "GPU %u (%s) is unhealthy: %s\n", s->devices[i].index,
+                       s->devices[i].uuid, s->devices[i].reason);
     if (!kubelet_is_there(a->kubelet))
         buf_printf(out, "kubelet's socket is not in %s/device-plugins: is kubelet running?\n",
                    a->config.kubelet_dir);
@@ -123,8 +123,10 @@ static void put_problems(struct agent *a, struct buf *out) {
     if (publisher_trouble(a->publisher)[0])
         buf_printf(out, "%s\n", publisher_trouble(a->publisher));
     if (!keys_verifier(a->keys))
-        buf_printf(out, "the public key of aliquot-scheduler is not known (ConfigMap %s/aliquot-signing)\n",
-                   a->config.namespace);
+        buf_printf(
+            out,
+            "the public key of aliquot-scheduler is not known (ConfigMap %s/aliquot-signing)\n",
+            a->config.namespace);
 }
 
 static void on_healthz(struct http_exchange *exchange, void *userdata) {
@@ -146,7 +148,8 @@ static void on_livez(struct http_exchange *exchange, void *userdata) {
 
 /* ---- /usage ---- */
 
-static void put_holder(struct json_writer *w, struct slot *slot, const struct slot_device *d, uint32_t at) {
+static void put_holder(struct json_writer *w, struct slot *slot, const struct slot_device *d,
+                       uint32_t at) {
     struct slot_usage u;
 
     usage_of_slot(slot, &u);
@@ -175,7 +178,8 @@ static void put_holders(struct agent *a, struct json_writer *w, const char *uuid
     json_array_end(w);
 }
 
-static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_device *d, uint64_t outside) {
+static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_device *d,
+                    uint64_t outside) {
     uint64_t memory;
     uint32_t core;
 
@@ -220,7 +224,8 @@ static void on_usage(struct http_exchange *exchange, void *userdata) {
 
 static void on_index(struct http_exchange *exchange, void *userdata) {
     (void) userdata;
-    http_reply_text(exchange, 200, "aliquot-agent " ALIQUOT_VERSION "\n/metrics /healthz /livez /usage\n");
+    http_reply_text(exchange, 200,
+                    "aliquot-agent " ALIQUOT_VERSION "\n/metrics /healthz /livez /usage\n");
 }
 
 static const struct http_route routes[] = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The device model: what is known about the cards of this machine. Plain data, filled by gpu/monitor.h
- * from what the NVML child reports, read by everybody else. */
+/* The device model: what is known about the cards of this machine. Plain data, filled by
+ * gpu/monitor.h from what the NVML child reports, read by everybody else. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,13 +51,15 @@ struct gpu_device {
 struct gpu_snapshot {
     char driver_version[80];
     uint32_t ndevices;
-    struct gpu_device devices[GPU_MAX]; /* by index; may have holes in `index`, never two the same */
+    struct gpu_device
+        devices[GPU_MAX]; /* by index; may have holes in `index`, never two the same */
 };
 
 /* The device with that UUID, or NULL. */
 const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid);
 
-/* Takes what is known of the card (identity, not sample and processes) from one device to another. */
+/* Takes what is known of the card (identity, not sample and processes) from one device to another.
+ */
 void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from);
 
 /* Frees what the snapshot holds; the snapshot is empty afterwards. */

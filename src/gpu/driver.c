@@ -16,17 +16,17 @@ struct driver_file {
 
 struct gpu_driver {
     const char *name;
-    const char *control;              /* the file whose presence means that this driver is here */
-    const char *const *search;        /* where its libraries are, below the driver's root */
-    const struct driver_file *files;  /* ends with a NULL name */
-    const char *const *nodes;         /* needed beside the card's own, where they exist */
-    const char *device;               /* prefix of a card's own node */
+    const char *control;             /* the file whose presence means that this driver is here */
+    const char *const *search;       /* where its libraries are, below the driver's root */
+    const struct driver_file *files; /* ends with a NULL name */
+    const char *const *nodes;        /* needed beside the card's own, where they exist */
+    const char *device;              /* prefix of a card's own node */
     enum gpu_edit_kind node_kind;
-    bool simulated;                   /* root is sim_dir, not the driver's root */
+    bool simulated; /* root is sim_dir, not the driver's root */
 };
 
-static const char *const nvidia_search[] = {
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64-linux-gnu", "/lib64", NULL};
+static const char *const nvidia_search[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib",
+                                            "/lib/x86_64-linux-gnu",     "/lib64",     NULL};
 static const struct driver_file nvidia_files[] = {
     {"libcuda.so.1", true},
     {"libnvidia-ml.so.1", true},
@@ -161,8 +161,8 @@ static int add_libraries(const struct gpu_driver *d, const struct gpu_driver_pla
     return 0;
 }
 
-static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *p,
-                    const char *path, bool required, struct gpu_edits *edits, struct err *err) {
+static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *p, const char *path,
+                    bool required, struct gpu_edits *edits, struct err *err) {
     int r;
 
     if (!is_here(d, p, path))

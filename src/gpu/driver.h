@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Drivers as data: where the NVML library of this machine is, and what a container needs to use a card.
- * "nvidia" is the real one, "simulated" is `aliquot sim --listen`. Files are looked at, nothing is
- * loaded. */
+/* Drivers as data: where the NVML library of this machine is, and what a container needs to use a
+ * card. "nvidia" is the real one, "simulated" is `aliquot sim --listen`. Files are looked at,
+ * nothing is loaded. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,9 +11,10 @@
 #include "gpu/device.h"
 
 struct gpu_driver_places {
-    const char *host_root;   /* where the host's / is in the agent's view: "" or "/host" */
-    const char *driver_root; /* where the driver is below the host's /: "" or "/run/nvidia/driver" */
-    const char *sim_dir;     /* of the simulated driver, the same path on the host and here */
+    const char *host_root; /* where the host's / is in the agent's view: "" or "/host" */
+    const char
+        *driver_root;    /* where the driver is below the host's /: "" or "/run/nvidia/driver" */
+    const char *sim_dir; /* of the simulated driver, the same path on the host and here */
 };
 
 struct gpu_driver; /* a row of the table */
@@ -30,10 +31,10 @@ void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_pl
                      const struct gpu_device *device, char ret[static 64]);
 
 enum gpu_edit_kind {
-    GPU_EDIT_NODE,       /* a device node, the same path in the container, unless host says other */
-    GPU_EDIT_MOUNT,      /* a bind mount of a file or socket, read-only */
+    GPU_EDIT_NODE,  /* a device node, the same path in the container, unless host says other */
+    GPU_EDIT_MOUNT, /* a bind mount of a file or socket, read-only */
     GPU_EDIT_MOUNT_RW,
-    GPU_EDIT_ENV,        /* container: "NAME=value" */
+    GPU_EDIT_ENV, /* container: "NAME=value" */
 };
 
 struct gpu_edit {
@@ -49,9 +50,9 @@ struct gpu_edits {
     struct gpu_edit list[GPU_EDITS_MAX];
 };
 
-/* Everything that a container which gets `devices` needs of the driver. Optional files that are not here are
- * left out; -ENOSPC when there are more than GPU_EDITS_MAX, -ENOENT when a card's node is missing; `ret` is
- * empty then. */
+/* Everything that a container which gets `devices` needs of the driver. Optional files that are not
+ * here are left out; -ENOSPC when there are more than GPU_EDITS_MAX, -ENOENT when a card's node is
+ * missing; `ret` is empty then. */
 struct err;
 int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *const *devices, size_t ndevices,

@@ -26,10 +26,10 @@ struct gpu_monitor {
     struct gpu_monitor_options options;
     char program[256];
     struct child *child;
-    int fd;            /* our end of the pair, -1: none */
-    uv_poll_t poll;    /* of fd */
+    int fd;         /* our end of the pair, -1: none */
+    uv_poll_t poll; /* of fd */
     bool poll_open;
-    uv_timer_t timer;  /* next: poll, deadline of a poll, or start of a child */
+    uv_timer_t timer; /* next: poll, deadline of a poll, or start of a child */
     enum { MONITOR_WAITING, MONITOR_POLLING, MONITOR_RESTARTING, MONITOR_CLOSING } state;
     bool poll_again;
     unsigned backoff_ms;
@@ -321,9 +321,11 @@ static int spawn(struct gpu_monitor *m, const char *library, int fd, struct chil
         {.flags = UV_INHERIT_FD, .data.fd = 2},
         {.flags = UV_INHERIT_FD, .data.fd = fd},
     };
-    uv_process_options_t options = {
-        .exit_cb = on_child_exit, .file = m->program, .args = args, .stdio = stdio,
-        .stdio_count = 4};
+    uv_process_options_t options = {.exit_cb = on_child_exit,
+                                    .file = m->program,
+                                    .args = args,
+                                    .stdio = stdio,
+                                    .stdio_count = 4};
 
     text_copy(arg2, sizeof(arg2), library);
     c->process.data = c;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Keeps a snapshot of the machine's cards true, without ever waiting for the driver. All calls of NVML
- * are made by a child process: one that hangs is killed and started again, one whose driver went away
- * ends by itself, and meanwhile the snapshot stays, with its cards unhealthy once no answer has come for
- * MONITOR_STALE_MS. One thread, on a libuv loop. */
+/* Keeps a snapshot of the machine's cards true, without ever waiting for the driver. All calls of
+ * NVML are made by a child process: one that hangs is killed and started again, one whose driver
+ * went away ends by itself, and meanwhile the snapshot stays, with its cards unhealthy once no
+ * answer has come for MONITOR_STALE_MS. One thread, on a libuv loop. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,7 +19,8 @@ struct gpu_monitor;
 
 struct gpu_monitor_options {
     const char *program; /* what to run as the child: this binary; "/proc/self/exe" */
-    /* Path of the NVML library to use now, or NULL while no driver is there. Called before each start. */
+    /* Path of the NVML library to use now, or NULL while no driver is there. Called before each
+     * start. */
     const char *(*library)(void *userdata);
     void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
     void *userdata;
@@ -31,24 +32,25 @@ struct gpu_monitor_options {
 int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options,
                       struct gpu_snapshot *initial, struct gpu_monitor **ret, struct err *err);
 
-/* Kills the child, waits for its end, frees the monitor, then calls on_closed (may be NULL). The loop must run. A child that
- * is stuck in the kernel ends late or never: bound the wait. */
+/* Kills the child, waits for its end, frees the monitor, then calls on_closed (may be NULL). The
+ * loop must run. A child that is stuck in the kernel ends late or never: bound the wait. */
 void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata), void *userdata);
 
 /* Never NULL; valid until the next turn of the loop. */
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m);
 
-/* Polls now instead of at the next interval (once the running poll has ended). Returns what `polls` of the status will be
- * when the snapshot is younger than this call, or 0 when the driver cannot be asked now. */
+/* Polls now instead of at the next interval (once the running poll has ended). Returns what `polls`
+ * of the status will be when the snapshot is younger than this call, or 0 when the driver cannot be
+ * asked now. */
 uint64_t gpu_monitor_poll(struct gpu_monitor *m);
 
 struct gpu_monitor_status {
-    bool answering;     /* the last poll was answered, less than MONITOR_STALE_MS ago */
-    bool complete;      /* at least one poll of the real driver was answered since the start */
-    int pid;            /* of the child, 0: none */
-    uint64_t polls;     /* answered */
-    uint64_t restarts;  /* of the child, after the first start */
-    uint64_t hangs;     /* restarts because a call did not return in time */
-    const char *text;   /* what is wrong, for a person; "" when nothing is */
+    bool answering;    /* the last poll was answered, less than MONITOR_STALE_MS ago */
+    bool complete;     /* at least one poll of the real driver was answered since the start */
+    int pid;           /* of the child, 0: none */
+    uint64_t polls;    /* answered */
+    uint64_t restarts; /* of the child, after the first start */
+    uint64_t hangs;    /* restarts because a call did not return in time */
+    const char *text;  /* what is wrong, for a person; "" when nothing is */
 };
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret);

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* NVML by dlopen: the functions that the child calls. Not every driver has all of them: those marked
- * OPTIONAL are NULL where they are missing. */
+/* NVML by dlopen: the functions that the child calls. Not every driver has all of them: those
+ * marked OPTIONAL are NULL where they are missing. */
 
 #include "abi/nvml.h"
 
 struct err;
 
 #define NVML_BINDING(REQUIRED, OPTIONAL)                                                           \
-    REQUIRED(nvmlInit_v2, (void))                                                                  \
-    REQUIRED(nvmlDeviceGetCount_v2, (unsigned int *))                                              \
-    REQUIRED(nvmlDeviceGetHandleByIndex_v2, (unsigned int, nvmlDevice_t *))                        \
-    REQUIRED(nvmlDeviceGetUUID, (nvmlDevice_t, char *, unsigned int))                              \
-    REQUIRED(nvmlDeviceGetName, (nvmlDevice_t, char *, unsigned int))                              \
-    REQUIRED(nvmlDeviceGetMinorNumber, (nvmlDevice_t, unsigned int *))                             \
-    REQUIRED(nvmlDeviceGetMemoryInfo, (nvmlDevice_t, nvmlMemory_t *))                              \
-    OPTIONAL(nvmlSystemGetDriverVersion, (char *, unsigned int))                                   \
-    OPTIONAL(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t, nvmlPciInfo_t *))                             \
-    OPTIONAL(nvmlDeviceGetUtilizationRates, (nvmlDevice_t, nvmlUtilization_t *))                   \
-    OPTIONAL(nvmlDeviceGetTemperature, (nvmlDevice_t, nvmlTemperatureSensors_t, unsigned int *))   \
-    OPTIONAL(nvmlDeviceGetPowerUsage, (nvmlDevice_t, unsigned int *))                              \
-    OPTIONAL(nvmlDeviceGetClockInfo, (nvmlDevice_t, nvmlClockType_t, unsigned int *))              \
+    REQUIRED(nvmlInit_v2, (void) )                                                                 \
+    REQUIRED(nvmlDeviceGetCount_v2, (unsigned int *) )                                             \
+    REQUIRED(nvmlDeviceGetHandleByIndex_v2, (unsigned int, nvmlDevice_t *) )                       \
+    REQUIRED(nvmlDeviceGetUUID, (nvmlDevice_t, char *, unsigned int) )                             \
+    REQUIRED(nvmlDeviceGetName, (nvmlDevice_t, char *, unsigned int) )                             \
+    REQUIRED(nvmlDeviceGetMinorNumber, (nvmlDevice_t, unsigned int *) )                            \
+    REQUIRED(nvmlDeviceGetMemoryInfo, (nvmlDevice_t, nvmlMemory_t *) )                             \
+    OPTIONAL(nvmlSystemGetDriverVersion, (char *, unsigned int) )                                  \
+    OPTIONAL(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t, nvmlPciInfo_t *) )                            \
+    OPTIONAL(nvmlDeviceGetUtilizationRates, (nvmlDevice_t, nvmlUtilization_t *) )                  \
+    OPTIONAL(nvmlDeviceGetTemperature, (nvmlDevice_t, nvmlTemperatureSensors_t, unsigned int *) )  \
+    OPTIONAL(nvmlDeviceGetPowerUsage, (nvmlDevice_t, unsigned int *) )                             \
+    OPTIONAL(nvmlDeviceGetClockInfo, (nvmlDevice_t, nvmlClockType_t, unsigned int *) )             \
     OPTIONAL(nvmlDeviceGetComputeRunningProcesses_v3,                                              \
-             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *))                               \
+             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *) )                              \
     OPTIONAL(nvmlDeviceGetComputeRunningProcesses_v2,                                              \
-             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *))                               \
+             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *) )                              \
     OPTIONAL(nvmlDeviceGetGraphicsRunningProcesses_v3,                                             \
-             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *))                               \
+             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *) )                              \
     OPTIONAL(nvmlDeviceGetGraphicsRunningProcesses_v2,                                             \
-             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *))                               \
+             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *) )                              \
     OPTIONAL(nvmlDeviceGetMPSComputeRunningProcesses_v3,                                           \
-             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *))                               \
-    OPTIONAL(nvmlDeviceGetProcessUtilization,                                                      \
-             (nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned int *, unsigned long long))
+             (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *) )                              \
+    OPTIONAL(nvmlDeviceGetProcessUtilization, (nvmlDevice_t, nvmlProcessUtilizationSample_t *,     \
+                                               unsigned int *, unsigned long long) )
 
 struct nvml {
     const char *(*error_string)(nvmlReturn_t); /* never NULL */

@@ -94,12 +94,14 @@ static bool put_processes(struct worker *w, nvmlDevice_t device, uint32_t index)
     const struct nvml *n = &w->nvml;
 
     w->nprocesses = 0;
-    add_list(w, device, n->nvmlDeviceGetComputeRunningProcesses_v3
-                            ? n->nvmlDeviceGetComputeRunningProcesses_v3
-                            : n->nvmlDeviceGetComputeRunningProcesses_v2);
-    add_list(w, device, n->nvmlDeviceGetGraphicsRunningProcesses_v3
-                            ? n->nvmlDeviceGetGraphicsRunningProcesses_v3
-                            : n->nvmlDeviceGetGraphicsRunningProcesses_v2);
+    add_list(w, device,
+             n->nvmlDeviceGetComputeRunningProcesses_v3
+                 ? n->nvmlDeviceGetComputeRunningProcesses_v3
+                 : n->nvmlDeviceGetComputeRunningProcesses_v2);
+    add_list(w, device,
+             n->nvmlDeviceGetGraphicsRunningProcesses_v3
+                 ? n->nvmlDeviceGetGraphicsRunningProcesses_v3
+                 : n->nvmlDeviceGetGraphicsRunningProcesses_v2);
     add_list(w, device, n->nvmlDeviceGetMPSComputeRunningProcesses_v3);
     add_utilization(w, device, index);
     for (size_t at = 0; at < w->nprocesses; at += GPU_PACKET_PROCESSES) {
@@ -229,7 +231,8 @@ static int answer(struct worker *w) {
     memset(&msg, 0, sizeof(msg));
     if (!put(w, &msg, GPU_MESSAGE_END, 0, sizeof(msg.header)))
         return 1;
-    /* Not one card answers: the driver was unloaded below us. A new process will see the new one. */
+    /* Not one card answers: the driver was unloaded below us. A new process will see the new one.
+     */
     return count > 0 && answers == 0 ? -1 : 0;
 }
 

@@ -8,7 +8,8 @@
 #include "gpu/device.h"
 
 /* The structures hold no padding that would differ between two builds of the same binary. */
-_Static_assert(sizeof(struct gpu_message_device) == 16 + 8 + 160 + 48 + 96 + 32 + 24 + 24, "device");
+_Static_assert(sizeof(struct gpu_message_device) == 16 + 8 + 160 + 48 + 96 + 32 + 24 + 24,
+               "device");
 _Static_assert(sizeof(struct gpu_message_processes) == 16 + 8 + 64 * 16, "processes");
 
 static bool terminated(const char *text, size_t size) {

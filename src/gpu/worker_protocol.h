@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the agent and its NVML child say to each other: fixed structures over a SOCK_SEQPACKET pair, one
- * a packet. The agent sends struct gpu_poll; the child answers with one of each that applies, in this
- * order: DRIVER, then for each card DEVICE and any number of PROCESSES, then END. When the driver cannot
- * be opened it sends FAILED instead and exits.
+/* What the agent and its NVML child say to each other: fixed structures over a SOCK_SEQPACKET pair,
+ * one a packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
+ * in this order: DRIVER, then for each card DEVICE and any number of PROCESSES, then END. When the
+ * driver cannot be opened it sends FAILED instead and exits.
  *
  * The child runs code of the driver in its address space, so the agent takes nothing on trust:
  * everything that comes is checked by gpu_message_check(). */

@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     /* What was read can be written, and read again. */
     _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
     slot_record_encode(&g, &text);
-    if (slot_record_decode(buf_str(&text), text.len, &again, NULL) < 0 || again.ndevices != g.ndevices)
+    if (slot_record_decode(buf_str(&text), text.len, &again, NULL) < 0 ||
+        again.ndevices != g.ndevices)
         abort();
     slot_grant_done(&g);
     slot_grant_done(&again);

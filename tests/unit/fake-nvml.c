@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* An NVML with two cards that goes wrong on demand, for test-gpu.c: a file of the name of a fault in the directory
- * $FAKE_NVML switches it on. */
+/* An NVML with two cards that goes wrong on demand, for test-gpu.c: a file of the name of a fault
+ * in the directory $FAKE_NVML switches it on. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
+                                                            unsigned int *count,
                                                             nvmlProcessInfo_v2_t *list);
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                      nvmlProcessInfo_v2_t *list) {

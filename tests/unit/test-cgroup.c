@@ -29,37 +29,43 @@ struct golden {
 
 static const struct golden goldens[] = {
     {"v1 cgroupfs burstable",
-     "12:pids:/kubepods/burstable/pod" UID "/" ID "\n11:memory:/kubepods/burstable/pod" UID "/" ID "\n0::/\n",
+     "12:pids:/kubepods/burstable/pod" UID "/" ID "\n11:memory:/kubepods/burstable/pod" UID "/" ID
+     "\n0::/\n",
      UID, ID},
-    {"v1 guaranteed behind other controllers", "3:cpuset:/\n2:memory:/kubepods/pod" UID "/" ID "\n", UID, ID},
+    {"v1 guaranteed behind other controllers", "3:cpuset:/\n2:memory:/kubepods/pod" UID "/" ID "\n",
+     UID, ID},
     {"v2 cgroupfs", "0::/kubepods/besteffort/pod" UID "/" ID "\n", UID, ID},
     {"v2 systemd containerd",
-     "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_ ".slice/cri-containerd-" ID
-     ".scope\n",
+     "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_
+     ".slice/cri-containerd-" ID ".scope\n",
      UID, ID},
-    {"v2 systemd guaranteed", "0::/kubepods.slice/kubepods-pod" UID_ ".slice/cri-containerd-" ID ".scope", UID,
+    {"v2 systemd guaranteed",
+     "0::/kubepods.slice/kubepods-pod" UID_ ".slice/cri-containerd-" ID ".scope", UID, ID},
+    {"cri-o", "0::/kubepods.slice/kubepods-pod" UID_ ".slice/crio-" ID ".scope/container\n", UID,
      ID},
-    {"cri-o", "0::/kubepods.slice/kubepods-pod" UID_ ".slice/crio-" ID ".scope/container\n", UID, ID},
-    {"cri-o's monitor", "0::/kubepods.slice/kubepods-pod" UID_ ".slice/crio-conmon-" ID ".scope\n", UID, ""},
+    {"cri-o's monitor", "0::/kubepods.slice/kubepods-pod" UID_ ".slice/crio-conmon-" ID ".scope\n",
+     UID, ""},
     {"docker", "0::/kubepods.slice/kubepods-pod" UID_ ".slice/docker-" ID ".scope\n", UID, ID},
     {"containerd on cgroupfs under systemd",
-     "1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod" UID_ ".slice:cri-containerd:" ID
-     "\n",
+     "1:name=systemd:/system.slice/containerd.service/kubepods-burstable-pod" UID_
+     ".slice:cri-containerd:" ID "\n",
      UID, ID},
-    {"kind", "0::/docker/" ID2 "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" UID_
-             ".slice/cri-containerd-" ID ".scope\n",
+    {"kind",
+     "0::/docker/" ID2 "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" UID_
+     ".slice/cri-containerd-" ID ".scope\n",
      UID, ID},
     {"cgroup root", "0::/node-b/kubepods/pod" UID "/" ID "\n", UID, ID},
     {"another cgroup namespace", "0::/../../pod" UID "/" ID "\n", UID, ID},
     {"static pod", "0::/kubepods/pod" STATIC "/" ID "\n", STATIC, ID},
     {"in the pod, in no container", "0::/kubepods/pod" UID "\n", UID, ""},
-    {"a cgroup that the container made", "0::/kubepods/pod" UID "/" ID "/kubepods/pod" OTHER "/" ID2 "\n", UID,
-     ID},
+    {"a cgroup that the container made",
+     "0::/kubepods/pod" UID "/" ID "/kubepods/pod" OTHER "/" ID2 "\n", UID, ID},
     {"host service", "0::/system.slice/sshd.service\n", NULL, NULL},
     {"podman is no pod", "0::/machine.slice/libpod-" ID ".scope\n", NULL, NULL},
     {"name that begins like a pod", "0::/podracer/x\n0::/pod-1f2e\n", NULL, NULL},
     {"longer than a UID", "0::/kubepods/pod" UID "ff/" ID "\n", NULL, NULL},
-    {"upper case is no UID", "0::/kubepods/pod1F2E3D4C-5B6A-4789-8ABC-DEF012345678/" ID "\n", NULL, NULL},
+    {"upper case is no UID", "0::/kubepods/pod1F2E3D4C-5B6A-4789-8ABC-DEF012345678/" ID "\n", NULL,
+     NULL},
     {"container ID too short", "0::/kubepods/pod" UID "/abcdef\n", UID, ""},
     {"no colons", "nonsense\n", NULL, NULL},
     {"empty", "", NULL, NULL},
@@ -72,14 +78,17 @@ static void golden(void **state) {
         struct cgroup_id id;
         int r = cgroup_parse(g->text, strlen(g->text), &id);
 
-        if (r != (g->uid != NULL) || (g->uid && (strcmp(id.pod_uid, g->uid) || strcmp(id.container_id, g->id))))
-            fail_msg("%s: got %d, %s, %s", g->name, r, r ? id.pod_uid : "-", r ? id.container_id : "-");
+        if (r != (g->uid != NULL) ||
+            (g->uid && (strcmp(id.pod_uid, g->uid) || strcmp(id.container_id, g->id))))
+            fail_msg("%s: got %d, %s, %s", g->name, r, r ? id.pod_uid : "-",
+                     r ? id.container_id : "-");
     }
 }
 
 /* Whatever the length, nothing behind it is looked at. */
 static void every_prefix(void **state) {
-    static const char text[] = "0::/kubepods.slice/kubepods-pod" UID_ ".slice/cri-containerd-" ID ".scope\n";
+    static const char text[] =
+        "0::/kubepods.slice/kubepods-pod" UID_ ".slice/cri-containerd-" ID ".scope\n";
 
     (void) state;
     for (size_t n = 0; n < sizeof(text); n++) {

@@ -13,7 +13,8 @@
 #include "agent/checkpoint.h"
 #include "base/err.h"
 
-/* ContainerAllocateResponse{cdi_devices: [{name: "elasticgpu.io/share=0123456789abcdef0123456789abcdef"}]} */
+/* ContainerAllocateResponse{cdi_devices: [{name:
+ * "elasticgpu.io/share=0123456789abcdef0123456789abcdef"}]} */
 #define ANSWER "KjYKNGVsYXN0aWNncHUuaW8vc2hhcmU9MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 #define NONCE "0123456789abcdef0123456789abcdef"
 
@@ -32,7 +33,8 @@ static void note(const struct checkpoint_entry *e, void *userdata) {
     int n;
 
     assert_in_range(s->n, 0, 3);
-    n = snprintf(s->text[s->n], 256, "%s %s %s [%s]", e->pod_uid, e->container, e->resource, e->nonce);
+    n = snprintf(s->text[s->n], 256, "%s %s %s [%s]", e->pod_uid, e->container, e->resource,
+                 e->nonce);
     for (size_t i = 0; i < e->nids; i++)
         n += snprintf(s->text[s->n] + n, 256 - (size_t) n, " %s", e->ids[i]);
     s->n++;
@@ -51,15 +53,18 @@ static void by_numa_node(void **state) {
     (void) state;
     assert_int_equal(
         parse("{\"Data\":{\"PodDeviceEntries\":["
-              "{\"PodUID\":\"u1\",\"ContainerName\":\"main\",\"ResourceName\":\"elasticgpu.io/gpu-core\","
-              "\"DeviceIDs\":{\"-1\":[\"c-0003\",\"c-0001\"],\"0\":[\"c-0002\"]},\"AllocResp\":\"" ANSWER "\"},"
+              "{\"PodUID\":\"u1\",\"ContainerName\":\"main\",\"ResourceName\":\"elasticgpu.io/"
+              "gpu-core\","
+              "\"DeviceIDs\":{\"-1\":[\"c-0003\",\"c-0001\"],\"0\":[\"c-0002\"]},\"AllocResp\":"
+              "\"" ANSWER "\"},"
               "{\"PodUID\":\"u2\",\"ContainerName\":\"x\",\"ResourceName\":\"nvidia.com/gpu\","
               "\"DeviceIDs\":{\"-1\":[\"GPU-1\"]},\"AllocResp\":\"\"}],"
               "\"RegisteredDevices\":{\"elasticgpu.io/gpu-core\":[\"c-0001\"]}},\"Checksum\":1}",
               &s),
         0);
     assert_int_equal(s.n, 1);
-    assert_string_equal(s.text[0], "u1 main elasticgpu.io/gpu-core [" NONCE "] c-0001 c-0002 c-0003");
+    assert_string_equal(s.text[0],
+                        "u1 main elasticgpu.io/gpu-core [" NONCE "] c-0001 c-0002 c-0003");
 }
 
 static void as_list(void **state) {
@@ -67,8 +72,10 @@ static void as_list(void **state) {
 
     (void) state;
     assert_int_equal(
-        parse("{\"Data\":{\"PodDeviceEntries\":[{\"PodUID\":\"u\",\"ContainerName\":\"c\",\"ResourceName\":"
-              "\"elasticgpu.io/slot\",\"DeviceIDs\":[\"s-2\",\"s-1\"],\"AllocResp\":\"!!\"}]},\"Checksum\":1}",
+        parse("{\"Data\":{\"PodDeviceEntries\":[{\"PodUID\":\"u\",\"ContainerName\":\"c\","
+              "\"ResourceName\":"
+              "\"elasticgpu.io/"
+              "slot\",\"DeviceIDs\":[\"s-2\",\"s-1\"],\"AllocResp\":\"!!\"}]},\"Checksum\":1}",
               &s),
         0);
     assert_string_equal(s.text[0], "u c elasticgpu.io/slot [] s-1 s-2");
@@ -83,13 +90,14 @@ static void malformed(void **state) {
     assert_int_equal(parse("[]", &s), -EBADMSG);
     assert_int_equal(parse("{\"Data\":{\"PodDeviceEntries\":null},\"Checksum\":1}", &s), 0);
     /* One bad entry does not hide the next. */
-    assert_int_equal(parse("{\"Data\":{\"PodDeviceEntries\":[7,{\"ResourceName\":\"elasticgpu.io/slot\"},"
-                           "{\"PodUID\":\"u\",\"ContainerName\":\"c\",\"ResourceName\":\"elasticgpu.io/slot\","
-                           "\"DeviceIDs\":{\"-1\":[5]}},"
-                           "{\"PodUID\":\"u\",\"ContainerName\":\"d\",\"ResourceName\":\"elasticgpu.io/slot\","
-                           "\"DeviceIDs\":{}}]}}",
-                           &s),
-                     0);
+    assert_int_equal(
+        parse("{\"Data\":{\"PodDeviceEntries\":[7,{\"ResourceName\":\"elasticgpu.io/slot\"},"
+              "{\"PodUID\":\"u\",\"ContainerName\":\"c\",\"ResourceName\":\"elasticgpu.io/slot\","
+              "\"DeviceIDs\":{\"-1\":[5]}},"
+              "{\"PodUID\":\"u\",\"ContainerName\":\"d\",\"ResourceName\":\"elasticgpu.io/slot\","
+              "\"DeviceIDs\":{}}]}}",
+              &s),
+        0);
     assert_int_equal(s.n, 1);
     assert_string_equal(s.text[0], "u d elasticgpu.io/slot []");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The monitor and its child, on an NVML that hangs, crashes and loses cards; and what they say to each other. */
+/* The monitor and its child, on an NVML that hangs, crashes and loses cards; and what they say to
+ * each other. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,8 +68,11 @@ static void on_update(void *userdata) {
 
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
-    const struct gpu_monitor_options options = {.program = "/proc/self/exe", .library = library,
-                                                .on_update = on_update, .userdata = f, .interval_ms = 20,
+    const struct gpu_monitor_options options = {.program = "/proc/self/exe",
+                                                .library = library,
+                                                .on_update = on_update,
+                                                .userdata = f,
+                                                .interval_ms = 20,
                                                 .deadline_ms = 500};
 
     assert_non_null(f);
@@ -204,7 +208,8 @@ static void killed_child(void **state) {
 /* ---- messages ---- */
 
 static void bad_messages(void **state) {
-    union gpu_message m = {.device = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_DEVICE, 1, 0}, .uuid = "x"}};
+    union gpu_message m = {
+        .device = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_DEVICE, 1, 0}, .uuid = "x"}};
 
     (void) state;
     assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
@@ -215,8 +220,9 @@ static void bad_messages(void **state) {
     m.device.header.index = 0;
     memset(m.device.model, 'x', sizeof(m.device.model));
     assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
-    m = (union gpu_message){.processes = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_PROCESSES, 1, 0},
-                                          .count = GPU_PACKET_PROCESSES + 1}};
+    m = (union gpu_message){
+        .processes = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_PROCESSES, 1, 0},
+                      .count = GPU_PACKET_PROCESSES + 1}};
     assert_int_equal(gpu_message_check(&m, sizeof(m.processes)), -EBADMSG);
 }
 
@@ -226,7 +232,8 @@ static void inventory_file(void **state) {
 
     (void) state;
     s.ndevices = 1;
-    s.devices[0] = (struct gpu_device){.index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x"};
+    s.devices[0] =
+        (struct gpu_device){.index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x"};
     gpu_snapshot_encode(&s, &text);
     assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
     assert_int_equal(back.ndevices, 1);
@@ -297,7 +304,8 @@ static void simulated_driver(void **state) {
     static struct gpu_edits edits;
     const struct gpu_device card = {.minor = 1};
     const struct gpu_device *cards[] = {&card};
-    struct gpu_driver_places places = {.host_root = "/nonexistent", .driver_root = "", .sim_dir = dir};
+    struct gpu_driver_places places = {
+        .host_root = "/nonexistent", .driver_root = "", .sim_dir = dir};
     const struct gpu_driver *driver;
 
     (void) state;

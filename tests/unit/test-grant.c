@@ -101,19 +101,21 @@ static struct pod_entry *make_pod(struct fixture *f, const struct wish *w) {
     struct json root;
     struct err err;
 
-    buf_printf(&text, "{\"metadata\":{\"uid\":\"%s\",\"name\":\"p-%s\",\"namespace\":\"ns\"", w->uid, w->uid);
+    buf_printf(&text, "{\"metadata\":{\"uid\":\"%s\",\"name\":\"p-%s\",\"namespace\":\"ns\"",
+               w->uid, w->uid);
     if (w->assignment) {
-        assert_int_equal(assignment_sign(w->key ? w->key : f->key, w->signed_uid ? w->signed_uid : w->uid,
-                                         w->signed_node ? w->signed_node : "node-a", w->assignment, signature,
-                                         &err),
+        assert_int_equal(assignment_sign(w->key ? w->key : f->key,
+                                         w->signed_uid ? w->signed_uid : w->uid,
+                                         w->signed_node ? w->signed_node : "node-a", w->assignment,
+                                         signature, &err),
                          0);
         buf_puts(&text, ",\"annotations\":{\"elasticgpu.io/assignment\":\"");
         for (const char *c = w->assignment; *c; c++)
             buf_printf(&text, "%s%c", *c == '"' ? "\\" : "", *c);
         buf_printf(&text, "\",\"elasticgpu.io/assignment-signature\":\"%s\"}", signature);
     }
-    buf_printf(&text, "},\"spec\":{\"nodeName\":\"node-a\",%s},\"status\":{\"phase\":\"%s\"}}", w->containers,
-               w->phase ? w->phase : "Pending");
+    buf_printf(&text, "},\"spec\":{\"nodeName\":\"node-a\",%s},\"status\":{\"phase\":\"%s\"}}",
+               w->containers, w->phase ? w->phase : "Pending");
     assert_int_equal(json_parse(f->parser, text.data, text.len, &root, &err), 0);
     e = pod_entry_new(root);
     assert_non_null(e);
@@ -127,9 +129,12 @@ static struct pod_entry *make_pod(struct fixture *f, const struct wish *w) {
 #define ASSIGN(containers) "{\"v\":1,\"node\":\"node-a\",\"containers\":{" containers "}}"
 #define MAIN_30 ASSIGN("\"main\":" PART("GPU-a", "30", "25769803776"))
 
-static enum verdict judge(struct fixture *f, const struct pod_entry *e, const char *uid, const char *container,
-                          struct slot_grant *ret, struct err *err) {
-    struct grant_world w = {.node = "node-a", .pod = e, .keys = f->verifier, .snapshot = &f->snapshot,
+static enum verdict judge(struct fixture *f, const struct pod_entry *e, const char *uid,
+                          const char *container, struct slot_grant *ret, struct err *err) {
+    struct grant_world w = {.node = "node-a",
+                            .pod = e,
+                            .keys = f->verifier,
+                            .snapshot = &f->snapshot,
                             .slots = &f->slots};
 
     memset(ret, 0, sizeof(*ret));
@@ -148,7 +153,8 @@ static void expect(struct fixture *f, const struct wish *w, enum verdict want, c
     pod_entry_free(e);
 }
 
-static void fill(struct fixture *f, const char *nonce, const struct wish *w, const char *container) {
+static void fill(struct fixture *f, const char *nonce, const struct wish *w,
+                 const char *container) {
     struct pod_entry *e = make_pod(f, w);
     struct slot_grant g;
     struct slot *slot;
@@ -188,14 +194,22 @@ static void signed_pod_gets_its_share(void **state) {
 static void forgeries_get_nothing(void **state) {
     struct fixture *f = *state;
     const struct wish bare = {.uid = "u1", .containers = SPEC};
-    const struct wish stolen = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30, .signed_uid = "u2"};
-    const struct wish moved = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30, .signed_node = "node-b"};
-    const struct wish forged = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30, .key = f->other_key};
-    const struct wish absent = {.uid = "u1", .containers = SPEC,
-                                .assignment = ASSIGN("\"other\":" PART("GPU-a", "30", "1073741824"))};
-    const struct wish huge = {.uid = "u1", .containers = SPEC,
-                              .assignment = ASSIGN("\"main\":" PART("GPU-a", "30", "858993459200"))};
-    const struct wish done = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30, .phase = "Succeeded"};
+    const struct wish stolen = {
+        .uid = "u1", .containers = SPEC, .assignment = MAIN_30, .signed_uid = "u2"};
+    const struct wish moved = {
+        .uid = "u1", .containers = SPEC, .assignment = MAIN_30, .signed_node = "node-b"};
+    const struct wish forged = {
+        .uid = "u1", .containers = SPEC, .assignment = MAIN_30, .key = f->other_key};
+    const struct wish absent = {.uid = "u1",
+                                .containers = SPEC,
+                                .assignment =
+                                    ASSIGN("\"other\":" PART("GPU-a", "30", "1073741824"))};
+    const struct wish huge = {.uid = "u1",
+                              .containers = SPEC,
+                              .assignment =
+                                  ASSIGN("\"main\":" PART("GPU-a", "30", "858993459200"))};
+    const struct wish done = {
+        .uid = "u1", .containers = SPEC, .assignment = MAIN_30, .phase = "Succeeded"};
 
     expect(f, &bare, VERDICT_DENY, "was not placed by aliquot-scheduler");
     expect(f, &stolen, VERDICT_FORGED, "not made by aliquot-scheduler");
@@ -209,8 +223,10 @@ static void forgeries_get_nothing(void **state) {
 static void what_is_missing_is_waited_for(void **state) {
     struct fixture *f = *state;
     const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
-    const struct wish nowhere = {.uid = "u1", .containers = SPEC,
-                                 .assignment = ASSIGN("\"main\":" PART("GPU-z", "30", "1073741824"))};
+    const struct wish nowhere = {.uid = "u1",
+                                 .containers = SPEC,
+                                 .assignment =
+                                     ASSIGN("\"main\":" PART("GPU-z", "30", "1073741824"))};
     struct signing_verifier *verifier = f->verifier;
     struct slot_grant g;
     struct err err;
@@ -228,21 +244,31 @@ static void what_is_missing_is_waited_for(void **state) {
 /* A forced delete: the old pod is gone from the API server, its container is not. */
 static void nothing_is_given_twice(void **state) {
     struct fixture *f = *state;
-    const struct wish old = {.uid = "u1", .containers = SPEC,
+    const struct wish old = {.uid = "u1",
+                             .containers = SPEC,
                              .assignment = ASSIGN("\"main\":" PART("GPU-a", "60", "53687091200"))};
-    const struct wish by_memory = {.uid = "u2", .containers = SPEC,
-                                   .assignment = ASSIGN("\"main\":" PART("GPU-a", "10", "42949672960"))};
-    const struct wish by_core = {.uid = "u2", .containers = SPEC,
-                                 .assignment = ASSIGN("\"main\":" PART("GPU-a", "50", "1073741824"))};
-    const struct wish beside = {.uid = "u2", .containers = SPEC,
-                                .assignment = ASSIGN("\"main\":" PART("GPU-a", "40", "32212254720"))};
-    const struct wish elsewhere = {.uid = "u2", .containers = SPEC,
-                                   .assignment = ASSIGN("\"main\":" PART("GPU-b", "100", "85899345920"))};
+    const struct wish by_memory = {.uid = "u2",
+                                   .containers = SPEC,
+                                   .assignment =
+                                       ASSIGN("\"main\":" PART("GPU-a", "10", "42949672960"))};
+    const struct wish by_core = {.uid = "u2",
+                                 .containers = SPEC,
+                                 .assignment =
+                                     ASSIGN("\"main\":" PART("GPU-a", "50", "1073741824"))};
+    const struct wish beside = {.uid = "u2",
+                                .containers = SPEC,
+                                .assignment =
+                                    ASSIGN("\"main\":" PART("GPU-a", "40", "32212254720"))};
+    const struct wish elsewhere = {.uid = "u2",
+                                   .containers = SPEC,
+                                   .assignment =
+                                       ASSIGN("\"main\":" PART("GPU-b", "100", "85899345920"))};
     struct err err;
 
     fill(f, N1, &old, "main");
     slot_find(&f->slots, N1)->releasing = true;
-    expect(f, &by_memory, VERDICT_WAIT, "still held by pod ns/p-u1, whose processes have not ended");
+    expect(f, &by_memory, VERDICT_WAIT,
+           "still held by pod ns/p-u1, whose processes have not ended");
     expect(f, &by_core, VERDICT_WAIT, "still held by pod ns/p-u1");
     expect(f, &beside, VERDICT_GRANT, NULL);
     expect(f, &elsewhere, VERDICT_GRANT, NULL);
@@ -250,18 +276,21 @@ static void nothing_is_given_twice(void **state) {
     expect(f, &by_memory, VERDICT_GRANT, NULL);
 }
 
-/* An init container and the app container use the same memory one after the other: the pod counts once. */
+/* An init container and the app container use the same memory one after the other: the pod counts
+ * once. */
 static void init_and_app_count_once(void **state) {
     struct fixture *f = *state;
     const struct wish both = {
         .uid = "u1",
-        .containers = "\"initContainers\":[" ASK("init", "60") "],\"containers\":[" ASK("main", "60") "]",
+        .containers =
+            "\"initContainers\":[" ASK("init", "60") "],\"containers\":[" ASK("main", "60") "]",
         .assignment = ASSIGN("\"init\":" PART("GPU-a", "60", "51539607552") ",\"main\":" PART(
             "GPU-a", "60", "51539607552"))};
-    const struct wish two = {.uid = "u2",
-                             .containers = "\"containers\":[" ASK("main", "20") "," ASK("side", "20") "]",
-                             .assignment = ASSIGN("\"main\":" PART("GPU-a", "20", "10737418240") ",\"side\":" PART(
-                                 "GPU-a", "20", "10737418240"))};
+    const struct wish two = {
+        .uid = "u2",
+        .containers = "\"containers\":[" ASK("main", "20") "," ASK("side", "20") "]",
+        .assignment = ASSIGN("\"main\":" PART("GPU-a", "20", "10737418240") ",\"side\":" PART(
+            "GPU-a", "20", "10737418240"))};
     uint64_t memory;
     uint32_t core;
 

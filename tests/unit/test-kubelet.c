@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The device plugins against a kubelet of our own making: one that is restarted, loses streams, wipes sockets and takes
- * its directory away, when and as often as the test wants. */
+/* The device plugins against a kubelet of our own making: one that is restarted, loses streams,
+ * wipes sockets and takes its directory away, when and as often as the test wants. */
 
 #include <errno.h>
 #include <setjmp.h>
@@ -39,8 +39,8 @@ struct fixture {
     struct kubelet *kubelet;
     struct grpc_server *server; /* kubelet's side */
     bool server_closed;
-    unsigned registers;         /* seen by kubelet */
-    char core_endpoint[64];     /* of the last registration of gpu-core */
+    unsigned registers;     /* seen by kubelet */
+    char core_endpoint[64]; /* of the last registration of gpu-core */
     char core_first[64];
     unsigned prestarts;
     size_t prestart_ids;
@@ -53,7 +53,8 @@ struct fixture {
 
 /* ---- kubelet's side ---- */
 
-static void on_register(struct grpc_call *call, const uint8_t *request, size_t size, void *userdata) {
+static void on_register(struct grpc_call *call, const uint8_t *request, size_t size,
+                        void *userdata) {
     struct fixture *f = userdata;
     Deviceplugin__RegisterRequest *m = deviceplugin__register_request__unpack(NULL, size, request);
 
@@ -110,8 +111,8 @@ static void kubelet_down(struct fixture *f) {
     RUN_UNTIL(f, f->server_closed);
 }
 
-static void on_prestart(struct grpc_call *call, const struct resource *resource, const char *const *ids,
-                        size_t nids, void *userdata) {
+static void on_prestart(struct grpc_call *call, const struct resource *resource,
+                        const char *const *ids, size_t nids, void *userdata) {
     struct fixture *f = userdata;
 
     assert_string_equal(resource->name, "elasticgpu.io/gpu-core");
@@ -138,8 +139,11 @@ static void on_detached(void *userdata) {
 
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct kubelet_options options = {.on_prestart = on_prestart, .on_checkpoint = on_checkpoint,
-                                      .on_state = on_state, .on_detached = on_detached, .userdata = f};
+    struct kubelet_options options = {.on_prestart = on_prestart,
+                                      .on_checkpoint = on_checkpoint,
+                                      .on_state = on_state,
+                                      .on_detached = on_detached,
+                                      .userdata = f};
 
     assert_non_null(f);
     (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-kubelet-XXXXXX");
@@ -196,9 +200,11 @@ static void on_result(const struct grpc_result *result, void *userdata) {
     f->answered = true;
 }
 
-static void call(struct fixture *f, const char *method, const struct buf *message, unsigned timeout_ms) {
+static void call(struct fixture *f, const char *method, const struct buf *message,
+                 unsigned timeout_ms) {
     char path[160];
-    struct grpc_request_options options = {.socket_path = path, .method = method, .timeout_ms = timeout_ms};
+    struct grpc_request_options options = {
+        .socket_path = path, .method = method, .timeout_ms = timeout_ms};
 
     (void) snprintf(path, sizeof(path), "%s/%s", f->plugins, f->core_endpoint);
     options.message = (const uint8_t *) buf_str(message);
@@ -208,7 +214,8 @@ static void call(struct fixture *f, const char *method, const struct buf *messag
     RUN_UNTIL(f, f->answered);
 }
 
-/* As kubelet's requests: one repeated string, field 1, in a message that is field 1 where `nested`. */
+/* As kubelet's requests: one repeated string, field 1, in a message that is field 1 where `nested`.
+ */
 static void put_ids(struct buf *out, bool nested, const char *const *ids, size_t n) {
     _cleanup_buf_ struct buf inner = BUF_INIT(4096);
 
@@ -241,7 +248,8 @@ static void registers_when_kubelet_appears(void **state) {
     assert_true(uv_hrtime() - start < 500000000u);
 }
 
-/* kubelet's socket is there a moment before it listens: whoever calls in between has to call again soon. */
+/* kubelet's socket is there a moment before it listens: whoever calls in between has to call again
+ * soon. */
 static void kubelet_does_not_listen_yet(void **state) {
     struct fixture *f = *state;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -405,7 +413,8 @@ static void preferred_is_quick_and_right(void **state) {
 
     (void) state;
     assert_int_equal(message_preferred(request, sizeof(request) - 1, &out), 0);
-    m = deviceplugin__preferred_allocation_response__unpack(NULL, out.len, (const uint8_t *) out.data);
+    m = deviceplugin__preferred_allocation_response__unpack(NULL, out.len,
+                                                            (const uint8_t *) out.data);
     assert_int_equal(m->container_responses[0]->n_deviceids, 2);
     assert_string_equal(m->container_responses[0]->deviceids[0], "c-0002");
     assert_string_equal(m->container_responses[0]->deviceids[1], "c-0003");
