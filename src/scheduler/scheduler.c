@@ -12,6 +12,7 @@
 
 #define TICK_MS 1000
 #define KEYS_RETRY_MS 2000
+#define KEYS_REPAIR_MS 60000
 #define BODY_MAX ((size_t) 16 << 20) /* 5,000 names are 160 KB; whole nodes are refused anyway */
 
 uint64_t scheduler_now(const struct scheduler *s) {
@@ -70,18 +71,31 @@ static void on_retry_keys(uv_timer_t *timer) {
     start_keys(timer->data);
 }
 
+/* The new key is as good as the old one, and the same unless somebody has deleted the Secret. */
+static void take_keys(struct scheduler *s, struct signing_key *key,
+                      struct signing_verifier *verifier) {
+    signing_key_free(s->key);
+    signing_verifier_free(s->verifier);
+    s->key = key;
+    s->binder.key = key;
+    s->verifier = verifier;
+}
+
 static void on_keys(struct signing_key *key, struct signing_verifier *verifier, const char *error,
                     void *userdata) {
     struct scheduler *s = userdata;
     struct err err;
+    bool first = s->key == NULL;
+    s->keys_ms = scheduler_now(s);
     if (error) {
-        log_error("%s; trying again in %d ms", error, KEYS_RETRY_MS);
-        uv_timer_start(&s->retry_keys, on_retry_keys, KEYS_RETRY_MS, 0);
+        log_error("%s; trying again", error);
+        if (first)
+            uv_timer_start(&s->retry_keys, on_retry_keys, KEYS_RETRY_MS, 0);
         return;
     }
-    s->key = key;
-    s->binder.key = key;
-    s->verifier = verifier;
+    take_keys(s, key, verifier);
+    if (!first)
+        return;
     log_info("signing key is ready");
     if (scheduler_watch(s, &err) < 0) {
         log_error("cannot watch the cluster: %s", err.text);
@@ -90,6 +104,7 @@ static void on_keys(struct signing_key *key, struct signing_verifier *verifier, 
 }
 
 static void start_keys(struct scheduler *s) {
+    s->keys_ms = UINT64_MAX; /* under way */
     const struct api api = {request, s};
     keys_start(&api, s->options.name_space, on_keys, s);
 }
@@ -101,6 +116,8 @@ static void on_tick(uv_timer_t *timer) {
     if (!scheduler_is_ready(s))
         return;
     binder_audit(&s->binder);
+    if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
+        start_keys(s); /* puts back what somebody has deleted */
     projection_run(&s->projection, s->parser);
 }
 

@@ -47,6 +47,8 @@ struct scheduler {
     struct json_parser *parser; /* for whoever needs one for a moment */
     struct signing_key *key;
     struct signing_verifier *verifier;
+    uint64_t
+        keys_ms; /* when the stored key was last looked at; UINT64_MAX while that is under way */
     struct verb_stats stats[VERBS];
     uint64_t objects_refused; /* watched objects that could not be read */
     uv_timer_t tick;          /* once a second: audit, repair */
