@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "intercept/table.h"
+
+static struct entry entry(uint64_t kind, uint64_t key, uint64_t bytes, uint64_t link) {
+    return (struct entry){
+        .key = key, .bytes = bytes, .link = link, .refs = 1, .kind = (uint8_t) kind};
+}
+
+static void put(struct table *t, struct entry e) {
+    assert_true(table_promise(t));
+    table_put(t, &e);
+}
+
+static void test_put_find_take(void **state) {
+    struct table t = {0};
+    struct entry e;
+
+    (void) state;
+    assert_null(table_find(&t, ENTRY_POINTER, 1));
+    assert_false(table_take(&t, ENTRY_POINTER, 1, &e));
+    put(&t, entry(ENTRY_POINTER, 1, 10, 0));
+    put(&t, entry(ENTRY_ARRAY, 1, 20, 0));
+    assert_int_equal(table_find(&t, ENTRY_POINTER, 1)->bytes, 10);
+    assert_int_equal(table_find(&t, ENTRY_ARRAY, 1)->bytes, 20);
+    assert_true(table_take(&t, ENTRY_POINTER, 1, &e));
+    assert_int_equal(e.bytes, 10);
+    assert_null(table_find(&t, ENTRY_POINTER, 1));
+    table_put(&t, &e); /* its room was kept */
+    assert_int_equal(t.used, 2);
+    assert_int_equal(t.promised, 0);
+}
+
+static void test_contexts_take_their_entries_along(void **state) {
+    struct table t = {0};
+    struct entry e;
+    uint64_t sum = 0;
+
+    (void) state;
+    for (uint64_t i = 0; i < 1000; i++)
+        put(&t, entry(ENTRY_POINTER, i * 512, i, i % 2 ? 0x1000 : 0x2000));
+    put(&t, entry(ENTRY_MAPPING, 7, 7, 0x1000)); /* its link is no context */
+    table_relink(&t, 0x1000, 1);
+    assert_false(table_take_linked(&t, 0x1000, &e));
+    while (table_take_linked(&t, 1, &e)) {
+        table_unpromise(&t);
+        sum += e.bytes;
+    }
+    assert_int_equal(sum, 500 * 500);
+    assert_int_equal(t.used, 501);
+    assert_non_null(table_find(&t, ENTRY_MAPPING, 7));
+    for (uint64_t i = 0; i < 1000; i += 2)
+        assert_int_equal(table_find(&t, ENTRY_POINTER, i * 512)->bytes, i);
+}
+
+/* Against the simplest thing that does the same. */
+static void test_random_operations_match_an_array(void **state) {
+    static uint64_t truth[4096];
+    struct table t = {0};
+    uint64_t seed = 88172645463325252ULL;
+    size_t count = 0;
+
+    (void) state;
+    for (int i = 0; i < 400000; i++) {
+        uint64_t key;
+        struct entry e;
+
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        key = seed % 4096;
+        if (truth[key]) {
+            assert_true(table_take(&t, ENTRY_POINTER, key << 21, &e));
+            assert_int_equal(e.bytes, truth[key]);
+            table_unpromise(&t);
+            truth[key] = 0;
+            count--;
+        } else {
+            assert_null(table_find(&t, ENTRY_POINTER, key << 21));
+            truth[key] = (seed >> 20) + 1;
+            put(&t, entry(ENTRY_POINTER, key << 21, truth[key], 0));
+            count++;
+        }
+        assert_int_equal(t.used, count);
+        assert_int_equal(t.promised, 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_put_find_take),
+        cmocka_unit_test(test_contexts_take_their_entries_along),
+        cmocka_unit_test(test_random_operations_match_an_array),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
