@@ -260,10 +260,12 @@ static void take_entry(struct sim_session *s, const struct sim_entry *e, uint64_
     else
         q->tail->next = item;
     q->tail = item;
-    if (idle) {
-        queue_step(q, g->now);
+    if (!idle)
+        return;
+    uint64_t before = q->done;
+    queue_step(q, g->now);
+    if (q->done != before)
         settle(s, g->now);
-    }
 }
 
 static void take_entries(struct sim_session *s, uint64_t now) {

@@ -86,7 +86,9 @@ static void serve_queue(struct daemon *d, struct sim_session *s, struct answer *
 }
 
 static uint32_t visible_pid(const struct daemon *d, const struct pidns *reader, pid_t pid) {
-    if (reader->depth == 0 || reader->ns[0] == d->own_pids.ns[0])
+    if (d->own_pids.depth == 0)
+        return (uint32_t) pid; /* no /proc: nothing to translate with */
+    if (reader->depth > 0 && reader->ns[0] == d->own_pids.ns[0])
         return (uint32_t) pid;
     struct pidns process;
     if (pidns_read(pid, &process) < 0)

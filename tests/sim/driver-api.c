@@ -275,7 +275,7 @@ static void streams_and_events(void) {
     OK(cuEventCreate(&begin, 0));
     OK(cuEventCreate(&end, 0));
     OK(cuEventRecord(begin, a));
-    check_spin(spin, 20000000, a);
+    check_spin(spin, 200000000, a);
     EXPECT(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
     OK(cuStreamQuery(b));
     OK(cuStreamQuery(free_stream));
@@ -286,9 +286,9 @@ static void streams_and_events(void) {
     EXPECT(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
     OK(cuStreamSynchronize(b)); /* so it waited for the spin in a */
     OK(cuEventElapsedTime(&ms, begin, end));
-    REQUIRE(ms >= 20.0f && ms < 20.1f);
+    REQUIRE(ms >= 200.0f && ms < 300.0f);
     /* The legacy stream waits for blocking streams, and they for it. */
-    check_spin(spin, 5000000, a);
+    check_spin(spin, 200000000, a);
     OK(cuEventRecord(end, NULL));
     OK(cuStreamQuery(free_stream));
     EXPECT(cuStreamQuery(b), CUDA_SUCCESS);
@@ -309,7 +309,7 @@ static int steps;
 
 static void step(void *user) {
     sequence[steps++] = (int) (intptr_t) user;
-    static const struct timespec moment = {.tv_nsec = 5000000};
+    static const struct timespec moment = {.tv_nsec = 50000000};
     (void) nanosleep(&moment, NULL);
 }
 
@@ -339,7 +339,7 @@ static void host_functions(void) {
 
 static void per_thread_streams(void) {
     CUfunction spin = check_function("spin");
-    unsigned long long ns = 10000000;
+    unsigned long long ns = 200000000;
     void *params[] = {&ns};
     CUresult (*query)(CUstream);
     CUdriverProcAddressQueryResult status;

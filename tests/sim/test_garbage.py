@@ -163,7 +163,7 @@ def test_the_ring_is_not_trusted(node):
     p = node.start("spin", 1_000_000, 10)
     out, err = p.communicate("\n")
     assert p.returncode == 0, err
-    assert float(out.splitlines()[1].split()[1]) < 15
+    assert 10 <= float(out.splitlines()[1].split()[1]) < 100
 
 
 def test_pages_are_read_only(node):

@@ -444,6 +444,22 @@ CUresult cuCtxSynchronize(void) {
     return r == CUDA_SUCCESS ? stream_synchronize_context(ctx) : r;
 }
 
+CUresult cuCtxResetPersistingL2Cache(void) {
+    CUcontext ctx;
+    return cuda_enter_context(&ctx);
+}
+
+/* Profilers may come and go; there is nothing to see. */
+CUresult cuProfilerStart(void) {
+    CUcontext ctx;
+    return cuda_enter_context(&ctx);
+}
+
+CUresult cuProfilerStop(void) {
+    CUcontext ctx;
+    return cuda_enter_context(&ctx);
+}
+
 CUresult cuCtxEnablePeerAccess(CUcontext peer_context, unsigned int flags) {
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);

@@ -309,6 +309,21 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, CUfunction
     return CUDA_SUCCESS;
 }
 
+CUresult cuOccupancyMaxPotentialBlockSize(int *min_grid_size, int *block_size, CUfunction func,
+                                          CUoccupancyB2DSize block_size_to_dynamic_smem_size,
+                                          size_t dynamic_smem_size, int block_size_limit) {
+    (void) block_size_to_dynamic_smem_size; /* the built-ins use none */
+    (void) dynamic_smem_size;
+    CUresult r = enter_function(func);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!min_grid_size || !block_size || block_size_limit < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    *block_size = block_size_limit > 0 && block_size_limit < 1024 ? block_size_limit : 1024;
+    *min_grid_size = (int) cuda_device[func->module->context->device].page->sm_count;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *num_blocks, CUfunction func,
                                                               int block_size,
                                                               size_t dynamic_smem_size,

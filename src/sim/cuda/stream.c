@@ -309,6 +309,32 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *capture_sta
     return CUDA_SUCCESS;
 }
 
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *capture_status_out,
+                                cuuint64_t *id_out) {
+    (void) id_out; /* of a capture: there is none */
+    return cuStreamIsCapturing(stream, capture_status_out);
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *capture_status_out,
+                                   cuuint64_t *id_out, CUgraph *graph_out,
+                                   const CUgraphNode **dependencies_out,
+                                   size_t *num_dependencies_out) {
+    (void) graph_out;
+    (void) dependencies_out;
+    (void) num_dependencies_out;
+    return cuStreamGetCaptureInfo(stream, capture_status_out, id_out);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *capture_status_out,
+                                   cuuint64_t *id_out, CUgraph *graph_out,
+                                   const CUgraphNode **dependencies_out,
+                                   const CUgraphEdgeData **edge_data_out,
+                                   size_t *num_dependencies_out) {
+    (void) edge_data_out;
+    return cuStreamGetCaptureInfo_v2(stream, capture_status_out, id_out, graph_out,
+                                     dependencies_out, num_dependencies_out);
+}
+
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr dptr, size_t length,
                                 unsigned int flags) {
     (void) dptr; /* managed memory is everybody's at all times here */

@@ -384,6 +384,23 @@ static nvmlReturn_t clock_reasons(nvmlDevice_t device, unsigned long long *reaso
     return NVML_SUCCESS;
 }
 
+static nvmlReturn_t supported_reasons(nvmlDevice_t device, unsigned long long *reasons) {
+    nvmlReturn_t r = clock_reasons(device, reasons);
+    if (r == NVML_SUCCESS)
+        *reasons = nvmlClocksEventReasonGpuIdle;
+    return r;
+}
+
+nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(
+    nvmlDevice_t device, unsigned long long *supported_clocks_throttle_reasons) {
+    return supported_reasons(device, supported_clocks_throttle_reasons);
+}
+
+nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(
+    nvmlDevice_t device, unsigned long long *supported_clocks_event_reasons) {
+    return supported_reasons(device, supported_clocks_event_reasons);
+}
+
 nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(
     nvmlDevice_t device, unsigned long long *clocks_throttle_reasons) {
     return clock_reasons(device, clocks_throttle_reasons);
