@@ -36,7 +36,6 @@ int libdir_find(const char *part, const char *file, char *ret, size_t size, stru
         {chosen, installed, ""},
         {chosen, "", ""},
         {dir, "/../lib/aliquot", installed},
-        {dir, "/../lib/x86_64-linux-gnu/aliquot", installed},
         {dir, "/../", part},
     };
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
