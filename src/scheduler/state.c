@@ -65,6 +65,10 @@ static struct state_node *node_get(struct state *s, const char *name) {
         return NULL;
     memcpy(node->name, name, len + 1);
     HASH_ADD_STR(s->nodes, name, node);
+    if (!node->hh.tbl) {
+        free(node);
+        return NULL;
+    }
     s->ranks_dirty = true;
     return node;
 }
@@ -158,7 +162,10 @@ static struct state_card *card_get(struct state *s, const char *name) {
         return NULL;
     memcpy(card->name, name, strlen(name) + 1);
     HASH_ADD_STR(s->cards, name, card);
-    return card;
+    if (card->hh.tbl)
+        return card;
+    free(card);
+    return NULL;
 }
 
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed) {
@@ -277,7 +284,11 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     memcpy(pod->namespace, seen->namespace, sizeof(pod->namespace));
     memcpy(pod->name, seen->name, sizeof(pod->name));
     HASH_ADD_STR(s->pods, uid, pod);
-    return pod;
+    if (pod->hh.tbl)
+        return pod;
+    free(pod->asks);
+    free(pod);
+    return NULL;
 }
 
 static bool of_interest(const struct pod *pod) {

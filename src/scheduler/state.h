@@ -16,6 +16,7 @@
 /* One-at-a-time: its default mixes in words by a switch that falls through, which our warnings
  * refuse. */
 #define HASH_FUNCTION HASH_OAT
+#define HASH_NONFATAL_OOM 1 /* an item that could not be added has no table */
 #include <uthash.h>
 
 #include "kube/assignment.h"

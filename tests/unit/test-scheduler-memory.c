@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Every allocation of the scheduler fails once: nothing crashes, nothing leaks (address sanitizer),
+ * nothing is given twice, and with memory back everything works. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "fail-malloc.h"
+#include "scheduler/bind.h"
+#include "scheduler/extender.h"
+#include "scheduler/projection.h"
+#include "wire/json.h"
+
+#define GIB ((uint64_t) 1 << 30)
+#define ASSIGNMENT                                                                                 \
+    "{\"v\":1,\"node\":\"n\",\"containers\":{\"main\":[{\"index\":0,\"uuid\":\"GPU-0\","           \
+    "\"core\":50,\"memory\":42949672960}]}}"
+
+static const char filter_body[] =
+    "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"},\"spec\":{"
+    "\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{"
+    "\"elasticgpu.io/gpu-core\":\"50\"}}}]}},\"NodeNames\":[\"n\",\"unknown\"]}";
+static const char bind_body[] =
+    "{\"PodName\":\"p\",\"PodNamespace\":\"d\",\"PodUID\":\"u\",\"Node\":\"n\"}";
+
+static struct {
+    kube_response_cb callback;
+    void *userdata;
+    int answers;
+} asked;
+
+static int take_request(void *context, const char *method, const char *path,
+                        const char *content_type, const char *body, size_t size,
+                        unsigned timeout_ms, kube_response_cb on_response, void *userdata,
+                        struct err *err) {
+    (void) context, (void) method, (void) path, (void) content_type, (void) body, (void) size;
+    (void) timeout_ms;
+    if (asked.callback)
+        return err_set(err, EBUSY, "busy");
+    asked.callback = on_response;
+    asked.userdata = userdata;
+    return 0;
+}
+
+static void respond(int status) {
+    struct kube_response response = {.status = status, .text = "", .reason = ""};
+    kube_response_cb callback = asked.callback;
+    asked.callback = NULL;
+    if (callback)
+        callback(&response, asked.userdata);
+}
+
+static int trust(const char *uid, const char *node, const char *text, const char *signature,
+                 void *userdata) {
+    (void) uid, (void) node, (void) text, (void) signature, (void) userdata;
+    return 0;
+}
+
+static bool always(void *userdata) {
+    (void) userdata;
+    return true;
+}
+
+static uint64_t frozen(void *userdata) {
+    (void) userdata;
+    return 1000;
+}
+
+static void count_answer(const char *error, void *request) {
+    (void) error, (void) request;
+    asked.answers++;
+}
+
+struct parts {
+    struct state *state;
+    struct extender extender;
+    struct binder binder;
+    struct projection projection;
+    struct json_parser *parser;
+};
+
+static bool show_cards(struct parts *p) {
+    struct gpu_object gpu = {
+        .name = "g", .node = "n", .uuid = "GPU-0", .memory = 80 * GIB, .healthy = true};
+    return state_node_seen(p->state, "n") == 0 &&
+           state_gpu_seen(p->state, &gpu, "{\"allocatable\":null,\"allocated\":null}") == 0;
+}
+
+/* The pod as the watch shows it once it is bound. */
+static bool show_bound(struct parts *p) {
+    char assignment[] = ASSIGNMENT, signature[] = "s";
+    struct pod pod = {.uid = "u",
+                      .namespace = "d",
+                      .name = "p",
+                      .node = "n",
+                      .assignment = assignment,
+                      .signature = signature};
+    pod.request.n = 1;
+    pod.request.asks[0] = (struct gpu_ask){.container = "main", .phase = ASK_APP, .core = 50};
+    return state_pod_seen(p->state, &pod, 1000) == 0;
+}
+
+/* A pod's way from filter to its end; whether all of it went well. */
+static bool scenario(struct parts *p) {
+    _cleanup_buf_ struct buf filtered = BUF_INIT(0), scored = BUF_INIT(0);
+    bool ok = show_cards(p);
+    ok &= extender_filter(&p->extender, filter_body, sizeof(filter_body) - 1, 1000, &filtered) == 0;
+    ok &=
+        extender_prioritize(&p->extender, filter_body, sizeof(filter_body) - 1, 1000, &scored) == 0;
+    ok &= buf_error(&filtered) == 0 && buf_error(&scored) == 0;
+    int before = asked.answers;
+    binder_bind(&p->binder, bind_body, sizeof(bind_body) - 1, p);
+    respond(201);
+    assert_int_equal(asked.answers, before + 1); /* answered exactly once, come what may */
+    ok &= show_bound(p);
+    projection_run(&p->projection, p->parser);
+    ok &= asked.callback != NULL;
+    respond(200);
+    return ok;
+}
+
+static void check_no_overcommit(const struct parts *p) {
+    for (struct state_node *node = p->state->nodes; node; node = node->hh.next) {
+        state_refresh(p->state, node);
+        for (uint32_t i = 0; i < node->ncards; i++)
+            assert_false(node->cards[i]->overcommitted);
+    }
+}
+
+static void start(struct parts *p, struct signing_key *key) {
+    const struct api api = {take_request, NULL};
+    *p = (struct parts){.state = state_new(trust, NULL), .parser = json_parser_new()};
+    p->extender = (struct extender){.state = p->state, .policy = &place_binpack, .ready = always};
+    p->binder = (struct binder){.state = p->state,
+                                .api = api,
+                                .policy = &place_binpack,
+                                .key = key,
+                                .now = frozen,
+                                .ready = always,
+                                .done = count_answer};
+    p->projection = (struct projection){.state = p->state, .api = api, .now = frozen};
+    assert_int_equal(extender_init(&p->extender), 0);
+    assert_int_equal(binder_init(&p->binder), 0);
+}
+
+static void stop(struct parts *p) {
+    extender_done(&p->extender);
+    binder_done(&p->binder);
+    p->state = state_free(p->state);
+    p->parser = json_parser_free(p->parser);
+}
+
+static void test_every_allocation_fails_once(void **state) {
+    (void) state;
+    struct signing_key *key;
+    struct err err;
+    assert_int_equal(signing_key_generate(&key, &err), 0);
+    for (size_t nth = 1;; nth++) {
+        struct parts p;
+        start(&p, key);
+        fail_malloc_at(nth);
+        bool ok = scenario(&p);
+        bool failed = fail_malloc_end();
+        check_no_overcommit(&p);
+        if (!failed) {
+            assert_true(ok);
+            stop(&p);
+            assert_in_range(nth, 15, 10000);
+            break;
+        }
+        assert_true(show_cards(&p) && show_bound(&p));
+        struct state_node *node = state_node_find(p.state, "n");
+        state_refresh(p.state, node);
+        assert_int_equal(node->place[0].free.core, 50);
+        state_pod_gone(p.state, "u");
+        state_refresh(p.state, node);
+        assert_int_equal(node->place[0].free.core, 100);
+        stop(&p);
+    }
+    signing_key_free(key);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_allocation_fails_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
