@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -26,12 +27,19 @@ def build():
 
 
 @pytest.fixture(scope="session")
-def world(build):
+def nvidia_smi():
+    """The real one, from Debian's packages; it lies in a cache and is not installed."""
+    done = subprocess.run([TOP / "scripts/fetch-driver535"], check=True, stdout=subprocess.PIPE, text=True)
+    return pathlib.Path(done.stdout.strip()) / "nvidia-smi"
+
+
+@pytest.fixture(scope="session")
+def world(build, nvidia_smi):
     """The cluster with Aliquot on it; a cluster of its own for each process that runs tests."""
     name = os.environ.get("ALIQUOT_E2E_CLUSTER") or f"e2e-{os.getpid()}"
     with Cluster(name, say=lambda text: print(text, flush=True)) as cluster:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
-        aliquot.install(cluster, str(build), gpus=GPUS, programs=[str(build / "tests/e2e/probe")])
+        aliquot.install(cluster, str(build), gpus=GPUS, programs=[build / "tests/e2e/probe", nvidia_smi])
         installed = kit.World(cluster, build)
         installed.wait_tokens(60)
         yield installed

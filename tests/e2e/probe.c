@@ -13,7 +13,7 @@
  *     info DEVICE             cuMemGetInfo
  *     alloc DEVICE BYTES      cuMemAlloc, with a context first when there is none
  *     free POINTER            cuMemFree
- *     kill PID SIGNAL         a signal to another process of the container
+ *     kill PID                SIGKILL to another process of the container; answers when it is dead
  *     write PATH              tries to open for writing
  *     read PATH               the file's bytes in hex (64 KiB at most)
  *     fill PATH BYTE          overwrites the whole file with one byte
@@ -27,12 +27,14 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -198,6 +200,16 @@ static void print_read(const char *path) {
         close(fd);
 }
 
+/* What waitpid() tells a parent: the process is gone with everything that it held. */
+static void print_kill(pid_t pid) {
+    struct pollfd life = {.fd = (int) syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+    bool dead = life.fd >= 0 && kill(pid, SIGKILL) == 0 && poll(&life, 1, 10000) == 1;
+
+    fprintf(out, "{\"dead\":%s}", dead ? "true" : "false");
+    if (life.fd >= 0)
+        close(life.fd);
+}
+
 static void print_fill(const char *path, int byte) {
     unsigned char block[4096];
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -236,7 +248,7 @@ static void obey(char *line, const char *started) {
     else if (!strcmp(word, "free"))
         fprintf(out, "{\"result\":%d}", CUDA(cuMemFree_v2, (CUdeviceptr) a));
     else if (!strcmp(word, "kill"))
-        fprintf(out, "{\"errno\":%d}", kill((pid_t) a, (int) b) < 0 ? errno : 0);
+        print_kill((pid_t) a);
     else if (first && !strcmp(word, "write"))
         print_write(first);
     else if (first && !strcmp(word, "read"))

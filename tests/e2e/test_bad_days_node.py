@@ -67,6 +67,43 @@ def test_agent_killed(world, space):
         card_is_full(space)
 
 
+def test_agent_replaced(world, space):
+    """An upgrade: the agent's pod goes in good order and another one comes."""
+    old = space.start_all([half("one"), half("two"), half("three")])
+    name = world.agent.pod()["metadata"]["name"]
+    system = kit.Space(world, kit.SYSTEM)
+    system.delete(name)
+    world.until(lambda: world.agent.status()["ready"], 60, "the new agent ready", pause=0.1)
+    world.wait_tokens()
+    for seen in old:
+        still_limited(space, seen)
+    card_is_full(space)
+
+
+def test_api_server_restarts(world, space):
+    """Nobody is told anything for a while: what runs goes on, and what comes afterwards is placed right."""
+    old = space.start_all([half("one"), half("two"), half("three")])
+    with space.tenant(old[0]) as tenant:
+        assert tenant.alloc(30 * GiB) == 0
+        world.cluster.restart("kube-apiserver", signal.SIGKILL)
+        assert tenant.alloc(11 * GiB) == OUT_OF_MEMORY
+    for seen in old:
+        still_limited(space, seen)
+    card_is_full(space)
+    space.delete("one")
+    check_view(space, space.running("excess"))
+
+
+def test_kubelet_restarts_after_an_init_container_has_ended(world, space):
+    """kubelet admits such a pod anew, and fails it for good when no plugin is there in time."""
+    first = container("first", argv=["probe", "report"], core=30, memory=5 * GiB)
+    seen = space.start(pod("pod", container("main", core=30, memory=9 * GiB), init=[first]))
+    for _ in range(3):
+        world.restart_kubelet(signal.SIGKILL)
+        world.wait_tokens()
+        still_limited(space, seen)
+
+
 def test_a_container_restarts_after_the_agent_was_killed(world, space):
     """PreStartContainer comes again: the new agent finds the same share for it."""
     seen = space.start(half("phoenix"))
@@ -135,14 +172,14 @@ def test_process_killed_while_it_holds_memory(world, space):
             assert survivor.alloc(9 * GiB) == OUT_OF_MEMORY
             wait_used(world, lambda used: used >= 9 * GiB)
             killed = time.monotonic()
-            survivor.ask("kill", pid, int(signal.SIGKILL))
-            victim.wait_end()
+            assert survivor.ask("kill", pid)["dead"]
             answer = survivor.ask("alloc", 0, 9 * GiB)
             assert answer["result"] == 0, "the share of a dead process was not free at once"
             assert survivor.ask("free", answer["pointer"])["result"] == 0
             assert survivor.info()["free"] == empty
             wait_used(world, lambda used: used < 2 * GiB)
             assert time.monotonic() - killed < 0.1
+            victim.close()
 
 
 def wait_used(world, check):

@@ -19,6 +19,7 @@ def test_three_pods_share_one_card(world, space):
         (device,) = check_view(space, seen)
         assert (device["core"], device["memory"]) == (core, memory)
         cards.add(device["uuid"])
+        assert "saxpy=ok" in space.exec(seen["metadata"]["name"], "cuda-share", "--bytes", "1Gi").splitlines()
     assert len(cards) == 1
 
 
@@ -156,3 +157,42 @@ def check_usage(world, seen, device, used):
 def quantity(text):
     match = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti)?", str(text))
     return int(match[1]) << {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[match[2]]
+
+
+def test_nvidia_smi_in_a_container(space):
+    """NVIDIA's own program, unmodified, shows a card of 4 GiB; of the neighbour there is nothing to be seen."""
+    mine, other = space.start_all([pod("mine", container(memory=4 * GiB)), pod("other", container(memory=8 * GiB))])
+    with space.tenant(mine) as a, space.tenant(other) as b:
+        assert a.alloc(1 * GiB) == 0 and b.alloc(5 * GiB) == 0
+        query = "--query-gpu=uuid,memory.total,memory.used"
+        text = space.exec("mine", "nvidia-smi", query, "--format=csv,noheader,nounits")
+        uuid, total, used = (part.strip() for part in text.split(","))
+        assert uuid == assignment_of(mine)["main"][0]["uuid"]
+        assert int(total) == 4096 and 1024 <= int(used) < 2048
+        table = space.exec("mine", "nvidia-smi")
+        assert "4096MiB" in table and "81920MiB" not in table, table
+        (process,) = a.nvml()["devices"][0]["processes"]
+        assert process["pid"] == a.ask("pid")["pid"]
+
+
+def test_dashboards_find_their_names(world, space):
+    """Figures under the names of DCGM's exporter, for every card."""
+    seen = space.start(pod("pod", container(core=30, memory=8 * GiB)))
+    (device,) = assignment_of(seen)["main"]
+    with space.tenant(seen) as tenant:
+        assert tenant.alloc(3 * GiB) == 0
+
+        def used():
+            return {dict(labels)["UUID"]: value for (name, labels), value in world.metrics().items()
+                    if name == "DCGM_FI_DEV_FB_USED"}
+        world.until(lambda: 3072 <= used()[device["uuid"]] < 4096, 5, "DCGM_FI_DEV_FB_USED")
+        assert len(used()) == 2
+
+
+def test_described_in_words(space):
+    """kubectl describe is where people look first."""
+    space.create(pod("huge", container(core=10, memory=90 * GiB)))
+    space.unschedulable("huge")
+    space.event("huge", "NoGPUFits")
+    text = space.world.cluster.kubectl("describe", "pod", "-n", space.name, "huge")
+    assert re.search(r"FailedScheduling.*GPU", text) and re.search(r"NoGPUFits.*90 GiB", text), text
