@@ -103,7 +103,7 @@ static struct span next_segment(struct span *path) {
 static void copy_names(struct span uid, struct span id, struct cgroup_id *ret) {
     memset(ret, 0, sizeof(*ret));
     for (size_t i = 0; i < uid.len; i++)
-        ret->pod_uid[i] = uid.at[i] == '_' ? '-' : uid.at[i];
+        ret->pod_uid[i] = (char) (uid.at[i] == '_' ? '-' : uid.at[i]);
     memcpy(ret->container_id, id.at, id.len);
 }
 

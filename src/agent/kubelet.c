@@ -74,20 +74,23 @@ static void choose_sick(const struct held *h, uint32_t want, bool *ret_sick) {
 
 static void set_ids(struct kubelet *k, struct plugin *p) {
     const struct resource *r = plugin_resource(p);
-    uint32_t count = k->cards * r->per_card;
-    _cleanup_free_ bool *sick = calloc(count + 1, sizeof(bool));
-    _cleanup_free_ bool *ids = calloc(count + 1, sizeof(bool));
-    struct held h = {r, ids, count};
+    struct held h = {.resource = r, .count = k->cards * r->per_card};
+    bool *sick;
 
-    if (!sick || !ids)
-        return;
     while (h.count > 0 && resource_message_size(r, h.count) > RESOURCE_MESSAGE_MAX)
         h.count -= r->per_card;
-    if (k->sick > 0) {
-        (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
-        choose_sick(&h, k->sick * r->per_card, sick);
+    if (k->sick == 0) {
+        plugin_set_ids(p, h.count, NULL);
+        return;
     }
+    h.ids = calloc((size_t) h.count + 1, 2 * sizeof(bool));
+    if (!h.ids)
+        return;
+    sick = h.ids + h.count + 1;
+    (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
+    choose_sick(&h, k->sick * r->per_card, sick);
     plugin_set_ids(p, h.count, sick);
+    free(h.ids);
 }
 
 void kubelet_set_cards(struct kubelet *k, uint32_t cards, uint32_t sick) {

@@ -88,7 +88,7 @@ const struct pod_entry *pods_find(const struct pods *p, const char *uid) {
 }
 
 static void drop(struct pods *p, struct pod_entry *e, bool tell) {
-    HASH_DEL(p->entries, e);
+    HASH_DEL(p->entries, e); /* NOLINT: the analyzer loses its way in uthash's lists */
     if (tell)
         p->handlers.on_gone(e, p->handlers.userdata);
     pod_entry_free(e);

@@ -20,7 +20,7 @@
 #include "kube/reflector.h"
 #include "wire/json_write.h"
 
-#define OBJECTS_MAX (2 * GPU_MAX)
+#define OBJECTS_MAX ((size_t) 2 * GPU_MAX)
 #define RETRY_MIN_MS 500
 #define RETRY_MAX_MS 30000
 #define LABEL_VALUE_MAX 63
