@@ -56,8 +56,11 @@ static void *substitute(const struct hook *hook, void *found) {
     case ELF_NVML:
         driver_note(hook, found);
         return hook->ours;
-    case ELF_ALIQUOT:
+    case ELF_SELF:
         return real_dlsym()(RTLD_NEXT, hook->name) ? hook->ours : NULL;
+    case ELF_SHADOW: /* which is not loaded without a driver behind it; one of us must do the books
+                      */
+        return hook->ours;
     case ELF_OTHER:
     default:
         if (known)

@@ -147,8 +147,10 @@ static bool holds(const struct object *o, const void *address) {
 }
 
 static enum elf_kind kind_of(const struct object *o) {
-    if (holds(o, &aliquot_instance) || find(o, "aliquot_instance"))
-        return ELF_ALIQUOT;
+    if (holds(o, &aliquot_instance))
+        return ELF_SELF;
+    if (find(o, "aliquot_instance"))
+        return ELF_SHADOW;
     if (o->soname && strcmp(o->soname, "libcuda.so.1") == 0)
         return ELF_CUDA;
     if (o->soname && strcmp(o->soname, "libnvidia-ml.so.1") == 0)
@@ -256,7 +258,7 @@ static bool visit_next(const struct object *o, struct walk *walk) {
         walk->passed = holds(o, walk->address);
         return false;
     }
-    if (kind_of(o) != ELF_ALIQUOT)
+    if (kind_of(o) != ELF_SELF && kind_of(o) != ELF_SHADOW)
         walk->result = find(o, walk->name);
     return walk->result != NULL;
 }

@@ -9,8 +9,9 @@
 
 enum elf_kind {
     ELF_OTHER,
-    ELF_ALIQUOT, /* this library, or another copy of it under another name */
-    ELF_CUDA,    /* the CUDA driver */
+    ELF_SELF,   /* this library */
+    ELF_SHADOW, /* another copy of it, in the place of a driver library */
+    ELF_CUDA,   /* the CUDA driver */
     ELF_NVML,
 };
 
@@ -29,7 +30,7 @@ enum elf_kind elf_kind_of(const void *address, bool *ret_known);
 /* Whether the address is in the main program. */
 bool elf_in_program(const void *address);
 
-/* What dlsym(RTLD_NEXT, name) from `caller` finds beyond copies of ourselves: the first definition
- * in load order after the object that holds `caller`. With `caller` NULL: the first of all, as for
- * RTLD_DEFAULT. */
+/* What dlsym(RTLD_NEXT, name) from `caller` finds beyond ourselves and other copies of us: the
+ * first definition in load order after the object that holds `caller`. With `caller` NULL: the
+ * first of all, as for RTLD_DEFAULT. */
 void *elf_definition_after(const void *caller, const char *name);

@@ -36,6 +36,15 @@ def test_runs_nothing_at_load(library):
     assert not re.search(r"GNU_STACK.*RWE", output("readelf", "-lW", library))
 
 
+def test_shadows_export_their_half(build):
+    for name, prefix in (("cuda", "cu"), ("nvidia-ml", "nvml")):
+        path = build / "src" / "intercept" / f"libshadow-{name}.so.1"
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", path))
+        assert needed == [f"lib{name}-driver.so.1", "libc.so.6"]
+        names = {line.split()[-1] for line in output("nm", "-D", "--defined-only", path).splitlines()}
+        assert len(names) > 10 and {n for n in names if not n.startswith(prefix)} == {"aliquot_instance"}
+
+
 def test_exports_hooks_only(library):
     names = {line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines()}
     others = {n for n in names if not n.startswith(("cu", "nvml"))}

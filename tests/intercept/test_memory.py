@@ -120,14 +120,23 @@ def test_a_forked_child_books_for_itself(holders):
         assert h.ask("b", f"take {free}") == "0"
 
 
-def test_the_memory_of_others_is_not_ours(sim, aliquot, programs):
+def held(commands, out, end):
+    """Shell: a holder that does `commands`, writes to `out`, and stays until the file `end` is there."""
+    return (f"({commands}; while [ ! -e {end} ]; do sleep 0.02; done) | $HOLDER > {out} & "
+            f"while [ $(wc -l < {out}) -lt 2 ]; do sleep 0.02; done; ")
+
+
+def test_the_memory_of_others_is_not_ours(sim, aliquot, programs, tmp_path):
     """Two slices of one GPU: each has its own limit, and what the neighbour takes is no concern of ours."""
-    script = (f"{aliquot} run --memory 4Gi -- sh -c '(echo take {3 * GIB}; echo info; sleep 3) | {programs}/holder' & "
-              f"{aliquot} run --memory 8Gi -- sh -c '(echo take {5 * GIB}; echo info; sleep 3) | {programs}/holder'; wait")
-    lines = sim("sh", "-c", script).stdout.splitlines()
-    assert lines.count("0") == 2
-    totals = sorted(int(line.split()[1]) for line in lines if " " in line)
-    assert totals == [4 * GIB, 8 * GIB]
+    def inner(name, limit, size):
+        script = held(f"echo take {size}; echo info", f"{tmp_path}/{name}", f"{tmp_path}/end") + "wait"
+        return f"touch {tmp_path}/{name}; {aliquot} run --memory {limit} -- sh -c '{script}' & "
+    script = (inner("a", "4Gi", 3 * GIB) + inner("b", "8Gi", 5 * GIB) +
+              f"while [ $(cat {tmp_path}/a {tmp_path}/b | wc -l) -lt 4 ]; do sleep 0.02; done; touch {tmp_path}/end; wait")
+    sim("sh", "-c", script, env={"HOLDER": str(programs / "holder")})
+    for name, limit in (("a", 4 * GIB), ("b", 8 * GIB)):
+        took, info = (tmp_path / name).read_text().splitlines()
+        assert took == "0" and int(info.split()[1]) == limit
 
 
 def test_nvml_tells_the_same(holders):
@@ -139,21 +148,16 @@ def test_nvml_tells_the_same(holders):
         assert second == [used, nvml_free, nvml_total]
 
 
-def test_process_lists_show_own_processes_only(sim, aliquot, programs):
+def test_process_lists_show_own_processes_only(sim, aliquot, programs, tmp_path):
     """A neighbour in the same PID namespace, and a reader that uses no CUDA."""
-    script = (f"(echo take 1000; echo pid; sleep 3) | {programs}/holder > $0/foreign & "
-              "while ! grep -q . $0/foreign; do sleep 0.05; done; "
-              f"{aliquot} run --memory 4Gi -- sh -c '"
-              f"(echo take 1000; echo pid; sleep 2) | {programs}/holder > $0/own & "
-              "while [ $(wc -l < $0/own) -lt 2 ]; do sleep 0.05; done; "
-              f"echo pids | {programs}/holder' $0; "
-              f"echo pids | {programs}/holder")
-    import tempfile
-    with tempfile.TemporaryDirectory() as place:
-        inside, outside = sim("sh", "-c", script, place).stdout.splitlines()
-        foreign, own = (open(f"{place}/{name}").read().split()[1] for name in ("foreign", "own"))
+    inside = (f"touch {tmp_path}/own; " + held("echo take 1000; echo pid", f"{tmp_path}/own", f"{tmp_path}/end") +
+              f"echo pids | $HOLDER; touch {tmp_path}/end; wait")
+    script = (f"touch {tmp_path}/foreign; " + held("echo take 1000; echo pid", f"{tmp_path}/foreign", f"{tmp_path}/end2") +
+              f"{aliquot} run --memory 4Gi -- sh -c '{inside}'; echo pids | $HOLDER; touch {tmp_path}/end2; wait")
+    inside, outside = sim("sh", "-c", script, env={"HOLDER": str(programs / "holder")}).stdout.splitlines()
+    foreign, own = ((tmp_path / name).read_text().split()[1] for name in ("foreign", "own"))
     assert [entry.split(":")[0] for entry in inside.split()] == [own]
-    assert {foreign, own} <= {entry.split(":")[0] for entry in outside.split()}
+    assert foreign in {entry.split(":")[0] for entry in outside.split()}
 
 
 def test_a_share_that_cannot_be_used_refuses(sim, programs, library, tmp_path):
@@ -201,3 +205,37 @@ def test_a_limit_changed_while_running(aliquot, build, programs):
         server.stdin.close()
         assert server.wait(timeout=20) == 0
         server.stdout.close()
+
+
+@pytest.fixture
+def shadow(build, tmp_path):
+    """A library directory as the agent would mount it: the shadows under the driver's names, the driver behind them."""
+    for name in ("cuda", "nvidia-ml"):
+        (tmp_path / f"lib{name}.so.1").symlink_to(build / "src" / "intercept" / f"libshadow-{name}.so.1")
+        (tmp_path / f"lib{name}-driver.so.1").symlink_to(build / "src" / "sim" / f"lib{name}.so.1")
+    return tmp_path
+
+
+DEEPBIND = """
+import ctypes, os
+cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_DEEPBIND)
+context, p, free, total = (ctypes.c_uint64() for _ in range(4))
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_uint64(5 << 30)),
+      cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_uint64(1 << 30)))
+cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+print(total.value)
+"""
+
+
+@pytest.mark.parametrize("preload", [False, True], ids=["alone", "with the preload"])
+def test_shadow_libraries_limit_too(aliquot, programs, shadow, preload):
+    """Alone, and together with the preload, where each allocation must be charged once."""
+    script = f"export LD_LIBRARY_PATH={shadow}; " + ("" if preload else "unset LD_PRELOAD; ")
+    command = [aliquot, "sim", "--", aliquot, "run", "--memory", "4Gi", "--", "sh", "-c"]
+    for program, expected in ((f"{programs}/kinds", f"ok total={4 * GIB} "),
+                              ("python3 -c '" + DEEPBIND.replace("'", '"') + "'", f"2 0\n{4 * GIB}\n")):
+        done = subprocess.run([*command, script + program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=60)
+        assert done.returncode == 0 and done.stdout.startswith(expected), (done.stdout, done.stderr)
