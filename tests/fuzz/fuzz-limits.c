@@ -30,7 +30,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     (void) snprintf(path, sizeof(path), "/tmp/aliquot-fuzz-limits-%d", (int) getpid());
     fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, &file, size % 17 == 16 && size < sizeof(file) ? size : sizeof(file)) < 0)
+    if (fd < 0 ||
+        write(fd, &file, size % 17 == 16 && size < sizeof(file) ? size : sizeof(file)) < 0)
         abort();
     (void) close(fd);
     if (limits_read(path, &limits, NULL) == 0) {
