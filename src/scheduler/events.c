@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/buf.h"
@@ -15,18 +17,15 @@
 #define TIMEOUT_MS 10000
 #define COMPONENT "aliquot-scheduler"
 
-/* Another text may come a moment later than it could; the pod is looked at again with every change
- * in the cluster. */
-static bool may_write(struct events *e, struct state_pod *pod, uint64_t hash, uint64_t now_ms) {
-    if (pod->event_hash == hash)
-        return false;
+/* Whether the rate allows one more, for this pod and in all. */
+static bool may_write(struct events *e, const struct state_pod *pod, uint64_t now_ms) {
     if (pod->event_hash != 0 && now_ms - pod->event_ms < PER_POD_MS)
         return false;
     if (now_ms - e->window_ms >= 1000) {
         e->window_ms = now_ms;
         e->in_window = 0;
     }
-    return e->in_window++ < PER_SECOND;
+    return e->in_window < PER_SECOND;
 }
 
 static void encode(const struct state_pod *pod, const char *reason, const char *message,
@@ -75,17 +74,14 @@ static void on_written(const struct kube_response *response, void *userdata) {
         e->failed++;
 }
 
-void events_warn(struct events *e, struct state_pod *pod, const char *reason, const char *message,
-                 uint64_t now_ms) {
-    uint64_t hash = state_hash(0, message);
-    if (!may_write(e, pod, hash, now_ms)) {
-        e->suppressed++;
-        return;
-    }
+static void write_event(struct events *e, struct state_pod *pod, const char *reason,
+                        const char *message, uint64_t now_ms) {
     _cleanup_buf_ struct buf body = BUF_INIT(16 << 10);
     char path[256];
+    uint64_t hash = state_hash(0, message);
     encode(pod, reason, message, hash, &body);
     snprintf(path, sizeof(path), "/api/v1/namespaces/%s/events", pod->namespace);
+    e->in_window++;
     if (buf_error(&body) < 0 || e->api.request(e->api.context, "POST", path, NULL, body.data,
                                                body.len, TIMEOUT_MS, on_written, e, NULL) < 0) {
         e->failed++;
@@ -93,4 +89,35 @@ void events_warn(struct events *e, struct state_pod *pod, const char *reason, co
     }
     pod->event_hash = hash;
     pod->event_ms = now_ms;
+}
+
+static void forget_waiting(struct state_pod *pod) {
+    free(pod->event_text);
+    pod->event_text = NULL;
+}
+
+void events_warn(struct events *e, struct state_pod *pod, const char *reason, const char *message,
+                 uint64_t now_ms) {
+    forget_waiting(pod);
+    if (pod->event_hash == state_hash(0, message))
+        return;
+    if (may_write(e, pod, now_ms)) {
+        write_event(e, pod, reason, message, now_ms);
+        return;
+    }
+    pod->event_reason = reason;
+    pod->event_text = strdup(message); /* without memory it is not said, which harms nobody */
+}
+
+void events_flush(struct events *e, struct state *s, uint64_t now_ms) {
+    for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next) {
+        if (!pod->event_text)
+            continue;
+        if (pod->stage == POD_PENDING) {
+            if (!may_write(e, pod, now_ms))
+                continue;
+            write_event(e, pod, pod->event_reason, pod->event_text, now_ms);
+        }
+        forget_waiting(pod);
+    }
 }

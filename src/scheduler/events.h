@@ -13,9 +13,13 @@ struct events {
     struct api api;
     uint64_t window_ms; /* start of the current second */
     unsigned in_window;
-    uint64_t written, suppressed, failed; /* counters */
+    uint64_t written, failed; /* counters */
 };
 
-/* Writes a Warning with that reason on the pod, or does not, see above. */
+/* Writes a Warning with that reason on the pod, now or at a later events_flush(), unless it is what
+ * was written last. `reason` is kept as it is, `message` copied. */
 void events_warn(struct events *e, struct state_pod *pod, const char *reason, const char *message,
                  uint64_t now_ms);
+
+/* To be called about once a second: writes what had to wait, as far as the pods still wait. */
+void events_flush(struct events *e, struct state *s, uint64_t now_ms);

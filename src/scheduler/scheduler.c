@@ -116,6 +116,7 @@ static void on_tick(uv_timer_t *timer) {
     if (!scheduler_is_ready(s))
         return;
     binder_audit(&s->binder);
+    events_flush(&s->events, s->state, scheduler_now(s));
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
         start_keys(s); /* puts back what somebody has deleted */
     projection_run(&s->projection, s->parser);

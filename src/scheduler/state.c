@@ -21,6 +21,7 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     state_pod_detach(pod);
     HASH_DEL(s->pods, pod);
     free(pod->asks);
+    free(pod->event_text);
     free(pod);
 }
 

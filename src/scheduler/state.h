@@ -62,7 +62,9 @@ struct state_pod {
     uint64_t assignment_hash; /* of what `holds` was read from */
     uint64_t event_hash;      /* of the last Event written on it */
     uint64_t event_ms;
-    bool listed; /* shown since the last sync began */
+    const char *event_reason; /* of an Event that was not written yet because of the rate */
+    char *event_text;         /* its message, or NULL */
+    bool listed;              /* shown since the last sync began */
     UT_hash_handle hh;
 };
 

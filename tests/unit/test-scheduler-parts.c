@@ -4,6 +4,7 @@
 
 #include "scheduler-world.h"
 
+#include "scheduler/events.h"
 #include "scheduler/keys.h"
 #include "wire/json_write.h"
 
@@ -63,6 +64,65 @@ static void test_projection(void **state) {
                         "\"elasticgpu.io/gpu-memory\":\"80Gi\"},\"allocated\":{\"a\":null}}}");
     respond(w, 0, 200, false, NULL);
     observe_patch(w, "n", 0, FREE_ALL);
+}
+
+/* ---- Events ---- */
+
+static void check_event(struct world *w, size_t i, const char *message) {
+    struct json root;
+    const struct buf *body = &w->asked[i].body;
+    assert_string_equal(w->asked[i].path, "/api/v1/namespaces/d/events");
+    assert_int_equal(json_parse(w->parser, body->data, body->len, &root, NULL), 0);
+    assert_string_equal(json_string(json_get(root, "message")), message);
+    assert_string_equal(json_string(JSON_PATH(root, "involvedObject", "uid")), "a");
+    assert_string_equal(json_string(JSON_PATH(root, "metadata", "namespace")), "d");
+}
+
+static void test_events(void **state) {
+    struct world *w = *state;
+    struct events e = {.api = {fake_request, w}};
+    show_node(w, "n", 1);
+    show_pod(w, "a", HALF, NULL, "");
+    struct state_pod *pod = state_pod_find(w->state, "a");
+    events_warn(&e, pod, "NoGPUFits", "one", w->now);
+    check_event(w, 0, "one");
+    respond(w, 0, 201, false, NULL);
+    events_warn(&e, pod, "NoGPUFits", "one", w->now + 100000); /* nothing new */
+    assert_int_equal(w->nasked, 0);
+    events_warn(&e, pod, "NoGPUFits", "two", w->now + 1); /* too soon: said later */
+    events_warn(&e, pod, "NoGPUFits", "three", w->now + 2);
+    events_flush(&e, w->state, w->now + 3);
+    assert_int_equal(w->nasked, 0);
+    events_flush(&e, w->state, w->now + 10000);
+    check_event(w, 0, "three");
+    respond(w, 0, 403, false, NULL);
+    events_warn(&e, pod, "NoGPUFits", "four", w->now + 10001);
+    events_warn(&e, pod, "NoGPUFits", "three", w->now + 10002); /* as it was: no need any more */
+    events_flush(&e, w->state, w->now + 90000);
+    assert_int_equal(w->nasked, 0);
+    assert_int_equal(e.written, 1);
+    assert_int_equal(e.failed, 1);
+}
+
+static void test_events_are_rare(void **state) {
+    struct world *w = *state;
+    struct events e = {.api = {fake_request, w}};
+    char uid[16];
+    show_node(w, "n", 1);
+    for (int i = 0; i < 40; i++) {
+        snprintf(uid, sizeof(uid), "u%d", i);
+        show_pod(w, uid, HALF, NULL, "");
+        events_warn(&e, state_pod_find(w->state, uid), "NoGPUFits", "text", w->now);
+    }
+    assert_int_equal(w->nasked, 10);
+    events_flush(&e, w->state, w->now + 500);
+    assert_int_equal(w->nasked, 10);
+    state_pod_gone(w->state, "u39");
+    for (int second = 1; second <= 3; second++)
+        events_flush(&e, w->state, w->now + 1000 * (uint64_t) second);
+    assert_int_equal(w->nasked, 39);
+    while (w->nasked > 0)
+        respond(w, 0, 201, false, NULL);
 }
 
 /* ---- the signing key ---- */
@@ -185,6 +245,8 @@ static void test_keys_errors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_projection),
+        T(test_events),
+        T(test_events_are_rare),
         T(test_keys_made),
         T(test_keys_race_and_older_key),
         T(test_keys_errors),
