@@ -99,6 +99,7 @@ static void on_snapshot(void *userdata) {
     /* Before the first answer the cards are as good as they were. */
     kubelet_set_cards(a->kubelet, s->ndevices, status.complete ? sick : 0);
     usage_update(a);
+    slot_set_contexts(&a->slots, gpu_monitor_snapshot(a->monitor));
     if (status.complete) {
         log_changes(a);
         save_inventory(a);

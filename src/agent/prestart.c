@@ -213,6 +213,7 @@ static enum verdict fill(struct prestart *p, struct candidate *c, struct err *wh
 
         if (v != VERDICT_GRANT)
             return v;
+        (void) slot_grant_contexts(&grant, gpu_monitor_snapshot(a->monitor));
         if (slot_fill(&a->slots, c->nonce, &grant, &slot, why) < 0)
             return VERDICT_DENY;
         log_grant(slot);

@@ -134,6 +134,7 @@ static void limits_of_grant(const struct slot_grant *g, struct share_limits *ret
 
         text_copy(d->uuid, sizeof(d->uuid), g->devices[i].uuid);
         d->memory_bytes = g->devices[i].memory;
+        d->context_bytes = g->devices[i].context;
         /* Who has the whole card is not held back on it. */
         d->core_percent = g->devices[i].core >= 100 ? 0 : g->devices[i].core;
     }
@@ -199,6 +200,31 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
     open_ledger(s, slot);
     *ret = slot;
     return 0;
+}
+
+bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapshot) {
+    bool changed = false;
+
+    for (uint32_t i = 0; i < g->ndevices; i++) {
+        const struct gpu_device *card = gpu_find(snapshot, g->devices[i].uuid);
+
+        if (!card || card->context_bytes == 0 || card->context_bytes == g->devices[i].context)
+            continue;
+        g->devices[i].context = card->context_bytes;
+        changed = true;
+    }
+    return changed;
+}
+
+void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot) {
+    char path[384];
+
+    for (struct slot *slot = s->slots; slot; slot = slot->hh.next) {
+        if (!slot_grant_contexts(&slot->grant, snapshot))
+            continue;
+        slot_path(s, slot->nonce, "limits", path);
+        (void) write_limits(path, &slot->grant, NULL);
+    }
 }
 
 int slot_remove(struct slot_store *s, struct slot *slot, struct err *err) {

@@ -25,6 +25,7 @@ struct slot_device {
     uint32_t pod_core; /* of its whole pod on this card, as the scheduler counts it */
     uint64_t memory;   /* bytes of this container */
     uint64_t pod_memory;
+    uint64_t context; /* what a CUDA context costs there, 0: not known; not in the record */
     char uuid[GPU_UUID_MAX];
     /* What the driver said last about the container's processes; not in the record. */
     uint64_t driver_memory;
@@ -48,6 +49,7 @@ struct slot {
     bool releasing;         /* its pod is gone; its processes may not be */
     bool revoked;           /* the CDI file is gone: no container can start with it any more */
     uint64_t release_after; /* loop time (ms) before which a start may still be under way */
+    int clean_scans;        /* scans of all processes that found none of its pod; -1: begin anew */
     struct ledger *ledger;  /* NULL while it cannot be read */
     UT_hash_handle hh;
 };
@@ -71,6 +73,13 @@ struct slot *slot_find(struct slot_store *s, const char *nonce);
  * to another container. */
 int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant, struct slot **ret,
               struct err *err);
+
+/* Brings what a context costs on each card into a grant; returns whether that changed it. */
+bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapshot);
+
+/* The same for all slots, and their limits in place. Limits that cannot be written stay as they
+ * are. */
+void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot);
 
 /* Forgets the slot and removes its files. */
 int slot_remove(struct slot_store *s, struct slot *slot, struct err *err);

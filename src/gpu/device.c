@@ -26,6 +26,7 @@ void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
     to->index = from->index;
     to->minor = from->minor;
     to->memory = from->memory;
+    to->context_bytes = from->context_bytes;
     memcpy(to->uuid, from->uuid, sizeof(to->uuid));
     memcpy(to->model, from->model, sizeof(to->model));
     memcpy(to->pci, from->pci, sizeof(to->pci));
@@ -53,6 +54,7 @@ void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
         json_put_string(&w, "model", d->model);
         json_put_string(&w, "pci", d->pci);
         json_put_u64(&w, "memory", d->memory);
+        json_put_u64(&w, "context", d->context_bytes);
         json_object_end(&w);
     }
     json_array_end(&w);
@@ -76,6 +78,8 @@ static int device_decode(struct json v, struct gpu_device *ret) {
         return -EINVAL;
     d.index = (uint32_t) index;
     d.minor = (int32_t) minor;
+    if (!json_u64(json_get(v, "context"), &d.context_bytes))
+        d.context_bytes = 0; /* not known when it was written */
     json_copy(d.uuid, sizeof(d.uuid), json_get(v, "uuid"));
     json_copy(d.model, sizeof(d.model), json_get(v, "model"));
     json_copy(d.pci, sizeof(d.pci), json_get(v, "pci"));

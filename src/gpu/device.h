@@ -40,6 +40,7 @@ struct gpu_device {
     char model[96];
     char pci[32]; /* "00000000:3B:00.0" */
     uint64_t memory;
+    uint64_t context_bytes; /* what a CUDA context costs; 0: not known */
     bool healthy;
     char reason[GPU_REASON_MAX]; /* why it is not healthy, for a person; "" when it is */
     struct gpu_sample sample;

@@ -37,6 +37,11 @@ struct gpu_monitor {
     uint64_t answered_at; /* loop time of the last END */
     struct gpu_snapshot now;
     struct gpu_snapshot next; /* being received */
+    struct {
+        char uuid[48];
+        uint64_t bytes;
+    } contexts[GPU_MAX]; /* measured, or known from before */
+    size_t ncontexts;
     bool complete;
     uint64_t polls, restarts, hangs;
     char text[ERR_TEXT_MAX];
@@ -144,6 +149,39 @@ static void mark_stale(struct gpu_monitor *m) {
         changed(m);
 }
 
+/* ---- contexts ---- */
+
+static uint64_t known_context(const struct gpu_monitor *m, const char *uuid) {
+    for (size_t i = 0; i < m->ncontexts; i++)
+        if (strcmp(m->contexts[i].uuid, uuid) == 0)
+            return m->contexts[i].bytes;
+    return 0;
+}
+
+static void learn_context(struct gpu_monitor *m, const char *uuid, uint64_t bytes) {
+    size_t i = 0;
+
+    while (i < m->ncontexts && strcmp(m->contexts[i].uuid, uuid) != 0)
+        i++;
+    if (i == GPU_MAX)
+        return;
+    if (i == m->ncontexts)
+        m->ncontexts++;
+    text_copy(m->contexts[i].uuid, sizeof(m->contexts[i].uuid), uuid);
+    m->contexts[i].bytes = bytes;
+    for (uint32_t d = 0; d < m->now.ndevices; d++)
+        if (strcmp(m->now.devices[d].uuid, uuid) == 0)
+            m->now.devices[d].context_bytes = bytes;
+}
+
+/* Measuring takes memory of the card for a moment: only while there is a card to learn about. */
+static bool must_measure(const struct gpu_monitor *m) {
+    for (uint32_t i = 0; i < m->now.ndevices; i++)
+        if (m->now.devices[i].context_bytes == 0)
+            return true;
+    return m->now.ndevices == 0;
+}
+
 /* ---- receiving ---- */
 
 /* The entry of the snapshot being received for a card of that index; NULL when it is unknown. */
@@ -190,6 +228,7 @@ static void receive_device(struct gpu_monitor *m, const struct gpu_message_devic
             .power_mw = msg->power_mw,
         };
     }
+    d.context_bytes = known_context(m, d.uuid);
     if (m->next.ndevices < GPU_MAX && !gpu_find(&m->next, d.uuid))
         m->next.devices[m->next.ndevices++] = d;
 }
@@ -238,6 +277,11 @@ static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t 
     }
     if (type == GPU_MESSAGE_FAILED) {
         restart(m, msg->text.text);
+        return;
+    }
+    if (type == GPU_MESSAGE_CONTEXT) {
+        learn_context(m, msg->context.uuid, msg->context.bytes);
+        changed(m);
         return;
     }
     if (m->state != MONITOR_POLLING || msg->header.sequence != m->sequence)
@@ -313,8 +357,8 @@ static void on_timer(uv_timer_t *timer) {
 /* ---- starting ---- */
 
 static int spawn(struct gpu_monitor *m, const char *library, int fd, struct child *c) {
-    char arg0[] = "aliquot-nvml", arg1[] = GPU_WORKER_COMMAND, arg2[512];
-    char *args[] = {arg0, arg1, arg2, NULL};
+    char arg0[] = "aliquot-nvml", arg1[] = GPU_WORKER_COMMAND, arg2[512], arg3[] = GPU_WORKER_MEASURE;
+    char *args[] = {arg0, arg1, arg2, must_measure(m) ? arg3 : NULL, NULL};
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_INHERIT_FD, .data.fd = 2},
@@ -398,6 +442,9 @@ int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options
     if (initial) {
         m->now = *initial;
         memset(initial, 0, sizeof(*initial));
+        for (uint32_t i = 0; i < m->now.ndevices; i++)
+            if (m->now.devices[i].context_bytes > 0)
+                learn_context(m, m->now.devices[i].uuid, m->now.devices[i].context_bytes);
     }
     (void) uv_timer_init(loop, &m->timer);
     m->timer.data = m;

@@ -10,8 +10,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/err.h"
+#include "gpu/context.h"
 #include "gpu/device.h"
 #include "gpu/nvml.h"
 #include "gpu/worker_protocol.h"
@@ -255,18 +257,42 @@ static int serve(struct worker *w) {
     return EXIT_SUCCESS;
 }
 
+/* ---- contexts ---- */
+
+static void report_context(const char *uuid, uint64_t bytes, void *userdata) {
+    union gpu_message msg = {0};
+
+    text_copy(msg.context.uuid, sizeof(msg.context.uuid), uuid);
+    msg.context.bytes = bytes;
+    (void) put(userdata, &msg, GPU_MESSAGE_CONTEXT, 0, sizeof(msg.context));
+}
+
+/* In a process of its own: what CUDA leaves behind in a process is many times what NVML needs, and
+ * no poll shall wait for it. Before this process has loaded the driver, which survives no fork. */
+static void measure_contexts(struct worker *w, const char *library) {
+    (void) signal(SIGCHLD, SIG_IGN); /* nobody waits for it */
+    if (fork() != 0)
+        return;
+    (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void) prctl(PR_SET_NAME, "aliquot-context");
+    (void) gpu_context_measure(library, report_context, w);
+    _exit(EXIT_SUCCESS);
+}
+
 int gpu_worker_main(int argc, char **argv) {
     static struct worker w;
     struct err err;
     nvmlReturn_t code;
 
-    if (argc != 3 || fcntl(GPU_WORKER_FD, F_GETFD) < 0) {
+    if (argc < 3 || argc > 4 || fcntl(GPU_WORKER_FD, F_GETFD) < 0) {
         (void) fprintf(stderr, "%s is started by the agent itself\n", GPU_WORKER_COMMAND);
         return EXIT_FAILURE;
     }
     /* The agent's death is the end of the socket too, but nobody reads it while a call hangs. */
     (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void) prctl(PR_SET_NAME, "aliquot-nvml");
+    if (argc == 4 && strcmp(argv[3], GPU_WORKER_MEASURE) == 0)
+        measure_contexts(&w, argv[2]);
     if (nvml_load(argv[2], &w.nvml, &err) < 0)
         return fail(&w, err.text);
     code = w.nvml.nvmlInit_v2();

@@ -8,6 +8,9 @@
 /* Where the child finds its end of the SOCK_SEQPACKET pair. */
 #define GPU_WORKER_FD 3
 
-/* argv: program, GPU_WORKER_COMMAND, path of the NVML library. Serves until the agent is gone or
- * the driver fails; returns the exit status. */
+/* Last argument: measure contexts too (a process of its own does it, and ends). */
+#define GPU_WORKER_MEASURE "measure"
+
+/* argv: program, GPU_WORKER_COMMAND, path of the NVML library, perhaps GPU_WORKER_MEASURE. Serves
+ * until the agent is gone or the driver fails; returns the exit status. */
 int gpu_worker_main(int argc, char **argv);

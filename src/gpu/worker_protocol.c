@@ -44,6 +44,10 @@ int gpu_message_check(const union gpu_message *message, size_t len) {
         ok = len == sizeof(message->processes) && message->header.index < GPU_MAX &&
              message->processes.count <= GPU_PACKET_PROCESSES;
         break;
+    case GPU_MESSAGE_CONTEXT:
+        ok = len == sizeof(message->context) && message->context.bytes > 0 &&
+             terminated(message->context.uuid, sizeof(message->context.uuid));
+        break;
     default:
         break;
     }

@@ -4,7 +4,7 @@
 /* What the agent and its NVML child say to each other: fixed structures over a SOCK_SEQPACKET pair,
  * one a packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
  * in this order: DRIVER, then for each card DEVICE and any number of PROCESSES, then END. When the
- * driver cannot be opened it sends FAILED instead and exits.
+ * driver cannot be opened it sends FAILED instead and exits. CONTEXT comes at any time.
  *
  * The child runs code of the driver in its address space, so the agent takes nothing on trust:
  * everything that comes is checked by gpu_message_check(). */
@@ -22,6 +22,7 @@ enum gpu_message_type {
     GPU_MESSAGE_PROCESSES,
     GPU_MESSAGE_END,
     GPU_MESSAGE_FAILED,
+    GPU_MESSAGE_CONTEXT,
 };
 
 struct gpu_message_header {
@@ -62,12 +63,20 @@ struct gpu_message_processes {
     struct gpu_message_process processes[GPU_PACKET_PROCESSES];
 };
 
+/* What a context costs on the card with that UUID. */
+struct gpu_message_context {
+    struct gpu_message_header header;
+    char uuid[48];
+    uint64_t bytes;
+};
+
 /* POLL and END are a bare header. */
 union gpu_message {
     struct gpu_message_header header;
     struct gpu_message_text text;
     struct gpu_message_device device;
     struct gpu_message_processes processes;
+    struct gpu_message_context context;
 };
 
 /* Checks a packet of `len` bytes: magic, type, exact size, indices and counts in range, texts

@@ -224,6 +224,13 @@ static void bad_messages(void **state) {
         .processes = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_PROCESSES, 1, 0},
                       .count = GPU_PACKET_PROCESSES + 1}};
     assert_int_equal(gpu_message_check(&m, sizeof(m.processes)), -EBADMSG);
+    m = (union gpu_message){.context = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_CONTEXT, 0, 0},
+                                        .uuid = "GPU-1",
+                                        .bytes = 1}};
+    assert_int_equal(gpu_message_check(&m, sizeof(m.context)), GPU_MESSAGE_CONTEXT);
+    assert_int_equal(gpu_message_check(&m, sizeof(m.context) - 1), -EBADMSG);
+    memset(m.context.uuid, 'x', sizeof(m.context.uuid));
+    assert_int_equal(gpu_message_check(&m, sizeof(m.context)), -EBADMSG);
 }
 
 static void inventory_file(void **state) {
@@ -233,11 +240,13 @@ static void inventory_file(void **state) {
     (void) state;
     s.ndevices = 1;
     s.devices[0] =
-        (struct gpu_device){.index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x"};
+        (struct gpu_device){.index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x",
+                            .context_bytes = 6};
     gpu_snapshot_encode(&s, &text);
     assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
     assert_int_equal(back.ndevices, 1);
     assert_int_equal(back.devices[0].minor, 4);
+    assert_int_equal(back.devices[0].context_bytes, 6);
     assert_string_equal(back.devices[0].model, "M\"x");
     assert_false(back.devices[0].healthy);
     assert_true(gpu_snapshot_decode("{\"devices\":[{}]}", 16, &back, NULL) < 0);

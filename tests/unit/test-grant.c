@@ -189,6 +189,19 @@ static void signed_pod_gets_its_share(void **state) {
     slot = slot_find(&f->slots, N1);
     assert_non_null(slot->ledger);
     assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
+
+    /* What a context costs is learnt later than the first container may start. */
+    assert_true(limits.device[0].context_bytes == 0);
+    f->snapshot.devices[0].context_bytes = 400 << 20;
+    slot_set_contexts(&f->slots, &f->snapshot);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_true(limits.device[0].context_bytes == 400 << 20);
+    assert_true(limits.device[0].memory_bytes == 24 * GIB);
+    /* A card that is not seen for a moment keeps its figure. */
+    f->snapshot.devices[0].context_bytes = 0;
+    slot_set_contexts(&f->slots, &f->snapshot);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_true(limits.device[0].context_bytes == 400 << 20);
 }
 
 static void forgeries_get_nothing(void **state) {
