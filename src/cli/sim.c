@@ -33,8 +33,8 @@ static const char *arg_seed;
 static const struct opt options[] = {
     {"gpus", 'g', "N", "number of GPUs (default 1)", opt_u32, &arg_gpus},
     {"model", 'm', "NAME[,NAME...]",
-     "model of the GPUs (default A100); with several, one each, the last for the rest",
-     opt_string, &arg_model},
+     "model of the GPUs (default A100); with several, one each, the last for the rest", opt_string,
+     &arg_model},
     {"listen", 'l', "DIR", "serve the GPUs of a node from DIR until a signal ends it", opt_string,
      &arg_listen},
     {"seed", 0, "TEXT", "what UUIDs and serial numbers derive from (default: the host's name)",
@@ -220,8 +220,9 @@ static void freep_daemon(struct daemon **d) {
     daemon_free(*d);
 }
 
-static int serve_command(struct daemon_options *o, char **argv, struct err *err) {
+static int serve_command(const struct daemon_options *o, char **argv, struct err *err) {
     char dir[64];
+    struct daemon_options here = *o;
     sweep("/tmp");
     int r = make_private_dir(dir, sizeof(dir), err);
     if (r < 0)
@@ -232,9 +233,9 @@ static int serve_command(struct daemon_options *o, char **argv, struct err *err)
     struct run run = {.status = EXIT_FAILURE};
     sigset_t before;
     r = lock < 0 ? lock : place_libraries(dir, false, err);
-    o->dir = dir;
+    here.dir = dir;
     if (r >= 0)
-        r = daemon_new(o, &daemon, err);
+        r = daemon_new(&here, &daemon, err);
     if (r >= 0)
         r = signals = block_signals(&before, err);
     if (r >= 0)
@@ -272,8 +273,7 @@ static int serve_node(struct daemon_options *o, struct err *err) {
     r = daemon_watch(daemon, signals, on_signal, &run);
     if (r < 0)
         return r;
-    log_info("serving %u simulated GPUs (%s%s) in %s", o->ngpus, o->model[0]->name,
-             arg_model && strchr(arg_model, ',') ? ", ..." : "", arg_listen);
+    log_info("serving %u simulated GPUs in %s", o->ngpus, arg_listen);
     return daemon_run(daemon, err);
 }
 

@@ -56,7 +56,9 @@ static int exchange(int fd, const struct sim_request *request, struct client_ans
         struct cmsghdr header;
         char space[CMSG_SPACE(2 * sizeof(int))];
     } control;
-    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 2, .msg_control = &control,
+    struct msghdr msg = {.msg_iov = iov,
+                         .msg_iovlen = 2,
+                         .msg_control = &control,
                          .msg_controllen = sizeof(control)};
     do
         n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
@@ -71,8 +73,8 @@ static int attach(struct client *c, const char *dir, uint32_t minor, const uint6
     int fd = dial(dir, SIM_DEVICE_NAME, minor);
     if (fd < 0)
         return fd;
-    struct sim_request q = {.magic = SIM_MAGIC, .op = SIM_ATTACH, .minor = minor,
-                            .token = {token[0], token[1]}};
+    struct sim_request q = {
+        .magic = SIM_MAGIC, .op = SIM_ATTACH, .minor = minor, .token = {token[0], token[1]}};
     struct client_answer a = {.fds = {-1, -1}};
     int r = exchange(fd, &q, &a);
     if (r == 0 && a.fds[0] >= 0) {

@@ -24,7 +24,8 @@ struct client {
     struct client_device device[SIM_MAX_GPUS]; /* in minor order */
 };
 
-#define CLIENT_INIT {.lock = PTHREAD_MUTEX_INITIALIZER, .ctl = -1}
+#define CLIENT_INIT                                                                                \
+    { .lock = PTHREAD_MUTEX_INITIALIZER, .ctl = -1 }
 
 /* Connects and attaches every device that can be reached. 0, or a negative errno: -ENOENT where
  * there is no driver. A driver without devices is no failure. On failure nothing is open. */
@@ -36,9 +37,9 @@ void client_close(struct client *c);
 
 struct client_answer {
     struct sim_reply reply;
-    void *list; /* caller's room for the entries that follow, may be NULL */
+    void *list;      /* caller's room for the entries that follow, may be NULL */
     size_t list_max; /* bytes */
-    int fds[2]; /* -1 where none came; the caller owns them */
+    int fds[2];      /* -1 where none came; the caller owns them */
 };
 
 /* One request and its answer. Returns reply.status, or -EPIPE when the daemon is gone.

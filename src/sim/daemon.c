@@ -134,7 +134,7 @@ static int shared_memory(const char *name, size_t size, void **ret_map) {
 int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]) {
     if (s->ring)
         return -EBUSY;
-    void *map;
+    void *map = NULL;
     _cleanup_close_ int fd = shared_memory("aliquot-sim-ring", sizeof(struct sim_ring), &map);
     if (fd < 0)
         return fd;
@@ -266,7 +266,7 @@ void daemon_stop(struct daemon *d) {
 /* A page that clients can map, but never for writing. */
 static int make_page(struct daemon *d, uint32_t minor, const struct daemon_options *o,
                      struct err *err) {
-    void *map;
+    void *map = NULL;
     _cleanup_close_ int fd = shared_memory("aliquot-sim-page", 4096, &map);
     if (fd < 0)
         return err_set(err, -fd, "cannot make the shared page of GPU %u", minor);

@@ -12,9 +12,9 @@
 struct daemon;
 
 struct daemon_options {
-    const char *dir;   /* exists; sockets left in it by a dead daemon are replaced */
-    const char *seed;  /* what UUIDs and serial numbers derive from */
-    uint32_t ngpus;    /* 1..SIM_MAX_GPUS */
+    const char *dir;  /* exists; sockets left in it by a dead daemon are replaced */
+    const char *seed; /* what UUIDs and serial numbers derive from */
+    uint32_t ngpus;   /* 1..SIM_MAX_GPUS */
     const struct sim_model *model[SIM_MAX_GPUS];
 };
 

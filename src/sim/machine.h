@@ -21,18 +21,18 @@ struct sim_queue;
 struct sim_channel {
     struct sim_session *session;
     struct sim_gpu *gpu;
-    uint64_t used;             /* bytes, contexts included */
+    uint64_t used; /* bytes, contexts included */
     uint32_t contexts;
     struct meter meter;
-    struct sim_queue *ready;   /* queues whose next entry is a kernel; first come, first served */
+    struct sim_queue *ready; /* queues whose next entry is a kernel; first come, first served */
     struct sim_queue *ready_last;
     bool in_round;
-    struct sim_channel *next;  /* in the GPU's round of channels with work */
+    struct sim_channel *next; /* in the GPU's round of channels with work */
 };
 
 struct sim_gpu {
-    struct sim_page *page;     /* shared with the clients */
-    uint64_t now;              /* time up to which its work is accounted for */
+    struct sim_page *page; /* shared with the clients */
+    uint64_t now;          /* time up to which its work is accounted for */
     uint64_t used;
     uint64_t slice_left;
     struct sim_channel *round; /* the first one is running */
@@ -68,15 +68,15 @@ struct sim_queue {
 struct sim_session {
     struct sim_session *next;
     struct sim_machine *machine;
-    pid_t pid;          /* in the daemon's namespace */
+    pid_t pid; /* in the daemon's namespace */
     uint64_t token[2];
-    uint64_t attached;  /* bit per minor */
+    uint64_t attached;                         /* bit per minor */
     struct sim_channel *channel[SIM_MAX_GPUS]; /* made when first used */
     struct sim_ring *ring;
-    uint32_t head;      /* own copy of ring->head */
-    uint32_t nitems;    /* entries taken and not completed */
+    uint32_t head;   /* own copy of ring->head */
+    uint32_t nitems; /* entries taken and not completed */
     uint32_t nblocked;
-    bool progressed;    /* something completed since the ring was last looked at */
+    bool progressed; /* something completed since the ring was last looked at */
     struct sim_queue *queue[SIM_QUEUES];
 };
 

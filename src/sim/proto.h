@@ -99,7 +99,7 @@ struct sim_page {
     uint32_t cc_major;
     uint32_t cc_minor;
     uint32_t sm_count;
-    uint32_t cores;           /* CUDA cores of the whole card */
+    uint32_t cores; /* CUDA cores of the whole card */
     uint32_t sm_clock_mhz;
     uint32_t memory_clock_mhz;
     uint32_t bus_bits;
@@ -107,18 +107,18 @@ struct sim_page {
     uint32_t shared_per_sm;
     uint32_t power_limit_mw;
     uint32_t power_idle_mw;
-    uint32_t memory_mbps;     /* megabytes a second */
+    uint32_t memory_mbps; /* megabytes a second */
     uint32_t pci_domain;
     uint32_t pci_bus;
     uint32_t pci_device;
-    uint32_t pci_id;          /* device << 16 | vendor */
+    uint32_t pci_id; /* device << 16 | vendor */
     uint32_t pci_subsystem;
-    uint32_t architecture;    /* NVML's number */
-    uint32_t brand;           /* NVML's number */
+    uint32_t architecture; /* NVML's number */
+    uint32_t brand;        /* NVML's number */
     uint32_t pcie_gen;
     uint32_t pcie_width;
     uint32_t ecc;
-    uint32_t passive;         /* no fan of its own */
+    uint32_t passive; /* no fan of its own */
     /* the counters */
     _Atomic uint64_t clock_ns;    /* the device's clock when it last did something */
     _Atomic uint64_t memory_used; /* of all processes */
@@ -150,16 +150,16 @@ struct sim_entry {
 static_assert(sizeof(struct sim_entry) == 24, "shared memory format");
 
 struct sim_ring {
-    _Atomic uint32_t tail;      /* client: entries written, free-running */
+    _Atomic uint32_t tail; /* client: entries written, free-running */
     uint32_t pad0[15];
-    _Atomic uint32_t head;      /* daemon: entries taken, free-running; a futex */
-    _Atomic uint32_t need_bell; /* daemon: asleep, ring the doorbell */
+    _Atomic uint32_t head;        /* daemon: entries taken, free-running; a futex */
+    _Atomic uint32_t need_bell;   /* daemon: asleep, ring the doorbell */
     _Atomic uint32_t room_wanted; /* client: somebody waits for head to move */
-    _Atomic uint32_t lost;      /* daemon: gone, nothing will complete any more */
+    _Atomic uint32_t lost;        /* daemon: gone, nothing will complete any more */
     uint32_t pad1[12];
     struct {
-        _Atomic uint64_t done;    /* daemon: entries completed; the low half is a futex */
-        _Atomic uint32_t waiters; /* client: somebody waits for done to move */
+        _Atomic uint64_t done;     /* daemon: entries completed; the low half is a futex */
+        _Atomic uint32_t waiters;  /* client: somebody waits for done to move */
         _Atomic uint32_t released; /* client: entries SIM_HOLD that may go on, free-running */
     } queue[SIM_QUEUES];
     _Atomic uint64_t marks[SIM_MARKS]; /* daemon: nanoseconds */

@@ -28,7 +28,7 @@ static int answer_send(int fd, struct answer *a) {
     if (a->nfds > 0) {
         msg.msg_control = &control;
         msg.msg_controllen = CMSG_SPACE((size_t) a->nfds * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+        struct cmsghdr *c = &control.header;
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
         c->cmsg_len = CMSG_LEN((size_t) a->nfds * sizeof(int));
@@ -130,8 +130,8 @@ static uint32_t percent_of_second(uint64_t busy_ns) {
     return (uint32_t) ((busy_ns + 5000000ull) / 10000000ull);
 }
 
-static void serve_samples(struct daemon *d, struct sim_session *reader,
-                          const struct sim_request *q, struct answer *a) {
+static void serve_samples(struct daemon *d, struct sim_session *reader, const struct sim_request *q,
+                          struct answer *a) {
     struct pidns pids;
     read_reader(reader, &pids);
     uint64_t now = daemon_now();
@@ -146,8 +146,8 @@ static void serve_samples(struct daemon *d, struct sim_session *reader,
         uint32_t sm = percent_of_second(meter_last_second(&c->meter, now));
         uint32_t pid = visible_pid(d, &pids, s->pid);
         if (pid)
-            list[a->reply.count++] = (struct sim_sample){
-                .pid = pid, .sm = sm, .memory = sm / 2, .time_us = stamp};
+            list[a->reply.count++] =
+                (struct sim_sample){.pid = pid, .sm = sm, .memory = sm / 2, .time_us = stamp};
     }
     a->list = list;
     a->list_bytes = a->reply.count * sizeof(*list);

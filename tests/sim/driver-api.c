@@ -180,21 +180,31 @@ static void arrays(void) {
     for (int y = 0; y < 32; y++)
         for (int x = 0; x < 64; x++)
             in[y][x] = (float) (y * 64 + x);
-    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = in, .srcPitch = 256,
-                          .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = array,
-                          .WidthInBytes = 256, .Height = 32};
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = in,
+                          .srcPitch = 256,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = array,
+                          .WidthInBytes = 256,
+                          .Height = 32};
     OK(cuMemcpy2D_v2(&copy));
-    copy = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = array,
-                           .srcXInBytes = 4, .srcY = 1, .dstMemoryType = CU_MEMORYTYPE_HOST,
-                           .dstHost = out, .dstPitch = 256, .WidthInBytes = 252, .Height = 31};
+    copy = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                           .srcArray = array,
+                           .srcXInBytes = 4,
+                           .srcY = 1,
+                           .dstMemoryType = CU_MEMORYTYPE_HOST,
+                           .dstHost = out,
+                           .dstPitch = 256,
+                           .WidthInBytes = 252,
+                           .Height = 31};
     OK(cuMemcpy2D_v2(&copy));
     REQUIRE(out[0][0] == 65.0f && out[30][62] == in[31][63]);
     copy.Height = 32;
     EXPECT(cuMemcpy2D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
     OK(cuArrayDestroy(array));
     EXPECT(cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
-    CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = 16, .Height = 16, .Format = CU_AD_FORMAT_HALF,
-                                    .NumChannels = 4};
+    CUDA_ARRAY3D_DESCRIPTOR deep = {
+        .Width = 16, .Height = 16, .Format = CU_AD_FORMAT_HALF, .NumChannels = 4};
     CUDA_ARRAY_MEMORY_REQUIREMENTS req;
     CUmipmappedArray mipmap;
     OK(cuMipmappedArrayCreate(&mipmap, &deep, 3));

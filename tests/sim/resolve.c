@@ -53,8 +53,8 @@ int main(int argc, char **argv) {
                 int r2 = v2(names[i], &p, versions[k], flags, &status);
                 int r0 = v2(names[i], &q, versions[k], flags, NULL);
                 int r1 = v1(names[i], &q, versions[k], flags);
-                (void) printf("%s %llu %d: %d %d %s, %d, %d %s\n", names[i], flags, versions[k],
-                              r2, status, name_of(p), r0, r1, name_of(q));
+                (void) printf("%s %llu %d: %d %d %s, %d, %d %s\n", names[i], flags, versions[k], r2,
+                              status, name_of(p), r0, r1, name_of(q));
             }
     return 0;
 }

@@ -114,8 +114,10 @@ CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc
 CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc) {
     if (!desc)
         return cuArray3DCreate_v2(handle, NULL);
-    CUDA_ARRAY3D_DESCRIPTOR d = {.Width = desc->Width, .Height = desc->Height,
-                                 .Format = desc->Format, .NumChannels = desc->NumChannels};
+    CUDA_ARRAY3D_DESCRIPTOR d = {.Width = desc->Width,
+                                 .Height = desc->Height,
+                                 .Format = desc->Format,
+                                 .NumChannels = desc->NumChannels};
     return cuArray3DCreate_v2(handle, &d);
 }
 

@@ -48,8 +48,8 @@ static CUresult copy_line(uintptr_t dst, enum side dst_side, uintptr_t src, enum
         return CUDA_SUCCESS;
     if (!side_ok(dst, bytes, dst_side) || !side_ok(src, bytes, src_side))
         return CUDA_ERROR_INVALID_VALUE;
-    struct copy c = {.src = (const char *) src, .dst = (char *) dst, .width = bytes, .height = 1,
-                     .depth = 1};
+    struct copy c = {
+        .src = (const char *) src, .dst = (char *) dst, .width = bytes, .height = 1, .depth = 1};
     return copy_submit(&c, s, wait);
 }
 

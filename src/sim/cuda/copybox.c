@@ -77,11 +77,17 @@ static uintptr_t base_of(CUmemorytype type, const void *host, CUdeviceptr device
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async) {
     if (!p)
         return cuda_invalid();
-    struct end src = {.type = p->srcMemoryType, .array = p->srcArray, .x = p->srcXInBytes,
-                      .y = p->srcY, .pitch = p->srcPitch,
+    struct end src = {.type = p->srcMemoryType,
+                      .array = p->srcArray,
+                      .x = p->srcXInBytes,
+                      .y = p->srcY,
+                      .pitch = p->srcPitch,
                       .base = base_of(p->srcMemoryType, p->srcHost, p->srcDevice)};
-    struct end dst = {.type = p->dstMemoryType, .array = p->dstArray, .x = p->dstXInBytes,
-                      .y = p->dstY, .pitch = p->dstPitch,
+    struct end dst = {.type = p->dstMemoryType,
+                      .array = p->dstArray,
+                      .x = p->dstXInBytes,
+                      .y = p->dstY,
+                      .pitch = p->dstPitch,
                       .base = base_of(p->dstMemoryType, p->dstHost, p->dstDevice)};
     return copy_ends(&src, &dst, p->WidthInBytes, p->Height, 1, stream, async);
 }
@@ -89,13 +95,21 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async) {
 /* CUDA_MEMCPY3D_PEER has the same fields but for the two contexts. */
 #define COPY_3D(p, stream, async)                                                                  \
     ({                                                                                             \
-        struct end src = {.type = (p)->srcMemoryType, .array = (p)->srcArray,                      \
-                          .x = (p)->srcXInBytes, .y = (p)->srcY, .z = (p)->srcZ,                   \
-                          .pitch = (p)->srcPitch, .height = (p)->srcHeight,                        \
+        struct end src = {.type = (p)->srcMemoryType,                                              \
+                          .array = (p)->srcArray,                                                  \
+                          .x = (p)->srcXInBytes,                                                   \
+                          .y = (p)->srcY,                                                          \
+                          .z = (p)->srcZ,                                                          \
+                          .pitch = (p)->srcPitch,                                                  \
+                          .height = (p)->srcHeight,                                                \
                           .base = base_of((p)->srcMemoryType, (p)->srcHost, (p)->srcDevice)};      \
-        struct end dst = {.type = (p)->dstMemoryType, .array = (p)->dstArray,                      \
-                          .x = (p)->dstXInBytes, .y = (p)->dstY, .z = (p)->dstZ,                   \
-                          .pitch = (p)->dstPitch, .height = (p)->dstHeight,                        \
+        struct end dst = {.type = (p)->dstMemoryType,                                              \
+                          .array = (p)->dstArray,                                                  \
+                          .x = (p)->dstXInBytes,                                                   \
+                          .y = (p)->dstY,                                                          \
+                          .z = (p)->dstZ,                                                          \
+                          .pitch = (p)->dstPitch,                                                  \
+                          .height = (p)->dstHeight,                                                \
                           .base = base_of((p)->dstMemoryType, (p)->dstHost, (p)->dstDevice)};      \
         copy_ends(&src, &dst, (p)->WidthInBytes, (p)->Height, (p)->Depth, (stream), (async));      \
     })
@@ -143,7 +157,9 @@ static CUresult copy_array(CUarray dst_array, uintptr_t dst, CUarray src_array, 
         return CUDA_ERROR_INVALID_VALUE;
     struct copy c = {.dst = dst_array ? dst_array->data + dst : (char *) dst,
                      .src = src_array ? src_array->data + src : (const char *) src,
-                     .width = bytes, .height = 1, .depth = 1};
+                     .width = bytes,
+                     .height = 1,
+                     .depth = 1};
     if (!c.dst || !c.src)
         return CUDA_ERROR_INVALID_VALUE;
     return copy_submit(&c, s, !async);

@@ -70,7 +70,7 @@ struct CUctx_st {
     unsigned int references; /* of created contexts, by cuCtxAttach */
     bool primary;
     unsigned long long id;
-    CUresult error;          /* a kernel broke it: every call says so from now on */
+    CUresult error; /* a kernel broke it: every call says so from now on */
     struct CUstream_st *legacy;
     struct CUstream_st *streams; /* those that synchronise with the legacy stream */
     size_t limit[7];

@@ -127,33 +127,46 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1},
 };
 
-/* What differs by model. False: it does not, or is 0. */
-static bool attribute_of_model(CUdevice_attribute attribute, const struct sim_page *p, int *ret) {
-    uint32_t value;
-    switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: value = p->sm_clock_mhz * 1000u; break;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: value = p->sm_count; break;
-    case CU_DEVICE_ATTRIBUTE_ECC_ENABLED: value = p->ecc; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: value = p->pci_bus; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: value = p->pci_device; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: value = p->pci_domain; break;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: value = p->memory_clock_mhz * 1000u; break;
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: value = p->bus_bits; break;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: value = p->l2_bytes; break;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-        value = p->cc_major == 7 && p->cc_minor == 5 ? 1024 : p->cc_minor == 0 ? 2048 : 1536;
-        break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: value = p->cc_major; break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: value = p->cc_minor; break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: value = p->shared_per_sm; break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        value = p->shared_per_sm - 1024;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID: value = p->minor; break;
-    default: return false;
+/* What is a figure of the device's page. */
+#define FIGURE(name, field, factor)                                                                \
+    { CU_DEVICE_ATTRIBUTE_##name, offsetof(struct sim_page, field), factor }
+
+static const struct {
+    CUdevice_attribute attribute;
+    size_t offset; /* of a uint32_t in struct sim_page */
+    uint32_t factor;
+} figures[] = {
+    FIGURE(CLOCK_RATE, sm_clock_mhz, 1000), /* in kHz */
+    FIGURE(MEMORY_CLOCK_RATE, memory_clock_mhz, 1000),
+    FIGURE(MULTIPROCESSOR_COUNT, sm_count, 1),
+    FIGURE(ECC_ENABLED, ecc, 1),
+    FIGURE(PCI_BUS_ID, pci_bus, 1),
+    FIGURE(PCI_DEVICE_ID, pci_device, 1),
+    FIGURE(PCI_DOMAIN_ID, pci_domain, 1),
+    FIGURE(GLOBAL_MEMORY_BUS_WIDTH, bus_bits, 1),
+    FIGURE(L2_CACHE_SIZE, l2_bytes, 1),
+    FIGURE(COMPUTE_CAPABILITY_MAJOR, cc_major, 1),
+    FIGURE(COMPUTE_CAPABILITY_MINOR, cc_minor, 1),
+    FIGURE(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, shared_per_sm, 1),
+    FIGURE(MULTI_GPU_BOARD_GROUP_ID, minor, 1),
+};
+
+static int attribute_of(const struct sim_page *p, CUdevice_attribute attribute) {
+    if (attribute == CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)
+        return p->cc_major == 7 && p->cc_minor == 5 ? 1024 : p->cc_minor == 0 ? 2048 : 1536;
+    if (attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+        return (int) p->shared_per_sm - 1024;
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+        uint32_t value;
+        if (figures[i].attribute != attribute)
+            continue;
+        memcpy(&value, (const char *) p + figures[i].offset, sizeof(value));
+        return (int) (value * figures[i].factor);
     }
-    *ret = (int) value;
-    return true;
+    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+        if (common[i].attribute == attribute)
+            return common[i].value;
+    return 0;
 }
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
@@ -162,12 +175,7 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) 
         return r;
     if (!pi || (int) attrib < 1 || attrib > 200)
         return CUDA_ERROR_INVALID_VALUE;
-    *pi = 0;
-    if (attribute_of_model(attrib, cuda_device[dev].page, pi))
-        return CUDA_SUCCESS;
-    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
-        if (common[i].attribute == attrib)
-            *pi = common[i].value;
+    *pi = attribute_of(cuda_device[dev].page, attrib);
     return CUDA_SUCCESS;
 }
 

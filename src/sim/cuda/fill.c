@@ -134,8 +134,8 @@ static CUresult fill_linear(CUdeviceptr dst, uint32_t value, unsigned int elemen
 
 static CUresult fill_rows(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned int element,
                           size_t width, size_t height, CUstream stream) {
-    struct fill f = {.base = dst, .pitch = pitch, .height = height, .value = value,
-                     .element = element};
+    struct fill f = {
+        .base = dst, .pitch = pitch, .height = height, .value = value, .element = element};
     if (__builtin_mul_overflow(width, element, &f.width))
         return CUDA_ERROR_INVALID_VALUE;
     return submit(&f, stream);

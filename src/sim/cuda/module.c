@@ -19,7 +19,7 @@ const struct builtin builtins[BUILTIN_COUNT] = {
 static bool take_word(const char **at, char end, char ret[MODULE_NAME_MAX]) {
     size_t n = 0;
     const char *p = *at;
-    while (p[n] > ' ' && n < MODULE_NAME_MAX - 1)
+    while (n < MODULE_NAME_MAX - 1 && p[n] > ' ')
         n++;
     if (n == 0 || p[n] != end)
         return false;

@@ -24,9 +24,9 @@ CUresult ring_open(void) {
     if (!ring) {
         struct client_answer a = {.list = NULL};
         int r = client_call(&cuda_client, SIM_QUEUE, 0, 0, &a);
-        void *map = r == 0 ? mmap(NULL, sizeof(*ring), PROT_READ | PROT_WRITE, MAP_SHARED,
-                                  a.fds[0], 0)
-                           : MAP_FAILED;
+        void *map = r == 0
+                        ? mmap(NULL, sizeof(*ring), PROT_READ | PROT_WRITE, MAP_SHARED, a.fds[0], 0)
+                        : MAP_FAILED;
         if (a.fds[0] >= 0)
             (void) close(a.fds[0]);
         if (map != MAP_FAILED) {
@@ -94,8 +94,7 @@ uint64_t ring_put(enum sim_work kind, int device, uint16_t queue, uint32_t slot,
     };
     atomic_store(&ring->tail, ++tail);
     /* While the queue has work the daemon looks here again before it lets the queue run dry. */
-    if (atomic_load(&ring->need_bell) &&
-        atomic_load(&ring->queue[queue].done) == submitted[queue])
+    if (atomic_load(&ring->need_bell) && atomic_load(&ring->queue[queue].done) == submitted[queue])
         ring_the_bell();
     return ++submitted[queue];
 }

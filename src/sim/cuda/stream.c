@@ -23,9 +23,14 @@ CUstream stream_new(CUcontext ctx, unsigned int flags, int priority) {
         s = malloc(sizeof(*s));
     if (!s)
         return NULL;
-    *s = (struct CUstream_st){.tag = TAG_STREAM, .context = ctx, .queue = ring_queue(),
-                              .blocking = !(flags & CU_STREAM_NON_BLOCKING), .flags = flags,
-                              .priority = priority, .id = ++ids, .next = ctx->streams};
+    *s = (struct CUstream_st){.tag = TAG_STREAM,
+                              .context = ctx,
+                              .queue = ring_queue(),
+                              .blocking = !(flags & CU_STREAM_NON_BLOCKING),
+                              .flags = flags,
+                              .priority = priority,
+                              .id = ++ids,
+                              .next = ctx->streams};
     ctx->streams = s;
     return s;
 }

@@ -188,8 +188,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     struct handle *h = calloc(1, sizeof(*h));
     (void) pthread_mutex_lock(&lock);
     if (h && open_heap() && (off_t) size <= HEAP_BYTES - heap_used) {
-        *h = (struct handle){.next = handles, .prop = *prop, .size = size, .offset = heap_used,
-                             .references = 1};
+        *h = (struct handle){
+            .next = handles, .prop = *prop, .size = size, .offset = heap_used, .references = 1};
         handles = h;
         heap_used += (off_t) size;
         *handle = (uintptr_t) h;

@@ -20,9 +20,9 @@ __asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
 struct job {
     struct job *next;
     void (*fn)(void *arg);
-    bool host;      /* waits for what is before it in its stream, holds what is behind */
+    bool host; /* waits for what is before it in its stream, holds what is behind */
     uint16_t queue;
-    uint64_t seq;   /* of its SIM_HOLD */
+    uint64_t seq; /* of its SIM_HOLD */
     char arg[] __attribute__((aligned(16)));
 };
 

@@ -106,16 +106,18 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     if (!utilization || *process_samples_count < n)
         r = NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
-        utilization[i] = (nvmlProcessUtilizationSample_t){
-            .pid = list[i].pid, .timeStamp = list[i].time_us, .smUtil = list[i].sm,
-            .memUtil = list[i].memory};
+        utilization[i] = (nvmlProcessUtilizationSample_t){.pid = list[i].pid,
+                                                          .timeStamp = list[i].time_us,
+                                                          .smUtil = list[i].sm,
+                                                          .memUtil = list[i].memory};
     *process_samples_count = n;
     free(list);
     return r;
 }
 
-nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(
-    nvmlDevice_t device, nvmlProcessesUtilizationInfo_t *proceses_util_info) {
+nvmlReturn_t
+nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                      nvmlProcessesUtilizationInfo_t *proceses_util_info) {
     nvmlProcessesUtilizationInfo_t *info = proceses_util_info;
     nvmlReturn_t r = nvml_enter(device);
     if (r != NVML_SUCCESS)
@@ -132,9 +134,10 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(
     if (!info->procUtilArray || info->processSamplesCount < n)
         r = NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
-        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
-            .timeStamp = list[i].time_us, .pid = list[i].pid, .smUtil = list[i].sm,
-            .memUtil = list[i].memory};
+        info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = list[i].time_us,
+                                                                   .pid = list[i].pid,
+                                                                   .smUtil = list[i].sm,
+                                                                   .memUtil = list[i].memory};
     info->processSamplesCount = n;
     free(list);
     return r;
@@ -391,18 +394,21 @@ static nvmlReturn_t supported_reasons(nvmlDevice_t device, unsigned long long *r
     return r;
 }
 
-nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(
-    nvmlDevice_t device, unsigned long long *supported_clocks_throttle_reasons) {
+nvmlReturn_t
+nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device,
+                                            unsigned long long *supported_clocks_throttle_reasons) {
     return supported_reasons(device, supported_clocks_throttle_reasons);
 }
 
-nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(
-    nvmlDevice_t device, unsigned long long *supported_clocks_event_reasons) {
+nvmlReturn_t
+nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device,
+                                         unsigned long long *supported_clocks_event_reasons) {
     return supported_reasons(device, supported_clocks_event_reasons);
 }
 
-nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(
-    nvmlDevice_t device, unsigned long long *clocks_throttle_reasons) {
+nvmlReturn_t
+nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device,
+                                          unsigned long long *clocks_throttle_reasons) {
     return clock_reasons(device, clocks_throttle_reasons);
 }
 

@@ -45,8 +45,8 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
     unsigned long long total = 1ull << 28;
     while (total < device->page->memory_total)
         total <<= 1;
-    *bar1_memory = (nvmlBAR1Memory_t){.bar1Total = total, .bar1Free = total - (1ull << 20),
-                                      .bar1Used = 1ull << 20};
+    *bar1_memory = (nvmlBAR1Memory_t){
+        .bar1Total = total, .bar1Free = total - (1ull << 20), .bar1Used = 1ull << 20};
     return NVML_SUCCESS;
 }
 
@@ -82,7 +82,8 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
         return r;
     r = n > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++) {
-        nvmlProcessInfo_v2_t info = {.pid = list[i].pid, .usedGpuMemory = list[i].bytes,
+        nvmlProcessInfo_v2_t info = {.pid = list[i].pid,
+                                     .usedGpuMemory = list[i].bytes,
                                      .gpuInstanceId = NVML_NO_INSTANCE,
                                      .computeInstanceId = NVML_NO_INSTANCE};
         memcpy((char *) infos + i * entry_size, &info, entry_size); /* v1 is the beginning of v2 */
@@ -174,9 +175,10 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     if (n > plist->numProcArrayEntries || (n > 0 && !plist->procArray))
         r = NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
-        plist->procArray[i] = (nvmlProcessDetail_v1_t){
-            .pid = list[i].pid, .usedGpuMemory = list[i].bytes,
-            .gpuInstanceId = NVML_NO_INSTANCE, .computeInstanceId = NVML_NO_INSTANCE};
+        plist->procArray[i] = (nvmlProcessDetail_v1_t){.pid = list[i].pid,
+                                                       .usedGpuMemory = list[i].bytes,
+                                                       .gpuInstanceId = NVML_NO_INSTANCE,
+                                                       .computeInstanceId = NVML_NO_INSTANCE};
     plist->numProcArrayEntries = n;
     free(list);
     return r;

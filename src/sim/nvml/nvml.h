@@ -11,8 +11,8 @@
 #include "abi/hooks.def"
 
 __attribute__((visibility("default"))) const char *nvmlErrorString(nvmlReturn_t result);
-__attribute__((visibility("default"))) nvmlReturn_t
-nvmlInternalGetExportTable(const void **table, const void *id);
+__attribute__((visibility("default"))) nvmlReturn_t nvmlInternalGetExportTable(const void **table,
+                                                                               const void *id);
 
 struct nvmlDevice_st {
     unsigned int index; /* among the devices of this process */
