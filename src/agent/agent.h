@@ -3,6 +3,7 @@
 
 /* The agent: what its parts share. One thread, one libuv loop; every part gets the whole. */
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -45,7 +46,8 @@ struct agent {
     uint64_t prestart_granted, prestart_refused;
 
     uv_timer_t release_timer;
-    uint64_t release_since; /* when the oldest release now under way began */
+    DIR *proc;              /* the scan of /proc under way, or NULL */
+    uint64_t release_since; /* when the latest release began */
 
     uv_timer_t sweep_timer;
     uint64_t
@@ -75,6 +77,8 @@ size_t prestart_waiting(const struct agent *a);
  * is removed. `stopped`: kubelet has confirmed that all its containers ended, so none is just being
  * started. */
 void release_pod(struct agent *a, const char *pod_uid, bool stopped);
+/* The pod is there after all (the API server's copy was old): its slots are its own again. */
+void release_cancel(struct agent *a, const char *pod_uid);
 /* After the first whole list of pods: what belongs to no pod of it, and files that belong to no
  * slot. */
 void release_orphans(struct agent *a);

@@ -150,6 +150,8 @@ static void on_pod(const struct pod_entry *e, void *userdata) {
 
     if (e->pod.finished)
         release_pod(a, e->pod.uid, true);
+    else
+        release_cancel(a, e->pod.uid);
     prestart_wake(a);
 }
 

@@ -128,16 +128,15 @@ static int find_candidates(struct prestart *p, struct err *err) {
 
 /* ---- what do they get? ---- */
 
-static int write_cdi(struct agent *a, const struct slot *slot, struct err *err) {
+/* Everything that is put into the container. */
+static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_edits *edits,
+                         struct err *err) {
     const struct slot_grant *g = &slot->grant;
     const struct gpu_device *devices[GPU_MAX];
-    _cleanup_free_ struct gpu_edits *edits = calloc(1, sizeof(*edits));
     char limits[384], ledger[384];
     size_t n = 0;
     int r = 0;
 
-    if (!edits)
-        return err_set(err, ENOMEM, "out of memory");
     for (uint32_t i = 0; i < g->ndevices && n < GPU_MAX; i++) {
         devices[n] = gpu_find(gpu_monitor_snapshot(a->monitor), g->devices[i].uuid);
         if (!devices[n++])
@@ -153,13 +152,20 @@ static int write_cdi(struct agent *a, const struct slot *slot, struct err *err) 
     slot_path(&a->slots, slot->nonce, "ledger", ledger);
     if (n > 0)
         r = library_edits(&a->library, limits, ledger, edits);
-    /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed this keeps it out.
-     */
+    /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
     if (r == 0)
         r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
-    if (r < 0)
-        return err_set(err, -r, "too many files for one container");
-    return cdi_write(a->config.cdi_dir, slot->nonce, edits, err);
+    return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
+}
+
+static int write_cdi(struct agent *a, const struct slot *slot, struct err *err) {
+    struct gpu_edits *edits = calloc(1, sizeof(*edits)); /* 100 KB: not for the stack */
+    int r = edits ? collect_edits(a, slot, edits, err) : err_set(err, ENOMEM, "out of memory");
+
+    if (r == 0)
+        r = cdi_write(a->config.cdi_dir, slot->nonce, edits, err);
+    free(edits);
+    return r;
 }
 
 /* A container that is started again: what it holds stands in our own record. */
@@ -256,7 +262,7 @@ static void end(struct prestart *p, enum grpc_status status, const char *text) {
 
 /* Goes as far as it can go now. */
 static void advance(struct prestart *p) {
-    bool waiting = false, denied = false, granted = false;
+    bool waiting = false, denied = false, granted = false, late;
 
     if (!p->candidates && find_candidates(p, &p->why) < 0)
         waiting = true;
@@ -268,15 +274,12 @@ static void advance(struct prestart *p) {
         waiting = waiting || v == VERDICT_WAIT;
         denied = denied || v == VERDICT_DENY || v == VERDICT_FORGED;
     }
+    late = uv_now(p->agent->loop) >= p->until;
     /* A container that was not granted has no CDI file and does not start, whatever the others get.
      */
-    if (!waiting && granted)
+    if (granted && (!waiting || late))
         end(p, GRPC_OK, NULL);
-    else if (denied && !granted)
-        end(p, GRPC_FAILED_PRECONDITION, p->why.text);
-    else if (uv_now(p->agent->loop) >= p->until && granted)
-        end(p, GRPC_OK, NULL);
-    else if (uv_now(p->agent->loop) >= p->until)
+    else if (late || (denied && !granted))
         end(p, GRPC_FAILED_PRECONDITION, p->why.text);
 }
 

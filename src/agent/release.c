@@ -20,8 +20,10 @@
 #define SCAN_MS 25        /* between looks at the processes, at first */
 #define SCAN_SLOW_MS 1000 /* when a pod takes long to end */
 #define SLOW_AFTER_MS 20000
+#define SCAN_STEP 256 /* processes looked at before kubelet gets its turn again */
+#define CLEAN_SCANS 2 /* a fork can hide behind the scan once, and its parent is gone then */
 #define START_GRACE_MS                                                                             \
-    1500 /* a container whose CDI file was read before we removed it appears within that */
+    1500 /* a container whose CDI file was read before we removed it starts in that */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -39,41 +41,46 @@ void release_pod(struct agent *a, const char *pod_uid, bool stopped) {
             continue;
         slot->releasing = true;
         slot->release_after = uv_now(a->loop) + (stopped ? 0 : START_GRACE_MS);
+        /* A scan that has begun does not count. */
+        slot->clean_scans = a->proc ? -1 : 0;
         revoke_slot(a, slot);
         a->release_since = uv_now(a->loop);
-        (void) uv_timer_start(&a->release_timer, on_timer, 0, 0);
+        if (!a->proc)
+            (void) uv_timer_start(&a->release_timer, on_timer, 0, 0);
+    }
+}
+
+void release_cancel(struct agent *a, const char *pod_uid) {
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        if (strcmp(slot->grant.pod_uid, pod_uid) != 0)
+            continue;
+        slot->releasing = false;
+        slot->revoked = false;
     }
 }
 
 /* ---- processes ---- */
 
-static bool same_pod(const struct slot *slot, const char *pod_uid) {
-    return strcmp(slot->grant.pod_uid, pod_uid) == 0;
-}
-
-/* Pushes back the slots being released whose pods still have a process. */
 static void mark_alive(struct agent *a, const char *pod_uid) {
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
-        if (slot->releasing && same_pod(slot, pod_uid))
-            slot->release_after = uv_now(a->loop) + 1;
+        if (slot->releasing && strcmp(slot->grant.pod_uid, pod_uid) == 0)
+            slot->clean_scans = -1;
 }
 
-static int scan_processes(struct agent *a) {
-    _cleanup_closedir_ DIR *proc = opendir("/proc");
-    struct dirent *e;
-
-    if (!proc)
-        return -errno;
-    while ((e = readdir(proc))) {
+/* Looks at the next processes; true when it was the last of them. */
+static bool scan_step(struct agent *a) {
+    for (int i = 0; i < SCAN_STEP; i++) {
+        const struct dirent *e = readdir(a->proc);
         struct cgroup_id id;
         uint64_t pid;
 
-        if (!isdigit((unsigned char) e->d_name[0]) || num_parse_u64(e->d_name, INT32_MAX, &pid) < 0)
-            continue;
-        if (cgroup_of_pid((int) pid, &id) == 1)
+        if (!e)
+            return true;
+        if (isdigit((unsigned char) e->d_name[0]) &&
+            num_parse_u64(e->d_name, INT32_MAX, &pid) == 0 && cgroup_of_pid((int) pid, &id) == 1)
             mark_alive(a, id.pod_uid);
     }
-    return 0;
+    return false;
 }
 
 static void remove_slot(struct agent *a, struct slot *slot) {
@@ -85,33 +92,50 @@ static void remove_slot(struct agent *a, struct slot *slot) {
         log_error("%s", err.text);
 }
 
-static void on_timer(uv_timer_t *timer) {
-    struct agent *a = timer->data;
-    uint64_t now = uv_now(a->loop);
-    bool removed = false, more = false;
+/* After a whole scan: removes what nobody uses any more. Returns whether there is more to wait for.
+ */
+static bool settle(struct agent *a) {
     struct slot *slot, *next;
+    bool removed = false, more = false;
 
-    if (scan_processes(a) < 0)
-        log_error("cannot read /proc; no share is released");
-    else {
-        HASH_ITER(hh, a->slots.slots, slot, next) {
-            if (!slot->releasing)
-                continue;
-            if (!slot->revoked)
-                revoke_slot(a, slot);
-            if (slot->revoked && now >= slot->release_after) {
-                remove_slot(a, slot);
-                removed = true;
-            } else {
-                more = true;
-            }
+    HASH_ITER(hh, a->slots.slots, slot, next) {
+        if (!slot->releasing)
+            continue;
+        slot->clean_scans++;
+        if (!slot->revoked)
+            revoke_slot(a, slot);
+        if (slot->revoked && slot->clean_scans >= CLEAN_SCANS &&
+            uv_now(a->loop) >= slot->release_after) {
+            remove_slot(a, slot);
+            removed = true;
+        } else {
+            more = true;
         }
     }
-    if (more)
-        (void) uv_timer_start(timer, on_timer,
-                              now - a->release_since > SLOW_AFTER_MS ? SCAN_SLOW_MS : SCAN_MS, 0);
     if (removed)
         prestart_wake(a);
+    return more;
+}
+
+static void on_timer(uv_timer_t *timer) {
+    struct agent *a = timer->data;
+    bool slow = uv_now(a->loop) - a->release_since > SLOW_AFTER_MS;
+
+    if (!a->proc)
+        a->proc = opendir("/proc");
+    if (!a->proc) {
+        log_error("cannot read /proc; no share is released");
+        (void) uv_timer_start(timer, on_timer, SCAN_SLOW_MS, 0);
+        return;
+    }
+    if (!scan_step(a)) {
+        (void) uv_timer_start(timer, on_timer, 1, 0);
+        return;
+    }
+    (void) closedir(a->proc);
+    a->proc = NULL;
+    if (settle(a))
+        (void) uv_timer_start(timer, on_timer, slow ? SCAN_SLOW_MS : SCAN_MS, 0);
 }
 
 /* ---- what an earlier agent left ---- */
