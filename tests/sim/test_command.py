@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`aliquot sim -- CMD` and `aliquot sim --listen DIR`."""
 
+import contextlib
 import glob
 import os
+import pty
 import signal
 import subprocess
 
@@ -68,6 +70,26 @@ def test_signals_reach_the_command_once():
     p.send_signal(signal.SIGTERM)
     out, _ = p.communicate(timeout=10)
     assert out == "got\n" and p.returncode == 5
+
+
+def test_ctrl_c():
+    """A terminal sends it to both: the command gets it once, and everything is cleaned up."""
+    script = 'trap "echo got; exit 6" INT; echo $ALIQUOT_SIM_DIR; while :; do sleep 0.01; done'
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(ALIQUOT, ["aliquot", "sim", "--", "sh", "-c", script])
+    output = b""
+    while not output.endswith(b"\n"):
+        output += os.read(terminal, 4096)
+    where = output.decode().strip()
+    assert os.path.isdir(where)
+    os.write(terminal, b"\x03")
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while more := os.read(terminal, 4096):
+            output += more
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 6 and output.count(b"got") == 1
+    assert not os.path.exists(where)
 
 
 def test_leaves_nothing_behind():
