@@ -67,6 +67,15 @@ static void test_tightest_card(void **state) {
     assert_int_equal(result.cards[0], 1u << 1);
 }
 
+static void test_idle_cards_are_spared(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[2] = {idle_card(24), idle_card(80)};
+    cards[1].free = (struct place_amount){60 * GIB, 90, 64}; /* a worse fit, but in use */
+    assert_int_equal(run_one(cards, 2, share(50, 20 * GIB), &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 1u << 1);
+}
+
 static void test_whole_cards(void **state) {
     (void) state;
     struct place_result result;
@@ -298,6 +307,7 @@ int main(void) {
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_oracle),
         cmocka_unit_test(test_worst_case_ends),
+        cmocka_unit_test(test_idle_cards_are_spared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

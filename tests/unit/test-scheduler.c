@@ -275,6 +275,24 @@ static void test_unknown_outcome(void **state) {
     assert_int_equal(state_pod_find(w->state, "a")->stage, POD_BOUND);
 }
 
+/* What is heard of an earlier attempt takes nothing from the one that is under way. */
+static void test_two_attempts_at_once(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf pod = BUF_INIT(0);
+    put_pod(&pod, "a", WHOLE, NULL, "", "Pending");
+    show_node(w, "n", 1);
+    show_pod(w, "a", WHOLE, NULL, "");
+    bind_pod(w, "a", "n");
+    respond(w, 0, 409, false, NULL); /* and is asked about */
+    bind_pod(w, "a", "n");
+    assert_int_equal(w->nasked, 2);
+    respond(w, 0, 200, false, buf_str(&pod));
+    assert_int_equal(free_core(w, "n", 0), 0);
+    respond(w, 0, 201, false, NULL);
+    assert_string_equal(w->bind_answer, "");
+    assert_int_equal(free_core(w, "n", 0), 0);
+}
+
 static void test_doubt_ends(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf pod = BUF_INIT(0);
@@ -477,6 +495,7 @@ int main(void) {
         T(test_deleted_while_assumed),
         T(test_terminating_holds_until_gone),
         T(test_unknown_outcome),
+        T(test_two_attempts_at_once),
         T(test_doubt_ends),
         T(test_bound_by_somebody_else),
         T(test_refused_binding),
