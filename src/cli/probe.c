@@ -83,7 +83,7 @@ static void measure_contexts(struct answer *a, void *nvml, const nvmlDevice_t *d
 
 static void list_gpus(struct answer *a) {
     void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    nvmlDevice_t device[PROBE_GPUS_MAX];
+    nvmlDevice_t device[PROBE_GPUS_MAX] = {NULL};
     unsigned int count = 0;
 
     a->count = err_set(&a->err, ENODEV, "no NVIDIA driver here: %s",

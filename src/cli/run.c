@@ -122,12 +122,11 @@ static int add_device(struct run *run, const struct probe_gpu *gpu, struct err *
 }
 
 static int add_named_devices(struct run *run, const struct probe_gpu *gpu, int n, struct err *err) {
-    _cleanup_free_ char *names = strdup(arg_gpu);
+    char names[LIMITS_DEVICES_MAX * 64], *save = NULL;
     size_t used = 0;
-    char *save = NULL;
 
-    if (!names)
-        return err_errno(err, ENOMEM, "--gpu");
+    if (snprintf(names, sizeof(names), "%s", arg_gpu) >= (int) sizeof(names))
+        return err_set(err, EINVAL, "--gpu: too many names");
     for (const char *name = strtok_r(names, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
         int i = find_gpu(gpu, n, name, err), r;
 

@@ -15,12 +15,8 @@ static uint64_t bytes_per_channel(CUarray_format format) {
     case CU_AD_FORMAT_SIGNED_INT16:
     case CU_AD_FORMAT_HALF:
         return 2;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4;
     default:
-        return 4; /* block and video formats take no more than that for an element */
+        return 4; /* also block and video formats take no more than that for an element */
     }
 }
 

@@ -85,8 +85,8 @@ CUresult charge_settle(struct charge *charge, CUresult result, enum entry_kind k
                           .bytes = charge->bytes,
                           .link = links,
                           .refs = 1,
-                          .kind = (uint8_t) kind,
-                          .device = (int8_t) charge->device};
+                          .kind = (uint16_t) kind,
+                          .device = (int16_t) charge->device};
 
     if (!charge->share)
         return result;

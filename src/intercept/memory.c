@@ -187,7 +187,7 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
  * device. */
 static void pool_note(CUmemoryPool pool, int device) {
     struct entry entry = {
-        .key = (uint64_t) (uintptr_t) pool, .kind = ENTRY_POOL, .device = (int8_t) device};
+        .key = (uint64_t) (uintptr_t) pool, .kind = ENTRY_POOL, .device = (int16_t) device};
     struct share *share = share_claim();
 
     if (!share)

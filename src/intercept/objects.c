@@ -14,7 +14,7 @@ struct object {
     const char *path;
     const char *soname;
     uintptr_t base, low, high;
-    const ElfW(Sym) * symbols;
+    const Elf64_Sym *symbols;
     const char *strings;
     const uint16_t *versions; /* NULL: unversioned */
     const uint32_t *gnu_hash;
@@ -22,19 +22,19 @@ struct object {
 };
 
 /* glibc turns the addresses in a dynamic section into absolute ones, musl does not. */
-static uintptr_t absolute(const struct object *o, ElfW(Addr) value) {
+static uintptr_t absolute(const struct object *o, Elf64_Addr value) {
     return value < o->base ? value + o->base : value;
 }
 
-static void read_dynamic(struct object *o, const ElfW(Dyn) * dyn) {
-    ElfW(Xword) soname = 0;
+static void read_dynamic(struct object *o, const Elf64_Dyn *dyn) {
+    Elf64_Xword soname = 0;
 
     for (; dyn->d_tag != DT_NULL; dyn++) {
         uintptr_t address = absolute(o, dyn->d_un.d_ptr);
 
         switch (dyn->d_tag) {
         case DT_SYMTAB:
-            o->symbols = (const ElfW(Sym) *) address;
+            o->symbols = (const Elf64_Sym *) address;
             break;
         case DT_STRTAB:
             o->strings = (const char *) address;
@@ -64,17 +64,17 @@ static bool object_read(const struct dl_phdr_info *info, struct object *ret) {
     struct object o = {.path = info->dlpi_name ? info->dlpi_name : "",
                        .base = info->dlpi_addr,
                        .low = UINTPTR_MAX};
-    const ElfW(Dyn) *dyn = NULL;
+    const Elf64_Dyn *dyn = NULL;
 
     for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        const Elf64_Phdr *p = &info->dlpi_phdr[i];
         uintptr_t start = info->dlpi_addr + p->p_vaddr;
 
         if (p->p_type == PT_LOAD) {
             o.low = start < o.low ? start : o.low;
             o.high = start + p->p_memsz > o.high ? start + p->p_memsz : o.high;
         } else if (p->p_type == PT_DYNAMIC) {
-            dyn = (const ElfW(Dyn) *) start;
+            dyn = (const Elf64_Dyn *) start;
         }
     }
     if (!dyn)
@@ -88,7 +88,7 @@ static bool object_read(const struct dl_phdr_info *info, struct object *ret) {
 
 /* A definition under exactly this name, in its default version where there are versions. */
 static bool defines(const struct object *o, uint32_t index, const char *name) {
-    const ElfW(Sym) *symbol = &o->symbols[index];
+    const Elf64_Sym *symbol = &o->symbols[index];
     unsigned int type = ELF64_ST_TYPE(symbol->st_info);
 
     return symbol->st_shndx != SHN_UNDEF && symbol->st_value != 0 &&
@@ -98,10 +98,10 @@ static bool defines(const struct object *o, uint32_t index, const char *name) {
            strcmp(o->strings + symbol->st_name, name) == 0;
 }
 
-static const ElfW(Sym) * find_gnu(const struct object *o, const char *name) {
+static const Elf64_Sym *find_gnu(const struct object *o, const char *name) {
     const uint32_t *table = o->gnu_hash;
     uint32_t nbuckets = table[0], first = table[1], bloom_words = table[2], hash = 5381, i;
-    const uint32_t *buckets = table + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4),
+    const uint32_t *buckets = table + 4 + bloom_words * (sizeof(Elf64_Addr) / 4),
                    *chain = buckets + nbuckets;
 
     for (const char *c = name; *c; c++)
@@ -117,7 +117,7 @@ static const ElfW(Sym) * find_gnu(const struct object *o, const char *name) {
     }
 }
 
-static const ElfW(Sym) * find_sysv(const struct object *o, const char *name) {
+static const Elf64_Sym *find_sysv(const struct object *o, const char *name) {
     const uint32_t *table = o->sysv_hash, *buckets = table + 2, *chain = buckets + table[0];
     uint32_t hash = 0;
 
@@ -133,7 +133,7 @@ static const ElfW(Sym) * find_sysv(const struct object *o, const char *name) {
 }
 
 static void *find(const struct object *o, const char *name) {
-    const ElfW(Sym) *symbol = o->gnu_hash ? find_gnu(o, name) : find_sysv(o, name);
+    const Elf64_Sym *symbol = o->gnu_hash ? find_gnu(o, name) : find_sysv(o, name);
 
     if (!symbol)
         return NULL;

@@ -78,7 +78,8 @@ static bool join(char *ret, size_t size, const char *dir, const char *name) {
         return false;
     memcpy(ret, dir, len);
     ret[len] = '/';
-    memcpy(ret + len + 1, name, name_len + 1);
+    memcpy(ret + len + 1, name, name_len);
+    ret[len + 1 + name_len] = '\0';
     return true;
 }
 

@@ -23,9 +23,8 @@ struct entry {
     uint64_t bytes;
     uint64_t link; /* the context that an entry dies with, or as said above */
     uint32_t refs;
-    uint8_t kind;
-    int8_t device; /* index in the share, -1: charged nowhere */
-    uint16_t reserved;
+    uint16_t kind;
+    int16_t device; /* index in the share, -1: charged nowhere */
 };
 
 struct table {

@@ -284,7 +284,7 @@ void ledger_release(struct ledger_owner *owner) {
 }
 
 int ledger_attach(const char *path, const struct ledger_file **ret) {
-    struct ledger_file *file;
+    struct ledger_file *file = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC), r;
 
     if (fd < 0)

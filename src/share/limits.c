@@ -35,20 +35,15 @@ static int check(const struct share_limits *limits, struct err *err) {
 }
 
 int limits_create(const char *path, const struct share_limits *limits, struct err *err) {
-    _cleanup_free_ struct limits_file *file = NULL;
+    struct limits_file file = {
+        .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .size = sizeof(file)};
     int r = check(limits, err);
 
     if (r < 0)
         return r;
-    file = calloc(1, sizeof(*file));
-    if (!file)
-        return err_errno(err, ENOMEM, "cannot create %s", path);
-    file->magic = LIMITS_MAGIC;
-    file->version = LIMITS_VERSION;
-    file->size = sizeof(*file);
-    file->copy[0] = *limits;
-    file->copy[1] = *limits;
-    return file_replace(path, file, sizeof(*file), 0444, err);
+    file.copy[0] = *limits;
+    file.copy[1] = *limits;
+    return file_replace(path, &file, sizeof(file), 0444, err);
 }
 
 /* Maps a limits file for writing; -EBADMSG when it is something else. */

@@ -12,7 +12,7 @@
 
 static struct entry entry(uint64_t kind, uint64_t key, uint64_t bytes, uint64_t link) {
     return (struct entry){
-        .key = key, .bytes = bytes, .link = link, .refs = 1, .kind = (uint8_t) kind};
+        .key = key, .bytes = bytes, .link = link, .refs = 1, .kind = (uint16_t) kind};
 }
 
 static void put(struct table *t, struct entry e) {
