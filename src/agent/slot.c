@@ -30,7 +30,7 @@ struct slot *slot_find(struct slot_store *s, const char *nonce) {
 
 static void slot_free(struct slot *slot) {
     slot_grant_done(&slot->grant);
-    slot->ledger = ledger_free(slot->ledger);
+    slot->ledger = ledger_free(slot->ledger); /* NOLINT */
     free(slot);
 }
 
@@ -38,7 +38,7 @@ void slot_store_done(struct slot_store *s) {
     struct slot *slot, *next;
 
     HASH_ITER(hh, s->slots, slot, next) {
-        HASH_DEL(s->slots, slot);
+        HASH_DEL(s->slots, slot); /* NOLINT: the analyzer loses its way in uthash's lists */
         slot_free(slot);
     }
 }
@@ -231,7 +231,7 @@ int slot_remove(struct slot_store *s, struct slot *slot, struct err *err) {
     char path[384];
 
     (void) snprintf(path, sizeof(path), "%s/%.32s", s->dir, slot->nonce);
-    HASH_DEL(s->slots, slot);
+    HASH_DEL(s->slots, slot); /* NOLINT */
     slot_free(slot);
     return dir_remove(path, err);
 }

@@ -357,7 +357,8 @@ static void on_timer(uv_timer_t *timer) {
 /* ---- starting ---- */
 
 static int spawn(struct gpu_monitor *m, const char *library, int fd, struct child *c) {
-    char arg0[] = "aliquot-nvml", arg1[] = GPU_WORKER_COMMAND, arg2[512], arg3[] = GPU_WORKER_MEASURE;
+    char arg0[] = "aliquot-nvml", arg1[] = GPU_WORKER_COMMAND, arg3[] = GPU_WORKER_MEASURE;
+    char arg2[512];
     char *args[] = {arg0, arg1, arg2, must_measure(m) ? arg3 : NULL, NULL};
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
