@@ -1,72 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated driver as its users see it: by its command line, its libraries and its sockets."""
+"""A node with simulated GPUs, and NVIDIA's Python binding on it."""
 
 import ctypes
 import os
-import signal
-import subprocess
-import time
-from pathlib import Path
+import sys
 
 import pytest
 
-TOP = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("ALIQUOT_BUILD", TOP / "build"))
-ALIQUOT = BUILD / "src/cli/aliquot"
-PROGRAMS = BUILD / "tests/sim"
-GIB = 1 << 30
-CONTEXT = 416 << 20  # what a context costs on an A100
-TOTAL = 80 * GIB
+sys.path.insert(0, os.path.dirname(__file__))
 
-
-def wait_until(condition, seconds=10, what="condition"):
-    """Returns how long it took."""
-    begin = time.monotonic()
-    while not condition():
-        assert time.monotonic() - begin < seconds, f"not within {seconds} s: {what}"
-        time.sleep(0.0005)
-    return time.monotonic() - begin
-
-
-class Node:
-    """`aliquot sim --listen` on a directory, and processes that use it."""
-
-    def __init__(self, directory, *options):
-        self.dir = directory
-        self.children = []
-        self.daemon = subprocess.Popen([ALIQUOT, "sim", "--listen", directory, *options],
-                                       stderr=subprocess.PIPE, text=True)
-        wait_until(lambda: (directory / "nvidiactl").exists() or self.daemon.poll() is not None,
-                   what="daemon is there")
-
-    def env(self, **more):
-        return {**os.environ, "ALIQUOT_SIM_DIR": str(self.dir), "LD_LIBRARY_PATH": f"{self.dir}/lib",
-                **more}
-
-    def start(self, program, *args, **more):
-        p = subprocess.Popen([PROGRAMS / f"sim-{program}", *map(str, args)], env=self.env(**more),
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True)
-        self.children.append(p)
-        return p
-
-    def hold(self, size, device=0):
-        """A process that holds memory: (process, result of cuMemAlloc, bytes free after it)."""
-        p = self.start("hold", size, device)
-        words = p.stdout.readline().split()
-        assert len(words) == 3, p.stderr.read()
-        return p, int(words[0]), int(words[1])
-
-    def run(self, *command, **more):
-        return subprocess.run(command, env=self.env(**more), capture_output=True, text=True,
-                              timeout=60, check=False)
-
-    def close(self):
-        for p in self.children:
-            p.kill()
-            p.communicate()
-        self.daemon.send_signal(signal.SIGTERM)
-        self.daemon.communicate(timeout=10)
+from sim_kit import BUILD, Node
 
 
 @pytest.fixture

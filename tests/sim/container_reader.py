@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by test_sharing inside other namespaces: takes 1 GiB and says what it sees."""
+"""Run by test_sim_sharing inside other namespaces: takes 1 GiB and says what it sees."""
 
 import ctypes
 import os

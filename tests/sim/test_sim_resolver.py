@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import BUILD, PROGRAMS, TOP
+from sim_kit import BUILD, PROGRAMS, TOP
 
 SIMULATED = BUILD / "src/sim/libcuda.so.1"
 

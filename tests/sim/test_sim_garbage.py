@@ -9,7 +9,7 @@ import socket
 import struct
 
 import pytest
-from conftest import GIB
+from sim_kit import GIB
 
 MAGIC = 0x51414C41
 HELLO, ATTACH, QUEUE, CTX_CREATE, CTX_DESTROY, ALLOC, FREE, PROCESSES = range(1, 9)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import CONTEXT, GIB, TOP, TOTAL
+from sim_kit import CONTEXT, GIB, TOP, TOTAL
 
 
 @pytest.fixture(scope="session")

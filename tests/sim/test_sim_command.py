@@ -9,7 +9,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import ALIQUOT, PROGRAMS, Node, wait_until
+from sim_kit import ALIQUOT, PROGRAMS, Node, wait_until
 
 
 def sim(*args, **more):

@@ -5,7 +5,7 @@ import os
 import subprocess
 
 import pytest
-from conftest import CONTEXT, GIB, PROGRAMS, TOTAL, wait_until
+from sim_kit import CONTEXT, GIB, PROGRAMS, TOTAL, wait_until
 
 
 def used(nvml, index=0):
