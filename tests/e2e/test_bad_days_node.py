@@ -61,9 +61,8 @@ def test_agent_killed(world, space):
         for seen in old:
             still_limited(space, seen)
         assert tenant.alloc(5 * GiB) == 0
-        used = 40 * GiB - tenant.info()["free"]
-        world.until(lambda: kit.holders(world.usage())["one", "main"][0]["memoryDriver"] == used, 10,
-                    "the new agent's figures")
+        world.until(lambda: kit.holders(world.usage())["one", "main"][0]["memoryDriver"]
+                    == 40 * GiB - tenant.info()["free"] > 35 * GiB, 10, "the new agent's figures")
         card_is_full(space)
 
 
