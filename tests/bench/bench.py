@@ -54,7 +54,7 @@ def run_program(build, name, *arguments):
 def hooks(build):
     rows = []
     for name, value in run_program(build, "hooks_bench").items():
-        rows.append((f"added by the library to {name}, CPU time", f"{value:.1f} ns"))
+        rows.append((f"added by the library to {name}, CPU time", duration(value)))
     return rows
 
 
@@ -70,7 +70,7 @@ def filters(build):
 def duration(ns):
     for limit, unit, size in ((1e3, "ns", 1), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
         if abs(ns) < limit:
-            return f"{ns / size:.{0 if unit == 'ns' else 1}f} {unit}"
+            return f"{ns / size:.1f} {unit}"
     return f"{ns / 1e9:.2f} s"
 
 
