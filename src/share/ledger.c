@@ -202,7 +202,7 @@ int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t m
 static int sweep(struct ledger *ledger, void *arg, size_t unused) {
     (void) arg;
     (void) unused;
-    return ledger_reclaim_dead(ledger->file, ledger->fd);
+    return ledger_reclaim_dead(ledger->file, ledger->fd, LEDGER_SLOTS);
 }
 
 int ledger_sweep(struct ledger *ledger) {

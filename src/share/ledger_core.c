@@ -31,14 +31,20 @@ static uint16_t word_generation(struct ledger_word word) {
     return (uint16_t) (word.hi >> SEQUENCE_BITS);
 }
 
-/* Saturates instead of wrapping: only a damaged ledger gets there, and it must not look empty. */
-static uint64_t add_delta(uint64_t sum, int64_t delta) {
-    uint64_t result;
+/* For tests of the books themselves, which have no damaged ledger. */
+#ifdef LEDGER_CHECKED
+#define BOOKS_MUST(condition) ((condition) ? (void) 0 : __builtin_trap())
+#else
+#define BOOKS_MUST(condition) ((void) (condition))
+#endif
 
-    if (delta < 0) {
-        uint64_t less = -(uint64_t) delta;
+/* Only a damaged ledger has sums that would wrap; they saturate instead, so that it does not look
+ * empty. */
+static uint64_t add_delta(uint64_t sum, int64_t delta) {
+    uint64_t less = -(uint64_t) delta, result;
+
+    if (delta < 0)
         return sum > less ? sum - less : 0;
-    }
     return __builtin_add_overflow(sum, (uint64_t) delta, &result) ? UINT64_MAX : result;
 }
 
@@ -47,6 +53,7 @@ static void help(struct ledger_file *file, unsigned int device, uint64_t record)
     uint32_t slot = record_slot(record);
     struct ledger_word old, new;
     struct ledger_cell *cell;
+    int64_t delta;
 
     if ((record & SEQUENCE_MASK) == 0 || slot >= LEDGER_SLOTS)
         return;
@@ -56,11 +63,11 @@ static void help(struct ledger_file *file, unsigned int device, uint64_t record)
         return;
     /* A delta that is newer than the record cannot be taken by mistake: its owner has then moved
      * on, the slot's word has changed, and the swap fails. */
-    new.lo = record &KIND_RECLAIM
-                 ? 0
-                 : add_delta(old.lo, __atomic_load_n(&cell->delta, __ATOMIC_ACQUIRE));
+    delta = __atomic_load_n(&cell->delta, __ATOMIC_ACQUIRE);
+    new.lo = record &KIND_RECLAIM ? 0 : add_delta(old.lo, delta);
     new.hi = (old.hi & ~SEQUENCE_MASK) | (record & SEQUENCE_MASK);
-    (void) word_swap(&cell->booked, &old, new);
+    if (word_swap(&cell->booked, &old, new))
+        BOOKS_MUST((record & KIND_RECLAIM) || new.lo == old.lo + (uint64_t) delta);
 }
 
 static bool fits(uint64_t used, uint64_t bytes, uint64_t limit) {
@@ -86,6 +93,7 @@ static int apply(const struct ledger_owner *owner, unsigned int device, int64_t 
         new.lo = add_delta(old.lo, delta);
         new.hi = record_next(0, owner->slot, mine.hi & SEQUENCE_MASK);
         if (word_swap(sum, &old, new)) {
+            BOOKS_MUST(new.lo == old.lo + (uint64_t) delta);
             help(file, device, new.hi);
             return 0;
         }
@@ -98,7 +106,7 @@ static void reclaim_before_refusal(const struct ledger_owner *owner) {
     int saved = errno, fd = open(owner->path, O_RDWR | O_CLOEXEC);
 
     if (fd >= 0) {
-        (void) ledger_reclaim_dead(owner->file, fd);
+        (void) ledger_reclaim_dead(owner->file, fd, owner->slot);
         (void) close(fd);
     }
     errno = saved;
@@ -150,6 +158,7 @@ uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int de
         new.lo = old.lo > theirs.lo ? old.lo - theirs.lo : 0;
         new.hi = record_next(KIND_RECLAIM, slot, theirs.hi & SEQUENCE_MASK);
         if (word_swap(sum, &old, new)) {
+            BOOKS_MUST(new.lo + theirs.lo == old.lo);
             help(file, device, new.hi);
             return theirs.lo;
         }
@@ -181,7 +190,7 @@ static uint32_t slots_used(const struct ledger_file *file) {
     return n < LEDGER_SLOTS ? n : LEDGER_SLOTS;
 }
 
-int ledger_reclaim_dead(struct ledger_file *file, int fd) {
+int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own) {
     uint32_t n = slots_used(file);
     int found = 0;
 
@@ -189,7 +198,7 @@ int ledger_reclaim_dead(struct ledger_file *file, int fd) {
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
         help(file, d, __atomic_load_n(&file->device[d].sum.hi, __ATOMIC_ACQUIRE));
     for (uint32_t slot = 0; slot < n; slot++)
-        if (slot_reclaim_if_dead(file, fd, slot))
+        if (slot != own && slot_reclaim_if_dead(file, fd, slot))
             found++;
     return found;
 }
@@ -259,8 +268,36 @@ static int map_file(int fd, int protection, struct ledger_file **ret) {
     return 0;
 }
 
+/* Descriptors that a program is unlikely to use or to count on. */
+#define HIGH_FD 800
+
+/* Closes the descriptor with which the slot was claimed, if its lock survives that. Otherwise
+ * (overlayfs) claims again with one that stays. */
+static int settle_lock(struct ledger_owner *owner, int fd) {
+    int r, high;
+
+    (void) close(fd);
+    fd = open(owner->path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (ledger_slot_alive(fd, owner->slot)) {
+        (void) close(fd);
+        return 0;
+    }
+    r = slot_claim(owner, fd);
+    if (r < 0) {
+        (void) close(fd);
+        return r;
+    }
+    high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    owner->fd = high >= 0 ? high : fd;
+    if (high >= 0)
+        (void) close(fd);
+    return 0;
+}
+
 int ledger_claim(const char *path, struct ledger_owner *ret) {
-    struct ledger_owner owner = {.path = path};
+    struct ledger_owner owner = {.path = path, .fd = -1};
     int fd = open(path, O_RDWR | O_CLOEXEC), r;
 
     if (fd < 0)
@@ -268,8 +305,10 @@ int ledger_claim(const char *path, struct ledger_owner *ret) {
     r = map_file(fd, PROT_READ | PROT_WRITE, &owner.file);
     if (r == 0)
         r = slot_claim(&owner, fd);
-    /* The mapping keeps the open file description, and with it the lock. */
-    (void) close(fd);
+    if (r == 0)
+        r = settle_lock(&owner, fd);
+    else
+        (void) close(fd);
     if (r == 0)
         *ret = owner;
     else
@@ -278,8 +317,11 @@ int ledger_claim(const char *path, struct ledger_owner *ret) {
 }
 
 void ledger_release(struct ledger_owner *owner) {
-    if (owner->file)
-        (void) munmap(owner->file, sizeof(*owner->file));
+    if (!owner->file)
+        return;
+    (void) munmap(owner->file, sizeof(*owner->file));
+    if (owner->fd >= 0)
+        (void) close(owner->fd);
     owner->file = NULL;
 }
 

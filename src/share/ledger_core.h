@@ -14,8 +14,11 @@
  * A slot belongs to one instance of the library in one process. The owner holds an
  * open-file-description lock on byte `slot` of the file, by the mapping alone: the kernel drops it
  * at exec and at death, in every PID namespace, and neither a program that closes all its
- * descriptors nor a forked child changes that. A slot whose byte is free belongs to nobody alive,
- * and anybody may credit what it had booked. */
+ * descriptors nor a forked child changes that (but for a fork by another thread while ledger_claim
+ * runs: that child keeps the slot alive until it ends or execs). On a stacked file system such as
+ * overlayfs a mapping holds another file than the descriptor; there a descriptor stays open, with
+ * the weaknesses of one: who closes it gives up the slot, and a child that does not exec keeps it.
+ * A slot whose byte is free belongs to nobody alive, and anybody may credit what it had booked. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,6 +77,7 @@ _Static_assert(offsetof(struct ledger_file, slot) == 128 + 128 * LEDGER_DEVICES,
 struct ledger_owner {
     struct ledger_file *file;
     const char *path;
+    int fd; /* -1 where the mapping holds the lock */
     uint32_t slot;
     uint16_t generation;
 };
@@ -118,5 +122,6 @@ bool ledger_slot_alive(int fd, uint32_t slot);
 uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
                         uint16_t generation);
 
-/* Reclaims every dead slot; returns the number of those that held something. */
-int ledger_reclaim_dead(struct ledger_file *file, int fd);
+/* Reclaims every dead slot but `own` (LEDGER_SLOTS: none is); returns the number of those that held
+ * something. */
+int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own);
