@@ -17,8 +17,7 @@
 #define REGISTER_TIMEOUT_MS 10000
 #define RETRY_MIN_MS 5
 #define RETRY_MAX_MS 1000
-#define STREAM_PATIENCE_MS 2000 /* how long after Register kubelet may take to call ListAndWatch   \
-                                 */
+#define STREAM_PATIENCE_MS 2000 /* from Register to ListAndWatch, at most */
 #define STREAMS_MAX 8
 
 struct plugin {

@@ -30,7 +30,7 @@ struct slot *slot_find(struct slot_store *s, const char *nonce) {
 
 static void slot_free(struct slot *slot) {
     slot_grant_done(&slot->grant);
-    slot->ledger = ledger_free(slot->ledger); /* NOLINT */
+    slot->ledger = ledger_free(slot->ledger);
     free(slot);
 }
 
@@ -46,7 +46,7 @@ void slot_store_done(struct slot_store *s) {
 static void open_ledger(struct slot_store *s, struct slot *slot) {
     char path[384];
 
-    if (slot->ledger || slot->grant.ndevices == 0)
+    if (slot->grant.ndevices == 0 || slot->ledger) /* NOLINT */
         return;
     slot_path(s, slot->nonce, "ledger", path);
     (void) ledger_open(path, &slot->ledger, NULL);
