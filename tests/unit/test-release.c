@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What a share leaves on the disk, and how it goes away again. */
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/agent.h"
+#include "agent/cdi.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "wire/json.h"
+
+#define NONCE "00000000000000000000000000000001"
+#define OTHER "00000000000000000000000000000002"
+#define TIMEOUT_MS 10000
+
+struct fixture {
+    struct agent agent;
+    uv_timer_t timeout;
+    bool timed_out;
+    char dir[64];
+    char cdi[96];
+};
+
+static void no_bad(const char *nonce, const char *why, void *userdata) {
+    (void) userdata;
+    fail_msg("%s: %s", nonce, why);
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct agent *a = f ? &f->agent : NULL;
+
+    assert_non_null(a);
+    (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-release-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    (void) snprintf(f->cdi, sizeof(f->cdi), "%s/cdi", f->dir);
+    a->config.cdi_dir = f->cdi;
+    a->loop = malloc(sizeof(*a->loop));
+    assert_int_equal(uv_loop_init(a->loop), 0);
+    (void) uv_timer_init(a->loop, &a->release_timer);
+    (void) uv_timer_init(a->loop, &f->timeout);
+    (void) uv_idle_init(a->loop, &a->wake);
+    a->release_timer.data = a;
+    a->wake.data = a;
+    f->timeout.data = f;
+    assert_int_equal(slot_store_load(&a->slots, f->dir, no_bad, NULL, NULL), 0);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    struct agent *a = &f->agent;
+
+    slot_store_done(&a->slots);
+    uv_close((uv_handle_t *) &a->release_timer, NULL);
+    uv_close((uv_handle_t *) &f->timeout, NULL);
+    uv_close((uv_handle_t *) &a->wake, NULL);
+    (void) uv_run(a->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(a->loop), 0);
+    free(a->loop);
+    (void) dir_remove(f->dir, NULL);
+    free(f);
+    return 0;
+}
+
+static void on_timeout(uv_timer_t *timer) {
+    ((struct fixture *) timer->data)->timed_out = true;
+}
+
+/* Runs the loop until the slot is gone or `ms` have passed; whether it is gone. */
+static bool gone_within(struct fixture *f, const char *nonce, unsigned ms) {
+    f->timed_out = false;
+    (void) uv_timer_start(&f->timeout, on_timeout, ms, 0);
+    while (slot_find(&f->agent.slots, nonce) && !f->timed_out)
+        (void) uv_run(f->agent.loop, UV_RUN_ONCE);
+    (void) uv_timer_stop(&f->timeout);
+    return !slot_find(&f->agent.slots, nonce);
+}
+
+static void give(struct fixture *f, const char *nonce, const char *uid) {
+    struct slot_grant g = {.ndevices = 1, .devices = calloc(2, sizeof(*g.devices))};
+    struct gpu_edits *edits = calloc(1, sizeof(*edits));
+    struct slot *slot;
+
+    (void) snprintf(g.pod_uid, sizeof(g.pod_uid), "%s", uid);
+    (void) snprintf(g.namespace, sizeof(g.namespace), "ns");
+    (void) snprintf(g.pod, sizeof(g.pod), "pod");
+    (void) snprintf(g.container, sizeof(g.container), "main");
+    g.devices[0] = (struct slot_device){.memory = 1 << 20, .pod_memory = 1 << 20, .uuid = "GPU-a"};
+    assert_int_equal(slot_fill(&f->agent.slots, nonce, &g, &slot, NULL), 0);
+    assert_int_equal(gpu_edits_add(edits, GPU_EDIT_ENV, "", "A=b"), 0);
+    assert_int_equal(cdi_write(f->cdi, nonce, edits, NULL), 0);
+    free(edits);
+}
+
+static bool has_cdi(struct fixture *f, const char *nonce) {
+    char path[256];
+
+    (void) snprintf(path, sizeof(path), "%s/elasticgpu.io-share-%s.json", f->cdi, nonce);
+    return access(path, F_OK) == 0;
+}
+
+/* The CDI file goes first, so that no container can start with the share any more; then its files.
+ */
+static void a_pod_that_is_gone(void **state) {
+    struct fixture *f = *state;
+    char path[384];
+
+    give(f, NONCE, "u1");
+    give(f, OTHER, "u2");
+    release_pod(&f->agent, "u1", true);
+    assert_false(has_cdi(f, NONCE));
+    assert_non_null(slot_find(&f->agent.slots, NONCE));
+    assert_true(gone_within(f, NONCE, TIMEOUT_MS));
+    slot_path(&f->agent.slots, NONCE, "limits", path);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_true(has_cdi(f, OTHER));
+    assert_non_null(slot_find(&f->agent.slots, OTHER));
+}
+
+/* After a forced delete a container may be just starting: its share is not free at once. */
+static void a_forced_delete_waits(void **state) {
+    struct fixture *f = *state;
+    uint64_t start = uv_hrtime();
+
+    give(f, NONCE, "u1");
+    release_pod(&f->agent, "u1", false);
+    assert_true(gone_within(f, NONCE, TIMEOUT_MS));
+    assert_true(uv_hrtime() - start > 1000000000u);
+}
+
+/* An old copy of the API server's list did not have it; a newer one does. */
+static void a_pod_that_is_there_after_all(void **state) {
+    struct fixture *f = *state;
+
+    give(f, NONCE, "u1");
+    release_pod(&f->agent, "u1", false);
+    release_cancel(&f->agent, "u1");
+    assert_false(gone_within(f, NONCE, 2000));
+    assert_false(slot_find(&f->agent.slots, NONCE)->releasing);
+}
+
+static void cdi_text(void **state) {
+    static struct gpu_edits edits;
+    struct json_parser *parser = json_parser_new();
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 16);
+    struct json root, device, mount;
+    struct json_iter it;
+
+    (void) state;
+    edits.count = 0;
+    assert_int_equal(gpu_edits_add(&edits, GPU_EDIT_MOUNT, "/h\"x", "/c"), 0);
+    assert_int_equal(gpu_edits_add(&edits, GPU_EDIT_NODE, "/dev/nvidia3", "/dev/nvidia3"), 0);
+    assert_int_equal(gpu_edits_add(&edits, GPU_EDIT_ENV, "", "A=b"), 0);
+    cdi_encode(NONCE, &edits, &text);
+    assert_int_equal(json_parse(parser, text.data, text.len, &root, NULL), 0);
+    assert_string_equal(json_string(json_get(root, "kind")), "elasticgpu.io/share");
+    it = json_iter(json_get(root, "devices"));
+    assert_true(json_next(&it, NULL, &device));
+    assert_string_equal(json_string(json_get(device, "name")), NONCE);
+    it = json_iter(JSON_PATH(device, "containerEdits", "mounts"));
+    assert_true(json_next(&it, NULL, &mount));
+    assert_string_equal(json_string(json_get(mount, "hostPath")), "/h\"x");
+    assert_false(json_next(&it, NULL, &mount));
+    assert_int_equal(json_size(JSON_PATH(device, "containerEdits", "deviceNodes")), 1);
+    (void) json_parser_free(parser);
+}
+
+/* A file that containers have mounted is never written to: another content is another directory. */
+static void library_versions(void **state) {
+    struct fixture *f = *state;
+    struct library one, again, two;
+    char source[96];
+
+    (void) snprintf(source, sizeof(source), "%s/lib.so", f->dir);
+    assert_int_equal(file_replace(source, "no", 2, 0644, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, &one, NULL), -ENOEXEC);
+    assert_int_equal(file_replace(source, "\177ELF1", 5, 0644, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, &one, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, &again, NULL), 0);
+    assert_string_equal(one.dir, again.dir);
+    assert_int_equal(file_replace(source, "\177ELF2", 5, 0644, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, &two, NULL), 0);
+    assert_string_not_equal(one.dir, two.dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_pod_that_is_gone, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_forced_delete_waits, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_pod_that_is_there_after_all, setup, teardown),
+        cmocka_unit_test(cdi_text),
+        cmocka_unit_test_setup_teardown(library_versions, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
