@@ -69,10 +69,10 @@ def test_agent_killed(world, space):
 def test_agent_replaced(world, space):
     """An upgrade: the agent's pod goes in good order and another one comes."""
     old = space.start_all([half("one"), half("two"), half("three")])
-    name = world.agent.pod()["metadata"]["name"]
     system = kit.Space(world, kit.SYSTEM)
-    system.delete(name)
-    world.until(lambda: world.agent.status()["ready"], 60, "the new agent ready", pause=0.1)
+    system.delete(world.agent.pod()["metadata"]["name"])
+    new = world.until(world.agent.pods, 30, "a new pod of the agent")[0]
+    system.wait(new["metadata"]["name"], lambda s: kit.condition(s, "Ready").get("status") == "True")
     world.wait_tokens()
     for seen in old:
         still_limited(space, seen)
