@@ -214,6 +214,9 @@ static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self
     if (promises_in_the_way(e, n, self))
         return fail_filter(out, "the GPU share that would fit is promised to a pod that is being "
                                 "bound; trying again in a moment");
+    state_refresh_all(e->state); /* so that only later changes count as such */
+    self->refused = true;
+    self->refused_version = e->state->version;
     put_filter_answer(out, e, n, false, NULL);
     report_refusal(e, n, self);
     return 0;
@@ -235,6 +238,7 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
     state_pod_request(self, &e->request);
     place_prepare(&e->request, &e->plan);
     fitting = judge_nodes(e, n, self);
+    self->refused = false;
     if (fitting == 0)
         return filter_none_fits(e, n, self, out);
     if (fitting == 1)

@@ -42,9 +42,9 @@ static void write_pods(const struct scheduler *s, struct buf *out) {
         prom_sample(out, name, counts[i], {"stage", stage_names[i]});
 }
 
-static void count_cards(struct scheduler *s, uint64_t *healthy, uint64_t *over, uint64_t *memory) {
+static void count_cards(const struct scheduler *s, uint64_t *healthy, uint64_t *over,
+                        uint64_t *memory) {
     for (struct state_node *node = s->state->nodes; node; node = node->hh.next) {
-        state_refresh(s->state, node);
         for (uint32_t i = 0; i < node->ncards; i++) {
             *healthy += node->place[i].healthy;
             *over += node->cards[i]->overcommitted;
@@ -73,6 +73,7 @@ static void write_counter(struct buf *out, const char *name, const char *help, u
 }
 
 void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
+    state_refresh_all(s->state);
     write_verbs(s, out);
     write_pods(s, out);
     write_cards(s, out);
@@ -91,6 +92,9 @@ void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
     write_counter(out, "aliquot_scheduler_gpu_patches_failed_total",
                   "Patches of GPU objects that failed; they are tried again.",
                   s->projection.failed);
+    write_counter(out, "aliquot_scheduler_wakes_total",
+                  "Times that kube-scheduler was told to ask again about pods that wait.",
+                  s->wake.sent);
     write_counter(out, "aliquot_scheduler_objects_refused_total",
                   "Watched objects that could not be read.", s->objects_refused);
 }
@@ -163,8 +167,7 @@ static void write_card(struct json_writer *w, const struct state_card *card,
     json_object_end(w);
 }
 
-static void write_node(struct json_writer *w, struct scheduler *s, struct state_node *node) {
-    state_refresh(s->state, node);
+static void write_node(struct json_writer *w, const struct state_node *node) {
     json_object_begin(w, NULL);
     json_put_string(w, "name", node->name);
     json_put_bool(w, "exists", node->exists);
@@ -177,6 +180,7 @@ static void write_node(struct json_writer *w, struct scheduler *s, struct state_
 
 void scheduler_write_status(struct scheduler *s, struct buf *out) {
     struct json_writer w = {.out = out};
+    state_refresh_all(s->state);
     json_object_begin(&w, NULL);
     json_put_string(&w, "version", ALIQUOT_VERSION);
     json_put_bool(&w, "ready", scheduler_is_ready(s));
@@ -184,7 +188,7 @@ void scheduler_write_status(struct scheduler *s, struct buf *out) {
     json_array_begin(&w, "nodes");
     for (struct state_node *node = s->state->nodes; node; node = node->hh.next)
         if (node->ncards > 0)
-            write_node(&w, s, node);
+            write_node(&w, node);
     json_array_end(&w);
     json_array_begin(&w, "pods");
     for (const struct state_pod *pod = s->state->pods; pod; pod = pod->hh.next)

@@ -235,6 +235,7 @@ static bool project_card(struct projection *p, struct state_card *card,
 }
 
 void projection_run(struct projection *p, struct json_parser *parser) {
+    state_refresh_all(p->state);
     for (struct state_node *node = p->state->nodes; node; node = node->hh.next) {
         bool settled = true;
         if (!node->unprojected)

@@ -120,6 +120,7 @@ static void on_tick(uv_timer_t *timer) {
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
         start_keys(s); /* puts back what somebody has deleted */
     projection_run(&s->projection, s->parser);
+    wake_run(&s->wake, scheduler_now(s));
 }
 
 static void on_signal(uv_signal_t *signal, int number) {
@@ -163,6 +164,10 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                 .ready = is_ready,
                                 .userdata = s};
     s->events = (struct events){.api = api};
+    s->wake = (struct wake){.state = s->state,
+                            .api = api,
+                            .policy = &place_binpack,
+                            .name_space = s->options.name_space};
     s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
     if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0)
         return err_errno(err, ENOMEM, "cannot start");

@@ -13,6 +13,7 @@
 #include "scheduler/events.h"
 #include "scheduler/extender.h"
 #include "scheduler/projection.h"
+#include "scheduler/wake.h"
 #include "wire/http.h"
 #include "wire/prom.h"
 
@@ -44,6 +45,7 @@ struct scheduler {
     struct binder binder;
     struct events events;
     struct projection projection;
+    struct wake wake;
     struct json_parser *parser; /* for whoever needs one for a moment */
     struct signing_key *key;
     struct signing_verifier *verifier;

@@ -112,7 +112,7 @@ static void rank_nodes(struct state *s) {
     for (struct state_node *node = s->nodes; node; node = node->hh.next)
         if (node->rank != rank++) {
             node->rank = rank - 1;
-            node->version++;
+            node->version = ++s->version;
         }
     s->ranks_dirty = false;
 }
@@ -362,8 +362,15 @@ void state_refresh(struct state *s, struct state_node *node) {
     if (!node->dirty)
         return;
     state_count(node, NULL, false, node->place);
-    node->version++;
+    node->version = ++s->version;
     node->dirty = false;
+}
+
+void state_refresh_all(struct state *s) {
+    if (s->ranks_dirty)
+        rank_nodes(s); /* first, since it changes the order of the walk */
+    for (struct state_node *node = s->nodes; node; node = node->hh.next)
+        state_refresh(s, node);
 }
 
 enum place_reason state_place(struct state *s, const struct place_policy *policy,

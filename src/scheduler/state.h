@@ -65,6 +65,8 @@ struct state_pod {
     const char *event_reason; /* of an Event that was not written yet because of the rate */
     char *event_text;         /* its message, or NULL */
     bool listed;              /* shown since the last sync began */
+    bool refused; /* kube-scheduler was told that it fits nowhere, and not woken since */
+    uint64_t refused_version; /* of the state, at that time */
     UT_hash_handle hh;
 };
 
@@ -99,7 +101,7 @@ struct state_verdict {
 struct state_node {
     UT_hash_handle hh;
     char name[KUBE_NAME_MAX];
-    uint64_t version; /* counts changes of `place` and `rank` */
+    uint64_t version; /* of the state, when `place` or `rank` changed last */
     struct state_verdict verdicts[STATE_VERDICTS];
     uint32_t next_verdict; /* the one to be replaced next */
     bool exists;           /* there is a Node object */
@@ -126,7 +128,8 @@ struct state {
     state_verify verify;
     void *userdata;
     bool ranks_dirty;
-    uint64_t forged; /* bound pods whose assignment did not verify, ever */
+    uint64_t version; /* counts the changes of nodes */
+    uint64_t forged;  /* bound pods whose assignment did not verify, ever */
 };
 
 struct state *state_new(state_verify verify, void *userdata); /* NULL: out of memory */
@@ -160,6 +163,10 @@ struct state_pod *state_pod_find(struct state *s, const char *uid);
 
 /* Brings node->place up to date; cheap when nothing changed. */
 void state_refresh(struct state *s, struct state_node *node);
+
+/* The same for all nodes. Call it before walking over them: the first refresh after a change may
+ * put them in another order. */
+void state_refresh_all(struct state *s);
 
 /* Where the pod could go on this node, its own promise not counted. With `settled_only`, nobody's
  * promise is counted: only what is bound for certain. */

@@ -10,6 +10,8 @@
 static void on_project(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
     projection_run(&s->projection, s->parser);
+    if (scheduler_is_ready(s))
+        wake_run(&s->wake, scheduler_now(s));
 }
 
 /* Several events that come together are projected together. */

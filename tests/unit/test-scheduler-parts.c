@@ -6,6 +6,7 @@
 
 #include "scheduler/events.h"
 #include "scheduler/keys.h"
+#include "scheduler/wake.h"
 #include "wire/json_write.h"
 
 static void observe_patch(struct world *w, const char *uuid_node, unsigned index,
@@ -123,6 +124,64 @@ static void test_events_are_rare(void **state) {
     assert_int_equal(w->nasked, 39);
     while (w->nasked > 0)
         respond(w, 0, 201, false, NULL);
+}
+
+/* ---- waking kube-scheduler ---- */
+
+static void start_wake(struct world *w, struct wake *wake) {
+    *wake = (struct wake){
+        .state = w->state, .api = {fake_request, w}, .policy = &place_binpack, .name_space = "sys"};
+}
+
+static void check_woken(struct world *w, struct wake *wake, bool expected) {
+    w->now += 2000;
+    wake_run(wake, w->now);
+    assert_int_equal(w->nasked, expected);
+    if (!expected)
+        return;
+    assert_non_null(strstr(w->asked[0].path, "/namespaces/sys/csistoragecapacities/aliquot-wake"));
+    wake_run(wake, w->now + 5000); /* one at a time */
+    assert_int_equal(w->nasked, 1);
+}
+
+static void test_wake(void **state) {
+    struct world *w = *state;
+    struct wake wake;
+    _cleanup_buf_ struct buf notes = BUF_INIT(0);
+    start_wake(w, &wake);
+    show_node(w, "n", 1);
+    show_node(w, "tainted", 1); /* has room, but kube-scheduler does not offer it */
+    run_pod(w, "a", WHOLE, "n", &notes);
+    show_pod(w, "b", WHOLE, NULL, "");
+    check_woken(w, &wake, false);
+    assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '-');
+    for (int i = 0; i < 3; i++)
+        check_woken(w, &wake, false);
+    /* kube-scheduler saw the end of a before we did, and asked too early */
+    state_pod_gone(w->state, "a");
+    check_woken(w, &wake, true);
+    respond(w, 0, 500, false, NULL);
+    check_woken(w, &wake, true); /* once more, since it failed */
+    respond(w, 0, 200, false, NULL);
+    check_woken(w, &wake, false);
+    assert_string_equal(filter(w, "b", WHOLE, "\"n\""), "n");
+    check_woken(w, &wake, false);
+}
+
+static void test_wake_when_a_card_recovers(void **state) {
+    struct world *w = *state;
+    struct wake wake;
+    start_wake(w, &wake);
+    show_node(w, "n", 1);
+    show_gpu(w, "n", 0, false);
+    show_pod(w, "a", HALF, NULL, "");
+    show_pod(w, "b", TENTH, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-no GPU of the node is healthy");
+    show_gpu(w, "n", 0, true);
+    check_woken(w, &wake, true);
+    respond(w, 0, 200, false, NULL);
+    state_pod_gone(w->state, "a");
+    check_woken(w, &wake, false);
 }
 
 /* ---- the signing key ---- */
@@ -247,6 +306,8 @@ int main(void) {
         T(test_projection),
         T(test_events),
         T(test_events_are_rare),
+        T(test_wake),
+        T(test_wake_when_a_card_recovers),
         T(test_keys_made),
         T(test_keys_race_and_older_key),
         T(test_keys_errors),

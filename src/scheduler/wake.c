@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/wake.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "wire/json_write.h"
+
+#define WAKE_NAME "aliquot-wake"
+#define INTERVAL_MS 1000
+#define TIMEOUT_MS 10000
+#define SHAPES_MAX                                                                                 \
+    32 /* kinds of requests looked at in one run; the others have their turn later                 \
+        */
+
+/* Whether a node has come to be able to take the pod that `w->plan` was made for since that was
+ * refused. One that could all along was not offered for reasons of its own (a taint, a selector):
+ * waking for its sake would wake for ever. */
+static bool fits_somewhere(struct wake *w, uint64_t shape, const struct state_pod *pod) {
+    int64_t score;
+    for (struct state_node *node = w->state->nodes; node; node = node->hh.next)
+        if (node->exists && node->version > pod->refused_version &&
+            state_judge(w->state, w->policy, &w->plan, shape, node, pod, &score) == PLACE_OK)
+            return true;
+    return false;
+}
+
+struct seen_shape {
+    uint64_t shape, version;
+};
+
+/* Whether a pod of the same shape that waits for at least as long has been looked at. */
+static bool was_seen(const struct seen_shape *seen, size_t n, uint64_t shape, uint64_t version) {
+    for (size_t i = 0; i < n; i++)
+        if (seen[i].shape == shape && seen[i].version <= version)
+            return true;
+    return false;
+}
+
+/* Many pods that wait are often of few kinds: each is looked at once. */
+static bool anybody_fits(struct wake *w) {
+    struct seen_shape seen[SHAPES_MAX];
+    size_t n = 0;
+    state_refresh_all(w->state);
+    for (struct state_pod *pod = w->state->pods; pod && n < SHAPES_MAX; pod = pod->hh.next) {
+        if (!pod->refused || pod->stage != POD_PENDING)
+            continue;
+        state_pod_request(pod, &w->request);
+        uint64_t shape = state_shape(&w->request);
+        if (was_seen(seen, n, shape, pod->refused_version))
+            continue;
+        seen[n++] = (struct seen_shape){shape, pod->refused_version};
+        place_prepare(&w->request, &w->plan);
+        if (fits_somewhere(w, shape, pod))
+            return true;
+    }
+    return false;
+}
+
+/* Everybody that waits is asked about again: those that are refused then are marked again. */
+static void forget_refusals(struct state *s) {
+    for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next)
+        pod->refused = false;
+}
+
+static void on_written(const struct kube_response *response, void *userdata) {
+    struct wake *w = userdata;
+    w->sending = false;
+    if (response->status >= 200 && response->status < 300) {
+        w->sent++;
+        return;
+    }
+    w->failed++;
+    w->again = true;
+    log_warn("cannot wake kube-scheduler: %s", response->text);
+}
+
+static void encode(struct buf *out) {
+    struct timespec now;
+    struct json_writer w = {.out = out};
+    clock_gettime(CLOCK_REALTIME, &now);
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "apiVersion", "storage.k8s.io/v1");
+    json_put_string(&w, "kind", "CSIStorageCapacity");
+    json_object_begin(&w, "metadata");
+    json_put_string(&w, "name", WAKE_NAME);
+    json_object_begin(&w, "annotations");
+    json_put_stringf(&w, "elasticgpu.io/wake", "%lld.%09ld", (long long) now.tv_sec, now.tv_nsec);
+    json_object_end(&w);
+    json_object_end(&w);
+    json_put_string(&w, "storageClassName", WAKE_NAME);
+    json_object_end(&w);
+}
+
+static void send_wake(struct wake *w, uint64_t now_ms) {
+    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+    char path[256];
+    encode(&body);
+    snprintf(path, sizeof(path),
+             "/apis/storage.k8s.io/v1/namespaces/%s/csistoragecapacities/" WAKE_NAME
+             "?fieldManager=aliquot-scheduler&force=true",
+             w->name_space);
+    w->sent_ms = now_ms;
+    if (buf_error(&body) < 0 ||
+        w->api.request(w->api.context, "PATCH", path, KUBE_APPLY_PATCH, body.data, body.len,
+                       TIMEOUT_MS, on_written, w, NULL) < 0) {
+        w->failed++;
+        return;
+    }
+    w->sending = true;
+    w->again = false;
+    forget_refusals(w->state);
+}
+
+void wake_run(struct wake *w, uint64_t now_ms) {
+    if (w->sending || (w->sent_ms != 0 && now_ms - w->sent_ms < INTERVAL_MS))
+        return;
+    if (w->again || anybody_fits(w))
+        send_wake(w, now_ms);
+}

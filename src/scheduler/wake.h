@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Wakes kube-scheduler for pods that were refused and would fit now.
+ *
+ * kube-scheduler asks about a waiting pod again when something happens in the cluster, and learns
+ * of that by watches of its own. It may ask before our watches have shown the same, be refused once
+ * more, and then has no reason left to ask again for minutes. What wakes it is a change to an
+ * object that it watches: the annotation of a CSIStorageCapacity of ours, which means nothing to
+ * anybody else. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "place/place.h"
+#include "scheduler/api.h"
+#include "scheduler/state.h"
+
+struct wake {
+    struct state *state;
+    struct api api;
+    const struct place_policy *policy;
+    const char *name_space;
+    uint64_t sent_ms; /* when the last one was sent */
+    bool sending;
+    bool again;                 /* the last one failed */
+    uint64_t sent, failed;      /* counters */
+    struct gpu_request request; /* scratch: too large for the stack */
+    struct place_plan plan;
+};
+
+/* To be called after changes and from time to time; does nothing when nobody is to be woken, and
+ * writes at most once a second. */
+void wake_run(struct wake *w, uint64_t now_ms);
