@@ -82,6 +82,15 @@ def run_meson(build, sanitize, suites, totals):
         totals.fail("meson test", f"ran nothing, exit status {status}")
 
 
+def run_source_rules(totals):
+    done = subprocess.run([TOP / "scripts/check-source"], stdout=subprocess.PIPE, text=True)
+    print(done.stdout, end="")
+    if done.returncode == 0:
+        totals.passed += 1
+    else:
+        totals.fail("scripts/check-source", f"{len(done.stdout.splitlines())} breaches")
+
+
 def run_pytest(build, directories, only, totals):
     venv = subprocess.run([TOP / "scripts/test-venv"], check=True, stdout=subprocess.PIPE,
                           text=True).stdout.strip()
@@ -122,6 +131,8 @@ def main():
     configure(arguments.build, arguments.sanitize)
     subprocess.run(["ninja", "-C", str(arguments.build), "--quiet"], check=True)
 
+    if not arguments.sanitize and not arguments.suite:
+        run_source_rules(totals)
     if not arguments.no_meson:
         suites = arguments.suite or (SANITIZED_SUITES if arguments.sanitize else [])
         run_meson(arguments.build, arguments.sanitize, suites, totals)
