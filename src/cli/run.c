@@ -193,15 +193,27 @@ static void sweep_leftovers(const char *parent) {
     }
 }
 
+/* In memory where possible: no disk is written for a ledger, and its locks are lighter there. */
+static int make_dir(struct run *run, struct err *err) {
+    static const char *const places[] = {"/dev/shm", "/tmp"};
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        sweep_leftovers(places[i]);
+        (void) snprintf(run->dir, sizeof(run->dir), "%s/" PREFIX "%d-XXXXXX", places[i],
+                        (int) getpid());
+        if (mkdtemp(run->dir))
+            return 0;
+    }
+    run->dir[0] = '\0';
+    return err_errno(err, errno, "cannot make a directory in /tmp");
+}
+
 static int make_share(struct run *run, struct err *err) {
     int r;
 
-    sweep_leftovers("/tmp");
-    (void) snprintf(run->dir, sizeof(run->dir), "/tmp/" PREFIX "%d-XXXXXX", (int) getpid());
-    if (!mkdtemp(run->dir)) {
-        run->dir[0] = '\0';
-        return err_errno(err, errno, "cannot make a directory in /tmp");
-    }
+    r = make_dir(run, err);
+    if (r < 0)
+        return r;
     /* The command may change its user. */
     if (chmod(run->dir, 0755) < 0)
         return err_errno(err, errno, "cannot open up %s", run->dir);
@@ -280,6 +292,8 @@ static int start_and_wait(const struct run *run, char **argv) {
     sigset_t set, before;
     pid_t command;
 
+    /* Ignored, as some parents leave it, it would keep the ends of our children from us. */
+    (void) signal(SIGCHLD, SIG_DFL);
     signals_of_interest(&set);
     (void) sigprocmask(SIG_BLOCK, &set, &before);
     /* So that we learn of the end of every process of the command, also of those whose parents went
@@ -291,10 +305,13 @@ static int start_and_wait(const struct run *run, char **argv) {
         return EXIT_CANNOT_RUN;
     }
     if (command == 0) {
+        int reason;
+
         (void) sigprocmask(SIG_SETMASK, &before, NULL);
         (void) execvp(argv[0], argv);
-        (void) fprintf(stderr, "aliquot run: cannot run '%s': %s\n", argv[0], strerror(errno));
-        _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
+        reason = errno;
+        (void) fprintf(stderr, "aliquot run: cannot run '%s': %s\n", argv[0], strerror(reason));
+        _exit(reason == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
     }
     return wait_for(run, command, &set);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/charge.h"
 
+#include "intercept/pool.h"
+
 void charge_on_device(struct charge *charge, CUdevice device) {
     *charge = (struct charge){.share = share_claim(), .device = -1};
     if (!charge->share)
@@ -13,12 +15,17 @@ void charge_on_device(struct charge *charge, CUdevice device) {
 void charge_on_current(struct charge *charge) {
     CUcontext context = NULL;
     CUdevice device;
+    CUresult r;
 
     *charge = (struct charge){.share = share_claim(), .device = -1};
     if (!charge->share)
         return;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context ||
-        driver.cuCtxGetDevice(&device) != CUDA_SUCCESS) {
+    r = driver.cuCtxGetCurrent(&context);
+    if (r == CUDA_SUCCESS && context)
+        r = driver.cuCtxGetDevice(&device);
+    if (r == CUDA_ERROR_NOT_SUPPORTED)
+        return; /* no answer at all: then nothing can be booked, and nothing is given */
+    if (r != CUDA_SUCCESS || !context) {
         charge->share = NULL;
         return;
     }
@@ -63,6 +70,9 @@ bool charge_reserve(struct charge *charge, uint64_t bytes) {
     if (!room)
         return false;
     if (share_reserve(charge->share, charge->device, bytes))
+        return true;
+    /* What pools keep without use is memory that this could have. */
+    if (pools_give_back(charge->share) && share_reserve(charge->share, charge->device, bytes))
         return true;
     lock_take(&charge->share->table_lock);
     table_unpromise(&charge->share->table);
@@ -115,6 +125,12 @@ void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key) {
         refund->share = NULL;
 }
 
+void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr) {
+    refund_begin(refund, ENTRY_POINTER, dptr);
+    if (!refund->share && share_claim() && share_claim()->pools)
+        refund_begin(refund, ENTRY_POOLED, dptr);
+}
+
 CUresult refund_settle(struct refund *refund, CUresult result) {
     if (!refund->share)
         return result;
@@ -124,7 +140,11 @@ CUresult refund_settle(struct refund *refund, CUresult result) {
     else
         table_put(&refund->share->table, &refund->entry);
     lock_drop(&refund->share->table_lock);
-    if (result == CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (refund->entry.kind == ENTRY_POOLED)
+        pool_freed(refund->share, refund->entry.link, refund->entry.bytes);
+    else
         share_refund(refund->share, refund->entry.device, refund->entry.bytes);
     return result;
 }
@@ -163,5 +183,6 @@ CUresult context_end_settle(struct context_end *end, CUresult result) {
         if (more)
             share_refund(end->share, entry.device, entry.bytes);
     }
+    pools_refresh(end->share);
     return result;
 }

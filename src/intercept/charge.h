@@ -39,6 +39,7 @@ struct refund {
 };
 
 void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key);
+void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr); /* also one from a pool */
 CUresult refund_settle(struct refund *refund, CUresult result);
 
 /* A context is about to be destroyed, and with it all that was allocated in it. */

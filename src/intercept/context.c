@@ -79,8 +79,51 @@ CUresult cuCtxDestroy(CUcontext ctx) {
     return context_end_settle(&end, driver.cuCtxDestroy(ctx));
 }
 
+/* Legacy: a created context lives until it was detached as often as it was created and attached. */
+
+CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags) {
+    CUresult r = driver.cuCtxAttach(ctx, flags);
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    struct entry *found;
+
+    if (!share)
+        return r;
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_CONTEXT, (uint64_t) (uintptr_t) *ctx);
+    if (found)
+        found->refs++;
+    lock_drop(&share->table_lock);
+    return r;
+}
+
+/* Drops one use of the context; true if it was the last. */
+static bool last_use(struct share *share, uint64_t context) {
+    struct entry *found;
+    bool last;
+
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_CONTEXT, context);
+    last = found && found->refs <= 1;
+    if (found && !last)
+        found->refs--;
+    lock_drop(&share->table_lock);
+    return last;
+}
+
+CUresult cuCtxDetach(CUcontext ctx) {
+    uint64_t context = (uint64_t) (uintptr_t) ctx;
+    struct share *share = share_claim();
+    struct context_end end;
+
+    if (!share || !last_use(share, context))
+        return driver.cuCtxDetach(ctx);
+    context_end_begin(&end, context);
+    return context_end_settle(&end, driver.cuCtxDetach(ctx));
+}
+
 /* The primary context of a device, shared by everybody in the process: it costs once, when it comes
- * to life. */
+ * to life. The driver is called under a lock here, so that whether the context lives is known from
+ * the question to the end of the call. */
 
 static bool primary_active(CUdevice dev) {
     unsigned int flags;
@@ -89,67 +132,63 @@ static bool primary_active(CUdevice dev) {
     return driver.cuDevicePrimaryCtxGetState(dev, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-static uint64_t *primary_of(struct share *share, CUdevice dev) {
-    return share && dev >= 0 && dev < ORDINALS_MAX ? &share->primary[dev] : NULL;
-}
+static CUresult retain_booked(struct charge *charge, CUcontext *ctx, CUdevice dev) {
+    CUresult r;
 
-/* Two threads may both find the context not active; the second to come back must not pay again. */
-static bool already_booked(struct share *share, uint64_t context) {
-    bool found;
-
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_CONTEXT, context) != NULL;
-    lock_drop(&share->table_lock);
-    return found;
+    if (primary_active(dev))
+        return driver.cuDevicePrimaryCtxRetain(ctx, dev);
+    if (!charge_reserve(charge, context_cost(charge)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = driver.cuDevicePrimaryCtxRetain(ctx, dev);
+    if (r == CUDA_SUCCESS)
+        charge->share->primary[dev] = (uint64_t) (uintptr_t) *ctx;
+    return settle(charge, r, ctx);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {
     struct charge charge;
-    uint64_t *primary;
     CUresult r;
 
     charge_on_device(&charge, dev);
-    if (!charge.share || primary_active(dev))
+    if (!charge.share || dev < 0 || dev >= ORDINALS_MAX)
         return driver.cuDevicePrimaryCtxRetain(ctx, dev);
-    if (!charge_reserve(&charge, context_cost(&charge)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    r = driver.cuDevicePrimaryCtxRetain(ctx, dev);
-    if (r != CUDA_SUCCESS)
-        return charge_settle(&charge, r, ENTRY_CONTEXT, 0, 0);
-    if (already_booked(charge.share, (uint64_t) (uintptr_t) *ctx)) {
-        (void) charge_settle(&charge, CUDA_ERROR_UNKNOWN, ENTRY_CONTEXT, 0, 0);
-        return r;
-    }
-    primary = primary_of(charge.share, dev);
-    if (primary)
-        __atomic_store_n(primary, (uint64_t) (uintptr_t) *ctx, __ATOMIC_RELEASE);
-    return settle(&charge, r, ctx);
+    lock_take(&charge.share->primary_lock[dev]);
+    r = retain_booked(&charge, ctx, dev);
+    lock_drop(&charge.share->primary_lock[dev]);
+    return r;
 }
 
 /* A release ends the context only if it was the last; a reset always does. */
-static CUresult primary_gone(CUdevice dev, CUresult r) {
-    uint64_t *primary = r == CUDA_SUCCESS ? primary_of(share_claim(), dev) : NULL;
+static CUresult leave_primary(CUdevice dev, CUresult (*leave)(CUdevice dev)) {
+    struct share *share = share_claim();
     struct context_end end;
+    CUresult r;
 
-    if (primary && !primary_active(dev)) {
-        context_end_begin(&end, __atomic_exchange_n(primary, 0, __ATOMIC_ACQ_REL));
-        return context_end_settle(&end, r);
+    if (!share || dev < 0 || dev >= ORDINALS_MAX)
+        return leave(dev);
+    lock_take(&share->primary_lock[dev]);
+    r = leave(dev);
+    if (r == CUDA_SUCCESS && share->primary[dev] && !primary_active(dev)) {
+        context_end_begin(&end, share->primary[dev]);
+        share->primary[dev] = 0;
+        (void) context_end_settle(&end, r);
     }
+    lock_drop(&share->primary_lock[dev]);
     return r;
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
-    return primary_gone(dev, driver.cuDevicePrimaryCtxRelease(dev));
+    return leave_primary(dev, driver.cuDevicePrimaryCtxRelease);
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-    return primary_gone(dev, driver.cuDevicePrimaryCtxRelease_v2(dev));
+    return leave_primary(dev, driver.cuDevicePrimaryCtxRelease_v2);
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
-    return primary_gone(dev, driver.cuDevicePrimaryCtxReset(dev));
+    return leave_primary(dev, driver.cuDevicePrimaryCtxReset);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-    return primary_gone(dev, driver.cuDevicePrimaryCtxReset_v2(dev));
+    return leave_primary(dev, driver.cuDevicePrimaryCtxReset_v2);
 }

@@ -118,15 +118,15 @@ static void bind_nvml(void) {
     (void) elf_with_driver(ELF_NVML, fill_nvml);
 }
 
-void driver_note(const struct hook *hook, void *address) {
+void driver_note(const struct hook *hook, void *address, driver_lookup_fn *lookup,
+                 const void *library) {
     if (slot_load(hook) == address)
         return;
     if (hook->nvml)
         bind_nvml();
     else
         bind_cuda();
-    /* What the program found counts, should there be two drivers (one in a namespace of its own).
-     */
-    if (slot_load(hook) != address)
-        __atomic_store_n(hook->slot, address, __ATOMIC_RELEASE);
+    /* Calls with what one library made must not go to another: the first one stays. */
+    if (slot_load(hook) == hook->unbound)
+        fill(lookup, library, hook->nvml);
 }

@@ -45,6 +45,9 @@ const struct hook *hook_by_name(const char *name);
 /* The row whose driver function is at `address`, or NULL. */
 const struct hook *hook_by_address(const void *address);
 
-/* Notes that the driver's function of this row is at `address`. All other rows of the same library
- * are looked up in the object that holds it, so that hook_by_address knows them. */
-void driver_note(const struct hook *hook, void *address);
+/* Notes that a program has found the driver's function of this row at `address`, and brings all
+ * rows of that library up to date. Where the library is in no namespace that we see, `lookup` finds
+ * its functions; the first such library is the one that our hooks go on to. */
+typedef void *driver_lookup_fn(const void *library, const char *name);
+void driver_note(const struct hook *hook, void *address, driver_lookup_fn *lookup,
+                 const void *library);

@@ -4,13 +4,19 @@
  * container has booked. Out-pointers that the driver tolerates being NULL are tolerated here. */
 
 #include "intercept/charge.h"
+#include "intercept/pool.h"
 
 /* The container's view of a device with `total` and `free` bytes. */
 static void present(struct share *share, int device, uint64_t *free_bytes, uint64_t *total) {
     uint64_t limit = share_limit(share, device), used, left;
 
+    if (share->broken) {
+        *total = *free_bytes = 0; /* as much as anybody gets */
+        return;
+    }
     if (limit == 0)
         return;
+    pools_refresh(share);
     used = share_used(share, device);
     left = used < limit ? limit - used : 0;
     if (limit < *total)
@@ -67,27 +73,31 @@ CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
     return r;
 }
 
-static uint64_t limit_of(CUdevice dev) {
+/* What a device of `bytes` looks like in the share. */
+static uint64_t shown(CUdevice dev, uint64_t bytes) {
     struct share *share = share_view();
-    int device = share ? share_device(share, dev) : -1;
+    uint64_t limit;
 
-    return share && device >= 0 ? share_limit(share, device) : 0;
+    if (!share)
+        return bytes;
+    if (share->broken)
+        return 0;
+    limit = share_limit(share, share_device(share, dev));
+    return limit && limit < bytes ? limit : bytes;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
     CUresult r = driver.cuDeviceTotalMem_v2(bytes, dev);
-    uint64_t limit = r == CUDA_SUCCESS ? limit_of(dev) : 0;
 
-    if (limit && bytes && limit < *bytes)
-        *bytes = limit;
+    if (r == CUDA_SUCCESS && bytes)
+        *bytes = shown(dev, *bytes);
     return r;
 }
 
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
     CUresult r = driver.cuDeviceTotalMem(bytes, dev);
-    uint64_t limit = r == CUDA_SUCCESS ? limit_of(dev) : 0;
 
-    if (limit && bytes && limit < *bytes)
-        *bytes = narrow(limit);
+    if (r == CUDA_SUCCESS && bytes)
+        *bytes = narrow(shown(dev, *bytes));
     return r;
 }

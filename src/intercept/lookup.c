@@ -46,15 +46,32 @@ static dlvsym_fn *real_dlvsym(void) {
     return (dlvsym_fn *) libc_function("dlvsym", &cache);
 }
 
+/* The next dlsym after ours: another interposer's, or the C library's. */
+static void *chained(const char *name, void **cache) {
+    void *found = __atomic_load_n(cache, __ATOMIC_RELAXED);
+
+    if (!found) {
+        found = elf_definition_after((const void *) lookup_dlsym, name);
+        if (!found)
+            found = elf_libc_symbol(name);
+        __atomic_store_n(cache, found, __ATOMIC_RELAXED);
+    }
+    return found;
+}
+
+static void *look_up_by_handle(const void *library, const char *name) {
+    return real_dlsym()((void *) (uintptr_t) library, name);
+}
+
 /* What a program that got `found` from the C library shall get for a name that we hook. NULL with
  * the C library's error set: nothing, only our own export was found and no driver behind it. */
-static void *substitute(const struct hook *hook, void *found) {
+static void *substitute(const struct hook *hook, void *found, void *handle) {
     bool known;
 
     switch (elf_kind_of(found, &known)) {
     case ELF_CUDA:
     case ELF_NVML:
-        driver_note(hook, found);
+        driver_note(hook, found, look_up_by_handle, handle);
         return hook->ours;
     case ELF_SELF:
         return real_dlsym()(RTLD_NEXT, hook->name) ? hook->ours : NULL;
@@ -65,53 +82,58 @@ static void *substitute(const struct hook *hook, void *found) {
     default:
         if (known)
             return found; /* somebody else's function of that name */
-        driver_note(hook, found);
+        driver_note(hook, found, look_up_by_handle, handle);
         return hook->ours; /* a driver in a namespace of its own */
     }
 }
 
-/* dlsym with RTLD_DEFAULT or RTLD_NEXT depends on who calls it, so we must look ourselves. What a
- * library may see is not to be found out; the main program sees what is global, which is what we
- * see. */
+/* dlsym with RTLD_DEFAULT or RTLD_NEXT depends on who calls it, so we must look ourselves. An
+ * interposer that was loaded before us comes first. What a library may see is not to be found out;
+ * the main program sees what is global, which is what we see. */
 static void *find_for(const struct hook *hook, void *handle, const void *caller) {
-    void *found = elf_definition_after(handle == RTLD_NEXT ? caller : NULL, hook->name);
+    const void *after = handle == RTLD_NEXT ? caller : NULL;
+    void *found = elf_definition_before_us(after, hook->name);
 
+    if (!found)
+        found = elf_definition_after(after, hook->name);
+    else
+        return found;
     if (!found || elf_in_program(caller))
         found = real_dlsym()(RTLD_NEXT, hook->name);
-    return found ? substitute(hook, found) : NULL;
+    return found ? substitute(hook, found, RTLD_NEXT) : NULL;
 }
 
 struct decision lookup_dlsym(void *handle, const char *name, const void *caller) {
-    dlsym_fn *dlsym_of_libc = real_dlsym();
+    static void *next;
     const struct hook *hook = name ? hook_by_name(name) : NULL;
     void *found;
 
-    if (!dlsym_of_libc)
-        return (struct decision){NULL, NULL};
     if (__builtin_expect(!hook, 1))
-        return (struct decision){(void *) dlsym_of_libc, NULL};
+        return (struct decision){chained("dlsym", &next), NULL};
+    if (!real_dlsym())
+        return (struct decision){NULL, NULL};
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT)
         return (struct decision){NULL, find_for(hook, handle, caller)};
-    found = dlsym_of_libc(handle, name);
-    return (struct decision){NULL, found ? substitute(hook, found) : NULL};
+    found = real_dlsym()(handle, name);
+    return (struct decision){NULL, found ? substitute(hook, found, handle) : NULL};
 }
 
 struct decision lookup_dlvsym(void *handle, const char *name, const char *version,
                               const void *caller) {
-    dlvsym_fn *dlvsym_of_libc = real_dlvsym();
+    static void *next;
     const struct hook *hook = name ? hook_by_name(name) : NULL;
     void *found;
 
     (void) caller;
-    if (!dlvsym_of_libc)
-        return (struct decision){NULL, NULL};
     if (__builtin_expect(!hook, 1))
-        return (struct decision){(void *) dlvsym_of_libc, NULL};
+        return (struct decision){chained("dlvsym", &next), NULL};
+    if (!real_dlsym() || !real_dlvsym())
+        return (struct decision){NULL, NULL};
     /* From us, RTLD_NEXT is what comes behind us in the global scope. */
     if (handle == RTLD_DEFAULT)
         handle = RTLD_NEXT;
-    found = dlvsym_of_libc(handle, name, version);
-    return (struct decision){NULL, found ? substitute(hook, found) : NULL};
+    found = real_dlvsym()(handle, name, version);
+    return (struct decision){NULL, found ? substitute(hook, found, handle) : NULL};
 }
 
 static void substitute_address(void **pfn) {

@@ -21,6 +21,10 @@ static bool present(nvmlDevice_t device, unsigned long long *total, unsigned lon
     int index = share ? nvml_device(share, device) : -1;
     uint64_t limit = index >= 0 ? share_limit(share, index) : 0, booked;
 
+    if (share && share->broken) {
+        *total = *used = 0;
+        return true;
+    }
     if (limit == 0)
         return false;
     if (limit < *total)

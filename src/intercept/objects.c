@@ -263,6 +263,20 @@ static bool visit_next(const struct object *o, struct walk *walk) {
     return walk->result != NULL;
 }
 
+static bool visit_before_us(const struct object *o, struct walk *walk) {
+    if (holds(o, &aliquot_instance))
+        return true; /* so far and no further */
+    return visit_next(o, walk);
+}
+
+void *elf_definition_before_us(const void *caller, const char *name) {
+    struct walk walk = {
+        .visit = visit_before_us, .address = caller, .name = name, .passed = caller == NULL};
+
+    (void) dl_iterate_phdr(on_object, &walk);
+    return walk.result;
+}
+
 void *elf_definition_after(const void *caller, const char *name) {
     struct walk walk = {
         .visit = visit_next, .address = caller, .name = name, .passed = caller == NULL};

@@ -27,6 +27,10 @@ bool elf_with_driver(enum elf_kind kind, void (*fill)(elf_lookup_fn *lookup, con
  * whether it is in an object that we can see. */
 enum elf_kind elf_kind_of(const void *address, bool *ret_known);
 
+/* The first definition in an object that was loaded before this library, and after the one that
+ * holds `caller` where that is not NULL; or NULL. */
+void *elf_definition_before_us(const void *caller, const char *name);
+
 /* Whether the address is in the main program. */
 bool elf_in_program(const void *address);
 

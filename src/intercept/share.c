@@ -192,15 +192,25 @@ int share_device(struct share *share, CUdevice device) {
         return known == NOT_OF_THE_SHARE ? -1 : known - 1;
     /* The second version knows an instance of a divided GPU by its own UUID, where the first gives
      * the GPU's. */
-    if (driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS &&
-        driver.cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
-        return -2;
+    if (driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
+        CUresult r = driver.cuDeviceGetUuid(&uuid, device);
+
+        if (r != CUDA_SUCCESS)
+            return r == CUDA_ERROR_NOT_SUPPORTED ? -1 : -2;
+    }
     found = index_of(share, (const unsigned char *) uuid.bytes);
     if (found < 0 && driver.cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS)
         found = index_of(share, (const unsigned char *) uuid.bytes);
     __atomic_store_n(&share->ordinal[device], found < 0 ? NOT_OF_THE_SHARE : (uint8_t) (found + 1),
                      __ATOMIC_RELAXED);
     return found;
+}
+
+/* Somebody else has our slot, or the ledger is damaged: what we hold is no longer booked, so
+ * nothing more is given. */
+static void settle_result(struct share *share, int r) {
+    if (__builtin_expect(r == -ESTALE || r == -EBADMSG, 0))
+        share->broken = true;
 }
 
 bool share_reserve(struct share *share, int device, uint64_t bytes) {
@@ -211,15 +221,37 @@ bool share_reserve(struct share *share, int device, uint64_t bytes) {
     lock_take(&share->device_lock[device]);
     r = ledger_reserve(&share->owner, (unsigned int) device, bytes, share_limit(share, device));
     lock_drop(&share->device_lock[device]);
+    settle_result(share, r);
     return r == 0;
 }
 
+void share_force(struct share *share, int device, uint64_t bytes) {
+    int r;
+
+    if (device < 0 || share->broken)
+        return;
+    lock_take(&share->device_lock[device]);
+    r = ledger_reserve(&share->owner, (unsigned int) device, bytes, 0);
+    lock_drop(&share->device_lock[device]);
+    settle_result(share, r);
+}
+
+int share_ordinal(const struct share *share, int device) {
+    for (int i = 0; device >= 0 && i < ORDINALS_MAX; i++)
+        if (__atomic_load_n(&share->ordinal[i], __ATOMIC_RELAXED) == device + 1)
+            return i;
+    return -1;
+}
+
 void share_refund(struct share *share, int device, uint64_t bytes) {
+    int r;
+
     if (device < 0 || share->broken || bytes == 0)
         return;
     lock_take(&share->device_lock[device]);
-    (void) ledger_refund(&share->owner, (unsigned int) device, bytes);
+    r = ledger_refund(&share->owner, (unsigned int) device, bytes);
     lock_drop(&share->device_lock[device]);
+    settle_result(share, r);
 }
 
 uint64_t share_limit(const struct share *share, int device) {

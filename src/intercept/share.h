@@ -15,6 +15,17 @@
 #include "share/limits_core.h"
 
 #define ORDINALS_MAX 64
+#define POOLS_MAX 256
+
+/* What a memory pool holds, and how much of it is booked. */
+struct pool_book {
+    uint64_t pool;   /* the driver's handle */
+    uint64_t booked; /* bytes */
+    uint64_t live;   /* bytes of allocations that were not freed */
+    int device;      /* index in the share, or negative */
+    bool known;      /* this book is in use */
+    bool gone;       /* the pool was destroyed; its allocations live on */
+};
 
 struct share {
     uint32_t viewed;  /* limits are there (or broken) */
@@ -29,7 +40,12 @@ struct share {
     unsigned char uuid[LIMITS_DEVICES_MAX][16];
     uint8_t ordinal[ORDINALS_MAX];  /* 0: not asked yet; index + 1; UINT8_MAX: not of the share */
     uint64_t primary[ORDINALS_MAX]; /* the primary context of each device, once retained */
+    struct lock primary_lock[ORDINALS_MAX];
     struct lock device_lock[LIMITS_DEVICES_MAX];
+    struct lock pool_lock;
+    bool pools;       /* there are some */
+    bool pools_dirty; /* memory was freed, and the pool may hold it yet */
+    struct pool_book pool[POOLS_MAX];
     struct lock table_lock;
     struct table table;
     uint64_t tombstones;
@@ -61,7 +77,13 @@ int share_device_by_uuid(const struct share *share, const char *uuid);
  * broken. */
 bool share_reserve(struct share *share, int device, uint64_t bytes);
 
+/* Books what is held already, whatever the limit. */
+void share_force(struct share *share, int device, uint64_t bytes);
+
 void share_refund(struct share *share, int device, uint64_t bytes);
+
+/* The driver's number of a device of the share, or -1. */
+int share_ordinal(const struct share *share, int device);
 
 /* The container's truth about a device: limit (0: none) and what all its processes have booked. */
 uint64_t share_limit(const struct share *share, int device);

@@ -103,6 +103,20 @@ bool table_take_linked(struct table *table, uint64_t link, struct entry *ret) {
     return false;
 }
 
+bool table_take_between(struct table *table, enum entry_kind kind, uint64_t from, uint64_t to,
+                        struct entry *ret) {
+    for (size_t i = 0; i < table->size; i++) {
+        const struct entry *e = &table->entry[i];
+
+        if (e->kind == kind && e->key >= from && e->key < to) {
+            *ret = *e;
+            remove_at(table, i);
+            return true;
+        }
+    }
+    return false;
+}
+
 void table_relink(struct table *table, uint64_t from, uint64_t to) {
     for (size_t i = 0; i < table->size; i++)
         if (in_context(&table->entry[i], from))

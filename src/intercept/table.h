@@ -13,9 +13,11 @@ enum entry_kind {
     ENTRY_POINTER, /* key: device address; belongs to a context */
     ENTRY_ARRAY,   /* key: CUarray or CUmipmappedArray; belongs to a context */
     ENTRY_CONTEXT, /* key: CUcontext; bytes: what the context itself costs */
-    ENTRY_HANDLE,  /* key: handle of cuMemCreate; refs: references to it and mappings of it */
+    ENTRY_HANDLE,  /* key: handle of cuMemCreate; refs: references to it and mappings of it; link: 1
+                      once exported */
     ENTRY_MAPPING, /* key: device address; bytes: length; link: the handle mapped there */
-    ENTRY_POOL,    /* key: CUmemoryPool; charges nothing, knows the pool's device */
+    ENTRY_POOLED, /* key: device address; link: the book of the pool that it came from and is booked
+                     by */
 };
 
 struct entry {
@@ -49,6 +51,10 @@ bool table_take(struct table *table, enum entry_kind kind, uint64_t key, struct 
 
 /* Removes any one entry that belongs to the context `link`; false when there is none left. */
 bool table_take_linked(struct table *table, uint64_t link, struct entry *ret);
+
+/* Removes any one entry of the kind with from <= key < to; false when there is none left. */
+bool table_take_between(struct table *table, enum entry_kind kind, uint64_t from, uint64_t to,
+                        struct entry *ret);
 
 /* Makes all entries of context `from` those of `to`. */
 void table_relink(struct table *table, uint64_t from, uint64_t to);

@@ -112,22 +112,40 @@ static void mapping_gone(struct share *share, const struct entry *mapping) {
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     CUresult r = driver.cuMemUnmap(ptr, size);
     struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
-    uint64_t at = ptr;
+    bool found = true;
 
-    /* One call may undo several mappings that lie side by side. */
-    while (share && at - ptr < size) {
+    /* One call may undo several mappings, with memory among them that is not in our books. */
+    while (share && found) {
         struct entry mapping;
-        bool found;
 
         lock_take(&share->table_lock);
-        found = table_take(&share->table, ENTRY_MAPPING, at, &mapping);
+        found = table_take_between(&share->table, ENTRY_MAPPING, ptr, ptr + size, &mapping);
         if (found)
             table_unpromise(&share->table);
         lock_drop(&share->table_lock);
-        if (!found || mapping.bytes == 0)
-            break;
-        mapping_gone(share, &mapping);
-        at += mapping.bytes;
+        if (found)
+            mapping_gone(share, &mapping);
     }
+    return r;
+}
+
+/* What was handed to others may outlive all that we see of it: it stays booked until this process
+ * ends. */
+CUresult cuMemExportToShareableHandle(void *shareable_handle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handle_type,
+                                      unsigned long long flags) {
+    CUresult r = driver.cuMemExportToShareableHandle(shareable_handle, handle, handle_type, flags);
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    struct entry *found;
+
+    if (!share)
+        return r;
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    if (found && !found->link) {
+        found->link = 1;
+        found->refs++;
+    }
+    lock_drop(&share->table_lock);
     return r;
 }
