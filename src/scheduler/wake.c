@@ -72,11 +72,13 @@ static void on_written(const struct kube_response *response, void *userdata) {
     w->sending = false;
     if (response->status >= 200 && response->status < 300) {
         w->sent++;
+        w->again = false;
         return;
     }
     w->failed++;
+    if (!w->again)
+        log_warn("cannot wake kube-scheduler: %s; trying on", response->text);
     w->again = true;
-    log_warn("cannot wake kube-scheduler: %s", response->text);
 }
 
 static void encode(struct buf *out) {
@@ -112,7 +114,6 @@ static void send_wake(struct wake *w, uint64_t now_ms) {
         return;
     }
     w->sending = true;
-    w->again = false;
     forget_refusals(w->state);
 }
 
