@@ -163,6 +163,8 @@ static int block_signals(sigset_t *ret_before, struct err *err) {
     (void) sigemptyset(&set);
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
         (void) sigaddset(&set, list[i]);
+    /* Ignored, as some parents leave it, it would keep the command's end from us. */
+    (void) signal(SIGCHLD, SIG_DFL);
     (void) sigprocmask(SIG_BLOCK, &set, ret_before);
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     return fd < 0 ? err_errno(err, errno, "cannot wait for signals") : fd;
