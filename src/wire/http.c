@@ -18,9 +18,11 @@
 #include "base/num.h"
 
 #define BODY_DEFAULT ((size_t) 1 << 20)
-#define CONNECTIONS_DEFAULT 512
+#define CONNECTIONS_DEFAULT 512u
+#define CLIENTS_PART 4 /* one address gets that part of all connections */
 #define IDLE_DEFAULT 120
 #define PEM_MAX ((size_t) 1 << 20)
+#define BODY_UNASKED ((size_t) 4 << 10)       /* where no route takes a body */
 #define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */
 
 struct http_exchange {
@@ -102,6 +104,16 @@ static struct http_exchange *exchange_free(struct http_exchange *x) {
     return NULL;
 }
 
+/* As much of a body as can be of use: a path that only is to be read must not make anybody keep
+ * what a client sends to it. */
+static size_t body_max(const struct http_server *s, const char *method, const char *path) {
+    for (const struct http_route *r = s->routes; r->method; r++)
+        if (strcmp(r->path, path) == 0 && strcmp(r->method, method) == 0 &&
+            strcmp(method, "GET") != 0)
+            return s->max_body;
+    return s->max_body < BODY_UNASKED ? s->max_body : BODY_UNASKED;
+}
+
 static struct http_exchange *exchange_new(struct http_server *s, struct MHD_Connection *connection,
                                           const char *method, const char *path) {
     struct http_exchange *x = calloc(1, sizeof(*x));
@@ -114,7 +126,7 @@ static struct http_exchange *exchange_new(struct http_server *s, struct MHD_Conn
         .connection = connection,
         .method = strdup(method),
         .path = strdup(path),
-        .body = BUF_INIT(s->max_body),
+        .body = BUF_INIT(body_max(s, method, path)),
     };
     if (s->exchanges)
         s->exchanges->prev = &x->next;
@@ -175,7 +187,7 @@ static enum MHD_Result finish_request(struct http_exchange *x) {
 }
 
 static void take_body(struct http_exchange *x, const char *data, size_t len) {
-    if (len > x->server->max_body - x->body.len) {
+    if (len > x->body.max - x->body.len) {
         /* Keep reading, so that the client gets to see the answer; but keep nothing. */
         x->too_large = true;
         buf_done(&x->body);
@@ -206,7 +218,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (!*state) {
         struct http_exchange *x = exchange_new(s, connection, method, url);
         *state = x;
-        if (x && announces_too_much(connection, s->max_body))
+        if (x && announces_too_much(connection, x->body.max))
             return refuse_early(x);
         return x ? MHD_YES : MHD_NO;
     }
@@ -339,8 +351,29 @@ static int load_tls(struct http_server *s, const struct http_options *o, struct 
     return r < 0 ? r : file_read(o->tls_key, PEM_MAX, &s->key, err);
 }
 
+/* Whether nobody but this host can connect. */
+static bool is_local(int fd) {
+    struct sockaddr_storage a = {0};
+    socklen_t len = sizeof(a);
+    if (getsockname(fd, (struct sockaddr *) &a, &len) < 0)
+        return false;
+    if (a.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *) &a)->sin6_addr);
+    return ntohl(((const struct sockaddr_in *) &a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+/* 0: no bound. */
+static unsigned max_per_client(const struct http_options *o, int fd, unsigned connections) {
+    if (o->max_per_client)
+        return o->max_per_client;
+    if (is_local(fd))
+        return 0;
+    return connections > CLIENTS_PART ? connections / CLIENTS_PART : 1;
+}
+
 static int start_daemon(struct http_server *s, const struct http_options *o, int fd,
                         struct err *err) {
+    unsigned connections = o->max_connections ? o->max_connections : CONNECTIONS_DEFAULT;
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, s->cert.data},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key.data},
@@ -352,10 +385,10 @@ static int start_daemon(struct http_server *s, const struct http_options *o, int
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, ignore_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, o->max_connections ? o->max_connections : CONNECTIONS_DEFAULT,
-        MHD_OPTION_CONNECTION_TIMEOUT, o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, MHD_OPTION_ARRAY,
-        s->cert.data ? tls : &tls[2], MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        max_per_client(o, fd, connections), MHD_OPTION_CONNECTION_TIMEOUT,
+        o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        CONNECTION_MEMORY, MHD_OPTION_ARRAY, s->cert.data ? tls : &tls[2], MHD_OPTION_END);
     if (!s->daemon)
         return err_set(err, EIO, "cannot start the HTTP server on '%s'%s", o->listen,
                        s->cert.data ? " (is the certificate or key damaged?)" : "");

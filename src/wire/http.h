@@ -34,8 +34,11 @@ struct http_options {
     const char *tls_key;             /* PEM file */
     const struct http_route *routes; /* ends with HTTP_ROUTE_END; must outlive the server */
     void *userdata;                  /* for the handlers */
-    size_t max_body;                 /* longer bodies are refused with 413; 0: 1 MiB */
+    size_t max_body;                 /* longer bodies are refused with 413; 0: 1 MiB. Where no
+                                        route takes a body: at most 4 KiB */
     unsigned max_connections;        /* 0: 512 */
+    unsigned max_per_client;         /* from one address; 0: a quarter of all, or all of them when
+                                        only this host can connect */
     unsigned idle_seconds;           /* a silent connection is closed after that; 0: 120 */
 };
 

@@ -89,10 +89,11 @@ static void *serve(void *userdata) {
     return NULL;
 }
 
-static int setup(void **state) {
+static int begin(void **state, struct http_options o) {
     struct fixture *f = calloc(1, sizeof(*f));
-    const struct http_options o = {
-        .listen = "127.0.0.1:0", .routes = routes, .userdata = f, .max_body = BODY_MAX};
+    o.routes = routes;
+    o.userdata = f;
+    o.max_body = BODY_MAX;
     struct err err;
     assert_int_equal(uv_loop_init(&f->loop), 0);
     assert_int_equal(uv_async_init(&f->loop, &f->stop, on_stop), 0);
@@ -106,6 +107,15 @@ static int setup(void **state) {
     return 0;
 }
 
+static int setup(void **state) {
+    return begin(state, (struct http_options){.listen = "127.0.0.1:0"});
+}
+
+/* As an agent listens: everybody can connect. */
+static int setup_public(void **state) {
+    return begin(state, (struct http_options){.listen = ":0", .max_connections = 40});
+}
+
 static int teardown(void **state) {
     struct fixture *f = *state;
     uv_async_send(&f->stop);
@@ -115,7 +125,8 @@ static int teardown(void **state) {
     return 0;
 }
 
-static int dial(const struct fixture *f) {
+static int dial_from(const struct fixture *f, in_addr_t from) {
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(from)}};
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t) f->port),
                                   .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -123,8 +134,13 @@ static int dial(const struct fixture *f) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *) &own, sizeof(own)), 0);
     assert_int_equal(connect(fd, (struct sockaddr *) &address, sizeof(address)), 0);
     return fd;
+}
+
+static int dial(const struct fixture *f) {
+    return dial_from(f, INADDR_LOOPBACK);
 }
 
 static void say(int fd, const char *text, size_t len) {
@@ -234,6 +250,26 @@ static void test_too_large(void **state) {
     assert_int_equal(hear(fd, &in, false), 413);
 }
 
+/* A path that only is to be read keeps nothing of what is sent to it. */
+static void test_unasked_body(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0), big = BUF_INIT(0);
+    static const char *const heads[] = {"GET /slow", "POST /slow", "POST /nothing", "PUT /echo"};
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        buf_reset(&big);
+        buf_printf(&big, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n", heads[i]);
+        assert_int_equal(ask(f, big.data, &in), 413);
+        buf_reset(&big);
+        buf_printf(&big, "%s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", heads[i]);
+        for (int piece = 0; piece < 5; piece++)
+            buf_printf(&big, "400\r\n%01024d\r\n", piece);
+        buf_puts(&big, "0\r\n\r\n");
+        assert_int_equal(ask(f, big.data, &in), 413);
+    }
+    assert_int_equal(
+        ask(f, "POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", &in), 404);
+}
+
 static void test_garbage(void **state) {
     struct fixture *f = *state;
     _cleanup_buf_ struct buf in = BUF_INIT(0);
@@ -282,6 +318,26 @@ static void test_client_leaves(void **state) {
         say(fd, text, strlen(text));
     }
     assert_int_equal(ask(f, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n", &in), 200);
+}
+
+/* One address that holds as many idle connections as it can get keeps no other out. */
+static void test_greedy_client(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    const char *get = "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n";
+    int idle[60], other = -1;
+    for (int i = 0; i < 60; i++)
+        idle[i] = dial(f);
+    other = dial_from(f, INADDR_LOOPBACK + 1);
+    say(other, get, strlen(get));
+    assert_int_equal(hear(other, &in, false), 200);
+    (void) close(other);
+    say(idle[0], get, strlen(get)); /* the first ten are served, the others were turned away */
+    assert_int_equal(hear(idle[0], &in, false), 200);
+    say(idle[59], get, strlen(get));
+    assert_int_equal(hear(idle[59], &in, false), 0);
+    for (int i = 0; i < 60; i++)
+        (void) close(idle[i]);
 }
 
 static void test_close_with_open_exchange(void **state) {
@@ -354,9 +410,11 @@ int main(void) {
         T(test_keep_alive_and_pipelining),
         T(test_body_in_pieces),
         T(test_too_large),
+        T(test_unasked_body),
         T(test_garbage),
         T(test_huge_header),
         T(test_client_leaves),
+        cmocka_unit_test_setup_teardown(test_greedy_client, setup_public, teardown),
         T(test_close_with_open_exchange),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_prom),
