@@ -148,8 +148,9 @@ static void take_page(struct kube_reflector *reflector, struct json body) {
     deliver_page(reflector, body);
     if (reflector->stopped)
         return;
-    reflector->failures = 0;
     if (!reflector->more) {
+        reflector->failures = 0; /* not sooner: a list that always fails at its second page must not
+                                    be asked for without pause */
         reflector->unpaged = false;
         reflector->listed = true;
         if (reflector->handlers.on_sync_end)

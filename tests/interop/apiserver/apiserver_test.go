@@ -435,6 +435,31 @@ func TestGone(t *testing.T) {
 		"trouble soon cannot list /things: Expired", "begin", "added x", "added y", "end", "added z")
 }
 
+// A list whose second page always fails is asked for less and less often.
+func TestSecondPageFails(t *testing.T) {
+	const lists = 5
+	var pages []time.Time
+	steps := []step{}
+	for i := 0; i < lists; i++ {
+		steps = append(steps, step{"limit=500", func(w http.ResponseWriter, r *http.Request) {
+			pages = append(pages, time.Now())
+			list("10", "more", "a")(w, r)
+		}}, step{"continue=more&limit=500", status(500, "InternalError")})
+	}
+	steps = append(steps, step{"limit=500", list("20", "", "a")},
+		step{"resourceVersion=20&watch=true", events(true, event("ADDED", "b", "21"))})
+	p, _ := begin(t, script(t, steps...))
+	p.order("reflect 500 /things")
+	for i := 0; i < lists; i++ {
+		p.expect("begin", "added a", "trouble soon cannot list /things: InternalError")
+	}
+	p.expect("begin", "added a", "end", "added b")
+	// The probe begins with 20 ms and doubles; half of it may be taken off.
+	if pause := pages[lists-1].Sub(pages[lists-2]); pause < 75*time.Millisecond {
+		t.Errorf("after %d failures it asks again after %v", lists-1, pause)
+	}
+}
+
 func TestBadAnswers(t *testing.T) {
 	p, _ := begin(t, script(t,
 		step{"limit=500", status(403, "Forbidden")},
