@@ -126,8 +126,11 @@ void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key) {
 }
 
 void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr) {
+    const struct share *share;
+
     refund_begin(refund, ENTRY_POINTER, dptr);
-    if (!refund->share && share_claim() && share_claim()->pools)
+    share = refund->share ? NULL : share_claim();
+    if (share && __atomic_load_n(&share->pools, __ATOMIC_RELAXED))
         refund_begin(refund, ENTRY_POOLED, dptr);
 }
 
