@@ -247,7 +247,7 @@ def test_agent_writes_its_own_node_status_only(cluster, agent):
 @pytest.mark.parametrize("user,verb,resource,allowed", [
     (AGENT, "list", "pods", True), (AGENT, "watch", "pods", True), (AGENT, "patch", "nodes/status", True),
     (AGENT, "create", "gpus.elasticgpu.io", True), (AGENT, "patch", "gpus.elasticgpu.io/status", True),
-    (AGENT, "create", "events", True), (AGENT, "delete", "gpus.elasticgpu.io", False),
+    (AGENT, "create", "events", True), (AGENT, "delete", "gpus.elasticgpu.io", True), (AGENT, "delete", "pods", False),
     (AGENT, "create", "pods", False), (AGENT, "patch", "pods", False), (AGENT, "create", "pods/binding", False),
     (AGENT, "get", "secrets", False), (AGENT, "patch", "nodes", False),
     (SCHEDULER, "watch", "pods", True), (SCHEDULER, "watch", "nodes", True),
