@@ -18,8 +18,8 @@ static void reap(int signo) {
 }
 
 int main(void) {
-    struct sigaction on_end = { .sa_handler = end };
-    struct sigaction on_child = { .sa_handler = reap, .sa_flags = SA_NOCLDSTOP };
+    struct sigaction on_end = {.sa_handler = end};
+    struct sigaction on_child = {.sa_handler = reap, .sa_flags = SA_NOCLDSTOP};
 
     if (sigaction(SIGTERM, &on_end, NULL) < 0 || sigaction(SIGINT, &on_end, NULL) < 0 ||
         sigaction(SIGCHLD, &on_child, NULL) < 0)

@@ -209,9 +209,10 @@ def test_agent_writes_its_own_gpus_only(cluster, agent):
     refused(agent.patch, kube.gpus(other), {"spec": {"model": "N"}}, text="of that node only")
     refused(agent.patch, kube.gpus(other) + "/status", STATUS, text="of that node only")
     refused(agent.patch, kube.gpus(own), {"metadata": {"labels": {"elasticgpu.io/node": OTHER_NODE}}}, text="label")
-    refused(agent.request, "DELETE", kube.gpus(other))
+    refused(agent.request, "DELETE", kube.gpus(other), text="of that node only")
     agent.patch(kube.gpus(own), {"spec": {"uuid": "GPU-1"}})    # the card was replaced
     refused(cluster.api.patch, kube.gpus(own), {"spec": {"nodeName": OTHER_NODE}}, code=422, text="one node for ever")
+    agent.request("DELETE", kube.gpus(own))     # the card was taken out
 
 
 def test_agent_leaves_the_schedulers_part_of_the_status(cluster, agent):
@@ -255,7 +256,7 @@ def test_agent_writes_its_own_node_status_only(cluster, agent):
     (SCHEDULER, "patch", "gpus.elasticgpu.io/status", True), (SCHEDULER, "create", "events", True),
     (SCHEDULER, "patch", "pods", False), (SCHEDULER, "patch", "pods/status", False),
     (SCHEDULER, "create", "bindings", False), (SCHEDULER, "get", "secrets", False),
-    (SCHEDULER, "patch", "nodes/status", False),
+    (SCHEDULER, "patch", "nodes/status", False), (SCHEDULER, "create", "csistoragecapacities.storage.k8s.io", False),
 ])
 def test_roles(cluster, user, verb, resource, allowed):
     resource, _, sub = resource.partition("/")
@@ -270,12 +271,16 @@ def test_roles(cluster, user, verb, resource, allowed):
     (AGENT, "get", "configmaps", "aliquot-signing", True), (AGENT, "get", "configmaps", "other", False),
     (AGENT, "get", "secrets", "aliquot-signing", False), (AGENT, "patch", "configmaps", "aliquot-signing", False),
     (SCHEDULER, "get", "secrets", "aliquot-signing", True), (SCHEDULER, "get", "secrets", "other", False),
+    (SCHEDULER, "create", "csistoragecapacities.storage.k8s.io", "", True),
+    (SCHEDULER, "patch", "csistoragecapacities.storage.k8s.io", "aliquot-wake", True),
+    (SCHEDULER, "patch", "csistoragecapacities.storage.k8s.io", "other", False),
     (SCHEDULER, "create", "secrets", "", True), (SCHEDULER, "patch", "configmaps", "aliquot-signing", True),
 ])
 def test_roles_in_the_own_namespace(cluster, user, verb, resource, name, allowed):
+    resource, _, group = resource.partition(".")
     answer = cluster.api.as_user(user).create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {
-        "spec": {"resourceAttributes": {"namespace": "aliquot-system", "verb": verb, "resource": resource,
-                                        "name": name}}})
+        "spec": {"resourceAttributes": {"namespace": "aliquot-system", "verb": verb, "group": group,
+                                        "resource": resource, "name": name}}})
     assert answer["status"]["allowed"] is allowed, json.dumps(answer["status"])
 
 
