@@ -162,9 +162,10 @@ def agent(build):
     image = Image("docker.io/library/aliquot-agent:dev")
     image.program("/usr/local/bin/aliquot-agent", _built(build, "src/agent/aliquot-agent"), strip=True)
     image.driver_needs()
-    # Containers get this file by mount; its own dependencies come from the tenant's libc.
-    image.file("/usr/local/lib/aliquot/libaliquot.so",
-               stripped(_built(build, "src/intercept/libaliquot.so")), 0o755)
+    # Containers get these files by mount; their own dependencies come from the tenant's libc.
+    for name, place in (("libaliquot.so", ""), ("libshadow-cuda.so.1", "shadow/"),
+                        ("libshadow-nvidia-ml.so.1", "shadow/")):
+        image.file(f"/usr/local/lib/aliquot/{place}{name}", stripped(_built(build, "src/intercept/" + name)), 0o755)
     image.config["Entrypoint"] = ["/usr/local/bin/aliquot-agent"]
     return image
 

@@ -14,41 +14,105 @@
 #include "base/file.h"
 #include "gpu/driver.h"
 
-#define LIBRARY_MAX ((size_t) 32 << 20)
+#define LIBRARY_MAX ((size_t) 8 << 20)
+
+/* In containers under these names; beside the library "libcuda.so.1" is "libshadow-cuda.so.1". */
+#define SHADOWS 2
+static const char *const shadows[SHADOWS] = {"libcuda.so.1", "libnvidia-ml.so.1"};
 
 static int write_once(const char *dir, const char *name, const void *data, size_t len, mode_t mode,
                       struct err *err) {
-    char path[320];
+    char path[384];
 
     (void) snprintf(path, sizeof(path), "%s/%s", dir, name);
     return access(path, F_OK) == 0 ? 0 : file_replace(path, data, len, mode, err);
 }
 
-int library_install(const char *source, const char *state_dir, struct library *ret,
-                    struct err *err) {
-    static const char preload[] = LIBRARY_IN_CONTAINER "\n";
-    _cleanup_buf_ struct buf content = BUF_INIT(2 * LIBRARY_MAX);
-    unsigned char digest[32];
-    struct library l;
-    int n, r;
+/* The files that are installed, one after the other in one buffer. */
+struct files {
+    struct buf content;
+    size_t end[1 + SHADOWS]; /* the library, the shadows */
+};
 
-    r = file_read(source, LIBRARY_MAX, &content, err);
+static void files_done(struct files *files) {
+    buf_done(&files->content);
+}
+
+static int read_one(const char *path, struct files *files, size_t i, struct err *err) {
+    size_t start = files->content.len;
+    int r = file_read(path, LIBRARY_MAX, &files->content, err);
+
     if (r < 0)
         return err_wrap(err, "the interception library (--library)");
-    if (content.len < SELFMAG || memcmp(content.data, ELFMAG, SELFMAG) != 0)
-        return err_set(err, ENOEXEC, "%s (--library) is not a shared object", source);
-    if (gnutls_hash_fast(GNUTLS_DIG_SHA256, content.data, content.len, digest) < 0)
+    files->end[i] = files->content.len;
+    if (files->content.len < start + SELFMAG ||
+        memcmp(files->content.data + start, ELFMAG, SELFMAG) != 0)
+        return err_set(err, ENOEXEC, "%s (--library) is not a shared object", path);
+    return 0;
+}
+
+/* Where the installed tree and where the build tree has it. */
+static bool find_shadow(const char *source, const char *name, char *ret, size_t size) {
+    static const char *const dirs[] = {"shadow/", ""};
+    const char *slash = strrchr(source, '/');
+
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+        int n = snprintf(ret, size, "%.*s%slibshadow-%s", slash ? (int) (slash + 1 - source) : 0,
+                         source, dirs[i], name + strlen("lib"));
+
+        if (n > 0 && (size_t) n < size && access(ret, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Both shadows or none: returns whether they are here. */
+static int read_shadows(const char *source, struct files *files, struct err *err) {
+    char path[SHADOWS][512];
+    int r = 0;
+
+    for (size_t i = 0; i < SHADOWS; i++)
+        if (!find_shadow(source, shadows[i], path[i], sizeof(path[i])))
+            return 0;
+    for (size_t i = 0; i < SHADOWS && r == 0; i++)
+        r = read_one(path[i], files, 1 + i, err);
+    return r < 0 ? r : 1;
+}
+
+static int write_files(const struct files *files, const struct library *l, struct err *err) {
+    static const char preload[] = LIBRARY_IN_CONTAINER "\n";
+    const char *data = files->content.data;
+    int r = dir_make(l->shadow[0] ? l->shadow : l->dir, 0755, err);
+
+    if (r == 0)
+        r = write_once(l->dir, "libaliquot.so", data, files->end[0], 0755, err);
+    for (size_t i = 0; i < SHADOWS && l->shadow[0] && r == 0; i++)
+        r = write_once(l->shadow, shadows[i], data + files->end[i],
+                       files->end[i + 1] - files->end[i], 0755, err);
+    return r < 0 ? r : write_once(l->dir, "ld.so.preload", preload, sizeof(preload) - 1, 0644, err);
+}
+
+int library_install(const char *source, const char *state_dir, struct library *ret,
+                    struct err *err) {
+    _cleanup_(files_done) struct files files = {.content = BUF_INIT(4 * LIBRARY_MAX)};
+    unsigned char digest[32];
+    struct library l = {0};
+    int n, r, shadowed;
+
+    r = read_one(source, &files, 0, err);
+    shadowed = r < 0 ? r : read_shadows(source, &files, err);
+    if (shadowed < 0)
+        return shadowed;
+    if (gnutls_hash_fast(GNUTLS_DIG_SHA256, files.content.data, files.content.len, digest) < 0)
         return err_set(err, EIO, "cannot compute a hash");
     n = snprintf(l.dir, sizeof(l.dir), "%s/lib/%02x%02x%02x%02x%02x%02x%02x%02x", state_dir,
                  digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6],
                  digest[7]);
     if (n < 0 || (size_t) n >= sizeof(l.dir) - 32)
         return err_set(err, ENAMETOOLONG, "the state directory's path is too long");
-    r = dir_make(l.dir, 0755, err);
-    if (r == 0)
-        r = write_once(l.dir, "libaliquot.so", content.data, content.len, 0755, err);
-    if (r == 0)
-        r = write_once(l.dir, "ld.so.preload", preload, sizeof(preload) - 1, 0644, err);
+    if (shadowed)
+        (void) snprintf(l.shadow, sizeof(l.shadow), "%s/shadow", l.dir);
+    r = write_files(&files, &l, err);
     if (r == 0)
         *ret = l;
     return r;

@@ -8,14 +8,17 @@ struct err;
 struct gpu_edits;
 
 struct library {
-    char dir[288]; /* <state>/lib/<hash> */
+    char dir[288];    /* <state>/lib/<hash> */
+    char shadow[304]; /* its directory "shadow", or "" */
 };
 
 /* Where containers see it. */
 #define LIBRARY_IN_CONTAINER "/usr/local/aliquot/libaliquot.so"
 #define SHARE_IN_CONTAINER "/run/aliquot/share"
 
-/* Installs the library at `source`. -ENOEXEC when that is no shared object. */
+/* Installs the library at `source`, and the two shadow libraries where they are beside it or in
+ * "shadow" beside it. They limit the programs that a preload does not reach: they have the names of
+ * the driver's libraries in containers. -ENOEXEC when one is no shared object. */
 int library_install(const char *source, const char *state_dir, struct library *ret,
                     struct err *err);
 

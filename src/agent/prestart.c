@@ -145,7 +145,7 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
     if (n > 0 && !a->driver)
         return err_set(err, ENODEV, "no GPU driver was found on this node");
     if (n > 0)
-        r = gpu_driver_edits(a->driver, &a->places, devices, n, edits, err);
+        r = gpu_driver_edits(a->driver, &a->places, devices, n, a->library.shadow, edits, err);
     if (r < 0)
         return r;
     slot_path(&a->slots, slot->nonce, "limits", limits);

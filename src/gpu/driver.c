@@ -12,6 +12,7 @@
 struct driver_file {
     const char *name;
     bool required;
+    const char *behind; /* its name in containers when a shadow has taken the first; NULL: has none */
 };
 
 struct gpu_driver {
@@ -28,22 +29,22 @@ struct gpu_driver {
 static const char *const nvidia_search[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib",
                                             "/lib/x86_64-linux-gnu",     "/lib64",     NULL};
 static const struct driver_file nvidia_files[] = {
-    {"libcuda.so.1", true},
-    {"libnvidia-ml.so.1", true},
-    {"libnvidia-ptxjitcompiler.so.1", false},
-    {"libnvidia-nvvm.so.4", false},
-    {"libnvidia-opencl.so.1", false},
-    {"libcudadebugger.so.1", false},
-    {NULL, false},
+    {"libcuda.so.1", true, "libcuda-driver.so.1"},
+    {"libnvidia-ml.so.1", true, "libnvidia-ml-driver.so.1"},
+    {"libnvidia-ptxjitcompiler.so.1", false, NULL},
+    {"libnvidia-nvvm.so.4", false, NULL},
+    {"libnvidia-opencl.so.1", false, NULL},
+    {"libcudadebugger.so.1", false, NULL},
+    {NULL, false, NULL},
 };
 static const char *const nvidia_nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm",
                                            "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", NULL};
 
 static const char *const simulated_search[] = {"/lib", NULL};
 static const struct driver_file simulated_files[] = {
-    {"libcuda.so.1", true},
-    {"libnvidia-ml.so.1", true},
-    {NULL, false},
+    {"libcuda.so.1", true, "libcuda-driver.so.1"},
+    {"libnvidia-ml.so.1", true, "libnvidia-ml-driver.so.1"},
+    {NULL, false, NULL},
 };
 static const char *const simulated_nodes[] = {"/nvidiactl", NULL};
 
@@ -137,10 +138,27 @@ int gpu_edits_add(struct gpu_edits *edits, enum gpu_edit_kind kind, const char *
     return 0;
 }
 
+/* The same file in every library directory that an image may have. */
+static int add_library(const char *host, const char *name, struct gpu_edits *edits,
+                       struct err *err) {
+    for (size_t i = 0; i < sizeof(image_library_dirs) / sizeof(image_library_dirs[0]); i++) {
+        char container[256];
+        int r;
+
+        (void) snprintf(container, sizeof(container), "%s/%s", image_library_dirs[i], name);
+        r = gpu_edits_add(edits, GPU_EDIT_MOUNT, host, container);
+        if (r < 0)
+            return err_set(err, -r, "too many driver files");
+    }
+    return 0;
+}
+
 static int add_libraries(const struct gpu_driver *d, const struct gpu_driver_places *p,
-                         struct gpu_edits *edits, struct err *err) {
+                         const char *shadow, struct gpu_edits *edits, struct err *err) {
     for (const struct driver_file *f = d->files; f->name; f++) {
-        char host[256];
+        bool shadowed = f->behind && shadow[0];
+        char host[256], front[320];
+        int r;
 
         if (!find_library(d, p, f->name, host, sizeof(host))) {
             if (f->required)
@@ -148,15 +166,12 @@ static int add_libraries(const struct gpu_driver *d, const struct gpu_driver_pla
                                d->name);
             continue;
         }
-        for (size_t i = 0; i < sizeof(image_library_dirs) / sizeof(image_library_dirs[0]); i++) {
-            char container[256];
-            int r;
-
-            (void) snprintf(container, sizeof(container), "%s/%s", image_library_dirs[i], f->name);
-            r = gpu_edits_add(edits, GPU_EDIT_MOUNT, host, container);
-            if (r < 0)
-                return err_set(err, -r, "too many driver files");
-        }
+        r = add_library(host, shadowed ? f->behind : f->name, edits, err);
+        (void) snprintf(front, sizeof(front), "%s/%s", shadow, f->name);
+        if (r == 0 && shadowed)
+            r = add_library(front, f->name, edits, err);
+        if (r < 0)
+            return r;
     }
     return 0;
 }
@@ -172,7 +187,7 @@ static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *
 }
 
 static int collect(const struct gpu_driver *driver, const struct gpu_driver_places *places,
-                   const struct gpu_device *const *devices, size_t ndevices,
+                   const struct gpu_device *const *devices, size_t ndevices, const char *shadow,
                    struct gpu_edits *edits, struct err *err) {
     char path[256];
     int r = 0;
@@ -187,16 +202,16 @@ static int collect(const struct gpu_driver *driver, const struct gpu_driver_plac
         gpu_driver_path(driver, places, devices[i], node);
         r = add_node(driver, places, node, true, edits, err);
     }
-    return r == 0 ? add_libraries(driver, places, edits, err) : r;
+    return r == 0 ? add_libraries(driver, places, shadow, edits, err) : r;
 }
 
 int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *const *devices, size_t ndevices,
-                     struct gpu_edits *ret, struct err *err) {
+                     const char *shadow, struct gpu_edits *ret, struct err *err) {
     int r;
 
     ret->count = 0;
-    r = collect(driver, places, devices, ndevices, ret, err);
+    r = collect(driver, places, devices, ndevices, shadow, ret, err);
     if (r < 0)
         ret->count = 0;
     return r;

@@ -40,4 +40,6 @@ def test_program_starts_with_nothing_but_its_image(build, tmp_path, name):
 
 
 def test_agent_brings_the_library(build):
-    assert "/usr/local/lib/aliquot/libaliquot.so" in images.IMAGES["agent"](build).entries
+    entries = images.IMAGES["agent"](build).entries
+    for name in ("libaliquot.so", "shadow/libshadow-cuda.so.1", "shadow/libshadow-nvidia-ml.so.1"):
+        assert "/usr/local/lib/aliquot/" + name in entries

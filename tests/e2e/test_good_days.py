@@ -101,6 +101,18 @@ def test_limits_cannot_be_written(space):
         assert tenant.ask("write", "/usr/local/aliquot/libaliquot.so")["errno"] != 0
 
 
+def test_preloading_the_driver_gets_no_more(space):
+    """What LD_PRELOAD names comes before /etc/ld.so.preload; but libcuda.so.1 is ours too, and charges once."""
+    seen = space.start(pod("preload", container(core=10, memory=4 * GiB)))
+    for preload in ("libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "libcuda.so.1:libnvidia-ml.so.1"):
+        told = space.exec("preload", "env", f"LD_PRELOAD={preload}", "cuda-share", "--bytes", "3Gi", "--over", "4Gi")
+        told = dict(line.split("=", 1) for line in told.splitlines())
+        assert (told["total"], told["alloc_result"]) == (str(4 * GiB), "0"), told
+        assert told["over_result"] == str(OUT_OF_MEMORY), told
+        assert 0 < int(told["now_free"]) < 1 * GiB, told
+    check_view(space, seen)
+
+
 def test_a_pod_without_a_share_sees_nothing(space):
     seen = space.start(pod("plain"))
     with space.tenant(seen) as tenant:

@@ -239,9 +239,8 @@ static void inventory_file(void **state) {
 
     (void) state;
     s.ndevices = 1;
-    s.devices[0] =
-        (struct gpu_device){.index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x",
-                            .context_bytes = 6};
+    s.devices[0] = (struct gpu_device){
+        .index = 3, .minor = 4, .memory = 5, .uuid = "GPU-1", .model = "M\"x", .context_bytes = 6};
     gpu_snapshot_encode(&s, &text);
     assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
     assert_int_equal(back.ndevices, 1);
@@ -296,15 +295,24 @@ static void real_driver(void **state) {
     assert_string_equal(gpu_driver_name(driver), "nvidia");
     (void) snprintf(want, sizeof(want), "%s/opt/driver/usr/lib64/libnvidia-ml.so.1", dir);
     assert_string_equal(found, want);
-    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, &edits, &err), -ENOENT);
+    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, "", &edits, &err), -ENOENT);
     touch(dir, "/dev/nvidia3");
     touch(dir, "/opt/driver/usr/lib64/libcuda.so.1");
-    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, &edits, &err), 0);
+    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, "", &edits, &err), 0);
     assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia3", "/dev/nvidia3"));
     assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidiactl", "/dev/nvidiactl"));
     assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
                          "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
     assert_false(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm"));
+    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, "/s", &edits, &err), 0);
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
+                         "/usr/lib/x86_64-linux-gnu/libcuda-driver.so.1"));
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/s/libcuda.so.1",
+                         "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/s/libnvidia-ml.so.1",
+                         "/usr/lib64/libnvidia-ml.so.1"));
+    assert_false(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
+                          "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
     (void) dir_remove(dir, NULL);
 }
 
@@ -329,7 +337,7 @@ static void simulated_driver(void **state) {
     gpu_driver_path(driver, &places, &card, path2);
     (void) snprintf(path, sizeof(path), "%s/nvidia1", dir);
     assert_string_equal(path2, path);
-    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, &edits, NULL), 0);
+    assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, "", &edits, NULL), 0);
     assert_true(has_edit(&edits, GPU_EDIT_MOUNT_RW, path, path));
     (void) snprintf(path, sizeof(path), "%s/lib/libcuda.so.1", dir);
     assert_true(has_edit(&edits, GPU_EDIT_MOUNT, path, "/usr/lib64/libcuda.so.1"));

@@ -195,6 +195,39 @@ static void library_versions(void **state) {
     assert_int_equal(file_replace(source, "\177ELF2", 5, 0644, NULL), 0);
     assert_int_equal(library_install(source, f->dir, &two, NULL), 0);
     assert_string_not_equal(one.dir, two.dir);
+    assert_string_equal(two.shadow, "");
+}
+
+/* Both shadows or none, each under the name of the library that it stands for. */
+static void library_shadows(void **state) {
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 16);
+    struct fixture *f = *state;
+    struct library plain, half, both;
+    char source[96], path[400];
+
+    (void) snprintf(source, sizeof(source), "%s/lib.so", f->dir);
+    assert_int_equal(file_replace(source, "\177ELF1", 5, 0644, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, &plain, NULL), 0);
+    (void) snprintf(path, sizeof(path), "%s/libshadow-cuda.so.1", f->dir);
+    assert_int_equal(file_replace(path, "\177ELFcuda", 8, 0644, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, &half, NULL), 0);
+    assert_string_equal(half.dir, plain.dir);
+    assert_string_equal(half.shadow, "");
+    (void) snprintf(path, sizeof(path), "%s/shadow", f->dir);
+    assert_int_equal(dir_make(path, 0755, NULL), 0);
+    (void) snprintf(path, sizeof(path), "%s/shadow/libshadow-nvidia-ml.so.1", f->dir);
+    assert_int_equal(file_replace(path, "no library", 10, 0644, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, &both, NULL), -ENOEXEC);
+    assert_int_equal(file_replace(path, "\177ELFnvml", 8, 0644, NULL), 0);
+    assert_int_equal(library_install(source, f->dir, &both, NULL), 0);
+    assert_string_not_equal(both.dir, plain.dir);
+    (void) snprintf(path, sizeof(path), "%s/libcuda.so.1", both.shadow);
+    assert_int_equal(file_read(path, 64, &text, NULL), 0);
+    assert_string_equal(buf_str(&text), "\177ELFcuda");
+    buf_reset(&text);
+    (void) snprintf(path, sizeof(path), "%s/libnvidia-ml.so.1", both.shadow);
+    assert_int_equal(file_read(path, 64, &text, NULL), 0);
+    assert_string_equal(buf_str(&text), "\177ELFnvml");
 }
 
 int main(void) {
@@ -204,6 +237,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_pod_that_is_there_after_all, setup, teardown),
         cmocka_unit_test(cdi_text),
         cmocka_unit_test_setup_teardown(library_versions, setup, teardown),
+        cmocka_unit_test_setup_teardown(library_shadows, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
