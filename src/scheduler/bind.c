@@ -25,6 +25,8 @@ struct attempt {
     void *request; /* NULL: an audit, nobody waits for an answer */
     bool doubted;  /* an earlier Binding of the same pod may still be carried out */
     bool definite; /* the API server refused: if the pod is not bound, it never will be by this */
+    uint64_t turn; /* the pod's, when the API server was asked about it */
+    bool over;     /* whether every Binding of it was too old by then to be carried out */
     char uid[KUBE_UID_MAX];
     char namespace[KUBE_LABEL_MAX];
     char name[KUBE_NAME_MAX];
@@ -74,8 +76,11 @@ static int ask_truth(struct attempt *a, struct err *err) {
     struct binder *b = a->binder;
     char path[PATH_MAX_LEN];
     struct state_pod *pod = state_pod_find(b->state, a->uid);
-    if (pod)
+    if (pod) {
         pod->audited_ms = b->now(b->userdata);
+        a->turn = pod->turn;
+        a->over = pod->audited_ms - pod->since_ms >= DOUBT_MAX_MS;
+    }
     snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", a->namespace, a->name);
     return b->api.request(b->api.context, "GET", path, NULL, NULL, 0, BIND_TIMEOUT_MS, on_truth, a,
                           err);
@@ -95,13 +100,12 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
         answer_err(a, "the pod was bound by somebody else, to node", seen->node);
 }
 
+/* What was read before another attempt began or was answered says nothing about that one. */
 static void settle_unbound(struct attempt *a) {
-    struct binder *b = a->binder;
-    struct state_pod *pod = state_pod_find(b->state, a->uid);
-    bool over = pod && b->now(b->userdata) - pod->since_ms >= DOUBT_MAX_MS;
+    struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
     bool waiting = pod && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED);
-    if (waiting && (a->definite || over || pod->stage == POD_AWAITED))
-        release(a); /* not while another attempt is under way */
+    if (waiting && pod->turn == a->turn && (a->definite || a->over || pod->stage == POD_AWAITED))
+        release(a);
     answer(a, a->definite ? "the API server refused the Binding; trying again"
                           : "the Binding got no answer and is not done yet; trying again");
 }

@@ -195,6 +195,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
 
 void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms) {
     pod->stage = stage;
+    pod->turn++;
     pod->since_ms = pod->audited_ms = now_ms;
     if (pod->node)
         pod->node->dirty = pod->node->unprojected = true;
@@ -206,6 +207,7 @@ void state_release(struct state *s, struct state_pod *pod) {
         return;
     state_pod_detach(pod);
     pod->stage = POD_PENDING;
+    pod->turn++;
 }
 
 void state_pod_request(const struct state_pod *pod, struct gpu_request *ret) {

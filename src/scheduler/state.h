@@ -50,6 +50,7 @@ struct state_pod {
     char name[KUBE_NAME_MAX];
     enum pod_stage stage;
     uint64_t since_ms;             /* when the stage began */
+    uint64_t turn;                 /* counts the stages it has gone through */
     uint64_t audited_ms;           /* when the API server was last asked about it */
     struct state_node *node;       /* NULL while PENDING */
     struct state_pod *prev, *next; /* among the pods of the node */

@@ -293,6 +293,64 @@ static void test_two_attempts_at_once(void **state) {
     assert_int_equal(free_core(w, "n", 0), 0);
 }
 
+/* The second attempt is heard of before the question about the first one is answered. */
+static void test_older_answer_after_success(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf pod = BUF_INIT(0);
+    put_pod(&pod, "a", WHOLE, NULL, "", "Pending");
+    show_node(w, "n", 1);
+    show_pod(w, "a", WHOLE, NULL, "");
+    bind_pod(w, "a", "n");
+    respond(w, 0, 0, true, NULL); /* and is asked about */
+    bind_pod(w, "a", "n");
+    respond(w, 1, 201, false, NULL);
+    assert_string_equal(w->bind_answer, "");
+    respond(w, 0, 200, false, buf_str(&pod)); /* read before the 201 */
+    assert_int_equal(free_core(w, "n", 0), 0);
+    assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '-');
+    /* The audit asks anew, and what it hears counts. */
+    w->now += AUDIT_AFTER_MS;
+    binder_audit(&w->binder);
+    respond(w, 0, 200, false, buf_str(&pod));
+    assert_int_equal(free_core(w, "n", 0), 100);
+}
+
+/* That the first Binding was refused for certain says nothing about the second one. */
+static void test_older_refusal_in_doubt(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf pod = BUF_INIT(0);
+    put_pod(&pod, "a", WHOLE, NULL, "", "Pending");
+    show_node(w, "n", 1);
+    show_pod(w, "a", WHOLE, NULL, "");
+    bind_pod(w, "a", "n");
+    respond(w, 0, 409, false, NULL);
+    bind_pod(w, "a", "n");
+    respond(w, 1, 0, true, NULL);
+    assert_int_equal(w->nasked, 2);
+    for (int i = 0; i < 2; i++) {
+        respond(w, 0, 200, false, buf_str(&pod));
+        assert_int_equal(state_pod_find(w->state, "a")->stage, POD_IN_DOUBT);
+        assert_int_equal(free_core(w, "n", 0), 0);
+    }
+}
+
+/* A question from before the end of the doubt does not end it, however late its answer comes. */
+static void test_doubt_ends_by_a_later_question(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf pod = BUF_INIT(0);
+    put_pod(&pod, "a", WHOLE, NULL, "", "Pending");
+    show_node(w, "n", 1);
+    show_pod(w, "a", WHOLE, NULL, "");
+    bind_pod(w, "a", "n");
+    respond(w, 0, 0, true, NULL);
+    w->now += DOUBT_MAX_MS;
+    respond(w, 0, 200, false, buf_str(&pod));
+    assert_int_equal(free_core(w, "n", 0), 0);
+    binder_audit(&w->binder);
+    respond(w, 0, 200, false, buf_str(&pod));
+    assert_int_equal(free_core(w, "n", 0), 100);
+}
+
 static void test_doubt_ends(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf pod = BUF_INIT(0);
@@ -496,6 +554,9 @@ int main(void) {
         T(test_terminating_holds_until_gone),
         T(test_unknown_outcome),
         T(test_two_attempts_at_once),
+        T(test_older_answer_after_success),
+        T(test_older_refusal_in_doubt),
+        T(test_doubt_ends_by_a_later_question),
         T(test_doubt_ends),
         T(test_bound_by_somebody_else),
         T(test_refused_binding),
