@@ -68,6 +68,7 @@ struct state_pod {
     bool listed;              /* shown since the last sync began */
     bool refused; /* kube-scheduler was told that it fits nowhere, and not woken since */
     uint64_t refused_version; /* of the state, at that time */
+    uint64_t wake_round;      /* the round of wake.c in which it was looked at last */
     UT_hash_handle hh;
 };
 

@@ -13,9 +13,8 @@
 #define WAKE_NAME "aliquot-wake"
 #define INTERVAL_MS 1000
 #define TIMEOUT_MS 10000
-#define SHAPES_MAX                                                                                 \
-    32 /* kinds of requests looked at in one run; the others have their turn later                 \
-        */
+#define SHAPES_MAX 32 /* kinds of requests looked at in one run; the others have their turn later  \
+                       */
 
 /* Whether a node has come to be able to take the pod that `w->plan` was made for since that was
  * refused. One that could all along was not offered for reasons of its own (a taint, a selector):
@@ -33,31 +32,52 @@ struct seen_shape {
     uint64_t shape, version;
 };
 
+/* What was looked at in one run. */
+struct seen_shapes {
+    size_t n;
+    bool more; /* there was no room for all */
+    struct seen_shape of[SHAPES_MAX];
+};
+
 /* Whether a pod of the same shape that waits for at least as long has been looked at. */
-static bool was_seen(const struct seen_shape *seen, size_t n, uint64_t shape, uint64_t version) {
-    for (size_t i = 0; i < n; i++)
-        if (seen[i].shape == shape && seen[i].version <= version)
+static bool was_seen(const struct seen_shapes *seen, uint64_t shape, uint64_t version) {
+    for (size_t i = 0; i < seen->n; i++)
+        if (seen->of[i].shape == shape && seen->of[i].version <= version)
             return true;
     return false;
 }
 
-/* Many pods that wait are often of few kinds: each is looked at once. */
+/* Whether this pod is to be looked at in this run; notes that it was if so. */
+static bool has_its_turn(struct wake *w, struct state_pod *pod, uint64_t shape,
+                         struct seen_shapes *seen) {
+    bool known = was_seen(seen, shape, pod->refused_version);
+    if (!known && seen->n == SHAPES_MAX) {
+        seen->more = true;
+        return false;
+    }
+    pod->wake_round = w->rounds + 1;
+    if (!known)
+        seen->of[seen->n++] = (struct seen_shape){shape, pod->refused_version};
+    return !known;
+}
+
+/* Many pods that wait are often of few kinds: each is looked at once. When they are of many kinds,
+ * a round takes several runs, and nobody is looked at again before all the others were. */
 static bool anybody_fits(struct wake *w) {
-    struct seen_shape seen[SHAPES_MAX];
-    size_t n = 0;
+    struct seen_shapes seen = {.n = 0};
     state_refresh_all(w->state);
-    for (struct state_pod *pod = w->state->pods; pod && n < SHAPES_MAX; pod = pod->hh.next) {
-        if (!pod->refused || pod->stage != POD_PENDING)
+    for (struct state_pod *pod = w->state->pods; pod; pod = pod->hh.next) {
+        if (!pod->refused || pod->stage != POD_PENDING || pod->wake_round > w->rounds)
             continue;
         state_pod_request(pod, &w->request);
         uint64_t shape = state_shape(&w->request);
-        if (was_seen(seen, n, shape, pod->refused_version))
+        if (!has_its_turn(w, pod, shape, &seen))
             continue;
-        seen[n++] = (struct seen_shape){shape, pod->refused_version};
         place_prepare(&w->request, &w->plan);
         if (fits_somewhere(w, shape, pod))
             return true;
     }
+    w->rounds += !seen.more;
     return false;
 }
 

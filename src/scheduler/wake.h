@@ -24,6 +24,7 @@ struct wake {
     uint64_t sent_ms; /* when the last one was sent */
     bool sending;
     bool again;                 /* the last one failed */
+    uint64_t rounds;            /* how often all that wait have been looked at */
     uint64_t sent, failed;      /* counters */
     struct gpu_request request; /* scratch: too large for the stack */
     struct place_plan plan;

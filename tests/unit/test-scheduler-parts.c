@@ -168,6 +168,33 @@ static void test_wake(void **state) {
     check_woken(w, &wake, false);
 }
 
+/* However many kinds of pods wait before it, each pod has its turn. */
+static void test_wake_behind_many_shapes(void **state) {
+    struct world *w = *state;
+    struct wake wake;
+    _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
+    char uid[16], resources[128];
+    start_wake(w, &wake);
+    show_node(w, "n", 2);
+    run_pod(w, "a", WHOLE, "n", &a);
+    run_pod(w, "b", WHOLE, "n", &b);
+    for (int i = 0; i < 80; i++) {
+        snprintf(uid, sizeof(uid), "q%d", i);
+        snprintf(resources, sizeof(resources),
+                 "\"elasticgpu.io/gpu-core\":\"200\",\"elasticgpu.io/gpu-memory\":\"%dGi\"", i + 1);
+        show_pod(w, uid, resources, NULL, "");
+        assert_int_equal(filter(w, uid, resources, "\"n\"")[0], '-');
+    }
+    assert_int_equal(filter(w, "z", TENTH, "\"n\"")[0], '-');
+    state_pod_gone(w->state, "a"); /* z fits, the others want both cards */
+    check_woken(w, &wake, false);
+    state_refresh_all(w->state);
+    state_node_find(w->state, "n")->version = ++w->state->version; /* things go on meanwhile */
+    check_woken(w, &wake, false);
+    check_woken(w, &wake, true);
+    respond(w, 0, 200, false, NULL);
+}
+
 static void test_wake_when_a_card_recovers(void **state) {
     struct world *w = *state;
     struct wake wake;
@@ -307,6 +334,7 @@ int main(void) {
         T(test_events),
         T(test_events_are_rare),
         T(test_wake),
+        T(test_wake_behind_many_shapes),
         T(test_wake_when_a_card_recovers),
         T(test_keys_made),
         T(test_keys_race_and_older_key),
