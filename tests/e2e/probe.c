@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A tenant under remote control. `probe serve PORT` listens; every connection is a process of its own
- * (forked and executed anew, as any program that a container starts), which obeys one command a line
- * and answers each with one line of JSON. Closing the connection ends the process in good order.
- * `probe report` prints what a program finds here, and ends: for init containers, which nobody can
- * connect to in time.
+/* A tenant under remote control. `probe serve PORT` listens; every connection is a process of its
+ * own (forked and executed anew, as any program that a container starts), which obeys one command a
+ * line and answers each with one line of JSON. Closing the connection ends the process in good
+ * order. `probe report` prints what a program finds here, and ends: for init containers, which
+ * nobody can connect to in time.
  *
  *     pid                     this process in its container
  *     started                 CLOCK_REALTIME in nanoseconds when main() of `serve` began
@@ -54,16 +54,16 @@ static void *symbol(const char *library, const char *name) {
     return handle ? dlsym(handle, name) : NULL;
 }
 
-#define CUDA(name, ...) \
-    ({ \
-        int (*call_)() = (int (*)()) symbol("libcuda.so.1", #name); \
-        call_ ? call_(__VA_ARGS__) : NO_DRIVER; \
+#define CUDA(name, ...)                                                                            \
+    ({                                                                                             \
+        int (*call_)() = (int (*)()) symbol("libcuda.so.1", #name);                                \
+        call_ ? call_(__VA_ARGS__) : NO_DRIVER;                                                    \
     })
 
-#define NVML(name, ...) \
-    ({ \
-        int (*call_)() = (int (*)()) symbol("libnvidia-ml.so.1", #name); \
-        call_ ? call_(__VA_ARGS__) : NO_DRIVER; \
+#define NVML(name, ...)                                                                            \
+    ({                                                                                             \
+        int (*call_)() = (int (*)()) symbol("libnvidia-ml.so.1", #name);                           \
+        call_ ? call_(__VA_ARGS__) : NO_DRIVER;                                                    \
     })
 
 static uint64_t now_ns(void) {
@@ -218,7 +218,8 @@ static void print_fill(const char *path, int byte) {
 
     memset(block, byte, sizeof block);
     for (off_t at = 0; n >= 0 && at < left; at += n)
-        n = pwrite(fd, block, left - at < (off_t) sizeof block ? (size_t) (left - at) : sizeof block, at);
+        n = pwrite(fd, block,
+                   left - at < (off_t) sizeof block ? (size_t) (left - at) : sizeof block, at);
     fprintf(out, "{\"errno\":%d,\"size\":%lld}", fd < 0 || n < 0 ? errno : 0, (long long) left);
     if (fd >= 0)
         close(fd);
@@ -292,7 +293,8 @@ static int serve(uint16_t port, const char *started) {
 
     signal(SIGCHLD, SIG_IGN);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(listener, (struct sockaddr *) &address, sizeof address) < 0 || listen(listener, 64) < 0) {
+    if (bind(listener, (struct sockaddr *) &address, sizeof address) < 0 ||
+        listen(listener, 64) < 0) {
         perror("probe: listen");
         return 1;
     }
