@@ -161,15 +161,32 @@ static int choose_devices(struct run *run, struct err *err) {
 static bool in_use(const char *dir) {
     char path[PATH_MAX];
     struct ledger *ledger;
-    struct ledger_usage used = {0};
+    struct ledger_process one;
+    bool used;
 
     (void) snprintf(path, sizeof(path), "%s/ledger", dir);
     if (ledger_open(path, &ledger, NULL) < 0)
         return false;
-    if (ledger_snapshot(ledger, &used) < 0)
-        used.processes = 0;
+    used = ledger_processes(ledger, &one, 1) > 0;
     ledger_free(ledger);
-    return used.processes > 0;
+    return used;
+}
+
+/* Whether the name is that of a run whose process has ended: PREFIX, its PID, a dash, anything. */
+static bool ended_run(const char *name) {
+    const char *text, *dash;
+    char digits[16];
+    uint64_t pid;
+
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
+        return false;
+    text = name + strlen(PREFIX);
+    dash = strchr(text, '-');
+    if (!dash || (size_t) (dash - text) >= sizeof(digits))
+        return false;
+    (void) snprintf(digits, sizeof(digits), "%.*s", (int) (dash - text), text);
+    return num_parse_u64(digits, INT32_MAX, &pid) == 0 && pid > 0 && kill((pid_t) pid, 0) < 0 &&
+           errno == ESRCH;
 }
 
 static void sweep_leftovers(const char *parent) {
@@ -179,15 +196,11 @@ static void sweep_leftovers(const char *parent) {
     while (d && (e = readdir(d))) {
         char path[PATH_MAX];
         struct stat st;
-        char *end;
-        long pid;
 
-        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+        if (!ended_run(e->d_name))
             continue;
-        pid = strtol(e->d_name + strlen(PREFIX), &end, 10);
         (void) snprintf(path, sizeof(path), "%s/%s", parent, e->d_name);
-        if (pid <= 0 || *end != '-' || (kill((pid_t) pid, 0) == 0 || errno != ESRCH) ||
-            lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || in_use(path))
+        if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || in_use(path))
             continue;
         (void) dir_remove(path, NULL);
     }
