@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The HTTP server behind TLS, as kube-scheduler may talk to the extender. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "wire/http.h"
+
+struct fixture {
+    char dir[32], cert[64], key[64];
+    uv_loop_t loop;
+    uv_async_t stop;
+    struct http_server *server;
+    pthread_t thread;
+};
+
+static void write_pem(const char *path, gnutls_datum_t *pem) {
+    struct err err;
+    if (file_replace(path, pem->data, pem->size, 0600, &err) < 0)
+        fail_msg("%s", err.text);
+    gnutls_free(pem->data);
+}
+
+/* A certificate for 127.0.0.1, signed by its own key. */
+static void make_certificate(const struct fixture *f) {
+    gnutls_x509_privkey_t key;
+    gnutls_x509_crt_t crt;
+    gnutls_datum_t pem;
+    const unsigned char address[] = {127, 0, 0, 1};
+
+    gnutls_x509_privkey_init(&key);
+    gnutls_x509_crt_init(&crt);
+    assert_int_equal(gnutls_x509_privkey_generate(
+                         key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0),
+                     0);
+    gnutls_x509_crt_set_version(crt, 3);
+    gnutls_x509_crt_set_serial(crt, "\1", 1);
+    gnutls_x509_crt_set_activation_time(crt, time(NULL) - 60);
+    gnutls_x509_crt_set_expiration_time(crt, time(NULL) + 3600);
+    gnutls_x509_crt_set_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, "extender", 8);
+    gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_IPADDRESS, address, sizeof(address), 0);
+    gnutls_x509_crt_set_key(crt, key);
+    assert_int_equal(gnutls_x509_crt_sign2(crt, crt, key, GNUTLS_DIG_SHA256, 0), 0);
+
+    assert_int_equal(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &pem), 0);
+    write_pem(f->cert, &pem);
+    assert_int_equal(gnutls_x509_privkey_export2(key, GNUTLS_X509_FMT_PEM, &pem), 0);
+    write_pem(f->key, &pem);
+    gnutls_x509_crt_deinit(crt);
+    gnutls_x509_privkey_deinit(key);
+}
+
+static void on_hello(struct http_exchange *x, void *userdata) {
+    (void) userdata;
+    http_reply_text(x, 200, "hello");
+}
+
+static const struct http_route routes[] = {{"GET", "/hello", on_hello}, HTTP_ROUTE_END};
+
+static void on_stop(uv_async_t *async) {
+    struct fixture *f = async->data;
+    http_server_close(f->server);
+    uv_close((uv_handle_t *) &f->stop, NULL);
+}
+
+static void *serve(void *userdata) {
+    (void) uv_run(&((struct fixture *) userdata)->loop, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+    (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-tls-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    (void) snprintf(f->cert, sizeof(f->cert), "%s/cert.pem", f->dir);
+    (void) snprintf(f->key, sizeof(f->key), "%s/key.pem", f->dir);
+    make_certificate(f);
+
+    struct http_options options = {
+        .listen = "127.0.0.1:0", .tls_cert = f->cert, .tls_key = f->key, .routes = routes};
+    struct err err;
+    assert_int_equal(uv_loop_init(&f->loop), 0);
+    assert_int_equal(uv_async_init(&f->loop, &f->stop, on_stop), 0);
+    f->stop.data = f;
+    if (http_server_start(&f->loop, &options, &f->server, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    uv_async_send(&f->stop);
+    pthread_join(f->thread, NULL);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    (void) dir_remove(f->dir, NULL);
+    free(f);
+    return 0;
+}
+
+static int connect_to(unsigned port) {
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t) port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *) &to, sizeof(to)), 0);
+    return fd;
+}
+
+/* Sends one request and returns all that comes back. */
+static size_t ask(gnutls_session_t session, const char *request, char *answer, size_t room) {
+    size_t len = 0;
+    assert_int_equal(gnutls_record_send(session, request, strlen(request)), strlen(request));
+    for (ssize_t n; len < room; len += (size_t) n) {
+        n = gnutls_record_recv(session, answer + len, room - len);
+        if (n <= 0)
+            break;
+    }
+    return len;
+}
+
+static void test_verified_client_gets_an_answer(void **state) {
+    struct fixture *f = *state;
+    _cleanup_close_ int fd = connect_to(http_server_port(f->server));
+    gnutls_certificate_credentials_t trust;
+    gnutls_session_t session;
+    const char request[] = "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    char answer[1024] = "";
+
+    gnutls_certificate_allocate_credentials(&trust);
+    assert_int_equal(gnutls_certificate_set_x509_trust_file(trust, f->cert, GNUTLS_X509_FMT_PEM),
+                     1);
+    gnutls_init(&session, GNUTLS_CLIENT);
+    gnutls_set_default_priority(session);
+    gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, trust);
+    gnutls_session_set_verify_cert(session, "127.0.0.1", 0);
+    gnutls_transport_set_int(session, fd);
+    assert_int_equal(gnutls_handshake(session), 0);
+
+    (void) ask(session, request, answer, sizeof(answer) - 1);
+    assert_non_null(strstr(answer, "HTTP/1.1 200"));
+    assert_non_null(strstr(answer, "hello"));
+    gnutls_deinit(session);
+    gnutls_certificate_free_credentials(trust);
+}
+
+static void test_plain_text_is_turned_away(void **state) {
+    struct fixture *f = *state;
+    _cleanup_close_ int fd = connect_to(http_server_port(f->server));
+    char answer[1024] = "";
+
+    assert_true(send(fd, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 32, MSG_NOSIGNAL) == 32);
+    for (size_t len = 0; len < sizeof(answer) - 1;) {
+        ssize_t n = recv(fd, answer + len, sizeof(answer) - 1 - len, 0);
+        if (n <= 0)
+            break;
+        len += (size_t) n;
+    }
+    assert_null(strstr(answer, "hello"));
+}
+
+static void test_half_a_configuration_is_refused(void **state) {
+    struct fixture *f = *state;
+    struct http_options options = {.listen = "127.0.0.1:0", .tls_cert = f->cert, .routes = routes};
+    struct http_server *server = NULL;
+    struct err err = {0};
+    uv_loop_t loop;
+
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_true(http_server_start(&loop, &options, &server, &err) < 0);
+    assert_true(strlen(err.text) > 0);
+    (void) uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_verified_client_gets_an_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_plain_text_is_turned_away, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_half_a_configuration_is_refused, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
