@@ -89,13 +89,14 @@ void release_orphans(struct agent *a);
 void usage_update(struct agent *a);
 /* Gives back in all ledgers what dead processes held; starts and stops its own timer. */
 void usage_sweep(struct agent *a);
+/* The same for one slot, unless its ledger rests. Returns how many slots of it were given back. */
+unsigned usage_sweep_slot(struct slot *slot);
 
 /* Memory that the containers of a slot have booked on its n-th device; 0 when the ledger is
  * unreadable. */
 struct slot_usage {
     uint64_t booked[GPU_MAX];
     uint64_t refused[GPU_MAX];
-    uint32_t processes;
     bool damaged;
 };
 void usage_of_slot(struct slot *slot, struct slot_usage *ret);

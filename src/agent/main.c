@@ -100,6 +100,7 @@ static void on_snapshot(void *userdata) {
     kubelet_set_cards(a->kubelet, s->ndevices, status.complete ? sick : 0);
     usage_update(a);
     slot_set_contexts(&a->slots, gpu_monitor_snapshot(a->monitor));
+    slot_open_ledgers(&a->slots);
     if (status.complete) {
         log_changes(a);
         save_inventory(a);

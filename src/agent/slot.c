@@ -52,6 +52,11 @@ static void open_ledger(struct slot_store *s, struct slot *slot) {
     (void) ledger_open(path, &slot->ledger, NULL);
 }
 
+void slot_open_ledgers(struct slot_store *s) {
+    for (struct slot *slot = s->slots; slot; slot = slot->hh.next)
+        open_ledger(s, slot);
+}
+
 static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct slot_grant *grant) {
     struct slot *slot = calloc(1, sizeof(*slot));
 
@@ -142,11 +147,14 @@ static void limits_of_grant(const struct slot_grant *g, struct share_limits *ret
 
 static int write_limits(const char *path, const struct slot_grant *g, struct err *err) {
     struct share_limits want, have;
+    int r;
 
     limits_of_grant(g, &want);
-    if (limits_read(path, &have, NULL) == 0)
+    r = limits_read(path, &have, err);
+    if (r == 0)
         return memcmp(&want, &have, sizeof(want)) == 0 ? 0 : limits_update(path, &want, err);
-    return limits_create(path, &want, err);
+    /* A file that is only busy is the one that a container has: another would not reach it. */
+    return r == -EAGAIN ? r : limits_create(path, &want, err);
 }
 
 static int write_files(struct slot_store *s, const char *nonce, const struct slot_grant *g,
@@ -223,7 +231,10 @@ void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot
         if (!slot_grant_contexts(&slot->grant, snapshot))
             continue;
         slot_path(s, slot->nonce, "limits", path);
-        (void) write_limits(path, &slot->grant, NULL);
+        if (write_limits(path, &slot->grant, NULL) == 0)
+            continue;
+        for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+            slot->grant.devices[i].context = 0;
     }
 }
 

@@ -51,6 +51,7 @@ struct slot {
     uint64_t release_after; /* loop time (ms) before which a start may still be under way */
     int clean_scans;        /* scans of all processes that found none of its pod; -1: begin anew */
     struct ledger *ledger;  /* NULL while it cannot be read */
+    uint64_t sweep_after;   /* uv_hrtime before which its ledger is left alone */
     UT_hash_handle hh;
 };
 
@@ -77,9 +78,12 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
 /* Brings what a context costs on each card into a grant; returns whether that changed it. */
 bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapshot);
 
-/* The same for all slots, and their limits in place. Limits that cannot be written stay as they
- * are. */
+/* The same for all slots, and their limits in place; limits that cannot be written now are tried
+ * again at the next call. */
 void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot);
+
+/* Opens the ledgers that could not be opened before. */
+void slot_open_ledgers(struct slot_store *s);
 
 /* Forgets the slot and removes its files. */
 int slot_remove(struct slot_store *s, struct slot *slot, struct err *err);

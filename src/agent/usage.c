@@ -5,12 +5,18 @@
  * process really holds, once a second). */
 
 #include <string.h>
+#include <time.h>
 
 #include "agent/agent.h"
 #include "agent/cgroup.h"
 #include "share/ledger.h"
 
 #define SWEEP_MS 50
+/* A tenant can make a look at its ledger long, with locks on it. What a look took beyond what is
+ * usual is followed by a rest in proportion, so that no ledger gets more than 1 % of the loop. */
+#define SWEEP_MAX_NS 5000000u
+#define SWEEP_USUAL_NS (SWEEP_MS * 1000000u / 100)
+#define SWEEP_REST 100
 
 /* ---- the driver's word ---- */
 
@@ -91,7 +97,6 @@ void usage_of_slot(struct slot *slot, struct slot_usage *ret) {
         ret->damaged = true;
         return;
     }
-    ret->processes = u.processes;
     for (uint32_t i = 0; i < slot->grant.ndevices && i < LEDGER_DEVICES && i < GPU_MAX; i++) {
         ret->booked[i] = u.used[i];
         ret->refused[i] = u.refused[i];
@@ -102,16 +107,34 @@ static void on_sweep(uv_timer_t *timer) {
     usage_sweep(timer->data);
 }
 
+static uint64_t cpu_time(void) {
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
+}
+
+unsigned usage_sweep_slot(struct slot *slot) {
+    uint64_t start, took;
+    int n;
+
+    if (!slot->ledger || uv_hrtime() < slot->sweep_after)
+        return 0;
+    start = cpu_time();
+    n = ledger_sweep_for(slot->ledger, SWEEP_MAX_NS);
+    took = cpu_time() - start;
+    if (took > SWEEP_USUAL_NS)
+        slot->sweep_after = uv_hrtime() + SWEEP_REST * took;
+    return n > 0 ? (unsigned) n : 0;
+}
+
 void usage_sweep(struct agent *a) {
     uint64_t reclaimed = 0;
     bool any = false;
 
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
-        int n = slot->ledger ? ledger_sweep(slot->ledger) : 0;
-
         any = any || slot->ledger;
-        if (n > 0)
-            reclaimed += (uint64_t) n;
+        reclaimed += usage_sweep_slot(slot);
     }
     a->reclaimed += reclaimed;
     /* A process died with memory: the driver's figures have changed too. */

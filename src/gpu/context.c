@@ -13,7 +13,7 @@
 #define PROCESSES_MAX 256
 
 #define CUDA_BINDING(X)                                                                            \
-    X(cuInit, (unsigned int))                                                                      \
+    X(cuInit, (unsigned int) )                                                                     \
     X(cuDeviceGetCount, (int *) )                                                                  \
     X(cuDeviceGetUuid, (CUuuid *, CUdevice))                                                       \
     X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))

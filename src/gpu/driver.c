@@ -12,7 +12,7 @@
 struct driver_file {
     const char *name;
     bool required;
-    const char *behind; /* its name in containers when a shadow has taken the first; NULL: has none */
+    const char *behind; /* its name when a shadow has taken the first; NULL: has none */
 };
 
 struct gpu_driver {
@@ -206,8 +206,8 @@ static int collect(const struct gpu_driver *driver, const struct gpu_driver_plac
 }
 
 int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
-                     const struct gpu_device *const *devices, size_t ndevices,
-                     const char *shadow, struct gpu_edits *ret, struct err *err) {
+                     const struct gpu_device *const *devices, size_t ndevices, const char *shadow,
+                     struct gpu_edits *ret, struct err *err) {
     int r;
 
     ret->count = 0;

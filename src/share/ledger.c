@@ -8,12 +8,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 
 struct ledger {
     int fd;
     struct ledger_file *file;
+    uint32_t next; /* the slot with which the next sweep begins */
 };
 
 /* The ledger that this thread is reading now, and the way out when its file has shrunk under it. */
@@ -115,7 +117,8 @@ int ledger_create(const char *path, struct err *err) {
 }
 
 int ledger_open(const char *path, struct ledger **ret, struct err *err) {
-    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    /* Nonblocking: a lease on the file, which a tenant can take, would hold us up for 45 s. */
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct ledger_file *file;
     struct ledger *ledger;
     struct stat st;
@@ -156,15 +159,12 @@ static uint32_t slots_in_use(const struct ledger_file *file) {
 
 static int read_usage(struct ledger *ledger, void *arg, size_t unused) {
     struct ledger_usage *ret = arg;
-    uint32_t n = slots_in_use(ledger->file);
 
     (void) unused;
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++) {
         ret->used[d] = ledger_used(ledger->file, d);
         ret->refused[d] = __atomic_load_n(&ledger->file->device[d].refused, __ATOMIC_RELAXED);
     }
-    for (uint32_t slot = 0; slot < n; slot++)
-        ret->processes += ledger_slot_alive(ledger->fd, slot);
     return 0;
 }
 
@@ -199,12 +199,36 @@ int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t m
     return guarded(ledger, read_processes, ret, max);
 }
 
+static uint64_t cpu_time(void) {
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
+}
+
 static int sweep(struct ledger *ledger, void *arg, size_t unused) {
-    (void) arg;
+    const uint64_t *max_ns = arg;
+    uint64_t start = max_ns ? cpu_time() : 0;
+    uint32_t n = slots_in_use(ledger->file);
+    int found = 0;
+
     (void) unused;
-    return ledger_reclaim_dead(ledger->file, ledger->fd, LEDGER_SLOTS);
+    ledger_settle(ledger->file);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = ledger->next < n ? ledger->next : 0;
+
+        ledger->next = slot + 1;
+        found += ledger_reclaim_if_dead(ledger->file, ledger->fd, slot);
+        if (max_ns && cpu_time() - start >= *max_ns)
+            break;
+    }
+    return found;
 }
 
 int ledger_sweep(struct ledger *ledger) {
     return guarded(ledger, sweep, NULL, 0);
+}
+
+int ledger_sweep_for(struct ledger *ledger, uint64_t max_ns) {
+    return guarded(ledger, sweep, &max_ns, 0);
 }

@@ -4,9 +4,11 @@
 /* The agent's side of a container's ledger: create it, read it, give back what dead processes held.
  *
  * The tenant can write anything into the file and truncate it at any time. So nothing here trusts
- * it: sizes and indexes are checked on every read, loops are bounded, and a truncated file is
- * -EBADMSG, not SIGBUS. What it says is only what the tenant's processes say; what they really hold
- * is NVML's to tell. */
+ * it: sizes and indexes are checked on every read, loops are bounded, a truncated file is -EBADMSG,
+ * not SIGBUS, and a lease on it is an error, not a wait. But asking whether a slot's owner lives
+ * takes the longer the more locks the tenant has put on the file: who must not be held up gives
+ * ledger_sweep_for a bound and calls ledger_processes not at all. What it says is only what the
+ * tenant's processes say; what they really hold is NVML's to tell. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +22,6 @@ struct ledger;
 struct ledger_usage {
     uint64_t used[LEDGER_DEVICES];    /* bytes booked on each device of the share */
     uint64_t refused[LEDGER_DEVICES]; /* requests refused since the ledger was created */
-    uint32_t processes;               /* slots with a living owner */
 };
 
 struct ledger_process {
@@ -50,3 +51,7 @@ int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t m
 /* Gives back everything that dead processes had booked; call it when a process of the container has
  * ended, or every 50 ms. Returns the number of slots that held something, -EBADMSG as above. */
 int ledger_sweep(struct ledger *ledger);
+
+/* The same, but stops after the slot at which `max_ns` of the thread's CPU time are over; the next
+ * call goes on behind it. */
+int ledger_sweep_for(struct ledger *ledger, uint64_t max_ns);

@@ -166,7 +166,7 @@ uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int de
     return 0;
 }
 
-static bool slot_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
+bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
     uint16_t generation[LEDGER_DEVICES];
     bool booked = false;
     uint64_t credited = 0;
@@ -190,15 +190,18 @@ static uint32_t slots_used(const struct ledger_file *file) {
     return n < LEDGER_SLOTS ? n : LEDGER_SLOTS;
 }
 
+void ledger_settle(struct ledger_file *file) {
+    for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
+        help(file, d, __atomic_load_n(&file->device[d].sum.hi, __ATOMIC_ACQUIRE));
+}
+
 int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own) {
     uint32_t n = slots_used(file);
     int found = 0;
 
-    /* First what the dead had recorded but not yet entered in their slots. */
-    for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
-        help(file, d, __atomic_load_n(&file->device[d].sum.hi, __ATOMIC_ACQUIRE));
+    ledger_settle(file);
     for (uint32_t slot = 0; slot < n; slot++)
-        if (slot != own && slot_reclaim_if_dead(file, fd, slot))
+        if (slot != own && ledger_reclaim_if_dead(file, fd, slot))
             found++;
     return found;
 }

@@ -122,6 +122,13 @@ bool ledger_slot_alive(int fd, uint32_t slot);
 uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
                         uint16_t generation);
 
+/* Enters in its slot what the latest operation on each device recorded, in case its owner died
+ * before that. */
+void ledger_settle(struct ledger_file *file);
+
+/* Reclaims the slot, on all devices, if its owner is dead; whether that gave anything back. */
+bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot);
+
 /* Reclaims every dead slot but `own` (LEDGER_SLOTS: none is); returns the number of those that held
  * something. */
 int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own);

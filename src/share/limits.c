@@ -46,9 +46,10 @@ int limits_create(const char *path, const struct share_limits *limits, struct er
     return file_replace(path, &file, sizeof(file), 0444, err);
 }
 
-/* Maps a limits file for writing; -EBADMSG when it is something else. */
+/* Maps a limits file for writing; -EBADMSG when it is something else, -EAGAIN while a tenant has a
+ * lease on it. */
 static int map_writable(const char *path, struct limits_file **ret, struct err *err) {
-    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct limits_file *file;
     struct stat st;
 

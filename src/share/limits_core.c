@@ -12,7 +12,8 @@
 
 int limits_map(const char *path, const struct limits_file **ret) {
     struct limits_file *file = MAP_FAILED;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), r = -EBADMSG;
+    /* Nonblocking: a lease on the file would hold the agent up. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = -EBADMSG;
 
     if (fd < 0)
         return -errno;

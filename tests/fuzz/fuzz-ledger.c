@@ -67,7 +67,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     r = ledger_processes(ledger, process, 8);
     if (r > 8)
         abort();
-    if (ledger_snapshot(ledger, &usage) == 0 && usage.processes > LEDGER_SLOTS)
+    r = ledger_snapshot(ledger, &usage);
+    if (r != 0 && r != -EBADMSG)
+        abort();
+    r = ledger_sweep_for(ledger, 0);
+    if (r < -EBADMSG || r > 1)
         abort();
     ledger_free(ledger);
     if (ledger_open(path, &ledger, NULL) == 0)

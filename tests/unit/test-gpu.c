@@ -309,8 +309,8 @@ static void real_driver(void **state) {
                          "/usr/lib/x86_64-linux-gnu/libcuda-driver.so.1"));
     assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/s/libcuda.so.1",
                          "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
-    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/s/libnvidia-ml.so.1",
-                         "/usr/lib64/libnvidia-ml.so.1"));
+    assert_true(
+        has_edit(&edits, GPU_EDIT_MOUNT, "/s/libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.1"));
     assert_false(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
                           "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
     (void) dir_remove(dir, NULL);

@@ -3,6 +3,7 @@
 /* What a share leaves on the disk, and how it goes away again. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,6 +22,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "share/ledger.h"
 #include "wire/json.h"
 
 #define NONCE "00000000000000000000000000000001"
@@ -153,6 +157,46 @@ static void a_pod_that_is_there_after_all(void **state) {
     assert_false(slot_find(&f->agent.slots, NONCE)->releasing);
 }
 
+/* Locks make each look at a slot long, and bookings without an owner make the agent look. However
+ * often that is done, the loop loses a bounded time to it. */
+static void a_slow_ledger_rests(void **state) {
+    struct fixture *f = *state;
+    struct ledger_file *file;
+    struct timespec start, end;
+    struct slot *slot;
+    char path[384];
+    int fd;
+
+    give(f, NONCE, "u1");
+    slot = slot_find(&f->agent.slots, NONCE);
+    slot_path(&f->agent.slots, NONCE, "ledger", path);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(file, MAP_FAILED);
+    for (int i = 0; i < 5000; i++) {
+        struct flock lock = {.l_type = F_WRLCK, .l_start = LEDGER_SLOTS + 2 * i, .l_len = 1};
+
+        assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+    }
+    file->slots_used = LEDGER_SLOTS;
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    for (int i = 0; i < 500; i++) {
+        for (size_t k = 0; k < LEDGER_SLOTS; k++)
+            file->slot[k].cell[0].booked.lo = 1;
+        (void) usage_sweep_slot(slot);
+    }
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    assert_true(slot->sweep_after > uv_hrtime());
+    assert_in_range(end.tv_sec - start.tv_sec, 0, 1);
+    (void) munmap(file, sizeof(*file));
+    (void) close(fd);
+    /* An honest one is looked at each time. */
+    give(f, OTHER, "u2");
+    slot = slot_find(&f->agent.slots, OTHER);
+    (void) usage_sweep_slot(slot);
+    assert_int_equal(slot->sweep_after, 0);
+}
+
 static void cdi_text(void **state) {
     static struct gpu_edits edits;
     struct json_parser *parser = json_parser_new();
@@ -235,6 +279,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_pod_that_is_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(a_forced_delete_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_pod_that_is_there_after_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_slow_ledger_rests, setup, teardown),
         cmocka_unit_test(cdi_text),
         cmocka_unit_test_setup_teardown(library_versions, setup, teardown),
         cmocka_unit_test_setup_teardown(library_shadows, setup, teardown),
