@@ -5,9 +5,9 @@
 
 #define CORE_PER_CARD 100
 
-/* Choices tried before giving up on a pod with many containers. The first solution is nearly always
- * the first try; this bounds the worst case. */
-#define BUDGET 20000
+/* Looks at a card before giving up on a pod with many containers, on all nodes together: a few
+ * milliseconds. The first solution is nearly always the first try; this bounds the worst case. */
+#define EFFORT 40000
 
 #define RANKS INT64_C(100000)
 #define SCORE_STEP INT64_C(1000)
@@ -97,6 +97,7 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
         order[at] = (uint8_t) i;
     }
     ret->request = request;
+    ret->effort = EFFORT;
     ret->nunits = 0;
     for (uint32_t i = 0; i < request->n; i++) {
         uint32_t cards = request->asks[order[i]].cards;
@@ -117,9 +118,10 @@ struct search {
     const struct place_policy *policy;
     const struct place_plan *plan;
     const struct place_node *node;
-    uint64_t *granted;       /* by ask */
-    struct candidate before; /* the choice for the unit above, see first_after() */
-    uint32_t budget;
+    uint64_t *granted;                        /* by ask */
+    struct place_amount now[PLACE_CARDS_MAX]; /* what the pod holds of each card by these grants */
+    struct candidate before;                  /* the choice for the unit above */
+    uint32_t looks;                           /* that may still be taken */
 };
 
 /* What this pod holds of card c by the grants so far, with `ask` on it as well. */
@@ -135,12 +137,6 @@ static struct place_amount hold_with(const struct search *s, uint32_t c, uint32_
     return place_hold_total(&hold);
 }
 
-#define NO_ASK UINT32_MAX
-
-static struct place_amount hold_now(const struct search *s, uint32_t c) {
-    return hold_with(s, c, NO_ASK);
-}
-
 /* Whether `ask` fits on card c beside what the pod has there, and what that costs. */
 static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t *ret_cost) {
     const struct place_card *card = &s->node->cards[c];
@@ -149,7 +145,7 @@ static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t 
     struct place_amount after = hold_with(s, c, ask);
     if (after.memory == 0 || !amount_fits(&after, &card->free))
         return false;
-    struct place_amount now = hold_now(s, c), added = amount_sub(after, now);
+    struct place_amount now = s->now[c], added = amount_sub(after, now);
     struct place_card left = {card->memory, amount_sub(card->free, now), true};
     *ret_cost = amount_is_zero(&added) ? 0 : s->policy->card_cost(&left, &added);
     return true;
@@ -159,28 +155,28 @@ static bool is_after(uint64_t cost, uint32_t card, const struct candidate *last)
     return cost > last->cost || (cost == last->cost && card > last->card);
 }
 
-/* The next candidate behind *last; UINT32_MAX as its card means "from the start". */
-static bool next_candidate(const struct search *s, uint32_t ask, bool from_start,
-                           struct candidate *last) {
-    struct candidate best = {UINT64_MAX, UINT32_MAX};
+/* The cards for one more unit of the ask in the order in which they are to be tried, those behind
+ * `last` only unless that is NULL. */
+static uint32_t list_candidates(const struct search *s, uint32_t ask, const struct candidate *last,
+                                uint8_t order[static PLACE_CARDS_MAX]) {
+    uint64_t costs[PLACE_CARDS_MAX];
+    uint32_t n = 0;
     for (uint32_t c = 0; c < s->node->ncards; c++) {
-        uint64_t cost;
-        if (try_card(s, c, ask, &cost) && (from_start || is_after(cost, c, last)) &&
-            (best.card == UINT32_MAX || cost < best.cost))
-            best = (struct candidate){cost, c};
+        if (!try_card(s, c, ask, &costs[c]) || (last && !is_after(costs[c], c, last)))
+            continue;
+        uint32_t at = n++;
+        for (; at > 0 && costs[c] < costs[order[at - 1]]; at--)
+            order[at] = order[at - 1];
+        order[at] = (uint8_t) c;
     }
-    if (best.card == UINT32_MAX)
-        return false;
-    *last = best;
-    return true;
+    return n;
 }
 
 /* Cards that nothing tells apart: trying the second cannot help where the first did not. */
 static bool interchangeable(const struct search *s, uint32_t a, uint32_t b) {
     const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
-    struct place_amount hold_a = hold_now(s, a), hold_b = hold_now(s, b);
-    return x->memory == y->memory && amount_equal(&x->free, &y->free) && amount_is_zero(&hold_a) &&
-           amount_is_zero(&hold_b);
+    return x->memory == y->memory && amount_equal(&x->free, &y->free) &&
+           amount_is_zero(&s->now[a]) && amount_is_zero(&s->now[b]);
 }
 
 /* The memory asked beside whole cards must be in them. */
@@ -194,54 +190,84 @@ static bool enough_memory(const struct search *s, uint32_t ask) {
 
 static bool place_units(struct search *s, uint32_t u);
 
-/* Puts unit u on the candidate and goes on with the rest; takes it back if that leads nowhere. */
-static bool try_candidate(struct search *s, uint32_t u, const struct candidate *at) {
+/* Puts unit u on the card and goes on with the rest; takes it back if that leads nowhere. */
+static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
     uint32_t ask = s->plan->units[u];
     bool last_of_ask = u + 1 == s->plan->nunits || s->plan->units[u + 1] != ask;
-    s->granted[ask] |= UINT64_C(1) << at->card;
-    s->before = *at;
+    struct place_amount held = s->now[card];
+    struct candidate at = {.card = card};
+    (void) try_card(s, card, ask, &at.cost);
+    s->granted[ask] |= UINT64_C(1) << card;
+    s->now[card] = hold_with(s, card, ask);
+    s->before = at;
     if ((!last_of_ask || enough_memory(s, ask)) && place_units(s, u + 1))
         return true;
-    s->granted[ask] &= ~(UINT64_C(1) << at->card);
+    s->granted[ask] &= ~(UINT64_C(1) << card);
+    s->now[card] = held;
     return false;
 }
 
 static bool place_units(struct search *s, uint32_t u) {
     if (u == s->plan->nunits)
         return true;
+    if (s->looks < s->node->ncards) {
+        s->looks = 0;
+        return false;
+    }
+    s->looks -= s->node->ncards;
     uint32_t ask = s->plan->units[u];
     /* The cards of one container are a set: taking them in one order tries each set once. */
     bool continues = u > 0 && s->plan->units[u - 1] == ask;
-    struct candidate at = continues ? s->before : (struct candidate){0, 0};
+    uint8_t order[PLACE_CARDS_MAX];
+    uint32_t n = list_candidates(s, ask, continues ? &s->before : NULL, order);
     uint32_t failed = UINT32_MAX;
-    bool from_start = !continues;
-    while (s->budget > 0 && next_candidate(s, ask, from_start, &at)) {
-        from_start = false;
-        if (failed != UINT32_MAX && interchangeable(s, failed, at.card))
+    for (uint32_t i = 0; i < n && s->looks > 0; i++) {
+        if (failed != UINT32_MAX && interchangeable(s, failed, order[i]))
             continue;
-        s->budget--;
-        if (try_candidate(s, u, &at))
+        if (try_candidate(s, u, order[i]))
             return true;
-        failed = at.card;
+        failed = order[i];
     }
     return false;
 }
 
 /* ---- reasons ---- */
 
+static bool is_free_whole(const struct place_card *card) {
+    return card->healthy && card->memory > 0 && card->free.memory == card->memory &&
+           card->free.core == CORE_PER_CARD;
+}
+
+/* Memory of the `n` largest cards that nobody holds a part of. */
+static uint64_t largest_whole(const struct place_node *node, uint32_t n) {
+    uint64_t sum = 0, taken = 0;
+    for (; n > 0; n--) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t c = 0; c < node->ncards; c++)
+            if (!(taken >> c & 1) && is_free_whole(&node->cards[c]) &&
+                (best == UINT32_MAX || node->cards[c].memory > node->cards[best].memory))
+                best = c;
+        if (best == UINT32_MAX)
+            break;
+        taken |= UINT64_C(1) << best;
+        sum += node->cards[best].memory;
+    }
+    return sum;
+}
+
 static enum place_reason whole_reason(const struct gpu_ask *ask, const struct place_node *node) {
     uint32_t healthy = 0, free = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
-        const struct place_card *card = &node->cards[c];
-        healthy += card->healthy;
-        free +=
-            card->healthy && card->free.memory == card->memory && card->free.core == CORE_PER_CARD;
+        healthy += node->cards[c].healthy;
+        free += is_free_whole(&node->cards[c]);
     }
     if (node->ncards < ask->cards)
         return PLACE_TOO_FEW;
     if (healthy == 0)
         return PLACE_NONE_HEALTHY;
-    return free < ask->cards ? PLACE_NO_WHOLE : PLACE_TOO_LARGE;
+    if (free < ask->cards)
+        return PLACE_NO_WHOLE;
+    return largest_whole(node, ask->cards) >= ask->memory_floor ? PLACE_OK : PLACE_TOO_LARGE;
 }
 
 static enum place_reason share_reason(const struct gpu_ask *ask, const struct place_node *node) {
@@ -274,32 +300,62 @@ static enum place_reason share_reason(const struct gpu_ask *ask, const struct pl
     return slot ? PLACE_OK : PLACE_NO_SLOT;
 }
 
-/* Looks for the one container that could not even be placed alone; a lasting reason is the better
- * one to tell. */
-static enum place_reason find_reason(const struct gpu_request *request,
-                                     const struct place_node *node) {
-    enum place_reason found = PLACE_NOT_TOGETHER;
+/* Looks for a container that could not even be placed alone; a lasting reason is the better one to
+ * tell. */
+static enum place_reason alone_reason(const struct gpu_request *request,
+                                      const struct place_node *node) {
+    enum place_reason found = PLACE_OK;
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
-        enum place_reason reason = PLACE_OK;
-        if (ask->cards == 0)
-            reason = share_reason(ask, node);
-        else {
-            struct gpu_request alone = {.n = 1, .asks = {*ask}};
-            struct place_plan plan;
-            struct place_result ignored;
-            place_prepare(&alone, &plan);
-            struct search s = {&place_binpack, &plan, node, ignored.cards, {0, 0}, BUDGET};
-            ignored.cards[0] = 0;
-            if (!place_units(&s, 0))
-                reason = whole_reason(ask, node);
-        }
+        enum place_reason reason =
+            ask->cards > 0 ? whole_reason(ask, node) : share_reason(ask, node);
         if (place_reason_is_final(reason))
             return reason;
-        if (reason != PLACE_OK && found == PLACE_NOT_TOGETHER)
+        if (found == PLACE_OK)
             found = reason;
     }
     return found;
+}
+
+/* ---- sums ---- */
+
+static uint64_t add_bounded(uint64_t a, uint64_t b) {
+    return a + b < a ? UINT64_MAX : a + b;
+}
+
+static struct place_amount sum_of_free(const struct place_node *node, uint64_t *ret_smallest) {
+    struct place_amount sum = {0};
+    *ret_smallest = UINT64_MAX;
+    for (uint32_t c = 0; c < node->ncards; c++) {
+        const struct place_card *card = &node->cards[c];
+        if (!card->healthy)
+            continue;
+        sum.memory = add_bounded(sum.memory, card->free.memory);
+        sum.core += card->free.core;
+        sum.slots += card->free.slots;
+        if (card->memory < *ret_smallest)
+            *ret_smallest = card->memory;
+    }
+    return sum;
+}
+
+/* Whether the cards had room for all that runs at once if they were one card. Says most of what
+ * the search would find out the long way when a pod of many containers nearly fits. */
+static bool sums_fit(const struct gpu_request *request, const struct place_node *node) {
+    uint64_t smallest;
+    struct place_amount free = sum_of_free(node, &smallest), want = {0};
+    for (uint32_t i = 0; i < request->n; i++) {
+        const struct gpu_ask *ask = &request->asks[i];
+        struct place_amount one = place_share(ask, smallest); /* of no card it is less */
+        if (ask->phase == ASK_INIT)
+            continue;
+        for (uint32_t c = 0; c == 0 || c < ask->cards; c++) {
+            want.memory = add_bounded(want.memory, one.memory);
+            want.core += one.core;
+            want.slots += one.slots;
+        }
+    }
+    return amount_fits(&want, &free);
 }
 
 bool place_reason_is_final(enum place_reason reason) {
@@ -326,21 +382,32 @@ const char *place_reason_text(enum place_reason reason) {
 /* ---- the whole ---- */
 
 static int64_t score_of(const struct search *s) {
-    struct place_amount holds[PLACE_CARDS_MAX];
-    for (uint32_t c = 0; c < s->node->ncards; c++)
-        holds[c] = hold_now(s, c);
     int64_t tie = (int64_t) s->node->rank % RANKS;
-    return (s->policy->node_value(s->node, holds) * RANKS - tie) * SCORE_STEP;
+    return (s->policy->node_value(s->node, s->now) * RANKS - tie) * SCORE_STEP;
 }
 
-enum place_reason place_on_node(const struct place_policy *policy, const struct place_plan *plan,
+/* However little effort is left, the first try of each unit can be made. */
+static bool search(struct search *s, struct place_plan *plan) {
+    uint32_t least = plan->nunits * s->node->ncards + 1;
+    s->looks = plan->effort > least ? plan->effort : least;
+    bool found = place_units(s, 0);
+    plan->effort = plan->effort < s->looks ? plan->effort : s->looks;
+    return found;
+}
+
+enum place_reason place_on_node(const struct place_policy *policy, struct place_plan *plan,
                                 const struct place_node *node, struct place_result *ret) {
     if (node->ncards == 0)
         return PLACE_NO_GPU;
+    if (node->ncards > PLACE_CARDS_MAX)
+        return PLACE_NOT_TOGETHER;
+    enum place_reason reason = alone_reason(plan->request, node);
+    if (reason != PLACE_OK)
+        return reason;
     uint64_t granted[GPU_ASKS_MAX] = {0};
-    struct search s = {policy, plan, node, granted, {0, 0}, BUDGET};
-    if (node->ncards > PLACE_CARDS_MAX || !place_units(&s, 0))
-        return find_reason(plan->request, node);
+    struct search s = {.policy = policy, .plan = plan, .node = node, .granted = granted};
+    if (!sums_fit(plan->request, node) || !search(&s, plan))
+        return PLACE_NOT_TOGETHER;
     memcpy(ret->cards, granted, sizeof(granted));
     ret->score = score_of(&s);
     return PLACE_OK;

@@ -56,9 +56,12 @@ const char *place_reason_text(enum place_reason reason);
 /* Whether the node could never take the pod, however empty. */
 bool place_reason_is_final(enum place_reason reason);
 
-/* A request in the order in which it is placed. Borrows the request. */
+/* A request in the order in which it is placed. Borrows the request. The effort is shared by all
+ * nodes that the plan is tried on: once it is spent, a node gets one simple try, and a
+ * PLACE_NOT_TOGETHER is no certainty. */
 struct place_plan {
     const struct gpu_request *request;
+    uint32_t effort; /* looks at a card left; 0 is spent */
     uint32_t nunits;
     uint8_t units[GPU_ASKS_MAX * PLACE_CARDS_MAX]; /* one per card wanted: index of the ask */
 };
@@ -89,7 +92,7 @@ struct place_policy {
 extern const struct place_policy place_binpack; /* leaves few scraps: tightest card, fullest node */
 
 /* Places all containers of the pod on one node. */
-enum place_reason place_on_node(const struct place_policy *policy, const struct place_plan *plan,
+enum place_reason place_on_node(const struct place_policy *policy, struct place_plan *plan,
                                 const struct place_node *node, struct place_result *ret);
 
 /* What an ask takes of one card of that size. */

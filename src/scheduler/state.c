@@ -374,7 +374,7 @@ void state_refresh_all(struct state *s) {
 }
 
 enum place_reason state_place(struct state *s, const struct place_policy *policy,
-                              const struct place_plan *plan, struct state_node *node,
+                              struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, bool settled_only,
                               struct place_result *ret) {
     struct place_card own[PLACE_CARDS_MAX];
@@ -404,9 +404,8 @@ uint64_t state_shape(const struct gpu_request *request) {
 }
 
 enum place_reason state_judge(struct state *s, const struct place_policy *policy,
-                              const struct place_plan *plan, uint64_t shape,
-                              struct state_node *node, const struct state_pod *self,
-                              int64_t *ret_score) {
+                              struct place_plan *plan, uint64_t shape, struct state_node *node,
+                              const struct state_pod *self, int64_t *ret_score) {
     struct place_result result = {.score = 0};
     state_refresh(s, node);
     bool own = self && self->node == node;
@@ -419,7 +418,8 @@ enum place_reason state_judge(struct state *s, const struct place_policy *policy
     }
     enum place_reason reason = state_place(s, policy, plan, node, self, false, &result);
     *ret_score = result.score;
-    if (!own)
+    bool certain = reason != PLACE_NOT_TOGETHER || plan->effort > 0;
+    if (!own && certain)
         node->verdicts[node->next_verdict++ % STATE_VERDICTS] =
             (struct state_verdict){shape, node->version, result.score, reason};
     return reason;

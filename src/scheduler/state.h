@@ -173,16 +173,15 @@ void state_refresh_all(struct state *s);
 /* Where the pod could go on this node, its own promise not counted. With `settled_only`, nobody's
  * promise is counted: only what is bound for certain. */
 enum place_reason state_place(struct state *s, const struct place_policy *policy,
-                              const struct place_plan *plan, struct state_node *node,
+                              struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, bool settled_only,
                               struct place_result *ret);
 
 /* As state_place() for who only wants to know whether and how well; remembers the answer for the
  * next pod of the same shape. `shape` is state_shape() of the plan's request. */
 enum place_reason state_judge(struct state *s, const struct place_policy *policy,
-                              const struct place_plan *plan, uint64_t shape,
-                              struct state_node *node, const struct state_pod *self,
-                              int64_t *ret_score);
+                              struct place_plan *plan, uint64_t shape, struct state_node *node,
+                              const struct state_pod *self, int64_t *ret_score);
 
 /* A number that is equal for requests that the placement treats alike, and never 0. */
 uint64_t state_shape(const struct gpu_request *request);

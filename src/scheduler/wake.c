@@ -13,8 +13,9 @@
 #define WAKE_NAME "aliquot-wake"
 #define INTERVAL_MS 1000
 #define TIMEOUT_MS 10000
-#define SHAPES_MAX 32 /* kinds of requests looked at in one run; the others have their turn later  \
-                       */
+#define SHAPES_MAX                                                                                 \
+    32 /* kinds of requests looked at in one run; the others have their turn later                 \
+        */
 
 /* Whether a node has come to be able to take the pod that `w->plan` was made for since that was
  * refused. One that could all along was not offered for reasons of its own (a taint, a selector):
@@ -51,7 +52,7 @@ static bool was_seen(const struct seen_shapes *seen, uint64_t shape, uint64_t ve
 static bool has_its_turn(struct wake *w, struct state_pod *pod, uint64_t shape,
                          struct seen_shapes *seen) {
     bool known = was_seen(seen, shape, pod->refused_version);
-    if (!known && seen->n == SHAPES_MAX) {
+    if (!known && (seen->n == SHAPES_MAX || (seen->n > 0 && w->plan.effort == 0))) {
         seen->more = true;
         return false;
     }
@@ -73,7 +74,10 @@ static bool anybody_fits(struct wake *w) {
         uint64_t shape = state_shape(&w->request);
         if (!has_its_turn(w, pod, shape, &seen))
             continue;
+        uint32_t left = w->plan.effort;
         place_prepare(&w->request, &w->plan);
+        if (seen.n > 1)
+            w->plan.effort = left; /* one effort for the whole run */
         if (fits_somewhere(w, shape, pod))
             return true;
     }
