@@ -9,7 +9,7 @@ import threading
 
 from cluster import linux
 
-PORT = 39998
+PORT = 19998      # not one that the kernel gives to outgoing connections
 CONFIGURATION = "/etc/kubernetes/kube-scheduler-configuration.yaml"
 
 
