@@ -9,14 +9,14 @@
 #include "scheduler/scheduler.h"
 
 static struct scheduler_options arg = {
-    .listen = "127.0.0.1:39999",
+    .listen = "127.0.0.1:9401",
     .name_space = "aliquot-system",
 };
 static const char *arg_log = "info";
 static bool arg_version;
 
 static const struct opt options[] = {
-    {"listen", 'l', "ADDRESS:PORT", "where kube-scheduler asks (127.0.0.1:39999)", opt_string,
+    {"listen", 'l', "ADDRESS:PORT", "where kube-scheduler asks (127.0.0.1:9401)", opt_string,
      &arg.listen},
     {"tls-cert", 0, "FILE", "serve HTTPS with this PEM certificate", opt_string, &arg.tls_cert},
     {"tls-key", 0, "FILE", "its PEM key", opt_string, &arg.tls_key},

@@ -29,7 +29,7 @@ struct http_route {
     { 0 }
 
 struct http_options {
-    const char *listen;              /* "127.0.0.1:39999", "[::1]:80", ":9400" (all addresses) */
+    const char *listen;              /* "127.0.0.1:9401", "[::1]:80", ":9400" (all addresses) */
     const char *tls_cert;            /* PEM file; NULL: plain HTTP */
     const char *tls_key;             /* PEM file */
     const struct http_route *routes; /* ends with HTTP_ROUTE_END; must outlive the server */

@@ -42,7 +42,7 @@ def apply(cluster):
 def _evidence(cluster):
     """Why Aliquot's pods are not ready, as far as they say themselves."""
     found = [cluster.kubectl("get", "pods", "-A", "-o", "wide")]
-    for what, port in (("deploy/aliquot-scheduler", 39999), ("ds/aliquot-agent", 9400)):
+    for what, port in (("deploy/aliquot-scheduler", 9401), ("ds/aliquot-agent", 9400)):
         found.append(f"--- {what}\n" + (cluster.kubectl("logs", "-n", SYSTEM, what, "--tail=20", check=False) or ""))
         try:
             found.append("/healthz: " + cluster.http("GET", port, "/healthz")[1].decode(errors="replace"))

@@ -331,7 +331,7 @@ class World:
         self.cluster = cluster
         self.build = build
         self.agent = Part(self, "aliquot-agent", 9400)
-        self.scheduler = Part(self, "aliquot-scheduler", 39999)
+        self.scheduler = Part(self, "aliquot-scheduler", 9401)
 
     @property
     def api(self):

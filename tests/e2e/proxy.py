@@ -102,10 +102,10 @@ def between(world):
     path = world.node_path(CONFIGURATION)
     with open(path) as f:
         original = f.read()
-    assert ":39999" in original
+    assert ":9401" in original
     proxy = Proxy(world)
     try:
-        _configure(world, path, original.replace(":39999", f":{PORT}"))
+        _configure(world, path, original.replace(":9401", f":{PORT}"))
         yield proxy
     finally:
         _configure(world, path, original)
