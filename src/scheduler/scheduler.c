@@ -11,6 +11,7 @@
 #include "wire/json.h"
 
 #define TICK_MS 1000
+#define STALE_MS 5000 /* a watch may be broken for that long */
 #define KEYS_RETRY_MS 2000
 #define KEYS_REPAIR_MS 60000
 #define BODY_MAX ((size_t) 16 << 20) /* 5,000 names are 160 KB; whole nodes are refused anyway */
@@ -20,11 +21,34 @@ uint64_t scheduler_now(const struct scheduler *s) {
     return uv_hrtime() / 1000000;
 }
 
-bool scheduler_is_ready(const struct scheduler *s) {
-    bool ready = s->key != NULL && !s->stopping;
+static bool has_started(const struct scheduler *s) {
+    bool started = s->key != NULL && !s->stopping;
     for (int kind = 0; kind < STATE_KINDS; kind++)
-        ready = ready && s->synced[kind];
+        started = started && s->synced[kind];
+    return started;
+}
+
+bool scheduler_is_ready(const struct scheduler *s) {
+    bool ready = has_started(s);
+    for (int kind = 0; kind < STATE_KINDS; kind++)
+        ready = ready && scheduler_now(s) - s->fresh_ms[kind] < STALE_MS;
     return ready;
+}
+
+/* Deciding on what was true long ago sends pods to nodes that are gone and tells others that
+ * nothing is free; an error makes kube-scheduler come back. */
+static void check_watches(struct scheduler *s) {
+    for (int kind = 0; kind < STATE_KINDS; kind++)
+        if (s->synced[kind] && kube_reflector_is_synced(s->reflectors[kind]))
+            s->fresh_ms[kind] = scheduler_now(s);
+    bool ready = scheduler_is_ready(s);
+    if (s->watches_stale != ready)
+        return;
+    s->watches_stale = !ready;
+    if (ready)
+        log_info("the watches are up to date again");
+    else
+        log_warn("a watch has been broken for %d s; nothing is decided meanwhile", STALE_MS / 1000);
 }
 
 /* ---- what the parts are given ---- */
@@ -113,8 +137,9 @@ static void start_keys(struct scheduler *s) {
 
 static void on_tick(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
-    if (!scheduler_is_ready(s))
+    if (!has_started(s))
         return;
+    check_watches(s);
     binder_audit(&s->binder);
     events_flush(&s->events, s->state, scheduler_now(s));
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)

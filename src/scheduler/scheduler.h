@@ -38,7 +38,8 @@ struct scheduler {
     struct scheduler_options options;
     struct kube_client *client;
     struct kube_reflector *reflectors[STATE_KINDS];
-    bool synced[STATE_KINDS]; /* a whole list has been seen */
+    bool synced[STATE_KINDS];       /* a whole list has been seen */
+    uint64_t fresh_ms[STATE_KINDS]; /* when the watch was last known to be in order */
     struct http_server *http;
     struct state *state;
     struct extender extender;
@@ -57,6 +58,7 @@ struct scheduler {
     uv_timer_t project;       /* soon after a change */
     uv_timer_t retry_keys;
     uv_signal_t on_term, on_int;
+    bool watches_stale; /* one is broken, which was logged */
     bool stopping;
 };
 
@@ -67,7 +69,8 @@ int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler
 /* Frees everything; the loop has ended. */
 void scheduler_done(struct scheduler *s);
 
-/* Whether every watch has delivered its list and the signing key is there. */
+/* Whether every watch has delivered its list and the signing key is there, and no watch has been
+ * broken for more than a moment. */
 bool scheduler_is_ready(const struct scheduler *s);
 
 /* Milliseconds of a clock that does not jump. */

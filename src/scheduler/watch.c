@@ -88,6 +88,7 @@ static void sync_end(struct scheduler *s, enum state_kind kind) {
     state_sync_end(s->state, kind);
     bool was_ready = scheduler_is_ready(s);
     s->synced[kind] = true;
+    s->fresh_ms[kind] = scheduler_now(s);
     if (!was_ready && scheduler_is_ready(s))
         log_info("ready: %u GPUs, %u nodes, %u pods with GPU requests", HASH_COUNT(s->state->cards),
                  HASH_COUNT(s->state->nodes), HASH_COUNT(s->state->pods));
