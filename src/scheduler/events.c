@@ -14,6 +14,7 @@
 
 #define PER_SECOND 10
 #define PER_POD_MS 5000
+#define STEM_MAX 200
 #define TIMEOUT_MS 10000
 #define COMPONENT "aliquot-scheduler"
 
@@ -26,6 +27,15 @@ static bool may_write(struct events *e, const struct state_pod *pod, uint64_t no
         e->in_window = 0;
     }
     return e->in_window < PER_SECOND;
+}
+
+/* How much of the pod's name goes into that of the Event: a part of a name must not end in a dot or
+ * dash, since a dot follows. */
+static int stem_of(const char *name) {
+    size_t len = strnlen(name, STEM_MAX);
+    while (len > 0 && (name[len - 1] == '.' || name[len - 1] == '-'))
+        len--;
+    return (int) len;
 }
 
 static void encode(const struct state_pod *pod, const char *reason, const char *message,
@@ -41,8 +51,8 @@ static void encode(const struct state_pod *pod, const char *reason, const char *
     json_put_string(&w, "apiVersion", "v1");
     json_put_string(&w, "kind", "Event");
     json_object_begin(&w, "metadata");
-    json_put_stringf(&w, "name", "%.200s.%08" PRIx32 "%08lx", pod->name, (uint32_t) hash,
-                     (unsigned long) now.tv_nsec);
+    json_put_stringf(&w, "name", "%.*s.%08" PRIx32 "%08lx", stem_of(pod->name), pod->name,
+                     (uint32_t) hash, (unsigned long) now.tv_nsec);
     json_put_string(&w, "namespace", pod->namespace);
     json_object_end(&w);
     json_object_begin(&w, "involvedObject");
@@ -101,23 +111,40 @@ void events_warn(struct events *e, struct state_pod *pod, const char *reason, co
     forget_waiting(pod);
     if (pod->event_hash == state_hash(0, message))
         return;
-    if (may_write(e, pod, now_ms)) {
+    if (!e->waiting && may_write(e, pod, now_ms)) {
         write_event(e, pod, reason, message, now_ms);
         return;
     }
     pod->event_reason = reason;
     pod->event_text = strdup(message); /* without memory it is not said, which harms nobody */
+    e->waiting = true;
 }
 
-void events_flush(struct events *e, struct state *s, uint64_t now_ms) {
+/* Of the pods that may have their Event now, the one that has had none for the longest time; NULL:
+ * none. Forgets what is waiting for pods that do not wait any more. */
+static struct state_pod *next_waiting(struct events *e, struct state *s, uint64_t now_ms) {
+    struct state_pod *found = NULL;
     for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next) {
         if (!pod->event_text)
             continue;
-        if (pod->stage == POD_PENDING) {
-            if (!may_write(e, pod, now_ms))
-                continue;
-            write_event(e, pod, pod->event_reason, pod->event_text, now_ms);
+        if (pod->stage != POD_PENDING) {
+            forget_waiting(pod);
+            continue;
         }
+        e->waiting = true;
+        if ((!found || pod->event_ms < found->event_ms) && may_write(e, pod, now_ms))
+            found = pod;
+    }
+    return found;
+}
+
+void events_flush(struct events *e, struct state *s, uint64_t now_ms) {
+    for (unsigned i = 0; i <= PER_SECOND; i++) {
+        e->waiting = false;
+        struct state_pod *pod = next_waiting(e, s, now_ms);
+        if (!pod)
+            return;
+        write_event(e, pod, pod->event_reason, pod->event_text, now_ms);
         forget_waiting(pod);
     }
 }

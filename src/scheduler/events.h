@@ -4,6 +4,7 @@
 /* Events of ours on pods: why a pod waits, with numbers. Written only when what there is to say has
  * changed, and never faster than a fixed rate, so that a queue of waiting pods is no load. */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "scheduler/api.h"
@@ -13,6 +14,7 @@ struct events {
     struct api api;
     uint64_t window_ms; /* start of the current second */
     unsigned in_window;
+    bool waiting;             /* somebody may be waiting for an Event: nobody goes before */
     uint64_t written, failed; /* counters */
 };
 

@@ -126,6 +126,50 @@ static void test_events_are_rare(void **state) {
         respond(w, 0, 201, false, NULL);
 }
 
+/* Pods of which there is something new to say all the time leave the others their turn. */
+static void test_events_are_fair(void **state) {
+    struct world *w = *state;
+    struct events e = {.api = {fake_request, w}};
+    char uid[16], text[32];
+    show_node(w, "n", 1);
+    for (int i = 0; i < 120; i++) {
+        snprintf(uid, sizeof(uid), "u%d", i);
+        show_pod(w, uid, HALF, NULL, "");
+    }
+    for (int second = 0; second < 14; second++) {
+        w->now += 1000;
+        for (int i = 0; i < 120; i++) {
+            snprintf(uid, sizeof(uid), "u%d", i);
+            snprintf(text, sizeof(text), "text %d", second);
+            events_warn(&e, state_pod_find(w->state, uid), "NoGPUFits", text, w->now);
+        }
+        events_flush(&e, w->state, w->now);
+        while (w->nasked > 0)
+            respond(w, 0, 201, false, NULL);
+    }
+    for (int i = 0; i < 120; i++) {
+        snprintf(uid, sizeof(uid), "u%d", i);
+        if (state_pod_find(w->state, uid)->event_hash == 0)
+            fail_msg("nothing was said about pod %d", i);
+    }
+}
+
+static void test_event_name_is_valid(void **state) {
+    struct world *w = *state;
+    struct events e = {.api = {fake_request, w}};
+    struct state_pod pod = {.namespace = "d"};
+    struct json root;
+    for (size_t i = 0; i < 250; i++)
+        pod.name[i] = i == 198 ? '.' : i == 199 ? '-' : 'x';
+    events_warn(&e, &pod, "NoGPUFits", "text", w->now);
+    const struct buf *body = &w->asked[0].body;
+    assert_int_equal(json_parse(w->parser, body->data, body->len, &root, NULL), 0);
+    const char *name = json_string(JSON_PATH(root, "metadata", "name"));
+    assert_int_equal(strcspn(name, ".-"), 198);
+    assert_true(name[198] == '.' && name[199] != '.' && name[199] != '-');
+    respond(w, 0, 201, false, NULL);
+}
+
 /* ---- waking kube-scheduler ---- */
 
 static void start_wake(struct world *w, struct wake *wake) {
@@ -333,6 +377,8 @@ int main(void) {
         T(test_projection),
         T(test_events),
         T(test_events_are_rare),
+        T(test_events_are_fair),
+        T(test_event_name_is_valid),
         T(test_wake),
         T(test_wake_behind_many_shapes),
         T(test_wake_when_a_card_recovers),
