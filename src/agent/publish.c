@@ -23,6 +23,9 @@
 #define OBJECTS_MAX ((size_t) 2 * GPU_MAX)
 #define RETRY_MIN_MS 500
 #define RETRY_MAX_MS 30000
+/* More writes than one of each kind for each object, and still something to write: what is written
+ * does not stay (an older CRD, a webhook), and hurrying does not help. */
+#define WRITES_MAX (2 * OBJECTS_MAX + 8)
 #define LABEL_VALUE_MAX 63
 
 /* An object of this node as the API server has it. */
@@ -44,6 +47,7 @@ struct publisher {
     char doing[KUBE_NAME_MAX + 96]; /* for messages */
     uv_timer_t timer;
     unsigned retry_ms;
+    unsigned writes;         /* since there was nothing to write */
     char trouble[768];       /* of the last write */
     char watch_trouble[768]; /* counts while a watch is not up */
     void (*on_closed)(void *userdata);
@@ -147,6 +151,11 @@ static void on_response(const struct kube_response *response, void *userdata) {
         remember(p, response->body);
     else if (json_valid(JSON_PATH(response->body, "status", "nodeInfo")))
         remember_node(p, response->body);
+    if (++p->writes >= WRITES_MAX) {
+        (void) snprintf(p->trouble, sizeof(p->trouble), "%s: it does not stay as written",
+                        p->doing);
+        (void) uv_timer_start(&p->timer, on_timer, RETRY_MAX_MS, 0);
+    }
     reconcile(p);
 }
 
@@ -301,6 +310,7 @@ static void reconcile(struct publisher *p) {
         if (mend_leftover(p, s, &p->objects[i]))
             return;
     p->trouble[0] = 0; /* nothing is left to write */
+    p->writes = 0;
 }
 
 void publisher_update(struct publisher *p) {

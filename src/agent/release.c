@@ -61,24 +61,34 @@ void release_cancel(struct agent *a, const char *pod_uid) {
 
 /* ---- processes ---- */
 
+/* `pod_uid` NULL: it may be any pod's. */
 static void mark_alive(struct agent *a, const char *pod_uid) {
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
-        if (slot->releasing && strcmp(slot->grant.pod_uid, pod_uid) == 0)
+        if (slot->releasing && (!pod_uid || strcmp(slot->grant.pod_uid, pod_uid) == 0))
             slot->clean_scans = -1;
+}
+
+/* A process that cannot be looked at now (no descriptor, no memory) is not one that has ended. */
+static void look_at(struct agent *a, int pid) {
+    struct cgroup_id id;
+    int r = cgroup_of_pid(pid, &id);
+
+    if (r == 1)
+        mark_alive(a, id.pod_uid);
+    else if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR || r == -EIO)
+        mark_alive(a, NULL);
 }
 
 /* Looks at the next processes; true when it was the last of them. */
 static bool scan_step(struct agent *a) {
     for (int i = 0; i < SCAN_STEP; i++) {
         const struct dirent *e = readdir(a->proc);
-        struct cgroup_id id;
         uint64_t pid;
 
         if (!e)
             return true;
-        if (isdigit((unsigned char) e->d_name[0]) &&
-            num_parse_u64(e->d_name, INT32_MAX, &pid) == 0 && cgroup_of_pid((int) pid, &id) == 1)
-            mark_alive(a, id.pod_uid);
+        if (isdigit((unsigned char) e->d_name[0]) && num_parse_u64(e->d_name, INT32_MAX, &pid) == 0)
+            look_at(a, (int) pid);
     }
     return false;
 }

@@ -132,6 +132,9 @@ void usage_sweep(struct agent *a) {
     uint64_t reclaimed = 0;
     bool any = false;
 
+    /* Answers that are given while the agent stops would start the timer again. */
+    if (a->closing)
+        return;
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
         any = any || slot->ledger;
         reclaimed += usage_sweep_slot(slot);

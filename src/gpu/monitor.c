@@ -13,6 +13,7 @@
 
 #define RESTART_MIN_MS 100
 #define RESTART_MAX_MS 5000
+#define TURN_MAX 4096 /* packets taken in one turn of the loop */
 #define SEARCH_MS 500 /* how often to look for a driver while there is none */
 
 /* The child as libuv sees it. */
@@ -309,7 +310,8 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
 
     (void) status;
     (void) events;
-    while (m->fd >= 0 && !uv_is_closing((uv_handle_t *) poll)) {
+    /* Not until nothing comes any more: a child gone mad would hold up the loop. */
+    for (int i = 0; i < TURN_MAX && !uv_is_closing((uv_handle_t *) poll); i++) {
         ssize_t n = recv(m->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
