@@ -374,6 +374,7 @@ const char *place_reason_text(enum place_reason reason) {
         [PLACE_NO_CORE] = "no GPU has enough free compute",
         [PLACE_NO_SLOT] = "no GPU takes another share without compute",
         [PLACE_NO_BOTH] = "no GPU has enough free memory and compute at once",
+        [PLACE_ELSEWHERE] = "an earlier Binding may still send the pod to another node",
         [PLACE_NOT_TOGETHER] = "the GPUs have no room for all containers at once",
     };
     return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];

@@ -47,6 +47,7 @@ enum place_reason {
     PLACE_NO_SLOT,
     PLACE_NO_BOTH,      /* memory on one card, compute on another */
     PLACE_NOT_TOGETHER, /* each container fits, all at once do not */
+    PLACE_ELSEWHERE,    /* by the caller: the pod is on its way to another node */
     PLACE_REASONS,
 };
 

@@ -278,7 +278,8 @@ static void check_promise(struct binder *b, struct state_pod *pod) {
         bool good = false;
         for (uint32_t c = 0; c < node->ncards; c++)
             good |= strcmp(node->cards[c]->uuid, pod->holds[i].device.uuid) == 0 &&
-                    node->cards[c]->healthy && !node->cards[c]->overcommitted;
+                    node->cards[c]->healthy && !node->cards[c]->duplicate &&
+                    !node->cards[c]->overcommitted;
         if (!good) {
             state_release(b->state, pod);
             return;

@@ -120,7 +120,7 @@ static size_t judge_in_doubt(struct extender *e, size_t n, const struct state_po
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
         c->node = state_node_find(e->state, c->name);
-        c->reason = c->node && c->node == self->node ? PLACE_OK : PLACE_NOT_TOGETHER;
+        c->reason = c->node && c->node == self->node ? PLACE_OK : PLACE_ELSEWHERE;
         c->score = 0;
         fitting += c->reason == PLACE_OK;
     }

@@ -264,6 +264,10 @@ static void test_unknown_outcome(void **state) {
     assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '!');
     assert_int_equal(filter(w, "a", WHOLE, "\"m\"")[0], '!');
     assert_string_equal(filter(w, "a", WHOLE, "\"m\",\"n\""), "n");
+    struct json failed =
+        json_get(ask_nodes(w, false, "a", WHOLE, "\"m\",\"n\""), "FailedAndUnresolvableNodes");
+    assert_string_equal(json_string(json_get(failed, "m")),
+                        "an earlier Binding may still send the pod to another node");
     bind_pod(w, "a", "n"); /* the very same Binding again */
     assert_string_equal(buf_str(&w->asked[0].body), buf_str(&first));
     buf_done(&w->asked[0].body);
@@ -536,6 +540,9 @@ static void test_card_listed_twice(void **state) {
     assert_string_equal(filter(w, "a2", WHOLE, "\"n\""), "n");
     state_gpu_gone(w->state, "n-00"); /* the other object takes over, with what is held */
     assert_int_equal(free_core(w, "n", 0), 0);
+    show_gpu(w, "n", 0, false); /* and back, unhealthy: that the other one is healthy is nothing */
+    bind_pod(w, "a2", "n");
+    assert_int_equal(w->nasked, 0);
 }
 
 int main(void) {
