@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `aliquot gpus`: every card of the cluster, who holds what on it (from the GPU objects) and how much
- * each really uses (from the agents, by way of the API server). */
+/* `aliquot gpus`: every card of the cluster, who holds what on it (from the GPU objects) and how
+ * much each really uses (from the agents, by way of the API server). */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -248,7 +248,8 @@ int cmd_gpus(int argc, char **argv) {
         "aliquot gpus [options]",
         "Shows every card of the cluster, who holds what on it, and how much each really uses.\n"
         "USED and BUSY come from the agents, all else from the GPU objects.",
-        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster cannot be\n"
+        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster cannot "
+        "be\n"
         "asked; 2 for wrong arguments."};
     struct err err;
 

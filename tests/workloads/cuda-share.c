@@ -63,32 +63,33 @@ static int open_device(void) {
         return -1;
     (void) printf("pid=%d\ndevices=%d\n", (int) getpid(), count);
     if (check(CUDA(cuDeviceGet, (CUdevice *, int) )(&device, 0), "cuDeviceGet") < 0 ||
-        check(CUDA(cuDeviceGetName, (char *, int, CUdevice) )(name, (int) sizeof(name), device),
+        check(CUDA(cuDeviceGetName, (char *, int, CUdevice))(name, (int) sizeof(name), device),
               "cuDeviceGetName") < 0 ||
-        check(CUDA(cuDeviceGetUuid, (CUuuid *, CUdevice) )(&uuid, device), "cuDeviceGetUuid") < 0)
+        check(CUDA(cuDeviceGetUuid, (CUuuid *, CUdevice))(&uuid, device), "cuDeviceGetUuid") < 0)
         return -1;
     (void) printf("name=%s\n", name);
     print_uuid(&uuid);
     size_t total = 0;
-    if (check(CUDA(cuDeviceTotalMem_v2, (size_t *, CUdevice) )(&total, device), "cuDeviceTotalMem") <
+    if (check(CUDA(cuDeviceTotalMem_v2, (size_t *, CUdevice))(&total, device), "cuDeviceTotalMem") <
         0)
         return -1;
     (void) printf("device_total=%zu\n", total);
-    return check(CUDA(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice) )(&context, 0, device),
+    return check(CUDA(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&context, 0, device),
                  "cuCtxCreate");
 }
 
 static int print_memory(const char *when) {
     size_t free_bytes = 0, total = 0;
 
-    if (check(CUDA(cuMemGetInfo_v2, (size_t *, size_t *) )(&free_bytes, &total), "cuMemGetInfo") < 0)
+    if (check(CUDA(cuMemGetInfo_v2, (size_t *, size_t *) )(&free_bytes, &total), "cuMemGetInfo") <
+        0)
         return -1;
     (void) printf("%stotal=%zu\n%sfree=%zu\n", when, total, when, free_bytes);
     return 0;
 }
 
 static CUresult allocate(CUdeviceptr *ret, size_t size) {
-    return CUDA(cuMemAlloc_v2, (CUdeviceptr *, size_t) )(ret, size);
+    return CUDA(cuMemAlloc_v2, (CUdeviceptr *, size_t))(ret, size);
 }
 
 /* y = a x + y on the GPU, and the same here. */
@@ -97,18 +98,17 @@ static int launch_saxpy(CUfunction function, CUdeviceptr x, CUdeviceptr y) {
     float a = 2.5F;
     void *arguments[] = SAXPY_ARGUMENTS(n, a, x, y);
 
-    if (check(CUDA(cuLaunchKernel,
-                   (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                    unsigned, CUstream, void **, void **) )(function, ELEMENTS / BLOCK, 1, 1, BLOCK,
-                                                            1, 1, 0, NULL, arguments, NULL),
+    if (check(CUDA(cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                    unsigned, unsigned, CUstream, void **, void **) )(
+                  function, ELEMENTS / BLOCK, 1, 1, BLOCK, 1, 1, 0, NULL, arguments, NULL),
               "cuLaunchKernel") < 0)
         return -1;
     return check(CUDA(cuCtxSynchronize, (void) )(), "cuCtxSynchronize");
 }
 
 static int copy_in(CUdeviceptr to, const float *from) {
-    return check(CUDA(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t) )(
-                     to, from, ELEMENTS * sizeof(*from)),
+    return check(CUDA(cuMemcpyHtoD_v2,
+                      (CUdeviceptr, const void *, size_t))(to, from, ELEMENTS * sizeof(*from)),
                  "cuMemcpyHtoD");
 }
 
@@ -120,7 +120,7 @@ static int run_saxpy(CUfunction function, CUdeviceptr x, CUdeviceptr y) {
         hy[i] = (float) (ELEMENTS - i);
     }
     if (copy_in(x, hx) < 0 || copy_in(y, hy) < 0 || launch_saxpy(function, x, y) < 0 ||
-        check(CUDA(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t) )(result, y, sizeof(result)),
+        check(CUDA(cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))(result, y, sizeof(result)),
               "cuMemcpyDtoH") < 0)
         return -1;
     for (int i = 0; i < ELEMENTS; i++)
@@ -145,9 +145,9 @@ static int compute(const char *key) {
         check(allocate(&y, ELEMENTS * sizeof(float)), "cuMemAlloc") < 0)
         return -1;
     int r = run_saxpy(function, x, y);
-    (void) CUDA(cuMemFree_v2, (CUdeviceptr) )(x);
-    (void) CUDA(cuMemFree_v2, (CUdeviceptr) )(y);
-    (void) CUDA(cuModuleUnload, (CUmodule) )(module);
+    (void) CUDA(cuMemFree_v2, (CUdeviceptr))(x);
+    (void) CUDA(cuMemFree_v2, (CUdeviceptr))(y);
+    (void) CUDA(cuModuleUnload, (CUmodule))(module);
     (void) printf("%s=%s\n", key, r < 0 ? "wrong" : "ok");
     return r;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints what NVML says, one key=value a line: what a monitoring program in a container would see. */
+/* Prints what NVML says, one key=value a line: what a monitoring program in a container would see.
+ */
 
 #include <inttypes.h>
 
@@ -39,10 +40,12 @@ static int report_device(unsigned index) {
 
     if (check(NVML(nvmlDeviceGetHandleByIndex_v2, (unsigned, nvmlDevice_t *) )(index, &device),
               "nvmlDeviceGetHandleByIndex") < 0 ||
-        check(NVML(nvmlDeviceGetUUID, (nvmlDevice_t, char *, unsigned) )(device, uuid, sizeof(uuid)),
-              "nvmlDeviceGetUUID") < 0 ||
-        check(NVML(nvmlDeviceGetName, (nvmlDevice_t, char *, unsigned) )(device, name, sizeof(name)),
-              "nvmlDeviceGetName") < 0 ||
+        check(
+            NVML(nvmlDeviceGetUUID, (nvmlDevice_t, char *, unsigned) )(device, uuid, sizeof(uuid)),
+            "nvmlDeviceGetUUID") < 0 ||
+        check(
+            NVML(nvmlDeviceGetName, (nvmlDevice_t, char *, unsigned) )(device, name, sizeof(name)),
+            "nvmlDeviceGetName") < 0 ||
         check(NVML(nvmlDeviceGetMemoryInfo, (nvmlDevice_t, nvmlMemory_t *) )(device, &memory),
               "nvmlDeviceGetMemoryInfo") < 0)
         return -1;

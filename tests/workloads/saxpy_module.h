@@ -6,4 +6,5 @@
 static const char saxpy_module[] = "ALIQUOT SIMULATED MODULE 1\n"
                                    "kernel saxpy saxpy\n";
 
-#define SAXPY_ARGUMENTS(n, a, x, y) {&(n), &(a), &(x), &(y)}
+#define SAXPY_ARGUMENTS(n, a, x, y)                                                                \
+    { &(n), &(a), &(x), &(y) }
