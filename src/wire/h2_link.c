@@ -116,6 +116,7 @@ static int write_out(struct h2_link *link) {
     struct buf swap = link->sending;
     link->sending = *out;
     *out = swap;
+    out->max = link->sending.max; /* the bound is the output's, not the memory's */
     link->write.data = link;
     piece = uv_buf_init(link->sending.data, (unsigned) link->sending.len);
     int r = uv_write(&link->write, &link->stream, &piece, 1, on_written);
