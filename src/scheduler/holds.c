@@ -138,29 +138,34 @@ static bool take(struct place_amount *free, const struct place_amount *amount) {
     return enough;
 }
 
-/* Returns the set of cards on which there was not enough. */
+bool state_pod_amount(const struct state_pod *pod, const char *uuid, struct place_amount *ret) {
+    struct place_hold hold = {0};
+    bool holds = false;
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct assigned_device *device = &pod->holds[i].device;
+        struct place_amount amount = {
+            .memory = device->memory,
+            .core = device->core,
+            .slots = device->core == 0,
+        };
+        if (strcmp(device->uuid, uuid) != 0)
+            continue;
+        place_hold_add(&hold, pod->holds[i].phase, &amount);
+        holds = true;
+    }
+    *ret = place_hold_total(&hold);
+    return holds;
+}
+
+/* Returns the set of cards on which there was not enough. What is held of a card that is not there
+ * is counted again as soon as the card shows up. */
 static uint64_t take_pod(const struct state_node *node, const struct state_pod *pod,
                          struct place_card *cards) {
-    struct place_hold held[PLACE_CARDS_MAX] = {0};
-    uint64_t used = 0, short_of = 0;
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        const struct state_hold *hold = &pod->holds[i];
-        int c = find_card(node, hold->device.uuid);
-        if (c < 0)
-            continue; /* counted again as soon as the card shows up */
-        struct place_amount amount = {
-            .memory = hold->device.memory,
-            .core = hold->device.core,
-            .slots = hold->device.core == 0,
-        };
-        place_hold_add(&held[c], hold->phase, &amount);
-        used |= UINT64_C(1) << c;
-    }
+    uint64_t short_of = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
-        if (!(used >> c & 1))
-            continue;
-        struct place_amount total = place_hold_total(&held[c]);
-        if (!take(&cards[c].free, &total))
+        struct place_amount total;
+        if (!node->cards[c]->duplicate && state_pod_amount(pod, node->cards[c]->uuid, &total) &&
+            !take(&cards[c].free, &total))
             short_of |= UINT64_C(1) << c;
     }
     return short_of;

@@ -26,13 +26,6 @@ static void put_amount(struct json_writer *w, const char *key, uint64_t core, ui
     json_object_end(w);
 }
 
-static bool holds_of_card(const struct state_pod *pod, const struct state_card *card) {
-    for (uint32_t i = 0; i < pod->nholds; i++)
-        if (strcmp(pod->holds[i].device.uuid, card->uuid) == 0)
-            return true;
-    return false;
-}
-
 static void put_pod(struct json_writer *w, const struct state_pod *pod,
                     const struct state_card *card) {
     json_object_begin(w, pod->uid);
@@ -60,8 +53,9 @@ static int by_uid(const void *a, const void *b) {
 static size_t collect_holders(const struct state_node *node, const struct state_card *card,
                               const struct state_pod ***ret) {
     size_t n = 0, size = 0;
+    struct place_amount ignored;
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
-        if (pod->stage != POD_BOUND || !holds_of_card(pod, card))
+        if (pod->stage != POD_BOUND || !state_pod_amount(pod, card->uuid, &ignored))
             continue;
         if (n == size) {
             void *more = reallocarray(*ret, size = size * 2 + 8, sizeof(struct state_pod *));
@@ -81,14 +75,8 @@ static void free_after(const struct state_card *card, const struct state_pod *co
                        struct place_amount *ret) {
     struct place_amount free = {.memory = card->memory, .core = 100};
     for (size_t i = 0; i < n; i++) {
-        struct place_hold hold = {0};
-        for (uint32_t h = 0; h < pods[i]->nholds; h++) {
-            const struct state_hold *held = &pods[i]->holds[h];
-            struct place_amount amount = {.memory = held->device.memory, .core = held->device.core};
-            if (strcmp(held->device.uuid, card->uuid) == 0)
-                place_hold_add(&hold, held->phase, &amount);
-        }
-        struct place_amount total = place_hold_total(&hold);
+        struct place_amount total;
+        (void) state_pod_amount(pods[i], card->uuid, &total);
         free.memory -= total.memory < free.memory ? total.memory : free.memory;
         free.core -= total.core < free.core ? total.core : free.core;
     }

@@ -15,27 +15,28 @@ static void observe(struct scheduler *s, enum verb verb, uint64_t start_ns, bool
         stats->failed++;
 }
 
-static void on_filter(struct http_exchange *exchange, void *userdata) {
-    struct scheduler *s = userdata;
+/* extender_filter() or extender_prioritize(). */
+typedef int (*extender_verb)(struct extender *e, const char *body, size_t len, uint64_t now_ms,
+                             struct buf *out);
+
+static void ask_extender(struct scheduler *s, struct http_exchange *exchange, enum verb verb,
+                         extender_verb ask, unsigned error_status) {
     struct buf answer = BUF_INIT(ANSWER_MAX);
     uint64_t start = uv_hrtime();
     size_t len;
     const char *body = http_body(exchange, &len);
-    int r = extender_filter(&s->extender, body, len, scheduler_now(s), &answer);
-    observe(s, VERB_FILTER, start, r == 0);
-    http_reply(exchange, 200, JSON_TYPE, &answer);
+    int r = ask(&s->extender, body, len, scheduler_now(s), &answer);
+    observe(s, verb, start, r == 0);
+    http_reply(exchange, r == 0 ? 200 : error_status, JSON_TYPE, &answer);
+}
+
+static void on_filter(struct http_exchange *exchange, void *userdata) {
+    ask_extender(userdata, exchange, VERB_FILTER, extender_filter, 200);
 }
 
 /* The answer of prioritize is a list with no place for an error, so here the status tells. */
 static void on_prioritize(struct http_exchange *exchange, void *userdata) {
-    struct scheduler *s = userdata;
-    struct buf answer = BUF_INIT(ANSWER_MAX);
-    uint64_t start = uv_hrtime();
-    size_t len;
-    const char *body = http_body(exchange, &len);
-    int r = extender_prioritize(&s->extender, body, len, scheduler_now(s), &answer);
-    observe(s, VERB_PRIORITIZE, start, r == 0);
-    http_reply(exchange, r == 0 ? 200 : 400, JSON_TYPE, &answer);
+    ask_extender(userdata, exchange, VERB_PRIORITIZE, extender_prioritize, 400);
 }
 
 struct bind_wait {

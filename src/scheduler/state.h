@@ -163,6 +163,9 @@ uint64_t state_hash(uint64_t hash, const char *text);
 struct state_node *state_node_find(struct state *s, const char *name);
 struct state_pod *state_pod_find(struct state *s, const char *uid);
 
+/* What the pod holds or is promised of that card; false: nothing. */
+bool state_pod_amount(const struct state_pod *pod, const char *uuid, struct place_amount *ret);
+
 /* Brings node->place up to date; cheap when nothing changed. */
 void state_refresh(struct state *s, struct state_node *node);
 
