@@ -34,10 +34,10 @@ bench: all  ## measurements, printed with the machine's name
 install: all  ## install below PREFIX
 	@meson install -C $(BUILD)
 
-asan: setup  ## unit tests under the address and undefined-behaviour sanitizers
+asan: setup  ## the tests in C under the address and undefined-behaviour sanitizers
 	@python3 tests/run.py --build $(BUILD)-asan --sanitize address,undefined
 
-tsan: setup  ## unit tests under the thread sanitizer
+tsan: setup  ## the tests in C under the thread sanitizer
 	@python3 tests/run.py --build $(BUILD)-tsan --sanitize thread
 
 fuzz: setup  ## every fuzz target under libFuzzer, SECONDS= each (default 60)

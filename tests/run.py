@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests and ends with one line: N passed, N failed.
 
-Meson runs the programs in C (unit, torture, fuzz corpus, resolver); pytest runs what drives whole
+Meson runs the programs in C (unit, fuzz, torture, interop, sim); pytest runs what drives whole
 processes (the simulated driver with its unmodified readers, and the end-to-end tests on a real
 cluster). With --sanitize only the first kind runs: sanitizers and preloaded libraries do not mix.
 """
@@ -17,9 +17,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/interop", "tests/cli", "tests/cluster", "tests/e2e"]
+PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/cli", "tests/cluster", "tests/e2e"]
 
-# Single-stepping through instrumented code takes too long; the rest of pytest runs whole daemons.
+# Not torture-step (single-stepping through instrumented code takes minutes), nor what preloads.
 SANITIZED_SUITES = ["unit", "fuzz", "interop", "sim", "torture"]
 
 

@@ -174,7 +174,7 @@ static void put_holders(struct table *t, struct json allocated, struct json card
             if (core > 0)
                 table_set(t, CORE, "%" PRIu64 " %%", core);
             table_set(t, MEMORY, "%s", num_format_bytes(resource(held, RESOURCE_MEMORY), bytes));
-            put_used(t, find_holder(card, uid, name), "memoryUsed", "coreUsed");
+            put_used(t, find_holder(card, uid, name), "memoryDriver", "coreUsed");
         }
     }
 }

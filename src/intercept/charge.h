@@ -3,8 +3,8 @@
 
 /* An allocation's way through the books: reserve, let the driver allocate, then enter it or give
  * the reservation back. And a free's: take the entry out, let the driver free, then refund it or
- * put the entry back. So the driver never holds what is not booked, and a death in between is the
- * same as a death afterwards. */
+ * put the entry back. So the driver never holds what is not booked (pools: pool.h), and a death in
+ * between is the same as a death afterwards. */
 
 #include "intercept/driver.h"
 #include "intercept/share.h"
