@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The binary interface of NVML, as far as Aliquot touches it, under NVML's own names. tests/intercept/test_abi.py
- * holds it against NVIDIA's header. Prototypes are rows of hooks.def.
+ * The binary interface of NVML, as far as Aliquot touches it, under NVML's own names.
+ * tests/intercept/test_abi.py holds it against NVIDIA's header. Prototypes are rows of hooks.def.
  */
 
 #include <stddef.h>

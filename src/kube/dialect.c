@@ -9,8 +9,8 @@
 #define CORE_PER_CARD UINT64_C(100)
 #define CARDS_MAX UINT64_C(64)
 
-/* One row per family of names. The rest of the scheduler knows no foreign name; the agent offers the
- * compute resources (agent/resource.c), and deploy/ names all of them. */
+/* One row per family of names. The rest of the scheduler knows no foreign name; the agent offers
+ * the compute resources (agent/resource.c), and deploy/ names all of them. */
 const struct dialect dialects[] = {
     {"native", RESOURCE_CORE, RESOURCE_MEMORY, 1},
     {"qGPU", "tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory",
