@@ -5,7 +5,8 @@
  * The binary interface of the CUDA driver, as far as Aliquot touches it: types and constants under
  * the driver's own names, so that hooks.def reads like the driver's documentation. Only what is
  * looked into is spelled out; everything else stays opaque. tests/intercept/test_abi.py holds
- * every line of it against NVIDIA's headers. Prototypes are not here: they are the rows of hooks.def.
+ * every line of it against NVIDIA's headers. Prototypes are not here: they are the rows of
+ * hooks.def.
  */
 
 #include <stddef.h>
