@@ -256,6 +256,7 @@ def test_agent_writes_its_own_node_status_only(cluster, agent):
     (SCHEDULER, "patch", "gpus.elasticgpu.io/status", True), (SCHEDULER, "create", "events", True),
     (SCHEDULER, "patch", "pods", False), (SCHEDULER, "patch", "pods/status", False),
     (SCHEDULER, "create", "bindings", False), (SCHEDULER, "get", "secrets", False),
+    (SCHEDULER, "patch", "events", False), (SCHEDULER, "create", "events.events.k8s.io", False),
     (SCHEDULER, "patch", "nodes/status", False), (SCHEDULER, "create", "csistoragecapacities.storage.k8s.io", False),
 ])
 def test_roles(cluster, user, verb, resource, allowed):
@@ -274,6 +275,8 @@ def test_roles(cluster, user, verb, resource, allowed):
     (SCHEDULER, "create", "csistoragecapacities.storage.k8s.io", "", True),
     (SCHEDULER, "patch", "csistoragecapacities.storage.k8s.io", "aliquot-wake", True),
     (SCHEDULER, "patch", "csistoragecapacities.storage.k8s.io", "other", False),
+    (SCHEDULER, "patch", "secrets", "aliquot-signing", False),
+    (SCHEDULER, "create", "leases.coordination.k8s.io", "", False),
     (SCHEDULER, "create", "secrets", "", True), (SCHEDULER, "patch", "configmaps", "aliquot-signing", True),
 ])
 def test_roles_in_the_own_namespace(cluster, user, verb, resource, name, allowed):
