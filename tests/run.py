@@ -19,7 +19,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/cli", "tests/cluster", "tests/e2e"]
 
-# Not torture-step (single-stepping through instrumented code takes minutes), nor what preloads.
+# Not stepping (single-stepping through instrumented code takes minutes), nor what preloads.
 SANITIZED_SUITES = ["unit", "fuzz", "interop", "sim", "torture"]
 
 

@@ -13,7 +13,6 @@ import os
 import pathlib
 import platform
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -35,7 +34,7 @@ def machine():
             cpu = line.partition(":")[2].strip()
             break
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    return (f"Machine `{socket.gethostname()}`: {os.cpu_count()} x {cpu}, {memory} GiB, Linux {platform.release()}, "
+    return (f"Machine: {os.cpu_count()} x {cpu}, {memory} GiB, Linux {platform.release()}, "
             f"{time.strftime('%Y-%m-%d', time.gmtime())}; GPUs simulated.")
 
 
