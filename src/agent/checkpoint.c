@@ -152,22 +152,16 @@ static bool read_entry(struct json v, struct id_list *l, struct checkpoint_entry
     return true;
 }
 
-static void json_parser_freep(struct json_parser **p) {
-    (void) json_parser_free(*p);
-}
-
 int checkpoint_parse(const char *text, size_t len,
                      bool (*wanted)(const char *resource, void *userdata), checkpoint_fn fn,
                      void *userdata, struct err *err) {
-    _cleanup_(json_parser_freep) struct json_parser *parser = json_parser_new();
+    _cleanup_json_ struct json_parser *parser = NULL;
     struct id_list ids = {0};
     struct json root, item;
     struct json_iter it;
     int r;
 
-    if (!parser)
-        return err_set(err, ENOMEM, "out of memory");
-    r = json_parse(parser, text, len, &root, err);
+    r = json_open(text, len, &parser, &root, err);
     if (r < 0)
         return r;
     if (json_type(JSON_PATH(root, "Data")) != JSON_OBJECT)

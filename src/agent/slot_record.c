@@ -88,19 +88,13 @@ static bool read_grant(struct json root, struct slot_grant *g) {
     return g->devices != NULL;
 }
 
-static void json_parser_freep(struct json_parser **p) {
-    (void) json_parser_free(*p);
-}
-
 int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err) {
-    _cleanup_(json_parser_freep) struct json_parser *parser = json_parser_new();
+    _cleanup_json_ struct json_parser *parser = NULL;
     struct slot_grant g = {0};
     struct json root;
     int r;
 
-    if (!parser)
-        return err_set(err, ENOMEM, "out of memory");
-    r = json_parse(parser, text, len, &root, err);
+    r = json_open(text, len, &parser, &root, err);
     if (r < 0)
         return r;
     if (!read_grant(root, &g)) {

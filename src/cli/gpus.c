@@ -40,24 +40,6 @@ static void agents_done(struct agents *agents) {
     free(agents->list);
 }
 
-static void parser_freep(struct json_parser **parser) {
-    json_parser_free(*parser);
-}
-
-static int parse(struct json_parser **ret_parser, const struct buf *text, struct json *ret,
-                 struct err *err) {
-    struct json_parser *parser = json_parser_new();
-    if (!parser)
-        return err_errno(err, ENOMEM, "cannot read an answer");
-    int r = json_parse(parser, buf_str(text), text->len, ret, err);
-    if (r < 0) {
-        json_parser_free(parser);
-        return r;
-    }
-    *ret_parser = parser;
-    return 0;
-}
-
 /* One agent's /usage, through the API server's proxy. */
 static int ask_agent(const char *pod, struct agent *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
@@ -67,19 +49,19 @@ static int ask_agent(const char *pod, struct agent *ret, struct err *err) {
     int r = KUBECTL(&text, err, "get", "--raw", path);
     if (r < 0)
         return r;
-    return parse(&ret->parser, &text, &ret->usage, err);
+    return json_open(buf_str(&text), text.len, &ret->parser, &ret->usage, err);
 }
 
 /* An agent that does not answer costs its node the columns of use, not the whole table. */
 static int ask_agents(struct agents *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
-    _cleanup_(parser_freep) struct json_parser *parser = NULL;
+    _cleanup_json_ struct json_parser *parser = NULL;
     struct json pods;
     int r = KUBECTL(&text, err, "get", "pods", "-n", arg_namespace, "-l",
                     "app.kubernetes.io/name=aliquot-agent", "-o", "json");
     if (r < 0)
         return r;
-    r = parse(&parser, &text, &pods, err);
+    r = json_open(buf_str(&text), text.len, &parser, &pods, err);
     if (r < 0)
         return r;
 
@@ -212,14 +194,14 @@ static void put_card(struct table *t, struct json gpu, const struct agents *agen
 static int show(struct err *err) {
     _cleanup_(agents_done) struct agents agents = {0};
     _cleanup_(table_done) struct table table = {.columns = COLUMNS};
-    _cleanup_(parser_freep) struct json_parser *parser = NULL;
+    _cleanup_json_ struct json_parser *parser = NULL;
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json gpus, gpu;
 
     int r = KUBECTL(&text, err, "get", "gpus.elasticgpu.io", "-o", "json");
     if (r < 0)
         return r;
-    r = parse(&parser, &text, &gpus, err);
+    r = json_open(buf_str(&text), text.len, &parser, &gpus, err);
     if (r < 0)
         return r;
     r = ask_agents(&agents, err);

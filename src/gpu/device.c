@@ -90,20 +90,14 @@ static int device_decode(struct json v, struct gpu_device *ret) {
     return 0;
 }
 
-static void json_parser_freep(struct json_parser **p) {
-    (void) json_parser_free(*p);
-}
-
 int gpu_snapshot_decode(const char *text, size_t len, struct gpu_snapshot *ret, struct err *err) {
-    _cleanup_(json_parser_freep) struct json_parser *parser = json_parser_new();
+    _cleanup_json_ struct json_parser *parser = NULL;
     struct gpu_snapshot s = {0};
     struct json root, item;
     struct json_iter it;
     int r;
 
-    if (!parser)
-        return err_set(err, ENOMEM, "out of memory");
-    r = json_parse(parser, text, len, &root, err);
+    r = json_open(text, len, &parser, &root, err);
     if (r < 0)
         return r;
     json_copy(s.driver_version, sizeof(s.driver_version), json_get(root, "driver"));

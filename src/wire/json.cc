@@ -70,6 +70,19 @@ extern "C" int json_parse(struct json_parser *parser, const char *text, size_t l
     return 0;
 }
 
+extern "C" int json_open(const char *text, size_t len, struct json_parser **ret_parser,
+                         struct json *ret, struct err *err) {
+    struct json_parser *parser = json_parser_new();
+    if (!parser)
+        return err_set(err, ENOMEM, "out of memory");
+    int r = json_parse(parser, text, len, ret, err);
+    if (r < 0)
+        json_parser_free(parser);
+    else
+        *ret_parser = parser;
+    return r;
+}
+
 extern "C" enum json_type json_type(struct json v) {
     if (!json_valid(v))
         return JSON_INVALID;

@@ -48,6 +48,17 @@ struct json_parser *json_parser_free(struct json_parser *parser); /* takes NULL,
 int json_parse(struct json_parser *parser, const char *text, size_t len, struct json *ret,
                struct err *err);
 
+/* Both at once, for a document that is read once: the parser to free is in *ret_parser (untouched
+ * on failure). */
+int json_open(const char *text, size_t len, struct json_parser **ret_parser, struct json *ret,
+              struct err *err);
+
+static inline void json_parser_freep(struct json_parser **parser) {
+    (void) json_parser_free(*parser);
+}
+
+#define _cleanup_json_ __attribute__((cleanup(json_parser_freep)))
+
 enum json_type json_type(struct json v);
 
 static inline bool json_valid(struct json v) {
