@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test bench install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test bench bench-intercept test-gpu install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -30,6 +30,12 @@ test: setup  ## all tests, end-to-end ones included
 
 bench: all  ## measurements, printed with the machine's name
 	@python3 tests/bench/bench.py --build $(BUILD)
+
+bench-intercept: all  ## what interception costs (PEERS="--peer NAME=LIBRARY.so[,VARIABLE=VALUE...]" beside others)
+	@python3 tests/bench/intercept.py --build $(BUILD) $(PEERS)
+
+test-gpu: all  ## tests on a real GPU, skipped where there is none (ARGS=--write: results into docs/measurements.md)
+	@python3 tests/gpu/run.py --build $(BUILD) $(ARGS)
 
 install: all  ## install below PREFIX
 	@meson install -C $(BUILD)

@@ -94,6 +94,8 @@ def run_source_rules(totals):
 def run_pytest(build, directories, only, totals):
     venv = subprocess.run([TOP / "scripts/test-venv"], check=True, stdout=subprocess.PIPE,
                           text=True).stdout.strip()
+    # Here and not in a fixture: it takes minutes the first time, and says how far it is.
+    subprocess.run([sys.executable, TOP / "tests/cluster", "build"], check=True, stdout=subprocess.DEVNULL)
     report = build / "pytest.xml"
     report.unlink(missing_ok=True)
     command = [f"{venv}/bin/python", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider",

@@ -66,6 +66,8 @@ typedef unsigned int CUgraphInstantiateResult;
 typedef unsigned int CUmemRangeHandleType;
 typedef unsigned int CUmem_advise;
 typedef unsigned int CUstreamCaptureMode;
+typedef unsigned int CUgraphRecaptureStatus;
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
 typedef unsigned int CUstreamAttrID;
 typedef unsigned int CUlaunchAttributeID;
 
@@ -258,6 +260,10 @@ typedef enum {
     CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION = 2,
     CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY = 3,
     CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION = 4,
+    CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE = 5,
+    CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID = 6,
+    CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE = 7,
+    CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID = 8,
 } CUmem_range_attribute;
 
 /* Virtual memory management and pools. */
@@ -267,11 +273,13 @@ typedef enum {
     CU_MEM_LOCATION_TYPE_HOST = 2,
     CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
     CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4,
+    CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN = 6, /* id: byte 0 device, byte 1 domain */
 } CUmemLocationType;
 
 typedef enum {
     CU_MEM_ALLOCATION_TYPE_INVALID = 0,
     CU_MEM_ALLOCATION_TYPE_PINNED = 1,
+    CU_MEM_ALLOCATION_TYPE_MANAGED = 2,
 } CUmemAllocationType;
 
 typedef enum {
@@ -308,17 +316,6 @@ typedef enum {
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH = 3,
 } CUgraphMem_attribute;
-
-typedef enum {
-    CU_GRAPH_NODE_TYPE_KERNEL = 0,
-    CU_GRAPH_NODE_TYPE_MEMCPY = 1,
-    CU_GRAPH_NODE_TYPE_MEMSET = 2,
-    CU_GRAPH_NODE_TYPE_HOST = 3,
-    CU_GRAPH_NODE_TYPE_GRAPH = 4,
-    CU_GRAPH_NODE_TYPE_EMPTY = 5,
-    CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
-    CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
-} CUgraphNodeType;
 
 typedef struct {
     CUmemLocationType type;
@@ -542,69 +539,12 @@ typedef struct {
     void **kernelParams;
 } CUDA_LAUNCH_PARAMS;
 
-/* Graph nodes. The v1 form of a kernel node ends before `kern`. */
-#define CUDA_KERNEL_NODE_FIELDS                                                                    \
-    CUfunction func;                                                                               \
-    unsigned int gridDimX;                                                                         \
-    unsigned int gridDimY;                                                                         \
-    unsigned int gridDimZ;                                                                         \
-    unsigned int blockDimX;                                                                        \
-    unsigned int blockDimY;                                                                        \
-    unsigned int blockDimZ;                                                                        \
-    unsigned int sharedMemBytes;                                                                   \
-    void **kernelParams;                                                                           \
-    void **extra;
-
-typedef struct {
-    CUDA_KERNEL_NODE_FIELDS
-} CUDA_KERNEL_NODE_PARAMS_v1;
-
-typedef struct {
-    CUDA_KERNEL_NODE_FIELDS
-    CUkernel kern;
-    CUcontext ctx;
-} CUDA_KERNEL_NODE_PARAMS;
-
-typedef struct {
-    CUdeviceptr dst;
-    size_t pitch;
-    unsigned int value;
-    unsigned int elementSize;
-    size_t width;
-    size_t height;
-} CUDA_MEMSET_NODE_PARAMS;
-
-typedef struct {
-    CUhostFn fn;
-    void *userData;
-} CUDA_HOST_NODE_PARAMS;
-
-typedef struct {
-    CUmemPoolProps poolProps;
-    const CUmemAccessDesc *accessDescs;
-    size_t accessDescCount;
-    size_t bytesize;
-    CUdeviceptr dptr;
-} CUDA_MEM_ALLOC_NODE_PARAMS;
-
-typedef struct {
-    cuuint64_t flags;
-    CUstream hUploadStream;
-    CUgraphNode hErrNode_out;
-    CUgraphInstantiateResult result_out;
-} CUDA_GRAPH_INSTANTIATE_PARAMS;
-
-typedef struct {
-    unsigned char from_port;
-    unsigned char to_port;
-    unsigned char type;
-    unsigned char reserved[5];
-} CUgraphEdgeData;
-
 /* Seen only through pointers. */
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
-typedef struct CUgraphExecUpdateResultInfo_st CUgraphExecUpdateResultInfo;
 typedef struct CUDA_ARRAY_SPARSE_PROPERTIES_st CUDA_ARRAY_SPARSE_PROPERTIES;
 typedef union CUstreamAttrValue_un CUstreamAttrValue;
+
+#include "abi/cuda-graph.h"
+#include "abi/cuda-objects.h"

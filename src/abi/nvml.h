@@ -17,6 +17,11 @@ typedef enum {
 
 typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef struct nvmlEventSet_st *nvmlEventSet_t;
+typedef struct nvmlUnit_st *nvmlUnit_t;
+typedef struct nvmlGpuInstance_st *nvmlGpuInstance_t;
+typedef struct nvmlComputeInstance_st *nvmlComputeInstance_t;
+typedef struct nvmlGpmSample_st *nvmlGpmSample_t;
+typedef unsigned int nvmlVgpuInstance_t;
 
 /* Stands for a number that NVML does not have (pid memory on some platforms, instance ids without
  * MIG). */
@@ -45,6 +50,8 @@ typedef struct nvmlEventSet_st *nvmlEventSet_t;
 /* Devices. */
 typedef unsigned int nvmlBusType_t;
 typedef unsigned int nvmlAffinityScope_t;
+#define NVML_AFFINITY_SCOPE_NODE 0
+#define NVML_AFFINITY_SCOPE_SOCKET 1
 typedef unsigned int nvmlDeviceArchitecture_t;
 
 #define NVML_DEVICE_ARCH_KEPLER 2
@@ -85,6 +92,18 @@ typedef enum {
     NVML_INFOROM_DEN = 3,
 } nvmlInforomObject_t;
 
+#define NVML_UUID_TYPE_ASCII 1
+#define NVML_UUID_TYPE_BINARY 2
+
+typedef struct {
+    unsigned int version;
+    unsigned int type;
+    union {
+        char str[41];
+        unsigned char bytes[16];
+    } value;
+} nvmlUUID_t;
+
 /* `busIdLegacy` has a four-digit domain, `busId` an eight-digit one. */
 typedef struct {
     char busIdLegacy[16];
@@ -95,6 +114,25 @@ typedef struct {
     unsigned int pciSubSystemId;
     char busId[32];
 } nvmlPciInfo_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned int domain;
+    unsigned int bus;
+    unsigned int device;
+    unsigned int pciDeviceId;
+    unsigned int pciSubSystemId;
+    unsigned int baseClass;
+    unsigned int subClass;
+    char busId[32];
+} nvmlPciInfoExt_v1_t;
+
+typedef struct {
+    unsigned int version;
+    char branch[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
+} nvmlSystemDriverBranchInfo_v1_t;
+
+typedef unsigned int nvmlPowerSource_t;
 
 typedef struct {
     unsigned int multiprocessorCount;
@@ -122,6 +160,20 @@ typedef struct {
     unsigned long long free;
     unsigned long long used;
 } nvmlMemory_v2_t;
+
+/* The driver's limits of a control group, named by its path; from driver 615 on. */
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit;
+    unsigned long long hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit;
+    unsigned long long hardLimit;
+    unsigned long long currentUsed;
+} nvmlGetMemoryLimits_v1_t;
 
 typedef struct {
     unsigned long long bar1Total;
@@ -186,6 +238,29 @@ typedef struct {
     nvmlProcessUtilizationInfo_v1_t *procUtilArray;
 } nvmlProcessesUtilizationInfo_t;
 
+typedef struct {
+    unsigned int gpuUtilization;
+    unsigned int memoryUtilization;
+    unsigned long long maxMemoryUsage;
+    unsigned long long time;
+    unsigned long long startTime;
+    unsigned int isRunning;
+    unsigned int reserved[5];
+} nvmlAccountingStats_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned int isRunning;
+    unsigned int gpuUtilization;
+    unsigned int memoryUtilization;
+    unsigned long long maxMemoryUsage;
+    unsigned int sampleCount;
+    unsigned long long sumGpuUtil;
+    unsigned long long sumFbUtil;
+    unsigned long long time;
+    unsigned long long startTime;
+} nvmlAccountingStats_v2_t;
+
 /* Load. */
 typedef struct {
     unsigned int gpu;
@@ -240,11 +315,53 @@ typedef struct {
     nvmlValue_t value;
 } nvmlFieldValue_t;
 
+/* Numbers of field values. */
+#define NVML_FI_DEV_ECC_CURRENT 1
+#define NVML_FI_DEV_ECC_PENDING 2
+#define NVML_FI_DEV_ECC_SBE_VOL_TOTAL 3
+#define NVML_FI_DEV_ECC_DBE_AGG_TOTAL 6
+#define NVML_FI_DEV_RETIRED_SBE 29
+#define NVML_FI_DEV_RETIRED_PENDING 31
+#define NVML_FI_DEV_MEMORY_TEMP 82
+#define NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION 83
+#define NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 84
+#define NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON 90
+#define NVML_FI_DEV_NVLINK_LINK_COUNT 91
+#define NVML_FI_DEV_PCIE_REPLAY_COUNTER 94
+#define NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX 138
+#define NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX 141
+#define NVML_FI_DEV_REMAPPED_COR 142
+#define NVML_FI_DEV_REMAPPED_FAILURE 145
+#define NVML_FI_DEV_POWER_AVERAGE 185
+#define NVML_FI_DEV_POWER_INSTANT 186
+#define NVML_FI_DEV_POWER_MIN_LIMIT 187
+#define NVML_FI_DEV_POWER_CURRENT_LIMIT 190
+#define NVML_FI_DEV_ENERGY 191
+#define NVML_FI_DEV_GET_GPU_RECOVERY_ACTION 230
+
 typedef struct {
     unsigned int sessionsCount;
     unsigned int averageFPS;
     unsigned int averageLatency;
 } nvmlFBCStats_t;
+
+/* The domains in use are graphics, memory, video, bus, in this order. */
+#define NVML_MAX_GPU_UTILIZATIONS 8
+
+typedef struct {
+    unsigned int flags;
+    struct {
+        unsigned int bIsPresent;
+        unsigned int percentage;
+        unsigned int incThreshold;
+        unsigned int decThreshold;
+    } utilization[NVML_MAX_GPU_UTILIZATIONS];
+} nvmlGpuDynamicPstatesInfo_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned int isSupportedDevice;
+} nvmlGpmSupport_t;
 
 typedef struct {
     unsigned long long referenceTime;
@@ -257,6 +374,34 @@ typedef enum {
     NVML_ENCODER_QUERY_AV1 = 2,
     NVML_ENCODER_QUERY_UNKNOWN = 255,
 } nvmlEncoderType_t;
+
+typedef struct {
+    unsigned int sessionId;
+    unsigned int pid;
+    nvmlVgpuInstance_t vgpuInstance;
+    nvmlEncoderType_t codecType;
+    unsigned int hResolution;
+    unsigned int vResolution;
+    unsigned int averageFps;
+    unsigned int averageLatency;
+} nvmlEncoderSessionInfo_t;
+
+typedef unsigned int nvmlFBCSessionType_t;
+
+typedef struct {
+    unsigned int sessionId;
+    unsigned int pid;
+    nvmlVgpuInstance_t vgpuInstance;
+    unsigned int displayOrdinal;
+    nvmlFBCSessionType_t sessionType;
+    unsigned int sessionFlags;
+    unsigned int hMaxResolution;
+    unsigned int vMaxResolution;
+    unsigned int hResolution;
+    unsigned int vResolution;
+    unsigned int averageFPS;
+    unsigned int averageLatency;
+} nvmlFBCSessionInfo_t;
 
 typedef enum {
     NVML_PERF_POLICY_POWER = 0,
@@ -273,6 +418,12 @@ typedef enum {
 typedef enum {
     NVML_TEMPERATURE_GPU = 0,
 } nvmlTemperatureSensors_t;
+
+typedef struct {
+    unsigned int version;
+    nvmlTemperatureSensors_t sensorType;
+    int temperature;
+} nvmlTemperature_v1_t;
 
 typedef enum {
     NVML_TEMPERATURE_THRESHOLD_SHUTDOWN = 0,
@@ -461,6 +612,125 @@ typedef enum {
     NVML_RESTRICTED_API_SET_AUTO_BOOSTED_CLOCKS = 1,
 } nvmlRestrictedAPI_t;
 
+/* Multi-instance GPUs. */
+#define NVML_GPU_INSTANCE_PROFILE_COUNT 0x11
+#define NVML_COMPUTE_INSTANCE_PROFILE_COUNT 0x8
+#define NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED 0x0
+
+typedef struct {
+    unsigned int start;
+    unsigned int size;
+} nvmlGpuInstancePlacement_t;
+
+typedef struct {
+    unsigned int id;
+    unsigned int isP2pSupported;
+    unsigned int sliceCount;
+    unsigned int instanceCount;
+    unsigned int multiprocessorCount;
+    unsigned int copyEngineCount;
+    unsigned int decoderCount;
+    unsigned int encoderCount;
+    unsigned int jpegCount;
+    unsigned int ofaCount;
+    unsigned long long memorySizeMB;
+} nvmlGpuInstanceProfileInfo_t;
+
+/* The third version has `capabilities` in place of `isP2pSupported`, behind the name. */
+typedef struct {
+    unsigned int version;
+    unsigned int id;
+    unsigned int isP2pSupported;
+    unsigned int sliceCount;
+    unsigned int instanceCount;
+    unsigned int multiprocessorCount;
+    unsigned int copyEngineCount;
+    unsigned int decoderCount;
+    unsigned int encoderCount;
+    unsigned int jpegCount;
+    unsigned int ofaCount;
+    unsigned long long memorySizeMB;
+    char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
+} nvmlGpuInstanceProfileInfo_v2_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned int id;
+    unsigned int sliceCount;
+    unsigned int instanceCount;
+    unsigned int multiprocessorCount;
+    unsigned int copyEngineCount;
+    unsigned int decoderCount;
+    unsigned int encoderCount;
+    unsigned int jpegCount;
+    unsigned int ofaCount;
+    unsigned long long memorySizeMB;
+    char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
+    unsigned int capabilities;
+} nvmlGpuInstanceProfileInfo_v3_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    unsigned int id;
+    unsigned int profileId;
+    nvmlGpuInstancePlacement_t placement;
+} nvmlGpuInstanceInfo_t;
+
+typedef struct {
+    unsigned int start;
+    unsigned int size;
+} nvmlComputeInstancePlacement_t;
+
+typedef struct {
+    unsigned int id;
+    unsigned int sliceCount;
+    unsigned int instanceCount;
+    unsigned int multiprocessorCount;
+    unsigned int sharedCopyEngineCount;
+    unsigned int sharedDecoderCount;
+    unsigned int sharedEncoderCount;
+    unsigned int sharedJpegCount;
+    unsigned int sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+
+/* The third version has `capabilities` behind the name. */
+typedef struct {
+    unsigned int version;
+    unsigned int id;
+    unsigned int sliceCount;
+    unsigned int instanceCount;
+    unsigned int multiprocessorCount;
+    unsigned int sharedCopyEngineCount;
+    unsigned int sharedDecoderCount;
+    unsigned int sharedEncoderCount;
+    unsigned int sharedJpegCount;
+    unsigned int sharedOfaCount;
+    char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
+} nvmlComputeInstanceProfileInfo_v2_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned int id;
+    unsigned int sliceCount;
+    unsigned int instanceCount;
+    unsigned int multiprocessorCount;
+    unsigned int sharedCopyEngineCount;
+    unsigned int sharedDecoderCount;
+    unsigned int sharedEncoderCount;
+    unsigned int sharedJpegCount;
+    unsigned int sharedOfaCount;
+    char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
+    unsigned int capabilities;
+} nvmlComputeInstanceProfileInfo_v3_t;
+
+typedef struct {
+    nvmlDevice_t device;
+    nvmlGpuInstance_t gpuInstance;
+    unsigned int id;
+    unsigned int profileId;
+    nvmlComputeInstancePlacement_t placement;
+} nvmlComputeInstanceInfo_t;
+
 /* Events. */
 #define nvmlEventTypeSingleBitEccError 0x1LL
 #define nvmlEventTypeDoubleBitEccError 0x2LL
@@ -475,3 +745,52 @@ typedef struct {
     unsigned int gpuInstanceId;
     unsigned int computeInstanceId;
 } nvmlEventData_t;
+
+/* The table of private functions that nvidia-smi asks for, as far as it was observed from outside:
+ * the first word is the size in bytes, then come slots. Drivers 535 and 550 have 244 and 250 of
+ * them; in both, one lists the processes of a device for --query-compute-apps: `count` is the room
+ * going in and the number coming out. */
+#define NVML_TABLE_SLOTS_535 244
+#define NVML_TABLE_SLOTS_550 250
+#define NVML_TABLE_SLOT_PROCESSES 212
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned char unknown[4112];
+} nvmlTableProcess_t;
+
+/* What else the functions take that change a card; nobody here looks inside. */
+typedef unsigned int nvmlDetachGpuState_t;
+typedef unsigned int nvmlPcieLinkState_t;
+typedef unsigned int nvmlDeviceVgpuCapability_t;
+typedef unsigned int nvmlLedColor_t;
+typedef unsigned int nvmlFanControlPolicy_t;
+typedef struct nvmlClockOffset nvmlClockOffset_t;
+typedef struct nvmlConfComputeSetKeyRotationThresholdInfo
+    nvmlConfComputeSetKeyRotationThresholdInfo_t;
+typedef struct nvmlDevicePowerMizerModes_v1 nvmlDevicePowerMizerModes_v1_t;
+typedef struct nvmlDramEncryptionInfo nvmlDramEncryptionInfo_t;
+typedef struct nvmlHostname_v1 nvmlHostname_v1_t;
+typedef struct nvmlNvLinkPowerThres nvmlNvLinkPowerThres_t;
+typedef struct nvmlNvLinkUtilizationControl nvmlNvLinkUtilizationControl_t;
+typedef struct nvmlNvlinkLockRemapTable_v1 nvmlNvlinkLockRemapTable_v1_t;
+typedef struct nvmlNvlinkSetBwModeAsync_v1 nvmlNvlinkSetBwModeAsync_v1_t;
+typedef struct nvmlNvlinkSetBwMode nvmlNvlinkSetBwMode_t;
+typedef struct nvmlNvlinkSetNvleReady_v1 nvmlNvlinkSetNvleReady_v1_t;
+typedef struct nvmlNvlinkSetupNvleEncryptionKey_v1 nvmlNvlinkSetupNvleEncryptionKey_v1_t;
+typedef struct nvmlPRMTLV_v1 nvmlPRMTLV_v1_t;
+typedef struct nvmlPerfMetricsSamples_v1 nvmlPerfMetricsSamples_v1_t;
+typedef struct nvmlPowerSmoothingProfile nvmlPowerSmoothingProfile_t;
+typedef struct nvmlPowerSmoothingState nvmlPowerSmoothingState_t;
+typedef struct nvmlPowerValue_v2 nvmlPowerValue_v2_t;
+typedef struct nvmlRusdSettings_v1 nvmlRusdSettings_v1_t;
+typedef struct nvmlVgpuHeterogeneousMode nvmlVgpuHeterogeneousMode_t;
+typedef struct nvmlVgpuSchedulerSetState nvmlVgpuSchedulerSetState_t;
+typedef struct nvmlVgpuSchedulerState nvmlVgpuSchedulerState_t;
+typedef struct nvmlVgpuSchedulerState_v2 nvmlVgpuSchedulerState_v2_t;
+typedef struct nvmlVgpuVersion nvmlVgpuVersion_t;
+typedef struct nvmlWorkloadPowerProfileRequestedProfiles
+    nvmlWorkloadPowerProfileRequestedProfiles_t;
+typedef struct nvmlWorkloadPowerProfileUpdateProfiles_v1
+    nvmlWorkloadPowerProfileUpdateProfiles_v1_t;

@@ -13,6 +13,7 @@
 #include "agent/library.h"
 #include "agent/pods.h"
 #include "agent/slot.h"
+#include "agent/tell.h"
 #include "gpu/driver.h"
 #include "gpu/monitor.h"
 
@@ -23,6 +24,9 @@ struct kube_client;
 struct prestart;
 struct publisher;
 struct waiting;
+
+#define KNOWN_PROCESSES 512
+#define INTRUDERS_MAX 32
 
 struct agent {
     uv_loop_t *loop;
@@ -53,6 +57,33 @@ struct agent {
     uint64_t
         outside[GPU_MAX]; /* bytes of each card (by position) held by no container with a share */
     uint64_t reclaimed;   /* ledger slots given back for dead processes */
+
+    uv_timer_t look_timer; /* asks the driver again, to confirm what oversee.c suspects */
+    uint64_t looked_polls; /* of the monitor's status, at the last look */
+    bool initial_pids;     /* the agent lives in the machine's own PID namespace */
+    uint64_t overuse_found, overuse_stopped;
+    struct intruder {
+        uint32_t pid;      /* 0: unused */
+        uint64_t since_ms; /* the first look at it */
+        uint64_t seen_ms;  /* the last one */
+        bool told;
+    } intruders[INTRUDERS_MAX]; /* processes of pods on cards of which they have no share */
+
+    enum {
+        WALL_UNKNOWN,
+        WALL_NONE,
+        WALL_BUILT
+    } walls;                /* whether the driver has limits of its own */
+    uint64_t wall_restarts; /* of the monitor's status, when that was found out */
+    struct known_process {
+        uint32_t pid;
+        const struct slot *slot; /* for comparison only: it may be gone */
+        uint64_t until;          /* loop time */
+    } known[KNOWN_PROCESSES];    /* processes that were found in their ledgers, by PID */
+
+    struct arbitration *arbitration;
+    uint64_t gputime_sampled; /* uv_hrtime of the last look at the driver's figures */
+    struct teller teller;
 
     char api_trouble[256]; /* last problem with the API server; "" when a watch is up */
     uint64_t started;      /* uv_now */
@@ -87,6 +118,8 @@ void release_orphans(struct agent *a);
 
 /* Attributes the processes of the monitor's snapshot to slots. */
 void usage_update(struct agent *a);
+/* The slot with the share of the container that the process belongs to, or NULL. */
+struct slot *usage_slot_of(struct agent *a, uint32_t pid);
 /* Gives back in all ledgers what dead processes held; starts and stops its own timer. */
 void usage_sweep(struct agent *a);
 /* The same for one slot, unless its ledger rests. Returns how many slots of it were given back. */
@@ -100,6 +133,28 @@ struct slot_usage {
     bool damaged;
 };
 void usage_of_slot(struct slot *slot, struct slot_usage *ret);
+
+/* ---- oversee.c: does what the containers say agree with what the driver says? ---- */
+
+/* The driver is going to be asked. */
+void oversee_begin(struct agent *a);
+/* A process of the container holds `bytes` on the device; d->driver_memory counts it already. */
+void oversee_process(struct agent *a, struct slot *slot, struct slot_device *d, uint32_t pid,
+                     uint64_t bytes);
+/* A process of no container with a share of the card is on it. */
+void oversee_intruder(struct agent *a, const struct gpu_device *card, uint32_t pid);
+/* All processes of a new answer were named. */
+void oversee_end(struct agent *a);
+/* What keeps it from being certain; "" when nothing does. */
+const char *oversee_trouble(const struct agent *a);
+
+/* ---- wall.c: limits that the driver itself keeps, where it can ---- */
+
+/* Tells it what is new. Call it after the processes were named. */
+void wall_update(struct agent *a);
+/* What it said. */
+void wall_answer(struct agent *a, const char *cgroup, uint64_t bytes, enum gpu_wall wall,
+                 const char *text);
 
 /* ---- publish.c: GPU objects and node capacity ---- */
 

@@ -144,8 +144,9 @@ int cgroup_parse(const char *text, size_t len, struct cgroup_id *ret) {
     return 0;
 }
 
-int cgroup_of_pid(int pid, struct cgroup_id *ret) {
-    char path[40], text[8192];
+/* Reads /proc/<pid>/cgroup, terminated; returns its length or negative errno. */
+static ssize_t read_groups(int pid, char *text, size_t size) {
+    char path[40];
     size_t used = 0;
     ssize_t n = 0;
     int fd;
@@ -154,10 +155,58 @@ int cgroup_of_pid(int pid, struct cgroup_id *ret) {
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    while (used < sizeof(text) && (n = read(fd, text + used, sizeof(text) - used)) > 0)
+    while (used < size - 1 && (n = read(fd, text + used, size - 1 - used)) > 0)
         used += (size_t) n;
     if (n < 0)
         n = -errno;
     (void) close(fd);
-    return n < 0 ? (int) n : cgroup_parse(text, used, ret);
+    text[used] = 0;
+    return n < 0 ? n : (ssize_t) used;
+}
+
+int cgroup_of_pid(int pid, struct cgroup_id *ret) {
+    char text[8192];
+    ssize_t len = read_groups(pid, text, sizeof(text));
+
+    return len < 0 ? (int) len : cgroup_parse(text, (size_t) len, ret);
+}
+
+int cgroup_path(const char *text, const struct cgroup_id *id, char *ret, size_t size) {
+    const char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
+    const char *path, *found;
+    size_t len;
+
+    if (!line || !id->container_id[0])
+        return -ENOENT;
+    path = strchr(line, '/');
+    if (!path || strncmp(path, "/..", 3) == 0)
+        return -ENOENT;
+    len = strcspn(path, "\n");
+    found = strstr(path, id->container_id);
+    if (!found || found >= path + len)
+        return -ENOENT;
+    len = (size_t) (found - path) + strcspn(found, "/\n");
+    if (len >= size)
+        return -ENAMETOOLONG;
+    memcpy(ret, path, len);
+    ret[len] = 0;
+    return 0;
+}
+
+int cgroup_directory(int pid, const struct cgroup_id *id, const char *host_root, char *ret,
+                     size_t size) {
+    static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    const char *const roots[] = {"", host_root};
+    char text[8192], group[1024];
+    ssize_t len = read_groups(pid, text, sizeof(text));
+    int r = len < 0 ? (int) len : cgroup_path(text, id, group, sizeof(group));
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t m = 0; m < 2; m++)
+            if ((size_t) snprintf(ret, size, "%s%s%s", roots[i], mounts[m], group) < size &&
+                access(ret, F_OK) == 0)
+                return 0;
+    return -ENOENT;
 }

@@ -21,6 +21,16 @@ struct cgroup_id {
  * and fills *ret, or 0 when the process is in no pod. No allocation, any thread. */
 int cgroup_parse(const char *text, size_t len, struct cgroup_id *ret);
 
+/* The container's own directory below the mount of cgroup v2, from `text` as above (terminated):
+ * the process may sit further down. -ENOENT where there is no cgroup v2 or its upper part is
+ * hidden. */
+int cgroup_path(const char *text, const struct cgroup_id *id, char *ret, size_t size);
+
+/* The same as a directory that is there, in the agent's view; `host_root` is where the host's / is
+ * mounted ("" for /). -ENOENT: there is none. */
+int cgroup_directory(int pid, const struct cgroup_id *id, const char *host_root, char *ret,
+                     size_t size);
+
 /* Reads and parses /proc/<pid>/cgroup. Returns 1, 0 as above, or negative errno (-ESRCH, -ENOENT:
  * gone). */
 int cgroup_of_pid(int pid, struct cgroup_id *ret);

@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/terms.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/opt.h"
+#include "kube/scaling.h"
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot-agent [options]",
@@ -72,6 +74,8 @@ static int check(const struct config *c, struct err *err) {
         r = require_absolute("driver-root", c->driver_root, err);
     if (r == 0)
         r = require_absolute("host-root", c->host_root, err);
+    if (r == 0)
+        r = require_absolute("mps-dir", c->mps_dir, err);
     return r;
 }
 
@@ -85,8 +89,106 @@ static int parse_level(const char *value, void *target, struct err *err) {
     return 0;
 }
 
-int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
-    struct config c = {
+static int parse_reaction(const char *value, void *target, struct err *err) {
+    if (overuse_policy_parse(value, target) == 0)
+        return 0;
+    return err_set(err, EINVAL, "a policy is report or stop, not '%s'", value);
+}
+
+static int parse_rules(const char *value, void *target, struct err *err) {
+    const char **ret = target;
+
+    if (overuse_rules_check(value) < 0)
+        return err_set(err, EINVAL, "'%s' is no list like team-a=stop,team-b=report", value);
+    *ret = value;
+    return 0;
+}
+
+static int parse_scaling(const char *value, void *target, struct err *err) {
+    uint32_t *ret = target;
+
+    if (scaling_parse(value, ret) == 0)
+        return 0;
+    return err_set(err, EINVAL, "a factor is a number from 1 to %u like 1.5, not '%s'",
+                   SCALING_MAX / SCALING_ONE, value);
+}
+
+static int parse_policy(const char *value, void *target, struct err *err) {
+    if (terms_policy_parse(value, target) == 0)
+        return 0;
+    return err_set(
+        err, EINVAL,
+        "a policy (--compute-policy, $ALIQUOT_COMPUTE_POLICY) is fixed, burst, weighted, weak, "
+        "best-effort, online or offline, not '%s'",
+        value);
+}
+
+static int parse_policies(const char *value, void *target, struct err *err) {
+    if (terms_policies_parse(value, target) == 0)
+        return 0;
+    return err_set(err, EINVAL,
+                   "--pod-policies: names of policies with commas between, all or none, not '%s'",
+                   value);
+}
+
+/* Filled by the table below, which refers to it. */
+static struct config given;
+static bool given_version;
+
+static const struct opt options[] = {
+    {"node-name", 'n', "NAME", "name of this node (default: $NODE_NAME)", opt_string,
+     &given.node_name},
+    {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)", opt_string,
+     &given.listen},
+    {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string,
+     &given.host_root},
+    {"driver-root", 0, "DIR", "where the driver is on the host (default /)", opt_string,
+     &given.driver_root},
+    {"sim-dir", 0, "DIR", "of the simulated driver (default /run/aliquot-sim)", opt_string,
+     &given.sim_dir},
+    {"kubelet-dir", 0, "DIR", "kubelet's directory (default /var/lib/kubelet)", opt_string,
+     &given.kubelet_dir},
+    {"state-dir", 0, "DIR", "our own, same path on the host (default /run/aliquot)", opt_string,
+     &given.state_dir},
+    {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)", opt_string,
+     &given.cdi_dir},
+    {"compute-policy", 0, "POLICY",
+     "how containers share a card's time where their pod does not say: fixed (default, or "
+     "$ALIQUOT_COMPUTE_POLICY), burst, weighted, weak, best-effort, online or offline",
+     parse_policy, &given.compute_policy},
+    {"pod-policies", 0, "LIST",
+     "the policies that pods may choose by annotation (default all; or none)", parse_policies,
+     &given.pod_policies},
+    {"hardware-slices", 0, NULL,
+     "ask the driver for time-slices by share, too (not tried on hardware yet)", opt_flag,
+     &given.hardware_slices},
+    {"library", 0, "FILE", "libaliquot.so to put into containers", opt_string, &given.library},
+    {"namespace", 0, "NAME",
+     "of ConfigMap aliquot-signing (default: $POD_NAMESPACE, aliquot-system)", opt_string,
+     &given.namespace},
+    {"on-overuse", 0, "POLICY", "a container holds more than its share: report (default), stop",
+     parse_reaction, &given.on_overuse},
+    {"on-escape", 0, "POLICY",
+     "a container's program goes past the library: report (default), stop", parse_reaction,
+     &given.on_escape},
+    {"overuse-rules", 0, "NS=POLICY,...", "other policies for both, by namespace", parse_rules,
+     &given.overuse_rules},
+    {"memory-scaling", 0, "FACTOR",
+     "sell so many times the cards' memory (default 1); 1.5: half as much again", parse_scaling,
+     &given.memory_scaling},
+    {"mps-dir", 0, "DIR",
+     "of a running MPS daemon: DIR/pipe, and DIR/shm as its clients' /dev/shm (default: no MPS)",
+     opt_string, &given.mps_dir},
+    {"api-server", 0, "URL", "outside of a pod: https://HOST:PORT", opt_string, &given.api_server},
+    {"token-file", 0, "FILE", "bearer token for it", opt_string, &given.token_file},
+    {"ca-file", 0, "FILE", "its certificate authority", opt_string, &given.ca_file},
+    {"log", 0, "LEVEL", "error, warn, info (default) or debug", parse_level, NULL},
+    {"version", 'V', NULL, "print the version and end", opt_flag, &given_version},
+    OPT_END,
+};
+
+static void set_defaults(struct config *c) {
+    *c = (struct config){
         .node_name = getenv("NODE_NAME"),
         .listen = ":9400",
         .host_root = "",
@@ -97,50 +199,33 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
         .cdi_dir = "/var/run/cdi",
         .library = default_library(),
         .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
+        .memory_scaling = SCALING_ONE,
+        .mps_dir = "",
+        .compute_policy = SHARE_FIXED,
     };
-    bool version = false;
-    const struct opt options[] = {
-        {"node-name", 'n', "NAME", "name of this node (default: $NODE_NAME)", opt_string,
-         &c.node_name},
-        {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)",
-         opt_string, &c.listen},
-        {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string,
-         &c.host_root},
-        {"driver-root", 0, "DIR", "where the driver is on the host (default /)", opt_string,
-         &c.driver_root},
-        {"sim-dir", 0, "DIR", "of the simulated driver (default /run/aliquot-sim)", opt_string,
-         &c.sim_dir},
-        {"kubelet-dir", 0, "DIR", "kubelet's directory (default /var/lib/kubelet)", opt_string,
-         &c.kubelet_dir},
-        {"state-dir", 0, "DIR", "our own, same path on the host (default /run/aliquot)", opt_string,
-         &c.state_dir},
-        {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)",
-         opt_string, &c.cdi_dir},
-        {"library", 0, "FILE", "libaliquot.so to put into containers", opt_string, &c.library},
-        {"namespace", 0, "NAME",
-         "of ConfigMap aliquot-signing (default: $POD_NAMESPACE, aliquot-system)", opt_string,
-         &c.namespace},
-        {"api-server", 0, "URL", "outside of a pod: https://HOST:PORT", opt_string, &c.api_server},
-        {"token-file", 0, "FILE", "bearer token for it", opt_string, &c.token_file},
-        {"ca-file", 0, "FILE", "its certificate authority", opt_string, &c.ca_file},
-        {"log", 0, "LEVEL", "error, warn, info (default) or debug", parse_level, NULL},
-        {"version", 'V', NULL, "print the version and end", opt_flag, &version},
-        OPT_END,
-    };
-    int r = opt_parse(options, &usage, argc, argv, err);
+    (void) terms_policies_parse("all", &c->pod_policies);
+}
 
+int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
+    int r;
+
+    set_defaults(&given);
+    given_version = false;
+    r = parse_policy(env_or("ALIQUOT_COMPUTE_POLICY", "fixed"), &given.compute_policy, err);
+    if (r == 0)
+        r = opt_parse(options, &usage, argc, argv, err);
     if (r < 0)
         return r;
-    if (version) {
+    if (given_version) {
         (void) printf("aliquot-agent %s\n", ALIQUOT_VERSION);
         return -ECANCELED;
     }
     if (r < argc)
         return err_set(err, EINVAL, "unexpected argument '%s'; --help lists the options", argv[r]);
-    c.host_root = as_prefix(c.host_root);
-    c.driver_root = as_prefix(c.driver_root);
-    r = check(&c, err);
+    given.host_root = as_prefix(given.host_root);
+    given.driver_root = as_prefix(given.driver_root);
+    r = check(&given, err);
     if (r == 0)
-        *ret = c;
+        *ret = given;
     return r;
 }

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/overuse.h"
+#include "share/limits_core.h"
 
 struct err;
 
@@ -16,10 +20,17 @@ struct config {
     const char *state_dir;
     const char *cdi_dir;
     const char *library;
+    enum share_policy compute_policy; /* of containers whose pod asks for none */
+    uint32_t pod_policies;            /* bit 1 << policy: what a pod may ask for */
+    bool hardware_slices;
     const char *namespace;  /* of our own objects */
     const char *api_server; /* NULL: as a pod finds it */
     const char *token_file;
     const char *ca_file;
+    enum overuse_policy on_overuse, on_escape;
+    const char *overuse_rules; /* NULL: none */
+    uint32_t memory_scaling;   /* in thousandths, 1000 and more */
+    const char *mps_dir;       /* "": MPS is not used */
 };
 
 /* Fills *ret from the command line and the environment and checks it. -ECANCELED after --help or

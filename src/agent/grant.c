@@ -51,19 +51,21 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
                                  const struct slot_device *d, struct err *why) {
     const struct gpu_device *card = gpu_find(w->snapshot, d->uuid);
     const struct slot *holder;
-    uint64_t memory;
-    uint32_t core;
+    struct slot_total others;
     char size[24];
 
     if (!card)
         return WAIT("GPU %s is not on this node", d->uuid);
     if (!card->healthy)
         return WAIT("GPU %u (%s) is unhealthy: %s", card->index, d->uuid, card->reason);
-    if (d->memory > card->memory)
-        return DENY("GPU %u (%s) has only %s", card->index, d->uuid,
-                    num_format_bytes(card->memory, size));
-    slot_card_use(w->slots, d->uuid, g->pod_uid, &memory, &core, &holder);
-    if (!holder || (memory + d->pod_memory <= card->memory && core + d->pod_core <= 100))
+    /* The whole pod: what its other containers hold is not among the others' below. */
+    if (d->pod_physical > card->memory || d->pod_core > 100)
+        return DENY("the pod holds more than there is: GPU %u (%s) has only %s", card->index,
+                    d->uuid, num_format_bytes(card->memory, size));
+    slot_card_use(w->slots, d->uuid, g->pod_uid, &others, &holder);
+    /* More may be sold than there is; what may be on the card at once may not. */
+    if (!holder ||
+        (others.physical + d->pod_physical <= card->memory && others.core + d->pod_core <= 100))
         return VERDICT_GRANT;
     return WAIT("GPU %u (%s) is still held by pod %s/%s%s", card->index, d->uuid,
                 holder->grant.namespace, holder->grant.pod,

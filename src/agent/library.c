@@ -118,9 +118,17 @@ int library_install(const char *source, const char *state_dir, struct library *r
     return r;
 }
 
-int library_edits(const struct library *l, const char *limits, const char *ledger,
-                  struct gpu_edits *edits) {
-    char path[320];
+int library_edits(const struct library *l, const char *share, struct gpu_edits *edits) {
+    static const struct {
+        const char *name;
+        enum gpu_edit_kind kind;
+    } files[] = {
+        {"limits", GPU_EDIT_MOUNT},
+        {"ledger", GPU_EDIT_MOUNT_RW},
+        {"grants", GPU_EDIT_MOUNT},
+        {"compute", GPU_EDIT_MOUNT_RW},
+    };
+    char path[512], inside[64];
     int r;
 
     (void) snprintf(path, sizeof(path), "%s/libaliquot.so", l->dir);
@@ -128,9 +136,13 @@ int library_edits(const struct library *l, const char *limits, const char *ledge
     (void) snprintf(path, sizeof(path), "%s/ld.so.preload", l->dir);
     if (r == 0)
         r = gpu_edits_add(edits, GPU_EDIT_MOUNT, path, "/etc/ld.so.preload");
-    if (r == 0)
-        r = gpu_edits_add(edits, GPU_EDIT_MOUNT, limits, SHARE_IN_CONTAINER "/limits");
-    if (r == 0)
-        r = gpu_edits_add(edits, GPU_EDIT_MOUNT_RW, ledger, SHARE_IN_CONTAINER "/ledger");
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && r == 0; i++) {
+        (void) snprintf(path, sizeof(path), "%s/%s", share, files[i].name);
+        /* A share that an older agent made has fewer. */
+        if (access(path, F_OK) < 0)
+            continue;
+        (void) snprintf(inside, sizeof(inside), SHARE_IN_CONTAINER "/%s", files[i].name);
+        r = gpu_edits_add(edits, files[i].kind, path, inside);
+    }
     return r;
 }

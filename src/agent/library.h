@@ -22,6 +22,6 @@ struct library {
 int library_install(const char *source, const char *state_dir, struct library *ret,
                     struct err *err);
 
-/* Adds the mounts of the library, of /etc/ld.so.preload and of the share's files. */
-int library_edits(const struct library *l, const char *limits, const char *ledger,
-                  struct gpu_edits *edits);
+/* Adds the mounts of the library, of /etc/ld.so.preload and of the files in the directory of the
+ * share. */
+int library_edits(const struct library *l, const char *share, struct gpu_edits *edits);

@@ -10,7 +10,9 @@
 
 #include "agent/agent.h"
 #include "agent/cdi.h"
+#include "agent/gputime.h"
 #include "agent/keys.h"
+#include "agent/process.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -99,6 +101,7 @@ static void on_snapshot(void *userdata) {
     /* Before the first answer the cards are as good as they were. */
     kubelet_set_cards(a->kubelet, s->ndevices, status.complete ? sick : 0);
     usage_update(a);
+    gputime_sample(a);
     slot_set_contexts(&a->slots, gpu_monitor_snapshot(a->monitor));
     slot_open_ledgers(&a->slots);
     if (status.complete) {
@@ -110,6 +113,15 @@ static void on_snapshot(void *userdata) {
     web_update(a);
     if (status.polls % TRIM_POLLS == 2)
         (void) malloc_trim(0);
+}
+
+static void on_poll(void *userdata) {
+    oversee_begin(userdata);
+}
+
+static void on_wall(const char *cgroup, uint64_t bytes, enum gpu_wall wall, const char *text,
+                    void *userdata) {
+    wall_answer(userdata, cgroup, bytes, wall, text);
 }
 
 /* ---- kubelet and API server ---- */
@@ -153,6 +165,7 @@ static void on_pod(const struct pod_entry *e, void *userdata) {
         release_pod(a, e->pod.uid, true);
     else
         release_cancel(a, e->pod.uid);
+    gputime_pod(a, e);
     prestart_wake(a);
 }
 
@@ -233,10 +246,14 @@ static int start_parts(struct agent *a, struct err *err) {
     const struct gpu_monitor_options monitor = {.program = "/proc/self/exe",
                                                 .library = find_driver,
                                                 .on_update = on_snapshot,
+                                                .on_poll = on_poll,
+                                                .on_wall = on_wall,
                                                 .userdata = a};
     static struct gpu_snapshot known;
     int r = start_files(a, err);
 
+    if (r == 0)
+        r = gputime_start(a, err);
     if (r == 0)
         r = web_start(a, err);
     if (r == 0)
@@ -278,6 +295,7 @@ static void stop(struct agent *a) {
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     (void) uv_timer_stop(&a->release_timer);
     (void) uv_timer_stop(&a->sweep_timer);
+    (void) uv_timer_stop(&a->look_timer);
     prestart_stop(a);
     web_stop(a);
     publisher_stop(a->publisher, on_closed, a);
@@ -298,10 +316,12 @@ static void init_handles(struct agent *a) {
 
     (void) uv_timer_init(a->loop, &a->release_timer);
     (void) uv_timer_init(a->loop, &a->sweep_timer);
+    (void) uv_timer_init(a->loop, &a->look_timer);
     (void) uv_timer_init(a->loop, &stop_timer);
     (void) uv_idle_init(a->loop, &a->wake);
     a->release_timer.data = a;
     a->sweep_timer.data = a;
+    a->look_timer.data = a;
     a->wake.data = a;
     for (size_t i = 0; i < 2; i++) {
         (void) uv_signal_init(a->loop, &signals[i]);
@@ -334,6 +354,7 @@ int main(int argc, char **argv) {
     a->places =
         (struct gpu_driver_places){a->config.host_root, a->config.driver_root, a->config.sim_dir};
     a->started = uv_now(a->loop);
+    a->initial_pids = process_namespace_is_initial();
     init_handles(a);
     if (start_parts(a, &err) < 0) {
         log_error("cannot start: %s", err.text);
@@ -342,6 +363,7 @@ int main(int argc, char **argv) {
     log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION, a->config.node_name,
              a->driver ? gpu_driver_name(a->driver) : "none yet");
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
+    gputime_stop(a);
     slot_store_done(&a->slots);
     log_info("stopped");
     return a->failed ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/gputime.h"
 #include "agent/metrics.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "kube/scaling.h"
 #include "wire/prom.h"
 
 #define MIB ((uint64_t) 1 << 20)
@@ -19,8 +21,8 @@
 
 struct card {
     const struct gpu_device *device;
-    uint64_t granted_memory;
-    uint32_t granted_core;
+    struct slot_total granted;
+    uint64_t sold;
     uint64_t outside;
 };
 
@@ -39,10 +41,16 @@ static uint64_t card_used(const struct card *c) {
     return c->device->sample.memory_used;
 }
 static uint64_t card_granted(const struct card *c) {
-    return c->granted_memory;
+    return c->granted.memory;
+}
+static uint64_t card_sold(const struct card *c) {
+    return c->sold;
+}
+static uint64_t card_physical(const struct card *c) {
+    return c->granted.physical;
 }
 static uint64_t card_core(const struct card *c) {
-    return c->granted_core;
+    return c->granted.core;
 }
 static uint64_t card_outside(const struct card *c) {
     return c->outside;
@@ -77,6 +85,12 @@ static const struct card_metric card_metrics[] = {
     {"aliquot_gpu_memory_total_bytes", "Memory of the card.", card_total},
     {"aliquot_gpu_memory_used_bytes", "Memory in use, by the driver's account.", card_used},
     {"aliquot_gpu_memory_granted_bytes", "Memory given out to pods as shares.", card_granted},
+    {"aliquot_gpu_memory_sold_bytes",
+     "Memory that is sold of the card; more than it has where that "
+     "is oversold.",
+     card_sold},
+    {"aliquot_gpu_memory_physical_granted_bytes", "Memory that pods may have on the card at once.",
+     card_physical},
     {"aliquot_gpu_memory_outside_bytes", "Memory held by processes that have no share of the card.",
      card_outside},
     {"aliquot_gpu_core_granted_percent", "Compute given out to pods as shares.", card_core},
@@ -99,8 +113,12 @@ static const struct card_metric dcgm_metrics[] = {
 static void card_of(struct agent *a, uint32_t i, struct card *ret) {
     const struct gpu_device *d = &gpu_monitor_snapshot(a->monitor)->devices[i];
 
-    *ret = (struct card){.device = d, .outside = a->outside[i]};
-    slot_card_use(&a->slots, d->uuid, "", &ret->granted_memory, &ret->granted_core, NULL);
+    *ret = (struct card){
+        .device = d,
+        .outside = a->outside[i],
+        .sold = scaling_capacity(d->memory, a->config.memory_scaling),
+    };
+    slot_card_use(&a->slots, d->uuid, "", &ret->granted, NULL);
 }
 
 static void put_card_metrics(struct agent *a, const struct card_metric *table, size_t n, bool dcgm,
@@ -145,7 +163,7 @@ struct share_metric {
 };
 
 static uint64_t share_limit(const struct share *s) {
-    return s->device->memory;
+    return slot_memory_now(&s->slot->grant, s->at);
 }
 static uint64_t share_booked(const struct share *s) {
     return s->usage.booked[s->at];
@@ -165,17 +183,40 @@ static uint64_t share_refused(const struct share *s) {
 static uint64_t share_processes(const struct share *s) {
     return s->device->driver_processes;
 }
+static uint64_t share_overhead(const struct share *s) {
+    return s->device->reconcile.overhead;
+}
+static uint64_t share_physical(const struct share *s) {
+    return s->device->physical;
+}
+static uint64_t share_over(const struct share *s) {
+    return s->device->overuse.state == OVERUSE_OVER;
+}
+static uint64_t share_strangers(const struct share *s) {
+    return s->device->strangers;
+}
 static uint64_t share_damaged(const struct share *s) {
     return s->usage.damaged;
 }
 
 static const struct share_metric share_metrics[] = {
-    {"aliquot_container_memory_limit_bytes", "Memory that the container may use of the card.",
+    {"aliquot_container_memory_limit_bytes", "Memory that the container may use of the card now.",
      PROM_GAUGE, share_limit},
     {"aliquot_container_memory_used_bytes", "Memory that the container has booked in its ledger.",
      PROM_GAUGE, share_booked},
     {"aliquot_container_memory_driver_bytes", "Memory that the driver says its processes hold.",
      PROM_GAUGE, share_driver},
+    {"aliquot_container_memory_overhead_bytes",
+     "Memory that the driver took beyond what was booked; off the room that is left.", PROM_GAUGE,
+     share_overhead},
+    {"aliquot_container_memory_physical_bytes",
+     "Memory that the container may have on the card at once.", PROM_GAUGE, share_physical},
+    {"aliquot_container_memory_overuse",
+     "1 while the container holds more of the card than its share, by the driver's figures.",
+     PROM_GAUGE, share_over},
+    {"aliquot_container_unlimited_processes",
+     "Processes of the container on the card that do not use the library.", PROM_GAUGE,
+     share_strangers},
     {"aliquot_container_core_limit_percent", "Compute that the container is due; 0: no guarantee.",
      PROM_GAUGE, share_core},
     {"aliquot_container_utilization_percent",
@@ -285,6 +326,11 @@ static void put_agent_metrics(struct agent *a, struct buf *out) {
               "Containers that wait for their share.", prestart_waiting(a));
     put_value(out, "aliquot_agent_reclaimed_total", PROM_COUNTER,
               "Ledger entries given back for processes that died.", a->reclaimed);
+    put_value(out, "aliquot_agent_overuse_total", PROM_COUNTER,
+              "Containers found beyond their share of a card, or past the library.",
+              a->overuse_found);
+    put_value(out, "aliquot_agent_overuse_stopped_total", PROM_COUNTER,
+              "Containers stopped because of that.", a->overuse_stopped);
     put_value(out, "process_resident_memory_bytes", PROM_GAUGE, "Resident memory size in bytes.",
               resident_bytes());
     prom_family(out, "aliquot_agent_prestart_total", PROM_COUNTER,
@@ -298,6 +344,7 @@ static void put_agent_metrics(struct agent *a, struct buf *out) {
 void metrics_write(struct agent *a, struct buf *out) {
     put_card_metrics(a, card_metrics, COUNT(card_metrics), false, out);
     put_share_metrics(a, out);
+    gputime_metrics(a, out);
     put_card_metrics(a, dcgm_metrics, COUNT(dcgm_metrics), true, out);
     put_plugin_metrics(a, out);
     put_agent_metrics(a, out);

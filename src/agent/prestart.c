@@ -13,8 +13,10 @@
 #include "agent/agent.h"
 #include "agent/cdi.h"
 #include "agent/checkpoint.h"
+#include "agent/gputime.h"
 #include "agent/grant.h"
 #include "agent/keys.h"
+#include "agent/mps.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -133,7 +135,7 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
                          struct err *err) {
     const struct slot_grant *g = &slot->grant;
     const struct gpu_device *devices[GPU_MAX];
-    char limits[384], ledger[384];
+    char share[384];
     size_t n = 0;
     int r = 0;
 
@@ -148,10 +150,11 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
         r = gpu_driver_edits(a->driver, &a->places, devices, n, a->library.shadow, edits, err);
     if (r < 0)
         return r;
-    slot_path(&a->slots, slot->nonce, "limits", limits);
-    slot_path(&a->slots, slot->nonce, "ledger", ledger);
+    slot_dir(&a->slots, slot->nonce, share);
     if (n > 0)
-        r = library_edits(&a->library, limits, ledger, edits);
+        r = library_edits(&a->library, share, edits);
+    if (r == 0)
+        r = mps_edits(a->config.mps_dir, a->config.host_root, g, edits);
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
     if (r == 0)
         r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
@@ -220,10 +223,17 @@ static enum verdict fill(struct prestart *p, struct candidate *c, struct err *wh
         if (v != VERDICT_GRANT)
             return v;
         (void) slot_grant_contexts(&grant, gpu_monitor_snapshot(a->monitor));
+        gputime_terms(a, &pods_find(a->pods, c->pod_uid)->pod, &grant);
         if (slot_fill(&a->slots, c->nonce, &grant, &slot, why) < 0)
             return VERDICT_DENY;
+        gputime_join(a);
         log_grant(slot);
     }
+    if (again &&
+        (slot_mend_ledger(&a->slots, slot, why) < 0 || slot_mend_account(&a->slots, slot, why) < 0))
+        return VERDICT_DENY;
+    if (again)
+        gputime_join(a);
     if (write_cdi(a, slot, why) < 0)
         return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
     c->granted = true;

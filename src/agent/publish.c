@@ -18,6 +18,7 @@
 #include "kube/node.h"
 #include "kube/quantity.h"
 #include "kube/reflector.h"
+#include "kube/scaling.h"
 #include "wire/json_write.h"
 
 #define OBJECTS_MAX ((size_t) 2 * GPU_MAX)
@@ -105,6 +106,15 @@ static void remember_node(struct publisher *p, struct json object) {
 
 /* ---- what there should be ---- */
 
+static void put_overuse(const struct agent *a, const char *uuid, struct gpu_object *ret) {
+    for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+            if (slot->grant.devices[i].overuse.state >= OVERUSE_ESCAPED &&
+                strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+                gpu_object_add_overuse(ret, slot->grant.namespace, slot->grant.pod,
+                                       slot->grant.container);
+}
+
 static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_object *ret) {
     struct agent *a = p->agent;
 
@@ -117,7 +127,9 @@ static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_
         gpu_driver_path(a->driver, &a->places, d, ret->path);
     ret->index = d->index;
     ret->memory = d->memory;
+    ret->capacity = scaling_capacity(d->memory, a->config.memory_scaling);
     ret->healthy = d->healthy;
+    put_overuse(a, d->uuid, ret);
 }
 
 static bool same_spec(const struct gpu_object *a, const struct gpu_object *b) {
@@ -233,7 +245,7 @@ static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        bytes += s->devices[i].memory;
+        bytes += scaling_capacity(s->devices[i].memory, p->agent->config.memory_scaling);
     for (size_t i = 0; i < dialects_count; i++) {
         uint64_t want = bytes / dialects[i].memory_unit;
 
@@ -255,7 +267,8 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
         create_object(p, &want);
     else if (!same_spec(&have->gpu, &want))
         patch_object(p, &want);
-    else if (have->gpu.healthy != want.healthy || !have->gpu.has_capacity)
+    else if (have->gpu.healthy != want.healthy || !have->gpu.has_capacity ||
+             have->gpu.capacity != want.capacity || strcmp(have->gpu.overuse, want.overuse) != 0)
         patch_status(p, &want);
     else
         return false;

@@ -10,11 +10,17 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "gpu/device.h"
+#include "share/arbitration.h"
+#include "share/compute.h"
 #include "share/ledger.h"
 #include "share/limits.h"
 
 #define RECORD_FILE "record.json"
 #define RECORD_MAX ((size_t) 64 << 10)
+
+void slot_dir(const struct slot_store *s, const char *nonce, char ret[static 384]) {
+    (void) snprintf(ret, 384, "%s/%.32s", s->dir, nonce);
+}
 
 void slot_path(const struct slot_store *s, const char *nonce, const char *file,
                char ret[static 384]) {
@@ -31,6 +37,7 @@ struct slot *slot_find(struct slot_store *s, const char *nonce) {
 static void slot_free(struct slot *slot) {
     slot_grant_done(&slot->grant);
     slot->ledger = ledger_free(slot->ledger);
+    slot->compute = arbitration_leave(slot->compute);
     free(slot);
 }
 
@@ -71,6 +78,28 @@ static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct 
 
 /* ---- reading what is there ---- */
 
+/* An agent that was restarted goes on with the terms in force, and with what the last one found out
+ * until it knows better. */
+static void load_terms(struct slot_store *s, struct slot *slot) {
+    struct share_limits limits;
+    char path[384];
+
+    slot_path(s, slot->nonce, "limits", path);
+    if (slot->grant.ndevices == 0 || limits_read(path, &limits, NULL) < 0 || limits.ndevices == 0)
+        return;
+    slot->grant.terms = (struct slot_terms){
+        .policy = limits.device[0].policy,
+        .ceiling = limits.device[0].ceiling_percent,
+        .weight = limits.device[0].weight,
+        .slices = (limits.more[0].options & LIMITS_HARDWARE_SLICES) != 0,
+    };
+    for (uint32_t i = 0; i < limits.ndevices && i < slot->grant.ndevices; i++)
+        slot->grant.devices[i].reconcile.overhead = limits.more[i].overhead_bytes;
+    for (uint32_t i = 0; i < limits.ndevices && i < slot->grant.ndevices; i++)
+        if (limits.device[i].memory_bytes < slot->grant.devices[i].memory)
+            slot->grant.terms.memory_limit = limits.device[i].memory_bytes;
+}
+
 static int load_slot(struct slot_store *s, const char *nonce, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(2 * RECORD_MAX);
     struct slot_grant grant = {0};
@@ -88,6 +117,7 @@ static int load_slot(struct slot_store *s, const char *nonce, struct err *err) {
     slot_grant_done(&grant);
     if (!slot)
         return err_set(err, ENOMEM, "out of memory");
+    load_terms(s, slot);
     open_ledger(s, slot);
     return 0;
 }
@@ -123,12 +153,20 @@ static bool same_grant(const struct slot_grant *a, const struct slot_grant *b) {
     for (uint32_t i = 0; i < a->ndevices; i++)
         if (strcmp(a->devices[i].uuid, b->devices[i].uuid) != 0 ||
             a->devices[i].memory != b->devices[i].memory ||
+            a->devices[i].physical != b->devices[i].physical ||
             a->devices[i].core != b->devices[i].core)
             return false;
     return true;
 }
 
-static void limits_of_grant(const struct slot_grant *g, struct share_limits *ret) {
+uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device) {
+    uint64_t share = g->devices[device].memory;
+
+    return g->terms.memory_limit > 0 && g->terms.memory_limit < share ? g->terms.memory_limit
+                                                                      : share;
+}
+
+void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
     memset(ret, 0, sizeof(*ret));
     text_copy(ret->pod_uid, sizeof(ret->pod_uid), g->pod_uid);
     text_copy(ret->namespace, sizeof(ret->namespace), g->namespace);
@@ -138,10 +176,20 @@ static void limits_of_grant(const struct slot_grant *g, struct share_limits *ret
         struct share_device *d = &ret->device[ret->ndevices++];
 
         text_copy(d->uuid, sizeof(d->uuid), g->devices[i].uuid);
-        d->memory_bytes = g->devices[i].memory;
+        d->memory_bytes = slot_memory_now(g, i);
         d->context_bytes = g->devices[i].context;
+        ret->more[i].overhead_bytes = g->devices[i].reconcile.overhead;
+        /* By the share, not by what is in force: processes that start while the limit is lower
+         * must keep within the bound when it is raised again. */
+        if (g->devices[i].physical < g->devices[i].memory)
+            ret->more[i].physical_bytes = g->devices[i].physical;
         /* Who has the whole card is not held back on it. */
         d->core_percent = g->devices[i].core >= 100 ? 0 : g->devices[i].core;
+        d->policy = g->terms.policy;
+        d->ceiling_percent = g->terms.ceiling;
+        d->weight = g->terms.weight;
+        if (g->terms.slices)
+            ret->more[i].options |= LIMITS_HARDWARE_SLICES;
     }
 }
 
@@ -149,12 +197,27 @@ static int write_limits(const char *path, const struct slot_grant *g, struct err
     struct share_limits want, have;
     int r;
 
-    limits_of_grant(g, &want);
+    slot_limits(g, &want);
     r = limits_read(path, &have, err);
     if (r == 0)
         return memcmp(&want, &have, sizeof(want)) == 0 ? 0 : limits_update(path, &want, err);
     /* A file that is only busy is the one that a container has: another would not reach it. */
     return r == -EAGAIN ? r : limits_create(path, &want, err);
+}
+
+int slot_write_limits(const struct slot_store *s, const struct slot *slot, struct err *err) {
+    char path[384];
+
+    slot_path(s, slot->nonce, "limits", path);
+    return write_limits(path, &slot->grant, err);
+}
+
+static int create_accounts(const struct slot_store *s, const char *nonce, struct err *err) {
+    char grants[384], compute[384];
+
+    slot_path(s, nonce, "grants", grants);
+    slot_path(s, nonce, "compute", compute);
+    return compute_create(grants, compute, err);
 }
 
 static int write_files(struct slot_store *s, const char *nonce, const struct slot_grant *g,
@@ -163,7 +226,7 @@ static int write_files(struct slot_store *s, const char *nonce, const struct slo
     char path[384];
     int r;
 
-    (void) snprintf(path, sizeof(path), "%s/%.32s", s->dir, nonce);
+    slot_dir(s, nonce, path);
     r = dir_make(path, 0755, err);
     if (r == 0 && g->ndevices > 0) {
         slot_path(s, nonce, "limits", path);
@@ -171,6 +234,8 @@ static int write_files(struct slot_store *s, const char *nonce, const struct slo
         slot_path(s, nonce, "ledger", path);
         if (r == 0)
             r = ledger_create(path, err);
+        if (r == 0)
+            r = create_accounts(s, nonce, err);
     }
     if (r < 0)
         return r;
@@ -197,7 +262,9 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
         slot_grant_done(&slot->grant);
         slot->grant = *grant;
         memset(grant, 0, sizeof(*grant));
-    } else if (r == 0 && !slot) {
+    } else if (r == 0 && slot) {
+        slot->grant.terms = grant->terms;
+    } else if (r == 0) {
         slot = slot_insert(s, nonce, grant);
         if (!slot)
             r = err_set(err, ENOMEM, "out of memory");
@@ -225,13 +292,8 @@ bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapsh
 }
 
 void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot) {
-    char path[384];
-
     for (struct slot *slot = s->slots; slot; slot = slot->hh.next) {
-        if (!slot_grant_contexts(&slot->grant, snapshot))
-            continue;
-        slot_path(s, slot->nonce, "limits", path);
-        if (write_limits(path, &slot->grant, NULL) == 0)
+        if (!slot_grant_contexts(&slot->grant, snapshot) || slot_write_limits(s, slot, NULL) == 0)
             continue;
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
             slot->grant.devices[i].context = 0;
@@ -241,10 +303,52 @@ void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot
 int slot_remove(struct slot_store *s, struct slot *slot, struct err *err) {
     char path[384];
 
-    (void) snprintf(path, sizeof(path), "%s/%.32s", s->dir, slot->nonce);
+    slot_dir(s, slot->nonce, path);
     HASH_DEL(s->slots, slot); /* NOLINT */
     slot_free(slot);
     return dir_remove(path, err);
+}
+
+int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err) {
+    struct ledger_usage usage;
+    char path[384];
+    int r;
+
+    if (slot->grant.ndevices == 0 ||
+        (slot->ledger && ledger_snapshot(slot->ledger, &usage) != -EBADMSG))
+        return 0;
+    slot_path(s, slot->nonce, "ledger", path);
+    slot->ledger = ledger_free(slot->ledger);
+    open_ledger(s, slot);
+    if (slot->ledger && ledger_snapshot(slot->ledger, &usage) == 0)
+        return 0;
+    slot->ledger = ledger_free(slot->ledger);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot remove %s", path);
+    r = ledger_create(path, err);
+    if (r == 0)
+        open_ledger(s, slot);
+    return r;
+}
+
+int slot_mend_account(struct slot_store *s, struct slot *slot, struct err *err) {
+    char grants[384], path[384];
+    struct compute *account;
+    int r;
+
+    if (slot->grant.ndevices == 0)
+        return 0;
+    slot_path(s, slot->nonce, "grants", grants);
+    slot_path(s, slot->nonce, "compute", path);
+    r = compute_open(grants, path, &account, err);
+    if (r == 0)
+        (void) compute_free(account);
+    if (r != -EBADMSG && r != -ENOENT)
+        return r;
+    slot->compute = arbitration_leave(slot->compute);
+    if ((unlink(path) < 0 && errno != ENOENT) || (unlink(grants) < 0 && errno != ENOENT))
+        return err_errno(err, errno, "cannot remove %s", path);
+    return compute_create(grants, path, err);
 }
 
 /* ---- who holds a card ---- */
@@ -265,18 +369,18 @@ static bool counted(const struct slot_store *s, const struct slot *slot, const c
 }
 
 void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
-                   uint64_t *ret_memory, uint32_t *ret_core, const struct slot **ret_holder) {
+                   struct slot_total *ret, const struct slot **ret_holder) {
     const struct slot *holder = NULL;
 
-    *ret_memory = 0;
-    *ret_core = 0;
+    memset(ret, 0, sizeof(*ret));
     for (const struct slot *slot = s->slots; slot; slot = slot->hh.next) {
         const struct slot_device *d = device_of(slot, uuid);
 
         if (!d || strcmp(slot->grant.pod_uid, pod_uid) == 0 || counted(s, slot, uuid))
             continue;
-        *ret_memory += d->pod_memory;
-        *ret_core += d->pod_core;
+        ret->memory += d->pod_memory;
+        ret->physical += d->pod_physical;
+        ret->core += d->pod_core;
         if (!holder || (slot->releasing && !holder->releasing))
             holder = slot;
     }

@@ -2,22 +2,27 @@
 #pragma once
 
 /* Slots: the shares that were given out on this node, each named by the nonce of the Allocate call
- * it belongs to. A slot is kept in <state>/shares/<nonce>/: `limits` and `ledger` (which the
- * container gets) and `record.json` (which it does not): the agent's own word on who holds what, so
- * that a restarted agent knows it without asking anybody. */
+ * it belongs to. A slot is kept in <state>/shares/<nonce>/: `limits`, `ledger`, `grants` and
+ * `compute` (which the container gets) and `record.json` (which it does not): the agent's own word
+ * on who holds what, so that a restarted agent knows it without asking anybody. */
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uthash.h>
 
 #include "agent/checkpoint.h"
+#include "agent/overtime.h"
+#include "agent/overuse.h"
+#include "agent/reconcile.h"
 #include "kube/assignment.h"
 #include "kube/pod.h"
 
+struct arbitration_member;
 struct buf;
 struct err;
 struct gpu_snapshot;
 struct ledger;
+struct share_limits;
 
 struct slot_device {
     uint32_t index;
@@ -25,12 +30,37 @@ struct slot_device {
     uint32_t pod_core; /* of its whole pod on this card, as the scheduler counts it */
     uint64_t memory;   /* bytes of this container */
     uint64_t pod_memory;
+    uint64_t physical; /* bytes of `memory` that may be on the card at once; never more */
+    uint64_t pod_physical;
     uint64_t context; /* what a CUDA context costs there, 0: not known; not in the record */
     char uuid[GPU_UUID_MAX];
     /* What the driver said last about the container's processes; not in the record. */
     uint64_t driver_memory;
     uint32_t driver_percent;
     uint32_t driver_processes;
+    uint64_t driver_time; /* ns of the card that the driver saw them take, summed up by gputime.c */
+    struct overtime overtime;
+    /* What oversee.c makes of it; not in the record. */
+    uint64_t living;      /* of driver_memory, what processes hold that are not ending */
+    uint32_t strangers;   /* processes without a slot in the ledger */
+    uint32_t worst_pid;   /* a process to begin with: a stranger, or the largest */
+    uint64_t worst_bytes; /* what it holds */
+    uint64_t stopped_ms;  /* loop time at which its container was stopped last, 0: never */
+    struct reconcile reconcile;
+    struct overuse overuse;
+    /* What the driver was told last to hold the container to (wall.c), and which it was. */
+    uint64_t wall_bytes;
+    char wall_container[65];
+};
+
+/* How a container shares the time of its cards, and how much of its memory it may use for now: what
+ * can change while it runs. */
+struct slot_terms {
+    uint8_t policy;        /* enum share_policy */
+    uint8_t ceiling;       /* percent of the card; 0: all of it */
+    uint16_t weight;       /* 0: as its share */
+    uint64_t memory_limit; /* bytes on each card, within the share; 0: the whole share */
+    bool slices;           /* the driver is asked for time-slices by share, too */
 };
 
 /* What a slot is for. */
@@ -41,6 +71,7 @@ struct slot_grant {
     char container[KUBE_LABEL_MAX];
     uint32_t ndevices; /* 0: another slot of the same container carries the share */
     struct slot_device *devices;
+    struct slot_terms terms; /* not in the record: the limits file keeps them */
 };
 
 struct slot {
@@ -51,7 +82,9 @@ struct slot {
     uint64_t release_after; /* loop time (ms) before which a start may still be under way */
     int clean_scans;        /* scans of all processes that found none of its pod; -1: begin anew */
     struct ledger *ledger;  /* NULL while it cannot be read */
-    uint64_t sweep_after;   /* uv_hrtime before which its ledger is left alone */
+    struct arbitration_member *compute; /* NULL: nobody arbitrates for it */
+    bool account_damaged;               /* because the container has destroyed its account */
+    uint64_t sweep_after;               /* uv_hrtime before which its ledger is left alone */
     UT_hash_handle hh;
 };
 
@@ -82,20 +115,47 @@ bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapsh
  * again at the next call. */
 void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot);
 
+/* Brings the slot's limits file in line with its grant, in place, for a container that runs, too.
+ */
+int slot_write_limits(const struct slot_store *s, const struct slot *slot, struct err *err);
+
+/* What stands there then. */
+void slot_limits(const struct slot_grant *g, struct share_limits *ret);
+
+/* What the container may have of a device of its share now; bytes. */
+uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device);
+
+/* A container is going to start anew: if the one before it has destroyed its ledger, it gets a new
+ * one. No process may have the old one any more. */
+int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err);
+
+/* The same for its account of GPU time, and for shares that an older agent made without one. */
+int slot_mend_account(struct slot_store *s, struct slot *slot, struct err *err);
+
 /* Opens the ledgers that could not be opened before. */
 void slot_open_ledgers(struct slot_store *s);
 
 /* Forgets the slot and removes its files. */
 int slot_remove(struct slot_store *s, struct slot *slot, struct err *err);
 
-/* Path of a file of a slot: "limits", "ledger". */
+/* The directory of a slot. */
+void slot_dir(const struct slot_store *s, const char *nonce, char ret[static 384]);
+
+/* Path of a file of a slot: "limits", "ledger", "grants", "compute". */
 void slot_path(const struct slot_store *s, const char *nonce, const char *file,
                char ret[static 384]);
+
+/* What pods hold of a card together. */
+struct slot_total {
+    uint64_t memory;
+    uint64_t physical; /* what of it may be on the card at once */
+    uint32_t core;
+};
 
 /* What pods other than `pod_uid` hold of a card: the sum of their totals. `ret_holder` (may be
  * NULL) receives one of them, preferring one that is being released. */
 void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
-                   uint64_t *ret_memory, uint32_t *ret_core, const struct slot **ret_holder);
+                   struct slot_total *ret, const struct slot **ret_holder);
 
 /* Builds the grant of one container from what the scheduler decided. -ENOENT: the assignment has no
  * part for it. */

@@ -37,6 +37,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
         json_put_u64(&w, "memory", d->memory);
         json_put_u64(&w, "podCore", d->pod_core);
         json_put_u64(&w, "podMemory", d->pod_memory);
+        json_put_u64(&w, "physical", d->physical);
+        json_put_u64(&w, "podPhysical", d->pod_physical);
         json_object_end(&w);
     }
     json_array_end(&w);
@@ -62,11 +64,21 @@ static bool read_u32(struct json v, const char *key, uint32_t *ret) {
     return true;
 }
 
+/* Records of agents that knew no oversold memory do not have these. */
+static bool read_physical(struct json v, struct slot_device *d) {
+    struct json part = json_get(v, "physical"), total = json_get(v, "podPhysical");
+
+    d->physical = d->memory;
+    d->pod_physical = d->pod_memory;
+    return (!json_valid(part) || (json_u64(part, &d->physical) && d->physical <= d->memory)) &&
+           (!json_valid(total) || json_u64(total, &d->pod_physical));
+}
+
 static bool read_device(struct json v, struct slot_device *d) {
     return read_u32(v, "index", &d->index) && read_u32(v, "core", &d->core) &&
            read_u32(v, "podCore", &d->pod_core) && json_u64(json_get(v, "memory"), &d->memory) &&
            json_u64(json_get(v, "podMemory"), &d->pod_memory) &&
-           read_text(v, "uuid", d->uuid, sizeof(d->uuid));
+           read_text(v, "uuid", d->uuid, sizeof(d->uuid)) && read_physical(v, d);
 }
 
 static bool read_grant(struct json root, struct slot_grant *g) {
@@ -121,12 +133,21 @@ static const struct assigned_device *part_on(const struct assigned_container *c,
     return NULL;
 }
 
+static void raise_to(struct slot_total *peak, const struct slot_total *now,
+                     const struct assigned_device *part) {
+    if (now->memory + part->memory > peak->memory)
+        peak->memory = now->memory + part->memory;
+    if (now->physical + part->physical > peak->physical)
+        peak->physical = now->physical + part->physical;
+    if (now->core + part->core > peak->core)
+        peak->core = now->core + part->core;
+}
+
 /* The most that the pod holds of a card at any time: init containers run one after the other,
  * beside the sidecars that started before them; app containers run together, beside all sidecars.
  */
 static void pod_total(const struct pod *pod, const struct assignment *a, struct slot_device *d) {
-    uint64_t memory = 0, memory_peak = 0;
-    uint32_t core = 0, core_peak = 0;
+    struct slot_total now = {0}, peak = {0};
 
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < a->ncontainers; i++) {
@@ -135,18 +156,17 @@ static void pod_total(const struct pod *pod, const struct assignment *a, struct 
 
             if (!part || (pass == 0) == (phase == ASK_APP))
                 continue;
-            if (memory + part->memory > memory_peak)
-                memory_peak = memory + part->memory;
-            if (core + part->core > core_peak)
-                core_peak = core + part->core;
+            raise_to(&peak, &now, part);
             if (phase != ASK_INIT) {
-                memory += part->memory;
-                core += part->core;
+                now.memory += part->memory;
+                now.physical += part->physical;
+                now.core += part->core;
             }
         }
     }
-    d->pod_memory = memory_peak;
-    d->pod_core = core_peak;
+    d->pod_memory = peak.memory;
+    d->pod_physical = peak.physical;
+    d->pod_core = peak.core;
 }
 
 int slot_grant_make(const struct pod *pod, const struct assignment *a, const char *container,
@@ -169,6 +189,7 @@ int slot_grant_make(const struct pod *pod, const struct assignment *a, const cha
         d->index = part->devices[i].index;
         d->core = part->devices[i].core;
         d->memory = part->devices[i].memory;
+        d->physical = part->devices[i].physical;
         text_copy(d->uuid, sizeof(d->uuid), part->devices[i].uuid);
         pod_total(pod, a, d);
     }

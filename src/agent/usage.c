@@ -37,7 +37,7 @@ static struct slot *slot_of_container(struct agent *a, const char *pod_uid, cons
     return container ? NULL : only;
 }
 
-static struct slot *slot_of_process(struct agent *a, uint32_t pid) {
+struct slot *usage_slot_of(struct agent *a, uint32_t pid) {
     const struct pod_entry *e;
     struct cgroup_id id;
 
@@ -61,28 +61,41 @@ static void clear(struct agent *a) {
             slot->grant.devices[i].driver_memory = 0;
             slot->grant.devices[i].driver_percent = 0;
             slot->grant.devices[i].driver_processes = 0;
+            slot->grant.devices[i].living = 0;
+            slot->grant.devices[i].strangers = 0;
+            slot->grant.devices[i].worst_pid = 0;
+            slot->grant.devices[i].worst_bytes = 0;
         }
     }
 }
 
 void usage_update(struct agent *a) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    struct gpu_monitor_status status;
 
     clear(a);
     for (uint32_t i = 0; i < s->ndevices; i++) {
         for (size_t k = 0; k < s->devices[i].nprocesses; k++) {
             const struct gpu_process *p = &s->devices[i].processes[k];
-            struct slot_device *d = slot_device_of(slot_of_process(a, p->pid), s->devices[i].uuid);
+            struct slot *slot = usage_slot_of(a, p->pid);
+            struct slot_device *d = slot_device_of(slot, s->devices[i].uuid);
 
             if (!d) {
                 a->outside[i] += p->memory;
+                oversee_intruder(a, &s->devices[i], p->pid);
                 continue;
             }
             d->driver_memory += p->memory;
             d->driver_percent += p->sm_percent;
             d->driver_processes++;
+            oversee_process(a, slot, d, p->pid, p->memory);
         }
     }
+    gpu_monitor_status(a->monitor, &status);
+    if (status.polls != a->looked_polls)
+        oversee_end(a);
+    wall_update(a);
+    a->looked_polls = status.polls;
 }
 
 /* ---- the ledger's word ---- */

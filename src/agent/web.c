@@ -7,10 +7,12 @@
 #include <utlist.h>
 
 #include "agent/agent.h"
+#include "agent/gputime.h"
 #include "agent/keys.h"
 #include "agent/metrics.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "kube/scaling.h"
 #include "wire/http.h"
 #include "wire/json_write.h"
 #include "wire/prom.h"
@@ -120,6 +122,8 @@ static void put_problems(struct agent *a, struct buf *out) {
     if (!pods_synced(a->pods))
         buf_printf(out, "this node's pods cannot be watched: %s\n",
                    a->api_trouble[0] ? a->api_trouble : "the API server has not answered yet");
+    if (oversee_trouble(a)[0])
+        buf_printf(out, "%s\n", oversee_trouble(a));
     if (publisher_trouble(a->publisher)[0])
         buf_printf(out, "%s\n", publisher_trouble(a->publisher));
     if (!keys_verifier(a->keys))
@@ -148,8 +152,8 @@ static void on_livez(struct http_exchange *exchange, void *userdata) {
 
 /* ---- /usage ---- */
 
-static void put_holder(struct json_writer *w, struct slot *slot, const struct slot_device *d,
-                       uint32_t at) {
+static void put_holder(const struct agent *a, struct json_writer *w, struct slot *slot,
+                       const struct slot_device *d, uint32_t at) {
     struct slot_usage u;
 
     usage_of_slot(slot, &u);
@@ -161,10 +165,17 @@ static void put_holder(struct json_writer *w, struct slot *slot, const struct sl
     json_put_u64(w, "core", d->core);
     json_put_u64(w, "coreUsed", d->driver_percent);
     json_put_u64(w, "memory", d->memory);
+    json_put_u64(w, "memoryLimit", slot_memory_now(&slot->grant, at));
     json_put_u64(w, "memoryUsed", u.booked[at]);
     json_put_u64(w, "memoryDriver", d->driver_memory);
+    json_put_u64(w, "memoryOverhead", d->reconcile.overhead);
+    json_put_u64(w, "memoryPhysical", d->physical);
+    json_put_u64(w, "memoryWall", a->walls == WALL_BUILT ? d->wall_bytes : 0);
+    json_put_string(w, "memoryState", overuse_name(d->overuse.state));
     json_put_u64(w, "refused", u.refused[at]);
     json_put_u64(w, "processes", d->driver_processes);
+    json_put_u64(w, "processesUnlimited", d->strangers);
+    gputime_usage(slot, at, w);
     json_put_bool(w, "ending", slot->releasing);
     json_object_end(w);
 }
@@ -174,16 +185,15 @@ static void put_holders(struct agent *a, struct json_writer *w, const char *uuid
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
             if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
-                put_holder(w, slot, &slot->grant.devices[i], i);
+                put_holder(a, w, slot, &slot->grant.devices[i], i);
     json_array_end(w);
 }
 
 static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_device *d,
                     uint64_t outside) {
-    uint64_t memory;
-    uint32_t core;
+    struct slot_total granted;
 
-    slot_card_use(&a->slots, d->uuid, "", &memory, &core, NULL);
+    slot_card_use(&a->slots, d->uuid, "", &granted, NULL);
     json_object_begin(w, NULL);
     json_put_u64(w, "index", d->index);
     json_put_string(w, "uuid", d->uuid);
@@ -192,9 +202,11 @@ static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_dev
     json_put_string(w, "reason", d->reason);
     json_put_u64(w, "memory", d->memory);
     json_put_u64(w, "memoryUsed", d->sample.memory_used);
-    json_put_u64(w, "memoryGranted", memory);
+    json_put_u64(w, "memorySold", scaling_capacity(d->memory, a->config.memory_scaling));
+    json_put_u64(w, "memoryGranted", granted.memory);
+    json_put_u64(w, "memoryPhysical", granted.physical);
     json_put_u64(w, "memoryOutside", outside);
-    json_put_u64(w, "coreGranted", core);
+    json_put_u64(w, "coreGranted", granted.core);
     json_put_u64(w, "utilization", d->sample.gpu_percent);
     put_holders(a, w, d->uuid);
     json_object_end(w);

@@ -136,6 +136,13 @@ static void put_used(struct table *t, struct json of, const char *memory, const 
         table_set(t, BUSY, "%" PRIu64 " %%", value);
 }
 
+/* What is not as it should be: "Lowered" (below what it holds), "Over" ... */
+static void put_state(struct table *t, struct json holder) {
+    const char *state = json_string(json_get(holder, "memoryState"));
+    if (state && strcmp(state, "Fine") != 0)
+        table_set(t, STATE, "%s", state);
+}
+
 static void put_holders(struct table *t, struct json allocated, struct json card) {
     struct json_iter pods = json_iter(allocated);
     struct json pod, container;
@@ -157,6 +164,7 @@ static void put_holders(struct table *t, struct json allocated, struct json card
                 table_set(t, CORE, "%" PRIu64 " %%", core);
             table_set(t, MEMORY, "%s", num_format_bytes(resource(held, RESOURCE_MEMORY), bytes));
             put_used(t, find_holder(card, uid, name), "memoryDriver", "coreUsed");
+            put_state(t, find_holder(card, uid, name));
         }
     }
 }

@@ -43,13 +43,16 @@ static uint64_t memory_of_this_process(void *nvml, nvmlDevice_t device) {
     return 0;
 }
 
-static void format_uuid(const CUuuid *uuid, char *ret, size_t size) {
+/* Whether a UUID of NVML's, behind its "GPU-" or "MIG-", is this one. */
+static bool is_uuid(const char *text, const CUuuid *uuid) {
     const unsigned char *b = (const unsigned char *) uuid->bytes;
+    char plain[40];
 
-    (void) snprintf(ret, size,
-                    "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-                    b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12],
+    (void) snprintf(plain, sizeof(plain),
+                    "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                    b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12],
                     b[13], b[14], b[15]);
+    return strlen(text) == strlen(plain) + 4 && strcmp(text + 4, plain) == 0;
 }
 
 /* Makes a context on every GPU that CUDA shows, and looks what that took. */
@@ -61,30 +64,63 @@ static void measure_contexts(struct answer *a, void *nvml, const nvmlDevice_t *d
         return;
     LOOK_UP(cuda, cuInit);
     LOOK_UP(cuda, cuDeviceGetCount);
-    LOOK_UP(cuda, cuDeviceGetUuid);
+    LOOK_UP(cuda,
+            cuDeviceGetUuid_v2); /* of an instance its own, where the first gives the card's */
     LOOK_UP(cuda, cuDevicePrimaryCtxRetain);
-    if (!cuInit || !cuDeviceGetCount || !cuDeviceGetUuid || !cuDevicePrimaryCtxRetain ||
+    if (!cuInit || !cuDeviceGetCount || !cuDeviceGetUuid_v2 || !cuDevicePrimaryCtxRetain ||
         cuInit(0) != CUDA_SUCCESS || cuDeviceGetCount(&count) != CUDA_SUCCESS)
         return;
     for (int d = 0; d < count; d++) {
-        char text[48];
         CUcontext context;
         CUuuid uuid;
 
-        if (cuDeviceGetUuid(&uuid, d) != CUDA_SUCCESS)
+        if (cuDeviceGetUuid_v2(&uuid, d) != CUDA_SUCCESS)
             continue;
-        format_uuid(&uuid, text, sizeof(text));
         for (int i = 0; i < a->count; i++)
-            if (strcmp(a->gpu[i].uuid, text) == 0 &&
+            if (is_uuid(a->gpu[i].uuid, &uuid) &&
                 cuDevicePrimaryCtxRetain(&context, d) == CUDA_SUCCESS)
                 a->gpu[i].context_bytes = memory_of_this_process(nvml, device[i]);
     }
 }
 
+/* Takes a card or an instance in, unless it is lost: then it has an index but cannot be used. */
+static void add_gpu(struct answer *a, void *nvml, nvmlDevice_t handle, bool instance,
+                    nvmlDevice_t *device) {
+    LOOK_UP(nvml, nvmlDeviceGetUUID);
+    LOOK_UP(nvml, nvmlDeviceGetMemoryInfo);
+    struct probe_gpu *gpu = &a->gpu[a->count];
+    nvmlMemory_t memory = {0};
+
+    if (a->count >= PROBE_GPUS_MAX || !nvmlDeviceGetUUID || !nvmlDeviceGetMemoryInfo ||
+        nvmlDeviceGetUUID(handle, gpu->uuid, sizeof(gpu->uuid)) != NVML_SUCCESS)
+        return;
+    (void) nvmlDeviceGetMemoryInfo(handle, &memory);
+    gpu->memory_bytes = memory.total;
+    gpu->instance = instance;
+    device[a->count++] = handle;
+}
+
+static void add_instances(struct answer *a, void *nvml, nvmlDevice_t card, nvmlDevice_t *device) {
+    LOOK_UP(nvml, nvmlDeviceGetMaxMigDeviceCount);
+    LOOK_UP(nvml, nvmlDeviceGetMigDeviceHandleByIndex);
+    unsigned int count = 0;
+
+    if (!nvmlDeviceGetMaxMigDeviceCount || !nvmlDeviceGetMigDeviceHandleByIndex ||
+        nvmlDeviceGetMaxMigDeviceCount(card, &count) != NVML_SUCCESS)
+        return;
+    for (unsigned int i = 0; i < count; i++) {
+        nvmlDevice_t instance;
+
+        if (nvmlDeviceGetMigDeviceHandleByIndex(card, i, &instance) == NVML_SUCCESS)
+            add_gpu(a, nvml, instance, true, device);
+    }
+}
+
 static void list_gpus(struct answer *a) {
     void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    nvmlDevice_t device[PROBE_GPUS_MAX] = {NULL};
+    nvmlDevice_t device[PROBE_GPUS_MAX] = {NULL}, card;
     unsigned int count = 0;
+    int cards;
 
     a->count = err_set(&a->err, ENODEV, "no NVIDIA driver here: %s",
                        nvml ? "libnvidia-ml.so.1 does not work" : dlerror());
@@ -93,24 +129,16 @@ static void list_gpus(struct answer *a) {
     LOOK_UP(nvml, nvmlInit_v2);
     LOOK_UP(nvml, nvmlDeviceGetCount_v2);
     LOOK_UP(nvml, nvmlDeviceGetHandleByIndex_v2);
-    LOOK_UP(nvml, nvmlDeviceGetUUID);
-    LOOK_UP(nvml, nvmlDeviceGetMemoryInfo);
     if (!nvmlInit_v2 || !nvmlDeviceGetCount_v2 || !nvmlDeviceGetHandleByIndex_v2 ||
-        !nvmlDeviceGetUUID || !nvmlDeviceGetMemoryInfo || nvmlInit_v2() != NVML_SUCCESS ||
-        nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS)
+        nvmlInit_v2() != NVML_SUCCESS || nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS)
         return;
     a->count = 0;
-    for (unsigned int i = 0; i < count && a->count < PROBE_GPUS_MAX; i++) {
-        struct probe_gpu *gpu = &a->gpu[a->count];
-        nvmlMemory_t memory = {0};
-
-        if (nvmlDeviceGetHandleByIndex_v2(i, &device[a->count]) != NVML_SUCCESS ||
-            nvmlDeviceGetUUID(device[a->count], gpu->uuid, sizeof(gpu->uuid)) != NVML_SUCCESS)
-            continue; /* a card that is lost has an index but cannot be used */
-        (void) nvmlDeviceGetMemoryInfo(device[a->count], &memory);
-        gpu->memory_bytes = memory.total;
-        a->count++;
-    }
+    for (unsigned int i = 0; i < count; i++)
+        if (nvmlDeviceGetHandleByIndex_v2(i, &card) == NVML_SUCCESS)
+            add_gpu(a, nvml, card, false, device);
+    cards = a->count;
+    for (int i = 0; i < cards; i++)
+        add_instances(a, nvml, device[i], device);
     measure_contexts(a, nvml, device);
     if (a->count == 0)
         a->count = err_set(&a->err, ENODEV, "the NVIDIA driver has no usable GPU");

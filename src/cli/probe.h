@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,9 +13,11 @@ struct probe_gpu {
     char uuid[48];
     uint64_t memory_bytes;
     uint64_t context_bytes; /* what a context costs, 0 where that could not be measured */
+    bool instance;          /* of a divided card (MIG) */
 };
 
-/* Asks the driver which GPUs there are, in NVML's order, and what a context on each costs, by
+/* Asks the driver which GPUs there are, in NVML's order, then the instances of those that are
+ * divided, and what a context on each costs, by
  * making one. This is done in a child process, so that nothing of the driver stays behind in the
  * caller. Returns their number; -ENODEV: there is no driver, or it has no GPU. */
 int probe_gpus(struct probe_gpu ret[static PROBE_GPUS_MAX], struct err *err);

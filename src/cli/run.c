@@ -19,25 +19,31 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "base/opt.h"
+#include "cli/arbitrate.h"
 #include "cli/cli.h"
 #include "cli/libdir.h"
 #include "cli/probe.h"
+#include "cli/shares.h"
+#include "cli/terms.h"
+#include "share/compute.h"
 #include "share/ledger.h"
 #include "share/limits.h"
 
 #define SWEEP_INTERVAL_NS 50000000
-#define PREFIX "aliquot-run-"
 #define MOUNTED_SHARE "/run/aliquot/share/limits"
 
 static uint64_t arg_memory;
-static uint32_t arg_core;
+static struct terms arg_terms = TERMS_NONE;
 static const char *arg_gpu;
+static bool arg_slices;
 
 static const struct opt options[] = {
     {"memory", 'm', "SIZE", "device memory on each GPU, such as 4Gi or 512Mi (default: no limit)",
      opt_size, &arg_memory},
-    {"core", 'c', "PERCENT", "part of a GPU's compute, 1 to 100 (recorded, not enforced yet)",
-     opt_u32, &arg_core},
+    TERMS_OPTIONS(arg_terms),
+    {"hardware-slices", 0, NULL,
+     "ask the driver for time-slices by --core, too (not tried on hardware yet)", opt_flag,
+     &arg_slices},
     {"gpu", 'g', "INDEX|UUID", "the GPU to use, or several with commas between (default: all)",
      opt_string, &arg_gpu},
     OPT_END,
@@ -47,18 +53,20 @@ static const struct opt_usage usage = {
     .synopsis = "aliquot run [options] -- COMMAND [ARG ...]",
     .purpose =
         "Runs a command, and all processes that it starts, on a slice of a GPU: together they get\n"
-        "no more device memory than the limit, and see a GPU of that size.",
-    .epilog = "The exit status is the command's; 128 + N if signal N ended it; 126 or 127 if it "
-              "could not be\n"
-              "started; 2 for a wrong option.\n"
-              "Examples: aliquot run --memory 4Gi -- python3 train.py\n"
-              "          aliquot sim --gpus 2 -- aliquot run --memory 4Gi --gpu 1 -- nvidia-smi",
+        "no more device memory than the limit, and see a GPU of that size; their launches wait so\n"
+        "that they take no more of the GPU's time than --core and --policy give them. Runs of one\n"
+        "user share a GPU's time with each other; `aliquot limits` shows and changes their limits.",
+    .epilog = TERMS_HELP
+    "The exit status is the command's; 128 + N if signal N ended it; 126 or 127 if it "
+    "could not be\n"
+    "started; 2 for a wrong option.\n"
+    "Examples: aliquot run --memory 4Gi -- python3 train.py\n"
+    "          aliquot run --core 30 --policy burst -- python3 serve.py\n"
+    "          aliquot sim --gpus 2 -- aliquot run --memory 4Gi --gpu 1 -- nvidia-smi",
 };
 
 struct run {
-    char dir[64];
-    char limits[96];
-    char ledger_path[96];
+    struct share_place place;
     struct ledger *ledger;
     struct share_limits share;
     char visible[LIMITS_DEVICES_MAX * 49]; /* for CUDA_VISIBLE_DEVICES, or empty */
@@ -71,22 +79,30 @@ static int check_options(int argc, int first, struct err *err) {
 
     if (first >= argc)
         return err_set(err, EINVAL, "no command; see `aliquot run --help`");
-    if (arg_core > 100)
-        return err_set(err, EINVAL, "--core %u: at most 100 percent of a GPU", arg_core);
+    if (terms_check(&arg_terms, err) < 0)
+        return -err->code;
     if (access(MOUNTED_SHARE, F_OK) == 0 || (outer && *outer))
         return err_set(err, EBUSY, "already in a share, which cannot be divided further");
     return 0;
 }
 
-/* A GPU by its index, its UUID, or so much of the UUID as tells it apart. */
+/* The cards stand before their instances. */
+static int cards_among(const struct probe_gpu *gpu, int n) {
+    while (n > 0 && gpu[n - 1].instance)
+        n--;
+    return n;
+}
+
+/* A GPU by its index, its UUID, or so much of the UUID as tells it apart; an instance of a divided
+ * GPU by its UUID only. */
 static int find_gpu(const struct probe_gpu *gpu, int n, const char *name, struct err *err) {
+    int found = -1, cards = cards_among(gpu, n);
     uint64_t index;
-    int found = -1;
 
     if (num_parse_u64(name, INT_MAX, &index) == 0) {
-        if (index < (uint64_t) n)
+        if (index < (uint64_t) cards)
             return (int) index;
-        return err_set(err, EINVAL, "--gpu %s: there are %d GPUs, counted from 0", name, n);
+        return err_set(err, EINVAL, "--gpu %s: there are %d GPUs, counted from 0", name, cards);
     }
     for (int i = 0; i < n; i++) {
         if (strncasecmp(gpu[i].uuid, name, strlen(name)) != 0)
@@ -116,9 +132,10 @@ static int add_device(struct run *run, const struct probe_gpu *gpu, struct err *
     memcpy(device->uuid, gpu->uuid, sizeof(device->uuid));
     device->memory_bytes = arg_memory;
     device->context_bytes = gpu->context_bytes;
-    device->core_percent = arg_core;
+    if (arg_slices)
+        run->share.more[run->share.ndevices].options |= LIMITS_HARDWARE_SLICES;
     run->share.ndevices++;
-    return 0;
+    return terms_apply(&arg_terms, device, err);
 }
 
 static int add_named_devices(struct run *run, const struct probe_gpu *gpu, int n, struct err *err) {
@@ -150,92 +167,31 @@ static int choose_devices(struct run *run, struct err *err) {
         return n;
     if (arg_gpu)
         return add_named_devices(run, gpu, n, err);
-    for (int i = 0; r == 0 && i < n; i++)
+    for (int i = 0; r == 0 && i < cards_among(gpu, n); i++)
         r = add_device(run, &gpu[i], err);
     return r;
 }
 
-/* -- the share's directory ------------------------------------------------------------------- */
-
-/* Whether anybody still works in the share that a killed `aliquot run` left behind. */
-static bool in_use(const char *dir) {
-    char path[PATH_MAX];
-    struct ledger *ledger;
-    struct ledger_process one;
-    bool used;
-
-    (void) snprintf(path, sizeof(path), "%s/ledger", dir);
-    if (ledger_open(path, &ledger, NULL) < 0)
-        return false;
-    used = ledger_processes(ledger, &one, 1) > 0;
-    ledger_free(ledger);
-    return used;
-}
-
-/* Whether the name is that of a run whose process has ended: PREFIX, its PID, a dash, anything. */
-static bool ended_run(const char *name) {
-    const char *text, *dash;
-    char digits[16];
-    uint64_t pid;
-
-    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
-        return false;
-    text = name + strlen(PREFIX);
-    dash = strchr(text, '-');
-    if (!dash || (size_t) (dash - text) >= sizeof(digits))
-        return false;
-    (void) snprintf(digits, sizeof(digits), "%.*s", (int) (dash - text), text);
-    return num_parse_u64(digits, INT32_MAX, &pid) == 0 && pid > 0 && kill((pid_t) pid, 0) < 0 &&
-           errno == ESRCH;
-}
-
-static void sweep_leftovers(const char *parent) {
-    _cleanup_closedir_ DIR *d = opendir(parent);
-    const struct dirent *e;
-
-    while (d && (e = readdir(d))) {
-        char path[PATH_MAX];
-        struct stat st;
-
-        if (!ended_run(e->d_name))
-            continue;
-        (void) snprintf(path, sizeof(path), "%s/%s", parent, e->d_name);
-        if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || in_use(path))
-            continue;
-        (void) dir_remove(path, NULL);
-    }
-}
-
-/* In memory where possible: no disk is written for a ledger, and its locks are lighter there. */
-static int make_dir(struct run *run, struct err *err) {
-    static const char *const places[] = {"/dev/shm", "/tmp"};
-
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        sweep_leftovers(places[i]);
-        (void) snprintf(run->dir, sizeof(run->dir), "%s/" PREFIX "%d-XXXXXX", places[i],
-                        (int) getpid());
-        if (mkdtemp(run->dir))
-            return 0;
-    }
-    run->dir[0] = '\0';
-    return err_errno(err, errno, "cannot make a directory in /tmp");
-}
+/* -- the share ------------------------------------------------------------------------------- */
 
 static int make_share(struct run *run, struct err *err) {
-    int r;
+    char limits[96], ledger[96], grants[96], compute[96];
+    int r = shares_make(&run->place, err);
 
-    r = make_dir(run, err);
     if (r < 0)
         return r;
-    /* The command may change its user. */
-    if (chmod(run->dir, 0755) < 0)
-        return err_errno(err, errno, "cannot open up %s", run->dir);
-    (void) snprintf(run->limits, sizeof(run->limits), "%s/limits", run->dir);
-    (void) snprintf(run->ledger_path, sizeof(run->ledger_path), "%s/ledger", run->dir);
-    r = limits_create(run->limits, &run->share, err);
+    shares_path(run->place.dir, "limits", limits);
+    shares_path(run->place.dir, "ledger", ledger);
+    shares_path(run->place.dir, "grants", grants);
+    shares_path(run->place.dir, "compute", compute);
+    r = limits_create(limits, &run->share, err);
     if (r == 0)
-        r = ledger_create(run->ledger_path, err);
-    return r == 0 ? ledger_open(run->ledger_path, &run->ledger, err) : r;
+        r = ledger_create(ledger, err);
+    if (r == 0)
+        r = compute_create(grants, compute, err);
+    if (r == 0)
+        r = arbitrate_name(run->place.dir, err);
+    return r == 0 ? ledger_open(ledger, &run->ledger, err) : r;
 }
 
 /* -- the command ----------------------------------------------------------------------------- */
@@ -253,7 +209,7 @@ static int set_environment(const struct run *run, struct err *err) {
                  preload ? preload : "");
     if (r >= (int) sizeof(value))
         return err_errno(err, ENAMETOOLONG, "LD_PRELOAD");
-    if (setenv("LD_PRELOAD", value, 1) < 0 || setenv("ALIQUOT_SHARE_DIR", run->dir, 1) < 0 ||
+    if (setenv("LD_PRELOAD", value, 1) < 0 || setenv("ALIQUOT_SHARE_DIR", run->place.dir, 1) < 0 ||
         (run->visible[0] && setenv("CUDA_VISIBLE_DEVICES", run->visible, 1) < 0))
         return err_errno(err, errno, "cannot set the environment");
     return 0;
@@ -303,6 +259,7 @@ static int wait_for(const struct run *run, pid_t command, const sigset_t *set) {
 
 static int start_and_wait(const struct run *run, char **argv) {
     sigset_t set, before;
+    struct err err;
     pid_t command;
 
     /* Ignored, as some parents leave it, it would keep the ends of our children from us. */
@@ -326,6 +283,11 @@ static int start_and_wait(const struct run *run, char **argv) {
         (void) fprintf(stderr, "aliquot run: cannot run '%s': %s\n", argv[0], strerror(reason));
         _exit(reason == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN);
     }
+    /* Threads only now: a child of a threaded process may do little before it execs. */
+    if (arbitrate_begin(&err) < 0)
+        (void) fprintf(stderr, "aliquot run: GPU time is not arbitrated between runs: %s\n",
+                       err.text);
+    arbitrate_notice(NULL);
     return wait_for(run, command, &set);
 }
 
@@ -333,8 +295,10 @@ static void end_share(struct run *run) {
     run->ledger = ledger_free(run->ledger);
     /* What the command left running in the background keeps its share; a later run clears it away.
      */
-    if (run->dir[0] && !in_use(run->dir))
-        (void) dir_remove(run->dir, NULL);
+    if (run->place.dir[0] && !shares_in_use(run->place.dir)) {
+        (void) dir_remove(run->place.dir, NULL);
+        arbitrate_notice(NULL);
+    }
 }
 
 static int fail(const struct err *err) {
@@ -343,7 +307,7 @@ static int fail(const struct err *err) {
 }
 
 int cmd_run(int argc, char **argv) {
-    _cleanup_(end_share) struct run run = {.dir = ""};
+    _cleanup_(end_share) struct run run = {.place.dir = ""};
     struct err err;
     int first = opt_parse(options, &usage, argc, argv, &err);
 

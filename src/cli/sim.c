@@ -19,14 +19,17 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "cli/cli.h"
+#include "cli/inject.h"
 #include "cli/libdir.h"
+#include "cli/machines.h"
 #include "sim/daemon.h"
 
 #define PRIVATE_PREFIX "aliquot-sim-"
 #define LOCK_NAME "lock"
 
-static uint32_t arg_gpus = 1;
+static uint32_t arg_gpus = UINT32_MAX; /* not given */
 static const char *arg_model;
+static const char *arg_machine;
 static const char *arg_listen;
 static const char *arg_seed;
 
@@ -35,6 +38,8 @@ static const struct opt options[] = {
     {"model", 'm', "NAME[,NAME...]",
      "model of the GPUs (default A100); with several, one each, the last for the rest", opt_string,
      &arg_model},
+    {"machine", 'M', "FILE", "the machine that a file describes, or one of those named below",
+     opt_string, &arg_machine},
     {"listen", 'l', "DIR", "serve the GPUs of a node from DIR until a signal ends it", opt_string,
      &arg_listen},
     {"seed", 0, "TEXT", "what UUIDs and serial numbers derive from (default: the host's name)",
@@ -42,39 +47,57 @@ static const struct opt options[] = {
     OPT_END,
 };
 
-static const struct opt_usage usage = {
+static struct opt_usage usage = {
     .synopsis = "aliquot sim [options] -- COMMAND [ARG ...]\n"
-                "       aliquot sim [options] --listen DIR",
+                "       aliquot sim [options] --listen DIR\n"
+                "       aliquot sim inject|show ...   (see their --help)",
     .purpose =
         "Runs a command on a machine with simulated NVIDIA GPUs: libcuda.so.1 and\n"
         "libnvidia-ml.so.1 are ours, memory and GPU time are shared by all processes of the\n"
         "command. No GPU, no driver and no root are needed. Exits with the command's status.",
-    .epilog = "Models: A100 A100-40GB H100 H200 A40 A30 A10 L4 L40S T4 V100 RTX4090, or NVIDIA's\n"
-              "full name.\n"
-              "Example: aliquot sim --gpus 2 --model H100 -- nvidia-smi",
 };
+
+/* The models and machines there are. */
+static void write_epilog(struct buf *out) {
+    buf_puts(out, "Models:");
+    for (size_t i = 0; model_at(i); i++)
+        buf_printf(out, " %s", model_at(i)->alias);
+    buf_puts(out, ", or NVIDIA's full name.\nMachines: ");
+    machines_list(out);
+    buf_puts(out, "\nExample: aliquot sim --gpus 2 --model H100 -- nvidia-smi");
+}
 
 /* -- options --------------------------------------------------------------------------------- */
 
-static int choose_models(struct daemon_options *o, struct err *err) {
-    if (arg_gpus < 1 || arg_gpus > SIM_MAX_GPUS)
-        return err_set(err, EINVAL, "--gpus must be 1 to %u", SIM_MAX_GPUS);
-    o->ngpus = arg_gpus;
+static int choose_models(uint32_t count, struct sim_config *config, struct err *err) {
+    config_init(config);
     const char *at = arg_model;
-    for (uint32_t i = 0; i < arg_gpus; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         char name[128];
         size_t len = at ? strcspn(at, ",") : 0;
         if (len >= sizeof(name))
             return err_set(err, EINVAL, "a model's name is too long");
         memcpy(name, at ? at : "", len);
         name[len] = '\0';
-        o->model[i] = model_find(at ? name : NULL);
-        if (!o->model[i])
+        const struct sim_model *model = model_find(at ? name : NULL);
+        if (!model)
             return err_set(err, EINVAL, "no model '%s'; see `aliquot sim --help`", name);
+        (void) config_add_gpu(config, model);
         if (at && at[len] == ',')
             at += len + 1;
     }
     return 0;
+}
+
+static int choose_machine(struct sim_config *config, struct err *err) {
+    if (arg_machine && (arg_model || arg_gpus != UINT32_MAX))
+        return err_set(err, EINVAL, "--machine says what GPUs there are: no --gpus, no --model");
+    if (arg_machine)
+        return machines_load(arg_machine, config, err);
+    uint32_t count = arg_gpus == UINT32_MAX ? 1 : arg_gpus;
+    if (count < 1 || count > SIM_MAX_GPUS)
+        return err_set(err, EINVAL, "--gpus must be 1 to %u", SIM_MAX_GPUS);
+    return choose_models(count, config, err);
 }
 
 /* -- directories ----------------------------------------------------------------------------- */
@@ -275,12 +298,20 @@ static int serve_node(struct daemon_options *o, struct err *err) {
     r = daemon_watch(daemon, signals, on_signal, &run);
     if (r < 0)
         return r;
-    log_info("serving %u simulated GPUs in %s", o->ngpus, arg_listen);
+    log_info("serving %u simulated GPUs in %s", o->config->ngpus, arg_listen);
     return daemon_run(daemon, err);
 }
 
 int cmd_sim(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "inject") == 0)
+        return cmd_sim_inject(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "show") == 0)
+        return cmd_sim_show(argc - 1, argv + 1);
+    static struct sim_config config;
     struct err err;
+    _cleanup_buf_ struct buf epilog = BUF_INIT(0);
+    write_epilog(&epilog);
+    usage.epilog = buf_str(&epilog);
     int first = opt_parse(options, &usage, argc, argv, &err);
     if (first == -ECANCELED)
         return 0;
@@ -288,8 +319,8 @@ int cmd_sim(int argc, char **argv) {
         first = err_set(&err, EINVAL, "give either a command or --listen; see --help");
     char host[65] = "";
     (void) gethostname(host, sizeof(host) - 1);
-    struct daemon_options o = {.seed = arg_seed ? arg_seed : host};
-    int r = first < 0 ? first : choose_models(&o, &err);
+    struct daemon_options o = {.seed = arg_seed ? arg_seed : host, .config = &config};
+    int r = first < 0 ? first : choose_machine(&config, &err);
     if (r < 0) {
         (void) fprintf(stderr, "aliquot sim: %s\n", err.text);
         return EXIT_USAGE;

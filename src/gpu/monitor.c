@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "abi/nvml.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "gpu/worker.h"
@@ -269,6 +270,12 @@ static void receive_end(struct gpu_monitor *m) {
     changed(m);
 }
 
+static enum gpu_wall wall_of(int32_t status) {
+    return status == NVML_SUCCESS               ? GPU_WALL_BUILT
+           : status == NVML_ERROR_NOT_SUPPORTED ? GPU_WALL_UNKNOWN_TO_IT
+                                                : GPU_WALL_REFUSED;
+}
+
 static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t len) {
     int type = gpu_message_check(msg, len);
 
@@ -283,6 +290,16 @@ static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t 
     if (type == GPU_MESSAGE_CONTEXT) {
         learn_context(m, msg->context.uuid, msg->context.bytes);
         changed(m);
+        return;
+    }
+    if (type == GPU_MESSAGE_EVENT) {
+        (void) gpu_monitor_poll(m);
+        return;
+    }
+    if (type == GPU_MESSAGE_WALL) {
+        if (m->options.on_wall)
+            m->options.on_wall(msg->wall.cgroup, msg->wall.bytes, wall_of(msg->wall.status),
+                               msg->wall.error, m->options.userdata);
         return;
     }
     if (m->state != MONITOR_POLLING || msg->header.sequence != m->sequence)
@@ -330,6 +347,8 @@ static void send_poll(struct gpu_monitor *m) {
     struct gpu_message_header msg = {
         .magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_POLL, .sequence = ++m->sequence};
 
+    if (m->options.on_poll)
+        m->options.on_poll(m->options.userdata);
     if (send(m->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
         restart(m, "the NVML process takes no requests");
         return;
@@ -482,6 +501,24 @@ uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
         return 0;
     m->poll_again = true;
     return m->polls + 2;
+}
+
+int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
+    union gpu_message msg = {0};
+
+    if (strlen(cgroup) >= sizeof(msg.wall.cgroup) || strlen(uuid) >= sizeof(msg.wall.uuid))
+        return -ENAMETOOLONG;
+    if (m->state != MONITOR_WAITING && m->state != MONITOR_POLLING)
+        return -EAGAIN;
+    msg.header = (struct gpu_message_header){.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_WALL};
+    msg.wall.bytes = bytes;
+    text_copy(msg.wall.uuid, sizeof(msg.wall.uuid), uuid);
+    text_copy(msg.wall.cgroup, sizeof(msg.wall.cgroup), cgroup);
+    return send(m->fd, &msg, sizeof(msg.wall), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -EAGAIN : 0;
+}
+
+void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {
+    m->options.interval_ms = interval_ms;
 }
 
 void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {

@@ -17,12 +17,23 @@ struct gpu_monitor;
 
 #define MONITOR_STALE_MS 5000
 
+enum gpu_wall {
+    GPU_WALL_BUILT,
+    GPU_WALL_UNKNOWN_TO_IT, /* this driver, or this machine, has no such limits */
+    GPU_WALL_REFUSED,
+};
+
 struct gpu_monitor_options {
     const char *program; /* what to run as the child: this binary; "/proc/self/exe" */
     /* Path of the NVML library to use now, or NULL while no driver is there. Called before each
      * start. */
     const char *(*library)(void *userdata);
     void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
+    /* The driver is going to be asked now; NULL: nobody wants to know. */
+    void (*on_poll)(void *userdata);
+    /* The driver's answer to gpu_monitor_wall(), also in words. May be NULL. */
+    void (*on_wall)(const char *cgroup, uint64_t bytes, enum gpu_wall wall, const char *text,
+                    void *userdata);
     void *userdata;
     unsigned interval_ms; /* between polls; 0: 1 s */
     unsigned deadline_ms; /* for a poll, and for the child's start; 0: 4 s */
@@ -43,6 +54,13 @@ const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m);
  * of the status will be when the snapshot is younger than this call, or 0 when the driver cannot be
  * asked now. */
 uint64_t gpu_monitor_poll(struct gpu_monitor *m);
+
+/* Asks the driver (those from 615 on) to hold a control group, given by its directory, to `bytes`
+ * of a card; on_wall() tells what it says. -EAGAIN: it cannot be asked now. */
+int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes);
+
+/* From the next poll on. */
+void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms);
 
 struct gpu_monitor_status {
     bool answering;    /* the last poll was answered, less than MONITOR_STALE_MS ago */

@@ -32,6 +32,11 @@ struct err;
              (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *) )                              \
     OPTIONAL(nvmlDeviceGetMPSComputeRunningProcesses_v3,                                           \
              (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *) )                              \
+    OPTIONAL(nvmlDeviceGetFieldValues, (nvmlDevice_t, int, nvmlFieldValue_t *) )                   \
+    OPTIONAL(nvmlEventSetCreate, (nvmlEventSet_t *) )                                              \
+    OPTIONAL(nvmlDeviceRegisterEvents, (nvmlDevice_t, unsigned long long, nvmlEventSet_t))         \
+    OPTIONAL(nvmlEventSetWait_v2, (nvmlEventSet_t, nvmlEventData_t *, unsigned int) )              \
+    OPTIONAL(nvmlDeviceSetMemoryLimits_v1, (nvmlDevice_t, nvmlSetMemoryLimits_v1_t *) )            \
     OPTIONAL(nvmlDeviceGetProcessUtilization, (nvmlDevice_t, nvmlProcessUtilizationSample_t *,     \
                                                unsigned int *, unsigned long long) )
 

@@ -4,24 +4,53 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
 #include "gpu/context.h"
 #include "gpu/device.h"
+#include "gpu/events.h"
 #include "gpu/nvml.h"
 #include "gpu/worker_protocol.h"
 
+/* The driver tells a process's utilisation only when there is a new sample, which may be seldom
+ * (1/6 to 1 s); until then the last one holds. */
+#define UTILIZATION_AGE_NS 1200000000u
+
+#define UTILIZATION_MAX 128 /* processes of one card whose last sample is kept */
+
+struct utilization {
+    unsigned long long seen; /* time stamp of the last sample */
+    uint64_t at;             /* when it came, CLOCK_MONOTONIC */
+    unsigned int count;
+    struct {
+        uint32_t pid, percent;
+    } last[UTILIZATION_MAX];
+};
+
+/* How long after an XID the driver may still say that nothing is to be done. */
+#define SETTLE_MS 1000
+
+/* The last XID after which a card needs a reset; written by the thread that hears of events. */
+struct failure {
+    _Atomic uint32_t xid; /* 0: none */
+    _Atomic uint64_t since_ms;
+};
+
 struct worker {
     struct nvml nvml;
+    struct gpu_events_options events;
+    struct failure failures[GPU_MAX];
     uint32_t sequence;
-    unsigned long long seen[GPU_MAX]; /* time stamp of the last utilisation sample of each card */
+    struct utilization utilization[GPU_MAX];
     nvmlProcessInfo_v2_t list[GPU_PROCESSES_MAX];
     nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
     struct gpu_message_process processes[GPU_PROCESSES_MAX];
@@ -72,24 +101,49 @@ static void add_list(struct worker *w, nvmlDevice_t device, list_fn fn) {
         add_process(w, &w->list[i]);
 }
 
-/* NOT_FOUND means that nothing ran since `seen`: every process then has 0. */
+static uint64_t now_ns(void) {
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
+}
+
+/* The samples that came since the last call take the place of all that were kept. */
+static void keep_utilization(struct utilization *u, const nvmlProcessUtilizationSample_t *samples,
+                             unsigned int count) {
+    u->count = 0;
+    u->at = now_ns();
+    for (unsigned int s = 0; s < count; s++) {
+        unsigned int i = 0;
+
+        if (samples[s].timeStamp > u->seen)
+            u->seen = samples[s].timeStamp;
+        while (i < u->count && u->last[i].pid != samples[s].pid)
+            i++;
+        if (samples[s].smUtil > 100 || i == UTILIZATION_MAX)
+            continue;
+        u->last[i].pid = samples[s].pid;
+        u->last[i].percent = samples[s].smUtil;
+        u->count += i == u->count;
+    }
+}
+
+/* NOT_FOUND means that nothing new is known: after a while every process then has 0. */
 static void add_utilization(struct worker *w, nvmlDevice_t device, uint32_t index) {
+    struct utilization *u = &w->utilization[index];
     unsigned int count = GPU_PROCESSES_MAX;
 
     if (!w->nvml.nvmlDeviceGetProcessUtilization || w->nprocesses == 0)
         return;
-    if (w->nvml.nvmlDeviceGetProcessUtilization(device, w->samples, &count, w->seen[index]) !=
+    if (w->nvml.nvmlDeviceGetProcessUtilization(device, w->samples, &count, u->seen) ==
         NVML_SUCCESS)
-        return;
-    for (unsigned int s = 0; s < count && s < GPU_PROCESSES_MAX; s++) {
-        const nvmlProcessUtilizationSample_t *sample = &w->samples[s];
-
-        if (sample->timeStamp > w->seen[index])
-            w->seen[index] = sample->timeStamp;
+        keep_utilization(u, w->samples, count < GPU_PROCESSES_MAX ? count : GPU_PROCESSES_MAX);
+    else if (now_ns() - u->at > UTILIZATION_AGE_NS)
+        u->count = 0;
+    for (unsigned int k = 0; k < u->count; k++)
         for (size_t i = 0; i < w->nprocesses; i++)
-            if (w->processes[i].pid == sample->pid && sample->smUtil <= 100)
-                w->processes[i].sm_percent = sample->smUtil;
-    }
+            if (w->processes[i].pid == u->last[k].pid)
+                w->processes[i].sm_percent = u->last[k].percent;
 }
 
 static bool put_processes(struct worker *w, nvmlDevice_t device, uint32_t index) {
@@ -152,6 +206,60 @@ static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_mess
     return true;
 }
 
+/* ---- XIDs ---- */
+
+static uint64_t now_ms(void) {
+    return now_ns() / 1000000;
+}
+
+/* In the thread of events. The agent polls at once: which programs it concerns, and whether the
+ * card still answers, the poll tells. */
+static void on_xid(uint32_t index, uint32_t xid, void *userdata) {
+    struct worker *w = userdata;
+    union gpu_message msg = {0};
+
+    if (index >= GPU_MAX)
+        return;
+    if (gpu_xid_needs_reset(xid)) {
+        atomic_store(&w->failures[index].since_ms, now_ms());
+        atomic_store(&w->failures[index].xid, xid);
+    }
+    msg.event = (struct gpu_message_event){
+        .header = {.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_EVENT, .index = index},
+        .xid = xid};
+    (void) send(GPU_WORKER_FD, &msg, sizeof(msg.event), MSG_NOSIGNAL);
+}
+
+/* What the driver says is to be done about a card; -1 where it does not say. */
+static int recovery_action(const struct worker *w, nvmlDevice_t device) {
+    nvmlFieldValue_t field = {.fieldId = NVML_FI_DEV_GET_GPU_RECOVERY_ACTION};
+
+    if (!w->nvml.nvmlDeviceGetFieldValues ||
+        w->nvml.nvmlDeviceGetFieldValues(device, 1, &field) != NVML_SUCCESS ||
+        field.nvmlReturn != NVML_SUCCESS)
+        return -1;
+    return field.value.uiVal != 0;
+}
+
+/* Until the driver wants nothing done any more. Drivers that do not say what they want are
+ * believed only in a new process: when they have been loaded anew. */
+static bool no_failure(struct worker *w, nvmlDevice_t device, uint32_t index,
+                       struct gpu_message_device *d) {
+    struct failure *f = &w->failures[index];
+    uint32_t xid = atomic_load(&f->xid);
+
+    if (xid == 0)
+        return true;
+    if (now_ms() - atomic_load(&f->since_ms) >= SETTLE_MS && recovery_action(w, device) == 0) {
+        /* Another one may have come in the meantime: that one stays. */
+        (void) atomic_compare_exchange_strong(&f->xid, &xid, 0);
+        return true;
+    }
+    d->status = (int32_t) NVML_ERROR_RESET_REQUIRED;
+    (void) snprintf(d->error, sizeof(d->error), "XID %u: the card needs a reset", xid);
+    return false;
+}
+
 static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
     nvmlMemory_t memory = {0};
 
@@ -194,7 +302,8 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     d->minor = -1;
     healthy = check(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
                     "nvmlDeviceGetHandleByIndex") &&
-              read_identity(w, device, d) && read_memory(w, device, d);
+              read_identity(w, device, d) && no_failure(w, device, index, d) &&
+              read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
     if (healthy)
         read_load(w, device, d);
@@ -238,16 +347,51 @@ static int answer(struct worker *w) {
     return count > 0 && answers == 0 ? -1 : 0;
 }
 
+/* ---- control groups ---- */
+
+static nvmlReturn_t find_device(const struct worker *w, const char *uuid, nvmlDevice_t *ret) {
+    char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
+    unsigned int count = 0;
+
+    (void) w->nvml.nvmlDeviceGetCount_v2(&count);
+    for (unsigned int i = 0; i < count && i < GPU_MAX; i++)
+        if (w->nvml.nvmlDeviceGetHandleByIndex_v2(i, ret) == NVML_SUCCESS &&
+            w->nvml.nvmlDeviceGetUUID(*ret, text, sizeof(text)) == NVML_SUCCESS &&
+            strcmp(text, uuid) == 0)
+            return NVML_SUCCESS;
+    return NVML_ERROR_NOT_FOUND;
+}
+
+/* Only the hard limit: below a soft one the driver may end programs under MPS. Returns whether the
+ * agent is still there. */
+static bool build_wall(struct worker *w, union gpu_message *msg) {
+    nvmlSetMemoryLimits_v1_t limits = {.nameSpace = msg->wall.cgroup, .hardLimit = msg->wall.bytes};
+    nvmlReturn_t code = NVML_ERROR_NOT_SUPPORTED;
+    nvmlDevice_t device = NULL;
+
+    if (w->nvml.nvmlDeviceSetMemoryLimits_v1) {
+        code = find_device(w, msg->wall.uuid, &device);
+        if (code == NVML_SUCCESS)
+            code = w->nvml.nvmlDeviceSetMemoryLimits_v1(device, &limits);
+    }
+    msg->wall.status = (int32_t) code;
+    (void) snprintf(msg->wall.error, sizeof(msg->wall.error), "%s", w->nvml.error_string(code));
+    return put(w, msg, GPU_MESSAGE_WALL, 0, sizeof(msg->wall));
+}
+
 static int serve(struct worker *w) {
     union gpu_message msg;
     ssize_t n;
 
     while ((n = recv(GPU_WORKER_FD, &msg, sizeof(msg), 0)) != 0) {
-        int r;
+        int r, type;
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 || gpu_message_check(&msg, (size_t) n) != GPU_MESSAGE_POLL)
+        type = n < 0 ? -errno : gpu_message_check(&msg, (size_t) n);
+        if (type == GPU_MESSAGE_WALL && build_wall(w, &msg))
+            continue;
+        if (type != GPU_MESSAGE_POLL)
             return EXIT_FAILURE;
         w->sequence = msg.header.sequence;
         r = answer(w);
@@ -300,5 +444,7 @@ int gpu_worker_main(int argc, char **argv) {
         (void) snprintf(err.text, sizeof(err.text), "nvmlInit: %s", w.nvml.error_string(code));
         return fail(&w, err.text);
     }
+    w.events = (struct gpu_events_options){.nvml = &w.nvml, .on_xid = on_xid, .userdata = &w};
+    (void) gpu_events_start(&w.events); /* without it the polls find out, later */
     return serve(&w);
 }

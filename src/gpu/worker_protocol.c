@@ -48,6 +48,15 @@ int gpu_message_check(const union gpu_message *message, size_t len) {
         ok = len == sizeof(message->context) && message->context.bytes > 0 &&
              terminated(message->context.uuid, sizeof(message->context.uuid));
         break;
+    case GPU_MESSAGE_EVENT:
+        ok = len == sizeof(message->event) && message->header.index < GPU_MAX;
+        break;
+    case GPU_MESSAGE_WALL:
+        ok = len == sizeof(message->wall) &&
+             terminated(message->wall.uuid, sizeof(message->wall.uuid)) &&
+             terminated(message->wall.cgroup, sizeof(message->wall.cgroup)) &&
+             terminated(message->wall.error, sizeof(message->wall.error));
+        break;
     default:
         break;
     }

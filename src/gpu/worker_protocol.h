@@ -4,7 +4,8 @@
 /* What the agent and its NVML child say to each other: fixed structures over a SOCK_SEQPACKET pair,
  * one a packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
  * in this order: DRIVER, then for each card DEVICE and any number of PROCESSES, then END. When the
- * driver cannot be opened it sends FAILED instead and exits. CONTEXT comes at any time.
+ * driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any time. A
+ * struct gpu_message_wall of the agent is answered with one.
  *
  * The child runs code of the driver in its address space, so the agent takes nothing on trust:
  * everything that comes is checked by gpu_message_check(). */
@@ -23,6 +24,8 @@ enum gpu_message_type {
     GPU_MESSAGE_END,
     GPU_MESSAGE_FAILED,
     GPU_MESSAGE_CONTEXT,
+    GPU_MESSAGE_EVENT,
+    GPU_MESSAGE_WALL,
 };
 
 struct gpu_message_header {
@@ -70,6 +73,24 @@ struct gpu_message_context {
     uint64_t bytes;
 };
 
+/* Hold a control group to so many bytes of the card; as an answer: what the driver said to that. */
+struct gpu_message_wall {
+    struct gpu_message_header header;
+    int32_t status; /* nvmlReturn_t */
+    uint32_t reserved;
+    uint64_t bytes;
+    char uuid[48];
+    char cgroup[512]; /* its directory, in the agent's view */
+    char error[160];  /* status in words */
+};
+
+/* An XID happened on the card of header.index: what a poll says may be out of date. */
+struct gpu_message_event {
+    struct gpu_message_header header;
+    uint32_t xid;
+    uint32_t reserved;
+};
+
 /* POLL and END are a bare header. */
 union gpu_message {
     struct gpu_message_header header;
@@ -77,6 +98,8 @@ union gpu_message {
     struct gpu_message_device device;
     struct gpu_message_processes processes;
     struct gpu_message_context context;
+    struct gpu_message_event event;
+    struct gpu_message_wall wall;
 };
 
 /* Checks a packet of `len` bytes: magic, type, exact size, indices and counts in range, texts

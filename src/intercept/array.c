@@ -5,6 +5,7 @@
  * ask about that. */
 
 #include "intercept/charge.h"
+#include "intercept/vmm.h"
 
 static uint64_t bytes_per_channel(CUarray_format format) {
     switch (format) {
@@ -101,55 +102,72 @@ static CUresult settle(struct charge *charge, CUresult r, CUarray *handle) {
                          r == CUDA_SUCCESS ? (uint64_t) (uintptr_t) *handle : 0, charge->context);
 }
 
-CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
-    struct charge charge;
+/* The older descriptors say less. */
+static const CUDA_ARRAY3D_DESCRIPTOR *widen_3d(CUDA_ARRAY3D_DESCRIPTOR *wide,
+                                               const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc) {
+    if (!desc)
+        return NULL;
+    *wide = (CUDA_ARRAY3D_DESCRIPTOR){desc->Width,  desc->Height,      desc->Depth,
+                                      desc->Format, desc->NumChannels, desc->Flags};
+    return wide;
+}
 
-    if (!begin(&charge, desc, 0))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&charge, driver.cuArray3DCreate_v2(handle, desc), handle);
+#define WIDEN_2D(wide, desc)                                                                       \
+    ((desc) ? (*(wide) = (CUDA_ARRAY3D_DESCRIPTOR){.Width = (desc)->Width,                         \
+                                                   .Height = (desc)->Height,                       \
+                                                   .Format = (desc)->Format,                       \
+                                                   .NumChannels = (desc)->NumChannels},            \
+               (const CUDA_ARRAY3D_DESCRIPTOR *) (wide))                                           \
+            : NULL)
+
+/* Creates an array by `call`, booked as `desc` says. */
+#define CREATE(handle, desc, call)                                                                 \
+    do {                                                                                           \
+        struct charge charge;                                                                      \
+                                                                                                   \
+        if (!begin(&charge, desc, 0))                                                              \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
+        return settle(&charge, call, handle);                                                      \
+    } while (0)
+
+CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
+    CREATE(handle, desc, driver.cuArray3DCreate_v2(handle, desc));
 }
 
 CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc) {
-    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-    struct charge charge;
+    CUDA_ARRAY3D_DESCRIPTOR wide;
 
-    if (desc)
-        wide = (CUDA_ARRAY3D_DESCRIPTOR){desc->Width,  desc->Height,      desc->Depth,
-                                         desc->Format, desc->NumChannels, desc->Flags};
-    if (!begin(&charge, desc ? &wide : NULL, 0))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&charge, driver.cuArray3DCreate(handle, desc), handle);
+    CREATE(handle, widen_3d(&wide, desc), driver.cuArray3DCreate(handle, desc));
 }
 
 CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc) {
-    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-    struct charge charge;
+    CUDA_ARRAY3D_DESCRIPTOR wide;
 
-    if (desc)
-        wide = (CUDA_ARRAY3D_DESCRIPTOR){desc->Width,  desc->Height,      0,
-                                         desc->Format, desc->NumChannels, 0};
-    if (!begin(&charge, desc ? &wide : NULL, 0))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&charge, driver.cuArrayCreate_v2(handle, desc), handle);
+    CREATE(handle, WIDEN_2D(&wide, desc), driver.cuArrayCreate_v2(handle, desc));
 }
 
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *desc) {
-    CUDA_ARRAY3D_DESCRIPTOR wide = {0};
-    struct charge charge;
+    CUDA_ARRAY3D_DESCRIPTOR wide;
 
-    if (desc)
-        wide = (CUDA_ARRAY3D_DESCRIPTOR){desc->Width,  desc->Height,      0,
-                                         desc->Format, desc->NumChannels, 0};
-    if (!begin(&charge, desc ? &wide : NULL, 0))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&charge, driver.cuArrayCreate(handle, desc), handle);
+    CREATE(handle, WIDEN_2D(&wide, desc), driver.cuArrayCreate(handle, desc));
+}
+
+/* With an array go the bindings of memory to it, if it is a sparse one. */
+static CUresult destroyed(struct refund *refund, CUresult r, uint64_t array) {
+    struct share *share = refund->share;
+
+    (void) refund_settle(refund, r);
+    if (share && r == CUDA_SUCCESS)
+        bindings_end(share, array, 0, UINT64_MAX, -1);
+    return r;
 }
 
 CUresult cuArrayDestroy(CUarray array) {
+    uint64_t key = (uint64_t) (uintptr_t) array;
     struct refund refund;
 
-    refund_begin(&refund, ENTRY_ARRAY, (uint64_t) (uintptr_t) array);
-    return refund_settle(&refund, driver.cuArrayDestroy(array));
+    refund_begin(&refund, ENTRY_ARRAY, key);
+    return destroyed(&refund, driver.cuArrayDestroy(array), key);
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc,
@@ -165,8 +183,9 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
+    uint64_t key = (uint64_t) (uintptr_t) mipmap;
     struct refund refund;
 
-    refund_begin(&refund, ENTRY_ARRAY, (uint64_t) (uintptr_t) mipmap);
-    return refund_settle(&refund, driver.cuMipmappedArrayDestroy(mipmap));
+    refund_begin(&refund, ENTRY_ARRAY, key);
+    return destroyed(&refund, driver.cuMipmappedArrayDestroy(mipmap), key);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/charge.h"
 
+#include "intercept/export.h"
 #include "intercept/pool.h"
 
 void charge_on_device(struct charge *charge, CUdevice device) {
@@ -58,21 +59,33 @@ void charge_on_stream(struct charge *charge, CUstream stream, bool per_thread) {
     lock_drop(&charge->share->table_lock);
 }
 
-bool charge_reserve(struct charge *charge, uint64_t bytes) {
+/* What could be given back to make room: what pools keep without use, and what others had open. */
+static bool make_room(struct share *share) {
+    bool pools = pools_give_back(share), exports = exports_give_back(share);
+
+    return pools || exports;
+}
+
+static bool reserve_making_room(const struct charge *charge, uint64_t bytes) {
+    if (share_reserve(charge->share, charge->device, bytes, charge->how))
+        return true;
+    return make_room(charge->share) &&
+           share_reserve(charge->share, charge->device, bytes, charge->how);
+}
+
+static bool reserve(struct charge *charge, uint64_t bytes, enum booking how) {
     bool room;
 
     if (!charge->share)
         return true;
     charge->bytes = bytes;
+    charge->how = how;
     lock_take(&charge->share->table_lock);
     room = table_promise(&charge->share->table);
     lock_drop(&charge->share->table_lock);
     if (!room)
         return false;
-    if (share_reserve(charge->share, charge->device, bytes))
-        return true;
-    /* What pools keep without use is memory that this could have. */
-    if (pools_give_back(charge->share) && share_reserve(charge->share, charge->device, bytes))
+    if (reserve_making_room(charge, bytes))
         return true;
     lock_take(&charge->share->table_lock);
     table_unpromise(&charge->share->table);
@@ -80,10 +93,27 @@ bool charge_reserve(struct charge *charge, uint64_t bytes) {
     return false;
 }
 
+bool charge_reserve(struct charge *charge, uint64_t bytes) {
+    return reserve(charge, bytes, BOOKED);
+}
+
+bool charge_reserve_spilled(struct charge *charge, uint64_t bytes) {
+    return reserve(charge, bytes, BOOKED_SPILLED);
+}
+
 bool charge_add(struct charge *charge, uint64_t more) {
     if (!charge->share || more == 0)
         return true;
-    if (!share_reserve(charge->share, charge->device, more))
+    if (!reserve_making_room(charge, more))
+        return false;
+    charge->bytes += more;
+    return true;
+}
+
+bool charge_add_free(struct charge *charge, uint64_t more) {
+    if (!charge->share || more == 0)
+        return true;
+    if (!share_reserve(charge->share, charge->device, more, charge->how))
         return false;
     charge->bytes += more;
     return true;
@@ -107,8 +137,32 @@ CUresult charge_settle(struct charge *charge, CUresult result, enum entry_kind k
         table_unpromise(&charge->share->table);
     lock_drop(&charge->share->table_lock);
     if (result != CUDA_SUCCESS)
-        share_refund(charge->share, charge->device, charge->bytes);
+        share_refund(charge->share, charge->device, charge->bytes, charge->how);
     return result;
+}
+
+/* Takes what an entry stood for out of the books. */
+static void give_back(struct share *share, const struct entry *entry) {
+    switch (entry->kind) {
+    case ENTRY_POOLED:
+        pool_freed(share, entry->link, entry->bytes);
+        break;
+    case ENTRY_SHARED:
+        export_freed(share, entry->device, entry->bytes);
+        break;
+    case ENTRY_IMPORT:
+        share_refund(share, entry->device, entry->bytes, BOOKED);
+        import_ended(share);
+        break;
+    case ENTRY_HANDLE:
+        share_refund(share, entry->device, entry->bytes, BOOKED);
+        if (entry->link == HANDLE_IMPORTED || entry->link == HANDLE_FOREIGN)
+            import_ended(share);
+        break;
+    default:
+        share_refund(share, entry->device, entry->bytes,
+                     entry->kind == ENTRY_SPILLED ? BOOKED_SPILLED : BOOKED);
+    }
 }
 
 void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key) {
@@ -126,12 +180,19 @@ void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key) {
 }
 
 void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr) {
-    const struct share *share;
+    static const enum entry_kind kinds[] = {ENTRY_POINTER, ENTRY_POOLED, ENTRY_SHARED,
+                                            ENTRY_SPILLED};
+    bool found = false;
 
-    refund_begin(refund, ENTRY_POINTER, dptr);
-    share = refund->share ? NULL : share_claim();
-    if (share && __atomic_load_n(&share->pools, __ATOMIC_RELAXED))
-        refund_begin(refund, ENTRY_POOLED, dptr);
+    refund->share = share_claim();
+    if (!refund->share)
+        return;
+    lock_take(&refund->share->table_lock);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && !found; i++)
+        found = table_take(&refund->share->table, kinds[i], dptr, &refund->entry);
+    lock_drop(&refund->share->table_lock);
+    if (!found)
+        refund->share = NULL;
 }
 
 CUresult refund_settle(struct refund *refund, CUresult result) {
@@ -143,12 +204,8 @@ CUresult refund_settle(struct refund *refund, CUresult result) {
     else
         table_put(&refund->share->table, &refund->entry);
     lock_drop(&refund->share->table_lock);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (refund->entry.kind == ENTRY_POOLED)
-        pool_freed(refund->share, refund->entry.link, refund->entry.bytes);
-    else
-        share_refund(refund->share, refund->entry.device, refund->entry.bytes);
+    if (result == CUDA_SUCCESS)
+        give_back(refund->share, &refund->entry);
     return result;
 }
 
@@ -168,6 +225,7 @@ void context_end_begin(struct context_end *end, uint64_t context) {
 CUresult context_end_settle(struct context_end *end, CUresult result) {
     struct entry entry;
     bool more = true;
+    size_t at = 0;
 
     if (!end->share)
         return result;
@@ -179,12 +237,12 @@ CUresult context_end_settle(struct context_end *end, CUresult result) {
     }
     while (more) {
         lock_take(&end->share->table_lock);
-        more = table_take_linked(&end->share->table, end->tombstone, &entry);
+        more = table_take_linked(&end->share->table, end->tombstone, &at, &entry);
         if (more)
             table_unpromise(&end->share->table);
         lock_drop(&end->share->table_lock);
         if (more)
-            share_refund(end->share, entry.device, entry.bytes);
+            give_back(end->share, &entry);
     }
     pools_refresh(end->share);
     return result;

@@ -14,6 +14,7 @@ struct charge {
     uint64_t context;
     uint64_t bytes;
     int device;
+    enum booking how;
 };
 
 /* Where an allocation goes. Both leave `share` NULL when there is nothing to book: no share, or a
@@ -22,11 +23,27 @@ void charge_on_current(struct charge *charge);
 void charge_on_device(struct charge *charge, CUdevice device);
 void charge_on_stream(struct charge *charge, CUstream stream, bool per_thread);
 
+/* The driver's number of the device whose memory a location is, or -1. */
+static inline CUdevice location_device(const CUmemLocation *location) {
+    switch ((unsigned int) location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return location->id;
+    case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN: /* a part of it */
+        return location->id & 0xff;
+    default:
+        return -1;
+    }
+}
+
 /* Reserves; false when it does not fit: answer CUDA_ERROR_OUT_OF_MEMORY. */
 bool charge_reserve(struct charge *charge, uint64_t bytes);
 
-/* Reserves `more` on top. */
+/* The same for memory that will not be on the card. */
+bool charge_reserve_spilled(struct charge *charge, uint64_t bytes);
+
+/* Reserves `more` on top; charge_add_free does not have pools give back anything for it. */
 bool charge_add(struct charge *charge, uint64_t more);
+bool charge_add_free(struct charge *charge, uint64_t more);
 
 /* Ends a charge with the driver's result, which it returns. `links` is the context that the memory
  * dies with, 0 when it outlives contexts. */

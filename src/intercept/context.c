@@ -4,13 +4,17 @@
  * all that was allocated in it goes with it. */
 
 #include "intercept/charge.h"
+#include "intercept/gate.h"
+#include "intercept/timeslice.h"
 
 CUresult cuInit(unsigned int flags) {
     CUresult r = driver.cuInit(flags);
+    struct share *share;
 
     /* Here rather than at the first allocation, which is timed more often. */
-    if (r == CUDA_SUCCESS)
-        (void) share_claim();
+    share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    if (share && share->limits)
+        timeslice_begin(share->limits, share->ndevices);
     return r;
 }
 
@@ -68,6 +72,7 @@ CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *ctx_create_params, un
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
     struct context_end end;
 
+    gate_forget_context((uint64_t) (uintptr_t) ctx);
     context_end_begin(&end, (uint64_t) (uintptr_t) ctx);
     return context_end_settle(&end, driver.cuCtxDestroy_v2(ctx));
 }
@@ -75,6 +80,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
 CUresult cuCtxDestroy(CUcontext ctx) {
     struct context_end end;
 
+    gate_forget_context((uint64_t) (uintptr_t) ctx);
     context_end_begin(&end, (uint64_t) (uintptr_t) ctx);
     return context_end_settle(&end, driver.cuCtxDestroy(ctx));
 }
@@ -117,6 +123,7 @@ CUresult cuCtxDetach(CUcontext ctx) {
 
     if (!share || !last_use(share, context))
         return driver.cuCtxDetach(ctx);
+    gate_forget_context(context);
     context_end_begin(&end, context);
     return context_end_settle(&end, driver.cuCtxDetach(ctx));
 }
@@ -166,6 +173,7 @@ static CUresult leave_primary(CUdevice dev, CUresult (*leave)(CUdevice dev)) {
 
     if (!share || dev < 0 || dev >= ORDINALS_MAX)
         return leave(dev);
+    gate_forget_context(share->primary[dev]);
     lock_take(&share->primary_lock[dev]);
     r = leave(dev);
     if (r == CUDA_SUCCESS && share->primary[dev] && !primary_active(dev)) {

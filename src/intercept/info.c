@@ -4,45 +4,53 @@
  * container has booked. Out-pointers that the driver tolerates being NULL are tolerated here. */
 
 #include "intercept/charge.h"
-#include "intercept/pool.h"
+#include "intercept/part.h"
 
-/* The container's view of a device with `total` and `free` bytes. */
 static void present(struct share *share, int device, uint64_t *free_bytes, uint64_t *total) {
-    uint64_t limit = share_limit(share, device), used, left;
+    const struct part part = {.share = share, .devices = device >= 0 ? UINT64_C(1) << device : 0};
+    struct figures figures = {.total = *total, .free = *free_bytes};
 
-    if (share->broken) {
-        *total = *free_bytes = 0; /* as much as anybody gets */
+    if (device < 0 && !share->broken)
         return;
-    }
-    if (limit == 0)
-        return;
-    pools_refresh(share);
-    used = share_used(share, device);
-    left = used < limit ? limit - used : 0;
-    if (limit < *total)
-        *total = limit;
-    if (left < *free_bytes)
-        *free_bytes = left;
+    part_figures(&part, &figures);
+    *total = figures.total;
+    *free_bytes = figures.free;
+}
+
+static CUresult get_info(CUresult (*ask)(uint64_t *, uint64_t *), uint64_t *free_bytes,
+                         uint64_t *total) {
+    struct charge where;
+    CUresult r = ask(free_bytes, total);
+
+    charge_on_current(&where);
+    if (r == CUDA_SUCCESS && where.share)
+        present(where.share, where.device, free_bytes, total);
+    return r;
+}
+
+static CUresult ask_wide(uint64_t *free_bytes, uint64_t *total) {
+    return driver.cuMemGetInfo_v2(free_bytes, total);
+}
+
+static CUresult ask_narrow(uint64_t *free_bytes, uint64_t *total) {
+    unsigned int narrow_free = 0, narrow_total = 0;
+    CUresult r = driver.cuMemGetInfo(&narrow_free, &narrow_total);
+
+    *free_bytes = narrow_free;
+    *total = narrow_total;
+    return r;
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
-    uint64_t free_bytes, total_bytes;
-    size_t driver_free = 0, driver_total = 0;
-    struct charge where;
+    uint64_t free_bytes = 0, total_bytes = 0;
     CUresult r;
 
-    charge_on_current(&where);
-    if (!where.share)
+    if (!share_claim())
         return driver.cuMemGetInfo_v2(free, total);
-    r = driver.cuMemGetInfo_v2(&driver_free, &driver_total);
-    if (r != CUDA_SUCCESS)
-        return r;
-    free_bytes = driver_free;
-    total_bytes = driver_total;
-    present(where.share, where.device, &free_bytes, &total_bytes);
-    if (free)
+    r = get_info(ask_wide, &free_bytes, &total_bytes);
+    if (r == CUDA_SUCCESS && free)
         *free = free_bytes;
-    if (total)
+    if (r == CUDA_SUCCESS && total)
         *total = total_bytes;
     return r;
 }
@@ -52,23 +60,15 @@ static unsigned int narrow(uint64_t bytes) {
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
-    unsigned int driver_free = 0, driver_total = 0;
-    uint64_t free_bytes, total_bytes;
-    struct charge where;
+    uint64_t free_bytes = 0, total_bytes = 0;
     CUresult r;
 
-    charge_on_current(&where);
-    if (!where.share)
+    if (!share_claim())
         return driver.cuMemGetInfo(free, total);
-    r = driver.cuMemGetInfo(&driver_free, &driver_total);
-    if (r != CUDA_SUCCESS)
-        return r;
-    free_bytes = driver_free;
-    total_bytes = driver_total;
-    present(where.share, where.device, &free_bytes, &total_bytes);
-    if (free)
+    r = get_info(ask_narrow, &free_bytes, &total_bytes);
+    if (r == CUDA_SUCCESS && free)
         *free = narrow(free_bytes);
-    if (total)
+    if (r == CUDA_SUCCESS && total)
         *total = narrow(total_bytes);
     return r;
 }
@@ -76,14 +76,12 @@ CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
 /* What a device of `bytes` looks like in the share. */
 static uint64_t shown(CUdevice dev, uint64_t bytes) {
     struct share *share = share_view();
-    uint64_t limit;
+    uint64_t total, used;
 
     if (!share)
         return bytes;
-    if (share->broken)
-        return 0;
-    limit = share_limit(share, share_device(share, dev));
-    return limit && limit < bytes ? limit : bytes;
+    share_figures(share, share->broken ? -1 : share_device(share, dev), bytes, &total, &used);
+    return total;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {

@@ -2,176 +2,201 @@
 
 /* NVML's process lists: of the container's own processes only.
  *
- * From 545 on the driver speaks of processes in the caller's PID namespace and leaves out those
- * that it does not hold, so its list is right but for processes of others that share the namespace:
- * those that have no slot in the ledger are taken out. An older driver gives PIDs of the host,
- * which mean nothing here: there the list is made from the ledger. */
+ * The driver says who is there and in which instance; how much each has is what it has booked, and
+ * more if the driver says so, as far as the overhead in the device's own figure covers it. So the
+ * processes together never have more than NVML says is used. Where the driver gives PIDs that mean
+ * nothing here (nvml_pids_are_ours), the list is made from the ledger alone. */
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "intercept/driver.h"
 #include "intercept/nvml.h"
 
-#define DRIVER_THAT_TRANSLATES 545
-#define PROCESSES_MAX LEDGER_SLOTS
+#define ENTRIES_MAX (2 * MEMBERS_MAX)
 
-struct members {
-    int device;
-    size_t n;
-    uint32_t slot[PROCESSES_MAX];
-    uint32_t pid[PROCESSES_MAX];
-};
-
-static bool driver_translates(void) {
-    char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE] = "";
-    int major = 0;
-
-    if (driver.nvmlSystemGetDriverVersion(version, sizeof(version)) != NVML_SUCCESS)
-        return true;
-    for (const char *c = version; *c >= '0' && *c <= '9' && major < 100000; c++)
-        major = 10 * major + (*c - '0');
-    return major >= DRIVER_THAT_TRANSLATES;
-}
-
-/* The container's processes on this device; false: there is no share, or not on this device. */
-static bool members_get(nvmlDevice_t device, struct members *ret) {
-    struct share *share = share_view();
-    const struct ledger_file *ledger;
-
-    if (!share)
-        return false;
-    ret->n = 0;
-    ret->device = nvml_device(share, device);
-    if (ret->device < 0)
-        return false;
-    ledger = share_ledger(share);
-    if (!ledger)
-        return true;
-    ret->n = ledger_living(ledger, share_ledger_path(), ret->slot, PROCESSES_MAX);
-    for (size_t i = 0; i < ret->n; i++)
-        ret->pid[i] = __atomic_load_n(&ledger->slot[ret->slot[i]].pid, __ATOMIC_RELAXED);
-    return true;
-}
-
-static bool is_member(const struct members *members, unsigned int pid) {
-    for (size_t i = 0; i < members->n; i++)
-        if (members->pid[i] == pid)
-            return true;
-    return false;
-}
-
-/* The list as the ledger has it; one process may have several slots. */
-static unsigned int list_from_ledger(const struct members *members, nvmlProcessInfo_v2_t *list) {
-    const struct ledger_file *ledger = share_ledger(share_view());
-    unsigned int n = 0;
-
-    for (size_t i = 0; ledger && i < members->n; i++) {
-        uint64_t booked = __atomic_load_n(
-            &ledger->slot[members->slot[i]].cell[members->device].booked.lo, __ATOMIC_RELAXED);
-        unsigned int at = 0;
-
-        if (booked == 0)
-            continue;
-        while (at < n && list[at].pid != members->pid[i])
-            at++;
-        if (at == n)
-            list[n++] =
-                (nvmlProcessInfo_v2_t){members->pid[i], 0, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
-        list[at].usedGpuMemory += booked;
-    }
-    return n;
-}
-
-/* The lists of the first version have entries of another size. */
 typedef nvmlReturn_t list_v1_fn(nvmlDevice_t, unsigned int *, nvmlProcessInfo_v1_t *);
 typedef nvmlReturn_t list_v2_fn(nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *);
 
+/* One of the driver's lists; those of the first version have entries of another size. */
 struct list {
     list_v1_fn *v1; /* or */
     list_v2_fn *v2;
-    bool compute; /* what the ledger knows about; the other lists are empty on drivers that do not
-                     translate */
+    bool compute; /* what the ledger knows about; the other lists are empty where the driver's PIDs
+                     mean nothing */
 };
 
-static void widen(nvmlProcessInfo_v2_t *list, unsigned int n) {
-    const nvmlProcessInfo_v1_t *narrow = (const nvmlProcessInfo_v1_t *) (const void *) list;
+struct entries {
+    unsigned int n;
+    nvmlProcessInfo_v2_t one[ENTRIES_MAX];
+};
 
-    for (unsigned int i = n; i-- > 0;) { /* backwards: the wide entries overwrite the narrow ones */
+static void widen(struct entries *entries) {
+    const nvmlProcessInfo_v1_t *narrow = (const nvmlProcessInfo_v1_t *) (const void *) entries->one;
+
+    /* Backwards: the wide entries overwrite the narrow ones. */
+    for (unsigned int i = entries->n; i-- > 0;) {
         nvmlProcessInfo_v1_t one = narrow[i];
-        list[i] =
+        entries->one[i] =
             (nvmlProcessInfo_v2_t){one.pid, one.usedGpuMemory, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
     }
 }
 
-static nvmlReturn_t list_from_driver(const struct list *which, nvmlDevice_t device,
-                                     const struct members *members, nvmlProcessInfo_v2_t *list,
-                                     unsigned int *ret_n) {
-    unsigned int n = PROCESSES_MAX, kept = 0;
+static nvmlReturn_t ask(const struct list *list, nvmlDevice_t device, struct entries *ret) {
     nvmlReturn_t r;
 
-    if (which->v1)
-        r = which->v1(device, &n, (nvmlProcessInfo_v1_t *) (void *) list);
+    ret->n = ENTRIES_MAX;
+    if (list->v1)
+        r = list->v1(device, &ret->n, (nvmlProcessInfo_v1_t *) (void *) ret->one);
     else
-        r = which->v2(device, &n, list);
+        r = list->v2(device, &ret->n, ret->one);
     if (r != NVML_SUCCESS)
         return r;
-    if (which->v1)
-        widen(list, n);
-    for (unsigned int i = 0; i < n; i++)
-        if (is_member(members, list[i].pid))
-            list[kept++] = list[i];
-    *ret_n = kept;
+    if (ret->n > ENTRIES_MAX)
+        ret->n = ENTRIES_MAX;
+    if (list->v1)
+        widen(ret);
+    return r;
+}
+
+static bool listed(const struct entries *entries, uint32_t pid) {
+    for (unsigned int i = 0; i < entries->n; i++)
+        if (entries->one[i].pid == pid)
+            return true;
+    return false;
+}
+
+/* What is used and nobody has booked: modules, heaps, and what of the dead is not cleared away. */
+static uint64_t unbooked(const struct part *part, const struct members *members) {
+    struct figures figures = {.total = UINT64_MAX};
+    uint64_t booked = 0;
+
+    part_figures(part, &figures);
+    if (figures.total == UINT64_MAX)
+        return UINT64_MAX; /* memory has no limit: as the driver says */
+    for (unsigned int i = 0; i < members->n; i++)
+        booked += members->one[i].booked;
+    return figures.used > booked ? figures.used - booked : 0;
+}
+
+/* Keeps the members of the driver's list, with what they have. */
+static void keep_members(const struct part *part, const struct members *members,
+                         struct entries *entries) {
+    uint64_t spare = unbooked(part, members);
+    unsigned int kept = 0;
+
+    for (unsigned int i = 0; i < entries->n; i++) {
+        nvmlProcessInfo_v2_t one = entries->one[i];
+        const struct member *member = members_find(members, one.pid);
+        uint64_t more;
+
+        if (!member)
+            continue;
+        if (one.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_ULL) {
+            more = one.usedGpuMemory > member->booked ? one.usedGpuMemory - member->booked : 0;
+            if (more > spare)
+                more = spare;
+            spare -= more;
+            one.usedGpuMemory = member->booked + more;
+        }
+        entries->one[kept++] = one;
+    }
+    entries->n = kept;
+}
+
+/* Who has booked something and is not on the list yet: an allocation is booked before the driver
+ * makes it. Clients of MPS are on a list of their own. */
+static void add_missing(nvmlDevice_t device, const struct members *members,
+                        struct entries *entries) {
+    static const struct entries none;
+    struct entries *others = NULL;
+
+    for (unsigned int i = 0; i < members->n; i++) {
+        const struct member *member = &members->one[i];
+
+        if (member->booked == 0 || entries->n == ENTRIES_MAX || listed(entries, member->pid))
+            continue;
+        if (!others) {
+            const struct list mps = {.v2 = driver.nvmlDeviceGetMPSComputeRunningProcesses_v3};
+
+            others = calloc(1, sizeof(*others));
+            if (others &&
+                (!nvml_pids_are_ours(PIDS_OF_LISTS) || ask(&mps, device, others) != NVML_SUCCESS))
+                others->n = 0;
+        }
+        if (!listed(others ? others : &none, member->pid))
+            entries->one[entries->n++] = (nvmlProcessInfo_v2_t){member->pid, member->booked,
+                                                                NVML_NO_INSTANCE, NVML_NO_INSTANCE};
+    }
+    free(others);
+}
+
+static nvmlReturn_t entries_fill(const struct list *list, nvmlDevice_t device,
+                                 const struct part *part, struct entries *ret) {
+    struct members *members = members_new(part);
+    nvmlReturn_t r = NVML_SUCCESS;
+
+    if (!members)
+        return NVML_ERROR_MEMORY;
+    ret->n = 0;
+    if (nvml_pids_are_ours(PIDS_OF_LISTS)) {
+        r = ask(list, device, ret);
+        if (r == NVML_SUCCESS)
+            keep_members(part, members, ret);
+    }
+    if (r == NVML_SUCCESS && list->compute)
+        add_missing(device, members, ret);
+    free(members);
     return r;
 }
 
 /* Answers as NVML does: the count alone and INSUFFICIENT_SIZE where the caller's room is too small.
  */
-static nvmlReturn_t hand_out(const struct list *which, const nvmlProcessInfo_v2_t *list,
-                             unsigned int n, unsigned int *count, void *infos) {
+static nvmlReturn_t hand_out(const struct list *list, const struct entries *entries,
+                             unsigned int *count, void *infos) {
     unsigned int room = *count;
 
-    *count = n;
-    if (n > room)
+    *count = entries->n;
+    if (entries->n > room)
         return NVML_ERROR_INSUFFICIENT_SIZE;
-    if (n > 0 && !infos)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned int i = 0; i < n; i++) {
-        if (which->v1)
+    for (unsigned int i = 0; i < entries->n; i++) {
+        const nvmlProcessInfo_v2_t *one = &entries->one[i];
+
+        if (list->v1)
             ((nvmlProcessInfo_v1_t *) infos)[i] =
-                (nvmlProcessInfo_v1_t){list[i].pid, list[i].usedGpuMemory};
+                (nvmlProcessInfo_v1_t){one->pid, one->usedGpuMemory};
         else
-            ((nvmlProcessInfo_v2_t *) infos)[i] = list[i];
+            ((nvmlProcessInfo_v2_t *) infos)[i] = *one;
     }
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t processes(const struct list *which, nvmlDevice_t device, unsigned int *count,
+static nvmlReturn_t processes(const struct list *list, nvmlDevice_t device, unsigned int *count,
                               void *infos) {
-    struct members members;
-    nvmlProcessInfo_v2_t *list;
-    nvmlReturn_t r = NVML_SUCCESS;
-    unsigned int n = 0;
+    struct entries *entries;
+    struct part part;
+    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (!count || !members_get(device, &members))
-        return which->v1 ? which->v1(device, count, infos) : which->v2(device, count, infos);
-    list = calloc(PROCESSES_MAX, sizeof(*list));
-    if (!list)
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!part.share)
+        return list->v1 ? list->v1(device, count, infos) : list->v2(device, count, infos);
+    if (!count || (*count > 0 && !infos))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    entries = malloc(sizeof(*entries));
+    if (!entries)
         return NVML_ERROR_MEMORY;
-    if (driver_translates())
-        r = list_from_driver(which, device, &members, list, &n);
-    else if (which->compute)
-        n = list_from_ledger(&members, list);
+    r = entries_fill(list, device, &part, entries);
     if (r == NVML_SUCCESS)
-        r = hand_out(which, list, n, count, infos);
-    free(list);
+        r = hand_out(list, entries, count, infos);
+    free(entries);
     return r;
 }
 
 #define PROCESS_LIST(symbol, info, member, is_compute)                                             \
     nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *info_count, info *infos) {              \
-        const struct list which = {.member = driver.symbol, .compute = is_compute};                \
-        return processes(&which, device, info_count, infos);                                       \
+        const struct list list = {.member = driver.symbol, .compute = is_compute};                 \
+                                                                                                   \
+        return processes(&list, device, info_count, infos);                                        \
     }
 
 PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, v1, true)
@@ -184,53 +209,87 @@ PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, v1, 
 PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, v2, false)
 PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, v2, false)
 
-/* The lists below are taken as the driver gives them, less the processes of others. */
+/* The newest list says by a number which processes it is about. */
+static bool list_of_mode(unsigned int mode, struct list *ret) {
+    const struct list lists[] = {
+        {.v2 = driver.nvmlDeviceGetComputeRunningProcesses_v3, .compute = true},
+        {.v2 = driver.nvmlDeviceGetGraphicsRunningProcesses_v3},
+        {.v2 = driver.nvmlDeviceGetMPSComputeRunningProcesses_v3},
+    };
+
+    if (mode >= sizeof(lists) / sizeof(lists[0]))
+        return false;
+    *ret = lists[mode];
+    return true;
+}
+
+struct details {
+    struct entries entries;
+    nvmlProcessDetailList_t list;
+    nvmlProcessDetail_v1_t one[ENTRIES_MAX];
+};
+
+/* What only this list says of a process. */
+static unsigned long long protected_memory(const struct details *details, unsigned int pid) {
+    for (unsigned int i = 0; i < details->list.numProcArrayEntries && i < ENTRIES_MAX; i++)
+        if (details->one[i].pid == pid)
+            return details->one[i].usedGpuCcProtectedMemory;
+    return 0;
+}
+
+static nvmlReturn_t hand_out_details(const struct details *details,
+                                     nvmlProcessDetailList_t *plist) {
+    unsigned int room = plist->numProcArrayEntries, n = details->entries.n;
+
+    plist->numProcArrayEntries = n;
+    if (n > room || (n > 0 && !plist->procArray))
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int i = 0; i < n; i++) {
+        const nvmlProcessInfo_v2_t *one = &details->entries.one[i];
+
+        plist->procArray[i] = (nvmlProcessDetail_v1_t){
+            .pid = one->pid,
+            .usedGpuMemory = one->usedGpuMemory,
+            .gpuInstanceId = one->gpuInstanceId,
+            .computeInstanceId = one->computeInstanceId,
+            .usedGpuCcProtectedMemory = protected_memory(details, one->pid),
+        };
+    }
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t details_fill(nvmlDevice_t device, const struct part *part, unsigned int version,
+                                 unsigned int mode, struct details *ret) {
+    struct list list;
+    nvmlReturn_t r;
+
+    ret->list = (nvmlProcessDetailList_t){version, mode, ENTRIES_MAX, ret->one};
+    r = driver.nvmlDeviceGetRunningProcessDetailList(device, &ret->list);
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!nvml_pids_are_ours(PIDS_OF_LISTS))
+        ret->list.numProcArrayEntries = 0;
+    if (!list_of_mode(mode, &list))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return entries_fill(&list, device, part, &ret->entries);
+}
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t *plist) {
-    nvmlReturn_t r = driver.nvmlDeviceGetRunningProcessDetailList(device, plist);
-    struct members members;
-    unsigned int kept = 0;
+    struct details *details;
+    struct part part;
+    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r != NVML_SUCCESS || !plist || !plist->procArray || !members_get(device, &members))
+    if (r != NVML_SUCCESS)
         return r;
-    for (unsigned int i = 0; i < plist->numProcArrayEntries; i++)
-        if (is_member(&members, plist->procArray[i].pid))
-            plist->procArray[kept++] = plist->procArray[i];
-    plist->numProcArrayEntries = kept;
-    return r;
-}
-
-nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
-                                             nvmlProcessUtilizationSample_t *utilization,
-                                             unsigned int *process_samples_count,
-                                             unsigned long long last_seen_time_stamp) {
-    nvmlReturn_t r = driver.nvmlDeviceGetProcessUtilization(
-        device, utilization, process_samples_count, last_seen_time_stamp);
-    struct members members;
-    unsigned int kept = 0;
-
-    if (r != NVML_SUCCESS || !utilization || !process_samples_count ||
-        !members_get(device, &members))
-        return r;
-    for (unsigned int i = 0; i < *process_samples_count; i++)
-        if (is_member(&members, utilization[i].pid))
-            utilization[kept++] = utilization[i];
-    *process_samples_count = kept;
-    return r;
-}
-
-nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
-                                                   nvmlProcessesUtilizationInfo_t *info) {
-    nvmlReturn_t r = driver.nvmlDeviceGetProcessesUtilizationInfo(device, info);
-    struct members members;
-    unsigned int kept = 0;
-
-    if (r != NVML_SUCCESS || !info || !info->procUtilArray || !members_get(device, &members))
-        return r;
-    for (unsigned int i = 0; i < info->processSamplesCount; i++)
-        if (is_member(&members, info->procUtilArray[i].pid))
-            info->procUtilArray[kept++] = info->procUtilArray[i];
-    info->processSamplesCount = kept;
+    if (!plist || !part.share)
+        return driver.nvmlDeviceGetRunningProcessDetailList(device, plist);
+    details = calloc(1, sizeof(*details));
+    if (!details)
+        return NVML_ERROR_MEMORY;
+    r = details_fill(device, &part, plist->version, plist->mode, details);
+    if (r == NVML_SUCCESS)
+        r = hand_out_details(details, plist);
+    free(details);
     return r;
 }

@@ -5,6 +5,9 @@
 #include <link.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define PAGE 4096
 
 /* Defined by every copy of this library: how they know each other, under whatever file name. */
 __attribute__((visibility("default"))) extern const char aliquot_instance;
@@ -19,6 +22,11 @@ struct object {
     const uint16_t *versions; /* NULL: unversioned */
     const uint32_t *gnu_hash;
     const uint32_t *sysv_hash;
+    struct {
+        const Elf64_Rela *first;
+        size_t bytes;
+    } relocations[2];                /* of data, of calls */
+    uintptr_t relro_low, relro_high; /* made read-only once relocated */
 };
 
 /* glibc turns the addresses in a dynamic section into absolute ones, musl does not. */
@@ -51,6 +59,18 @@ static void read_dynamic(struct object *o, const Elf64_Dyn *dyn) {
         case DT_SONAME:
             soname = dyn->d_un.d_val;
             break;
+        case DT_RELA:
+            o->relocations[0].first = (const Elf64_Rela *) address;
+            break;
+        case DT_RELASZ:
+            o->relocations[0].bytes = dyn->d_un.d_val;
+            break;
+        case DT_JMPREL:
+            o->relocations[1].first = (const Elf64_Rela *) address;
+            break;
+        case DT_PLTRELSZ:
+            o->relocations[1].bytes = dyn->d_un.d_val;
+            break;
         default:
             break;
         }
@@ -75,6 +95,9 @@ static bool object_read(const struct dl_phdr_info *info, struct object *ret) {
             o.high = start + p->p_memsz > o.high ? start + p->p_memsz : o.high;
         } else if (p->p_type == PT_DYNAMIC) {
             dyn = (const Elf64_Dyn *) start;
+        } else if (p->p_type == PT_GNU_RELRO) {
+            o.relro_low = start;
+            o.relro_high = start + p->p_memsz;
         }
     }
     if (!dyn)
@@ -283,4 +306,52 @@ void *elf_definition_after(const void *caller, const char *name) {
 
     (void) dl_iterate_phdr(on_object, &walk);
     return walk.result;
+}
+
+static void write_slot(const struct object *o, uintptr_t slot, void *value) {
+    bool relro = slot >= o->relro_low && slot < o->relro_high;
+    void *page = (void *) (slot & ~(uintptr_t) (PAGE - 1));
+
+    if (relro && mprotect(page, PAGE, PROT_READ | PROT_WRITE) < 0)
+        return;
+    __atomic_store_n((void **) slot, value, __ATOMIC_RELEASE);
+    if (relro)
+        (void) mprotect(page, PAGE, PROT_READ);
+}
+
+static void replace_in(const struct object *o, const char *name, void *replacement) {
+    for (size_t table = 0; table < 2; table++) {
+        const Elf64_Rela *rela = o->relocations[table].first;
+        size_t n = rela ? o->relocations[table].bytes / sizeof(*rela) : 0;
+
+        for (size_t i = 0; i < n; i++) {
+            size_t type = ELF64_R_TYPE(rela[i].r_info), symbol = ELF64_R_SYM(rela[i].r_info);
+
+            if ((type == R_X86_64_JUMP_SLOT || type == R_X86_64_GLOB_DAT) && symbol != 0 &&
+                strcmp(o->strings + o->symbols[symbol].st_name, name) == 0)
+                write_slot(o, o->base + rela[i].r_offset, replacement);
+        }
+    }
+}
+
+struct replacement {
+    enum elf_kind kind;
+    const char *name;
+    void *function;
+};
+
+static int replace_on_object(struct dl_phdr_info *info, size_t size, void *arg) {
+    const struct replacement *r = arg;
+    struct object o;
+
+    (void) size;
+    if (object_read(info, &o) && kind_of(&o) == r->kind)
+        replace_in(&o, r->name, r->function);
+    return 0;
+}
+
+void elf_replace_import(enum elf_kind kind, const char *name, void *replacement) {
+    struct replacement r = {.kind = kind, .name = name, .function = replacement};
+
+    (void) dl_iterate_phdr(replace_on_object, &r);
 }

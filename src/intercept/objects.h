@@ -38,3 +38,7 @@ bool elf_in_program(const void *address);
  * first definition in load order after the object that holds `caller`. With `caller` NULL: the
  * first of all, as for RTLD_DEFAULT. */
 void *elf_definition_after(const void *caller, const char *name);
+
+/* Makes the driver library of that kind call `replacement` where it calls the function `name` of
+ * another library. Calls from everywhere else stay as they are. */
+void elf_replace_import(enum elf_kind kind, const char *name, void *replacement);

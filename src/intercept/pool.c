@@ -2,14 +2,25 @@
 #include "intercept/pool.h"
 
 #include "intercept/charge.h"
+#include "intercept/gate.h"
+#include "intercept/graph.h"
+#include "intercept/spill.h"
 
 /* Where a pool is, besides an index of the share or -1 for a device that is not part of it. */
 #define ON_HOST (-3)
+#define ANYWHERE (-4) /* managed: wherever it is used, so as cuMemAllocManaged books */
 
 static struct pool_book *book_of(struct share *share, CUmemoryPool pool) {
     for (int i = 0; i < POOLS_MAX; i++)
-        if (share->pool[i].known && !share->pool[i].gone &&
+        if (share->pool[i].known && !share->pool[i].gone && !share->pool[i].of_graphs &&
             share->pool[i].pool == (uint64_t) (uintptr_t) pool)
+            return &share->pool[i];
+    return NULL;
+}
+
+static struct pool_book *book_new(struct share *share) {
+    for (int i = 0; i < POOLS_MAX; i++)
+        if (!share->pool[i].known)
             return &share->pool[i];
     return NULL;
 }
@@ -19,18 +30,38 @@ static struct pool_book *book_of(struct share *share, CUmemoryPool pool) {
 static struct pool_book *book_note(struct share *share, CUmemoryPool pool, int device) {
     struct pool_book *book = book_of(share, pool);
 
-    for (int i = 0; !book && i < POOLS_MAX; i++)
-        if (!share->pool[i].known) {
-            book = &share->pool[i];
-            *book = (struct pool_book){
-                .pool = (uint64_t) (uintptr_t) pool, .device = device, .known = true};
-        }
+    if (book)
+        return book;
+    book = book_new(share);
+    if (book)
+        *book = (struct pool_book){
+            .pool = (uint64_t) (uintptr_t) pool, .device = device, .known = true};
+    return book;
+}
+
+struct pool_book *graph_book(struct share *share, int device) {
+    int ordinal = share_ordinal(share, device);
+    struct pool_book *book;
+
+    for (int i = 0; i < POOLS_MAX; i++)
+        if (share->pool[i].known && share->pool[i].of_graphs && share->pool[i].device == device)
+            return &share->pool[i];
+    book = ordinal < 0 ? NULL : book_new(share);
+    if (book)
+        *book = (struct pool_book){
+            .pool = (uint64_t) ordinal, .device = device, .known = true, .of_graphs = true};
     return book;
 }
 
 static uint64_t held_by(const struct pool_book *book) {
     uint64_t held = 0;
 
+    if (book->of_graphs)
+        return driver.cuDeviceGetGraphMemAttribute((CUdevice) book->pool,
+                                                   CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                                   &held) == CUDA_SUCCESS
+                   ? held
+                   : book->booked;
     if (book->gone ||
         driver.cuMemPoolGetAttribute((CUmemoryPool) (uintptr_t) book->pool,
                                      CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &held) != CUDA_SUCCESS)
@@ -38,17 +69,21 @@ static uint64_t held_by(const struct pool_book *book) {
     return held;
 }
 
+static enum booking booking_of(const struct pool_book *book) {
+    return book->exported ? BOOKED_EXPORTED : BOOKED;
+}
+
 /* With the pool lock: books what the pool holds. It is held already, so there is nothing to refuse.
  */
-static bool book_refresh(struct share *share, struct pool_book *book) {
+bool book_refresh(struct share *share, struct pool_book *book) {
     uint64_t held = held_by(book), before = book->booked;
 
     if (book->device < 0 || held == before)
         return false;
     if (held > before)
-        share_force(share, book->device, held - before);
+        share_force(share, book->device, held - before, booking_of(book));
     else
-        share_refund(share, book->device, before - held);
+        share_refund(share, book->device, before - held, booking_of(book));
     book->booked = held;
     return true;
 }
@@ -63,22 +98,41 @@ void pools_refresh(struct share *share) {
     lock_drop(&share->pool_lock);
 }
 
-bool pools_give_back(struct share *share) {
+static void trim(const struct pool_book *book) {
+    if (book->of_graphs)
+        (void) driver.cuDeviceGraphMemTrim((CUdevice) book->pool);
+    else
+        (void) driver.cuMemPoolTrimTo((CUmemoryPool) (uintptr_t) book->pool, 0);
+}
+
+bool pools_give_back_locked(struct share *share) {
     bool changed = false;
 
-    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
-        return false;
-    lock_take(&share->pool_lock);
     for (int i = 0; i < POOLS_MAX; i++) {
         struct pool_book *book = &share->pool[i];
 
         if (!book->known || book->gone || book->device < 0)
             continue;
-        (void) driver.cuMemPoolTrimTo((CUmemoryPool) (uintptr_t) book->pool, 0);
+        trim(book);
         changed |= book_refresh(share, book);
     }
+    return changed;
+}
+
+bool pools_give_back(struct share *share) {
+    bool changed;
+
+    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
+        return false;
+    lock_take(&share->pool_lock);
+    changed = pools_give_back_locked(share);
     lock_drop(&share->pool_lock);
     return changed;
+}
+
+void pools_note_use(struct share *share) {
+    __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&share->pools_dirty, true, __ATOMIC_RELEASE);
 }
 
 void pools_waited(void) {
@@ -104,6 +158,8 @@ static void find_pool(struct pool_charge *c, CUmemoryPool pool) {
         return;
     lock_take(&share->pool_lock);
     c->book = book_note(share, pool, c->charge.device);
+    if (c->book && c->book->device == ANYWHERE)
+        c->book = NULL;
     if (c->book)
         c->charge.device = c->book->device;
     lock_drop(&share->pool_lock);
@@ -140,11 +196,13 @@ static bool book_growth(struct pool_charge *c, uint64_t bytes) {
     c->book->live += bytes;
     held = held_by(c->book);
     grown = held > c->book->booked ? held - c->book->booked : 0;
-    if (grown > c->charge.bytes && !charge_add(&c->charge, grown - c->charge.bytes)) {
+    if (grown > c->charge.bytes && !charge_add_free(&c->charge, grown - c->charge.bytes)) {
         c->book->live -= bytes;
         return false;
     }
     /* What was reserved now belongs to the pool's account, not to the pointer's. */
+    if (c->book->exported)
+        (void) share_export(c->charge.share, c->charge.device, c->charge.bytes);
     c->book->booked += c->charge.bytes;
     c->charge.bytes = 0;
     (void) book_refresh(c->charge.share, c->book);
@@ -180,6 +238,31 @@ static void enter_pointer(struct pool_charge *c, CUdeviceptr dptr, uint64_t byte
     lock_drop(&share->table_lock);
 }
 
+static CUresult driver_allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
+                                bool per_thread) {
+    if (pool)
+        return per_thread ? driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream)
+                          : driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream);
+    return per_thread ? driver.cuMemAllocAsync_ptsz(dptr, bytes, stream)
+                      : driver.cuMemAllocAsync(dptr, bytes, stream);
+}
+
+/* Whether the allocation becomes a node of a graph, which takes memory when the graph does
+ * (graph.h). */
+static bool captured(CUstream stream, bool per_thread) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult r = CUDA_SUCCESS;
+
+    if (!share_claim())
+        return false;
+    r = per_thread ? driver.cuStreamIsCapturing_ptsz(stream, &status)
+                   : driver.cuStreamIsCapturing(stream, &status);
+    if (r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return false;
+    graph_memory_seen();
+    return true;
+}
+
 /* Allocates with `pool`, or from the current one. The driver is called under the lock, so that a
  * growth is known to be that of this allocation. */
 static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
@@ -188,16 +271,14 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUs
     bool booked = true;
     CUresult r;
 
+    if (captured(stream, per_thread))
+        return driver_allocate(dptr, bytes, pool, stream, per_thread);
     if (!begin(&c, pool, bytes, stream, per_thread))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return pool ? CUDA_ERROR_OUT_OF_MEMORY
+                    : spill_allocate(&c.charge, dptr, bytes, CU_MEM_ATTACH_GLOBAL, false);
     if (c.charge.share && c.book)
         lock_take(&c.charge.share->pool_lock);
-    if (pool)
-        r = per_thread ? driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream)
-                       : driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream);
-    else
-        r = per_thread ? driver.cuMemAllocAsync_ptsz(dptr, bytes, stream)
-                       : driver.cuMemAllocAsync(dptr, bytes, stream);
+    r = driver_allocate(dptr, bytes, pool, stream, per_thread);
     if (!c.charge.share || !c.book)
         return charge_settle(&c.charge, r, ENTRY_POINTER, r == CUDA_SUCCESS ? *dptr : 0,
                              c.charge.context);
@@ -252,10 +333,20 @@ void pool_freed(struct share *share, uint64_t book, uint64_t bytes) {
     __atomic_store_n(&share->pools_dirty, true, __ATOMIC_RELEASE);
 }
 
+/* Such memory is not of a pool: it goes when the stream has come to it, for which we wait. */
+static CUresult free_spilled(CUdeviceptr dptr, CUstream stream, bool per_thread) {
+    CUresult r =
+        per_thread ? driver.cuStreamSynchronize_ptsz(stream) : driver.cuStreamSynchronize(stream);
+
+    return r == CUDA_SUCCESS ? driver.cuMemFree_v2(dptr) : r;
+}
+
 static CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread) {
     struct refund refund;
 
     refund_begin_pointer(&refund, dptr);
+    if (refund.share && refund.entry.kind == ENTRY_SPILLED)
+        return refund_settle(&refund, free_spilled(dptr, stream, per_thread));
     return refund_settle(&refund, per_thread ? driver.cuMemFreeAsync_ptsz(dptr, stream)
                                              : driver.cuMemFreeAsync(dptr, stream));
 }
@@ -277,15 +368,20 @@ static void pool_note(CUmemoryPool pool, struct share *share, int device) {
     __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
 }
 
+static int home_of_pool(struct share *share, const CUmemPoolProps *props) {
+    CUdevice device = location_device(&props->location);
+
+    if (device >= 0)
+        return share_device(share, device);
+    return props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED ? ANYWHERE : ON_HOST;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
     CUresult r = driver.cuMemPoolCreate(pool, pool_props);
     struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
 
     if (share)
-        pool_note(*pool, share,
-                  pool_props->location.type == CU_MEM_LOCATION_TYPE_DEVICE
-                      ? share_device(share, pool_props->location.id)
-                      : ON_HOST);
+        pool_note(*pool, share, home_of_pool(share, pool_props));
     return r;
 }
 
@@ -299,13 +395,35 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
         return r;
     lock_take(&share->pool_lock);
     book = book_of(share, pool);
-    if (book) {
+    if (book && book->exported) {
+        book->known = false; /* others may hold what we cannot see: it stays booked */
+    } else if (book) {
         book->gone = true;
         (void) book_refresh(share, book);
         book->known = book->live > 0;
     }
     lock_drop(&share->pool_lock);
     return r;
+}
+
+void pool_exported(CUmemoryPool pool) {
+    struct share *share = share_claim();
+    struct pool_book *book;
+
+    if (!share)
+        return;
+    lock_take(&share->pool_lock);
+    book = book_of(share, pool);
+    if (book && !book->exported && book->device >= 0)
+        book->exported = share_export(share, book->device, book->booked);
+    lock_drop(&share->pool_lock);
+}
+
+void pool_imported(CUmemoryPool pool) {
+    struct share *share = share_claim();
+
+    if (share)
+        pool_note(pool, share, ON_HOST);
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) {
@@ -344,30 +462,48 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 
 /* -- after these, frees that waited in streams have happened --------------------------------- */
 
-CUresult cuCtxSynchronize(void) {
-    CUresult r = driver.cuCtxSynchronize();
-
+static CUresult waited(CUresult r) {
+    gate_waited();
     pools_waited();
     return r;
+}
+
+CUresult cuCtxSynchronize(void) {
+    CUresult r;
+
+    gate_about_to_wait_all();
+    r = driver.cuCtxSynchronize();
+    return waited(r);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+    CUresult r;
+
+    gate_about_to_wait_all();
+    r = driver.cuCtxSynchronize_v2(ctx);
+    return waited(r);
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-    CUresult r = driver.cuStreamSynchronize(stream);
+    CUresult r;
 
-    pools_waited();
-    return r;
+    gate_about_to_wait(stream, false);
+    r = driver.cuStreamSynchronize(stream);
+    return waited(r);
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-    CUresult r = driver.cuStreamSynchronize_ptsz(stream);
+    CUresult r;
 
-    pools_waited();
-    return r;
+    gate_about_to_wait(stream, true);
+    r = driver.cuStreamSynchronize_ptsz(stream);
+    return waited(r);
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-    CUresult r = driver.cuEventSynchronize(event);
+    CUresult r;
 
-    pools_waited();
-    return r;
+    gate_about_to_wait_all();
+    r = driver.cuEventSynchronize(event);
+    return waited(r);
 }

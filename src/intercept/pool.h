@@ -18,3 +18,18 @@ void pools_waited(void);
 
 /* For cuMemFree of memory that came from a pool: `book` is the link of the entry. */
 void pool_freed(struct share *share, uint64_t book, uint64_t bytes);
+
+/* Others can open the pool from now on. */
+void pool_exported(CUmemoryPool pool);
+
+/* The pool is another process's: nothing of it is booked here. */
+void pool_imported(CUmemoryPool pool);
+
+/* For graphs, with share->pool_lock: the book of what a device's graphs hold, which begins with
+ * nothing booked (NULL: no room for it); bringing a book up to date; and pools_give_back. */
+struct pool_book *graph_book(struct share *share, int device);
+bool book_refresh(struct share *share, struct pool_book *book);
+bool pools_give_back_locked(struct share *share);
+
+/* There are books to bring up to date from now on, at the next wait too. */
+void pools_note_use(struct share *share);

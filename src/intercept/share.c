@@ -103,6 +103,20 @@ static int find_limits(const struct limits_file **ret) {
     return r == -ENOENT ? -EBADMSG : r;
 }
 
+/* In the ledger, a device's second account: what of the memory may be on the card. There is one for
+ * as many devices as leave room for it. */
+static unsigned int card_account(int device) {
+    return (unsigned int) (LEDGER_DEVICES - 1 - device);
+}
+
+#define BOUNDED_MAX (LEDGER_DEVICES / 2)
+
+/* For the life of the process: an account that began in the middle would not add up. So also where
+ * the limit is below the bound now: it may be raised again. */
+static bool bounded(const struct share *share, uint32_t device) {
+    return limits_physical(share->limits, device) > 0 && share->ndevices <= BOUNDED_MAX;
+}
+
 static void view_locked(struct share *share) {
     struct share_limits limits;
     int r = find_limits(&share->limits);
@@ -113,9 +127,11 @@ static void view_locked(struct share *share) {
     share->broken = r < 0 && !share->none;
     if (r == 0) {
         share->ndevices = limits.ndevices;
-        for (uint32_t i = 0; i < limits.ndevices; i++)
+        for (uint32_t i = 0; i < limits.ndevices; i++) {
             if (!uuid_parse(limits.device[i].uuid, share->uuid[i]))
                 memset(share->uuid[i], 0xff, sizeof(share->uuid[i]));
+            share->bounded[i] = bounded(share, i);
+        }
     }
     __atomic_store_n(&share->viewed, 1, __ATOMIC_RELEASE);
 }
@@ -213,27 +229,97 @@ static void settle_result(struct share *share, int r) {
         share->broken = true;
 }
 
-bool share_reserve(struct share *share, int device, uint64_t bytes) {
+static const struct ledger_owner *owner_of(const struct share *share, enum booking how) {
+    return how == BOOKED_EXPORTED ? &share->exports : &share->owner;
+}
+
+static bool on_card(const struct share *share, int device, enum booking how) {
+    return share->bounded[device] && how != BOOKED_SPILLED;
+}
+
+/* More than anything: what the ledger refuses, whatever the limit. */
+#define TOO_MUCH UINT64_MAX
+
+/* Reserves in one account, within `limit` (0: none) less what the driver holds unasked. */
+static int reserve_within(struct share *share, unsigned int account, uint64_t bytes, uint64_t limit,
+                          uint64_t overhead) {
+    if (limit > 0 && overhead >= limit && bytes > 0)
+        return ledger_reserve(&share->owner, account, TOO_MUCH, limit);
+    return ledger_reserve(&share->owner, account, bytes, limit ? limit - overhead : 0);
+}
+
+static int reserve_locked(struct share *share, int device, uint64_t bytes, enum booking how) {
+    unsigned int d = (unsigned int) device;
+    uint64_t overhead = limits_overhead(share->limits, d);
+    int r = reserve_within(share, d, bytes, limits_memory(share->limits, d), overhead);
+
+    if (r < 0 || !on_card(share, device, how))
+        return r;
+    r = reserve_within(share, card_account(device), bytes, limits_physical(share->limits, d),
+                       overhead);
+    if (r < 0)
+        (void) ledger_refund(&share->owner, d, bytes);
+    return r;
+}
+
+bool share_reserve(struct share *share, int device, uint64_t bytes, enum booking how) {
     int r;
 
     if (device < 0 || share->broken)
         return false;
     lock_take(&share->device_lock[device]);
-    r = ledger_reserve(&share->owner, (unsigned int) device, bytes, share_limit(share, device));
+    r = reserve_locked(share, device, bytes, how);
     lock_drop(&share->device_lock[device]);
     settle_result(share, r);
     return r == 0;
 }
 
-void share_force(struct share *share, int device, uint64_t bytes) {
+typedef int change_fn(const struct ledger_owner *, unsigned int, uint64_t);
+
+static int force(const struct ledger_owner *owner, unsigned int account, uint64_t bytes) {
+    return ledger_reserve(owner, account, bytes, 0);
+}
+
+/* Changes the accounts of a device without a question. */
+static void change(struct share *share, int device, uint64_t bytes, enum booking how,
+                   change_fn *fn) {
+    const struct ledger_owner *owner = owner_of(share, how);
     int r;
 
-    if (device < 0 || share->broken)
+    if (device < 0 || share->broken || bytes == 0)
         return;
     lock_take(&share->device_lock[device]);
-    r = ledger_reserve(&share->owner, (unsigned int) device, bytes, 0);
+    r = fn(owner, (unsigned int) device, bytes);
+    if (r == 0 && on_card(share, device, how))
+        r = fn(owner, card_account(device), bytes);
     lock_drop(&share->device_lock[device]);
     settle_result(share, r);
+}
+
+void share_force(struct share *share, int device, uint64_t bytes, enum booking how) {
+    change(share, device, bytes, how, force);
+}
+
+void share_refund(struct share *share, int device, uint64_t bytes, enum booking how) {
+    change(share, device, bytes, how, ledger_refund);
+}
+
+bool share_export(struct share *share, int device, uint64_t bytes) {
+    int saved = errno;
+
+    if (device < 0 || share->broken)
+        return false;
+    lock_take(&share->loan_lock);
+    if (!share->exports.file && ledger_claim_exports(ledger_path, &share->exports) < 0)
+        share->exports.file = NULL;
+    lock_drop(&share->loan_lock);
+    errno = saved;
+    if (!share->exports.file)
+        return false;
+    /* In this order, so that it is booked at any moment. */
+    share_force(share, device, bytes, BOOKED_EXPORTED);
+    share_refund(share, device, bytes, BOOKED);
+    return true;
 }
 
 int share_ordinal(const struct share *share, int device) {
@@ -243,23 +329,24 @@ int share_ordinal(const struct share *share, int device) {
     return -1;
 }
 
-void share_refund(struct share *share, int device, uint64_t bytes) {
-    int r;
-
-    if (device < 0 || share->broken || bytes == 0)
-        return;
-    lock_take(&share->device_lock[device]);
-    r = ledger_refund(&share->owner, (unsigned int) device, bytes);
-    lock_drop(&share->device_lock[device]);
-    settle_result(share, r);
-}
-
 uint64_t share_limit(const struct share *share, int device) {
     return device < 0 || !share->limits ? 0 : limits_memory(share->limits, (unsigned int) device);
 }
 
 const char *share_ledger_path(void) {
     return ledger_path;
+}
+
+bool share_path(const char *name, char *ret, size_t size) {
+    char dir[sizeof(ledger_path)];
+    char *slash;
+
+    memcpy(dir, ledger_path, sizeof(dir));
+    slash = strrchr(dir, '/');
+    if (!slash)
+        return false;
+    *slash = '\0';
+    return join(ret, size, dir, name);
 }
 
 const struct ledger_file *share_ledger(struct share *share) {
@@ -280,6 +367,37 @@ const struct ledger_file *share_ledger(struct share *share) {
 
 uint64_t share_used(struct share *share, int device) {
     const struct ledger_file *file = share_ledger(share);
+    uint64_t used, overhead;
 
-    return device < 0 || !file ? 0 : ledger_used(file, (unsigned int) device);
+    if (device < 0 || !file || !share->limits)
+        return 0;
+    overhead = limits_overhead(share->limits, (unsigned int) device);
+    return __builtin_add_overflow(ledger_used(file, (unsigned int) device), overhead, &used)
+               ? UINT64_MAX
+               : used;
+}
+
+/* A limit of one byte refuses whatever holds memory. */
+static uint64_t less(uint64_t limit, uint64_t overhead) {
+    return limit == 0 ? 0 : limit > overhead ? limit - overhead : 1;
+}
+
+uint64_t share_account_limit(const struct share *share, unsigned int account) {
+    unsigned int device = account < share->ndevices ? account : card_account((int) account);
+
+    if (device >= share->ndevices)
+        return 0;
+    return less(account == device ? limits_memory(share->limits, device)
+                                  : limits_physical(share->limits, device),
+                limits_overhead(share->limits, device));
+}
+
+void share_figures(struct share *share, int device, uint64_t card, uint64_t *ret_total,
+                   uint64_t *ret_used) {
+    uint64_t limit = share_limit(share, device), used = share_used(share, device);
+    bool more = device >= 0 && share->bounded[device];
+    uint64_t total = limit && (more || limit < card) ? limit : card;
+
+    *ret_total = share->broken ? 0 : total;
+    *ret_used = used < *ret_total ? used : *ret_total;
 }

@@ -19,12 +19,21 @@
 
 /* What a memory pool holds, and how much of it is booked. */
 struct pool_book {
-    uint64_t pool;   /* the driver's handle */
+    uint64_t pool;   /* the driver's handle; where it is of graphs, the device's number */
     uint64_t booked; /* bytes */
     uint64_t live;   /* bytes of allocations that were not freed */
     int device;      /* index in the share, or negative */
     bool known;      /* this book is in use */
     bool gone;       /* the pool was destroyed; its allocations live on */
+    bool exported;   /* others may open it */
+    bool of_graphs;  /* not a pool of the program's: what the device's graphs have allocated */
+};
+
+/* How memory is booked. */
+enum booking {
+    BOOKED,          /* in our slot; on the card */
+    BOOKED_SPILLED,  /* in our slot; not on the card (see spill.h) */
+    BOOKED_EXPORTED, /* in the slot of what others may open; on the card */
 };
 
 struct share {
@@ -36,7 +45,14 @@ struct share {
     const struct limits_file *limits;
     const struct ledger_file *reader; /* for NVML, in processes without a slot */
     struct ledger_owner owner;
+    struct ledger_owner exports; /* once something was exported */
+    struct lock loan_lock;
+    struct ledger_loan loan; /* while there are */
+    uint64_t imports;
+    bool importing;
+    uint64_t lingering[LIMITS_DEVICES_MAX]; /* exported and freed, but others have it open */
     uint32_t ndevices;
+    bool bounded[LIMITS_DEVICES_MAX]; /* less may be on the card than may be allocated */
     unsigned char uuid[LIMITS_DEVICES_MAX][16];
     uint8_t ordinal[ORDINALS_MAX];  /* 0: not asked yet; index + 1; UINT8_MAX: not of the share */
     uint64_t primary[ORDINALS_MAX]; /* the primary context of each device, once retained */
@@ -44,6 +60,8 @@ struct share {
     struct lock device_lock[LIMITS_DEVICES_MAX];
     struct lock pool_lock;
     bool pools;       /* there are some */
+    bool graphs;      /* there are some that allocate */
+    bool spilled;     /* there is memory off the card */
     bool pools_dirty; /* memory was freed, and the pool may hold it yet */
     struct pool_book pool[POOLS_MAX];
     struct lock table_lock;
@@ -73,22 +91,39 @@ int share_device(struct share *share, CUdevice device);
 /* Index of the device with this UUID ("GPU-…"), or -1. */
 int share_device_by_uuid(const struct share *share, const char *uuid);
 
-/* Books if it fits. Also false for a device that is not part of the share, and when the share is
- * broken. */
-bool share_reserve(struct share *share, int device, uint64_t bytes);
+/* Books if it fits; BOOKED_EXPORTED is not for here. Also false for a device that is not part of
+ * the share, and when the share is broken. */
+bool share_reserve(struct share *share, int device, uint64_t bytes, enum booking how);
 
 /* Books what is held already, whatever the limit. */
-void share_force(struct share *share, int device, uint64_t bytes);
+void share_force(struct share *share, int device, uint64_t bytes, enum booking how);
 
-void share_refund(struct share *share, int device, uint64_t bytes);
+void share_refund(struct share *share, int device, uint64_t bytes, enum booking how);
+
+/* Turns what is BOOKED into BOOKED_EXPORTED; false: there was no slot for that, it stays as it is.
+ */
+bool share_export(struct share *share, int device, uint64_t bytes);
 
 /* The driver's number of a device of the share, or -1. */
 int share_ordinal(const struct share *share, int device);
 
-/* The container's truth about a device: limit (0: none) and what all its processes have booked. */
+/* The container's truth about a device: limit (0: none), and what all its processes have booked
+ * with what the driver holds for them unasked. */
 uint64_t share_limit(const struct share *share, int device);
 uint64_t share_used(struct share *share, int device);
+
+/* What may be booked in an account of the ledger (a device's, or one of what is on the card); 0: no
+ * limit. */
+uint64_t share_account_limit(const struct share *share, unsigned int account);
+
+/* What a device of the share with `card` bytes looks like from inside: used <= total; total may be
+ * more than the card has. */
+void share_figures(struct share *share, int device, uint64_t card, uint64_t *ret_total,
+                   uint64_t *ret_used);
 
 /* The ledger for reading, or NULL, and its path. */
 const struct ledger_file *share_ledger(struct share *share);
 const char *share_ledger_path(void);
+
+/* Where another file of the share lies; false when the path is too long. */
+bool share_path(const char *name, char *ret, size_t size);

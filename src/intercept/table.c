@@ -89,32 +89,71 @@ bool table_take(struct table *table, enum entry_kind kind, uint64_t key, struct 
 }
 
 static bool in_context(const struct entry *e, uint64_t context) {
-    return (e->kind == ENTRY_POINTER || e->kind == ENTRY_ARRAY || e->kind == ENTRY_CONTEXT) &&
-           e->link == context;
+    switch (e->kind) {
+    case ENTRY_POINTER:
+    case ENTRY_SPILLED:
+    case ENTRY_SHARED:
+    case ENTRY_ARRAY:
+    case ENTRY_HEAP:
+    case ENTRY_CONTEXT:
+    case ENTRY_IMPORT:
+        return e->link == context;
+    default:
+        return false;
+    }
 }
 
-bool table_take_linked(struct table *table, uint64_t link, struct entry *ret) {
+struct entry *table_find_if(struct table *table, table_match_fn *match, const void *arg) {
     for (size_t i = 0; i < table->size; i++)
-        if (in_context(&table->entry[i], link)) {
-            *ret = table->entry[i];
-            remove_at(table, i);
+        if (table->entry[i].kind != ENTRY_NONE && match(&table->entry[i], arg))
+            return &table->entry[i];
+    return NULL;
+}
+
+bool table_take_if(struct table *table, table_match_fn *match, const void *arg, struct entry *ret) {
+    struct entry *found = table_find_if(table, match, arg);
+
+    if (!found)
+        return false;
+    *ret = *found;
+    remove_at(table, (size_t) (found - table->entry));
+    return true;
+}
+
+static bool take_linked_from(struct table *table, uint64_t link, size_t *at, struct entry *ret) {
+    for (; *at < table->size; ++*at)
+        if (in_context(&table->entry[*at], link)) {
+            *ret = table->entry[*at];
+            remove_at(table, *at);
             return true;
         }
     return false;
+}
+
+bool table_take_linked(struct table *table, uint64_t link, size_t *at, struct entry *ret) {
+    if (take_linked_from(table, link, at, ret))
+        return true;
+    /* What others have done meanwhile may have moved some to where we had been. */
+    *at = 0;
+    return take_linked_from(table, link, at, ret);
+}
+
+struct range {
+    enum entry_kind kind;
+    uint64_t from, to;
+};
+
+static bool in_range(const struct entry *e, const void *arg) {
+    const struct range *range = arg;
+
+    return e->kind == range->kind && e->key >= range->from && e->key < range->to;
 }
 
 bool table_take_between(struct table *table, enum entry_kind kind, uint64_t from, uint64_t to,
                         struct entry *ret) {
-    for (size_t i = 0; i < table->size; i++) {
-        const struct entry *e = &table->entry[i];
+    struct range range = {kind, from, to};
 
-        if (e->kind == kind && e->key >= from && e->key < to) {
-            *ret = *e;
-            remove_at(table, i);
-            return true;
-        }
-    }
-    return false;
+    return table_take_if(table, in_range, &range, ret);
 }
 
 void table_relink(struct table *table, uint64_t from, uint64_t to) {

@@ -11,13 +11,29 @@
 enum entry_kind {
     ENTRY_NONE,
     ENTRY_POINTER, /* key: device address; belongs to a context */
+    ENTRY_SPILLED, /* the same; the memory is not on the card */
+    ENTRY_SHARED,  /* the same; others may have it open, so it is booked as exported */
     ENTRY_ARRAY,   /* key: CUarray or CUmipmappedArray; belongs to a context */
+    ENTRY_HEAP,    /* key: of a context and a limit of it; belongs to the context */
     ENTRY_CONTEXT, /* key: CUcontext; bytes: what the context itself costs */
-    ENTRY_HANDLE,  /* key: handle of cuMemCreate; refs: references to it and mappings of it; link: 1
-                      once exported */
+    ENTRY_IMPORT,  /* key: device address, or an object for external memory; refs: times opened;
+                      belongs to a context (0: to none) */
+    ENTRY_HANDLE,  /* key: handle of cuMemCreate; refs: references to it, mappings and bindings of
+                      it; link: HANDLE_… */
     ENTRY_MAPPING, /* key: device address; bytes: length; link: the handle mapped there */
-    ENTRY_POOLED, /* key: device address; link: the book of the pool that it came from and is booked
-                     by */
+    ENTRY_BINDING, /* key: of a multicast object and a place in it; bytes: the object; link: the
+                      handle bound there */
+    ENTRY_POOLED,  /* key: device address; link: the book of the pool that it came from and is
+                      booked by */
+    ENTRY_GRAPH,   /* key: CUgraphExec; bytes: what its allocations on `device` take; refs: 1 */
+};
+
+/* Where a handle is from. */
+enum {
+    HANDLE_OWN,
+    HANDLE_EXPORTED, /* our own, and others may have it: one reference is theirs, for ever */
+    HANDLE_IMPORTED, /* of this container: whoever made it has booked it */
+    HANDLE_FOREIGN,  /* of nobody's in this container: booked here, as far as it is mapped */
 };
 
 struct entry {
@@ -41,7 +57,7 @@ struct table {
 bool table_promise(struct table *table);
 void table_unpromise(struct table *table);
 
-/* An entry of the same kind and key must not exist. */
+/* Of a kind that is looked for by its key, an entry with the same key must not exist. */
 void table_put(struct table *table, const struct entry *entry);
 
 struct entry *table_find(struct table *table, enum entry_kind kind, uint64_t key);
@@ -49,8 +65,16 @@ struct entry *table_find(struct table *table, enum entry_kind kind, uint64_t key
 /* Removes the entry and promises its room, so that it can be put back. */
 bool table_take(struct table *table, enum entry_kind kind, uint64_t key, struct entry *ret);
 
-/* Removes any one entry that belongs to the context `link`; false when there is none left. */
-bool table_take_linked(struct table *table, uint64_t link, struct entry *ret);
+/* Removes any one entry that belongs to the context `link`; false when there is none left. *at, 0
+ * at first, remembers where the next is looked for, so that all together take one walk. */
+bool table_take_linked(struct table *table, uint64_t link, size_t *at, struct entry *ret);
+
+/* Any one entry for which `match` says so. */
+typedef bool table_match_fn(const struct entry *entry, const void *arg);
+struct entry *table_find_if(struct table *table, table_match_fn *match, const void *arg);
+
+/* Removes it; false when there is none left. */
+bool table_take_if(struct table *table, table_match_fn *match, const void *arg, struct entry *ret);
 
 /* Removes any one entry of the kind with from <= key < to; false when there is none left. */
 bool table_take_between(struct table *table, enum entry_kind kind, uint64_t from, uint64_t to,

@@ -24,14 +24,19 @@ static void parser_cleanup(struct json_parser **p) {
 }
 
 static int parse_device(struct json v, struct assigned_device *ret) {
-    uint64_t index, core, memory;
+    struct json part = json_get(v, "physical");
+    uint64_t index, core, memory, physical;
     if (!json_u64(json_get(v, "index"), &index) || index > INDEX_MAX ||
         !json_u64(json_get(v, "core"), &core) || core > CORE_MAX ||
         !json_u64(json_get(v, "memory"), &memory) || memory == 0 || memory > INT64_MAX)
         return -EINVAL;
+    physical = memory;
+    if (json_valid(part) && (!json_u64(part, &physical) || physical == 0 || physical > memory))
+        return -EINVAL;
     ret->index = (uint32_t) index;
     ret->core = (uint32_t) core;
     ret->memory = memory;
+    ret->physical = physical;
     return field_copy(json_get(v, "uuid"), ret->uuid, sizeof(ret->uuid));
 }
 
@@ -132,6 +137,8 @@ static void encode_device(struct json_writer *w, const struct assigned_device *d
     json_put_string(w, "uuid", d->uuid);
     json_put_u64(w, "core", d->core);
     json_put_u64(w, "memory", d->memory);
+    if (d->physical > 0 && d->physical < d->memory)
+        json_put_u64(w, "physical", d->physical);
     json_object_end(w);
 }
 

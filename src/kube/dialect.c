@@ -143,6 +143,8 @@ const char *request_problem_text(enum request_problem problem) {
         "gpu-memory alone needs elasticgpu.io/slot: 1, which Aliquot's admission policy adds",
         [REQUEST_SLOT_COUNT] = MALFORMED "elasticgpu.io/slot must be 1",
         [REQUEST_TOO_MANY] = MALFORMED "more than 32 containers ask for GPU",
+        [REQUEST_SCALING] = MALFORMED
+        "annotation elasticgpu.io/memory-scaling is not a number from 1 to 16, such as 1.5",
     };
     return texts[problem < REQUEST_PROBLEMS ? problem : REQUEST_NOT_A_NUMBER];
 #undef MALFORMED

@@ -43,6 +43,7 @@ struct gpu_ask {
     uint64_t memory;
     uint64_t memory_floor; /* whole cards only: memory asked beside, which they must have in sum */
     bool slot;             /* share without compute: takes one of the card's slots */
+    uint32_t scaling; /* how far its memory may be oversold, in thousandths; 0: as the node does */
 };
 
 #define GPU_ASKS_MAX 32
@@ -68,6 +69,7 @@ enum request_problem {
     REQUEST_SLOT_MISSING, /* memory only, but admission has not added the carrier */
     REQUEST_SLOT_COUNT,
     REQUEST_TOO_MANY, /* containers */
+    REQUEST_SCALING,
     REQUEST_PROBLEMS,
 };
 

@@ -18,12 +18,44 @@
 #define LABEL_VALUE_MAX 63 /* the API server refuses a longer one; node names can be longer */
 
 /* A quantity of a ResourceList: a string, or a plain number. */
-static bool quantity_is(struct json value, uint64_t expected) {
+static bool read_quantity(struct json value, uint64_t *ret) {
     const char *text = json_string(value);
-    uint64_t number;
-    if (text)
-        return quantity_parse(text, strlen(text), &number) == 0 && number == expected;
-    return json_u64(value, &number) && number == expected;
+    return text ? quantity_parse(text, strlen(text), ret) == 0 : json_u64(value, ret);
+}
+
+static void add_overuse(struct gpu_object *gpu, const char *name) {
+    size_t used = strlen(gpu->overuse), len = strlen(name);
+    if (len == 0 || strchr(name, ' ') || used + len + 2 > sizeof(gpu->overuse))
+        return;
+    memcpy(gpu->overuse + used, name, len);
+    memcpy(gpu->overuse + used + len, " ", 2);
+}
+
+void gpu_object_add_overuse(struct gpu_object *gpu, const char *namespace, const char *pod,
+                            const char *container) {
+    char name[KUBE_NAME_MAX + 2 * KUBE_LABEL_MAX + 2];
+    (void) snprintf(name, sizeof(name), "%s/%s/%s", namespace, pod, container);
+    add_overuse(gpu, name);
+}
+
+static void read_overuse(struct json list, struct gpu_object *gpu) {
+    struct json_iter it = json_iter(list);
+    struct json item;
+    while (json_next(&it, NULL, &item)) {
+        const char *name = json_string(item);
+        if (name)
+            add_overuse(gpu, name);
+    }
+}
+
+static void put_overuse(struct json_writer *w, const struct gpu_object *gpu) {
+    json_array_begin(w, "overuse");
+    for (const char *at = gpu->overuse; *at;) {
+        int len = (int) strcspn(at, " ");
+        json_put_stringf(w, NULL, "%.*s", len, at);
+        at += len + (at[len] == ' ');
+    }
+    json_array_end(w);
 }
 
 int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err *err) {
@@ -43,8 +75,14 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
     const char *state = json_string(json_get(status, "state"));
     gpu.healthy = state && strcmp(state, "Healthy") == 0;
     struct json capacity = json_get(status, "capacity");
-    gpu.has_capacity = quantity_is(json_get(capacity, RESOURCE_CORE), CORE_PER_CARD) &&
-                       quantity_is(json_get(capacity, RESOURCE_MEMORY), gpu.memory);
+    uint64_t core;
+    gpu.has_capacity = read_quantity(json_get(capacity, RESOURCE_CORE), &core) &&
+                       core == CORE_PER_CARD &&
+                       read_quantity(json_get(capacity, RESOURCE_MEMORY), &gpu.capacity) &&
+                       gpu.capacity >= gpu.memory && gpu.capacity <= INT64_MAX;
+    if (!gpu.has_capacity)
+        gpu.capacity = gpu.memory;
+    read_overuse(json_get(status, "overuse"), &gpu);
     *ret_gpu = gpu;
     return 0;
 }
@@ -84,13 +122,15 @@ void gpu_object_encode(const struct gpu_object *gpu, struct buf *out) {
 void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out) {
     struct json_writer w = {.out = out};
     char memory[24];
+    uint64_t capacity = gpu->capacity > gpu->memory ? gpu->capacity : gpu->memory;
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
     json_put_string(&w, "state", gpu->healthy ? "Healthy" : "Unhealthy");
     json_object_begin(&w, "capacity");
     json_put_string(&w, RESOURCE_CORE, "100");
-    json_put_string(&w, RESOURCE_MEMORY, quantity_format_bytes(gpu->memory, memory));
+    json_put_string(&w, RESOURCE_MEMORY, quantity_format_bytes(capacity, memory));
     json_object_end(&w);
+    put_overuse(&w, gpu);
     json_object_end(&w);
     json_object_end(&w);
 }

@@ -20,12 +20,16 @@ struct gpu_object {
     char name[KUBE_NAME_MAX];
     char node[KUBE_NAME_MAX]; /* spec.nodeName */
     uint32_t index;
-    uint64_t memory; /* bytes, of the whole card */
+    uint64_t memory;   /* bytes, of the whole card */
+    uint64_t capacity; /* bytes that are sold of it, in status; never less; 0: as `memory` */
     char uuid[GPU_UUID_MAX];
     char model[96];
-    char path[64];     /* "/dev/nvidia0" */
-    bool healthy;      /* status.state is exactly "Healthy" */
-    bool has_capacity; /* status.capacity is there and says what encode_status would */
+    char path[64]; /* "/dev/nvidia0" */
+    bool healthy;  /* status.state is exactly "Healthy" */
+    /* status.overuse: containers that hold more of the card than their share, as
+     * "namespace/pod/container", each followed by a blank; as many as fit. */
+    char overuse[1024];
+    bool has_capacity; /* status.capacity is there and whole */
 };
 
 /* Reads a GPU object; -EINVAL when it is none or a field has a wrong type or size. */
@@ -39,5 +43,9 @@ int gpu_object_name(const char *node, const char *address, uint32_t index,
 /* Appends the whole object without status, for POST or PUT, or as a merge patch. */
 void gpu_object_encode(const struct gpu_object *gpu, struct buf *out);
 
-/* Appends a merge patch for the status subresource: state and capacity. */
+/* Adds one to `overuse`, if it fits. */
+void gpu_object_add_overuse(struct gpu_object *gpu, const char *namespace, const char *pod,
+                            const char *container);
+
+/* Appends a merge patch for the status subresource: state, capacity and overuse. */
 void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out);

@@ -2,6 +2,7 @@
 #include "kube/pod.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/err.h"
 #include "kube/assignment.h"
 #include "kube/field.h"
+#include "kube/scaling.h"
 #include "wire/json.h"
 
 /* Resource lines of one container that can be ours; more than that never are. */
@@ -72,8 +74,27 @@ static void read_containers(struct pod *pod, struct json spec) {
         pod->problem = add_container(pod, container, ASK_APP);
 }
 
+/* Annotations that are kept, ours before those of other systems: the first that is there counts. */
+static const struct {
+    const char *key;
+    size_t at; /* of the char * in struct pod */
+} kept[] = {
+    {ANNOTATION_ASSIGNMENT, offsetof(struct pod, assignment)},
+    {ANNOTATION_SIGNATURE, offsetof(struct pod, signature)},
+    {"elasticgpu.io/compute-policy", offsetof(struct pod, wish[WISH_POLICY])},
+    {"elasticgpu.io/compute-weight", offsetof(struct pod, wish[WISH_WEIGHT])},
+    {"elasticgpu.io/compute-ceiling", offsetof(struct pod, wish[WISH_CEILING])},
+    {"elasticgpu.io/memory-limit", offsetof(struct pod, wish[WISH_MEMORY])},
+    {"elasticgpu.io/on-overuse", offsetof(struct pod, wish[WISH_OVERUSE])},
+    {"elasticgpu.io/memory-scaling", offsetof(struct pod, wish[WISH_SCALING])},
+    {"tke.cloud.tencent.com/app-class", offsetof(struct pod, wish[WISH_POLICY])},
+    {"tencent.com/vcuda-core-limit", offsetof(struct pod, wish[WISH_CEILING])},
+};
+#define KEPT (sizeof(kept) / sizeof(kept[0]))
+
 static int read_annotations(struct pod *pod, struct json annotations) {
     struct json_iter it = json_iter(annotations);
+    const char *found[KEPT] = {NULL};
     struct json value;
     const char *key;
     while (json_next(&it, &key, &value)) {
@@ -81,13 +102,70 @@ static int read_annotations(struct pod *pod, struct json annotations) {
         if (!key || !text)
             continue;
         pod->annotation_bytes += strlen(key) + strlen(text);
-        char **target = strcmp(key, ANNOTATION_ASSIGNMENT) == 0  ? &pod->assignment
-                        : strcmp(key, ANNOTATION_SIGNATURE) == 0 ? &pod->signature
-                                                                 : NULL;
-        if (target && !*target && !(*target = strdup(text)))
+        for (size_t i = 0; i < KEPT; i++)
+            if (strcmp(key, kept[i].key) == 0 && !found[i])
+                found[i] = text;
+    }
+    for (size_t i = 0; i < KEPT; i++) {
+        char **target = (char **) (void *) ((char *) pod + kept[i].at);
+        if (found[i] && !*target && !(*target = strdup(found[i])))
             return -ENOMEM;
     }
     return 0;
+}
+
+const char *pod_wish_annotation(enum pod_wish wish) {
+    for (size_t i = 0; i < KEPT; i++)
+        if (kept[i].at == offsetof(struct pod, wish[0]) + wish * sizeof(char *))
+            return kept[i].key;
+    return "?";
+}
+
+/* Blanks only: what admission (deploy/policy-terms.yaml) does not look through is not read as a
+ * word here either. */
+static bool copy_trimmed(const char *from, size_t len, char ret[static 64]) {
+    while (len > 0 && *from == ' ')
+        from++, len--;
+    while (len > 0 && from[len - 1] == ' ')
+        len--;
+    if (len >= 64)
+        return false;
+    memcpy(ret, from, len);
+    ret[len] = '\0';
+    return true;
+}
+
+bool pod_wish(const struct pod *pod, enum pod_wish wish, const char *container,
+              char ret[static 64]) {
+    const char *at = pod->wish[wish], *all = NULL;
+    size_t all_len = 0, name_len = strlen(container);
+    char name[64];
+    while (at && *at) {
+        size_t len = strcspn(at, ",");
+        const char *equals = memchr(at, '=', len);
+        if (!equals) {
+            all = at;
+            all_len = len;
+        } else if (copy_trimmed(at, (size_t) (equals - at), name) && strlen(name) == name_len &&
+                   memcmp(name, container, name_len) == 0) {
+            return copy_trimmed(equals + 1, len - (size_t) (equals + 1 - at), ret);
+        }
+        at += len + (at[len] == ',');
+    }
+    return all && copy_trimmed(all, all_len, ret);
+}
+
+/* How far a container's memory may be oversold is the pod's to say, within what its node does. */
+static void read_scaling(struct pod *pod) {
+    char text[64];
+    for (uint32_t i = 0; i < pod->request.n && pod->problem == REQUEST_OK; i++) {
+        struct gpu_ask *ask = &pod->request.asks[i];
+        if (!pod_wish(pod, WISH_SCALING, ask->container, text) ||
+            scaling_parse(text, &ask->scaling) == 0)
+            continue;
+        pod->problem = REQUEST_SCALING;
+        memcpy(pod->problem_container, ask->container, sizeof(ask->container));
+    }
 }
 
 static bool is_final_phase(const char *phase) {
@@ -110,6 +188,7 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
         return err_errno(err, ENOMEM, "cannot keep a pod");
     }
     read_containers(&pod, spec);
+    read_scaling(&pod);
     *ret_pod = pod;
     return 0;
 }
@@ -118,4 +197,8 @@ void pod_done(struct pod *pod) {
     free(pod->assignment);
     free(pod->signature);
     pod->assignment = pod->signature = NULL;
+    for (size_t i = 0; i < POD_WISHES; i++) {
+        free(pod->wish[i]);
+        pod->wish[i] = NULL;
+    }
 }

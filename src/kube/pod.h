@@ -14,6 +14,18 @@ struct err;
 #define KUBE_LABEL_MAX 64 /* namespace, container name */
 #define KUBE_NAME_MAX 254 /* pod, node, other objects' names */
 
+/* What a pod asks by annotations, as it is written there; `container=value` pairs with commas
+ * between, or one value for all containers. */
+enum pod_wish {
+    WISH_POLICY,  /* elasticgpu.io/compute-policy, or tke.cloud.tencent.com/app-class */
+    WISH_WEIGHT,  /* elasticgpu.io/compute-weight */
+    WISH_CEILING, /* elasticgpu.io/compute-ceiling, or tencent.com/vcuda-core-limit */
+    WISH_MEMORY,  /* elasticgpu.io/memory-limit */
+    WISH_OVERUSE, /* elasticgpu.io/on-overuse: "stop" where the node only reports */
+    WISH_SCALING, /* elasticgpu.io/memory-scaling: how far beyond the card its memory may be sold */
+    POD_WISHES,
+};
+
 struct pod {
     char uid[KUBE_UID_MAX];
     char namespace[KUBE_LABEL_MAX];
@@ -23,6 +35,7 @@ struct pod {
     bool finished;                /* phase Succeeded or Failed: no container will run again */
     char *assignment;             /* annotation elasticgpu.io/assignment, or NULL */
     char *signature;              /* annotation elasticgpu.io/assignment-signature, or NULL */
+    char *wish[POD_WISHES];       /* NULL where it is not asked */
     size_t annotation_bytes;      /* keys and values of all annotations, as the API server counts */
     enum request_problem problem; /* why `request` is not usable; REQUEST_OK otherwise */
     char problem_container[KUBE_LABEL_MAX];
@@ -34,3 +47,11 @@ struct pod {
 int pod_parse(struct json object, struct pod *ret_pod, struct err *err);
 
 void pod_done(struct pod *pod);
+
+/* What the pod asks for one container, copied without blanks around it; false when it asks nothing
+ * for it, or more than fits. */
+bool pod_wish(const struct pod *pod, enum pod_wish wish, const char *container,
+              char ret[static 64]);
+
+/* The annotation it stands in, for messages. */
+const char *pod_wish_annotation(enum pod_wish wish);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "kube/scaling.h"
+
 #define CORE_PER_CARD 100
 
 /* Looks at a card before giving up on a pod with many containers, on all nodes together: a few
@@ -49,14 +51,37 @@ static uint64_t part_of(uint64_t memory, uint32_t core) {
     return memory / CORE_PER_CARD * core + memory % CORE_PER_CARD * core / CORE_PER_CARD;
 }
 
-struct place_amount place_share(const struct gpu_ask *ask, uint64_t card_memory) {
+void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
+                 uint64_t *ret_physical) {
+    uint64_t memory = ask->memory, physical;
+    if (ask->cards > 0) {
+        *ret_memory = *ret_physical = card->physical;
+        return;
+    }
+    if (memory == 0) {
+        /* The percent that was asked, of what is there and of what is sold. */
+        memory = part_of(card->memory, ask->core);
+        physical = scaling_physical(memory, card->physical, card->memory, 0);
+        if (ask->scaling >= SCALING_ONE && scaling_capacity(physical, ask->scaling) < memory)
+            memory = scaling_capacity(physical, ask->scaling);
+    } else {
+        physical = scaling_physical(memory, card->physical, card->memory, ask->scaling);
+    }
+    *ret_memory = memory;
+    *ret_physical = physical;
+}
+
+struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card) {
+    uint64_t memory = ask->memory, physical;
     if (ask->cards > 0)
-        return (struct place_amount){.memory = card_memory, .core = CORE_PER_CARD};
-    return (struct place_amount){
-        .memory = ask->memory ? ask->memory : part_of(card_memory, ask->core),
-        .core = ask->core,
-        .slots = ask->slot,
-    };
+        return (struct place_amount){.memory = card->memory, .core = CORE_PER_CARD};
+    if (memory == 0) {
+        memory = part_of(card->memory, ask->core);
+    } else if (card->physical < card->memory) {
+        place_given(ask, card, &memory, &physical);
+        memory = scaling_charge(memory, physical, card->physical, card->memory);
+    }
+    return (struct place_amount){.memory = memory, .core = ask->core, .slots = ask->slot};
 }
 
 void place_hold_add(struct place_hold *hold, enum ask_phase phase,
@@ -131,7 +156,7 @@ static struct place_amount hold_with(const struct search *s, uint32_t c, uint32_
     for (uint32_t i = 0; i < request->n; i++) {
         if (i != ask && !(s->granted[i] >> c & 1))
             continue;
-        struct place_amount amount = place_share(&request->asks[i], s->node->cards[c].memory);
+        struct place_amount amount = place_share(&request->asks[i], &s->node->cards[c]);
         place_hold_add(&hold, request->asks[i].phase, &amount);
     }
     return place_hold_total(&hold);
@@ -146,7 +171,7 @@ static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t 
     if (after.memory == 0 || !amount_fits(&after, &card->free))
         return false;
     struct place_amount now = s->now[c], added = amount_sub(after, now);
-    struct place_card left = {card->memory, amount_sub(card->free, now), true};
+    struct place_card left = {card->memory, amount_sub(card->free, now), true, card->physical};
     *ret_cost = amount_is_zero(&added) ? 0 : s->policy->card_cost(&left, &added);
     return true;
 }
@@ -175,8 +200,9 @@ static uint32_t list_candidates(const struct search *s, uint32_t ask, const stru
 /* Cards that nothing tells apart: trying the second cannot help where the first did not. */
 static bool interchangeable(const struct search *s, uint32_t a, uint32_t b) {
     const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
-    return x->memory == y->memory && amount_equal(&x->free, &y->free) &&
-           amount_is_zero(&s->now[a]) && amount_is_zero(&s->now[b]);
+    return x->memory == y->memory && x->physical == y->physical &&
+           amount_equal(&x->free, &y->free) && amount_is_zero(&s->now[a]) &&
+           amount_is_zero(&s->now[b]);
 }
 
 /* The memory asked beside whole cards must be in them. */
@@ -184,7 +210,7 @@ static bool enough_memory(const struct search *s, uint32_t ask) {
     uint64_t sum = 0;
     for (uint32_t c = 0; c < s->node->ncards; c++)
         if (s->granted[ask] >> c & 1)
-            sum += s->node->cards[c].memory;
+            sum += s->node->cards[c].physical;
     return sum >= s->plan->request->asks[ask].memory_floor;
 }
 
@@ -245,12 +271,12 @@ static uint64_t largest_whole(const struct place_node *node, uint32_t n) {
         uint32_t best = UINT32_MAX;
         for (uint32_t c = 0; c < node->ncards; c++)
             if (!(taken >> c & 1) && is_free_whole(&node->cards[c]) &&
-                (best == UINT32_MAX || node->cards[c].memory > node->cards[best].memory))
+                (best == UINT32_MAX || node->cards[c].physical > node->cards[best].physical))
                 best = c;
         if (best == UINT32_MAX)
             break;
         taken |= UINT64_C(1) << best;
-        sum += node->cards[best].memory;
+        sum += node->cards[best].physical;
     }
     return sum;
 }
@@ -274,7 +300,7 @@ static enum place_reason share_reason(const struct gpu_ask *ask, const struct pl
     bool healthy = false, could = false, memory = false, core = false, slot = false, both = false;
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
-        struct place_amount want = place_share(ask, card->memory);
+        struct place_amount want = place_share(ask, card);
         could |= want.memory > 0 && want.memory <= card->memory;
         if (!card->healthy)
             continue;
@@ -342,11 +368,13 @@ static struct place_amount sum_of_free(const struct place_node *node, uint64_t *
 /* Whether the cards had room for all that runs at once if they were one card. Says most of what
  * the search would find out the long way when a pod of many containers nearly fits. */
 static bool sums_fit(const struct gpu_request *request, const struct place_node *node) {
-    uint64_t smallest;
-    struct place_amount free = sum_of_free(node, &smallest), want = {0};
+    struct place_card smallest = {0};
+    struct place_amount free = sum_of_free(node, &smallest.memory), want = {0};
+    /* Nobody takes less than of a card that is not oversold. */
+    smallest.physical = smallest.memory;
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
-        struct place_amount one = place_share(ask, smallest); /* of no card it is less */
+        struct place_amount one = place_share(ask, &smallest); /* of no card it is less */
         if (ask->phase == ASK_INIT)
             continue;
         for (uint32_t c = 0; c == 0 || c < ask->cards; c++) {

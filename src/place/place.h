@@ -24,9 +24,10 @@ struct place_amount {
 };
 
 struct place_card {
-    uint64_t memory; /* bytes, all of the card */
+    uint64_t memory; /* bytes, all that is sold of the card */
     struct place_amount free;
-    bool healthy; /* others are no candidates */
+    bool healthy;      /* others are no candidates */
+    uint64_t physical; /* bytes that are there; less than `memory` where that is oversold */
 };
 
 struct place_node {
@@ -96,8 +97,14 @@ extern const struct place_policy place_binpack; /* leaves few scraps: tightest c
 enum place_reason place_on_node(const struct place_policy *policy, struct place_plan *plan,
                                 const struct place_node *node, struct place_result *ret);
 
-/* What an ask takes of one card of that size. */
-struct place_amount place_share(const struct gpu_ask *ask, uint64_t card_memory);
+/* What an ask takes of what is sold of the card. Of an oversold card, who wants more of its memory
+ * on the card than others get takes more. */
+struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card);
+
+/* What it gets for that: bytes, and how many of them may be on the card at once. A whole card is
+ * not oversold: nobody else is there. */
+void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
+                 uint64_t *ret_physical);
 
 /* What the containers of one pod hold of one card together: init containers run one after the
  * other, so the most of any of them counts, beside the sidecars that were started before; app

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/events.h"
 
-#include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "wire/json_write.h"
+#include "kube/event.h"
 
 #define PER_SECOND 10
 #define PER_POD_MS 5000
-#define STEM_MAX 200
 #define TIMEOUT_MS 10000
 #define COMPONENT "aliquot-scheduler"
 
@@ -29,53 +25,6 @@ static bool may_write(struct events *e, const struct state_pod *pod, uint64_t no
     return e->in_window < PER_SECOND;
 }
 
-/* How much of the pod's name goes into that of the Event: a part of a name must not end in a dot or
- * dash, since a dot follows. */
-static int stem_of(const char *name) {
-    size_t len = strnlen(name, STEM_MAX);
-    while (len > 0 && (name[len - 1] == '.' || name[len - 1] == '-'))
-        len--;
-    return (int) len;
-}
-
-static void encode(const struct state_pod *pod, const char *reason, const char *message,
-                   uint64_t hash, struct buf *out) {
-    struct timespec now;
-    struct tm utc;
-    char stamp[32];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    struct json_writer w = {.out = out};
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", "v1");
-    json_put_string(&w, "kind", "Event");
-    json_object_begin(&w, "metadata");
-    json_put_stringf(&w, "name", "%.*s.%08" PRIx32 "%08lx", stem_of(pod->name), pod->name,
-                     (uint32_t) hash, (unsigned long) now.tv_nsec);
-    json_put_string(&w, "namespace", pod->namespace);
-    json_object_end(&w);
-    json_object_begin(&w, "involvedObject");
-    json_put_string(&w, "apiVersion", "v1");
-    json_put_string(&w, "kind", "Pod");
-    json_put_string(&w, "namespace", pod->namespace);
-    json_put_string(&w, "name", pod->name);
-    json_put_string(&w, "uid", pod->uid);
-    json_object_end(&w);
-    json_put_string(&w, "type", "Warning");
-    json_put_string(&w, "reason", reason);
-    json_put_string(&w, "message", message);
-    json_object_begin(&w, "source");
-    json_put_string(&w, "component", COMPONENT);
-    json_object_end(&w);
-    json_put_string(&w, "reportingComponent", COMPONENT);
-    json_put_string(&w, "reportingInstance", "");
-    json_put_string(&w, "firstTimestamp", stamp);
-    json_put_string(&w, "lastTimestamp", stamp);
-    json_put_u64(&w, "count", 1);
-    json_object_end(&w);
-}
-
 static void on_written(const struct kube_response *response, void *userdata) {
     struct events *e = userdata;
     if (response->status >= 200 && response->status < 300)
@@ -86,18 +35,18 @@ static void on_written(const struct kube_response *response, void *userdata) {
 
 static void write_event(struct events *e, struct state_pod *pod, const char *reason,
                         const char *message, uint64_t now_ms) {
+    const struct event event = {COMPONENT, pod->namespace, pod->name, pod->uid, reason, message};
     _cleanup_buf_ struct buf body = BUF_INIT(16 << 10);
-    char path[256];
-    uint64_t hash = state_hash(0, message);
-    encode(pod, reason, message, hash, &body);
-    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/events", pod->namespace);
+    char path[128];
+    event_encode(&event, &body);
+    event_path(pod->namespace, path);
     e->in_window++;
     if (buf_error(&body) < 0 || e->api.request(e->api.context, "POST", path, NULL, body.data,
                                                body.len, TIMEOUT_MS, on_written, e, NULL) < 0) {
         e->failed++;
         return;
     }
-    pod->event_hash = hash;
+    pod->event_hash = state_hash(0, message);
     pod->event_ms = now_ms;
 }
 

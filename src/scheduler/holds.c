@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "kube/scaling.h"
 #include "scheduler/state_internal.h"
 
 /* ---- holds of bound pods ---- */
@@ -138,17 +139,19 @@ static bool take(struct place_amount *free, const struct place_amount *amount) {
     return enough;
 }
 
-bool state_pod_amount(const struct state_pod *pod, const char *uuid, struct place_amount *ret) {
+bool state_pod_amount(const struct state_pod *pod, const struct state_card *card,
+                      struct place_amount *ret) {
     struct place_hold hold = {0};
     bool holds = false;
     for (uint32_t i = 0; i < pod->nholds; i++) {
         const struct assigned_device *device = &pod->holds[i].device;
         struct place_amount amount = {
-            .memory = device->memory,
+            .memory =
+                scaling_charge(device->memory, device->physical, card->physical, card->memory),
             .core = device->core,
             .slots = device->core == 0,
         };
-        if (strcmp(device->uuid, uuid) != 0)
+        if (strcmp(device->uuid, card->uuid) != 0)
             continue;
         place_hold_add(&hold, pod->holds[i].phase, &amount);
         holds = true;
@@ -164,7 +167,7 @@ static uint64_t take_pod(const struct state_node *node, const struct state_pod *
     uint64_t short_of = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
         struct place_amount total;
-        if (!node->cards[c]->duplicate && state_pod_amount(pod, node->cards[c]->uuid, &total) &&
+        if (!node->cards[c]->duplicate && state_pod_amount(pod, node->cards[c], &total) &&
             !take(&cards[c].free, &total))
             short_of |= UINT64_C(1) << c;
     }
@@ -182,6 +185,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
             .memory = card->memory,
             .free = {card->memory, 100, SLOTS_PER_CARD},
             .healthy = card->healthy && !card->duplicate,
+            .physical = card->physical,
         };
     }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
@@ -228,12 +232,13 @@ static uint32_t hold_ask(const struct state_node *node, const struct gpu_ask *as
         if (!(mask >> c & 1))
             continue;
         const struct state_card *card = node->cards[c];
-        struct place_amount amount = place_share(ask, card->memory);
+        const struct place_card place = {.memory = card->memory, .physical = card->physical};
+        struct place_amount amount = place_share(ask, &place);
         struct state_hold *hold = &holds[n++];
         memcpy(hold->container, ask->container, sizeof(ask->container));
         hold->phase = ask->phase;
-        hold->device = (struct assigned_device){
-            .index = card->index, .core = amount.core, .memory = amount.memory};
+        hold->device = (struct assigned_device){.index = card->index, .core = amount.core};
+        place_given(ask, &place, &hold->device.memory, &hold->device.physical);
         memcpy(hold->device.uuid, card->uuid, sizeof(card->uuid));
     }
     return n;

@@ -55,7 +55,7 @@ static size_t collect_holders(const struct state_node *node, const struct state_
     size_t n = 0, size = 0;
     struct place_amount ignored;
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
-        if (pod->stage != POD_BOUND || !state_pod_amount(pod, card->uuid, &ignored))
+        if (pod->stage != POD_BOUND || !state_pod_amount(pod, card, &ignored))
             continue;
         if (n == size) {
             void *more = reallocarray(*ret, size = size * 2 + 8, sizeof(struct state_pod *));
@@ -76,7 +76,7 @@ static void free_after(const struct state_card *card, const struct state_pod *co
     struct place_amount free = {.memory = card->memory, .core = 100};
     for (size_t i = 0; i < n; i++) {
         struct place_amount total;
-        (void) state_pod_amount(pods[i], card->uuid, &total);
+        (void) state_pod_amount(pods[i], card, &total);
         free.memory -= total.memory < free.memory ? total.memory : free.memory;
         free.core -= total.core < free.core ? total.core : free.core;
     }

@@ -189,12 +189,14 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
         if (old && old != node)
             node_drop_if_unused(s, old);
     }
-    if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != gpu->memory ||
-        card->healthy != gpu->healthy)
+    uint64_t sold = gpu->capacity > gpu->memory ? gpu->capacity : gpu->memory;
+    if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != sold ||
+        card->physical != gpu->memory || card->healthy != gpu->healthy)
         node_touch(node);
     memcpy(card->uuid, gpu->uuid, sizeof(card->uuid));
     memcpy(card->model, gpu->model, sizeof(card->model));
-    card->memory = gpu->memory;
+    card->memory = sold;
+    card->physical = gpu->memory;
     card->healthy = gpu->healthy;
     return 0;
 }
@@ -266,12 +268,22 @@ static int set_asks(struct state_pod *pod, const struct gpu_request *request) {
     return 0;
 }
 
+/* Resources of a pod are fixed when it is created; its wish how far memory is oversold is not. */
+static bool same_asks(const struct state_pod *pod, const struct gpu_request *request) {
+    if (pod->nasks != request->n)
+        return false;
+    for (uint32_t i = 0; i < request->n; i++)
+        if (pod->asks[i].scaling != request->asks[i].scaling)
+            return false;
+    return true;
+}
+
 struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     struct state_pod *pod = state_pod_find(s, seen->uid);
     bool known = pod != NULL;
     if (!known && !(pod = calloc(1, sizeof(*pod))))
         return NULL;
-    if ((!known || (pod->stage == POD_PENDING && pod->nasks != seen->request.n)) &&
+    if ((!known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request))) &&
         set_asks(pod, &seen->request) < 0) {
         if (!known)
             free(pod);
@@ -393,8 +405,8 @@ uint64_t state_shape(const struct gpu_request *request) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
-        const uint64_t parts[] = {ask->phase,  ask->cards,        ask->core,
-                                  ask->memory, ask->memory_floor, ask->slot};
+        const uint64_t parts[] = {ask->phase,        ask->cards, ask->core,   ask->memory,
+                                  ask->memory_floor, ask->slot,  ask->scaling};
         for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++) {
             hash = (hash ^ parts[j]) * prime;
             hash ^= hash >> 29; /* the high bits of one part must reach the low bits of the next */

@@ -78,7 +78,8 @@ struct state_card {
     char uuid[GPU_UUID_MAX];
     char model[96];
     struct state_node *node;
-    uint64_t memory; /* bytes */
+    uint64_t memory;   /* bytes that are sold */
+    uint64_t physical; /* bytes that are there */
     bool healthy;
     bool duplicate; /* another object of the node has the same UUID and counts instead */
     bool overcommitted;
@@ -164,7 +165,8 @@ struct state_node *state_node_find(struct state *s, const char *name);
 struct state_pod *state_pod_find(struct state *s, const char *uid);
 
 /* What the pod holds or is promised of that card; false: nothing. */
-bool state_pod_amount(const struct state_pod *pod, const char *uuid, struct place_amount *ret);
+bool state_pod_amount(const struct state_pod *pod, const struct state_card *card,
+                      struct place_amount *ret);
 
 /* Brings node->place up to date; cheap when nothing changed. */
 void state_refresh(struct state *s, struct state_node *node);

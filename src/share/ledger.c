@@ -2,57 +2,19 @@
 #include "share/ledger.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "share/guard.h"
 
 struct ledger {
     int fd;
     struct ledger_file *file;
     uint32_t next; /* the slot with which the next sweep begins */
 };
-
-/* The ledger that this thread is reading now, and the way out when its file has shrunk under it. */
-static _Thread_local struct {
-    const struct ledger *ledger;
-    sigjmp_buf out;
-} guard;
-
-static struct sigaction previous_sigbus;
-
-static void on_sigbus(int signal, siginfo_t *info, void *context) {
-    uintptr_t fault = (uintptr_t) info->si_addr;
-    uintptr_t start = guard.ledger ? (uintptr_t) guard.ledger->file : 0;
-
-    if (start && fault >= start && fault < start + sizeof(struct ledger_file))
-        siglongjmp(guard.out, 1);
-    if (previous_sigbus.sa_flags & SA_SIGINFO)
-        previous_sigbus.sa_sigaction(signal, info, context);
-    else
-        (void) sigaction(SIGBUS, &previous_sigbus,
-                         NULL); /* the instruction faults again, to the old end */
-}
-
-/* Again at each open, since a program may have set a handler of its own since. */
-static void install_guard(void) {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER};
-    struct sigaction now;
-
-    (void) sigemptyset(&action.sa_mask);
-    (void) pthread_mutex_lock(&mutex);
-    if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_sigaction != on_sigbus) {
-        previous_sigbus = now;
-        (void) sigaction(SIGBUS, &action, NULL);
-    }
-    (void) pthread_mutex_unlock(&mutex);
-}
 
 static bool is_ledger(const struct ledger *ledger) {
     const struct ledger_file *file = ledger->file;
@@ -63,31 +25,45 @@ static bool is_ledger(const struct ledger *ledger) {
            file->devices == LEDGER_DEVICES && file->slots == LEDGER_SLOTS;
 }
 
+struct work {
+    struct ledger *ledger;
+    int (*fn)(struct ledger *, void *, size_t);
+    void *arg;
+    size_t n;
+};
+
+static int run_work(void *arg) {
+    struct work *w = arg;
+
+    return is_ledger(w->ledger) ? w->fn(w->ledger, w->arg, w->n) : -EBADMSG;
+}
+
 /* Runs `fn` on the mapping; -EBADMSG when the file is no ledger any more, or ends while `fn` reads
  * it. */
 static int guarded(struct ledger *ledger, int (*fn)(struct ledger *, void *, size_t), void *arg,
                    size_t n) {
-    int r;
+    struct work w = {ledger, fn, arg, n};
 
-    if (sigsetjmp(guard.out, 1) != 0) {
-        guard.ledger = NULL;
-        return -EBADMSG;
-    }
-    guard.ledger = ledger;
-    r = is_ledger(ledger) ? fn(ledger, arg, n) : -EBADMSG;
-    guard.ledger = NULL;
-    return r;
+    return guard_run(ledger->file, sizeof(*ledger->file), run_work, &w);
 }
 
+/* What everybody writes has its place on the file system from now on; a slot gets its own when it
+ * is claimed. */
 static int fill_new(int fd, const char *path, struct err *err) {
-    /* The beginning of struct ledger_file; the whole would be 2 MiB on the stack. */
-    const struct {
-        uint64_t magic;
-        uint32_t version, devices, slots;
-    } head = {LEDGER_MAGIC, LEDGER_VERSION, LEDGER_DEVICES, LEDGER_SLOTS};
-    size_t len = offsetof(struct ledger_file, slots_used);
+    union {
+        struct {
+            uint64_t magic;
+            uint32_t version, devices, slots;
+        } head;
+        char whole[offsetof(struct ledger_file, slot)];
+    } begin = {.whole = {0}};
 
-    if (ftruncate(fd, sizeof(struct ledger_file)) < 0 || pwrite(fd, &head, len, 0) != (ssize_t) len)
+    begin.head.magic = LEDGER_MAGIC;
+    begin.head.version = LEDGER_VERSION;
+    begin.head.devices = LEDGER_DEVICES;
+    begin.head.slots = LEDGER_SLOTS;
+    if (pwrite(fd, &begin, sizeof(begin), 0) != (ssize_t) sizeof(begin) ||
+        ftruncate(fd, sizeof(struct ledger_file)) < 0)
         return err_errno(err, errno, "cannot write %s", path);
     /* Whatever the umask: the container's processes may run as any user. */
     return fchmod(fd, 0666) < 0 ? err_errno(err, errno, "cannot chmod %s", path) : 0;
@@ -135,7 +111,7 @@ int ledger_open(const char *path, struct ledger **ret, struct err *err) {
         (void) munmap(file, sizeof(*file));
         return err_errno(err, ENOMEM, "cannot open %s", path);
     }
-    install_guard();
+    guard_install();
     ledger->fd = take_fd(&fd);
     ledger->file = file;
     *ret = ledger;
@@ -164,6 +140,7 @@ static int read_usage(struct ledger *ledger, void *arg, size_t unused) {
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++) {
         ret->used[d] = ledger_used(ledger->file, d);
         ret->refused[d] = __atomic_load_n(&ledger->file->device[d].refused, __ATOMIC_RELAXED);
+        ret->operation[d] = __atomic_load_n(&ledger->file->device[d].sum.hi, __ATOMIC_RELAXED);
     }
     return 0;
 }
@@ -197,6 +174,30 @@ static int read_processes(struct ledger *ledger, void *arg, size_t max) {
 
 int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t max) {
     return guarded(ledger, read_processes, ret, max);
+}
+
+/* A PID can stand in slots of processes that are long dead, too: a few are looked at. */
+#define SAME_PID_MAX 8
+
+static int find_process(struct ledger *ledger, void *arg, size_t pidns) {
+    const uint32_t *pid = arg;
+    uint32_t n = slots_in_use(ledger->file), looks = 0;
+
+    for (uint32_t slot = 0; slot < n && looks < SAME_PID_MAX; slot++) {
+        uint32_t home = __atomic_load_n(&ledger->file->slot[slot].pidns, __ATOMIC_RELAXED);
+
+        if (__atomic_load_n(&ledger->file->slot[slot].pid, __ATOMIC_RELAXED) != *pid ||
+            (home != 0 && pidns != 0 && home != pidns))
+            continue;
+        looks++;
+        if (ledger_slot_alive(ledger->fd, slot))
+            return 1;
+    }
+    return looks == SAME_PID_MAX;
+}
+
+int ledger_has_process(struct ledger *ledger, uint32_t pid, uint32_t pidns) {
+    return guarded(ledger, find_process, &pid, pidns);
 }
 
 static uint64_t cpu_time(void) {

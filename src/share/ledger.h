@@ -20,8 +20,9 @@
 struct ledger;
 
 struct ledger_usage {
-    uint64_t used[LEDGER_DEVICES];    /* bytes booked on each device of the share */
-    uint64_t refused[LEDGER_DEVICES]; /* requests refused since the ledger was created */
+    uint64_t used[LEDGER_DEVICES];      /* bytes booked on each device of the share */
+    uint64_t refused[LEDGER_DEVICES];   /* requests refused since the ledger was created */
+    uint64_t operation[LEDGER_DEVICES]; /* another one after every change of `used` */
 };
 
 struct ledger_process {
@@ -47,6 +48,11 @@ int ledger_snapshot(struct ledger *ledger, struct ledger_usage *ret);
 
 /* Lists living processes, at most `max`; returns how many were written. -EBADMSG as above. */
 int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t max);
+
+/* Whether a living slot says that it is of the process with that PID, in the PID namespace `pidns`
+ * of the process itself (see ledger_pidns(); 0: any). 1, 0, -EBADMSG as above. Bounded, however
+ * many locks there are. */
+int ledger_has_process(struct ledger *ledger, uint32_t pid, uint32_t pidns);
 
 /* Gives back everything that dead processes had booked; call it when a process of the container has
  * ended, or every 50 ms. Returns the number of slots that held something, -EBADMSG as above. */

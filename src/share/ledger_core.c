@@ -8,19 +8,20 @@
 
 #include "share/word.h"
 
-/* The record of an operation: kind 1 bit, slot 15 bits, sequence 48 bits. A slot's word has the
+/* The record of an operation: kind 2 bits, slot 14 bits, sequence 48 bits. A slot's word has the
  * generation where the record has kind and slot. Sequences go on across owners, so no record ever
  * comes twice. */
 #define SEQUENCE_BITS 48
 #define SEQUENCE_MASK ((UINT64_C(1) << SEQUENCE_BITS) - 1)
-#define KIND_RECLAIM (UINT64_C(1) << 63)
+#define KIND_RECLAIM (UINT64_C(1) << 63) /* the slot has nothing any more */
+#define KIND_UNPARK (UINT64_C(1) << 62)  /* it has what was parked again */
 
 /* Every failed swap means that somebody else got on, so nobody comes near this; it only keeps a
  * ledger that its tenant is scribbling on from holding anyone up. */
 #define TRIES_MAX (1 << 20)
 
 static uint32_t record_slot(uint64_t record) {
-    return (uint32_t) (record >> SEQUENCE_BITS) & 0x7fff;
+    return (uint32_t) (record >> SEQUENCE_BITS) & 0x3fff;
 }
 
 static uint64_t record_next(uint64_t kind, uint32_t slot, uint64_t done) {
@@ -48,12 +49,26 @@ static uint64_t add_delta(uint64_t sum, int64_t delta) {
     return __builtin_add_overflow(sum, (uint64_t) delta, &result) ? UINT64_MAX : result;
 }
 
+/* What a slot has booked after the recorded operation. */
+static uint64_t booked_after(const struct ledger_cell *cell, uint64_t booked, uint64_t record) {
+    uint64_t sum;
+
+    if (record & KIND_RECLAIM)
+        return 0;
+    /* A delta that is newer than the record cannot be taken by mistake: its owner has then moved
+     * on, the slot's word has changed, and the swap fails. */
+    if (!(record & KIND_UNPARK))
+        return add_delta(booked, __atomic_load_n(&cell->delta, __ATOMIC_ACQUIRE));
+    return __builtin_add_overflow(booked, __atomic_load_n(&cell->parked, __ATOMIC_ACQUIRE), &sum)
+               ? UINT64_MAX
+               : sum;
+}
+
 /* Carries out the recorded operation in its slot, unless that has been done. */
 static void help(struct ledger_file *file, unsigned int device, uint64_t record) {
     uint32_t slot = record_slot(record);
     struct ledger_word old, new;
     struct ledger_cell *cell;
-    int64_t delta;
 
     if ((record & SEQUENCE_MASK) == 0 || slot >= LEDGER_SLOTS)
         return;
@@ -61,17 +76,21 @@ static void help(struct ledger_file *file, unsigned int device, uint64_t record)
     old = word_load(&cell->booked);
     if (((old.hi + 1) & SEQUENCE_MASK) != (record & SEQUENCE_MASK))
         return;
-    /* A delta that is newer than the record cannot be taken by mistake: its owner has then moved
-     * on, the slot's word has changed, and the swap fails. */
-    delta = __atomic_load_n(&cell->delta, __ATOMIC_ACQUIRE);
-    new.lo = record &KIND_RECLAIM ? 0 : add_delta(old.lo, delta);
+    new.lo = booked_after(cell, old.lo, record);
     new.hi = (old.hi & ~SEQUENCE_MASK) | (record & SEQUENCE_MASK);
-    if (word_swap(&cell->booked, &old, new))
-        BOOKS_MUST((record & KIND_RECLAIM) || new.lo == old.lo + (uint64_t) delta);
+    (void) word_swap(&cell->booked, &old, new);
 }
 
+/* Without a limit, what can be counted fits. */
 static bool fits(uint64_t used, uint64_t bytes, uint64_t limit) {
-    return limit == 0 || (bytes <= limit && used <= limit - bytes);
+    uint64_t most = limit ? limit : UINT64_MAX;
+
+    return bytes <= most && used <= most - bytes;
+}
+
+/* Of a refund, what the slot has: more it cannot give back. */
+static int64_t bounded_delta(int64_t delta, uint64_t booked) {
+    return delta < 0 && -(uint64_t) delta > booked ? -(int64_t) booked : delta;
 }
 
 static int apply(const struct ledger_owner *owner, unsigned int device, int64_t delta,
@@ -90,7 +109,7 @@ static int apply(const struct ledger_owner *owner, unsigned int device, int64_t 
             return -ESTALE;
         if (delta > 0 && !fits(old.lo, (uint64_t) delta, limit))
             return -ENOMEM;
-        new.lo = add_delta(old.lo, delta);
+        new.lo = add_delta(old.lo, bounded_delta(delta, mine.lo));
         new.hi = record_next(0, owner->slot, mine.hi & SEQUENCE_MASK);
         if (word_swap(sum, &old, new)) {
             BOOKS_MUST(new.lo == old.lo + (uint64_t) delta);
@@ -136,11 +155,27 @@ uint64_t ledger_used(const struct ledger_file *file, unsigned int device) {
     return __atomic_load_n(&file->device[device].sum.lo, __ATOMIC_RELAXED);
 }
 
-bool ledger_slot_alive(int fd, uint32_t slot) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+/* The least that a mapping takes. */
+#define PAGE_BYTES 4096
+
+static struct flock byte_lock(short type, uint32_t byte) {
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+}
+
+/* Whether somebody else holds a lock on the byte. */
+static bool byte_locked(int fd, uint32_t byte) {
+    struct flock lock = byte_lock(F_WRLCK, byte);
 
     /* Not knowing is no reason to take memory from somebody. */
     return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+static uint32_t loan_byte(uint32_t slot) {
+    return LEDGER_SLOTS + slot;
+}
+
+bool ledger_slot_alive(int fd, uint32_t slot) {
+    return byte_locked(fd, slot);
 }
 
 uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
@@ -166,6 +201,47 @@ uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int de
     return 0;
 }
 
+uint16_t ledger_generation(const struct ledger_file *file, uint32_t slot) {
+    return (uint16_t) (__atomic_load_n(&file->slot[slot].cell[0].booked.hi, __ATOMIC_ACQUIRE) >>
+                       SEQUENCE_BITS);
+}
+
+void ledger_park(struct ledger_file *file, uint32_t slot, unsigned int device) {
+    struct ledger_cell *cell = &file->slot[slot].cell[device];
+    struct ledger_word word = word_load(&cell->booked);
+    uint64_t credited;
+
+    /* Noted first: who dies between the two must not lose it. */
+    __atomic_store_n(&cell->parked, word.lo, __ATOMIC_RELEASE);
+    credited = ledger_reclaim(file, slot, device, word_generation(word));
+    __atomic_store_n(&cell->parked, credited, __ATOMIC_RELEASE);
+}
+
+int ledger_unpark(struct ledger_file *file, uint32_t slot, unsigned int device, uint16_t generation,
+                  uint64_t limit) {
+    struct ledger_cell *cell = &file->slot[slot].cell[device];
+    uint64_t parked = __atomic_load_n(&cell->parked, __ATOMIC_ACQUIRE);
+
+    for (int i = 0; parked > 0 && i < TRIES_MAX; i++) {
+        struct ledger_word *sum = &file->device[device].sum, old = word_load(sum), new, theirs;
+
+        help(file, device, old.hi);
+        theirs = word_load(&cell->booked);
+        if (word_generation(theirs) != generation)
+            return -ESTALE;
+        if (!fits(old.lo, parked, limit))
+            return -ENOMEM;
+        new.lo = old.lo + parked;
+        new.hi = record_next(KIND_UNPARK, slot, theirs.hi & SEQUENCE_MASK);
+        if (!word_swap(sum, &old, new))
+            continue;
+        help(file, device, new.hi);
+        __atomic_store_n(&cell->parked, 0, __ATOMIC_RELEASE);
+        return 1;
+    }
+    return parked == 0 ? 0 : -EBADMSG;
+}
+
 bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
     uint16_t generation[LEDGER_DEVICES];
     bool booked = false;
@@ -177,7 +253,7 @@ bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
         generation[d] = (uint16_t) (__atomic_load_n(&word->hi, __ATOMIC_ACQUIRE) >> SEQUENCE_BITS);
         booked |= __atomic_load_n(&word->lo, __ATOMIC_ACQUIRE) != 0;
     }
-    if (!booked || ledger_slot_alive(fd, slot))
+    if (!booked || byte_locked(fd, slot) || byte_locked(fd, loan_byte(slot)))
         return false;
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
         credited += ledger_reclaim(file, slot, d, generation[d]);
@@ -208,7 +284,7 @@ int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own) {
 
 /* Makes a slot whose byte we have just locked ours: what its last owner held is credited, and a new
  * generation makes those who judged that owner dead, and are slow about it, leave us alone. */
-static void slot_take(struct ledger_owner *owner) {
+static void slot_take(struct ledger_owner *owner, uint32_t flags) {
     struct ledger_slot *slot = &owner->file->slot[owner->slot];
 
     owner->generation = (uint16_t) (word_generation(word_load(&slot->cell[0].booked)) + 1);
@@ -218,11 +294,14 @@ static void slot_take(struct ledger_owner *owner) {
         do {
             (void) ledger_reclaim(owner->file, owner->slot, d, word_generation(old));
             old = word_load(&slot->cell[d].booked);
+            __atomic_store_n(&slot->cell[d].parked, 0, __ATOMIC_RELAXED);
             new.lo = 0;
             new.hi = (uint64_t) owner->generation << SEQUENCE_BITS | (old.hi & SEQUENCE_MASK);
         } while (old.lo != 0 || !word_swap(&slot->cell[d].booked, &old, new));
     }
     __atomic_store_n(&slot->pid, (uint32_t) getpid(), __ATOMIC_RELAXED);
+    __atomic_store_n(&slot->pidns, ledger_pidns(), __ATOMIC_RELAXED);
+    __atomic_store_n(&slot->flags, flags, __ATOMIC_RELEASE);
 }
 
 static void note_slot_used(struct ledger_file *file, uint32_t slot) {
@@ -233,18 +312,43 @@ static void note_slot_used(struct ledger_file *file, uint32_t slot) {
         ;
 }
 
-static int slot_claim(struct ledger_owner *owner, int fd) {
-    for (uint32_t i = 0; i < LEDGER_SLOTS; i++) {
-        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = i, .l_len = 1};
+/* 0: the slot is free and now locked. */
+static int slot_lock(int fd, uint32_t slot) {
+    struct flock lock = byte_lock(F_WRLCK, slot);
 
-        if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
+    if (fcntl(fd, F_OFD_SETLK, &lock) < 0)
+        return errno == EACCES ? -EAGAIN : -errno;
+    if (!byte_locked(fd, loan_byte(slot)))
+        return 0;
+    lock = byte_lock(F_UNLCK, slot);
+    (void) fcntl(fd, F_OFD_SETLK, &lock);
+    return -EAGAIN;
+}
+
+/* Makes sure that there is memory behind the slot, where the file system has no more: a write into
+ * the mapping would end the process. */
+static int slot_back(int fd, uint32_t slot) {
+    off_t at = (off_t) (offsetof(struct ledger_file, slot) + slot * sizeof(struct ledger_slot));
+
+    if (fallocate(fd, 0, at, sizeof(struct ledger_slot)) < 0 && errno == ENOSPC)
+        return -ENOSPC;
+    return 0;
+}
+
+static int slot_claim(struct ledger_owner *owner, uint32_t flags, int fd) {
+    for (uint32_t i = 0; i < LEDGER_SLOTS; i++) {
+        int r = slot_lock(fd, i);
+
+        if (r == 0)
+            r = slot_back(fd, i);
+        if (r == 0) {
             note_slot_used(owner->file, i);
             owner->slot = i;
-            slot_take(owner);
+            slot_take(owner, flags);
             return 0;
         }
-        if (errno != EAGAIN && errno != EACCES)
-            return -errno;
+        if (r != -EAGAIN)
+            return r;
     }
     return -EUSERS;
 }
@@ -274,10 +378,19 @@ static int map_file(int fd, int protection, struct ledger_file **ret) {
 /* Descriptors that a program is unlikely to use or to count on. */
 #define HIGH_FD 800
 
+static int move_high(int fd) {
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+
+    if (high < 0)
+        return fd;
+    (void) close(fd);
+    return high;
+}
+
 /* Closes the descriptor with which the slot was claimed, if its lock survives that. Otherwise
  * (overlayfs) claims again with one that stays. */
-static int settle_lock(struct ledger_owner *owner, int fd) {
-    int r, high;
+static int settle_lock(struct ledger_owner *owner, uint32_t flags, int fd) {
+    int r;
 
     (void) close(fd);
     fd = open(owner->path, O_RDWR | O_CLOEXEC);
@@ -287,19 +400,16 @@ static int settle_lock(struct ledger_owner *owner, int fd) {
         (void) close(fd);
         return 0;
     }
-    r = slot_claim(owner, fd);
+    r = slot_claim(owner, flags, fd);
     if (r < 0) {
         (void) close(fd);
         return r;
     }
-    high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    owner->fd = high >= 0 ? high : fd;
-    if (high >= 0)
-        (void) close(fd);
+    owner->fd = move_high(fd);
     return 0;
 }
 
-int ledger_claim(const char *path, struct ledger_owner *ret) {
+static int claim(const char *path, uint32_t flags, struct ledger_owner *ret) {
     struct ledger_owner owner = {.path = path, .fd = -1};
     int fd = open(path, O_RDWR | O_CLOEXEC), r;
 
@@ -307,9 +417,9 @@ int ledger_claim(const char *path, struct ledger_owner *ret) {
         return -errno;
     r = map_file(fd, PROT_READ | PROT_WRITE, &owner.file);
     if (r == 0)
-        r = slot_claim(&owner, fd);
+        r = slot_claim(&owner, flags, fd);
     if (r == 0)
-        r = settle_lock(&owner, fd);
+        r = settle_lock(&owner, flags, fd);
     else
         (void) close(fd);
     if (r == 0)
@@ -317,6 +427,14 @@ int ledger_claim(const char *path, struct ledger_owner *ret) {
     else
         ledger_release(&owner);
     return r;
+}
+
+int ledger_claim(const char *path, struct ledger_owner *ret) {
+    return claim(path, 0, ret);
+}
+
+int ledger_claim_exports(const char *path, struct ledger_owner *ret) {
+    return claim(path, LEDGER_EXPORTS, ret);
 }
 
 void ledger_release(struct ledger_owner *owner) {
@@ -341,6 +459,18 @@ int ledger_attach(const char *path, const struct ledger_file **ret) {
     return r;
 }
 
+/* The link reads "pid:[4026531836]". */
+uint32_t ledger_pidns(void) {
+    char link[32];
+    ssize_t n = readlink("/proc/self/ns/pid", link, sizeof(link) - 1);
+    uint32_t number = 0;
+
+    for (ssize_t i = 0; i < n; i++)
+        if (link[i] >= '0' && link[i] <= '9')
+            number = 10 * number + (uint32_t) (link[i] - '0');
+    return number;
+}
+
 size_t ledger_living(const struct ledger_file *file, const char *path, uint32_t *ret_slots,
                      size_t max) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -354,4 +484,65 @@ size_t ledger_living(const struct ledger_file *file, const char *path, uint32_t 
             ret_slots[found++] = slot;
     (void) close(fd);
     return found;
+}
+
+bool ledger_borrowed(const struct ledger_owner *exports) {
+    int fd = open(exports->path, O_RDWR | O_CLOEXEC);
+    bool borrowed = true;
+
+    if (fd >= 0) {
+        borrowed = byte_locked(fd, loan_byte(exports->slot));
+        (void) close(fd);
+    }
+    return borrowed;
+}
+
+/* Borrows from one slot, if there is still something to borrow when the lock is there: the owner of
+ * the memory lives, or somebody else had borrowed it before it died. */
+static bool borrow_from(const struct ledger_file *file, int fd, uint32_t slot) {
+    struct flock lock = byte_lock(F_RDLCK, loan_byte(slot));
+
+    if (!(__atomic_load_n(&file->slot[slot].flags, __ATOMIC_ACQUIRE) & LEDGER_EXPORTS))
+        return false;
+    if (fcntl(fd, F_OFD_SETLK, &lock) < 0)
+        return false;
+    if (byte_locked(fd, slot) || byte_locked(fd, loan_byte(slot)))
+        return true;
+    lock = byte_lock(F_UNLCK, loan_byte(slot));
+    (void) fcntl(fd, F_OFD_SETLK, &lock);
+    return false;
+}
+
+int ledger_borrow(const struct ledger_owner *owner, const struct ledger_owner *exports,
+                  struct ledger_loan *ret) {
+    struct ledger_loan loan = {.fd = -1};
+    int fd = open(owner->path, O_RDWR | O_CLOEXEC), found = 0;
+    uint32_t n = slots_used(owner->file);
+
+    if (fd < 0)
+        return -errno;
+    for (uint32_t slot = 0; slot < n; slot++)
+        if (!exports || slot != exports->slot)
+            found += borrow_from(owner->file, fd, slot);
+    loan.page = mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (loan.page == MAP_FAILED) {
+        (void) close(fd);
+        return -ENOMEM;
+    }
+    (void) madvise(loan.page, PAGE_BYTES, MADV_DONTFORK);
+    /* As with our own slot. */
+    if (owner->fd >= 0)
+        loan.fd = move_high(fd);
+    else
+        (void) close(fd);
+    *ret = loan;
+    return found;
+}
+
+void ledger_return(struct ledger_loan *loan) {
+    if (loan->page)
+        (void) munmap(loan->page, PAGE_BYTES);
+    if (loan->page && loan->fd >= 0)
+        (void) close(loan->fd);
+    loan->page = NULL;
 }

@@ -18,7 +18,13 @@
  * runs: that child keeps the slot alive until it ends or execs). On a stacked file system such as
  * overlayfs a mapping holds another file than the descriptor; there a descriptor stays open, with
  * the weaknesses of one: who closes it gives up the slot, and a child that does not exec keeps it.
- * A slot whose byte is free belongs to nobody alive, and anybody may credit what it had booked. */
+ * A slot whose byte is free belongs to nobody alive, and anybody may credit what it had booked.
+ *
+ * Memory that other processes can open (by IPC, or by a handle that was passed on) outlives its
+ * owner while one of them has it open. What a process has given away in such a way it books in a
+ * second slot, and whoever opens such memory holds a shared lock on byte LEDGER_SLOTS + slot of
+ * every such slot that there is: which of them the memory is from, nobody can tell. Such a slot is
+ * credited when neither its owner lives nor anybody borrows from it. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,14 +50,19 @@ struct ledger_device {
 
 struct ledger_cell {
     struct ledger_word booked;
-    int64_t delta; /* operand of the operation that the owner is about to record */
-    uint64_t reserved;
+    int64_t delta;   /* operand of the operation that the owner is about to record */
+    uint64_t parked; /* bytes that have left the device while the process is checkpointed */
 };
+
+/* Flags of a slot. */
+#define LEDGER_EXPORTS 1u /* for memory that others can open */
 
 struct ledger_slot {
     uint32_t pid; /* for display */
+    uint32_t flags;
+    uint32_t pidns; /* in which PID namespace: ledger_pidns() of the owner; 0: not known */
     uint32_t reserved0;
-    uint64_t reserved[7];
+    uint64_t reserved[6];
     struct ledger_cell cell[LEDGER_DEVICES];
 };
 
@@ -86,6 +97,27 @@ struct ledger_owner {
  * owner. -EBADMSG: not a ledger of this version; -EUSERS: no slot is free. */
 int ledger_claim(const char *path, struct ledger_owner *ret);
 
+/* Claims a second slot, for memory that others can open. */
+int ledger_claim_exports(const char *path, struct ledger_owner *ret);
+
+/* Whether somebody borrows from a slot of ledger_claim_exports. True when that cannot be said. */
+bool ledger_borrowed(const struct ledger_owner *exports);
+
+/* What keeps the memory of others booked. Like the lock on a slot it does not survive exec or
+ * death, nor does a forked child have it. */
+struct ledger_loan {
+    void *page;
+    int fd; /* -1 where the mapping holds the locks */
+};
+
+/* Borrows from every slot of the ledger that holds memory which can be opened, but `exports` (NULL:
+ * none is our own). Call it before the memory is opened. Returns the number of those slots, or
+ * negative errno; `ret` is written unless it fails. */
+int ledger_borrow(const struct ledger_owner *owner, const struct ledger_owner *exports,
+                  struct ledger_loan *ret);
+
+void ledger_return(struct ledger_loan *loan);
+
 /* Gives the slot up. What is still booked in it will be credited as that of a dead owner. */
 void ledger_release(struct ledger_owner *owner);
 
@@ -103,6 +135,9 @@ int ledger_refund(const struct ledger_owner *owner, unsigned int device, uint64_
  * children. */
 int ledger_attach(const char *path, const struct ledger_file **ret);
 
+/* What tells the caller's PID namespace from others on this machine; 0: not known (no /proc). */
+uint32_t ledger_pidns(void);
+
 /* Lists the slots with a living owner, at most `max`; returns how many. */
 size_t ledger_living(const struct ledger_file *file, const char *path, uint32_t *ret_slots,
                      size_t max);
@@ -113,7 +148,7 @@ uint64_t ledger_used(const struct ledger_file *file, unsigned int device);
 /* The steps below are for whoever cleans up: agent, `aliquot run`, a process about to be refused.
  * `fd` is any descriptor of the ledger file. They also work on a damaged ledger, boundedly. */
 
-/* Whether the slot's owner lives. */
+/* Whether the slot's owner lives. What a dead one has booked may yet be borrowed. */
 bool ledger_slot_alive(int fd, uint32_t slot);
 
 /* Credits what the owner of `generation` had booked in a slot on one device; call it only after the
@@ -122,11 +157,24 @@ bool ledger_slot_alive(int fd, uint32_t slot);
 uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
                         uint16_t generation);
 
+/* A process is checkpointed: what its slot has booked on a device is credited and noted, to be
+ * restored. Nobody else may do the same to that slot at the time; its owner may go on. */
+void ledger_park(struct ledger_file *file, uint32_t slot, unsigned int device);
+
+/* Books again what was parked, if it fits (`limit` 0: in any case). 1; 0: nothing was parked;
+ * -ENOMEM: refused; -ESTALE: the slot is another's by now; -EBADMSG: the ledger is damaged. */
+int ledger_unpark(struct ledger_file *file, uint32_t slot, unsigned int device, uint16_t generation,
+                  uint64_t limit);
+
+/* Which owner a slot has, by counting. */
+uint16_t ledger_generation(const struct ledger_file *file, uint32_t slot);
+
 /* Enters in its slot what the latest operation on each device recorded, in case its owner died
  * before that. */
 void ledger_settle(struct ledger_file *file);
 
-/* Reclaims the slot, on all devices, if its owner is dead; whether that gave anything back. */
+/* Reclaims the slot, on all devices, if its owner is dead and nobody borrows from it; whether that
+ * gave anything back. */
 bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot);
 
 /* Reclaims every dead slot but `own` (LEDGER_SLOTS: none is); returns the number of those that held

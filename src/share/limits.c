@@ -4,14 +4,20 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
 
 static void unmap_limitsp(struct limits_file **file) {
     if (*file)
-        (void) munmap(*file, sizeof(**file));
+        limits_unmap(*file);
+}
+
+static void fill_copy(struct limits_file *file, unsigned int copy,
+                      const struct share_limits *limits) {
+    memcpy(&file->copy[copy], limits, sizeof(file->copy[copy]));
+    if (limits_has_more(file))
+        memcpy(file->more[copy], limits->more, sizeof(limits->more));
 }
 
 static bool terminated(const char *text, size_t size) {
@@ -41,30 +47,27 @@ int limits_create(const char *path, const struct share_limits *limits, struct er
 
     if (r < 0)
         return r;
-    file.copy[0] = *limits;
-    file.copy[1] = *limits;
+    fill_copy(&file, 0, limits);
+    fill_copy(&file, 1, limits);
     return file_replace(path, &file, sizeof(file), 0444, err);
+}
+
+static int not_limits(const char *path, struct err *err) {
+    return err_set(err, EBADMSG, "%s is not a limits file of version %d", path, LIMITS_VERSION);
 }
 
 /* Maps a limits file for writing; -EBADMSG when it is something else, -EAGAIN while a tenant has a
  * lease on it. */
 static int map_writable(const char *path, struct limits_file **ret, struct err *err) {
     _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct limits_file *file;
-    struct stat st;
+    int r;
 
-    if (fd < 0 || fstat(fd, &st) < 0)
+    if (fd < 0)
         return err_errno(err, errno, "cannot open %s", path);
-    if (st.st_size != (off_t) sizeof(*file))
-        return err_set(err, EBADMSG, "%s is not a limits file", path);
-    file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (file == MAP_FAILED)
-        return err_errno(err, errno, "cannot map %s", path);
-    *ret = file;
-    if (file->magic != LIMITS_MAGIC || file->version != LIMITS_VERSION ||
-        file->size != sizeof(*file))
-        return err_set(err, EBADMSG, "%s is not a limits file of version %d", path, LIMITS_VERSION);
-    return 0;
+    r = limits_map_fd(fd, PROT_READ | PROT_WRITE, ret);
+    if (r == -EBADMSG)
+        return not_limits(path, err);
+    return r < 0 ? err_errno(err, -r, "cannot map %s", path) : 0;
 }
 
 int limits_update(const char *path, const struct share_limits *limits, struct err *err) {
@@ -81,7 +84,7 @@ int limits_update(const char *path, const struct share_limits *limits, struct er
     /* A reader that started on this copy before the last update must see that before it sees new
      * bytes. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    memcpy(&file->copy[(index + 1) & 1], limits, sizeof(*limits));
+    fill_copy(file, (index + 1) & 1, limits);
     __atomic_store_n(&file->index, index + 1, __ATOMIC_RELEASE);
     return 0;
 }
@@ -91,10 +94,8 @@ int limits_read(const char *path, struct share_limits *ret, struct err *err) {
     int r = limits_map(path, &file);
 
     if (r < 0)
-        return r == -EBADMSG ? err_set(err, EBADMSG, "%s is not a limits file of version %d", path,
-                                       LIMITS_VERSION)
-                             : err_errno(err, -r, "cannot read %s", path);
+        return r == -EBADMSG ? not_limits(path, err) : err_errno(err, -r, "cannot read %s", path);
     r = limits_copy(file, ret);
-    (void) munmap((void *) (uintptr_t) file, sizeof(*file));
+    limits_unmap(file);
     return r < 0 ? err_errno(err, -r, "cannot read %s", path) : 0;
 }

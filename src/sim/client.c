@@ -3,14 +3,23 @@
 #include "sim/client.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
+
+/* How long a sleeper goes without looking whether the daemon still lives. */
+#define PATIENCE_NS 250000000u
+
+static const _Atomic uint32_t no_faults;
+const _Atomic uint32_t *client_faults = &no_faults;
 
 static int dial(const char *dir, const char *name, uint32_t number) {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -44,12 +53,33 @@ static void take_fds(struct msghdr *msg, int fds[2]) {
     }
 }
 
-static int exchange(int fd, const struct sim_request *request, struct client_answer *a) {
+/* A request, and the descriptor that goes along with it. */
+static bool send_request(int fd, const struct sim_request *request, int passed) {
+    struct iovec iov = {(void *) (uintptr_t) request, sizeof(*request)};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (passed >= 0) {
+        msg.msg_control = &control;
+        msg.msg_controllen = sizeof(control);
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&control.header), &passed, sizeof(int));
+    }
     ssize_t n;
     do
-        n = send(fd, request, sizeof(*request), MSG_NOSIGNAL);
+        n = sendmsg(fd, &msg, MSG_NOSIGNAL);
     while (n < 0 && errno == EINTR);
-    if (n != (ssize_t) sizeof(*request))
+    return n == (ssize_t) sizeof(*request);
+}
+
+static int exchange(int fd, const struct sim_request *request, int passed,
+                    struct client_answer *a) {
+    ssize_t n;
+    if (!send_request(fd, request, passed))
         return -EPIPE;
     struct iovec iov[2] = {{&a->reply, sizeof(a->reply)}, {a->list, a->list ? a->list_max : 0}};
     union {
@@ -76,7 +106,7 @@ static int attach(struct client *c, const char *dir, uint32_t minor, const uint6
     struct sim_request q = {
         .magic = SIM_MAGIC, .op = SIM_ATTACH, .minor = minor, .token = {token[0], token[1]}};
     struct client_answer a = {.fds = {-1, -1}};
-    int r = exchange(fd, &q, &a);
+    int r = exchange(fd, &q, -1, &a);
     if (r == 0 && a.fds[0] >= 0) {
         void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, a.fds[0], 0);
         (void) close(a.fds[0]);
@@ -88,6 +118,15 @@ static int attach(struct client *c, const char *dir, uint32_t minor, const uint6
     }
     (void) close(fd);
     return r < 0 ? r : -EPROTO;
+}
+
+static int map_host(struct client *c, int fd) {
+    void *map = mmap(NULL, SIM_HOST_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return -ENOMEM;
+    c->host = map;
+    client_faults = &c->host->faults;
+    return 0;
 }
 
 int client_open(struct client *c) {
@@ -102,7 +141,11 @@ int client_open(struct client *c) {
     c->ndevices = 0;
     struct sim_request q = {.magic = SIM_MAGIC, .op = SIM_HELLO, .a = SIM_PROTO};
     struct client_answer a = {.fds = {-1, -1}};
-    int r = exchange(fd, &q, &a);
+    int r = exchange(fd, &q, -1, &a);
+    if (r == 0)
+        r = a.fds[0] >= 0 ? map_host(c, a.fds[0]) : -EPROTO;
+    if (a.fds[0] >= 0)
+        (void) close(a.fds[0]);
     for (uint32_t i = 0; r == 0 && i < a.reply.a && i < SIM_MAX_GPUS; i++)
         (void) attach(c, dir, i, a.reply.token); /* one that is not there does not exist */
     if (r < 0)
@@ -119,15 +162,15 @@ void client_close(struct client *c) {
     if (c->ctl >= 0)
         (void) close(c->ctl);
     c->ctl = -1;
+    client_faults = &no_faults;
 }
 
-int client_call(struct client *c, uint32_t op, uint32_t minor, uint64_t a,
-                struct client_answer *answer) {
-    struct sim_request q = {.magic = SIM_MAGIC, .op = op, .minor = minor, .a = a};
+int client_request(struct client *c, const struct sim_request *request, int fd,
+                   struct client_answer *answer) {
     answer->fds[0] = answer->fds[1] = -1;
     int saved = errno;
     (void) pthread_mutex_lock(&c->lock);
-    int r = c->lost || c->ctl < 0 ? -EPIPE : exchange(c->ctl, &q, answer);
+    int r = c->lost || c->ctl < 0 ? -EPIPE : exchange(c->ctl, request, fd, answer);
     if (r == -EPIPE)
         c->lost = true;
     (void) pthread_mutex_unlock(&c->lock);
@@ -135,9 +178,87 @@ int client_call(struct client *c, uint32_t op, uint32_t minor, uint64_t a,
     return r;
 }
 
+int client_call(struct client *c, uint32_t op, uint32_t minor, uint64_t a,
+                struct client_answer *answer) {
+    struct sim_request q = {.magic = SIM_MAGIC, .op = op, .minor = minor, .a = a};
+    return client_request(c, &q, -1, answer);
+}
+
+int client_mig(struct client *c, uint32_t minor, enum sim_mig what, uint64_t x, uint64_t y,
+               struct client_answer *answer) {
+    struct sim_request q = {
+        .magic = SIM_MAGIC, .op = SIM_MIG, .minor = minor, .a = what, .token = {x, y}};
+    return client_request(c, &q, -1, answer);
+}
+
+const struct sim_page *client_attach_part(struct client *c, uint32_t minor, uint32_t unit) {
+    struct client_answer a = {.list = NULL};
+    if (client_mig(c, minor, SIM_MIG_ATTACH, unit, 0, &a) < 0 || a.fds[0] < 0)
+        return NULL;
+    void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, a.fds[0], 0);
+    (void) close(a.fds[0]);
+    return page == MAP_FAILED ? NULL : page;
+}
+
 int client_do(struct client *c, uint32_t op, uint32_t minor, uint64_t a) {
     struct client_answer answer = {.list = NULL};
     return client_call(c, op, minor, a, &answer);
+}
+
+void client_wait(const _Atomic uint32_t *word, uint32_t seen, uint64_t ns) {
+    const struct timespec ts = {.tv_sec = (time_t) (ns / 1000000000u),
+                                .tv_nsec = (long) (ns % 1000000000u)};
+    int saved = errno;
+    (void) syscall(SYS_futex, (uintptr_t) word, FUTEX_WAIT, seen, &ts, NULL, 0);
+    errno = saved;
+}
+
+/* Only a version and a kind of stream: "", "_v2", "_v2_ptsz". Programs that say cuMemAlloc call
+ * cuMemAlloc_v2, by their headers. */
+static bool is_variant(const char *tail) {
+    if (strncmp(tail, "_v", 2) == 0 && tail[2] >= '0' && tail[2] <= '9')
+        tail += 2 + strspn(tail + 2, "0123456789");
+    return *tail == '\0' || strcmp(tail, "_ptsz") == 0 || strcmp(tail, "_ptds") == 0;
+}
+
+/* Is `name` one of the patterns in `list`? */
+static bool named(const char *list, const char *name) {
+    while (*list) {
+        size_t n = strcspn(list, ",");
+        bool open_end = n > 0 && list[n - 1] == '*';
+        if (open_end ? strncmp(list, name, n - 1) == 0
+                     : strncmp(list, name, n) == 0 && is_variant(name + n))
+            return true;
+        list += n + (list[n] == ',');
+    }
+    return false;
+}
+
+/* One slot of the machine's page. True: the call is decided, by *ret_status. */
+static bool obey(struct client *c, uint32_t slot, const char *name, uint32_t *ret_status) {
+    const struct sim_fault *f = &c->host->fault[slot];
+    uint32_t generation = atomic_load(&f->generation);
+    if (!(generation & 1) || !named(f->names, name))
+        return false;
+    struct client_answer a = {.list = NULL};
+    if (client_call(c, SIM_FAULT, 0, (uint64_t) slot << 32 | generation, &a) < 0)
+        return false;
+    if (a.reply.a == SIM_FAULT_FAIL) {
+        *ret_status = (uint32_t) a.reply.b;
+        return true;
+    }
+    while (a.reply.a == SIM_FAULT_HANG && atomic_load(&f->generation) == generation &&
+           !client_is_lost(c))
+        client_wait(&f->generation, generation, PATIENCE_NS);
+    return false;
+}
+
+uint32_t client_fault(struct client *c, const char *name) {
+    uint32_t status = 0;
+    for (uint32_t i = 0; c->host && i < SIM_FAULTS; i++)
+        if (obey(c, i, name, &status))
+            return status;
+    return 0;
 }
 
 bool client_is_lost(struct client *c) {

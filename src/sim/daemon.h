@@ -6,16 +6,15 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "sim/model.h"
+#include "sim/config.h"
 #include "sim/proto.h"
 
 struct daemon;
 
 struct daemon_options {
-    const char *dir;  /* exists; sockets left in it by a dead daemon are replaced */
-    const char *seed; /* what UUIDs and serial numbers derive from */
-    uint32_t ngpus;   /* 1..SIM_MAX_GPUS */
-    const struct sim_model *model[SIM_MAX_GPUS];
+    const char *dir;                 /* exists; sockets left in it by a dead daemon are replaced */
+    const char *seed;                /* what UUIDs and serial numbers derive from */
+    const struct sim_config *config; /* with 1 to SIM_MAX_GPUS GPUs */
 };
 
 int daemon_new(const struct daemon_options *options, struct daemon **ret, struct err *err);

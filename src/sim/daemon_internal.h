@@ -5,10 +5,12 @@
 
 #include <stdbool.h>
 
+#include "sim/control.h"
 #include "sim/daemon.h"
 #include "sim/machine.h"
 #include "sim/pidns.h"
 #include "sim/request.h"
+#include "sim/share.h"
 
 #define NO_MINOR UINT32_MAX
 
@@ -16,8 +18,11 @@ enum watch_kind {
     WATCH_LISTENER,
     WATCH_CTL,
     WATCH_DEVICE,
+    WATCH_CONTROL_LISTENER,
+    WATCH_CONTROL,
     WATCH_BELL,
     WATCH_TIMER,
+    WATCH_EXPORT, /* the daemon's end of a pipe whose other end keeps a share */
     WATCH_USER,
 };
 
@@ -27,6 +32,9 @@ struct watch {
     int fd;
     uint32_t minor; /* NO_MINOR: nvidiactl */
     struct sim_session *session;
+    struct sim_share *share; /* WATCH_EXPORT */
+    uint64_t inode;          /* of its pipe */
+    uint64_t file_system;    /* which that number counts in */
     void (*ready)(int fd, void *user);
     void *user;
 };
@@ -38,7 +46,11 @@ struct daemon {
     int epoll;
     int timer;
     int spare; /* given up for a moment when descriptors run out */
-    int page_fd[SIM_MAX_GPUS];
+    int host_fd;
+    int page_fd[SIM_MAX_UNITS];
+    bool stepped;
+    uint64_t clock; /* if so: what it shows */
+    bool unloaded;  /* nobody can be a client for the time being */
     uint64_t timer_at;
     bool stop;
     struct watch *watches;
@@ -46,6 +58,8 @@ struct daemon {
     union { /* where answers are put together */
         struct sim_process processes[SIM_LIST_MAX];
         struct sim_sample samples[SIM_LIST_MAX];
+        struct sim_mig_entry mig[SIM_GPU_INSTANCES_MAX * 8];
+        struct sim_account accounts[SIM_ACCOUNTS_MAX];
     } list;
 };
 
@@ -56,8 +70,53 @@ static inline void daemon_freep(struct daemon **d) {
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t daemon_now(void);
 
-/* Answers one request. Negative: the client is to be disconnected. */
-int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *request);
+/* The machine's clock: the same, or where the clock is stepped, what it has been moved on to. */
+uint64_t daemon_clock(const struct daemon *d);
+
+/* The readers' clock: microseconds since the epoch. */
+uint64_t daemon_wall_us(void);
+
+/* An answer under construction: header, list, descriptors to pass. */
+struct answer {
+    struct sim_reply reply;
+    void *list; /* reply.count entries, in the daemon's buffer */
+    size_t list_bytes;
+    int fds[2];
+    int nfds;
+    bool close_fds; /* when it has been sent */
+};
+
+/* Answers one request, which came with descriptor `fd` or -1. Negative: the client is to be
+ * disconnected. */
+int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *request, int fd);
+
+/* The requests of serve_share.c: as daemon_serve(), with the answer still to be sent. */
+int serve_share(struct daemon *d, struct sim_session *s, const struct sim_request *q, int fd,
+                struct answer *a);
+
+/* SIM_MIG. `owner`: the client may change the machine. Returns what the answer's `a` or, negative,
+ * its status is to be. */
+int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request *q, bool owner,
+              struct answer *a);
+
+/* Divides a card as a machine file says. */
+int daemon_divide(struct daemon *d, uint32_t minor, const char *how, struct err *err);
+
+/* Memory of so many bytes that nobody can shrink, for it would kill whoever else maps it. Mapped if
+ * `ret_map`. */
+int daemon_memory(const char *name, size_t size, void **ret_map);
+
+/* A descriptor for a client: while it or a copy is open, the share stays. */
+int daemon_export(struct daemon *d, struct sim_share *share);
+/* What such a descriptor keeps; NULL if it is none. */
+struct sim_share *daemon_exported(struct daemon *d, int fd);
+
+/* All clients are lost, and nobody becomes one before the driver is loaded again. */
+void daemon_unload(struct daemon *d);
+void daemon_load(struct daemon *d);
+
+/* Answers one request of the machine's owner. Negative: he is to be disconnected. */
+int control_serve(struct daemon *d, int fd, const struct sim_control *c);
 
 /* Makes the session's ring and doorbell; the caller owns the two descriptors. */
 int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]);

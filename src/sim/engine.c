@@ -2,20 +2,20 @@
 
 #include "sim/engine.h"
 
-#include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+
+#include "sim/shared_event.h"
+#include "sim/wake.h"
 
 /* Looks at the rings before the sockets get their turn again: no client can keep the daemon. */
 #define ROUNDS_MAX 8
 
-static void futex_wake(void *word) {
-    (void) syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
 /* -- the GPU's round of channels ------------------------------------------------------------- */
+
+static uint64_t slice_of(const struct sim_gpu *g) {
+    return g->slice_ns ? g->slice_ns : ENGINE_SLICE_NS;
+}
 
 static void round_append(struct sim_gpu *g, struct sim_channel *c) {
     c->next = NULL;
@@ -24,7 +24,7 @@ static void round_append(struct sim_gpu *g, struct sim_channel *c) {
         g->round_last->next = c;
     else {
         g->round = c;
-        g->slice_left = ENGINE_SLICE_NS;
+        g->slice_left = slice_of(g);
     }
     g->round_last = c;
 }
@@ -38,7 +38,7 @@ static void round_remove(struct sim_gpu *g, struct sim_channel *c) {
             previous->next = c->next;
         else {
             g->round = c->next;
-            g->slice_left = ENGINE_SLICE_NS;
+            g->slice_left = slice_of(g);
         }
         if (g->round_last == c)
             g->round_last = previous;
@@ -56,7 +56,7 @@ static void round_rotate(struct sim_gpu *g) {
         g->round_last = c;
         c->next = NULL;
     }
-    g->slice_left = ENGINE_SLICE_NS;
+    g->slice_left = slice_of(g);
 }
 
 static void channel_add_ready(struct sim_channel *c, struct sim_queue *q) {
@@ -103,7 +103,7 @@ static void complete_head(struct sim_queue *q) {
         return;
     atomic_store(&s->ring->queue[q->id].done, q->done);
     if (atomic_exchange(&s->ring->queue[q->id].waiters, 0))
-        futex_wake((void *) (uintptr_t) &s->ring->queue[q->id].done);
+        sim_wake(&s->ring->queue[q->id].done);
 }
 
 static bool may_pass(const struct sim_queue *q) {
@@ -111,6 +111,10 @@ static bool may_pass(const struct sim_queue *q) {
     if (item->kind == SIM_HOLD)
         return q->session->ring &&
                atomic_load(&q->session->ring->queue[q->id].released) != q->released;
+    if (item->kind == SIM_AWAIT) {
+        const struct sim_shared_event *e = q->session->event[item->slot];
+        return !e || e->passed >= item->a;
+    }
     const struct sim_queue *other = q->session->queue[item->slot];
     return other && other->done >= item->a;
 }
@@ -122,13 +126,15 @@ static void queue_step(struct sim_queue *q, uint64_t now) {
     while (q->head) {
         struct sim_work_item *item = q->head;
         struct sim_channel *c = session_channel(s, item->minor);
-        if (item->kind == SIM_KERNEL && c) {
+        if (item->kind == SIM_KERNEL && c && !s->broken[item->minor]) {
             channel_add_ready(c, q);
             return;
         }
         if (item->kind == SIM_MARK && s->ring)
             atomic_store(&s->ring->marks[item->slot], now);
-        if (item->kind == SIM_WAIT || item->kind == SIM_HOLD) {
+        if (item->kind == SIM_SIGNAL && s->event[item->slot])
+            shared_event_pass(s->machine, s->event[item->slot], item->a);
+        if (item->kind == SIM_WAIT || item->kind == SIM_HOLD || item->kind == SIM_AWAIT) {
             if (!may_pass(q)) {
                 set_blocked(q, true);
                 return;
@@ -157,15 +163,34 @@ static void settle(struct sim_session *s, uint64_t now) {
 
 /* -- the GPU --------------------------------------------------------------------------------- */
 
+/* `c`: whose time it was; NULL when the card was busy with itself. */
 static void account(struct sim_gpu *g, struct sim_channel *c, uint64_t ns) {
     meter_add(&g->meter, g->now, g->now + ns);
-    meter_add(&c->meter, g->now, g->now + ns);
+    if (c)
+        meter_add(&c->meter, g->now, g->now + ns);
     g->now += ns;
     atomic_store_explicit(&g->page->busy_ns, g->meter.total, memory_order_relaxed);
 }
 
+/* Loads the context of the round's first channel; true when that took the time up to `until`. */
+static bool gpu_switch(struct sim_gpu *g, uint64_t until) {
+    if (g->last != g->round) {
+        g->switch_left = g->last ? g->switch_ns : 0;
+        g->last = g->round;
+    }
+    if (g->switch_left == 0)
+        return false;
+    uint64_t run = until - g->now < g->switch_left ? until - g->now : g->switch_left;
+    account(g, NULL, run);
+    g->switch_left -= run;
+    g->switching += run;
+    return g->now == until;
+}
+
 /* Runs the GPU's first kernel until it ends, its slice ends, or `until` is reached. */
 static void gpu_step(struct sim_gpu *g, uint64_t until) {
+    if (gpu_switch(g, until))
+        return;
     struct sim_channel *c = g->round;
     struct sim_queue *q = c->ready;
     bool contended = c->next;
@@ -205,6 +230,7 @@ static uint64_t gpu_next(const struct sim_gpu *g) {
     uint64_t left = c->ready->head->a;
     if (c->next && g->slice_left < left)
         left = g->slice_left;
+    left += c != g->last && g->last ? g->switch_ns : g->switch_left;
     return g->now > ENGINE_NEVER - left ? ENGINE_NEVER : g->now + left;
 }
 
@@ -223,9 +249,7 @@ static struct sim_queue *session_queue(struct sim_session *s, uint16_t id) {
 }
 
 static bool entry_valid(const struct sim_session *s, const struct sim_entry *e) {
-    if (e->queue >= SIM_QUEUES || e->minor >= s->machine->ngpus)
-        return false;
-    if (!(s->attached & (1ull << e->minor)))
+    if (e->queue >= SIM_QUEUES || e->minor >= s->machine->nunits || !session_attached(s, e->minor))
         return false;
     switch (e->kind) {
     case SIM_KERNEL:
@@ -235,6 +259,9 @@ static bool entry_valid(const struct sim_session *s, const struct sim_entry *e) 
         return e->slot < SIM_MARKS;
     case SIM_WAIT:
         return e->slot < SIM_QUEUES;
+    case SIM_SIGNAL:
+    case SIM_AWAIT:
+        return e->slot < SIM_SHARED_EVENTS;
     default:
         return false;
     }
@@ -285,7 +312,7 @@ static void take_entries(struct sim_session *s, uint64_t now) {
         return;
     atomic_store(&ring->head, s->head);
     if (atomic_exchange(&ring->room_wanted, 0))
-        futex_wake((void *) (uintptr_t) &ring->head);
+        sim_wake(&ring->head);
 }
 
 static bool session_pending(const struct sim_session *s) {
@@ -294,19 +321,30 @@ static bool session_pending(const struct sim_session *s) {
     return s->nitems < SIM_RING_SIZE || s->progressed;
 }
 
+/* What one process has passed may let others go on; true when it has. */
+static bool settle_all(struct sim_machine *m, uint64_t now) {
+    if (!m->event_passed)
+        return false;
+    m->event_passed = false;
+    for (struct sim_session *s = m->sessions; s; s = s->next)
+        settle(s, now);
+    return true;
+}
+
 uint64_t engine_run(struct sim_machine *m, uint64_t now) {
     int rounds = 0;
     do {
         for (struct sim_session *s = m->sessions; s; s = s->next)
             if (s->ring)
                 take_entries(s, now);
-        for (uint32_t i = 0; i < m->ngpus; i++)
-            gpu_advance(&m->gpu[i], now);
-    } while (engine_pending(m) && ++rounds < ROUNDS_MAX);
+        for (uint32_t i = 0; i < m->nunits; i++)
+            if (m->gpu[i].page)
+                gpu_advance(&m->gpu[i], now);
+    } while ((settle_all(m, now) || engine_pending(m)) && ++rounds < ROUNDS_MAX);
     if (rounds == ROUNDS_MAX)
         return now;
     uint64_t next = ENGINE_NEVER;
-    for (uint32_t i = 0; i < m->ngpus; i++) {
+    for (uint32_t i = 0; i < m->nunits; i++) {
         uint64_t t = gpu_next(&m->gpu[i]);
         if (t < next)
             next = t;
@@ -329,13 +367,14 @@ bool engine_pending(const struct sim_machine *m) {
 
 /* -- ends ------------------------------------------------------------------------------------ */
 
-void engine_drop_channel(struct sim_channel *c) {
+void engine_stop_channel(struct sim_channel *c) {
     if (c->in_round)
         round_remove(c->gpu, c);
+    if (c->gpu->last == c)
+        c->gpu->last = NULL;
     /* Kernels for a device that is gone complete at once: nobody waits for ever. */
     struct sim_queue *q = c->ready;
     c->ready = c->ready_last = NULL;
-    c->session->channel[c->gpu - c->session->machine->gpu] = NULL;
     while (q) {
         struct sim_queue *next = q->next_ready;
         complete_head(q);
@@ -345,6 +384,11 @@ void engine_drop_channel(struct sim_channel *c) {
     settle(c->session, c->gpu->now);
 }
 
+void engine_drop_channel(struct sim_channel *c) {
+    c->session->channel[c->gpu - c->session->machine->gpu] = NULL;
+    engine_stop_channel(c);
+}
+
 void engine_drop_session(struct sim_session *s) {
     for (uint32_t i = 0; i < SIM_QUEUES; i++) {
         struct sim_queue *q = s->queue[i];
@@ -352,6 +396,9 @@ void engine_drop_session(struct sim_session *s) {
             continue;
         while (q->head) {
             struct sim_work_item *next = q->head->next;
+            /* Nobody waits for ever for a record that never comes. */
+            if (q->head->kind == SIM_SIGNAL && s->event[q->head->slot])
+                shared_event_pass(s->machine, s->event[q->head->slot], q->head->a);
             free(q->head);
             q->head = next;
         }

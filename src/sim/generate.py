@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes what of a simulated library follows from tables.
 
-  generate.py nvml EXPORTS OUTPUT SOURCE...
-  generate.py cuda EXPORTS OUTPUT SOURCE... --rows FILE... --others FILE
+  generate.py nvml EXPORTS OUTPUT NAMES SOURCE... --rows FILE...
+  generate.py cuda EXPORTS OUTPUT NAMES SOURCE... --rows FILE... --others FILE
 
 Both: a refusing function for every exported name that no SOURCE defines, so that the libraries
-offer the names of the real ones and say NOT_SUPPORTED where they cannot do more.
+offer the names of the real ones and say NOT_SUPPORTED where they cannot do more. What a SOURCE
+defines under its own name is renamed by the header NAMES and exported by a function that first
+asks whether this call is to fail or to hang (client_fault), which costs a load and a branch.
 cuda also: the per-thread-default-stream variants (the plain function with another meaning of
 stream 0), and the table behind cuGetProcAddress.
 """
@@ -16,6 +18,8 @@ import sys
 
 ROW = re.compile(r"CUDA_(?:FN|HOOK|USE)\(\s*(\w+),\s*(\w+),\s*(\d+),\s*(\d+),\s*(\w+),\s*"
                  r"(\([^()]*(?:\([^()]*\)[^()]*)*\)),\s*(\([^()]*\))\)")
+NVML_ROW = re.compile(r"NVML_(?:FN|HOOK|USE|DENY)\(\s*(\w+),\s*(?:\w+,\s*)?(\([^()]*(?:\([^()]*\)[^()]*)*\)),\s*"
+                      r"(\([^()]*\))\)")
 OTHER = re.compile(r"^OTHER\((\w+), (\w+), (\d+), (\d+), (\w+)\)$", re.M)
 
 
@@ -28,25 +32,70 @@ def defined(sources):
     return names
 
 
+def faults(result, client):
+    """Whether a call is to go wrong: asked where it comes in from outside."""
+    yield f"static {result} fault(const char *name) {{"
+    yield "    if (__builtin_expect(atomic_load_explicit(client_faults, memory_order_relaxed) == 0, 1))"
+    yield f"        return ({result}) 0;"
+    yield f"    return ({result}) client_fault({client}, name);"
+    yield "}"
+
+
+def exported(result, name, params, body):
+    """An exported function: `body` is what it does when nothing is to go wrong."""
+    yield f"{result} {name}{params} {{"
+    yield f'    {result} r = fault("{name}");'
+    yield f"    if (r != ({result}) 0)"
+    yield "        return r;"
+    yield from (f"    {line}" for line in body)
+    yield "}"
+
+
+def forward(result, name, params, args):
+    yield f"{result} sim_{name}{params};"
+    yield from exported(result, name, params, [f"return sim_{name}{args};"])
+
+
 def stubs(names, result, value):
     for name in names:
         yield f'__attribute__((visibility("default"))) {result} {name}(void);'
-        yield f"{result} {name}(void) {{"
-        yield f"    return {value};"
-        yield "}"
+        yield from exported(result, name, "(void)", [f"return {value};"])
+
+
+def read_rows(paths, pattern, kind):
+    text = "".join(open(p, encoding="utf-8").read() for p in paths)
+    rows = [m.groups() for m in pattern.finditer(text)]
+    expected = len(re.findall(rf"^{kind}_(?:FN|HOOK|USE|DENY)\(", text, re.M))
+    if len(rows) != expected:
+        sys.exit(f"generate.py: understood {len(rows)} of {expected} rows")
+    return rows
+
+
+def nvml(rows, exports, have):
+    yield "#define SIM_EXPORTS"
+    yield '#include "sim/nvml/nvml.h"'
+    yield from faults("nvmlReturn_t", "nvml_client()")
+    names = {r[0]: r for r in rows}
+    for name in sorted(have & set(names)):
+        yield from forward("nvmlReturn_t", *names[name])
+    for name in [n for n in exports if n not in have and n in names]:
+        body = [f"(void) {arg};" for arg in re.findall(r"\w+", names[name][2])]
+        yield from exported("nvmlReturn_t", name, names[name][1], [*body, "return nvml_refuse();"])
+    yield from stubs([n for n in exports if n not in have and n not in names], "nvmlReturn_t",
+                     "nvml_refuse()")
 
 
 def plain_name(symbol):
     return re.sub(r"_(ptds|ptsz)$", "", symbol)
 
 
-def cuda(args, exports, have):
-    text = "".join(open(p, encoding="utf-8").read() for p in args.rows)
-    rows = [m.groups() for m in ROW.finditer(text)]
-    expected = len(re.findall(r"^CUDA_(?:FN|HOOK|USE)\(", text, re.M))
-    if len(rows) != expected:
-        sys.exit(f"generate.py: understood {len(rows)} of {expected} rows")
+def cuda(args, rows, exports, have):
+    yield "#define SIM_EXPORTS"
     yield '#include "sim/cuda/cuda.h"'
+    yield from faults("CUresult", "&cuda_client")
+    for row in rows:
+        if row[1] in have:
+            yield from forward("CUresult", row[1], row[5], row[6])
     yield "static CUresult refuse(void) {"
     yield "    CUresult r = cuda_enter();"
     yield "    return r == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : r;"
@@ -55,21 +104,16 @@ def cuda(args, exports, have):
         if stream != "PTDS" or symbol in have or plain_name(symbol) not in have:
             continue
         have.add(symbol)
-        yield f"CUresult {symbol}{params} {{"
-        yield "    bool before = cuda_per_thread(true);"
-        yield f"    CUresult r = {plain_name(symbol)}{names};"
-        yield "    (void) cuda_per_thread(before);"
-        yield "    return r;"
-        yield "}"
+        yield from exported("CUresult", symbol, params, [
+            "bool before = cuda_per_thread(true);",
+            f"r = sim_{plain_name(symbol)}{names};",
+            "(void) cuda_per_thread(before);",
+            "return r;"])
     by_symbol = {r[1]: r for r in rows}
     for name in [n for n in exports if n not in have]:
         if name in by_symbol:
-            params = by_symbol[name][5]
-            yield f"CUresult {name}{params} {{"
-            for arg in re.findall(r"\w+", by_symbol[name][6]):
-                yield f"    (void) {arg};"
-            yield "    return refuse();"
-            yield "}"
+            body = [f"(void) {arg};" for arg in re.findall(r"\w+", by_symbol[name][6])]
+            yield from exported("CUresult", name, by_symbol[name][5], [*body, "return refuse();"])
         else:
             yield from stubs([name], "CUresult", "refuse()")
     others = OTHER.findall(open(args.others, encoding="utf-8").read())
@@ -90,6 +134,7 @@ def main():
     p.add_argument("kind", choices=["cuda", "nvml"])
     p.add_argument("exports")
     p.add_argument("output")
+    p.add_argument("names")
     p.add_argument("sources", nargs="*")
     p.add_argument("--rows", nargs="*", default=[])
     p.add_argument("--others")
@@ -97,11 +142,16 @@ def main():
     exports = open(args.exports, encoding="utf-8").read().split()
     have = defined(args.sources)
     if args.kind == "nvml":
-        lines = ['#include "abi/nvml.h"']
-        lines += stubs([n for n in exports if n not in have], "nvmlReturn_t",
-                       "NVML_ERROR_NOT_SUPPORTED")
+        rows = read_rows(args.rows, NVML_ROW, "NVML")
+        renamed = have & {r[0] for r in rows}
+        lines = list(nvml(rows, exports, have))
     else:
-        lines = list(cuda(args, exports, have))
+        rows = read_rows(args.rows, ROW, "CUDA")
+        renamed = have & {r[1] for r in rows}
+        lines = list(cuda(args, rows, exports, have))
+    with open(args.names, "w", encoding="utf-8") as f:
+        f.write("/* Generated by generate.py; do not edit. */\n#pragma once\n" +
+                "".join(f"#define {name} sim_{name}\n" for name in sorted(renamed)))
     with open(args.output, "w", encoding="utf-8") as f:
         f.write("/* Generated by generate.py; do not edit. */\n" + "\n".join(lines) + "\n")
 

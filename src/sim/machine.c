@@ -7,8 +7,11 @@
 #include <string.h>
 
 #include "sim/engine.h"
+#include "sim/share.h"
+#include "sim/shared_event.h"
 
 #define MIB ((uint64_t) 1 << 20)
+#define PCI_BUSES 32u /* cards of one domain */
 
 /* splitmix64's output function: spreads a counter over 64 bits. */
 static uint64_t mix(uint64_t x) {
@@ -60,7 +63,8 @@ void machine_describe(struct sim_page *p, uint32_t minor, const struct sim_model
     p->power_limit_mw = m->watts * 1000u;
     p->power_idle_mw = m->idle_watts * 1000u;
     p->memory_mbps = m->memory_gbps * 1000u;
-    p->pci_bus = 0x07 + minor * 4u;
+    p->pci_domain = minor / PCI_BUSES;
+    p->pci_bus = 0x07 + minor % PCI_BUSES * 4u;
     p->pci_id = (uint32_t) m->pci_device << 16 | 0x10de;
     p->pci_subsystem = (uint32_t) m->pci_subdevice << 16 | 0x10de;
     p->architecture = m->architecture;
@@ -69,6 +73,11 @@ void machine_describe(struct sim_page *p, uint32_t minor, const struct sim_model
     p->pcie_width = 16;
     p->ecc = m->ecc;
     p->passive = m->brand != 15;
+    p->nvlink_version = m->nvlink_version;
+    p->nvlink_max = m->nvlinks;
+    p->parent = minor;
+    p->setting[SIM_SETTING_PERSISTENCE] = 1;
+    p->setting[SIM_SETTING_POWER_LIMIT] = p->power_limit_mw;
 }
 
 struct sim_session *session_begin(struct sim_machine *m, pid_t pid, const uint64_t token[2]) {
@@ -91,12 +100,23 @@ struct sim_session *session_by_token(struct sim_machine *m, const uint64_t token
     return NULL;
 }
 
+/* With a card, its parts. */
+static void detach_parts(struct sim_session *s, uint32_t minor) {
+    const struct sim_machine *m = s->machine;
+    for (uint32_t i = SIM_MAX_GPUS; minor < m->ngpus && i < m->nunits; i++)
+        if (m->gpu[i].page && m->gpu[i].page->parent == minor)
+            session_detach(s, i);
+}
+
 void session_detach(struct sim_session *s, uint32_t minor) {
+    detach_parts(s, minor);
     struct sim_channel *c = s->channel[minor];
-    s->attached &= ~(1ull << minor);
+    s->attached[minor / 64] &= ~(1ull << (minor % 64));
     if (!c)
         return;
     engine_drop_channel(c);
+    s->channel[minor] = c; /* until what it shares has been settled */
+    share_release_all(s, minor);
     channel_give(c, c->used);
     if (c->contexts)
         atomic_fetch_sub(&c->gpu->page->clients, 1);
@@ -105,9 +125,10 @@ void session_detach(struct sim_session *s, uint32_t minor) {
 }
 
 void session_end(struct sim_session *s) {
-    for (uint32_t i = 0; i < s->machine->ngpus; i++)
+    for (uint32_t i = 0; i < s->machine->nunits; i++)
         session_detach(s, i);
     engine_drop_session(s);
+    shared_event_close_all(s);
     for (struct sim_session **p = &s->machine->sessions; *p; p = &(*p)->next)
         if (*p == s) {
             *p = s->next;
@@ -116,8 +137,27 @@ void session_end(struct sim_session *s) {
     free(s);
 }
 
+void session_break(struct sim_session *s, uint32_t minor, uint32_t result, bool lost) {
+    struct sim_channel *c = s->channel[minor];
+    if (!session_attached(s, minor) || (c && c->contexts == 0 && !lost) || (!c && !lost))
+        return;
+    s->broken[minor] = result;
+    if (s->ring)
+        atomic_store(&s->ring->broken[minor], result);
+    if (!c)
+        return;
+    engine_stop_channel(c);
+    if (!lost)
+        return;
+    share_release_all(s, minor);
+    channel_give(c, c->used);
+    if (c->contexts)
+        atomic_fetch_sub(&c->gpu->page->clients, 1);
+    c->contexts = 0;
+}
+
 struct sim_channel *session_channel(struct sim_session *s, uint32_t minor) {
-    if (minor >= s->machine->ngpus || !(s->attached & (1ull << minor)))
+    if (minor >= s->machine->nunits || !s->machine->gpu[minor].page || !session_attached(s, minor))
         return NULL;
     if (!s->channel[minor]) {
         struct sim_channel *c = calloc(1, sizeof(*c));
@@ -125,29 +165,54 @@ struct sim_channel *session_channel(struct sim_session *s, uint32_t minor) {
             return NULL;
         c->session = s;
         c->gpu = &s->machine->gpu[minor];
+        c->meter.period_ns = c->gpu->meter.period_ns;
         s->channel[minor] = c;
     }
     return s->channel[minor];
 }
 
+/* What a part of a card uses is in the card's figure and in those of the parts beside it too. */
+static void set_used(struct sim_gpu *g, uint64_t used) {
+    struct sim_machine *m = g->machine;
+    uint64_t before = g->used;
+    g->used = used;
+    if (!g->bank) {
+        atomic_store(&g->page->memory_used, used);
+        return;
+    }
+    g->bank->used += used - before;
+    for (uint32_t i = SIM_MAX_GPUS; i < m->nunits; i++)
+        if (m->gpu[i].page && m->gpu[i].bank == g->bank)
+            atomic_store(&m->gpu[i].page->memory_used, g->bank->used);
+    struct sim_gpu *card = &m->gpu[g->page->parent];
+    set_used(card, card->used + used - before);
+}
+
+static uint64_t free_bytes(const struct sim_gpu *g) {
+    return g->bank ? g->bank->total - g->bank->used
+                   : g->page->memory_total - g->page->memory_reserved - g->used;
+}
+
 int channel_take(struct sim_channel *c, uint64_t bytes) {
     struct sim_gpu *g = c->gpu;
-    uint64_t free_bytes = g->page->memory_total - g->page->memory_reserved - g->used;
-    if (bytes > free_bytes)
+    if (bytes > free_bytes(g))
         return -ENOMEM;
-    g->used += bytes;
+    set_used(g, g->used + bytes);
     c->used += bytes;
-    atomic_store(&g->page->memory_used, g->used);
+    if (c->used > c->peak)
+        c->peak = c->used;
     return 0;
 }
 
+void machine_give(struct sim_gpu *g, uint64_t bytes) {
+    set_used(g, g->used - bytes);
+}
+
 void channel_give(struct sim_channel *c, uint64_t bytes) {
-    struct sim_gpu *g = c->gpu;
-    if (bytes > c->used)
-        bytes = c->used;
-    g->used -= bytes;
+    if (bytes > c->used - c->shared)
+        bytes = c->used - c->shared;
     c->used -= bytes;
-    atomic_store(&g->page->memory_used, g->used);
+    machine_give(c->gpu, bytes);
 }
 
 int channel_context_create(struct sim_channel *c, uint64_t *ret_bytes) {
@@ -167,5 +232,34 @@ int channel_context_destroy(struct sim_channel *c) {
     if (--c->contexts == 0)
         atomic_fetch_sub(&c->gpu->page->clients, 1);
     channel_give(c, c->gpu->page->context_bytes);
+    return 0;
+}
+
+int channel_suspend(struct sim_channel *c) {
+    if (c->suspended)
+        return -EALREADY;
+    if (c->shared > 0)
+        return -EBUSY;
+    c->suspended = true;
+    c->away = c->used;
+    c->contexts_away = c->contexts;
+    channel_give(c, c->used);
+    if (c->contexts > 0)
+        atomic_fetch_sub(&c->gpu->page->clients, 1);
+    c->contexts = 0;
+    return 0;
+}
+
+int channel_resume(struct sim_channel *c) {
+    if (!c->suspended)
+        return -EALREADY;
+    int r = channel_take(c, c->away);
+    if (r < 0)
+        return r;
+    if (c->contexts_away > 0 && c->contexts == 0)
+        atomic_fetch_add(&c->gpu->page->clients, 1);
+    c->contexts += c->contexts_away;
+    c->suspended = false;
+    c->away = c->contexts_away = 0;
     return 0;
 }

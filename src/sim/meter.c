@@ -2,52 +2,50 @@
 
 #include "sim/meter.h"
 
-#define SECOND_NS 1000000000ull
+static uint64_t period(const struct meter *m) {
+    return m->period_ns ? m->period_ns : METER_PERIOD_NS;
+}
 
-static void forward(struct meter *m, uint64_t bucket) {
-    if (bucket <= m->at)
+static void forward(struct meter *m, uint64_t number) {
+    if (number <= m->at)
         return;
-    uint64_t steps = bucket - m->at;
-    for (uint64_t i = 1; i <= steps && i <= METER_BUCKETS; i++)
-        m->busy[(m->at + i) % METER_BUCKETS] = 0;
-    m->at = bucket;
-    if (steps >= METER_BUCKETS)
-        for (uint32_t i = 0; i < METER_BUCKETS; i++)
-            m->busy[i] = 0;
+    uint64_t steps = number - m->at;
+    for (uint64_t i = 1; i <= steps && i <= METER_PERIODS; i++)
+        m->busy[(m->at + i) % METER_PERIODS] = 0;
+    m->at = number;
 }
 
 void meter_add(struct meter *m, uint64_t from, uint64_t to) {
     if (to <= from)
         return;
     m->total += to - from;
-    uint64_t last = to / METER_BUCKET_NS;
-    forward(m, last);
-    uint64_t oldest = m->at >= METER_BUCKETS - 1 ? m->at - (METER_BUCKETS - 1) : 0;
-    if (from / METER_BUCKET_NS < oldest)
-        from = oldest * METER_BUCKET_NS;
+    forward(m, to / period(m));
+    uint64_t oldest = m->at >= METER_PERIODS - 1 ? m->at - (METER_PERIODS - 1) : 0;
+    if (from / period(m) < oldest)
+        from = oldest * period(m);
     while (from < to) {
-        uint64_t bucket = from / METER_BUCKET_NS;
-        uint64_t end = (bucket + 1) * METER_BUCKET_NS;
+        uint64_t number = from / period(m);
+        uint64_t end = (number + 1) * period(m);
         if (end > to)
             end = to;
-        m->busy[bucket % METER_BUCKETS] += end - from;
+        m->busy[number % METER_PERIODS] += end - from;
         from = end;
     }
 }
 
-uint64_t meter_last_second(struct meter *m, uint64_t now) {
-    uint64_t newest = now / METER_BUCKET_NS;
-    forward(m, newest);
-    uint64_t start = now > SECOND_NS ? now - SECOND_NS : 0;
-    uint64_t first = start / METER_BUCKET_NS;
-    uint64_t sum = 0;
-    for (uint64_t b = first; b <= newest; b++) {
-        uint64_t busy = m->busy[b % METER_BUCKETS];
-        if (b == first) {
-            uint64_t inside = (b + 1) * METER_BUCKET_NS - start;
-            busy = (uint64_t) ((double) busy * (double) inside / (double) METER_BUCKET_NS);
-        }
-        sum += busy;
-    }
-    return sum < SECOND_NS ? sum : SECOND_NS;
+uint64_t meter_edge(const struct meter *m, uint64_t now) {
+    return now / period(m) * period(m);
+}
+
+uint32_t meter_percent(struct meter *m, uint64_t now, uint64_t edge) {
+    forward(m, now / period(m));
+    if (edge < period(m))
+        return 0;
+    uint64_t number = edge / period(m) - 1;
+    if (number >= m->at || m->at - number >= METER_PERIODS)
+        return 0;
+    uint64_t busy = m->busy[number % METER_PERIODS];
+    if (busy > period(m))
+        busy = period(m);
+    return (uint32_t) ((busy * 100 + period(m) / 2) / period(m));
 }

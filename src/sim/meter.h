@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Busy time over the last second, in sixths, which is how often the real driver samples. Needs no
- * timer: it is brought forward when somebody adds or asks. Times are nanoseconds of one clock. */
+/* Busy time by periods, as the real driver samples it: what a reader sees is the last period that
+ * is over, and it changes when the next is. Needs no timer: it is brought forward when somebody
+ * adds or asks. Times are nanoseconds of one clock. */
 
 #include <stdint.h>
 
-#define METER_BUCKET_NS 166666667ull
-#define METER_BUCKETS 8u
+#define METER_PERIOD_NS 166666667ull /* where none is set: a sixth of a second */
+#define METER_PERIODS 32u
 
 struct meter {
-    uint64_t at; /* number of the newest bucket */
-    uint64_t busy[METER_BUCKETS];
+    uint64_t period_ns; /* 0: METER_PERIOD_NS; set before first use */
+    uint64_t at;        /* number of the newest period */
+    uint64_t busy[METER_PERIODS];
     uint64_t total;
 };
 
-/* The time from `from` to `to` was busy. Calls must not go backwards by more than a bucket. */
+/* The time from `from` to `to` was busy. Calls must not go backwards by more than a period. */
 void meter_add(struct meter *m, uint64_t from, uint64_t to);
 
-/* Busy nanoseconds of the second before `now`, at most 1e9. */
-uint64_t meter_last_second(struct meter *m, uint64_t now);
+/* The end of the last period that is over at `now`. */
+uint64_t meter_edge(const struct meter *m, uint64_t now);
+
+/* Percent busy, rounded, of the period that ended at `edge`; 0 for periods too long past. */
+uint32_t meter_percent(struct meter *m, uint64_t now, uint64_t edge);

@@ -20,6 +20,7 @@ struct sim_model {
     uint16_t pci_device, pci_subdevice;
     uint8_t architecture, brand; /* NVML's numbers */
     uint8_t pcie_gen, ecc;
+    uint8_t nvlinks, nvlink_version;
 };
 
 /* By full name or alias, letter case ignored; NULL name means the default. NULL when unknown. */

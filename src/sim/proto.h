@@ -23,18 +23,17 @@
 #define SIM_CTL_NAME "nvidiactl"
 #define SIM_DEVICE_NAME "nvidia"
 
-/* The driver that the simulator passes for. PIDs are those of the reader's namespace, as with
- * real drivers from 545 on. */
+/* The driver that the simulator passes for where no machine file says otherwise. */
 #define SIM_DRIVER_VERSION "570.124.06"
-#define SIM_NVML_VERSION "12.570.124.06"
 #define SIM_CUDA_VERSION 12080
 
-#define SIM_PROTO 1u
+#define SIM_PROTO 2u
 #define SIM_MAGIC 0x51414c41u
 #define SIM_MAX_GPUS 64u
+#define SIM_MAX_UNITS 256u /* cards, and behind them what they are divided into */
 
 enum sim_op {
-    SIM_HELLO = 1,   /* a = SIM_PROTO; answer: a = GPUs of the machine, token */
+    SIM_HELLO = 1,   /* a = SIM_PROTO; answer: a = GPUs, token, the fd of the machine's page */
     SIM_ATTACH,      /* on a device socket, token; answer carries the fd of the device's page */
     SIM_QUEUE,       /* answer carries the fds of the ring and of its doorbell */
     SIM_CTX_CREATE,  /* minor; charges the context's overhead; answer: a = bytes charged */
@@ -43,7 +42,23 @@ enum sim_op {
     SIM_FREE,        /* minor, a = bytes */
     SIM_PROCESSES,   /* minor; answer: count x sim_process */
     SIM_SAMPLES,     /* minor, a = microseconds since the epoch; answer: count x sim_sample */
-    SIM_UTILIZATION, /* minor; answer: a = percent of the last second, b = percent of memory */
+    SIM_UTILIZATION, /* minor; answer: a = percent of the last period, b = percent of memory */
+    SIM_HISTORY,     /* minor, a = microseconds since the epoch; answer: count x sim_sample */
+    SIM_FAULT,      /* a = slot << 32 | generation; answer: a = enum sim_fault_action, b = status */
+    SIM_SHARE,      /* minor, a = bytes that are taken: others may hold them, too;
+                     * answer: token = name of the share, fd of as much memory */
+    SIM_SHARE_OPEN, /* token; answer: a = bytes, b = minor, fd of the memory */
+    SIM_SHARE_CLOSE,  /* token; once for SHARE, OPEN and IMPORT each */
+    SIM_SHARE_EXPORT, /* token; answer: a descriptor that keeps the share and can be imported */
+    SIM_SHARE_IMPORT, /* carries such a descriptor; answer as OPEN, and token */
+    SIM_EVENT_SHARE,  /* answer: token = name, a = slot for SIGNAL and AWAIT, fd of its page */
+    SIM_EVENT_OPEN,   /* token; answer: a = slot, fd of its page */
+    SIM_EVENT_CLOSE,  /* a = slot */
+    SIM_SUSPEND,      /* minor; what the process has there leaves the card, for a checkpoint */
+    SIM_RESUME,       /* minor; and comes back, all of it or nothing */
+    SIM_SET,          /* minor, a = enum sim_setting << 32 | value; of root and the owner */
+    SIM_ACCOUNTS,     /* minor; answer: count x sim_account */
+    SIM_MIG,          /* minor, a = enum sim_mig, token: its arguments; answer: a or a list */
     SIM_OP_END,
 };
 
@@ -67,11 +82,13 @@ struct sim_reply {
 static_assert(sizeof(struct sim_reply) == 40, "wire format");
 
 struct sim_process {
-    uint32_t pid; /* in the reader's namespace */
-    uint32_t zero;
+    uint32_t pid;  /* in the reader's namespace */
+    uint32_t part; /* SIM_PART | GPU instance << 8 | compute instance, or 0 */
     uint64_t bytes;
 };
 static_assert(sizeof(struct sim_process) == 16, "wire format");
+
+#define SIM_PART 0x10000u
 
 struct sim_sample {
     uint32_t pid;
@@ -82,8 +99,61 @@ struct sim_sample {
 };
 static_assert(sizeof(struct sim_sample) == 24, "wire format");
 
+/* What SIM_MIG does, with its two arguments; all but the first two only for root and the owner. */
+enum sim_mig {
+    SIM_MIG_LIST = 1,        /* answer: count x sim_mig_entry */
+    SIM_MIG_ATTACH,          /* unit; answer carries the fd of its page */
+    SIM_MIG_MODE,            /* 0 or 1 */
+    SIM_MIG_CREATE,          /* profile id, start or -1; answer: a = id */
+    SIM_MIG_DESTROY,         /* id */
+    SIM_MIG_CREATE_COMPUTE,  /* id, slices; answer: a = id of the compute instance */
+    SIM_MIG_DESTROY_COMPUTE, /* id, id of the compute instance */
+};
+
+#define SIM_GPU_INSTANCES_MAX 8u /* ids 0 to 7 */
+
+/* A GPU instance (ci is UINT32_MAX), or a compute instance of it. */
+struct sim_mig_entry {
+    uint32_t gi, ci;
+    uint32_t profile;     /* of the GPU instance */
+    uint32_t start, size; /* in slices: of memory, or of compute */
+    uint32_t unit;        /* its minor, for a compute instance */
+};
+static_assert(sizeof(struct sim_mig_entry) == 24, "wire format");
+
+/* A process that used, or uses, a card while accounting is on. */
+struct sim_account {
+    uint32_t pid;
+    uint32_t running;
+    uint32_t gpu; /* percent of its life */
+    uint32_t zero;
+    uint64_t peak; /* bytes */
+    uint64_t time_ms;
+    uint64_t start_us; /* since the epoch */
+};
+static_assert(sizeof(struct sim_account) == 40, "wire format");
+
 #define SIM_LIST_MAX 2048u
-#define SIM_REPLY_MAX (sizeof(struct sim_reply) + SIM_LIST_MAX * sizeof(struct sim_sample))
+#define SIM_ACCOUNTS_MAX 1024u /* of processes that have ended, the last so many */
+
+#define SIM_MAX_LINKS 18u
+#define SIM_LINK_SWITCH 0x80u
+
+/* What can be set on a card. */
+enum sim_setting {
+    SIM_SETTING_PERSISTENCE,
+    SIM_SETTING_COMPUTE_MODE, /* NVML's number */
+    SIM_SETTING_ACCOUNTING,   /* setting it, to whatever it is, forgets the past */
+    SIM_SETTING_POWER_LIMIT,  /* milliwatts */
+    SIM_SETTING_ECC_COUNTS,   /* to 0 */
+    SIM_SETTINGS,
+};
+
+enum sim_state {
+    SIM_HEALTHY,
+    SIM_NEEDS_RESET, /* answers, but takes no work until it is reset */
+    SIM_LOST,        /* fell off the bus */
+};
 
 /* One page a device, mapped read-only by its clients: what it is, and its counters. */
 struct sim_page {
@@ -119,13 +189,96 @@ struct sim_page {
     uint32_t pcie_width;
     uint32_t ecc;
     uint32_t passive; /* no fan of its own */
+    uint32_t numa;    /* node that it is near to */
+    uint32_t nvlink_version;
+    uint32_t nvlink_max; /* of the model */
+    uint32_t nvlinks;    /* that lead somewhere */
+    uint32_t parent;     /* minor of the card that it is part of: its own, for a card */
+    uint32_t gpu_instance, compute_instance; /* of a part */
+    uint32_t gpu_slices, compute_slices;     /* of a part; 0 for a card */
+    uint8_t engines[8];                      /* of a part: copy, decode, encode, JPEG, flow */
+    _Atomic uint32_t mig;                    /* is divided */
+    uint8_t nvlink_peer[SIM_MAX_LINKS];      /* minor, or SIM_LINK_SWITCH | switch */
     /* the counters */
+    _Atomic uint32_t state; /* enum sim_state */
+    _Atomic uint32_t setting[SIM_SETTINGS];
+    _Atomic uint64_t ecc_corrected; /* since the driver was loaded */
+    _Atomic uint64_t ecc_uncorrected;
     _Atomic uint64_t clock_ns;    /* the device's clock when it last did something */
     _Atomic uint64_t memory_used; /* of all processes */
     _Atomic uint64_t busy_ns;     /* since the daemon started */
     _Atomic uint32_t clients;     /* processes with a context */
 };
 static_assert(sizeof(struct sim_page) <= 4096, "one page");
+
+/* What happened to a card. Read by the futex `events`, without a round trip. */
+#define SIM_EVENTS 256u
+
+struct sim_event {
+    uint32_t minor;
+    uint32_t gpu_instance; /* UINT32_MAX: all of the card */
+    uint32_t compute_instance;
+    uint32_t type; /* NVML's bit */
+    uint64_t data; /* the XID, for an XID */
+    uint64_t time_us;
+};
+static_assert(sizeof(struct sim_event) == 32, "shared memory format");
+
+/* Calls that are to fail or to hang, by name. The client only recognises the name; whether this
+ * call is meant the daemon decides, who counts for all processes. */
+#define SIM_FAULTS 16u
+
+enum sim_fault_action {
+    SIM_FAULT_NONE,
+    SIM_FAULT_FAIL, /* the call returns `b` and does nothing */
+    SIM_FAULT_HANG, /* the call waits until the slot's generation moves on */
+};
+
+struct sim_fault {
+    _Atomic uint32_t generation; /* odd: armed; a futex */
+    uint32_t zero;
+    char names[96]; /* patterns separated by commas; a trailing * matches any end */
+};
+static_assert(sizeof(struct sim_fault) == 104, "shared memory format");
+
+/* Where a card is on the bus, for those who cannot open it. */
+struct sim_position {
+    uint32_t pci_domain, pci_bus, pci_device, pci_id;
+};
+
+/* What concerns the machine as a whole, mapped read-only by its clients. */
+struct sim_host {
+    uint32_t magic;
+    uint32_t ngpus;
+    char driver[32]; /* "570.124.06" */
+    uint32_t cuda;   /* 12080 */
+    uint32_t host_pids;
+    uint32_t timing_only; /* foreign modules are taken, their kernels only cost time */
+    uint32_t sample_us;   /* how often utilisation is measured */
+    uint32_t numa_nodes;
+    uint32_t cpus_per_node; /* 0: all CPUs are near to every card */
+    uint32_t nvswitches;
+    uint8_t level[SIM_MAX_GPUS][SIM_MAX_GPUS]; /* NVML's nvmlGpuTopologyLevel_t */
+    struct sim_position position[SIM_MAX_GPUS];
+    struct sim_fault fault[SIM_FAULTS];
+    struct sim_event event[SIM_EVENTS]; /* number n is in [n % SIM_EVENTS] */
+    _Atomic uint32_t faults;            /* how many are armed */
+    _Atomic uint32_t events;            /* how many there have been, free-running; a futex */
+};
+#define SIM_HOST_BYTES 16384u
+static_assert(sizeof(struct sim_host) <= SIM_HOST_BYTES, "shared memory format");
+
+/* What the holders of a shared event and the daemon have in common. */
+struct sim_shared_event_page {
+    _Atomic uint64_t recorded; /* clients: records submitted */
+    _Atomic uint64_t passed;   /* daemon: the last that the GPU has passed; low half is a futex */
+    _Atomic uint32_t waiters;  /* clients: somebody waits for `passed` to move */
+    uint32_t pad;
+};
+static_assert(sizeof(struct sim_shared_event_page) == 24, "shared memory format");
+
+/* Shared events of one process. */
+#define SIM_SHARED_EVENTS 256u
 
 /* The ring. The daemon trusts nothing in it: what it needs it keeps for itself. */
 #define SIM_RING_SIZE 4096u
@@ -137,6 +290,8 @@ enum sim_work {
     SIM_MARK,       /* writes the time into marks[slot] */
     SIM_WAIT,       /* until queue `slot` has completed `a` entries */
     SIM_HOLD,       /* until queue[].released has counted one more */
+    SIM_SIGNAL,     /* record number `a` of the shared event in `slot` is passed */
+    SIM_AWAIT,      /* until record number `a` of the shared event in `slot` is passed */
 };
 
 struct sim_entry {
@@ -163,7 +318,9 @@ struct sim_ring {
         _Atomic uint32_t released; /* client: entries SIM_HOLD that may go on, free-running */
     } queue[SIM_QUEUES];
     _Atomic uint64_t marks[SIM_MARKS]; /* daemon: nanoseconds */
+    _Atomic uint32_t
+        broken[SIM_MAX_UNITS]; /* daemon: CUresult that this process's contexts died of */
     struct sim_entry entries[SIM_RING_SIZE];
 };
-static_assert(sizeof(struct sim_ring) == 128 + 16 * 1024 + 8 * 16384 + 24 * 4096,
+static_assert(sizeof(struct sim_ring) == 128 + 16 * 1024 + 8 * 16384 + 4 * 256 + 24 * 4096,
               "shared memory format");

@@ -14,7 +14,7 @@ int request_parse(const void *data, size_t len, bool device_socket, struct sim_r
         return -EPROTO;
     if (device_socket != (r.op == SIM_ATTACH))
         return -EPROTO;
-    if (r.minor >= SIM_MAX_GPUS)
+    if (r.minor >= SIM_MAX_UNITS)
         return -EPROTO;
     *ret = r;
     return 0;

@@ -4,38 +4,22 @@
     make bench                                       the table
     python3 tests/bench/bench.py --write README.md   also puts it between the markers in a file
 
-What runs in a cluster is measured on a real one with simulated GPUs; hooks and filter have programs of their own
-(tests/bench/hooks_bench, tests/bench/filter_bench) that print one `name<TAB>value` a line.
+What runs in a cluster is measured on a real one with simulated GPUs; the filter has a program of its own
+(tests/bench/filter_bench) that prints one `name<TAB>value` a line, and the hooks have tests/bench/intercept.py.
 """
 
 import argparse
-import os
 import pathlib
-import platform
-import re
 import statistics
 import subprocess
 import sys
-import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(TOP / "tests"), str(TOP / "tests" / "e2e"), str(TOP / "tests" / "bench")]
 
 import cluster_bench        # noqa: E402  (the path comes first)
-
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-
-
-def machine():
-    """One line that says where and when the figures were made."""
-    cpu = "unknown CPU"
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            cpu = line.partition(":")[2].strip()
-            break
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    return (f"Machine: {os.cpu_count()} x {cpu}, {memory} GiB, Linux {platform.release()}, "
-            f"{time.strftime('%Y-%m-%d', time.gmtime())}; GPUs simulated.")
+import intercept        # noqa: E402
+from figures import duration, machine, write_between        # noqa: E402
 
 
 def run_program(build, name, *arguments):
@@ -51,10 +35,7 @@ def run_program(build, name, *arguments):
 
 
 def hooks(build):
-    rows = []
-    for name, value in run_program(build, "hooks_bench").items():
-        rows.append((f"added by the library to {name}, CPU time", duration(value)))
-    return rows
+    return [(f"added by the library to {name}, CPU time", duration(value)) for name, value in intercept.added_to_null(build)]
 
 
 def filters(build):
@@ -64,13 +45,6 @@ def filters(build):
         rows.append((f"filter over HTTP, {nodes:,} nodes x 8 GPUs, median / p99",
                      f"{duration(found['median_ns'])} / {duration(found['p99_ns'])}"))
     return rows
-
-
-def duration(ns):
-    for limit, unit, size in ((1e3, "ns", 1), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
-        if abs(ns) < limit:
-            return f"{ns / size:.1f} {unit}"
-    return f"{ns / 1e9:.2f} s"
 
 
 def mebibytes(size):
@@ -111,14 +85,6 @@ def table(rows):
                      + [f"| {what} | {value} |" for what, value in rows])
 
 
-def write(path, text):
-    old = path.read_text()
-    pattern = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.S)
-    if not pattern.search(old):
-        sys.exit(f"error: {path} has no {BEGIN} … {END}")
-    path.write_text(pattern.sub(lambda _: f"{BEGIN}\n{text}\n{END}", old))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=TOP / "build", help="build directory")
@@ -137,7 +103,7 @@ def main():
     text = table(rows)
     print(text)
     if arguments.write:
-        write(arguments.write, text)
+        write_between(arguments.write, "bench", text)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,11 @@ def test_exit_statuses_are_the_commands(run):
     (["--memory", "100Gi", "--", "true"], "has only"),
     (["--memory", "1Mi", "--", "true"], "context"),
     (["--core", "150", "--", "true"], "150"),
+    (["--core", "0", "--", "true"], "1 to 100"),
+    (["--weight", "101", "--", "true"], "--weight 101"),
+    (["--ceiling", "0", "--", "true"], "--ceiling 0"),
+    (["--policy", "greedy", "--", "true"], "greedy"),
+    (["--policy", "fixed", "--", "true"], "needs --core"),
     (["--gpu", "7", "--", "true"], "2 GPUs"),
     (["--gpu", "GPU-nonsense", "--", "true"], "no such GPU"),
     (["--gpu", "GPU-", "--", "true"], "more than one"),
@@ -47,7 +52,8 @@ def test_wrong_options_say_what_is_wrong(run, options, hint):
 
 def test_help(aliquot):
     done = subprocess.run([aliquot, "run", "--help"], stdout=subprocess.PIPE, text=True, check=True)
-    for word in ("--memory", "--core", "--gpu", "exit status", "aliquot sim"):
+    for word in ("--memory", "--core", "--policy", "--weight", "--ceiling", "--gpu", "exit status", "aliquot sim",
+                 "aliquot limits"):
         assert word in done.stdout
 
 
@@ -72,7 +78,7 @@ def test_environment_of_the_command(run, build):
                env={"LD_PRELOAD": "libm.so.6"})
     preload, *files = done.stdout.split()
     assert preload == f"{build}/src/intercept/libaliquot.so:libm.so.6"
-    assert files == ["ledger", "limits"]
+    assert files == ["arbiter", "compute", "grants", "ledger", "limits"]
 
 
 def test_a_share_is_not_divided_again(run, aliquot):
@@ -111,3 +117,16 @@ def test_clears_up_after_a_killed_run(aliquot, run):
     assert os.path.exists(place)
     run("--memory", "1Gi", "--", "true")
     assert not os.path.exists(place)
+
+
+def test_an_instance_of_a_divided_gpu(aliquot, tmp_path):
+    machine = tmp_path / "machine"
+    machine.write_text("[gpu 0-1]\nmodel = A100\n[gpu 0]\nmig = 3g.40gb,1g.10gb\n")
+    script = ("for u in $(\"$0\" sim show | sed -n 's/.*uuid=\\(MIG-[^ ]*\\).*/\\1/p'); do"
+              " \"$0\" run --memory 4Gi --gpu $u -- sh -c 'echo $CUDA_VISIBLE_DEVICES'; done;"
+              " \"$0\" run --gpu MIG- -- true; \"$0\" run --gpu 2 -- true; \"$0\" run --memory 20Gi --gpu $u -- true")
+    done = subprocess.run([aliquot, "sim", "--machine", machine, "--", "sh", "-c", script, aliquot],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert len(set(done.stdout.split())) == 2 and all(u.startswith("MIG-") for u in done.stdout.split())
+    several, index, size = done.stderr.splitlines()
+    assert "more than one" in several and "there are 2 GPUs" in index and "has only" in size

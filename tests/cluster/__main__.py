@@ -19,6 +19,10 @@ def _build(_):
     print("\n".join(binaries.path_dirs()))
 
 
+def _go(_):
+    print(binaries.find_go(_say))
+
+
 def _up(options):
     with clusters.Cluster(options.name, _say) as cluster:
         cluster.up()
@@ -47,6 +51,7 @@ def main():
     parser = argparse.ArgumentParser(prog="tests/cluster", description="A real Kubernetes cluster on this machine.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build the Kubernetes binaries into the cache").set_defaults(run=_build)
+    commands.add_parser("go", help="print a go command that is new enough, fetched where need be").set_defaults(run=_go)
     for name, run, text in (("up", _up, "start a cluster and leave it running"),
                             ("down", _down, "stop a cluster, or remove what a killed one left")):
         command = commands.add_parser(name, help=text)

@@ -122,6 +122,92 @@ def test_binding_without_assignment_is_not_our_business(cluster):
     cluster.api.create(kube.pods(name=name) + "/binding", binding(name))
 
 
+# ---- the terms of a share ----
+
+POLICY, WEIGHT, CEILING, LIMIT = (f"elasticgpu.io/{n}" for n in ("compute-policy", "compute-weight", "compute-ceiling",
+                                                                "memory-limit"))
+
+
+@pytest.mark.parametrize("key, value", [
+    (POLICY, "burst"), (POLICY, "burst, side=offline"), (POLICY, "fixed-share"), (CEILING, "50"), (CEILING, "100,a=1"),
+    (LIMIT, "4Gi"), (LIMIT, "main=1.5Gi"), ("tke.cloud.tencent.com/app-class", "offline")])
+def test_terms_that_anybody_may_ask(cluster, tenant, key, value):
+    tenant.create(kube.pods(), pod(new("terms"), {CORE: "10"}, annotations={key: value}), dryRun="All")
+
+
+@pytest.mark.parametrize("key, value, text", [
+    (POLICY, "greedy", "must be fixed"), (POLICY, "", "must be fixed"), (POLICY, "fixed;online", "must be fixed"),
+    (WEIGHT, "0", "1 to 100"), (WEIGHT, "101", "1 to 100"), (CEILING, "50%", "1 to 100"), (CEILING, "-1", "1 to 100"),
+    (LIMIT, "lots", "amount of memory"), (LIMIT, "-4Gi", "amount of memory")])
+def test_terms_that_make_no_sense_are_refused_at_once(cluster, key, value, text):
+    refused(cluster.api.create, kube.pods(), pod(new("terms"), {CORE: "10"}, annotations={key: value}), text=text,
+            code=422)
+
+
+@pytest.mark.parametrize("key, value, role", [
+    (POLICY, "online", "online"), (POLICY, "burst, main=online", "online"), (POLICY, "main = online ,side=burst", "online"),
+    ("tke.cloud.tencent.com/app-class", "online", "online"), ("tke.cloud.tencent.com/app-class", "\tonline\t", "online"),
+    (WEIGHT, "100", "weighted")])
+def test_terms_that_cost_others_need_permission(cluster, tenant, key, value, role):
+    body = pod(new("terms"), {CORE: "10"}, annotations={key: value})
+    refused(tenant.create, kube.pods(), body, text="permission")
+    # The pod's own service account may have it (who makes the pods of a Deployment is nobody in particular) ...
+    account = new("account")
+    cluster.api.create(kube.core("serviceaccounts", "default"), {"metadata": {"name": account}})
+    grant(cluster, f"aliquot-{role}", {"kind": "ServiceAccount", "name": account, "namespace": "default"})
+    body["spec"]["serviceAccountName"] = account
+    allowed_soon(tenant.create, kube.pods(), body, dryRun="All")
+    # ... and an administrator has it anyway.
+    cluster.api.create(kube.pods(), pod(new("terms"), {CORE: "10"}, annotations={key: value}), dryRun="All")
+
+
+def test_terms_of_a_pod_that_is_there(cluster, tenant):
+    name = new("terms")
+    tenant.create(kube.pods(), pod(name, {CORE: "10"}))
+    for path in (kube.pods(name=name), kube.pods(name=name) + "/status"):
+        refused(tenant.patch, path, {"metadata": {"annotations": {POLICY: "online"}}}, text="permission")
+        refused(tenant.patch, path, {"metadata": {"annotations": {CEILING: "500"}}}, text="1 to 100", code=422)
+    refused(tenant.create, kube.pods(name=name) + "/binding", binding(name, {POLICY: "online"}), text="permission")
+    tenant.patch(kube.pods(name=name), {"metadata": {"annotations": {POLICY: "burst"}}})
+    # What an administrator has set stays through other changes by others.
+    cluster.api.patch(kube.pods(name=name), {"metadata": {"annotations": {POLICY: "online"}}})
+    tenant.patch(kube.pods(name=name), {"metadata": {"annotations": {"other": "fine"}}})
+
+
+@pytest.fixture(scope="module")
+def tenant(cluster):
+    """Somebody who may do with pods what he likes, and nothing else."""
+    user = new("tenant")
+    cluster.api.create(rbac("roles"), {"metadata": {"name": user}, "rules": [
+        {"apiGroups": [""], "resources": ["pods", "pods/status", "pods/binding"], "verbs": ["*"]}]})
+    grant(cluster, user, {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}, kind="Role")
+    api = cluster.api.as_user(user)
+    allowed_soon(api.get, kube.pods())
+    return api
+
+
+def rbac(kind):
+    return f"/apis/rbac.authorization.k8s.io/v1/namespaces/default/{kind}"
+
+
+def grant(cluster, role, subject, kind="ClusterRole"):
+    cluster.api.create(rbac("rolebindings"), {
+        "metadata": {"name": new("grant")}, "subjects": [subject],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}})
+
+
+def allowed_soon(call, *arguments, **kwargs):
+    """A right works a moment after it is stored; nothing announces it."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return call(*arguments, **kwargs)
+        except ApiError as e:
+            if e.code != 403 or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
 # ---- spec.nodeName ----
 
 @pytest.mark.parametrize("resource", [CORE, MEMORY, SLOT, "tke.cloud.tencent.com/qgpu-core",

@@ -13,6 +13,11 @@
  *     info DEVICE             cuMemGetInfo
  *     alloc DEVICE BYTES      cuMemAlloc, with a context first when there is none
  *     free POINTER            cuMemFree
+ *     context DEVICE          cuCtxCreate, one more
+ *     module DEVICE           cuModuleLoadData of a small module
+ *     heap DEVICE BYTES       cuCtxSetLimit of the heap that kernels allocate from
+ *     blocks DEVICE BYTES     a thousand cuMemAlloc of so many bytes
+ *     churn DEVICE BYTES      a thousand cuMemAlloc, each freed at once
  *     kill PID                SIGKILL to another process of the container; answers when it is dead
  *     write PATH              tries to open for writing
  *     read PATH               the file's bytes in hex (64 KiB at most)
@@ -179,6 +184,74 @@ static void print_alloc(int index, uint64_t bytes) {
     fprintf(out, "{\"result\":%d,\"pointer\":%llu}", result, pointer);
 }
 
+static int new_context(int index, uint64_t unused) {
+    CUcontext context = NULL;
+
+    (void) unused;
+    return CUDA(cuCtxCreate_v2, &context, 0U, index);
+}
+
+static int load_module(int index, uint64_t unused) {
+    static const char text[] = "ALIQUOT SIMULATED MODULE 1\nkernel wait spin\ndevice 5000000\n";
+    CUmodule module = NULL;
+
+    (void) index;
+    (void) unused;
+    return CUDA(cuModuleLoadData, &module, text);
+}
+
+static int set_heap(int index, uint64_t bytes) {
+    (void) index;
+    return CUDA(cuCtxSetLimit, CU_LIMIT_MALLOC_HEAP_SIZE, (size_t) bytes);
+}
+
+static int take_blocks(int index, uint64_t bytes) {
+    CUdeviceptr pointer = 0;
+    int result = CUDA_SUCCESS;
+
+    (void) index;
+    for (int i = 0; i < 1000 && result == CUDA_SUCCESS; i++)
+        result = CUDA(cuMemAlloc_v2, &pointer, (size_t) bytes);
+    return result;
+}
+
+static int churn(int index, uint64_t bytes) {
+    CUdeviceptr pointer = 0;
+    int result = CUDA_SUCCESS;
+
+    (void) index;
+    for (int i = 0; i < 1000 && result == CUDA_SUCCESS; i++) {
+        result = CUDA(cuMemAlloc_v2, &pointer, (size_t) bytes);
+        if (result == CUDA_SUCCESS)
+            result = CUDA(cuMemFree_v2, pointer);
+    }
+    return result;
+}
+
+/* Commands on a device that say nothing but the driver's result. */
+static const struct {
+    const char *name;
+    int (*run)(int index, uint64_t bytes);
+} on_device[] = {
+    {"context", new_context}, {"module", load_module}, {"heap", set_heap},
+    {"blocks", take_blocks},  {"churn", churn},
+};
+
+static bool obey_device(const char *word, int index, uint64_t bytes) {
+    for (size_t i = 0; i < sizeof on_device / sizeof *on_device; i++) {
+        int result;
+
+        if (strcmp(word, on_device[i].name) != 0)
+            continue;
+        result = use_device(index);
+        if (result == CUDA_SUCCESS)
+            result = on_device[i].run(index, bytes);
+        fprintf(out, "{\"result\":%d}", result);
+        return true;
+    }
+    return false;
+}
+
 static void print_write(const char *path) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
 
@@ -258,6 +331,8 @@ static void obey(char *line, const char *started) {
         print_fill(first, (int) b);
     else if (first && !strcmp(word, "truncate"))
         fprintf(out, "{\"errno\":%d}", truncate(first, (off_t) b) < 0 ? errno : 0);
+    else if (obey_device(word, (int) a, b))
+        ;
     else
         fputs("{\"error\":\"unknown command\"}", out);
     fputc('\n', out);

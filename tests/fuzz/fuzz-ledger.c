@@ -67,6 +67,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     r = ledger_processes(ledger, process, 8);
     if (r > 8)
         abort();
+    r = ledger_has_process(ledger, 0, (uint32_t) size);
+    if (r > 1)
+        abort();
     r = ledger_snapshot(ledger, &usage);
     if (r != 0 && r != -EBADMSG)
         abort();

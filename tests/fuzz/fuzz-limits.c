@@ -21,8 +21,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .size = sizeof(file)};
     struct share_limits limits;
     char path[64];
+    size_t whole = size % 3 == 0 ? LIMITS_SIZE_MIN : sizeof(file); /* or one of an older agent */
     int fd;
 
+    file.size = (uint32_t) whole;
     /* The first byte says from where on the input overlays a valid file. */
     if (size > 1) {
         size_t at = (size_t) data[0] % 64 * 164, n = size - 1;
@@ -30,8 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     (void) snprintf(path, sizeof(path), "/tmp/aliquot-fuzz-limits-%d", (int) getpid());
     fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 ||
-        write(fd, &file, size % 17 == 16 && size < sizeof(file) ? size : sizeof(file)) < 0)
+    if (fd < 0 || write(fd, &file, size % 17 == 16 && size < whole ? size : whole) < 0)
         abort();
     (void) close(fd);
     if (limits_read(path, &limits, NULL) == 0) {

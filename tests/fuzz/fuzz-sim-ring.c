@@ -14,7 +14,7 @@ static struct sim_ring ring, honest_ring;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct sim_page page;
-    struct sim_machine machine = {.ngpus = 1};
+    struct sim_machine machine = {.ngpus = 1, .nunits = 1};
     memset(&page, 0, sizeof(page));
     memset(&ring, 0, sizeof(ring));
     memset(&honest_ring, 0, sizeof(honest_ring));
@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct sim_session *honest = session_begin(&machine, 2, tokens[1]);
     if (!s || !honest)
         abort();
-    s->attached = honest->attached = 1;
+    session_attach(s, 0);
+    session_attach(honest, 0);
     s->ring = &ring;
     honest->ring = &honest_ring;
     honest_ring.entries[0] = (struct sim_entry){.kind = SIM_KERNEL, .a = 1000};

@@ -6,8 +6,13 @@ import pathlib
 import subprocess
 
 import pytest
+from intercept_kit import CARGO, STEMS, TOP, WaysIn, fetched
 
-TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+
+def pytest_report_header():
+    if not CARGO:
+        return "Rust's NVML binding: not tried, there is no cargo here"
+    return None
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +36,6 @@ def programs(build):
     return build / "tests" / "intercept"
 
 
-def fetched(script):
-    done = subprocess.run([TOP / "scripts" / script], stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture(scope="session")
 def real_driver():
     """Directory with the real libcuda and libnvidia-ml 535, which resolve names without a GPU."""
@@ -43,8 +43,10 @@ def real_driver():
 
 
 @pytest.fixture(scope="session")
-def nvidia_headers():
-    return fetched("fetch-cuda-headers")
+def toolkits():
+    """Directories of the CUDA releases that there are, by name, oldest first: include/ and lib/."""
+    found = [d for d in pathlib.Path(fetched("fetch-cuda-toolkits")).iterdir() if d.is_dir()]
+    return {d.name: d for d in sorted(found, key=lambda d: tuple(map(int, d.name.split("."))))}
 
 
 @pytest.fixture
@@ -63,3 +65,17 @@ def sim(aliquot):
             assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
         return done
     return run
+
+
+@pytest.fixture(scope="session")
+def drivers(request, build):
+    """Libraries by stem, of a driver by name."""
+    def find(name):
+        where = pathlib.Path(request.getfixturevalue("real_driver")) if name == "real 535" else build / "src" / "sim"
+        return {stem: (where / f"{stem}.so.1").resolve() for stem in STEMS}
+    return find
+
+
+@pytest.fixture(scope="module")
+def ways_in(build, library, tmp_path_factory):
+    return lambda driver: WaysIn(build, library, tmp_path_factory.mktemp("driver"), driver)

@@ -4,38 +4,9 @@
  * is free: to the byte, what was asked for (or what the driver says that it needs). Ends with "ok",
  * or with the step that went wrong. */
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
-#include "abi/cuda.h"
-
-#define CUDA_FN(base, symbol, since, until, stream, params, args) CUresult symbol params;
-#include "abi/hooks.def"
-
-#define MIB ((size_t) 1 << 20)
-#define PIECE (8 * MIB)
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            (void) printf("%s:%d: %s\n", __func__, __LINE__, #condition);                          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-#define OK(call) CHECK((call) == CUDA_SUCCESS)
-#define REFUSED(call) CHECK((call) == CUDA_ERROR_OUT_OF_MEMORY)
-
-static size_t total;
-
-static size_t free_now(void) {
-    size_t free_bytes, all;
-
-    OK(cuMemGetInfo_v2(&free_bytes, &all));
-    CHECK(all == total);
-    return free_bytes;
-}
+#include "books.h"
 
 static void linear(void) {
     size_t before = free_now();
@@ -74,6 +45,27 @@ static void pitched(void) {
     OK(cuMemFree_v2(p));
     CHECK(free_now() == before);
     REFUSED(cuMemAllocPitch_v2(&p, &pitch, total / 1000, 1001, 4));
+    CHECK(free_now() == before);
+}
+
+/* What a pool keeps without use makes room for the rows' padding, too. */
+static void pitched_beside_a_pool(void) {
+    size_t before = free_now(), pitch, rows;
+    cuuint64_t keep = UINT64_MAX, nothing = 0;
+    CUmemoryPool pool;
+    CUdeviceptr p;
+
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+    OK(cuMemAllocAsync(&p, total / 4, NULL));
+    OK(cuMemFreeAsync(p, NULL));
+    OK(cuCtxSynchronize());
+    CHECK(free_now() <= before - total / 4);
+    rows = free_now() / 1000;
+    OK(cuMemAllocPitch_v2(&p, &pitch, 1000, rows, 4));
+    CHECK(pitch > 1000 && free_now() == before - pitch * rows);
+    OK(cuMemFree_v2(p));
+    OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &nothing));
     CHECK(free_now() == before);
 }
 
@@ -217,25 +209,89 @@ static void figures(void) {
     CHECK(free_now() == free_bytes);
 }
 
-int main(void) {
-    size_t free_bytes, before;
-    CUcontext primary;
+/* Sizes near the largest number there is. */
+static void overflows(void) {
+    static const size_t huge[] = {SIZE_MAX,         SIZE_MAX - 1,           SIZE_MAX - MIB,
+                                  (size_t) 1 << 63, ((size_t) 1 << 63) + 1, (size_t) 1 << 62};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUDA_ARRAY3D_DESCRIPTOR deep = {SIZE_MAX / 2, SIZE_MAX / 2, 4, CU_AD_FORMAT_FLOAT, 4, 0};
+    size_t before = free_now(), pitch;
+    CUmemGenericAllocationHandle handle;
+    CUmipmappedArray mipmap;
+    CUdeviceptr p;
+    CUarray array;
+
+    for (size_t i = 0; i < sizeof(huge) / sizeof(huge[0]); i++) {
+        REFUSED(cuMemAlloc_v2(&p, huge[i]));
+        REFUSED(cuMemAllocManaged(&p, huge[i], CU_MEM_ATTACH_GLOBAL));
+        REFUSED(cuMemAllocAsync(&p, huge[i], NULL));
+        REFUSED(cuMemCreate(&handle, huge[i], &prop, 0));
+        REFUSED(cuMemAllocPitch_v2(&p, &pitch, huge[i], 1, 4));
+        REFUSED(cuMemAllocPitch_v2(&p, &pitch, huge[i], 3, 4));
+        REFUSED(cuMemAllocPitch_v2(&p, &pitch, huge[i], huge[i], 16));
+    }
+    CHECK(cuArray3DCreate_v2(&array, &deep) != CUDA_SUCCESS);
+    CHECK(cuMipmappedArrayCreate(&mipmap, &deep, 40) != CUDA_SUCCESS);
+    CHECK(free_now() == before);
+}
+
+/* What a context takes for its kernels beyond what it began with. */
+static void heaps(void) {
+    size_t before = free_now(), heap, stack;
+    int processors, threads;
+
+    OK(cuCtxGetLimit(&heap, CU_LIMIT_MALLOC_HEAP_SIZE));
+    OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap + PIECE));
+    CHECK(free_now() == before - PIECE);
+    OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap + 2 * PIECE));
+    CHECK(free_now() == before - 2 * PIECE);
+    REFUSED(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, total));
+    REFUSED(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, total));
+    CHECK(free_now() == before - 2 * PIECE);
+    OK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap));
+    CHECK(free_now() == before);
+
+    /* Every thread that fits on the device has a stack. */
+    OK(cuCtxGetLimit(&stack, CU_LIMIT_STACK_SIZE));
+    OK(cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+    OK(cuDeviceGetAttribute(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 0));
+    OK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, stack + 1024));
+    CHECK(free_now() == before - (size_t) 1024 * (size_t) processors * (size_t) threads);
+    OK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, stack));
+    CHECK(free_now() == before);
+}
+
+/* Who asks for a restore that is none keeps what it has, on the books too. */
+static void restore_of_nothing(void) {
+    size_t before = free_now();
     CUdeviceptr p;
 
-    OK(cuInit(0));
-    OK(cuDevicePrimaryCtxRetain(&primary, 0));
-    OK(cuCtxSetCurrent(primary));
-    OK(cuMemGetInfo_v2(&free_bytes, &total));
-    CHECK(free_bytes < total); /* the context itself */
+    OK(cuMemAlloc_v2(&p, PIECE));
+    CHECK(cuCheckpointProcessRestore(getpid(), NULL) != CUDA_SUCCESS);
+    CHECK(free_now() == before - PIECE);
+    OK(cuMemFree_v2(p));
+    CHECK(free_now() == before);
+}
+
+int main(void) {
+    CUcontext primary = begin();
+    size_t before;
+    CUdeviceptr p;
+
     linear();
     managed();
     pitched();
+    pitched_beside_a_pool();
     stream_ordered();
     pools();
     virtual_memory();
     arrays();
     contexts();
     host_memory();
+    overflows();
+    heaps();
+    restore_of_nothing();
     figures();
 
     /* A reset takes everything in the primary context along, and the context. */

@@ -176,6 +176,37 @@ handle, props = u64(5), Props(1, 1, Location(1, 0))
 """
 
 
+def test_a_part_of_a_device_is_of_the_device(nothing_driver):
+    """Where an id has the device in its first byte and the part in the second."""
+    nothing_driver(VMM + """
+part, host = Location(6, 0x100), Location(2, 0)
+ok("cuMemCreate", ref(handle), u64(9 * GIB), ref(Props(1, 0, host)), u64(0))
+assert call("cuMemCreate", ref(handle), u64(5 * GIB), ref(Props(1, 0, part)), u64(0)) == 2
+ok("cuMemCreate", ref(handle), u64(3 * GIB), ref(Props(1, 0, part)), u64(0))
+assert take(2 * GIB)[0] == 2
+pool, p = u64(0x900), u64(0x50000000)
+ok("cuMemPoolCreate", ref(pool), ref(Props(1, 0, part)))
+assert call("cuMemAllocFromPoolAsync", ref(p), u64(2 * GIB), pool, u64(0)) == 2
+""")
+
+
+@pytest.mark.parametrize("location", [0, 2, 3])
+def test_a_managed_pool_is_booked_like_managed_memory(nothing_driver, location):
+    """Wherever it begins, it may come to the card. A pool of host memory never does."""
+    nothing_driver(VMM + f"""
+pool, host, p = u64(0x900), u64(0x901), u64(0x50000000)
+ok("cuMemPoolCreate", ref(pool), ref(Props(2, 0, Location({location}, 0))))
+ok("cuMemPoolCreate", ref(host), ref(Props(1, 0, Location(2, 0))))
+assert call("cuMemAllocFromPoolAsync", ref(p), u64(5 * GIB), pool, u64(0)) == 2
+ok("cuMemAllocFromPoolAsync", ref(p), u64(3 * GIB), pool, u64(0))
+assert take(2 * GIB)[0] == 2
+ok("cuMemFreeAsync", p, u64(0))
+assert take(2 * GIB)[0] == 0
+q = u64(0x60000000)
+ok("cuMemAllocFromPoolAsync", ref(q), u64(9 * GIB), host, u64(0))
+""")
+
+
 @pytest.mark.parametrize("exported", [False, True])
 def test_exported_memory_stays_booked(nothing_driver, exported):
     nothing_driver(VMM + f"""

@@ -5,9 +5,12 @@ are killed."""
 import os
 import re
 import subprocess
+import sys
 import time
 
+import handmade
 import pytest
+from test_corners import CUDA
 
 GIB = 1 << 30
 
@@ -70,6 +73,10 @@ def test_every_kind_is_counted_and_given_back(sim, programs):
     assert sim(programs / "kinds", memory="4Gi").stdout.startswith(f"ok total={4 * GIB} ")
 
 
+def test_memory_of_graphs_is_counted_and_refused_in_time(sim, programs):
+    assert sim(programs / "graphs", memory="4Gi").stdout == "ok\n"
+
+
 def test_without_a_share_everything_passes_through(sim, programs, library):
     """The library alone, without limits, changes nothing."""
     plain = sim(programs / "racer", 2, check=False, timeout=120).stdout.split()
@@ -77,11 +84,11 @@ def test_without_a_share_everything_passes_through(sim, programs, library):
     assert plain[:4] == loaded[:4] and plain[1] == str(80 * GIB)
 
 
-@pytest.mark.parametrize("processes", [1, 8, 24])
-def test_the_sum_reaches_the_limit_to_the_byte_and_no_further(sim, programs, processes):
-    out = sim(programs / "racer", processes, memory="16Gi", timeout=120).stdout
+@pytest.mark.parametrize("processes, gib", [(1, 16), (8, 16), (64, 48)])
+def test_the_sum_reaches_the_limit_to_the_byte_and_no_further(sim, programs, processes, gib):
+    out = sim(programs / "racer", processes, memory=f"{gib}Gi", timeout=120).stdout
     total, free, got, refused, failed = map(int, re.findall(r"\d+", out))
-    assert total == 16 * GIB and failed == 0 and refused >= processes
+    assert total == gib * GIB and failed == 0 and refused >= processes
     assert got == free
 
 
@@ -192,7 +199,7 @@ def test_a_limit_changed_while_running(aliquot, build, programs):
         path = open(f"{place}/place").read().strip() + "/limits"
         with open(path, "r+b") as f:
             data = f.read()
-            copy_size = (len(data) - 64) // 2
+            copy_size = 640 + 64 * 72
             second = bytearray(data[64:64 + copy_size])
             struct.pack_into("<Q", second, 640 + 48, 2 * GIB)
             f.seek(64 + copy_size)
@@ -239,3 +246,47 @@ def test_shadow_libraries_limit_too(aliquot, programs, shadow, preload):
         done = subprocess.run([*command, script + program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=60)
         assert done.returncode == 0 and done.stdout.startswith(expected), (done.stdout, done.stderr)
+
+
+LIVE = """
+import pathlib
+sys.path.insert(0, TESTS)
+import handmade
+place = pathlib.Path(os.environ["ALIQUOT_SHARE_DIR"])
+def set_limit(memory, overhead=0):
+    handmade.change(place, handmade.card(UUID, memory, overhead=overhead))
+def figures():
+    f, t = u64(), u64()
+    ok("cuMemGetInfo_v2", ref(f), ref(t))
+    return f.value, t.value
+begin()
+assert take(3 * GIB)[0] == 0 and figures() == (GIB, 4 * GIB)
+set_limit(2 * GIB)                      # below what is used: nothing more, and nothing is taken away
+assert figures() == (0, 2 * GIB)
+assert take(1)[0] == 2 and call("cuMemAllocManaged", ref(u64()), u64(1), 1) == 2
+set_limit(8 * GIB)
+assert figures() == (5 * GIB, 8 * GIB)
+r, p = take(5 * GIB)
+assert r == 0 and take(1)[0] == 2
+ok("cuMemFree_v2", p)
+set_limit(8 * GIB, overhead=4 * GIB)    # what the driver holds unasked has grown
+assert figures() == (GIB, 8 * GIB) and take(GIB + 1)[0] == 2
+set_limit(8 * GIB)
+assert take(5 * GIB)[0] == 0
+set_limit(0)
+assert figures()[1] == 80 * GIB and take(GIB)[0] == 0
+"""
+
+
+def test_limits_change_while_a_program_runs(sim, library, tmp_path):
+    """In both directions, without a call to anybody: the file is mapped."""
+    uuid = first_card(sim)
+    handmade.make(tmp_path, handmade.card(uuid, 4 * GIB))
+    script = f"import sys\n{CUDA}\nTESTS, UUID = {os.path.dirname(__file__)!r}, {uuid!r}\n{LIVE}"
+    sim(sys.executable, "-c", script, env={"LD_PRELOAD": library, "ALIQUOT_SHARE_DIR": str(tmp_path)})
+
+
+def first_card(sim):
+    script = CUDA + "import uuid\nu = (ctypes.c_char * 16)()\nok('cuInit', 0)\nok('cuDeviceGetUuid', u, 0)\n" \
+                    "print('GPU-' + str(uuid.UUID(bytes=bytes(u))))"
+    return sim(sys.executable, "-c", script).stdout.strip()

@@ -1,97 +1,122 @@
 # SPDX-License-Identifier: Apache-2.0
-"""However a program finds a driver function, it gets ours where we have one and the driver's own answer otherwise:
-the same programs with and without the library, on the real libcuda 535 and on the simulated one."""
+"""However a program finds a driver function, it gets ours where we have one and the driver's own answer otherwise: the
+same program on the plain driver and behind each way in, on the real libcuda 535 and on the simulated one."""
 
+import functools
 import os
 import re
 import subprocess
 
 import pytest
-from conftest import TOP
+from abi import BASES, CUDA, HOOKED, SYMBOLS
+from intercept_kit import MODES, TOP
 
-
-def table():
-    text = "".join((TOP / "src" / "abi" / f"hooks-{part}.def").read_text() for part in ("cuda", "memory", "nvml"))
-    cuda = re.findall(r"CUDA_(FN|HOOK|USE)\(\s*(\w+),\s*(\w+),", text)
-    nvml = re.findall(r"NVML_(FN|HOOK|USE)\(\s*(\w+),", text)
-    hooked = {symbol for kind, _, symbol in cuda if kind == "HOOK"} | {s for kind, s in nvml if kind == "HOOK"}
-    symbols = [symbol for _, _, symbol in cuda] + [symbol for _, symbol in nvml]
-    return hooked, symbols, sorted({base for _, base, _ in cuda})
-
-
-HOOKED, SYMBOLS, BASES = table()
 OTHERS = ["cuNoSuchFunction", "nvmlNoSuchFunction", "cupsPrint", "cu", "curl_easy_init", "printf"]
+HOOKED_BASES = sorted({row.base for row in CUDA if row.kind == "HOOK"})
+QUERIED_VERSIONS = re.search(r"versions\[\] = \{(.*?)\}", (TOP / "tests/intercept/resolver.c").read_text(), re.S)[1].split(",")
+
+ALL, BY_PRELOAD, BY_SHADOW, BY_NOBODY = set(MODES), {"preload", "both"}, {"shadow", "both"}, set()
+
+# Who looks for a function, what file it opens, and which modes must give it our function: of what it was linked with, of
+# dlsym and dlvsym on a handle (and so of cuGetProcAddress), and of those on what is global. Elsewhere it gets the driver's.
+# After its full name has been opened, the soname is that object's, too.
+#   deep: a library opened with RTLD_DEEPBIND, apart: one in a link namespace of its own, across: a program that opens the
+#   driver in a namespace of its own.
+Cell = {
+    # (who, file):          (linked,    handle,     global)
+    ("linked", "soname"):   (ALL,       ALL,        ALL),
+    ("linked", "absolute"): (ALL,       BY_PRELOAD, ALL),
+    ("opening", "soname"):  (None,      ALL,        None),
+    ("opening", "absolute"): (None,     BY_PRELOAD, None),
+    ("opening", "absolute,soname"): (None, BY_PRELOAD, None),
+    ("deep", "soname"):     (BY_SHADOW, BY_SHADOW,  BY_SHADOW),
+    ("deep", "absolute"):   (BY_SHADOW, BY_NOBODY,  BY_SHADOW),
+    ("apart", "soname"):    (BY_SHADOW, BY_SHADOW,  BY_SHADOW),
+    ("apart", "absolute"):  (BY_SHADOW, BY_NOBODY,  BY_SHADOW),
+    ("across", "soname"):   (ALL,       ALL,        ALL),
+    ("across", "absolute"): (ALL,       BY_PRELOAD, ALL),
+}
+KIND = {"link": 0, "handle": 1, "dlvsym-handle": 1}
+WAYS = ["link", "handle", "default", "next", "program", "dlvsym-handle", "dlvsym-default", "dlvsym-next"]
 
 
-@pytest.fixture(params=["real 535", "simulated"])
-def driver_dir(request, real_driver, build, tmp_path):
-    if request.param == "real 535":
-        return real_driver
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        (tmp_path / name).symlink_to(build / "src" / "sim" / name)
-    return str(tmp_path)
 
 
-def run(programs, mode, names, driver_dir, library=None, program="resolver"):
-    environment = dict(os.environ, LD_LIBRARY_PATH=driver_dir)
-    environment.pop("LD_PRELOAD", None)
-    if library:
-        environment["LD_PRELOAD"] = library
-    done = subprocess.run([programs / program, mode], input="\n".join(names) + "\n", stdout=subprocess.PIPE,
-                          text=True, timeout=120, env=environment)
-    assert done.returncode == 0
-    return [line.split() for line in done.stdout.splitlines()]
+@pytest.fixture(scope="module", params=["real 535", "simulated"])
+def look(request, programs, drivers, ways_in):
+    """Runs the resolver as `who` on `file`, on the plain driver and in a mode; the lines of both, with each file named:
+    ours, driver, or by its path."""
+    front = ways_in(drivers(request.param))
+
+    def run(who, file, what, mode, names):
+        scope = who if who in ("deep", "apart", "across") else "program"
+        program = "resolver" if who in ("linked", "across") else "resolver-dlopen"
+        files = [",".join(str(path) if part == "absolute" else f"{stem}.so.1" for part in file.split(","))
+                 for stem, path in front.driver.items()]
+        done = subprocess.run([programs / program, scope, what, *files], input="\n".join(names) + "\n", text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, env=front.environment(mode))
+        assert done.returncode == 0, (who, file, mode, done.returncode, done.stderr)
+        lines = [line.split(" ") for line in done.stdout.splitlines()]
+        return [[*line[:-2], front.kind(line[-2]), line[-1]] for line in lines]
+    plain = functools.cache(lambda who, file, what, names: run(who, file, what, "plain", names))
+    return lambda who, file, what, mode, names: (plain(who, file, what, names), run(who, file, what, mode, names))
 
 
-def is_driver(found):
-    return found in ("libcuda", "libnvidia-ml")
+def cells():
+    return [pytest.param(who, file, mode, id=f"{who}-{file}-{mode}") for who, file in Cell for mode in MODES]
 
 
-@pytest.mark.parametrize("program", ["resolver", "resolver-dlopen"])
-def test_link_dlsym_dlvsym(programs, driver_dir, library, program):
-    """Linked with the driver, and opening it: then it is in no scope but its handle's."""
-    names = SYMBOLS + OTHERS
-    plain, hooked = (run(programs, "names", names, driver_dir, lib, program) for lib in (None, library))
-    assert len(plain) == len(hooked) == 7 * len(names)
+@pytest.mark.parametrize("who, file, mode", cells())
+def test_link_dlsym_dlvsym(look, who, file, mode):
+    names = (*SYMBOLS, *OTHERS)
+    plain, found = look(who, file, "names", mode, names)
+    assert len(plain) == len(found) == len(WAYS) * len(names)
     wrong, ours = [], 0
-    for (way, name, found, symbol), (way2, name2, found2, symbol2) in zip(plain, hooked):
-        assert (way, name) == (way2, name2)
-        if is_driver(found) and name in HOOKED:
-            ok = (found2, symbol2) == ("libaliquot", name)
-            ours += ok
-        elif way == "link" and found == "-" and name in HOOKED:
-            ok = found2 in ("-", "libaliquot")  # the loader's doing: our export is the only one
-        else:
-            ok = (found2, symbol2) == (found, symbol)
-        if not ok:
-            wrong.append((way, name, found, symbol, found2, symbol2))
-    assert not wrong, wrong[:20]
-    assert ours > (4 if program == "resolver" else 0.9) * len(HOOKED)
+    for before, after in zip(plain, found):
+        way, name, file_before, symbol = before
+        must = Cell[who, file][KIND.get(way, 2)]
+        expected = before
+        if file_before == "driver" and name in HOOKED:
+            expected = [way, name, "ours" if must and mode in must else "driver", symbol]
+            ours += expected[2] == "ours"
+        elif file_before == "-" and name in HOOKED and after[2] == "ours":
+            # A name that this driver lacks. Only our dlsym can say so at once; where the loader or its own dlsym looks,
+            # it finds our export, which says so when it is called.
+            if way == "link" or mode != "preload" or who in ("deep", "apart"):
+                expected = [way, name, "ours", name]
+        if after != expected:
+            wrong.append((before, after, expected))
+    assert not wrong, (len(wrong), wrong[:10])
+    if mode in Cell[who, file][1]:
+        assert ours > 0.8 * len(HOOKED)
 
 
-def test_get_proc_address_in_every_version(programs, driver_dir, library):
-    plain, hooked = (run(programs, "queries", BASES + ["cuNoSuchFunction", "cupsPrint", "cu"], driver_dir, lib) for lib in (None, library))
-    assert len(plain) == len(hooked) > 50000
+@pytest.mark.parametrize("who, file, mode", cells())
+def test_get_proc_address(look, who, file, mode):
+    """Both calling conventions, every version and every flag, the symbol's status included."""
+    everything = who == "linked" and file == "soname"
+    names = tuple(BASES if everything else HOOKED_BASES) + ("cuNoSuchFunction", "cupsPrint", "cu")
+    plain, found = look(who, file, "queries", mode, names)
+    assert len(plain) == len(found) == len(names) * len(QUERIED_VERSIONS) * 4 * 2
+    caught = mode in Cell[who, file][1]
     wrong, ours = [], 0
-    for before, after in zip(plain, hooked):
-        *query, found, symbol = before
-        expected = "libaliquot" if is_driver(found) and symbol in HOOKED else found
-        ours += expected == "libaliquot"
-        if after != [*query, expected, symbol]:
+    for before, after in zip(plain, found):
+        expected = "ours" if caught and before[-2] == "driver" and before[-1] in HOOKED else before[-2]
+        ours += expected == "ours"
+        if after != [*before[:-2], expected, before[-1]]:
             wrong.append((before, after))
-    assert not wrong, wrong[:20]
-    assert ours > 4000
+    assert not wrong, (len(wrong), wrong[:10])
+    assert ours > 4000 if caught else ours == 0
 
 
-def test_a_driver_in_a_namespace_of_its_own(programs, driver_dir, library):
-    """dlmopen, then dlsym(handle) from the main program."""
-    hooked = sorted(HOOKED - {"cuGetProcAddress"})
-    plain, found = (run(programs, "namespace", hooked, driver_dir, lib) for lib in (None, library))
-    for (_, name, before, _), (_, _, after, symbol) in zip(plain, found):
-        assert (after, symbol) == (("libaliquot", name) if before != "-" else ("-", "-")), name
+def test_every_mode_has_its_cells():
+    """Each cell that something can catch is caught where both modes are used; each mode catches what the other cannot."""
+    musts = [must for row in Cell.values() for must in row if must is not None]
+    assert all("both" in must for must in musts if must)
+    assert any(must == BY_PRELOAD for must in musts) and any(must == BY_SHADOW for must in musts)
 
 
-def test_names_are_unknown_without_a_driver(programs, library):
+def test_names_are_unknown_without_a_driver(library):
     """A program that only looks whether there is a driver must not find one in us."""
     script = ("import ctypes\n"
               "program = ctypes.CDLL(None)\n"

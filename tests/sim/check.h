@@ -36,12 +36,20 @@
 static const char check_module[] = "ALIQUOT SIMULATED MODULE 1\n"
                                    "kernel saxpy saxpy\n"
                                    "kernel fill memset\n"
-                                   "kernel spin spin\n";
+                                   "kernel spin spin\n"
+                                   "kernel condition condition\n"
+                                   "kernel countdown countdown\n";
 
 static inline unsigned long long check_now_ns(void) {
     struct timespec ts;
     (void) clock_gettime(CLOCK_MONOTONIC, &ts);
     return (unsigned long long) ts.tv_sec * 1000000000ull + (unsigned long long) ts.tv_nsec;
+}
+
+static inline size_t check_free(void) {
+    size_t f, t;
+    OK(cuMemGetInfo_v2(&f, &t));
+    return f;
 }
 
 /* A primary context on a device, current. */

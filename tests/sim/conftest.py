@@ -31,12 +31,24 @@ def node(node_of):
 
 
 @pytest.fixture
-def nvml(node, monkeypatch):
-    """NVIDIA's Python binding, in this process, on the node's driver."""
+def nvml_of(monkeypatch):
+    """NVIDIA's Python binding, in this process, on a node's driver."""
     # The loader knows a library by its name once it is loaded, wherever it came from.
     ctypes.CDLL(str(BUILD / "src/sim/libnvidia-ml.so.1"), mode=ctypes.RTLD_GLOBAL)
     import pynvml
-    monkeypatch.setenv("ALIQUOT_SIM_DIR", str(node.dir))
-    pynvml.nvmlInit()
-    yield pynvml
-    pynvml.nvmlShutdown()
+    started = []
+
+    def start(node):
+        monkeypatch.setenv("ALIQUOT_SIM_DIR", str(node.dir))
+        pynvml.nvmlInit()
+        started.append(node)
+        return pynvml
+
+    yield start
+    for _ in started:
+        pynvml.nvmlShutdown()
+
+
+@pytest.fixture
+def nvml(node, nvml_of):
+    return nvml_of(node)

@@ -95,11 +95,56 @@ static void linear(void) {
     OK(cuMemAllocPitch_v2(&p, &pitch, 1000, 10, 4));
     REQUIRE(pitch == 1024 && free_now() == before - 10 * pitch);
     OK(cuMemFree_v2(p));
-    OK(cuMemAllocManaged(&p, MIB, CU_MEM_ATTACH_GLOBAL));
-    *(int *) (uintptr_t) p = 42; /* the program's too */
+    REQUIRE(free_now() == before);
+}
+
+/* By where it is, so that there can be more of it than the card has. */
+static void managed(void) {
+    size_t before = free_now();
+    CUdeviceptr p, q, big;
     int n;
+    OK(cuMemAllocManaged(&p, 64 * MIB, CU_MEM_ATTACH_GLOBAL));
+    *(int *) (uintptr_t) p = 42; /* the program's too */
     OK(cuMemcpyDtoH_v2(&n, p, sizeof(n)));
-    REQUIRE(n == 42 && free_now() == before - MIB);
+    REQUIRE(n == 42 && free_now() == before);
+    OK(cuMemPrefetchAsync(p, 16 * MIB, 0, NULL));
+    REQUIRE(free_now() == before - 16 * MIB);
+    OK(cuMemRangeGetAttribute(&n, sizeof(n), CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, p, 1));
+    REQUIRE(n == 0);
+    OK(cuMemsetD8_v2(p, 1, 64 * MIB));
+    REQUIRE(free_now() == before - 64 * MIB);
+    OK(cuMemPrefetchAsync(p, 64 * MIB, -1, NULL));
+    REQUIRE(free_now() == before);
+    EXPECT(cuMemPrefetchAsync(p, 65 * MIB, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr ranges[] = {p, p + 8 * MIB, p + 16 * MIB};
+    size_t sizes[] = {8 * MIB, 8 * MIB, 4 * MIB}, at[] = {0, 2};
+    CUmemLocation where[] = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, {CU_MEM_LOCATION_TYPE_HOST, 0}};
+    OK(cuMemPrefetchBatchAsync(ranges, sizes, 3, where, at, 2, 0, NULL));
+    REQUIRE(free_now() == before - 12 * MIB); /* 16 came, 4 left */
+    OK(cuMemDiscardAndPrefetchBatchAsync(ranges, sizes, 3, &where[1], at, 1, 0, NULL));
+    REQUIRE(free_now() == before);
+    at[0] = 1;
+    EXPECT(cuMemPrefetchBatchAsync(ranges, sizes, 3, where, at, 2, 0, NULL),
+           CUDA_ERROR_INVALID_VALUE);
+    /* Memory that prefers the host stays there. */
+    OK(cuMemAllocManaged(&big, 120 * GIB, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemAdvise(big, 120 * GIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, -1));
+    OK(cuMemAdvise(big, 120 * GIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 0));
+    OK(cuMemRangeGetAttribute(&n, sizeof(n), CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, big, 1));
+    REQUIRE(n == 0);
+    OK(cuMemsetD8_v2(big, 0, 120 * GIB));
+    REQUIRE(free_now() == before);
+    OK(cuMemAdvise(big, 120 * GIB, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 0));
+    OK(cuMemsetD8_v2(big, 0, 120 * GIB)); /* what fits */
+    REQUIRE(free_now() == 0);
+    /* Whatever else needs the card takes its place: what was used last stays longest. */
+    OK(cuMemPrefetchAsync(p, 64 * MIB, 0, NULL));
+    OK(cuMemAlloc_v2(&q, GIB));
+    REQUIRE(free_now() == 0);
+    OK(cuMemFree_v2(big));
+    REQUIRE(free_now() == before - GIB - 64 * MIB);
+    OK(cuMemFree_v2(q));
+    EXPECT(cuMemAdvise(q, 1, CU_MEM_ADVISE_SET_READ_MOSTLY, 0), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFree_v2(p));
     REQUIRE(free_now() == before);
 }
@@ -216,6 +261,27 @@ static void arrays(void) {
     REQUIRE(free_now() == before);
 }
 
+static void textures(void) {
+    CUDA_RESOURCE_DESC linear = {.resType = CU_RESOURCE_TYPE_LINEAR}, back;
+    CUDA_TEXTURE_DESC sampling = {.addressing = {1, 1, 1}};
+    CUtexObject object;
+    CUsurfObject surface;
+    CUdeviceptr p;
+    OK(cuMemAlloc_v2(&p, 1024));
+    linear.res.linear.devPtr = p;
+    linear.res.linear.sizeInBytes = 1025;
+    EXPECT(cuTexObjectCreate(&object, &linear, &sampling, NULL), CUDA_ERROR_INVALID_VALUE);
+    linear.res.linear.sizeInBytes = 1024;
+    OK(cuTexObjectCreate(&object, &linear, &sampling, NULL));
+    OK(cuTexObjectGetResourceDesc(&back, object));
+    REQUIRE(back.res.linear.devPtr == p);
+    EXPECT(cuSurfObjectDestroy(object), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(cuSurfObjectCreate(&surface, &linear), CUDA_ERROR_INVALID_VALUE);
+    OK(cuTexObjectDestroy(object));
+    EXPECT(cuTexObjectDestroy(object), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemFree_v2(p));
+}
+
 static void kernels(void) {
     enum { N = 10000 };
     CUmodule module;
@@ -272,6 +338,7 @@ static void illegal_address(void) {
     EXPECT(cuMemAlloc_v2(&nowhere, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
     OK(cuCtxDestroy_v2(made));
     OK(cuCtxSynchronize()); /* the other context is as it was */
+    OK(cuCtxSynchronize_v2(NULL));
 }
 
 static void streams_and_events(void) {
@@ -347,6 +414,42 @@ static void host_functions(void) {
     OK(cuStreamDestroy_v2(s));
 }
 
+/* One stream waits for what another writes, or the program. */
+static void values(void) {
+    CUstream a, b;
+    CUdeviceptr p;
+    volatile unsigned int *flag;
+    OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc_v2(&p, 16));
+    OK(cuMemHostAlloc((void **) (uintptr_t) &flag, 4, 0));
+    *flag = 0;
+    OK(cuMemsetD8_v2(p, 0, 16));
+    OK(cuStreamWaitValue32_v2(a, p, 5, CU_STREAM_WAIT_VALUE_GEQ));
+    OK(cuMemsetD8Async(p + 8, 1, 1, a));
+    OK(cuStreamWriteValue64_v2(a, p + 8, 7, 0));
+    EXPECT(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+    EXPECT(cuStreamWaitValue32_v2(b, p + 2, 5, 0), CUDA_ERROR_INVALID_VALUE);
+    check_spin(check_function("spin"), 50000000, b);
+    OK(cuStreamWriteValue32_v2(b, p, 6, 0));
+    OK(cuStreamWriteValue32_v2(b, (uintptr_t) flag, 1, 0));
+    REQUIRE(*flag == 0); /* not before the kernel is over */
+    OK(cuStreamSynchronize(b));
+    OK(cuStreamSynchronize(a));
+    unsigned long long value;
+    OK(cuMemcpyDtoH_v2(&value, p + 8, 8));
+    REQUIRE(*flag == 1 && value == 7);
+    OK(cuStreamWaitValue32_v2(a, (uintptr_t) flag, 2, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpyDtoH_v2(&value, p, 8)); /* the others do not wait */
+    EXPECT(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+    *flag = 2;
+    OK(cuStreamSynchronize(a));
+    OK(cuMemFree_v2(p));
+    OK(cuMemFreeHost((void *) (uintptr_t) flag));
+    OK(cuStreamDestroy_v2(a));
+    OK(cuStreamDestroy_v2(b));
+}
+
 static void per_thread_streams(void) {
     CUfunction spin = check_function("spin");
     unsigned long long ns = 200000000;
@@ -392,13 +495,16 @@ int main(void) {
     enumeration();
     contexts(primary);
     linear();
+    managed();
     pools();
     virtual_memory();
     arrays();
+    textures();
     kernels();
     illegal_address();
     streams_and_events();
     host_functions();
+    values();
     per_thread_streams();
     many_launches(primary);
     OK(cuDevicePrimaryCtxRelease_v2(0));

@@ -58,6 +58,19 @@ class Node:
         return subprocess.run(command, env=self.env(**more), capture_output=True, text=True,
                               timeout=60, check=False)
 
+    def inject(self, *args, expect=0):
+        """`aliquot sim inject` on this node; what it said."""
+        r = self.run(ALIQUOT, "sim", "inject", *map(str, args))
+        assert r.returncode == expect, r.stderr
+        return r.stderr
+
+    def show(self):
+        """What the daemon knows: a list of dicts, one a line."""
+        r = self.run(ALIQUOT, "sim", "show")
+        assert r.returncode == 0, r.stderr
+        return [dict(word.split("=", 1) for word in line.split(" model=")[0].split())
+                for line in r.stdout.splitlines()]
+
     def close(self):
         for p in self.children:
             p.kill()

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What no library would send: the sender is disconnected, nobody else notices."""
 
+import contextlib
 import ctypes
 import mmap
 import os
 import random
 import socket
 import struct
+from pathlib import Path
 
 import pytest
-from sim_kit import GIB
+from sim_kit import GIB, wait_until
 
 MAGIC = 0x51414C41
+PROTO = 2
 HELLO, ATTACH, QUEUE, CTX_CREATE, CTX_DESTROY, ALLOC, FREE, PROCESSES = range(1, 9)
 
 
@@ -38,7 +41,7 @@ def reply(s):
 def session(node, *minors):
     """A well-behaved beginning: the control socket, the device sockets, the token."""
     s = connect(node)
-    s.send(request(HELLO, a=1))
+    s.send(request(HELLO, a=PROTO))
     token = reply(s)[4:]
     devices = []
     for minor in minors:
@@ -57,9 +60,9 @@ def works(node):
 
 @pytest.mark.parametrize("packet", [
     b"x", b"\0" * 40, os.urandom(40), os.urandom(41), os.urandom(60000),
-    request(HELLO, a=2), request(0), request(99), request(HELLO, a=1, magic=1),
+    request(HELLO, a=PROTO + 1), request(0), request(99), request(HELLO, a=PROTO, magic=1),
     request(ALLOC, a=1), request(PROCESSES), request(QUEUE), request(ATTACH),
-    request(HELLO, a=1, minor=64), request(HELLO, a=1) + b"\0",
+    request(HELLO, a=PROTO, minor=256), request(HELLO, a=PROTO) + b"\0",
 ])
 def test_nonsense_ends_the_connection(node, packet):
     s = connect(node)
@@ -166,9 +169,22 @@ def test_the_ring_is_not_trusted(node):
     assert 10 <= float(out.splitlines()[1].split()[1]) < 100
 
 
+def test_descriptors_that_nobody_asked_for(node):
+    """Whatever number of them comes with a packet, the daemon keeps none."""
+    s, devices, _ = session(node, 0)
+    fds = Path(f"/proc/{node.daemon.pid}/fd")
+    before = len(list(fds.iterdir()))
+    for n in (1, 2, 3, 50):
+        for _ in range(10):
+            socket.send_fds(s, [request(PROCESSES)], [s.fileno()] * n)
+            assert reply(s)[0] == 0
+    wait_until(lambda: len(list(fds.iterdir())) == before, what="the last is closed")
+    assert works(node)
+
+
 def test_pages_are_read_only(node):
     s = connect(node)
-    s.send(request(HELLO, a=1))
+    s.send(request(HELLO, a=PROTO))
     token = reply(s)[4:]
     d = connect(node, "nvidia0")
     d.send(request(ATTACH, token=token))
@@ -192,7 +208,8 @@ def test_more_connections_than_descriptors(node_of, tmp_path):
             many.append(connect(node))
         except OSError:
             break
-    many[-1].send(request(HELLO, a=1)) if many else None
+    with contextlib.suppress(BrokenPipeError):   # it may have been turned away by now
+        many[-1].send(request(HELLO, a=PROTO))
     for s in many:
         s.close()
     assert works(node)

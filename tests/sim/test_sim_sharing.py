@@ -79,15 +79,25 @@ def test_spin_takes_its_time(node):
     assert 100 <= events < 150 and 100 <= wall < 300
 
 
-def test_many_processes_share_fairly(node):
+def test_many_processes_share_fairly(node_of):
+    node = node_of("--machine", "stepped")
     processes = [node.start("spin", 3_000_000, 20) for _ in range(5)]
     for p in processes:
         p.stdout.readline()
-    for p in processes:
         p.stdin.write("\n")
         p.stdin.flush()
+
+    def shown(key):
+        return {int(x["process"]): int(x[key]) for x in node.show() if "process" in x}
+
+    wait_until(lambda: len(q := shown("queued")) == 5 and min(q.values()) >= 20, what="all is submitted")
+    node.inject("advance", "150ms")
+    busy = shown("busy_ns")
+    assert len(busy) == 5 and sum(busy.values()) == 150_000_000
+    assert all(28_000_000 <= b <= 32_000_000 for b in busy.values()), busy
+    node.inject("advance", "1s")
     times = [float(p.stdout.readline().split()[1]) for p in processes]
-    assert max(times) >= 299 and min(times) > 150, times
+    assert max(times) >= 299 and min(times) > 250, times
 
 
 def test_utilisation_follows_the_work(node, nvml):

@@ -4,7 +4,8 @@
  * clean up after them. The sum never passes the limit; and at intervals all stop between two
  * operations, and then the sum, the slots and what the living say that they hold must be the same
  * to the byte. One worker is never killed, so that what it holds would be missed if it were
- * credited by mistake. Usage: ledger-kill [SECONDS] */
+ * credited by mistake; it also borrows from the others at times, so that some of what they have
+ * exported outlives them for a while. Usage: ledger-kill [SECONDS] */
 
 #include <signal.h>
 #include <string.h>
@@ -44,9 +45,18 @@ static double now(void) {
     return (double) t.tv_sec + (double) t.tv_nsec / 1e9;
 }
 
-static void wait_between_operations(void) {
+/* Borrows, or gives back what was borrowed. */
+static void change_loan(const struct ledger_owner *owner, struct ledger_loan *loan) {
+    if (loan->page)
+        ledger_return(loan);
+    else
+        CHECK(ledger_borrow(owner, NULL, loan) >= 0, "cannot borrow");
+}
+
+static void wait_between_operations(struct ledger_loan *loan) {
     if (!__atomic_load_n(&shared->pause, __ATOMIC_ACQUIRE))
         return;
+    ledger_return(loan);
     (void) __atomic_add_fetch(&shared->waiting, 1, __ATOMIC_ACQ_REL);
     while (__atomic_load_n(&shared->pause, __ATOMIC_ACQUIRE))
         (void) usleep(50);
@@ -54,30 +64,34 @@ static void wait_between_operations(void) {
 }
 
 static void worker(const char *path, int index, uint64_t seed) {
-    uint64_t held[DEVICES][64] = {{0}};
-    struct ledger_owner o;
+    uint64_t held[DEVICES][2][32] = {{{0}}};
+    struct ledger_loan loan = {0};
+    struct ledger_owner o[2]; /* for itself, and for what others can open */
 
     shared->worker[index].held[0] = shared->worker[index].held[1] = 0;
-    CHECK(ledger_claim(path, &o) == 0, "worker %d got no slot", index);
+    CHECK(ledger_claim(path, &o[0]) == 0 && ledger_claim_exports(path, &o[1]) == 0,
+          "worker %d got no slot", index);
     for (;;) {
         uint64_t r = next_random(&seed);
-        unsigned int device = (unsigned int) (r & 1);
-        uint64_t *cell = &held[device][(r >> 8) & 63];
+        unsigned int device = (unsigned int) (r & 1), which = (unsigned int) (r >> 1 & 1);
+        uint64_t *cell = &held[device][which][(r >> 8) & 31];
 
-        wait_between_operations();
+        wait_between_operations(&loan);
+        if (index == 0 && (r >> 40) % 500 == 0)
+            change_loan(&o[0], &loan);
         if (*cell) {
-            CHECK(ledger_refund(&o, device, *cell) == 0, "refund failed");
+            CHECK(ledger_refund(&o[which], device, *cell) == 0, "refund failed");
             shared->worker[index].held[device] -= *cell;
             *cell = 0;
         } else {
             uint64_t bytes = (r >> 16) % 20000 + 1;
-            int got = ledger_reserve(&o, device, bytes, LIMIT);
+            int got = ledger_reserve(&o[which], device, bytes, LIMIT);
 
             CHECK(got == 0 || got == -ENOMEM, "reserve: %d", got);
             if (got == 0)
                 shared->worker[index].held[device] += *cell = bytes;
         }
-        CHECK(ledger_used(o.file, device) <= LIMIT, "over the limit");
+        CHECK(ledger_used(o[0].file, device) <= LIMIT, "over the limit");
         shared->worker[index].operations++;
     }
 }

@@ -13,7 +13,7 @@
 #define PEER_HOLDS 7
 
 static struct arena arena;
-static struct ledger_owner peer;
+static struct ledger_owner peer, peer_exports;
 static struct ledger *ledger;
 
 /* The operations to walk through; each leaves the traced process with no doubt about what is being
@@ -30,9 +30,33 @@ static void do_refuse(struct ledger_owner *o) {
     (void) ledger_reserve(o, 0, 100000, 1000);
 }
 
+/* Memory that others may open moves to a slot of its own. */
+static void do_export(struct ledger_owner *o) {
+    struct ledger_owner exports;
+
+    if (ledger_claim_exports(arena.path, &exports) < 0)
+        return;
+    (void) ledger_reserve(&exports, 0, 60, 0);
+    (void) ledger_refund(o, 0, 60);
+}
+
+/* And somebody opens it, and closes it again. */
+static void do_borrow(struct ledger_owner *o) {
+    struct ledger_loan loan;
+
+    if (ledger_borrow(o, NULL, &loan) > 0)
+        ledger_return(&loan);
+}
+
+/* A peer is checkpointed and comes back. */
+static void do_park(struct ledger_owner *o) {
+    ledger_park(o->file, peer.slot, 0);
+    (void) ledger_unpark(o->file, peer.slot, 0, peer.generation, 1000);
+}
+
 static void do_reclaim(struct ledger_owner *o) {
-    for (uint32_t slot = 0; slot < 3; slot++)
-        if (slot != o->slot && slot != peer.slot)
+    for (uint32_t slot = 0; slot < 4; slot++)
+        if (slot != o->slot && slot != peer.slot && slot != peer_exports.slot)
             (void) ledger_reclaim(o->file, slot, 0,
                                   (uint16_t) (o->file->slot[slot].cell[0].booked.hi >> 48));
 }
@@ -82,12 +106,25 @@ static bool walk(pid_t pid, int steps) {
     return true;
 }
 
+/* Wherever it was ended: what the peer has is booked or parked, and can be brought back. */
+static void bring_back(void) {
+    const struct ledger_cell *cell = &peer.file->slot[peer.slot].cell[0];
+
+    ledger_settle(peer.file);
+    if (cell->booked.lo == PEER_HOLDS - 1)
+        return;
+    CHECK(cell->booked.lo == 0 && cell->parked == PEER_HOLDS - 1, "parked memory is lost");
+    CHECK(ledger_unpark(peer.file, peer.slot, 0, peer.generation, 1000) == 1, "unpark");
+}
+
 static void check_books(int steps) {
     if (steps & 1) { /* a peer goes on first and has to help the dead one's operation through */
         CHECK(ledger_reserve(&peer, 0, 1, 0) == 0, "a peer cannot go on");
         CHECK(ledger_refund(&peer, 0, 1) == 0, "a peer cannot go on");
     }
+    bring_back();
     CHECK(ledger_sweep(ledger) >= 0, "sweep");
+    CHECK(!ledger_borrowed(&peer_exports), "a dead process borrows");
     audit(peer.file, 0, PEER_HOLDS);
 }
 
@@ -112,13 +149,19 @@ int main(void) {
 
     arena_make(&arena);
     CHECK(ledger_claim(arena.path, &peer) == 0, "claim");
-    CHECK(ledger_reserve(&peer, 0, PEER_HOLDS, 1000) == 0, "reserve");
+    CHECK(ledger_claim_exports(arena.path, &peer_exports) == 0, "claim");
+    CHECK(ledger_reserve(&peer, 0, PEER_HOLDS - 1, 1000) == 0, "reserve");
+    CHECK(ledger_reserve(&peer_exports, 0, 1, 1000) == 0, "reserve");
     CHECK(ledger_open(arena.path, &ledger, &err) == 0, "%s", err.text);
     walk_all("reserve", do_reserve, 1);
     walk_all("refund", do_refund, 1);
+    walk_all("export", do_export, 97);
+    walk_all("borrow", do_borrow, 17);
+    walk_all("park", do_park, 1);
     walk_all("refuse", do_refuse, 53);
     walk_all("reclaim", do_reclaim, 1);
     ledger_free(ledger);
+    ledger_release(&peer_exports);
     ledger_release(&peer);
     arena_remove(&arena);
     return 0;

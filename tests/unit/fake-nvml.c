@@ -77,6 +77,29 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     return NVML_SUCCESS;
 }
 
+/* As drivers from 615 on have it: notes what it is asked in the file "limits". */
+EXPORT nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device,
+                                                 nvmlSetMemoryLimits_v1_t *limits);
+nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits) {
+    char path[256];
+    FILE *f;
+
+    if (fault("no-limits"))
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (limits->softLimit > limits->hardLimit || limits->hardLimit > 80 * GIB)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (access(limits->nameSpace, F_OK) < 0)
+        return NVML_ERROR_OPERATING_SYSTEM;
+    (void) snprintf(path, sizeof(path), "%s/limits", getenv("FAKE_NVML"));
+    f = fopen(path, "ae");
+    if (!f)
+        return NVML_ERROR_UNKNOWN;
+    (void) fprintf(f, "%u %s %llu %llu\n", index_of(device), limits->nameSpace, limits->softLimit,
+                   limits->hardLimit);
+    (void) fclose(f);
+    return NVML_SUCCESS;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
                                                             unsigned int *count,
                                                             nvmlProcessInfo_v2_t *list);
@@ -86,5 +109,64 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
     *count = index_of(device) == 0 ? 100 : 0;
     for (unsigned int i = 0; i < *count; i++)
         list[i] = (nvmlProcessInfo_v2_t){.pid = 1000 + i, .usedGpuMemory = i};
+    return NVML_SUCCESS;
+}
+
+/* A file xid-N becomes an event of card 1, once; recovery: the driver wants it reset. */
+static unsigned int take_xid(void) {
+    static const unsigned int known[] = {31, 48};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        char path[256];
+
+        (void) snprintf(path, sizeof(path), "%s/xid-%u", getenv("FAKE_NVML"), known[i]);
+        if (unlink(path) == 0)
+            return known[i];
+    }
+    return 0;
+}
+
+EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set);
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
+    static int one;
+
+    *set = (nvmlEventSet_t) (uintptr_t) &one;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
+                                             nvmlEventSet_t set);
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
+                                      nvmlEventSet_t set) {
+    return device && types && set ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
+                                        unsigned int timeoutms);
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
+                                 unsigned int timeoutms) {
+    (void) set;
+    for (unsigned int ms = 0; ms < timeoutms; ms += 5) {
+        unsigned int xid = take_xid();
+
+        if (xid != 0) {
+            *data = (nvmlEventData_t){.device = (nvmlDevice_t) (uintptr_t) 2,
+                                      .eventType = nvmlEventTypeXidCriticalError,
+                                      .eventData = xid};
+            return NVML_SUCCESS;
+        }
+        (void) usleep(5000);
+    }
+    return NVML_ERROR_TIMEOUT;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count,
+                                             nvmlFieldValue_t *values);
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
+    (void) device;
+    for (int i = 0; i < count; i++) {
+        values[i].nvmlReturn = fault("silent") ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+        values[i].value.uiVal = fault("recovery") ? 1 : 0;
+    }
     return NVML_SUCCESS;
 }

@@ -44,6 +44,7 @@ struct world {
     struct signing_verifier *verifier;
     struct json_parser *parser;
     uint64_t now;
+    const char *annotations; /* of pods that kube-scheduler asks about; NULL: none */
     bool ready;
     struct asked asked[REQUESTS_MAX];
     size_t nasked;
@@ -225,7 +226,7 @@ static inline struct json ask_nodes(struct world *w, bool prioritize, const char
     _cleanup_buf_ struct buf body = BUF_INIT(0), answer = BUF_INIT(0);
     struct json root;
     buf_puts(&body, "{\"Pod\":");
-    put_pod(&body, uid, resources, NULL, "", "Pending");
+    put_pod(&body, uid, resources, NULL, w->annotations ? w->annotations : "", "Pending");
     buf_printf(&body, ",\"Nodes\":null,\"NodeNames\":[%s]}", names);
     if (prioritize)
         extender_prioritize(&w->extender, body.data, body.len, w->now, &answer);

@@ -29,6 +29,8 @@
 #define TIMEOUT_MS 15000
 
 struct fixture {
+    enum gpu_wall wall;
+    unsigned walls;
     uv_loop_t loop;
     uv_timer_t timeout;
     bool timed_out, closed;
@@ -66,11 +68,21 @@ static void on_update(void *userdata) {
     ((struct fixture *) userdata)->updates++;
 }
 
+static void on_wall(const char *cgroup, uint64_t bytes, enum gpu_wall wall, const char *text,
+                    void *userdata) {
+    struct fixture *f = userdata;
+
+    assert_true(bytes > 0 && cgroup[0] && text[0]);
+    f->wall = wall;
+    f->walls++;
+}
+
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
     const struct gpu_monitor_options options = {.program = "/proc/self/exe",
                                                 .library = library,
                                                 .on_update = on_update,
+                                                .on_wall = on_wall,
                                                 .userdata = f,
                                                 .interval_ms = 20,
                                                 .deadline_ms = 500};
@@ -153,6 +165,51 @@ static void lost_card(void **state) {
     assert_int_equal(status(f).restarts, 0);
 }
 
+/* Long before the next poll is due; a program's own fault takes no card away. */
+static void xid(void **state) {
+    struct fixture *f = *state;
+    uint64_t polls;
+
+    gpu_monitor_set_interval(f->monitor, 60000);
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    polls = status(f).polls;
+    switch_fault(f, "xid-31", true);
+    RUN_UNTIL(f, status(f).polls > polls);
+    assert_true(snap(f)->devices[1].healthy);
+    switch_fault(f, "recovery", true);
+    switch_fault(f, "xid-48", true);
+    RUN_UNTIL(f, !snap(f)->devices[1].healthy);
+    assert_string_equal(snap(f)->devices[1].reason, "XID 48: the card needs a reset");
+    assert_string_equal(snap(f)->devices[1].uuid, "GPU-fake-1");
+    assert_true(snap(f)->devices[0].healthy);
+    gpu_monitor_set_interval(f->monitor, 20);
+    (void) gpu_monitor_poll(f->monitor);
+    polls = status(f).polls;
+    RUN_UNTIL(f, status(f).polls > polls + 3);
+    assert_false(snap(f)->devices[1].healthy); /* the driver still wants it reset */
+    switch_fault(f, "recovery", false);
+    RUN_UNTIL(f, snap(f)->devices[1].healthy);
+    assert_int_equal(status(f).restarts, 0);
+}
+
+/* A driver that does not say what it wants is believed when it has been loaded anew. */
+static void xid_of_an_old_driver(void **state) {
+    struct fixture *f = *state;
+    uint64_t polls;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    switch_fault(f, "silent", true);
+    switch_fault(f, "xid-48", true);
+    RUN_UNTIL(f, !snap(f)->devices[1].healthy);
+    polls = status(f).polls;
+    RUN_UNTIL(f, status(f).polls > polls + 80); /* longer than the driver may take to settle */
+    assert_false(snap(f)->devices[1].healthy);
+    switch_fault(f, "unloaded", true);
+    RUN_UNTIL(f, status(f).restarts > 0);
+    switch_fault(f, "unloaded", false);
+    RUN_UNTIL(f, snap(f)->devices[1].healthy);
+}
+
 static void hanging_call(void **state) {
     struct fixture *f = *state;
     int pid;
@@ -206,6 +263,36 @@ static void killed_child(void **state) {
 }
 
 /* ---- messages ---- */
+
+/* A driver that limits control groups, one that cannot, and requests that it refuses. The driver is
+ * a fake: none of version 615 can be had without its GPU. */
+static void walls(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf said = BUF_INIT(65536);
+    char path[128], want[256];
+
+    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-fake-1", f->dir, 1), -EAGAIN);
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-fake-1", f->dir, (uint64_t) 4 << 30), 0);
+    RUN_UNTIL(f, f->walls == 1);
+    assert_int_equal(f->wall, GPU_WALL_BUILT);
+    (void) snprintf(path, sizeof(path), "%s/limits", f->dir);
+    (void) snprintf(want, sizeof(want), "1 %s 0 4294967296\n", f->dir);
+    assert_int_equal(file_read(path, 4096, &said, NULL), 0);
+    assert_string_equal(buf_str(&said), want);
+    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-fake-1", "/nowhere", 1), 0);
+    RUN_UNTIL(f, f->walls == 2);
+    assert_int_equal(f->wall, GPU_WALL_REFUSED);
+    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-other", f->dir, 1), 0);
+    RUN_UNTIL(f, f->walls == 3);
+    assert_int_equal(f->wall, GPU_WALL_REFUSED);
+    switch_fault(f, "no-limits", true);
+    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-fake-0", f->dir, 1), 0);
+    RUN_UNTIL(f, f->walls == 4);
+    assert_int_equal(f->wall, GPU_WALL_UNKNOWN_TO_IT);
+    /* Polls went on all the time. */
+    assert_true(snap(f)->devices[0].healthy && status(f).restarts == 0);
+}
 
 static void bad_messages(void **state) {
     union gpu_message m = {
@@ -348,10 +435,13 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(xid, setup, teardown),
+        cmocka_unit_test_setup_teardown(xid_of_an_old_driver, setup, teardown),
         cmocka_unit_test_setup_teardown(hanging_call, setup, teardown),
         cmocka_unit_test_setup_teardown(crash_and_driver_reload, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_comes_later, setup, teardown),
         cmocka_unit_test_setup_teardown(killed_child, setup, teardown),
+        cmocka_unit_test_setup_teardown(walls, setup, teardown),
         cmocka_unit_test(bad_messages),
         cmocka_unit_test(inventory_file),
         cmocka_unit_test(real_driver),

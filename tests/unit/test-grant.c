@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "agent/gputime.h"
 #include "agent/grant.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -204,6 +205,41 @@ static void signed_pod_gets_its_share(void **state) {
     assert_true(limits.device[0].context_bytes == 400 << 20);
 }
 
+/* What can change while a container runs, and an agent that is started again. */
+static void terms_are_written_and_kept(void **state) {
+    struct fixture *f = *state;
+    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct slot_terms terms = {SHARE_BURST, 60, 7, 2 * GIB, true};
+    struct share_limits limits;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+
+    fill(f, N1, &w, "main");
+    slot = slot_find(&f->slots, N1);
+    slot->grant.terms = terms;
+    assert_int_equal(slot_write_limits(&f->slots, slot, &err), 0);
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
+    slot = slot_find(&f->slots, N1);
+    assert_int_equal(slot->grant.terms.policy, SHARE_BURST);
+    assert_int_equal(slot->grant.terms.ceiling, 60);
+    assert_int_equal(slot->grant.terms.weight, 7);
+    assert_true(slot->grant.terms.slices);
+    assert_true(slot->grant.terms.memory_limit == 2 * GIB);
+    assert_true(slot->grant.devices[0].memory == 24 * GIB);
+    slot_path(&f->slots, N1, "limits", path);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_true(limits.device[0].memory_bytes == 2 * GIB);
+    assert_int_equal(limits.device[0].policy, SHARE_BURST);
+
+    /* More than the share is the share; and back. */
+    slot->grant.terms.memory_limit = 100 * GIB;
+    assert_int_equal(slot_write_limits(&f->slots, slot, &err), 0);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_true(limits.device[0].memory_bytes == 24 * GIB);
+}
+
 static void forgeries_get_nothing(void **state) {
     struct fixture *f = *state;
     const struct wish bare = {.uid = "u1", .containers = SPEC};
@@ -304,26 +340,41 @@ static void init_and_app_count_once(void **state) {
         .containers = "\"containers\":[" ASK("main", "20") "," ASK("side", "20") "]",
         .assignment = ASSIGN("\"main\":" PART("GPU-a", "20", "10737418240") ",\"side\":" PART(
             "GPU-a", "20", "10737418240"))};
-    uint64_t memory;
-    uint32_t core;
+    struct slot_total total;
 
     fill(f, N1, &both, "init");
     fill(f, N2, &both, "main");
-    slot_card_use(&f->slots, "GPU-a", "", &memory, &core, NULL);
-    assert_true(memory == 48 * GIB);
-    assert_int_equal(core, 60);
+    slot_card_use(&f->slots, "GPU-a", "", &total, NULL);
+    assert_true(total.memory == 48 * GIB);
+    assert_int_equal(total.core, 60);
     fill(f, N3, &two, "main");
-    slot_card_use(&f->slots, "GPU-a", "", &memory, &core, NULL);
-    assert_true(memory == 68 * GIB);
-    assert_int_equal(core, 100);
+    slot_card_use(&f->slots, "GPU-a", "", &total, NULL);
+    assert_true(total.memory == 68 * GIB && total.physical == 68 * GIB);
+    assert_int_equal(total.core, 100);
+}
+
+/* Nobody else is on the card; the pod's own containers together are too much for it. */
+static void a_pod_is_held_against_the_card_as_a_whole(void **state) {
+    const struct wish memory = {
+        .uid = "u1",
+        .containers = "\"containers\":[" ASK("main", "20") "," ASK("side", "20") "]",
+        .assignment = ASSIGN("\"main\":" PART("GPU-a", "20", "64424509440") ",\"side\":" PART(
+            "GPU-a", "20", "64424509440"))};
+    const struct wish core = {
+        .uid = "u1",
+        .containers = "\"containers\":[" ASK("main", "60") "," ASK("side", "60") "]",
+        .assignment = ASSIGN("\"main\":" PART("GPU-a", "60", "10737418240") ",\"side\":" PART(
+            "GPU-a", "60", "10737418240"))};
+
+    expect(*state, &memory, VERDICT_DENY, "has only 80 GiB");
+    expect(*state, &core, VERDICT_DENY, "has only 80 GiB");
 }
 
 static void agent_restart_keeps_everything(void **state) {
     struct fixture *f = *state;
     const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
     struct slot *slot;
-    uint64_t memory;
-    uint32_t core;
+    struct slot_total total;
     struct err err;
 
     fill(f, N1, &w, "main");
@@ -333,8 +384,8 @@ static void agent_restart_keeps_everything(void **state) {
     assert_non_null(slot);
     assert_string_equal(slot->grant.pod, "p-u1");
     assert_non_null(slot->ledger);
-    slot_card_use(&f->slots, "GPU-a", "", &memory, &core, NULL);
-    assert_true(memory == 24 * GIB);
+    slot_card_use(&f->slots, "GPU-a", "", &total, NULL);
+    assert_true(total.memory == 24 * GIB);
     fill(f, N1, &w, "main");
     assert_int_equal(HASH_COUNT(f->slots.slots), 1);
 }
@@ -356,6 +407,145 @@ static void a_slot_is_never_another_pods(void **state) {
     pod_entry_free(e);
 }
 
+/* More is sold than the card has; what may be on it at once is what the card has. */
+static void oversold_memory_fits_by_its_physical_part(void **state) {
+#define OVERSOLD(memory, physical)                                                                 \
+    ASSIGN("\"main\":[{\"index\":0,\"uuid\":\"GPU-a\",\"core\":10,\"memory\":" memory              \
+           ",\"physical\":" physical "}]")
+    struct fixture *f = *state;
+    const struct wish one = {
+        .uid = "u1", .containers = SPEC, .assignment = OVERSOLD("107374182400", "53687091200")};
+    const struct wish fits = {
+        .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("64424509440", "32212254720")};
+    const struct wish excess = {
+        .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("64424509440", "32212254721")};
+    const struct wish alone = {
+        .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("96636764160", "85899345921")};
+    struct share_limits limits;
+    struct slot_total total;
+    char path[384];
+    struct err err;
+
+    fill(f, N1, &one, "main");
+    slot_path(&f->slots, N1, "limits", path);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_true(limits.device[0].memory_bytes == 100 * GIB);
+    assert_true(limits.more[0].physical_bytes == 50 * GIB);
+    /* Also while its limit is lower: who starts now must keep to it when the limit is raised. */
+    slot_find(&f->slots, N1)->grant.terms.memory_limit = 40 * GIB;
+    slot_limits(&slot_find(&f->slots, N1)->grant, &limits);
+    assert_true(limits.device[0].memory_bytes == 40 * GIB);
+    assert_true(limits.more[0].physical_bytes == 50 * GIB);
+    slot_find(&f->slots, N1)->grant.terms.memory_limit = 0;
+    expect(f, &alone, VERDICT_DENY, "has only 80 GiB");
+    expect(f, &excess, VERDICT_WAIT, "still held by pod ns/p-u1");
+    expect(f, &fits, VERDICT_GRANT, NULL);
+    /* And so an agent that starts anew has it. */
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
+    slot_card_use(&f->slots, "GPU-a", "", &total, NULL);
+    assert_true(total.memory == 100 * GIB && total.physical == 50 * GIB);
+}
+
+/* What the driver holds unasked is kept over a restart of the agent, in the limits file. */
+static void overhead_is_kept(void **state) {
+    struct fixture *f = *state;
+    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    struct share_limits limits;
+    char path[384];
+    struct err err;
+
+    fill(f, N1, &w, "main");
+    slot_find(&f->slots, N1)->grant.devices[0].reconcile.overhead = 64 << 20;
+    assert_int_equal(slot_write_limits(&f->slots, slot_find(&f->slots, N1), &err), 0);
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
+    assert_true(slot_find(&f->slots, N1)->grant.devices[0].reconcile.overhead == 64 << 20);
+    slot_path(&f->slots, N1, "limits", path);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_true(limits.more[0].overhead_bytes == 64 << 20);
+}
+
+/* A container that starts anew gets a ledger again if the one before it has destroyed its own. */
+static void a_destroyed_ledger_is_replaced(void **state) {
+    struct fixture *f = *state;
+    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    struct ledger_usage usage;
+    struct stat before, after;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+
+    fill(f, N1, &w, "main");
+    slot = slot_find(&f->slots, N1);
+    slot_path(&f->slots, N1, "ledger", path);
+    assert_int_equal(stat(path, &before), 0);
+    assert_int_equal(slot_mend_ledger(&f->slots, slot, &err), 0);
+    assert_int_equal(stat(path, &after), 0);
+    assert_true(before.st_ino == after.st_ino); /* a good one stays */
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(ledger_snapshot(slot->ledger, &usage), -EBADMSG);
+    assert_int_equal(slot_mend_ledger(&f->slots, slot, &err), 0);
+    assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
+    /* The same after a restart of the agent, which could not even open it. */
+    assert_int_equal(truncate(path, 100), 0);
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
+    slot = slot_find(&f->slots, N1);
+    assert_null(slot->ledger);
+    assert_int_equal(slot_mend_ledger(&f->slots, slot, &err), 0);
+    assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
+}
+
+/* So does one that has destroyed its account of GPU time; until then the driver's figures are held
+ * against its share. */
+static void a_destroyed_account_is_replaced(void **state) {
+    static struct agent a;
+    struct fixture *f = *state;
+    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    struct arbitration_view view;
+    struct stat before, after;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+
+    fill(f, N1, &w, "main");
+    slot = slot_find(&f->slots, N1);
+    slot_path(&f->slots, N1, "compute", path);
+    assert_int_equal(stat(path, &before), 0);
+    assert_int_equal(slot_mend_account(&f->slots, slot, &err), 0);
+    assert_int_equal(stat(path, &after), 0);
+    assert_true(before.st_ino == after.st_ino); /* a good one stays */
+    assert_int_equal(truncate(path, 100), 0);
+    a.slots = f->slots;
+    assert_int_equal(gputime_start(&a, &err), 0);
+    gputime_view(slot, 0, &view);
+    assert_true(view.damaged);
+    assert_int_equal(view.entitled, 300000);
+    slot->grant.devices[0].driver_percent = 90;
+    for (int i = 0; i < 3; i++) {
+        a.gputime_sampled = uv_hrtime() - 2000000000;
+        a.closing = 1; /* no API server to tell */
+        gputime_sample(&a);
+    }
+    assert_true(slot->grant.devices[0].overtime.over);
+    assert_int_equal(slot_mend_account(&f->slots, slot, &err), 0);
+    gputime_join(&a);
+    assert_non_null(slot->compute);
+    gputime_view(slot, 0, &view);
+    assert_false(view.damaged);
+    /* An older agent made none. */
+    slot->compute = arbitration_leave(slot->compute);
+    assert_int_equal(unlink(path), 0);
+    gputime_join(&a);
+    gputime_view(slot, 0, &view);
+    assert_false(view.damaged);
+    assert_int_equal(slot_mend_account(&f->slots, slot, &err), 0);
+    gputime_join(&a);
+    assert_non_null(slot->compute);
+    gputime_stop(&a);
+}
+
 static void records_are_checked(void **state) {
     struct slot_grant g;
 
@@ -368,12 +558,18 @@ static void records_are_checked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(signed_pod_gets_its_share, setup, teardown),
+        cmocka_unit_test_setup_teardown(terms_are_written_and_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(forgeries_get_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_missing_is_waited_for, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_given_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(init_and_app_count_once, setup, teardown),
         cmocka_unit_test_setup_teardown(agent_restart_keeps_everything, setup, teardown),
         cmocka_unit_test_setup_teardown(a_slot_is_never_another_pods, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_pod_is_held_against_the_card_as_a_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(oversold_memory_fits_by_its_physical_part, setup, teardown),
+        cmocka_unit_test_setup_teardown(overhead_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_destroyed_ledger_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_destroyed_account_is_replaced, setup, teardown),
         cmocka_unit_test(records_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

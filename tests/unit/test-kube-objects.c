@@ -326,15 +326,24 @@ static void test_gpu_object(void **state) {
     assert_int_equal(gpu_object_parse(parse(buf_str(&text)), &back, &err), 0);
     assert_string_equal(back.model, gpu.model);
     assert_false(back.healthy || back.has_capacity);
+    gpu.capacity = 2 * gpu.memory; /* oversold */
+    gpu_object_add_overuse(&gpu, "ns", "pod", "main");
+    gpu_object_add_overuse(&gpu, "ns", "pod", "side");
+    gpu_object_add_overuse(&gpu, "no", "name with", "blanks");
     gpu_object_encode_status(&gpu, &status);
     assert_string_equal(buf_str(&status),
                         "{\"status\":{\"state\":\"Healthy\",\"capacity\":{"
                         "\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":"
-                        "\"80Gi\"}}}");
+                        "\"160Gi\"},\"overuse\":[\"ns/pod/main\",\"ns/pod/side\"]}}");
     text.len--; /* put the status into the object */
     buf_printf(&text, ",%s", buf_str(&status) + 1);
     assert_int_equal(gpu_object_parse(parse(buf_str(&text)), &back, &err), 0);
     assert_true(back.healthy && back.has_capacity && back.memory == gpu.memory);
+    assert_true(back.capacity == 2 * gpu.memory);
+    assert_string_equal(back.overuse, gpu.overuse);
+    for (int i = 0; i < 200; i++) /* more than is kept */
+        gpu_object_add_overuse(&gpu, "a-namespace", "a-pod", "a-container");
+    assert_true(strlen(gpu.overuse) < sizeof(gpu.overuse));
     assert_int_equal(gpu_object_parse(parse("{\"metadata\":{\"name\":\"g\"},\"spec\":{\"index\":"
                                             "-1}}"),
                                       &back, &err),
@@ -350,6 +359,62 @@ static void test_gpu_name(void **state) {
     assert_string_equal(name, "node-a-12");
     assert_int_equal(gpu_object_name("node-a", NULL, 0, name), 0);
     assert_string_equal(name, "node-a-00");
+}
+
+/* Admission knows no other blanks: a word that it has not seen is none here. */
+static void test_only_blanks_are_trimmed(void **state) {
+    static const struct {
+        const char *value, *wish;
+    } cases[] = {
+        {" online ", "online"},
+        {"main = online ,fixed", "online"},
+        {"\\tonline", "\tonline"},
+        {"main=online\\t", "online\t"},
+    };
+    char wish[64];
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_buf_ struct buf text = BUF_INIT(0);
+        struct pod pod;
+        struct err err;
+        buf_printf(&text,
+                   "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\","
+                   "\"annotations\":{\"tke.cloud.tencent.com/app-class\":\"%s\"}},\"spec\":{}}",
+                   cases[i].value);
+        assert_int_equal(pod_parse(parse(buf_str(&text)), &pod, &err), 0);
+        assert_true(pod_wish(&pod, WISH_POLICY, "main", wish));
+        assert_string_equal(wish, cases[i].wish);
+        pod_done(&pod);
+    }
+}
+
+/* How far its memory may be oversold is said by annotation, for all containers or for one. */
+static void test_scaling_annotation(void **state) {
+    static const struct {
+        const char *value;
+        enum request_problem problem;
+        uint32_t scaling;
+    } cases[] = {
+        {"1.5", REQUEST_OK, 1500},   {"main=2,1", REQUEST_OK, 2000},   {"other=2", REQUEST_OK, 0},
+        {"0.5", REQUEST_SCALING, 0}, {"nonsense", REQUEST_SCALING, 0},
+    };
+    (void) state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_buf_ struct buf text = BUF_INIT(0);
+        struct pod pod;
+        struct err err;
+        buf_printf(&text,
+                   "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\","
+                   "\"annotations\":{\"elasticgpu.io/memory-scaling\":\"%s\"}},\"spec\":{"
+                   "\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{"
+                   "\"elasticgpu.io/gpu-core\":\"30\"}}}]}}",
+                   cases[i].value);
+        assert_int_equal(pod_parse(parse(buf_str(&text)), &pod, &err), 0);
+        assert_int_equal(pod.problem, cases[i].problem);
+        assert_int_equal(pod.request.asks[0].scaling, cases[i].scaling);
+        pod_done(&pod);
+    }
+    assert_non_null(strstr(request_problem_text(REQUEST_SCALING), "memory-scaling"));
 }
 
 /* ---- assignments ---- */
@@ -370,8 +435,25 @@ static void test_assignment(void **state) {
     assert_int_equal(assignment_find(&a, "main")->devices[0].core, 30);
     assert_int_equal(assignment_find(&a, "b")->ndevices, 2);
     assert_null(assignment_find(&a, "mai"));
+    assert_true(assignment_find(&a, "main")->devices[0].physical == (uint64_t) 4 << 30);
     assignment_encode(&a, &text);
     assert_string_equal(buf_str(&text), sample);
+    assignment_done(&a);
+}
+
+/* Memory of which a part may be on the card. */
+static void test_oversold_assignment(void **state) {
+    static const char *const oversold =
+        "{\"v\":1,\"node\":\"n\",\"containers\":{\"c\":[{\"index\":0,\"uuid\":\"GPU-a\",\"core\":0,"
+        "\"memory\":4294967296,\"physical\":2147483648}]}}";
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct assignment a;
+    struct err err;
+    (void) state;
+    assert_int_equal(assignment_parse(oversold, &a, &err), 0);
+    assert_true(assignment_find(&a, "c")->devices[0].physical == (uint64_t) 2 << 30);
+    assignment_encode(&a, &text);
+    assert_string_equal(buf_str(&text), oversold);
     assignment_done(&a);
 }
 
@@ -395,6 +477,9 @@ static void test_bad_assignments(void **state) {
         ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":0}"),
         ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":18446744073709551615}"),
         ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1.5}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1,\"physical\":0}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1,\"physical\":2}"),
+        ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1,\"physical\":\"1\"}"),
         ONE("{\"index\":9999,\"uuid\":\"u\",\"core\":1,\"memory\":1}"),
         ONE("{\"index\":0,\"uuid\":\"u\",\"core\":1,\"memory\":1},"
             "{\"index\":1,\"uuid\":\"u\",\"core\":1,\"memory\":1}"),
@@ -482,7 +567,10 @@ int main(void) {
         cmocka_unit_test(test_node),
         cmocka_unit_test(test_gpu_object),
         cmocka_unit_test(test_gpu_name),
+        cmocka_unit_test(test_only_blanks_are_trimmed),
+        cmocka_unit_test(test_scaling_annotation),
         cmocka_unit_test(test_assignment),
+        cmocka_unit_test(test_oversold_assignment),
         cmocka_unit_test(test_bad_assignments),
         cmocka_unit_test(test_signature),
         cmocka_unit_test(test_bad_keys),

@@ -12,7 +12,7 @@
 #define GIB ((uint64_t) 1 << 30)
 
 static struct place_card idle_card(uint64_t gib) {
-    return (struct place_card){gib * GIB, {gib * GIB, 100, SLOTS_PER_CARD}, true};
+    return (struct place_card){gib * GIB, {gib * GIB, 100, SLOTS_PER_CARD}, true, gib * GIB};
 }
 
 static struct gpu_ask share(uint32_t core, uint64_t memory) {
@@ -40,14 +40,17 @@ static enum place_reason run_one(const struct place_card *cards, uint32_t ncards
 static void test_share_by_core(void **state) {
     (void) state;
     struct gpu_ask ask = share(30, 0);
-    struct place_amount amount = place_share(&ask, 80 * GIB);
+    struct place_card card = idle_card(80);
+    struct place_amount amount = place_share(&ask, &card);
     assert_int_equal(amount.memory, 24 * GIB);
     assert_int_equal(amount.core, 30);
     assert_int_equal(amount.slots, 0);
     ask.core = 33; /* does not divide: rounded down, never above the card in sum */
-    assert_true(place_share(&ask, 101).memory == 33);
+    card.memory = card.physical = 101;
+    assert_true(place_share(&ask, &card).memory == 33);
     ask = share(99, 0);
-    assert_true(place_share(&ask, UINT64_C(1) << 62).memory < UINT64_C(1) << 62);
+    card.memory = card.physical = UINT64_C(1) << 62;
+    assert_true(place_share(&ask, &card).memory < UINT64_C(1) << 62);
 }
 
 static void test_tightest_card(void **state) {
@@ -194,7 +197,7 @@ static bool fits(const struct place_card *cards, uint32_t ncards, const struct g
         for (uint32_t i = 0; i < r->n; i++) {
             if (!(grants[i] >> c & 1))
                 continue;
-            struct place_amount m = place_share(&r->asks[i], cards[c].memory);
+            struct place_amount m = place_share(&r->asks[i], &cards[c]);
             struct place_amount *sum = r->asks[i].phase == ASK_APP ? &app : &side;
             struct place_amount now = {side.memory + m.memory, side.core + m.core,
                                        side.slots + m.slots};
@@ -351,8 +354,48 @@ static void test_effort_is_shared(void **state) {
     assert_int_equal(place_on_node(&place_binpack, &plan, &roomy, &result), PLACE_OK);
 }
 
+/* A card of 80 GiB of which 160 are sold. */
+static void test_oversold_card(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[1] = {idle_card(160)};
+    struct gpu_ask ask = share(0, 60 * GIB);
+    uint64_t memory, physical;
+    cards[0].physical = 80 * GIB;
+    assert_true(place_share(&ask, &cards[0]).memory == 60 * GIB);
+    place_given(&ask, &cards[0], &memory, &physical);
+    assert_true(memory == 60 * GIB && physical == 30 * GIB);
+    ask.memory = 120 * GIB; /* more than there is, in one share */
+    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_OK);
+    ask.scaling = 1000; /* all of it on the card: that is not there */
+    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_TOO_LARGE);
+    ask.memory = 80 * GIB;
+    assert_true(place_share(&ask, &cards[0]).memory == 160 * GIB);
+    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_OK);
+    cards[0].free.memory -= 1;
+    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_NO_MEMORY);
+    cards[0] = idle_card(160);
+    cards[0].physical = 80 * GIB;
+    /* A percent of what is sold; less of that for who wants more of it on the card. */
+    ask = share(25, 0);
+    place_given(&ask, &cards[0], &memory, &physical);
+    assert_true(memory == 40 * GIB && physical == 20 * GIB);
+    ask.scaling = 1500;
+    place_given(&ask, &cards[0], &memory, &physical);
+    assert_true(memory == 30 * GIB && physical == 20 * GIB);
+    assert_true(place_share(&ask, &cards[0]).memory == 40 * GIB);
+    /* A whole card is what it is. */
+    ask = whole(1);
+    place_given(&ask, &cards[0], &memory, &physical);
+    assert_true(memory == 80 * GIB && physical == 80 * GIB);
+    assert_true(place_share(&ask, &cards[0]).memory == 160 * GIB);
+    ask.memory_floor = 81 * GIB;
+    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_TOO_LARGE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_oversold_card),
         cmocka_unit_test(test_share_by_core),
         cmocka_unit_test(test_tightest_card),
         cmocka_unit_test(test_whole_cards),

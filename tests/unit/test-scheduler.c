@@ -545,8 +545,46 @@ static void test_card_listed_twice(void **state) {
     assert_int_equal(w->nasked, 0);
 }
 
+#define MEMORY(gib) "\"elasticgpu.io/gpu-core\":\"1\",\"elasticgpu.io/gpu-memory\":\"" gib "Gi\""
+
+/* A card of 80 GiB of which 160 are sold: who wants all of its memory on the card takes it double,
+ * and what may be on the card is in the signed assignment. */
+static void test_oversold_card(void **state) {
+    struct world *w = *state;
+    struct gpu_object gpu = {.name = "n-00",
+                             .node = "n",
+                             .uuid = "GPU-n-0",
+                             .healthy = true,
+                             .memory = 80 * GIB,
+                             .capacity = 160 * GIB};
+    _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
+    show_node(w, "n", 0);
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+    run_pod(w, "a", MEMORY("100"), "n", &a);
+    assert_non_null(strstr(buf_str(&a), "\\\"physical\\\":53687091200"));
+    show_pod(w, "b", MEMORY("30"), NULL, "");
+    /* The wish comes while it waits. */
+    w->annotations = "\"elasticgpu.io/memory-scaling\":\"1\"";
+    show_pod(w, "b", MEMORY("30"), NULL, w->annotations);
+    assert_string_equal(filter(w, "b", MEMORY("30"), "\"n\""), "n");
+    w->annotations = NULL;
+    bind_pod(w, "b", "n");
+    annotations_of(w, &w->asked[0], &b);
+    assert_null(strstr(buf_str(&b), "physical"));
+    respond(w, 0, 201, false, NULL);
+    show_pod(w, "b", MEMORY("30"), "n", buf_str(&b));
+    assert_string_equal(filter(w, "c", MEMORY("1"), "\"n\""), "-no GPU has enough free memory");
+    state_pod_gone(w->state, "b");
+    assert_string_equal(filter(w, "d", MEMORY("60"), "\"n\""), "n");
+    /* The node sells no more than it has again: what was sold stays, and nothing is left. */
+    gpu.capacity = 0;
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+    assert_string_equal(filter(w, "c", MEMORY("1"), "\"n\""), "-no GPU has enough free memory");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        T(test_oversold_card),
         T(test_one_pod),
         T(test_twenty_at_once),
         T(test_bind_between_filters),

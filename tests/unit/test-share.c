@@ -106,12 +106,72 @@ static void test_limits_refuses_what_is_none(void **state) {
     assert_int_equal(limits_create(f->limits, &l, &err), -EINVAL);
 }
 
+/* A file of an agent that knew nothing of what lies at the end now. */
+static void shorten(const char *path) {
+    _cleanup_close_ int fd = -1;
+    uint32_t size = LIMITS_SIZE_MIN;
+
+    assert_int_equal(chmod(path, 0644), 0);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, &size, sizeof(size), offsetof(struct limits_file, size)),
+                     sizeof(size));
+    assert_int_equal(ftruncate(fd, size), 0);
+}
+
+static void test_limits_older_and_newer(void **state) {
+    const struct fixture *f = *state;
+    struct share_limits l = example(), back;
+    const struct limits_file *mapped;
+    struct err err;
+
+    l.more[1].overhead_bytes = 5;
+    l.more[1].physical_bytes = 7;
+    assert_int_equal(limits_create(f->limits, &l, &err), 0);
+    assert_int_equal(limits_map(f->limits, &mapped), 0);
+    assert_int_equal(limits_overhead(mapped, 1), 5);
+    assert_int_equal(limits_physical(mapped, 1), 7);
+    assert_int_equal(limits_physical(mapped, 0), 0);
+    l.more[1].overhead_bytes = 6;
+    assert_int_equal(limits_update(f->limits, &l, &err), 0);
+    assert_int_equal(limits_overhead(mapped, 1), 6);
+    limits_unmap(mapped);
+
+    shorten(f->limits);
+    assert_int_equal(limits_map(f->limits, &mapped), 0);
+    assert_int_equal(limits_overhead(mapped, 1), 0);
+    assert_int_equal(limits_memory(mapped, 0), 1 << 20);
+    l.device[0].memory_bytes = 2 << 20;
+    assert_int_equal(limits_update(f->limits, &l, &err), 0);
+    assert_int_equal(limits_memory(mapped, 0), 2 << 20);
+    assert_int_equal(limits_read(f->limits, &back, &err), 0);
+    assert_int_equal(back.more[1].overhead_bytes, 0);
+    limits_unmap(mapped);
+
+    /* A later agent's file, which goes on where ours ends. */
+    {
+        struct limits_file file = {
+            .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .size = sizeof(file) + 100};
+        char longer[sizeof(file) + 100] = {0};
+
+        file.more[0][3].overhead_bytes = 9;
+        memcpy(longer, &file, sizeof(file));
+        assert_int_equal(file_replace(f->limits, longer, sizeof(longer), 0644, &err), 0);
+        assert_int_equal(limits_read(f->limits, &back, &err), 0);
+        assert_int_equal(back.more[3].overhead_bytes, 9);
+        file.version++;
+        memcpy(longer, &file, sizeof(file));
+        assert_int_equal(file_replace(f->limits, longer, sizeof(longer), 0644, &err), 0);
+        assert_int_equal(limits_read(f->limits, &back, &err), -EBADMSG);
+    }
+}
+
 static void test_ledger_books_to_the_byte(void **state) {
     const struct fixture *f = *state;
     struct ledger_owner o;
     struct ledger *ledger;
     struct ledger_usage usage;
     struct ledger_process process[4];
+    uint64_t operation;
     struct err err;
 
     assert_int_equal(ledger_create(f->ledger, &err), 0);
@@ -134,6 +194,11 @@ static void test_ledger_books_to_the_byte(void **state) {
     assert_int_equal(ledger_processes(ledger, process, 4), 1);
     assert_int_equal(process[0].pid, getpid());
     assert_int_equal(process[0].booked[0], 100);
+    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid(), 0), 1);
+    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid(), ledger_pidns()), 1);
+    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid(), ledger_pidns() + 1), 0);
+    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid() + 1, 0), 0);
+    operation = usage.operation[0];
 
     assert_int_equal(ledger_sweep(ledger), 0); /* the living keep what they have */
     assert_int_equal(ledger_refund(&o, 0, 100), 0);
@@ -144,10 +209,93 @@ static void test_ledger_books_to_the_byte(void **state) {
     assert_int_equal(ledger_create(f->ledger, &err), 0);
     assert_int_equal(ledger_used(o.file, 0), 7);
     ledger_release(&o);
+    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid(), 0), 0); /* not a living one */
     assert_int_equal(ledger_sweep(ledger), 1);
     assert_int_equal(ledger_snapshot(ledger, &usage), 0);
     assert_int_equal(usage.used[0], 0);
+    assert_true(usage.operation[0] != operation);
     assert_int_equal(ledger_processes(ledger, process, 4), 0);
+    ledger_free(ledger);
+}
+
+/* A child that books 10 bytes of device 0 for itself and 30 that others can open, says so, and
+ * waits to be killed. */
+static pid_t start_exporter(const char *path) {
+    int ready[2];
+    char c;
+    pid_t pid;
+
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct ledger_owner own, exports;
+
+        if (ledger_claim(path, &own) < 0 || ledger_reserve(&own, 0, 10, 0) < 0 ||
+            ledger_claim_exports(path, &exports) < 0 || ledger_reserve(&exports, 0, 30, 0) < 0 ||
+            write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            (void) pause();
+    }
+    (void) close(ready[1]);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    (void) close(ready[0]);
+    return pid;
+}
+
+static void end_process(pid_t pid) {
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void test_ledger_keeps_what_is_borrowed(void **state) {
+    const struct fixture *f = *state;
+    struct ledger_owner o, own_exports, later;
+    struct ledger_loan loan, second;
+    struct ledger_process process[4];
+    struct ledger *ledger;
+    struct err err;
+    pid_t pid;
+
+    assert_int_equal(ledger_create(f->ledger, &err), 0);
+    assert_int_equal(ledger_open(f->ledger, &ledger, &err), 0);
+    assert_int_equal(ledger_claim(f->ledger, &o), 0);
+    assert_int_equal(ledger_claim_exports(f->ledger, &own_exports), 0);
+    assert_int_equal(ledger_borrow(&o, &own_exports, &loan), 0);
+    ledger_return(&loan);
+
+    /* The owner dies first: what it had for itself is there, what is borrowed stays. */
+    pid = start_exporter(f->ledger);
+    assert_int_equal(ledger_borrow(&o, &own_exports, &loan), 1);
+    assert_false(ledger_borrowed(&own_exports));
+    end_process(pid);
+    assert_int_equal(ledger_sweep(ledger), 1);
+    assert_int_equal(ledger_used(o.file, 0), 30);
+    assert_int_equal(ledger_processes(ledger, process, 4), 2); /* ours; the dead is not listed */
+    assert_int_equal(ledger_reserve(&o, 0, 71, 100), -ENOMEM);
+    assert_int_equal(ledger_claim(f->ledger, &later), 0); /* takes another slot */
+    assert_int_equal(ledger_used(o.file, 0), 30);
+
+    /* Who borrows later keeps it too, and the last one lets go. */
+    assert_int_equal(ledger_borrow(&o, NULL, &second), 2);
+    assert_true(ledger_borrowed(&own_exports));
+    ledger_return(&loan);
+    assert_int_equal(ledger_sweep(ledger), 0);
+    ledger_return(&second);
+    assert_int_equal(ledger_reserve(&o, 0, 71, 100), 0);
+    assert_int_equal(ledger_used(o.file, 0), 71);
+
+    /* Nobody borrows from the dead. */
+    pid = start_exporter(f->ledger);
+    end_process(pid);
+    assert_int_equal(ledger_borrow(&o, &own_exports, &loan), 0);
+    assert_int_equal(ledger_sweep(ledger), 2); /* whatever else is open */
+    ledger_return(&loan);
+    assert_int_equal(ledger_used(o.file, 0), 71);
+    ledger_release(&later);
+    ledger_release(&own_exports);
+    ledger_release(&o);
     ledger_free(ledger);
 }
 
@@ -191,6 +339,43 @@ static void test_ledger_credits_the_dead_before_refusing(void **state) {
     assert_int_equal(ledger_reserve(&o, 0, 50, 100), 0);
     assert_int_equal(ledger_used(o.file, 0), 50);
     ledger_release(&o);
+}
+
+/* A checkpoint: what the process has is credited, and comes back if it fits. */
+static void test_ledger_parks_and_brings_back(void **state) {
+    const struct fixture *f = *state;
+    struct ledger_owner away, other;
+    struct err err;
+
+    assert_int_equal(ledger_create(f->ledger, &err), 0);
+    assert_int_equal(ledger_claim(f->ledger, &away), 0);
+    assert_int_equal(ledger_claim(f->ledger, &other), 0);
+    assert_int_equal(ledger_reserve(&away, 0, 60, 100), 0);
+    ledger_park(other.file, away.slot, 0);
+    assert_int_equal(ledger_used(other.file, 0), 0);
+    assert_int_equal(ledger_reserve(&other, 0, 50, 100), 0);
+    assert_int_equal(ledger_unpark(other.file, away.slot, 0, away.generation, 100), -ENOMEM);
+    assert_int_equal(ledger_used(other.file, 0), 50);
+    assert_int_equal(ledger_refund(&other, 0, 20), 0);
+    assert_int_equal(ledger_unpark(other.file, away.slot, 0, away.generation, 100), 1);
+    assert_int_equal(ledger_used(other.file, 0), 90);
+    assert_int_equal(ledger_unpark(other.file, away.slot, 0, away.generation, 100), 0); /* once */
+    assert_int_equal(ledger_used(other.file, 0), 90);
+    assert_int_equal(ledger_refund(&away, 0, 60), 0);
+    assert_int_equal(ledger_used(other.file, 0), 30);
+
+    /* What is not there cannot be given back: others' bytes stay booked. */
+    assert_int_equal(ledger_refund(&away, 0, 60), 0);
+    assert_int_equal(ledger_used(other.file, 0), 30);
+    ledger_park(other.file, away.slot, 0);
+    assert_int_equal(ledger_unpark(other.file, away.slot, 0, (uint16_t) (away.generation + 1), 0),
+                     0); /* nothing was parked */
+    assert_int_equal(ledger_reserve(&away, 0, 5, 100), 0);
+    ledger_park(other.file, away.slot, 0);
+    assert_int_equal(ledger_unpark(other.file, away.slot, 0, (uint16_t) (away.generation + 1), 0),
+                     -ESTALE);
+    ledger_release(&other);
+    ledger_release(&away);
 }
 
 static void test_ledger_slot_is_reused_with_a_new_generation(void **state) {
@@ -372,8 +557,11 @@ static void test_agent_survives_a_hostile_ledger(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_limits_round_trip_and_update, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limits_older_and_newer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits_refuses_what_is_none, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ledger_books_to_the_byte, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ledger_keeps_what_is_borrowed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ledger_parks_and_brings_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ledger_credits_the_dead_before_refusing, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_ledger_slot_is_reused_with_a_new_generation, setup,

@@ -28,7 +28,7 @@ struct client {
 
 static int set_up(void **state) {
     struct world *w = calloc(1, sizeof(*w));
-    w->machine.ngpus = 2;
+    w->machine.ngpus = w->machine.nunits = 2;
     for (uint32_t i = 0; i < 2; i++) {
         machine_describe(&w->page[i], i, model_find(NULL), "test");
         w->machine.gpu[i].page = &w->page[i];
@@ -55,7 +55,7 @@ static struct client connect_to(struct world *w) {
     uint64_t token[2] = {++tokens, 0};
     struct client c = {session_begin(&w->machine, 1, token), calloc(1, sizeof(struct sim_ring))};
     c.session->ring = c.ring;
-    c.session->attached = 3;
+    c.session->attached[0] = 3;
     return c;
 }
 
@@ -223,16 +223,73 @@ static void memory_is_counted_to_the_byte(void **state) {
     assert_int_equal(channel_context_destroy(cb), -EINVAL);
 }
 
-static void the_meter_looks_back_a_second(void **state) {
+static uint32_t percent_at(struct meter *m, uint64_t now) {
+    return meter_percent(m, now, meter_edge(m, now));
+}
+
+static void the_meter_shows_whole_periods(void **state) {
     (void) state;
-    struct meter m = {0};
-    meter_add(&m, START, START + 500 * MS);
-    assert_in_range(meter_last_second(&m, START + 500 * MS), 500 * MS, 500 * MS);
-    assert_in_range(meter_last_second(&m, START + 1250 * MS), 249 * MS, 251 * MS);
-    assert_int_equal(meter_last_second(&m, START + 1700 * MS), 0);
-    meter_add(&m, START + 10000 * MS, START + 30000 * MS);
-    assert_int_equal(meter_last_second(&m, START + 30000 * MS), 1000 * MS);
-    assert_int_equal(m.total, 20500 * MS);
+    struct meter m = {.period_ns = 500 * MS};
+    meter_add(&m, START, START + 250 * MS);
+    assert_int_equal(percent_at(&m, START + 499 * MS), 0); /* the period is not over */
+    assert_int_equal(percent_at(&m, START + 500 * MS), 50);
+    assert_int_equal(percent_at(&m, START + 999 * MS), 50);
+    assert_int_equal(percent_at(&m, START + 1000 * MS), 0);
+    meter_add(&m, START + 10000 * MS, START + 30100 * MS);
+    assert_int_equal(percent_at(&m, START + 30100 * MS), 100);
+    assert_int_equal(percent_at(&m, START + 30500 * MS), 20);
+    /* What is past stays to be asked for, as far back as there are periods. */
+    assert_int_equal(meter_percent(&m, START + 30500 * MS, START + 20000 * MS), 100);
+    assert_int_equal(meter_percent(&m, START + 30500 * MS, START + 500 * MS), 0);
+    assert_int_equal(m.total, 20350 * MS);
+}
+
+static void going_from_one_process_to_another_costs(void **state) {
+    struct world *w = *state;
+    struct client a = connect_to(w), b = connect_to(w);
+    w->machine.gpu[0].slice_ns = 10 * MS;
+    w->machine.gpu[0].switch_ns = MS;
+    kernel(&a, 0, 20 * MS, START);
+    kernel(&b, 0, 20 * MS, START);
+    put(&a, SIM_MARK, 0, 0, 0, 0, START);
+    put(&b, SIM_MARK, 0, 0, 0, 0, START);
+    (void) engine_run(&w->machine, START + 200 * MS);
+    /* Four slices of 10 ms, and three times from one to the other. */
+    uint64_t first = a.ring->marks[0] < b.ring->marks[0] ? a.ring->marks[0] : b.ring->marks[0];
+    uint64_t second = a.ring->marks[0] + b.ring->marks[0] - first;
+    assert_int_equal(first, START + 32 * MS);
+    assert_int_equal(second, START + 43 * MS);
+    assert_int_equal(w->page[0].busy_ns, 43 * MS);
+    assert_int_equal(w->machine.gpu[0].switching, 3 * MS);
+    assert_int_equal(a.session->channel[0]->meter.total, 20 * MS);
+    /* The same process again: its context is still there. */
+    struct client *last = a.ring->marks[0] > b.ring->marks[0] ? &a : &b;
+    kernel(last, 0, MS, START + 300 * MS);
+    (void) engine_run(&w->machine, START + 400 * MS);
+    assert_int_equal(w->page[0].busy_ns, 44 * MS);
+}
+
+static void a_broken_process_waits_for_nothing(void **state) {
+    struct world *w = *state;
+    struct client a = connect_to(w), b = connect_to(w);
+    uint64_t bytes;
+    assert_int_equal(channel_context_create(session_channel(a.session, 0), &bytes), 0);
+    assert_int_equal(channel_context_create(session_channel(b.session, 0), &bytes), 0);
+    kernel(&a, 0, 1000 * MS, START);
+    kernel(&b, 0, 10 * MS, START);
+    (void) engine_run(&w->machine, START + MS);
+    session_break(a.session, 0, 700, false);
+    assert_int_equal(a.ring->queue[0].done, 1);
+    assert_int_equal(a.ring->broken[0], 700);
+    assert_int_equal(b.ring->broken[0], 0);
+    kernel(&a, 0, 1000 * MS, START + 2 * MS);
+    (void) engine_run(&w->machine, START + 20 * MS);
+    assert_int_equal(a.ring->queue[0].done, 2);
+    assert_int_equal(b.ring->queue[0].done, 1);
+    assert_int_equal(w->page[0].memory_used, 2 * bytes);
+    session_break(b.session, 0, 46, true); /* the card is gone, and what was on it */
+    assert_int_equal(w->page[0].memory_used, bytes);
+    assert_int_equal(w->page[0].clients, 1);
 }
 
 static void uuids_are_stable_and_differ(void **state) {
@@ -261,7 +318,9 @@ int main(void) {
         TEST(a_process_that_ends_leaves_the_card_to_others),
         TEST(a_device_that_goes_lets_nobody_wait),
         TEST(memory_is_counted_to_the_byte),
-        cmocka_unit_test(the_meter_looks_back_a_second),
+        TEST(going_from_one_process_to_another_costs),
+        TEST(a_broken_process_waits_for_nothing),
+        cmocka_unit_test(the_meter_shows_whole_periods),
         cmocka_unit_test(uuids_are_stable_and_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -42,23 +43,69 @@ static void test_put_find_take(void **state) {
 static void test_contexts_take_their_entries_along(void **state) {
     struct table t = {0};
     struct entry e;
-    uint64_t sum = 0;
+    uint64_t sum = 0, others = 0;
+    size_t at = 0;
 
     (void) state;
     for (uint64_t i = 0; i < 1000; i++)
         put(&t, entry(ENTRY_POINTER, i * 512, i, i % 2 ? 0x1000 : 0x2000));
     put(&t, entry(ENTRY_MAPPING, 7, 7, 0x1000)); /* its link is no context */
     table_relink(&t, 0x1000, 1);
-    assert_false(table_take_linked(&t, 0x1000, &e));
-    while (table_take_linked(&t, 1, &e)) {
+    assert_false(table_take_linked(&t, 0x1000, &at, &e));
+    for (at = 0; table_take_linked(&t, 1, &at, &e);) {
         table_unpromise(&t);
+        /* What others put meanwhile moves entries about. */
+        put(&t, entry(ENTRY_GRAPH, ++others, 0, 0));
         sum += e.bytes;
     }
     assert_int_equal(sum, 500 * 500);
-    assert_int_equal(t.used, 501);
+    assert_int_equal(t.used, 501 + others);
     assert_non_null(table_find(&t, ENTRY_MAPPING, 7));
     for (uint64_t i = 0; i < 1000; i += 2)
         assert_int_equal(table_find(&t, ENTRY_POINTER, i * 512)->bytes, i);
+}
+
+/* A context with many allocations ends in no time: one walk, not one for each. */
+static void test_a_large_context_ends_in_one_walk(void **state) {
+    struct table t = {0};
+    struct entry e;
+    size_t at = 0;
+    int found = 0;
+    clock_t start;
+
+    (void) state;
+    for (uint64_t i = 0; i < 100000; i++)
+        put(&t, entry(ENTRY_POINTER, i * 512, i, 0x1000));
+    start = clock();
+    for (; table_take_linked(&t, 0x1000, &at, &e); found++)
+        table_unpromise(&t);
+    assert_int_equal(found, 100000);
+    assert_true(clock() - start < 2 * CLOCKS_PER_SEC);
+}
+
+static bool has_bytes(const struct entry *e, const void *arg) {
+    return e->kind == ENTRY_BINDING && e->bytes == *(const uint64_t *) arg;
+}
+
+static void test_entries_are_found_by_what_they_say(void **state) {
+    uint64_t object = 7, none = 8;
+    struct table t = {0};
+    struct entry e;
+    int found = 0;
+
+    (void) state;
+    assert_null(table_find_if(&t, has_bytes, &object));
+    for (uint64_t i = 0; i < 300; i++)
+        put(&t, entry(i % 3 ? ENTRY_POINTER : ENTRY_BINDING, i, i % 2 ? 7 : 9, 0));
+    assert_int_equal(table_find_if(&t, has_bytes, &object)->bytes, 7);
+    assert_false(table_take_if(&t, has_bytes, &none, &e));
+    while (table_take_if(&t, has_bytes, &object, &e)) {
+        assert_int_equal(e.kind, ENTRY_BINDING);
+        table_unpromise(&t);
+        found++;
+    }
+    assert_int_equal(found, 50);
+    assert_int_equal(t.used, 250);
 }
 
 /* Against the simplest thing that does the same. */
@@ -98,6 +145,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_put_find_take),
         cmocka_unit_test(test_contexts_take_their_entries_along),
+        cmocka_unit_test(test_a_large_context_ends_in_one_walk),
+        cmocka_unit_test(test_entries_are_found_by_what_they_say),
         cmocka_unit_test(test_random_operations_match_an_array),
     };
 

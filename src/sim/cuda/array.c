@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/cuda/capture.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
@@ -73,14 +74,14 @@ static CUresult take(CUcontext ctx, size_t bytes, char **ret) {
 }
 
 static void give(CUcontext ctx, char *data, size_t bytes) {
-    worker_wait(worker_last());
+    worker_wait_all();
     memory_unreserve(data, bytes);
     cuda_give(ctx->device, bytes);
 }
 
 CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     struct CUarray_st a = {.tag = TAG_ARRAY, .context = ctx};
@@ -246,7 +247,7 @@ static CUmipmappedArray mipmap_new(CUcontext ctx) {
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc,
                                 unsigned int levels) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     if (!handle || !desc || levels == 0)
@@ -277,12 +278,16 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
     return CUDA_SUCCESS;
 }
 
+bool array_is_mipmap(CUmipmappedArray mipmap) {
+    return mipmap && mipmap->tag == TAG_MIPMAP;
+}
+
 static CUresult enter_mipmap(CUmipmappedArray mipmap) {
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
-    return mipmap && mipmap->tag == TAG_MIPMAP ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return array_is_mipmap(mipmap) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {

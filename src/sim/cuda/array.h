@@ -14,5 +14,7 @@ struct CUarray_st {
     char *data;
 };
 
+bool array_is_mipmap(CUmipmappedArray mipmap);
+
 /* All arrays of a context that ends. */
 void array_release_context(CUcontext ctx);

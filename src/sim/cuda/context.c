@@ -2,16 +2,31 @@
 
 /* Primary and created contexts, and each thread's stack of them. */
 
+#include "sim/cuda/context.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/cuda/array.h"
+#include "sim/cuda/capture.h"
+#include "sim/cuda/library.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/module.h"
 #include "sim/cuda/ring.h"
 #include "sim/cuda/stream.h"
+#include "sim/cuda/worker.h"
 
 #define STACK_MAX 32
+#define STACK_LIMIT_MAX ((size_t) 512 << 10)
+
+static const size_t default_limits[7] = {
+    [CU_LIMIT_STACK_SIZE] = 1024,
+    [CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20,
+    [CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20,
+    [CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2,
+    [CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048,
+    [CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64,
+};
 
 /* Their memory is never used again: a thread may have any of them on its stack. */
 static CUcontext contexts;
@@ -45,6 +60,16 @@ static CUresult push(CUcontext ctx) {
     return CUDA_SUCCESS;
 }
 
+bool context_all_idle(void) {
+    bool idle = worker_is_idle();
+    (void) pthread_mutex_lock(&cuda_lock);
+    for (CUcontext c = contexts; c && idle; c = c->next)
+        for (CUstream s = c->tag == TAG_CONTEXT ? c->streams : NULL; s && idle; s = s->next)
+            idle = ring_is_done(s->queue, s->last);
+    (void) pthread_mutex_unlock(&cuda_lock);
+    return idle;
+}
+
 /* -- life ------------------------------------------------------------------------------------ */
 
 static CUcontext context_new(int device, unsigned int flags, bool primary) {
@@ -56,12 +81,7 @@ static CUcontext context_new(int device, unsigned int flags, bool primary) {
     ctx->flags = flags;
     ctx->primary = primary;
     ctx->references = 1;
-    ctx->limit[CU_LIMIT_STACK_SIZE] = 1024;
-    ctx->limit[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
-    ctx->limit[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
-    ctx->limit[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
-    ctx->limit[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
-    ctx->limit[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+    memcpy(ctx->limit, default_limits, sizeof(ctx->limit));
     (void) pthread_mutex_lock(&cuda_lock);
     ctx->id = ++ids;
     ctx->next = contexts;
@@ -75,10 +95,15 @@ static CUcontext context_new(int device, unsigned int flags, bool primary) {
 }
 
 static void context_end(CUcontext ctx) {
+    capture_release_context(ctx);
     (void) stream_synchronize_context(ctx);
     memory_release_context(ctx);
     array_release_context(ctx);
+    library_release_context(ctx);
     module_release_context(ctx);
+    for (size_t i = 0; i < sizeof(ctx->heap) / sizeof(ctx->heap[0]); i++)
+        if (ctx->heap[i] > 0)
+            cuda_give(ctx->device, ctx->heap[i]);
     (void) pthread_mutex_lock(&cuda_lock);
     ctx->tag = TAG_FREE;
     stream_release_context(ctx);
@@ -385,6 +410,19 @@ CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
     return CUDA_SUCCESS;
 }
 
+/* What a limit costs of the card: the defaults are part of what a context costs. The stack is
+ * there for all threads that can be resident at a time. */
+static size_t heap_bytes(CUcontext ctx, CUlimit limit, size_t value) {
+    if (limit > CU_LIMIT_MALLOC_HEAP_SIZE || value <= default_limits[limit])
+        return 0;
+    size_t more = value - default_limits[limit];
+    if (limit != CU_LIMIT_STACK_SIZE)
+        return more;
+    const struct sim_page *p = cuda_device[ctx->device].page;
+    size_t threads = p->cc_major == 7 && p->cc_minor == 5 ? 1024 : p->cc_minor == 0 ? 2048 : 1536;
+    return more * p->sm_count * threads;
+}
+
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);
@@ -392,6 +430,17 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
         return r;
     if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    if (limit == CU_LIMIT_STACK_SIZE && value > STACK_LIMIT_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t bytes = heap_bytes(ctx, limit, value);
+    size_t *held = limit <= CU_LIMIT_MALLOC_HEAP_SIZE ? &ctx->heap[limit] : &bytes;
+    if (bytes > *held)
+        r = cuda_take(ctx->device, bytes - *held);
+    else if (bytes < *held)
+        cuda_give(ctx->device, *held - bytes);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *held = bytes;
     ctx->limit[limit] = value;
     return CUDA_SUCCESS;
 }
@@ -441,6 +490,20 @@ CUresult cuCtxGetStreamPriorityRange(int *least_priority, int *greatest_priority
 CUresult cuCtxSynchronize(void) {
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);
+    if (r == CUDA_SUCCESS)
+        r = capture_refuse_context(ctx);
+    return r == CUDA_SUCCESS ? stream_synchronize_context(ctx) : r;
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!ctx)
+        return cuCtxSynchronize();
+    if (!cuda_context_alive(ctx))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    r = capture_refuse_context(ctx);
     return r == CUDA_SUCCESS ? stream_synchronize_context(ctx) : r;
 }
 

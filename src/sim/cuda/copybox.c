@@ -2,9 +2,11 @@
 
 /* Copies of boxes, and to and from arrays. */
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/cuda/array.h"
+#include "sim/cuda/capture.h"
 #include "sim/cuda/copy.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/stream.h"
@@ -53,66 +55,87 @@ static bool locate(const struct end *e, size_t width, size_t height, size_t dept
     return true;
 }
 
-static CUresult copy_ends(const struct end *src, const struct end *dst, size_t width, size_t height,
-                          size_t depth, CUstream stream, bool async) {
-    CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (width == 0 || height == 0 || depth == 0)
-        return CUDA_SUCCESS;
-    struct copy c = {.width = width, .height = height, .depth = depth};
-    char *from;
-    if (!locate(src, width, height, depth, &from, &c.src_pitch, &c.src_slice) ||
-        !locate(dst, width, height, depth, &c.dst, &c.dst_pitch, &c.dst_slice))
-        return CUDA_ERROR_INVALID_VALUE;
-    c.src = from;
-    return copy_submit(&c, s, !async);
-}
-
 static uintptr_t base_of(CUmemorytype type, const void *host, CUdeviceptr device) {
     return type == CU_MEMORYTYPE_HOST ? (uintptr_t) host : (uintptr_t) device;
 }
 
-static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async) {
-    if (!p)
-        return cuda_invalid();
+CUresult copy_prepare(const CUDA_MEMCPY3D *p, struct copy *ret) {
     struct end src = {.type = p->srcMemoryType,
                       .array = p->srcArray,
                       .x = p->srcXInBytes,
                       .y = p->srcY,
+                      .z = p->srcZ,
                       .pitch = p->srcPitch,
+                      .height = p->srcHeight,
                       .base = base_of(p->srcMemoryType, p->srcHost, p->srcDevice)};
     struct end dst = {.type = p->dstMemoryType,
                       .array = p->dstArray,
                       .x = p->dstXInBytes,
                       .y = p->dstY,
+                      .z = p->dstZ,
                       .pitch = p->dstPitch,
+                      .height = p->dstHeight,
                       .base = base_of(p->dstMemoryType, p->dstHost, p->dstDevice)};
-    return copy_ends(&src, &dst, p->WidthInBytes, p->Height, 1, stream, async);
+    struct copy c = {.width = p->WidthInBytes, .height = p->Height, .depth = p->Depth};
+    char *from;
+    if (!locate(&src, c.width, c.height, c.depth, &from, &c.src_pitch, &c.src_slice) ||
+        !locate(&dst, c.width, c.height, c.depth, &c.dst, &c.dst_pitch, &c.dst_slice))
+        return CUDA_ERROR_INVALID_VALUE;
+    c.src = from;
+    *ret = c;
+    return CUDA_SUCCESS;
 }
 
-/* CUDA_MEMCPY3D_PEER has the same fields but for the two contexts. */
-#define COPY_3D(p, stream, async)                                                                  \
-    ({                                                                                             \
-        struct end src = {.type = (p)->srcMemoryType,                                              \
-                          .array = (p)->srcArray,                                                  \
-                          .x = (p)->srcXInBytes,                                                   \
-                          .y = (p)->srcY,                                                          \
-                          .z = (p)->srcZ,                                                          \
-                          .pitch = (p)->srcPitch,                                                  \
-                          .height = (p)->srcHeight,                                                \
-                          .base = base_of((p)->srcMemoryType, (p)->srcHost, (p)->srcDevice)};      \
-        struct end dst = {.type = (p)->dstMemoryType,                                              \
-                          .array = (p)->dstArray,                                                  \
-                          .x = (p)->dstXInBytes,                                                   \
-                          .y = (p)->dstY,                                                          \
-                          .z = (p)->dstZ,                                                          \
-                          .pitch = (p)->dstPitch,                                                  \
-                          .height = (p)->dstHeight,                                                \
-                          .base = base_of((p)->dstMemoryType, (p)->dstHost, (p)->dstDevice)};      \
-        copy_ends(&src, &dst, (p)->WidthInBytes, (p)->Height, (p)->Depth, (stream), (async));      \
-    })
+static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool async) {
+    CUstream s;
+    struct copy c;
+    if (!p)
+        return cuda_invalid();
+    CUresult r = stream_enter_work(stream, &s);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (s->capture && !async)
+        return capture_refuse(s);
+    if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0)
+        return CUDA_SUCCESS;
+    if (s->capture)
+        return capture_copy(s, p);
+    r = copy_prepare(p, &c);
+    return r == CUDA_SUCCESS ? copy_submit(&c, s, !async) : r;
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool async) {
+    if (!p)
+        return cuda_invalid();
+    const CUDA_MEMCPY3D p3 = {.srcMemoryType = p->srcMemoryType,
+                              .srcArray = p->srcArray,
+                              .srcXInBytes = p->srcXInBytes,
+                              .srcY = p->srcY,
+                              .srcPitch = p->srcPitch,
+                              .srcHost = p->srcHost,
+                              .srcDevice = p->srcDevice,
+                              .dstMemoryType = p->dstMemoryType,
+                              .dstArray = p->dstArray,
+                              .dstXInBytes = p->dstXInBytes,
+                              .dstY = p->dstY,
+                              .dstPitch = p->dstPitch,
+                              .dstHost = p->dstHost,
+                              .dstDevice = p->dstDevice,
+                              .WidthInBytes = p->WidthInBytes,
+                              .Height = p->Height,
+                              .Depth = 1};
+    return copy_3d(&p3, stream, async);
+}
+
+/* The same fields in the same places, but for the two contexts in place of reserved ones. */
+static CUresult copy_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool async) {
+    CUDA_MEMCPY3D p3;
+    static_assert(sizeof(p3) == sizeof(*p), "as the header of the driver has it");
+    if (!p)
+        return cuda_invalid();
+    memcpy(&p3, p, sizeof(p3));
+    return copy_3d(&p3, stream, async);
+}
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy) {
     return copy_2d(copy, NULL, false);
@@ -127,19 +150,19 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream) {
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy) {
-    return copy ? COPY_3D(copy, NULL, false) : cuda_invalid();
+    return copy_3d(copy, NULL, false);
 }
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream) {
-    return copy ? COPY_3D(copy, stream, true) : cuda_invalid();
+    return copy_3d(copy, stream, true);
 }
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy) {
-    return copy ? COPY_3D(copy, NULL, false) : cuda_invalid();
+    return copy_peer(copy, NULL, false);
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) {
-    return copy ? COPY_3D(copy, stream, true) : cuda_invalid();
+    return copy_peer(copy, stream, true);
 }
 
 /* -- bytes of an array, counted along its rows ----------------------------------------------- */
@@ -147,9 +170,11 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) {
 static CUresult copy_array(CUarray dst_array, uintptr_t dst, CUarray src_array, uintptr_t src,
                            size_t bytes, CUstream stream, bool async) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = stream_enter_work(stream, &s);
     if (r != CUDA_SUCCESS)
         return r;
+    if (s->capture && !async)
+        return capture_refuse(s);
     if ((dst_array && dst_array->tag != TAG_ARRAY) || (src_array && src_array->tag != TAG_ARRAY))
         return CUDA_ERROR_INVALID_HANDLE;
     if ((dst_array && (dst > dst_array->bytes || bytes > dst_array->bytes - dst)) ||
@@ -162,6 +187,16 @@ static CUresult copy_array(CUarray dst_array, uintptr_t dst, CUarray src_array, 
                      .depth = 1};
     if (!c.dst || !c.src)
         return CUDA_ERROR_INVALID_VALUE;
+    if (s->capture) {
+        CUDA_MEMCPY3D p = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .srcDevice = (uintptr_t) c.src,
+                           .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                           .dstDevice = (uintptr_t) c.dst,
+                           .WidthInBytes = bytes,
+                           .Height = 1,
+                           .Depth = 1};
+        return capture_copy(s, &p);
+    }
     return copy_submit(&c, s, !async);
 }
 

@@ -17,6 +17,9 @@
 
 #include "abi/cuda.h"
 #include "sim/client.h"
+#ifndef SIM_EXPORTS
+#include "cuda-names.h" /* the functions below get names of their own: see generate.py */
+#endif
 
 #define CUDA_FN(base, symbol, since, until, stream, params, args)                                  \
     __attribute__((visibility("default"))) CUresult symbol params;
@@ -51,6 +54,13 @@ enum cuda_tag {
     TAG_MIPMAP = 0x70616d6d,
     TAG_POOL = 0x6c6f6f70,
     TAG_HANDLE = 0x6c646e68,
+    TAG_GRAPH = 0x68707267,
+    TAG_NODE = 0x65646f6e,
+    TAG_EXEC = 0x63657865,
+    TAG_USER_OBJECT = 0x6a626f75,
+    TAG_EXTERNAL = 0x65747865,
+    TAG_LIBRARY = 0x7262696c,
+    TAG_KERNEL = 0x6e72656b,
 };
 
 struct cuda_device {
@@ -74,6 +84,8 @@ struct CUctx_st {
     struct CUstream_st *legacy;
     struct CUstream_st *streams; /* those that synchronise with the legacy stream */
     size_t limit[7];
+    size_t heap[3]; /* bytes of the card beyond what a context costs: for limits 0 to 2 */
+    _Atomic unsigned int capturing; /* streams that synchronise with the legacy stream */
 };
 
 struct CUstream_st {
@@ -85,8 +97,9 @@ struct CUstream_st {
     int priority;
     unsigned int flags;
     unsigned long long id;
-    uint64_t last;     /* number of the last entry in its queue */
-    uint64_t last_job; /* of the worker */
+    uint64_t last;                  /* number of the last entry in its queue */
+    uint64_t last_job;              /* of the worker */
+    struct capture_stream *capture; /* NULL: what is submitted runs */
 };
 
 struct CUevent_st {
@@ -99,6 +112,8 @@ struct CUevent_st {
     uint16_t queue;
     uint64_t seq;
     uint64_t job;
+    struct shared_event *shared;    /* between processes: the four above mean nothing */
+    struct capture_point *captured; /* its last record was captured, see capture.c */
 };
 
 /* -- state (init.c) -------------------------------------------------------------------------- */
@@ -110,6 +125,10 @@ extern int cuda_ndevices;
 
 /* May this process use the driver at all? */
 CUresult cuda_enter(void);
+
+/* For a checkpoint: calls that begin from now on wait; and the one call that does not. */
+void cuda_hold_calls(bool hold);
+CUresult cuda_enter_locked(void);
 
 /* For arguments that cannot be: CUDA_ERROR_INVALID_VALUE, or what cuda_enter() finds first. */
 CUresult cuda_invalid(void);
@@ -127,8 +146,12 @@ bool cuda_is_per_thread(void);
 /* What the daemon's answer means. */
 CUresult cuda_from_errno(int r);
 
-/* Bytes of a device for the process. Without the lock. */
+/* Bytes of a device for the process; managed memory makes room. Without the lock. */
 CUresult cuda_take(int device, size_t bytes);
+/* The same without making room. */
+CUresult cuda_take_plain(int device, size_t bytes);
+/* Bytes that are free at this moment. */
+size_t cuda_room(int device);
 void cuda_give(int device, size_t bytes);
 
 /* -- contexts (context.c) -------------------------------------------------------------------- */

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#include "sim/cuda/event.h"
+
 #include <stdlib.h>
 
+#include "sim/cuda/capture.h"
 #include "sim/cuda/ring.h"
+#include "sim/cuda/shared_event.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
 
@@ -33,25 +37,43 @@ static CUevent event_new(unsigned int flags) {
     return e;
 }
 
+/* Takes over `shared`, which may be NULL. */
+static CUresult event_make(CUcontext ctx, unsigned int flags, struct shared_event *shared,
+                           CUevent *ret) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    CUevent e = event_new(flags);
+    if (e)
+        *e = (struct CUevent_st){
+            .tag = TAG_EVENT, .context = ctx, .flags = flags, .slot = e->slot, .shared = shared};
+    (void) pthread_mutex_unlock(&cuda_lock);
+    if (!e && shared)
+        shared_event_close(shared);
+    if (!e)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *ret = e;
+    return CUDA_SUCCESS;
+}
+
+CUresult event_open(CUcontext ctx, const uint64_t id[2], CUevent *ret) {
+    struct shared_event *shared;
+    CUresult r = shared_event_open(id, &shared);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return event_make(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, shared, ret);
+}
+
 CUresult cuEventCreate(CUevent *event, unsigned int flags) {
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
-    bool shared = flags & CU_EVENT_INTERPROCESS;
-    if (!event || flags > 7 || (shared && !(flags & CU_EVENT_DISABLE_TIMING)))
+    struct shared_event *shared = NULL;
+    bool between = flags & CU_EVENT_INTERPROCESS;
+    if (!event || flags > 7 || (between && !(flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
-    if (shared)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    (void) pthread_mutex_lock(&cuda_lock);
-    CUevent e = event_new(flags);
-    if (e)
-        *e = (struct CUevent_st){.tag = TAG_EVENT, .context = ctx, .flags = flags, .slot = e->slot};
-    (void) pthread_mutex_unlock(&cuda_lock);
-    if (!e)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *event = e;
-    return CUDA_SUCCESS;
+    if (between)
+        r = shared_event_open(NULL, &shared);
+    return r == CUDA_SUCCESS ? event_make(ctx, flags, shared, event) : r;
 }
 
 static CUresult enter_event(CUevent event) {
@@ -70,8 +92,13 @@ CUresult cuEventDestroy_v2(CUevent event) {
         return r;
     if (!event || event->tag != TAG_EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (event->captured)
+        capture_forget_event(event);
+    if (event->shared)
+        shared_event_close(event->shared);
     (void) pthread_mutex_lock(&cuda_lock);
     event->tag = TAG_FREE;
+    event->shared = NULL;
     event->next_free = free_events;
     free_events = event;
     (void) pthread_mutex_unlock(&cuda_lock);
@@ -82,17 +109,11 @@ CUresult cuEventDestroy(CUevent event) {
     return cuEventDestroy_v2(event);
 }
 
-CUresult cuEventRecord(CUevent event, CUstream stream) {
-    CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r == CUDA_SUCCESS)
-        r = enter_event(event);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (event->context != s->context)
-        return CUDA_ERROR_INVALID_HANDLE;
+CUresult event_record(CUstream s, CUevent event) {
+    if (event->shared)
+        return shared_event_record(s, event->shared);
     (void) pthread_mutex_lock(&cuda_lock);
-    r = stream_put(s, SIM_MARK, event->slot, 0);
+    CUresult r = stream_put(s, SIM_MARK, event->slot, 0);
     if (r == CUDA_SUCCESS) {
         event->recorded = true;
         event->queue = s->queue;
@@ -104,15 +125,43 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-    return flags > 1 ? CUDA_ERROR_INVALID_VALUE : cuEventRecord(event, stream);
+    CUstream s;
+    if (flags > CU_EVENT_RECORD_EXTERNAL)
+        return cuda_invalid();
+    CUresult r = stream_enter_work(stream, &s);
+    if (r == CUDA_SUCCESS)
+        r = enter_event(event);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (event->context != s->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (s->capture)
+        return capture_record(s, event, flags == CU_EVENT_RECORD_EXTERNAL);
+    if (event->captured)
+        capture_forget_event(event);
+    return event_record(s, event);
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
+}
+
+/* Waiting for an event, or asking it, may be forbidden by a capture. */
+static CUresult enter_to_wait(CUevent event) {
+    CUresult r = enter_event(event);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return event->captured ? capture_refuse_event(event) : capture_unsafe();
 }
 
 static bool is_complete(CUevent e) {
+    if (e->shared)
+        return shared_event_is_complete(e->shared);
     return !e->recorded || (ring_is_done(e->queue, e->seq) && worker_is_done(e->job));
 }
 
 CUresult cuEventQuery(CUevent event) {
-    CUresult r = enter_event(event);
+    CUresult r = enter_to_wait(event);
     if (r != CUDA_SUCCESS)
         return r;
     if (is_complete(event))
@@ -121,7 +170,9 @@ CUresult cuEventQuery(CUevent event) {
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-    CUresult r = enter_event(event);
+    CUresult r = enter_to_wait(event);
+    if (r == CUDA_SUCCESS && event->shared)
+        return shared_event_synchronize(event->shared);
     if (r != CUDA_SUCCESS || !event->recorded)
         return r;
     uint64_t job = event->job;
@@ -139,6 +190,8 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
         return r;
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
+    if (start->captured || end->captured)
+        return CUDA_ERROR_CAPTURED_EVENT;
     if (!start->recorded || !end->recorded || start->slot == UNTIMED || end->slot == UNTIMED)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!is_complete(start) || !is_complete(end))

@@ -4,27 +4,23 @@
  * have not been touched, and a long run of anything else is one stretch of memory, mapped as often
  * as it takes and copied by the page where it is written to. */
 
+#include "sim/cuda/fill.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "sim/cuda/capture.h"
 #include "sim/cuda/launch.h"
+#include "sim/cuda/managed.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
 
 #define PATTERN_BYTES ((size_t) 64 << 20)
 #define PAGE 4096u
-
-struct fill {
-    CUdeviceptr base;
-    size_t pitch, width, height; /* bytes, bytes, rows */
-    uint32_t value;
-    unsigned int element; /* 1, 2 or 4 bytes */
-    bool pages;           /* whole pages in the middle may be mapped anew */
-};
 
 static void fill_plain(char *p, size_t bytes, uint32_t value, unsigned int element) {
     if (element == 1 || value == 0) {
@@ -94,7 +90,7 @@ static void fill_row(char *p, size_t bytes, const struct fill *f) {
     fill_plain(m + middle, bytes - before - middle, f->value, f->element);
 }
 
-static void fill(void *arg) {
+void fill_do(void *arg) {
     const struct fill *f = arg;
     char *p = (char *) (uintptr_t) f->base;
     if (f->pitch == f->width || f->height == 1)
@@ -104,14 +100,8 @@ static void fill(void *arg) {
             fill_row(p + y * f->pitch, f->width, f);
 }
 
-static CUresult submit(struct fill *f, CUstream stream) {
-    CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+CUresult fill_prepare(struct fill *f) {
     size_t span;
-    if (f->width == 0 || f->height == 0)
-        return CUDA_SUCCESS;
     if (f->height == 1)
         f->pitch = f->width;
     if (f->base % f->element || f->pitch < f->width ||
@@ -119,9 +109,24 @@ static CUresult submit(struct fill *f, CUstream stream) {
         __builtin_add_overflow(span, f->width, &span) || !memory_covers(f->base, span))
         return CUDA_ERROR_INVALID_VALUE;
     const struct memory *m = memory_find(f->base);
-    f->pages = m && m->kind <= MEMORY_POOL && m->size >= PATTERN_BYTES / 64;
-    r = launch_busy(s, f->width * f->height);
-    return r == CUDA_SUCCESS ? worker_do(s, fill, f, sizeof(*f)) : r;
+    managed_touch(f->base, span, m ? m->device : 0);
+    f->pages = m && memory_is_private(m) && m->size >= PATTERN_BYTES / 64;
+    return CUDA_SUCCESS;
+}
+
+static CUresult submit(struct fill *f, CUstream stream) {
+    CUstream s;
+    CUresult r = stream_enter_work(stream, &s);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (f->width == 0 || f->height == 0)
+        return CUDA_SUCCESS;
+    if (s->capture)
+        return capture_fill(s, f);
+    r = fill_prepare(f);
+    if (r == CUDA_SUCCESS)
+        r = launch_busy(s, f->width * f->height);
+    return r == CUDA_SUCCESS ? worker_do(s, fill_do, f, sizeof(*f)) : r;
 }
 
 static CUresult fill_linear(CUdeviceptr dst, uint32_t value, unsigned int element, size_t n,

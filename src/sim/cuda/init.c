@@ -7,14 +7,19 @@
 #include <string.h>
 #include <strings.h>
 
-#include "sim/cuda/cuda.h"
+#include "sim/cuda/managed.h"
+#include "sim/cuda/ring.h"
 
 pthread_mutex_t cuda_lock = PTHREAD_MUTEX_INITIALIZER;
 struct client cuda_client = CLIENT_INIT;
 struct cuda_device cuda_device[SIM_MAX_GPUS];
 int cuda_ndevices;
 
-static enum { FRESH, READY, FORKED } state;
+enum state { FRESH, READY, FORKED, HELD };
+
+static _Atomic enum state state;
+static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t hold_cond = PTHREAD_COND_INITIALIZER;
 
 /* As with the real driver, a child of fork cannot use what its parent opened. Closing it here
  * lets the memory go when the parent ends, however long the child lives. */
@@ -26,8 +31,22 @@ static void after_fork(void) {
     state = FORKED;
 }
 
+/* Of a divided card, its first part; NULL when there is none. */
+static const struct sim_page *usable(const struct sim_page *card) {
+    if (!atomic_load(&card->mig))
+        return atomic_load(&card->state) == SIM_LOST ? NULL : card;
+    for (uint32_t i = 0; i < cuda_client.ndevices; i++) {
+        const struct sim_page *page = cuda_client.device[i].page;
+        if (page->compute_slices > 0 && page->parent == card->minor)
+            return page;
+    }
+    return NULL;
+}
+
 static bool add_device(uint32_t i) {
-    const struct sim_page *page = cuda_client.device[i].page;
+    const struct sim_page *page = usable(cuda_client.device[i].page);
+    if (!page)
+        return true;
     for (int k = 0; k < cuda_ndevices; k++)
         if (cuda_device[k].page == page)
             return false;
@@ -36,7 +55,7 @@ static bool add_device(uint32_t i) {
 }
 
 /* An index, or the beginning of a UUID that fits one device only. -1 when it names none. */
-static int find_device(const char *name, size_t len) {
+static int find_device(const char *name, size_t len, uint32_t ncards) {
     if (len == 0)
         return -1;
     if (*name >= '0' && *name <= '9') {
@@ -46,7 +65,7 @@ static int find_device(const char *name, size_t len) {
                 return -1;
             index = index * 10 + (uint32_t) (name[i] - '0');
         }
-        return index < cuda_client.ndevices ? (int) index : -1;
+        return index < ncards ? (int) index : -1;
     }
     int found = -1;
     for (uint32_t i = 0; len >= 5 && i < cuda_client.ndevices; i++) {
@@ -59,13 +78,39 @@ static int find_device(const char *name, size_t len) {
     return found;
 }
 
+/* The parts of divided cards, behind the cards: a process may use one of them by its UUID, or gets
+ * the first where there is no whole card. */
+static void add_parts(uint32_t ncards) {
+    for (uint32_t i = 0; i < ncards; i++) {
+        uint32_t minor = cuda_client.device[i].minor;
+        struct sim_mig_entry list[SIM_GPU_INSTANCES_MAX * 8];
+        struct client_answer a = {.list = list, .list_max = sizeof(list)};
+        if (!atomic_load(&cuda_client.device[i].page->mig) ||
+            client_mig(&cuda_client, minor, SIM_MIG_LIST, 0, 0, &a) < 0)
+            continue;
+        for (uint32_t k = 0; k < a.reply.count && k < SIM_GPU_INSTANCES_MAX * 8; k++) {
+            if (list[k].ci == UINT32_MAX || cuda_client.ndevices == SIM_MAX_GPUS)
+                continue;
+            const struct sim_page *page = client_attach_part(&cuda_client, minor, list[k].unit);
+            if (page)
+                cuda_client.device[cuda_client.ndevices++] =
+                    (struct client_device){-1, list[k].unit, page};
+        }
+    }
+}
+
 /* CUDA_VISIBLE_DEVICES: the devices up to the first that is not one; naming one twice hides all. */
 static void choose_devices(void) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    uint32_t ncards = cuda_client.ndevices;
+    add_parts(ncards);
     cuda_ndevices = 0;
     if (!list) {
-        for (uint32_t i = 0; i < cuda_client.ndevices; i++)
-            (void) add_device(i);
+        for (uint32_t i = 0; i < ncards; i++)
+            if (!atomic_load(&cuda_client.device[i].page->mig))
+                (void) add_device(i);
+        if (cuda_ndevices == 0 && cuda_client.ndevices > ncards)
+            (void) add_device(ncards);
         return;
     }
     while (*list) {
@@ -74,7 +119,7 @@ static void choose_devices(void) {
         size_t name_len = len - (size_t) (name - list);
         while (name_len > 0 && name[name_len - 1] == ' ')
             name_len--;
-        int i = find_device(name, name_len);
+        int i = find_device(name, name_len, ncards);
         if (i < 0)
             return;
         if (!add_device((uint32_t) i)) {
@@ -88,10 +133,17 @@ static void choose_devices(void) {
 static CUresult start(void) {
     if (state == FORKED)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (state == READY)
+    if (state == READY || state == HELD)
         return CUDA_SUCCESS;
     if (client_open(&cuda_client) < 0)
         return CUDA_ERROR_NO_DEVICE;
+    if (atomic_load(client_faults) > 0) {
+        CUresult fault = (CUresult) client_fault(&cuda_client, "cuInit");
+        if (fault != CUDA_SUCCESS) {
+            client_close(&cuda_client);
+            return fault;
+        }
+    }
     choose_devices();
     if (cuda_ndevices == 0) {
         client_close(&cuda_client);
@@ -115,12 +167,35 @@ CUresult cuDriverGetVersion(int *driver_version) {
     if (!driver_version)
         return CUDA_ERROR_INVALID_VALUE;
     *driver_version = SIM_CUDA_VERSION;
+    if (cuda_client.host)
+        *driver_version = (int) cuda_client.host->cuda;
     return CUDA_SUCCESS;
 }
 
+void cuda_hold_calls(bool hold) {
+    (void) pthread_mutex_lock(&hold_lock);
+    state = hold ? HELD : READY;
+    (void) pthread_cond_broadcast(&hold_cond);
+    (void) pthread_mutex_unlock(&hold_lock);
+}
+
+static void wait_while_held(void) {
+    (void) pthread_mutex_lock(&hold_lock);
+    while (state == HELD)
+        (void) pthread_cond_wait(&hold_cond, &hold_lock);
+    (void) pthread_mutex_unlock(&hold_lock);
+}
+
+CUresult cuda_enter_locked(void) {
+    return state == READY || state == HELD ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
 CUresult cuda_enter(void) {
-    if (state != READY)
-        return CUDA_ERROR_NOT_INITIALIZED;
+    if (state != READY) {
+        if (state != HELD)
+            return CUDA_ERROR_NOT_INITIALIZED;
+        wait_while_held();
+    }
     return cuda_client.lost ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
 }
 
@@ -146,7 +221,7 @@ CUresult cuda_enter_context(CUcontext *ret) {
     if (!cuda_context_alive(ctx))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *ret = ctx;
-    return ctx->error;
+    return ctx->error != CUDA_SUCCESS ? ctx->error : ring_broken(ctx->device);
 }
 
 CUresult cuda_from_errno(int r) {
@@ -163,8 +238,23 @@ CUresult cuda_from_errno(int r) {
     }
 }
 
-CUresult cuda_take(int device, size_t bytes) {
+CUresult cuda_take_plain(int device, size_t bytes) {
     return cuda_from_errno(client_do(&cuda_client, SIM_ALLOC, cuda_device[device].minor, bytes));
+}
+
+size_t cuda_room(int device) {
+    const struct sim_page *p = cuda_device[device].page;
+    uint64_t total = p->memory_total - p->memory_reserved, used = atomic_load(&p->memory_used);
+    return used < total ? total - used : 0;
+}
+
+CUresult cuda_take(int device, size_t bytes) {
+    CUresult r;
+    do
+        r = cuda_take_plain(device, bytes);
+    while (r == CUDA_ERROR_OUT_OF_MEMORY && bytes <= cuda_device[device].page->memory_total &&
+           managed_evict(device, bytes));
+    return r;
 }
 
 void cuda_give(int device, size_t bytes) {

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/cuda/capture.h"
+#include "sim/cuda/graph.h"
+#include "sim/cuda/library.h"
+#include "sim/cuda/managed.h"
 #include "sim/cuda/memory.h"
 #include "sim/cuda/module.h"
 #include "sim/cuda/stream.h"
@@ -20,60 +24,75 @@
 #define EXTRA_POINTER ((void *) 1)
 #define EXTRA_SIZE ((void *) 2)
 
-struct call {
-    enum module_builtin builtin;
-    uint64_t threads;
-    union {
-        uint64_t word;
-        int32_t integer;
-        float real;
-    } arg[4];
-};
-
-static uint64_t busy_ns(CUstream s, uint64_t bytes) {
+uint64_t launch_busy_ns(int device, size_t bytes) {
     /* megabytes a second are bytes a microsecond */
-    uint64_t rate = cuda_device[s->context->device].page->memory_mbps;
+    uint64_t rate = cuda_device[device].page->memory_mbps;
     return LAUNCH_NS + (uint64_t) ((double) bytes * 1000.0 / (double) rate);
 }
 
 CUresult launch_busy(CUstream stream, size_t bytes) {
-    return stream_submit(stream, SIM_KERNEL, 0, busy_ns(stream, bytes));
+    return stream_submit(stream, SIM_KERNEL, 0, launch_busy_ns(stream->context->device, bytes));
 }
 
 /* -- what the built-ins do ------------------------------------------------------------------- */
 
-static size_t saxpy_count(const struct call *c) {
+static size_t saxpy_count(const struct launch_call *c) {
     int32_t n = c->arg[0].integer;
     if (n <= 0)
         return 0;
     return c->threads < (uint64_t) n ? (size_t) c->threads : (size_t) n;
 }
 
-static bool addresses_ok(const struct call *c) {
+bool launch_may_run(const struct launch_call *c) {
     switch (c->builtin) {
     case BUILTIN_SAXPY:
         return memory_covers(c->arg[2].word, saxpy_count(c) * 4) &&
                memory_covers(c->arg[3].word, saxpy_count(c) * 4);
     case BUILTIN_MEMSET:
         return memory_covers(c->arg[0].word, c->arg[2].word);
+    case BUILTIN_CONDITION:
+        return graph_condition_find(c->arg[0].word);
+    case BUILTIN_COUNTDOWN:
+        return graph_condition_find(c->arg[0].word) && memory_covers(c->arg[1].word, 4);
     default:
         return true;
     }
 }
 
-static uint64_t duration(CUstream s, const struct call *c) {
+/* What it uses of managed memory comes to the card. */
+static void touch(const struct launch_call *c) {
+    if (c->builtin == BUILTIN_SAXPY) {
+        managed_touch(c->arg[2].word, saxpy_count(c) * 4, c->device);
+        managed_touch(c->arg[3].word, saxpy_count(c) * 4, c->device);
+    } else if (c->builtin == BUILTIN_MEMSET) {
+        managed_touch(c->arg[0].word, c->arg[2].word, c->device);
+    }
+}
+
+/* Rounds in which all multiprocessors are full. */
+static uint64_t timed_ns(const struct launch_call *c) {
+    const struct sim_page *p = cuda_device[c->device].page;
+    uint64_t at_once = (uint64_t) p->sm_count * 2048u;
+    return LAUNCH_NS + (c->threads + at_once - 1) / at_once * TIMED_NS;
+}
+
+uint64_t launch_duration(const struct launch_call *c) {
     switch (c->builtin) {
     case BUILTIN_SAXPY:
-        return busy_ns(s, saxpy_count(c) * 12);
+        return launch_busy_ns(c->device, saxpy_count(c) * 12);
     case BUILTIN_MEMSET:
-        return busy_ns(s, c->arg[2].word);
-    default:
+        return launch_busy_ns(c->device, c->arg[2].word);
+    case BUILTIN_SPIN:
         return c->arg[0].word;
+    case BUILTIN_TIMED:
+        return timed_ns(c);
+    default:
+        return LAUNCH_NS;
     }
 }
 
 static void compute(void *arg) {
-    const struct call *c = arg;
+    const struct launch_call *c = arg;
     if (c->builtin == BUILTIN_SAXPY) {
         float a = c->arg[1].real;
         const float *x = (const float *) (uintptr_t) c->arg[2].word;
@@ -82,13 +101,18 @@ static void compute(void *arg) {
             y[i] += a * x[i];
     } else if (c->builtin == BUILTIN_MEMSET) {
         memset((void *) (uintptr_t) c->arg[0].word, c->arg[1].integer, c->arg[2].word);
+    } else if (c->builtin == BUILTIN_CONDITION) {
+        graph_condition_set(c->arg[0].word, (unsigned int) c->arg[1].integer);
+    } else if (c->builtin == BUILTIN_COUNTDOWN) {
+        int32_t *n = (int32_t *) (uintptr_t) c->arg[1].word;
+        graph_condition_set(c->arg[0].word, --*n > 0);
     }
 }
 
 /* -- arguments ------------------------------------------------------------------------------- */
 
 /* From a list of addresses. */
-static bool take_params(struct call *c, const struct builtin *b, void **params) {
+static bool take_params(struct launch_call *c, const struct builtin *b, void **params) {
     for (unsigned int i = 0; i < b->nparams; i++) {
         if (!params[i])
             return false;
@@ -98,7 +122,7 @@ static bool take_params(struct call *c, const struct builtin *b, void **params) 
 }
 
 /* From one buffer, each argument at its natural alignment. */
-static bool take_extra(struct call *c, const struct builtin *b, void **extra) {
+static bool take_extra(struct launch_call *c, const struct builtin *b, void **extra) {
     const char *buffer = NULL;
     size_t size = 0, at = 0;
     for (; *extra != EXTRA_END; extra += 2) {
@@ -119,8 +143,10 @@ static bool take_extra(struct call *c, const struct builtin *b, void **extra) {
     return buffer != NULL;
 }
 
-static bool take_arguments(struct call *c, void **params, void **extra) {
+static bool take_arguments(struct launch_call *c, void **params, void **extra) {
     const struct builtin *b = &builtins[c->builtin];
+    if (c->builtin == BUILTIN_TIMED)
+        return true; /* what they are nobody knows */
     if (params && extra)
         return false;
     if (params)
@@ -128,12 +154,13 @@ static bool take_arguments(struct call *c, void **params, void **extra) {
     return extra && take_extra(c, b, extra);
 }
 
-static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned int block[3],
-                       CUstream stream, void **params, void **extra) {
-    CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+CUresult launch_prepare(CUfunction f, const unsigned int grid[3], const unsigned int block[3],
+                        void **params, void **extra, struct launch_call *ret) {
+    if (f && f->tag == TAG_KERNEL) {
+        CUresult r = library_function((CUkernel) f, &f);
+        if (r != CUDA_SUCCESS)
+            return r;
+    }
     if (!f || f->tag != TAG_FUNCTION)
         return CUDA_ERROR_INVALID_HANDLE;
     uint64_t blocks = (uint64_t) grid[0] * grid[1] * grid[2];
@@ -141,18 +168,37 @@ static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned 
     if (blocks == 0 || threads == 0 || threads > 1024 || block[2] > 64 || grid[1] > 65535 ||
         grid[2] > 65535)
         return CUDA_ERROR_INVALID_VALUE;
-    struct call c = {.builtin = f->builtin, .threads = blocks * threads};
-    if (!take_arguments(&c, params, extra))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!addresses_ok(&c)) {
+    *ret = (struct launch_call){
+        .builtin = f->builtin, .device = f->module->context->device, .threads = blocks * threads};
+    return take_arguments(ret, params, extra) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult launch_compute(CUstream stream, const struct launch_call *c) {
+    if (c->builtin == BUILTIN_SPIN || c->builtin == BUILTIN_TIMED)
+        return CUDA_SUCCESS;
+    touch(c);
+    return worker_do(stream, compute, c, sizeof(*c));
+}
+
+static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned int block[3],
+                       CUstream stream, void **params, void **extra) {
+    CUstream s;
+    struct launch_call c;
+    CUresult r = stream_enter_work(stream, &s);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (s->capture)
+        return capture_kernel(s, f, grid, block, params, extra);
+    r = launch_prepare(f, grid, block, params, extra, &c);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!launch_may_run(&c)) {
         /* As on the card: the launch succeeds, and whoever comes next learns of the accident. */
         s->context->error = CUDA_ERROR_ILLEGAL_ADDRESS;
         return CUDA_SUCCESS;
     }
-    r = stream_submit(s, SIM_KERNEL, 0, duration(s, &c));
-    if (r != CUDA_SUCCESS || c.builtin == BUILTIN_SPIN)
-        return r;
-    return worker_do(s, compute, &c, sizeof(c));
+    r = stream_submit(s, SIM_KERNEL, 0, launch_duration(&c));
+    return r == CUDA_SUCCESS ? launch_compute(s, &c) : r;
 }
 
 /* -- the functions --------------------------------------------------------------------------- */
@@ -179,11 +225,167 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **ker
                           config->sharedMemBytes, config->hStream, kernel_params, extra);
 }
 
+/* All blocks of a cooperative kernel are on the card at the same time, or it does not start. */
+static CUresult check_cooperative(const unsigned int grid[3], const unsigned int block[3]) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    uint64_t threads = (uint64_t) block[0] * block[1] * block[2];
+    uint64_t blocks = (uint64_t) grid[0] * grid[1] * grid[2];
+    uint64_t fit = threads > 0 ? 2048 / threads : 0;
+    if (threads == 0 || threads > 1024)
+        return CUDA_ERROR_INVALID_VALUE;
+    return blocks <= cuda_device[ctx->device].page->sm_count * (fit < 32 ? fit : 32)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+}
+
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
                                    unsigned int grid_dim_z, unsigned int block_dim_x,
                                    unsigned int block_dim_y, unsigned int block_dim_z,
                                    unsigned int shared_mem_bytes, CUstream stream,
                                    void **kernel_params) {
-    return cuLaunchKernel(f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
-                          block_dim_z, shared_mem_bytes, stream, kernel_params, NULL);
+    (void) shared_mem_bytes;
+    const unsigned int grid[3] = {grid_dim_x, grid_dim_y, grid_dim_z};
+    const unsigned int block[3] = {block_dim_x, block_dim_y, block_dim_z};
+    CUresult r = check_cooperative(grid, block);
+    return r == CUDA_SUCCESS ? launch(f, grid, block, stream, kernel_params, NULL) : r;
+}
+
+/* Every stream of the list goes on behind all the others. */
+static CUresult meet(const CUDA_LAUNCH_PARAMS *list, unsigned int n) {
+    CUresult r = CUDA_SUCCESS;
+    for (unsigned int i = 0; i < n; i++)
+        for (unsigned int k = 0; k < n && r == CUDA_SUCCESS; k++)
+            if (i != k && list[i].hStream->queue != list[k].hStream->queue)
+                r = stream_submit(list[i].hStream, SIM_WAIT, list[k].hStream->queue,
+                                  list[k].hStream->last);
+    return r;
+}
+
+/* One kernel on each of several devices, in streams of the program's own. */
+static CUresult check_devices(const CUDA_LAUNCH_PARAMS *list, unsigned int n) {
+    uint64_t seen = 0;
+    for (unsigned int i = 0; i < n; i++) {
+        CUstream s = list[i].hStream;
+        if (!s || s == CU_STREAM_LEGACY || s == CU_STREAM_PER_THREAD || s->tag != TAG_STREAM)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (s->capture)
+            return capture_refuse(s);
+        uint64_t bit = 1ull << s->context->device;
+        CUfunction f = list[i].function;
+        if ((seen & bit) || !f || f->tag != TAG_FUNCTION || f->module->context != s->context)
+            return CUDA_ERROR_INVALID_VALUE;
+        seen |= bit;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launch_params_list,
+                                              unsigned int num_devices, unsigned int flags) {
+    const CUDA_LAUNCH_PARAMS *list = launch_params_list;
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!list || num_devices == 0 || num_devices > (unsigned int) cuda_ndevices || flags > 3)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = check_devices(list, num_devices);
+    if (r == CUDA_SUCCESS && !(flags & 1))
+        r = meet(list, num_devices);
+    for (unsigned int i = 0; i < num_devices && r == CUDA_SUCCESS; i++) {
+        const CUDA_LAUNCH_PARAMS *p = &list[i];
+        const unsigned int grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
+        const unsigned int block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
+        r = check_cooperative(grid, block);
+        if (r == CUDA_SUCCESS)
+            r = launch(p->function, grid, block, p->hStream, p->kernelParams, NULL);
+    }
+    return r == CUDA_SUCCESS && !(flags & 2) ? meet(list, num_devices) : r;
+}
+
+/* -- the oldest style: a function is prepared piece by piece ---------------------------------- */
+
+static CUresult enter_legacy(CUfunction f, struct module_legacy **ret) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!f || f->tag != TAG_FUNCTION)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!f->legacy)
+        f->legacy = calloc(1, sizeof(*f->legacy));
+    *ret = f->legacy;
+    return f->legacy ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuFuncSetBlockShape(CUfunction func, int x, int y, int z) {
+    struct module_legacy *l;
+    CUresult r = enter_legacy(func, &l);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (x <= 0 || y <= 0 || z <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    l->block[0] = (unsigned int) x;
+    l->block[1] = (unsigned int) y;
+    l->block[2] = (unsigned int) z;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetSharedSize(CUfunction func, unsigned int bytes) {
+    (void) bytes; /* the built-ins use none */
+    struct module_legacy *l;
+    return enter_legacy(func, &l);
+}
+
+CUresult cuParamSetSize(CUfunction func, unsigned int numbytes) {
+    struct module_legacy *l;
+    CUresult r = enter_legacy(func, &l);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (numbytes > PARAMETERS_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    l->size = numbytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuParamSetv(CUfunction func, int offset, void *ptr, unsigned int numbytes) {
+    struct module_legacy *l;
+    CUresult r = enter_legacy(func, &l);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (offset < 0 || !ptr || numbytes > PARAMETERS_MAX ||
+        (unsigned int) offset > PARAMETERS_MAX - numbytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(l->parameters + offset, ptr, numbytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuParamSeti(CUfunction func, int offset, unsigned int value) {
+    return cuParamSetv(func, offset, &value, sizeof(value));
+}
+
+CUresult cuParamSetf(CUfunction func, int offset, float value) {
+    return cuParamSetv(func, offset, &value, sizeof(value));
+}
+
+CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream) {
+    struct module_legacy *l;
+    CUresult r = enter_legacy(f, &l);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (grid_width <= 0 || grid_height <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    const unsigned int grid[3] = {(unsigned int) grid_width, (unsigned int) grid_height, 1};
+    void *extra[] = {EXTRA_POINTER, l->parameters, EXTRA_SIZE, &l->size, EXTRA_END};
+    return launch(f, grid, l->block, stream, NULL, extra);
+}
+
+CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
+    return cuLaunchGridAsync(f, grid_width, grid_height, NULL);
+}
+
+CUresult cuLaunch(CUfunction f) {
+    return cuLaunchGrid(f, 1, 1);
 }

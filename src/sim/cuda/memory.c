@@ -9,8 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "sim/cuda/capture.h"
+#include "sim/cuda/graph_memory.h"
+#include "sim/cuda/managed.h"
 #include "sim/cuda/pool.h"
+#include "sim/cuda/shared.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/vmm.h"
 #include "sim/cuda/worker.h"
@@ -33,8 +38,8 @@ static int compare(const void *a, const void *b) {
 
 void *memory_reserve(size_t bytes) {
     if (bytes < SMALL) {
-        void *p;
-        return posix_memalign(&p, 512, bytes ? bytes : 1) == 0 ? memset(p, 0, bytes) : NULL;
+        void *p; /* in whole pages, so that other pages can take their place */
+        return posix_memalign(&p, 4096, shared_room(bytes)) == 0 ? memset(p, 0, bytes) : NULL;
     }
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
@@ -51,6 +56,11 @@ void memory_unreserve(void *p, size_t bytes) {
         free(p);
     else
         (void) munmap(p, bytes);
+}
+
+void memory_discard(void *p, size_t bytes) {
+    if (bytes >= SMALL)
+        (void) madvise(p, bytes, MADV_DONTNEED);
 }
 
 int memory_add(const struct memory *m, struct memory **ret) {
@@ -94,11 +104,21 @@ bool memory_covers(CUdeviceptr p, size_t bytes) {
     const struct memory *m = memory_find(p);
     if (!m || bytes > m->size || p - m->base > m->size - bytes)
         return false;
+    if (m->kind == MEMORY_GRAPH)
+        return m->graph->live;
     return m->kind != MEMORY_RESERVED || vmm_covers(m, p, bytes);
 }
 
+bool memory_is_private(const struct memory *m) {
+    return m->kind <= MEMORY_GRAPH && !m->shared;
+}
+
+bool memory_is_freeable(const struct memory *m) {
+    return m->kind <= MEMORY_GRAPH || m->kind == MEMORY_IMPORTED;
+}
+
 static bool on_device(enum memory_kind kind) {
-    return kind == MEMORY_DEVICE || kind == MEMORY_MANAGED;
+    return kind == MEMORY_DEVICE;
 }
 
 CUresult memory_new(enum memory_kind kind, CUcontext ctx, int device, size_t bytes,
@@ -118,15 +138,125 @@ CUresult memory_new(enum memory_kind kind, CUcontext ctx, int device, size_t byt
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The heap gets pages of its own back before it gets the range. */
+static void give_up_share(struct memory *m) {
+    void *p = (void *) (uintptr_t) m->base;
+    size_t room = shared_room(m->size);
+    if (m->size >= SMALL || m->kind == MEMORY_IPC || m->kind == MEMORY_IMPORTED)
+        (void) munmap(p, room);
+    else if (mmap(p, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                  0) != MAP_FAILED)
+        free(p);
+    shared_close(m->shared);
+}
+
 void memory_free(struct memory *m) {
     memory_remove(m);
-    worker_wait(worker_last());
-    memory_unreserve((void *) (uintptr_t) m->base, m->size);
+    worker_wait_all();
+    if (m->shared)
+        give_up_share(m);
+    else
+        memory_unreserve((void *) (uintptr_t) m->base, m->size);
+    if (m->managed)
+        managed_free(m->managed);
     if (m->kind == MEMORY_POOL)
-        pool_give(m->pool, m->size);
-    else if (on_device(m->kind))
+        pool_give(m->pool, m->size, m->shared);
+    else if (on_device(m->kind) && !m->shared)
         cuda_give(m->device, m->size);
+    free(m->shared);
     free(m);
+}
+
+/* Only what has been touched: most of a big card has not. */
+static bool copy_pages(char *to, const char *from, size_t bytes) {
+    unsigned char present[4096];
+    const size_t step = sizeof(present) * 4096;
+    for (size_t at = 0; at < bytes; at += step) {
+        size_t n = bytes - at < step ? bytes - at : step;
+        if (mincore((void *) (uintptr_t) (from + at), n, present) < 0)
+            return false;
+        for (size_t i = 0; i < n; i += 4096)
+            if (present[i / 4096] & 1)
+                memcpy(to + at + i, from + at + i, 4096);
+    }
+    return true;
+}
+
+CUresult memory_share(struct memory *m) {
+    if (m->shared)
+        return CUDA_SUCCESS;
+    struct shared *s = calloc(1, sizeof(*s));
+    if (!s)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult r = shared_new(m->device, m->size, s);
+    if (r != CUDA_SUCCESS) {
+        free(s);
+        return r;
+    }
+    worker_wait_all();
+    char *here = (char *) (uintptr_t) m->base, *there = shared_map(s, 0, m->size, NULL);
+    size_t room = shared_room(m->size);
+    bool ok = there && copy_pages(there, here, room) && shared_map(s, 0, m->size, here);
+    if (there)
+        (void) munmap(there, room);
+    if (!ok) {
+        /* The share is this process's alone: closing it gives the bytes back. */
+        shared_close(s);
+        free(s);
+        (void) cuda_take(m->device, m->size);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    (void) close(s->fd);
+    s->fd = -1;
+    m->shared = s;
+    return CUDA_SUCCESS;
+}
+
+CUresult memory_adopt(enum memory_kind kind, CUcontext ctx, const struct shared *shared,
+                      size_t offset, size_t bytes, struct memory **ret) {
+    struct shared *s = malloc(sizeof(*s));
+    void *p = s ? shared_map(shared, offset, bytes, NULL) : NULL;
+    struct memory m = {.base = (uintptr_t) p,
+                       .size = bytes,
+                       .kind = kind,
+                       .device = shared->device,
+                       .context = ctx,
+                       .shared = s,
+                       .opened = 1};
+    struct shared own = *shared;
+    if (p && memory_add(&m, ret) == 0) {
+        (void) close(own.fd);
+        own.fd = -1;
+        *s = own;
+        return CUDA_SUCCESS;
+    }
+    if (p)
+        (void) munmap(p, shared_room(bytes));
+    free(s);
+    shared_close(&own);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static const uint64_t *wanted;
+static struct memory *found;
+
+static void find_opened(const void *node, VISIT which, int level) {
+    (void) level;
+    struct memory *m = *(struct memory *const *) node;
+    if ((which == postorder || which == leaf) && m->shared &&
+        (m->kind == MEMORY_IPC || m->kind == MEMORY_DEVICE) && m->shared->id[0] == wanted[0] &&
+        m->shared->id[1] == wanted[1])
+        found = m;
+}
+
+struct memory *memory_opened(const uint64_t id[2]) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    wanted = id;
+    found = NULL;
+    twalk(tree, find_opened);
+    struct memory *m = found;
+    (void) pthread_mutex_unlock(&cuda_lock);
+    return m;
 }
 
 static CUcontext ending;
@@ -136,11 +266,12 @@ static void find_victim(const void *node, VISIT which, int level) {
     (void) level;
     struct memory *m = *(struct memory *const *) node;
     if ((which == postorder || which == leaf) && m->context == ending &&
-        m->kind != MEMORY_RESERVED && m->kind != MEMORY_REGISTERED)
+        m->kind != MEMORY_RESERVED && m->kind != MEMORY_REGISTERED && m->kind != MEMORY_GRAPH)
         victim = m;
 }
 
 void memory_release_context(CUcontext ctx) {
+    graph_memory_release_context(ctx);
     for (;;) {
         (void) pthread_mutex_lock(&cuda_lock);
         ending = ctx;
@@ -185,7 +316,7 @@ CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total) {
 
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     if (!dptr || bytes == 0)
@@ -212,34 +343,41 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size
     return r;
 }
 
-/* Counts in full from the start; the real driver moves managed memory to the card by the page. */
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     if (!dptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
         return CUDA_ERROR_INVALID_VALUE;
     struct memory *m;
     r = memory_new(MEMORY_MANAGED, ctx, ctx->device, bytes, &m);
-    if (r == CUDA_SUCCESS)
-        *dptr = m->base;
-    return r;
+    if (r != CUDA_SUCCESS)
+        return r;
+    m->managed = managed_new(m);
+    if (!m->managed) {
+        memory_free(m);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *dptr = m->base;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     if (dptr == 0)
         return CUDA_SUCCESS;
     struct memory *m = memory_find(dptr);
-    if (!m || m->base != dptr || m->kind > MEMORY_POOL)
+    if (!m || m->base != dptr || !memory_is_freeable(m))
         return CUDA_ERROR_INVALID_VALUE;
     /* What is still running may use it. */
     if (m->context && cuda_context_alive(m->context))
         r = stream_synchronize_context(m->context);
+    if (m->kind == MEMORY_GRAPH)
+        return graph_alloc_give(m->graph) ? r : CUDA_ERROR_INVALID_VALUE;
     memory_free(m);
     return r == CUDA_SUCCESS ? cuda_enter() : r; /* the daemon may be found gone just now */
 }
@@ -263,7 +401,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 
 CUresult cuMemHostAlloc(void **pp, size_t bytes, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     if (!pp || bytes == 0 || flags > 7)
@@ -283,7 +421,7 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytes) {
 
 CUresult cuMemFreeHost(void *p) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     struct memory *m = memory_find((uintptr_t) p);
@@ -296,7 +434,7 @@ CUresult cuMemFreeHost(void *p) {
 
 CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     if (!p || bytes == 0 || flags > 15)
@@ -319,7 +457,7 @@ CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags) {
 
 CUresult cuMemHostUnregister(void *p) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
+    CUresult r = capture_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
         return r;
     struct memory *m = memory_find((uintptr_t) p);

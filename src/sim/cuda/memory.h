@@ -9,10 +9,15 @@ enum memory_kind {
     MEMORY_DEVICE,
     MEMORY_MANAGED,
     MEMORY_POOL,
+    MEMORY_GRAPH,      /* see graph_memory.h */
+    MEMORY_IPC,        /* of another process, by cuIpcOpenMemHandle */
+    MEMORY_IMPORTED,   /* of another process, by a pool or as external memory */
     MEMORY_HOST,       /* allocated by the driver */
     MEMORY_REGISTERED, /* the program's own */
     MEMORY_RESERVED,   /* addresses only; see vmm.c for what is mapped there */
 };
+
+struct shared;
 
 struct memory {
     CUdeviceptr base;
@@ -23,12 +28,19 @@ struct memory {
     CUmemoryPool pool;
     unsigned int flags;
     unsigned long long id;
-    void *mappings; /* MEMORY_RESERVED */
+    void *mappings;            /* MEMORY_RESERVED */
+    struct graph_alloc *graph; /* MEMORY_GRAPH */
+    struct managed *managed;   /* MEMORY_MANAGED */
+    struct shared *shared;     /* others may hold it, too */
+    unsigned int opened;       /* MEMORY_IPC: how often */
 };
 
 /* Host memory that costs nothing until it is touched, zeroed. NULL when there are no addresses. */
 void *memory_reserve(size_t bytes);
 void memory_unreserve(void *p, size_t bytes);
+
+/* What is there need not be kept. */
+void memory_discard(void *p, size_t bytes);
 
 /* Takes the bytes from the device (where the kind lives on one), reserves and registers them. */
 CUresult memory_new(enum memory_kind kind, CUcontext ctx, int device, size_t bytes,
@@ -41,8 +53,25 @@ int memory_add(const struct memory *m, struct memory **ret);
  * a correct program does not do while it uses it. Takes cuda_lock. */
 struct memory *memory_find(CUdeviceptr p);
 
+/* Makes device memory one that others can hold: the same bytes at the same address. */
+CUresult memory_share(struct memory *m);
+
+/* Maps and registers a part of what another process shares; closes `shared` when it fails. */
+CUresult memory_adopt(enum memory_kind kind, CUcontext ctx, const struct shared *shared,
+                      size_t offset, size_t bytes, struct memory **ret);
+
+/* The memory of a share that this process has opened as MEMORY_IPC, or made of its own; NULL if
+ * none. Takes cuda_lock. */
+struct memory *memory_opened(const uint64_t id[2]);
+
 /* Are all `bytes` from `p` in one range that the device may touch? */
 bool memory_covers(CUdeviceptr p, size_t bytes);
+
+/* Is it memory of this process alone, so that its pages may be replaced by others? */
+bool memory_is_private(const struct memory *m);
+
+/* May cuMemFree and cuMemFreeAsync free it? */
+bool memory_is_freeable(const struct memory *m);
 
 /* Unregisters; the caller does the rest and frees `m`. */
 void memory_remove(struct memory *m);

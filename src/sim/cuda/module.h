@@ -5,19 +5,34 @@
  *
  *     ALIQUOT SIMULATED MODULE 1
  *     kernel NAME BUILTIN
+ *     device BYTES
  *     ...
  *
- * Each line gives a built-in kernel a name for cuModuleGetFunction. The built-ins, as in CUDA C:
+ * `kernel` gives a built-in kernel a name for cuModuleGetFunction, `device` lets the module take
+ * bytes of the card for as long as it is loaded, as code and globals do. The built-ins, as in CUDA
+ * C:
  *
  *     saxpy(int n, float a, const float *x, float *y)   y = a x + y, as far as there are threads
  *     memset(void *p, int value, size_t bytes)
  *     spin(unsigned long long ns)                         holds the GPU for so long
+ *     condition(cudaGraphConditionalHandle h, unsigned int value)   sets it
+ *     countdown(cudaGraphConditionalHandle h, int *n)               sets it to --*n > 0
  *
- * Anything else, such as PTX or a cubin, is code for a GPU that this one is not. */
+ * Anything else, such as PTX or a cubin, is code for a GPU that this one is not; unless the machine
+ * runs kernels by time only. Then its kernels compute nothing, whatever their arguments, and take
+ * TIMED_NS for each round in which their blocks fit on the card. */
 
 #include "sim/cuda/cuda.h"
 
-enum module_builtin { BUILTIN_SAXPY, BUILTIN_MEMSET, BUILTIN_SPIN, BUILTIN_COUNT };
+enum module_builtin {
+    BUILTIN_SAXPY,
+    BUILTIN_MEMSET,
+    BUILTIN_SPIN,
+    BUILTIN_CONDITION,
+    BUILTIN_COUNTDOWN,
+    BUILTIN_TIMED, /* somebody's own code */
+    BUILTIN_COUNT
+};
 
 struct builtin {
     const char *name;
@@ -30,20 +45,45 @@ extern const struct builtin builtins[BUILTIN_COUNT];
 #define MODULE_NAME_MAX 64
 #define MODULE_KERNELS_MAX 64
 
+#define TIMED_NS 10000u
+#define PARAMETERS_MAX 256u /* bytes, of a launch in the oldest style */
+
+/* How the oldest launches are put together, before they are made. */
+struct module_legacy {
+    unsigned int block[3];
+    size_t size;
+    char parameters[PARAMETERS_MAX];
+};
+
 struct CUfunc_st {
     enum cuda_tag tag;
     CUmodule module;
+    struct CUfunc_st *next; /* BUILTIN_TIMED: of the module */
     enum module_builtin builtin;
     char name[MODULE_NAME_MAX];
+    struct module_legacy *legacy; /* made when first used */
 };
 
 struct CUmod_st {
     enum cuda_tag tag;
     struct CUmod_st *next;
-    CUcontext context;
+    CUcontext context; /* NULL: of a library, loaded nowhere */
+    size_t device_bytes;
     unsigned int nkernels;
     struct CUfunc_st kernel[MODULE_KERNELS_MAX];
+    void *image; /* somebody's own code, ended by a zero byte */
+    size_t image_bytes;
+    CUfunction timed; /* its functions that have been asked for */
 };
+
+/* Loads into a context, or with NULL only reads. */
+CUresult module_load(CUcontext ctx, const void *image, CUmodule *ret);
+void module_unload(CUmodule m);
+/* What a file holds, for the caller to free. */
+CUresult module_read_file(const char *name, char **ret);
+CUresult module_function(CUmodule m, const char *name, CUfunction *ret);
+/* Of any kernel on a device. */
+CUresult module_attribute(int *pi, CUfunction_attribute attrib, int device);
 
 /* All modules of a context that ends. */
 void module_release_context(CUcontext ctx);

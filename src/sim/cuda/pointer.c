@@ -38,6 +38,8 @@ static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr
         *(int *) data = m->device;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(unsigned int *) data = m->kind == MEMORY_DEVICE;
+        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         *(unsigned int *) data = 0;
         return CUDA_SUCCESS;
@@ -94,31 +96,4 @@ CUresult cuPointerGetAttributes(unsigned int num_attributes, CUpointer_attribute
             *(void **) data[i] = NULL;
     }
     return CUDA_SUCCESS;
-}
-
-CUresult cuMemAdvise(CUdeviceptr dev_ptr, size_t count, CUmem_advise advice, CUdevice device) {
-    (void) advice; /* managed memory does not move here */
-    (void) device;
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
-    return memory_covers(dev_ptr, count) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuMemAdvise_v2(CUdeviceptr dev_ptr, size_t count, CUmem_advise advice,
-                        CUmemLocation location) {
-    return cuMemAdvise(dev_ptr, count, advice, location.id);
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr dev_ptr, size_t count, CUdevice dst, CUstream stream) {
-    (void) stream;
-    return cuMemAdvise(dev_ptr, count, 0, dst);
-}
-
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr dev_ptr, size_t count, CUmemLocation location,
-                               unsigned int flags, CUstream stream) {
-    (void) stream;
-    if (flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    return cuMemAdvise(dev_ptr, count, 0, location.id);
 }

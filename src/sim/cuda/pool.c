@@ -8,22 +8,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/cuda/capture.h"
+#include "sim/cuda/graph_memory.h"
 #include "sim/cuda/memory.h"
+#include "sim/cuda/shared.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
 
 struct CUmemPoolHandle_st {
     enum cuda_tag tag;
+    struct CUmemPoolHandle_st *next; /* of all that ever were: their memory is kept */
     int device;
     bool is_default;
     uint64_t threshold;
     uint64_t held, held_high; /* charged to the device */
     uint64_t used, used_high;
     int reuse[3];
+    bool shareable;
+    struct shared shared; /* what stands for it in other processes, once it was exported */
+    bool imported;        /* it is what stands for another's */
 };
 
 /* Of the figures; taken before cuda_lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUmemoryPool pools;
 
 static CUmemoryPool pool_new(int device, bool is_default) {
     CUmemoryPool p = calloc(1, sizeof(*p));
@@ -32,6 +41,11 @@ static CUmemoryPool pool_new(int device, bool is_default) {
     p->tag = TAG_POOL;
     p->device = device;
     p->is_default = is_default;
+    p->shared.fd = -1;
+    (void) pthread_mutex_lock(&cuda_lock);
+    p->next = pools;
+    pools = p;
+    (void) pthread_mutex_unlock(&cuda_lock);
     p->reuse[0] = p->reuse[1] = p->reuse[2] = 1;
     return p;
 }
@@ -62,9 +76,11 @@ static void trim(CUmemoryPool p, uint64_t keep) {
     p->held = floor;
 }
 
-void pool_give(CUmemoryPool p, size_t bytes) {
+void pool_give(CUmemoryPool p, size_t bytes, bool shared) {
     (void) pthread_mutex_lock(&lock);
     p->used -= bytes;
+    if (shared)
+        p->held -= bytes;
     trim(p, p->tag == TAG_POOL ? p->threshold : 0);
     (void) pthread_mutex_unlock(&lock);
 }
@@ -91,23 +107,45 @@ static CUresult enter_pool(CUmemoryPool pool) {
     return pool && pool->tag == TAG_POOL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* In a capture the graph's own memory takes the pool's place. */
+static CUresult capture_alloc(CUstream s, CUmemoryPool pool, size_t bytes, CUdeviceptr *dptr) {
+    CUgraphNodeParams p = {
+        .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+        .alloc = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, pool->device}},
+                  .bytesize = bytes}};
+    CUresult r = capture_add(s, &p);
+    if (r == CUDA_SUCCESS)
+        *dptr = p.alloc.dptr;
+    return r;
+}
+
+static CUresult capture_free(CUstream s, const struct memory *m) {
+    if (m->kind != MEMORY_GRAPH)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE, .free = {.dptr = m->base}};
+    return capture_add(s, &p);
+}
+
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
                                  CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = stream_enter_work(stream, &s);
     if (r == CUDA_SUCCESS)
         r = enter_pool(pool);
     if (r != CUDA_SUCCESS)
         return r;
-    if (!dptr || bytes == 0)
+    if (!dptr || bytes == 0 || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
+    if (s->capture)
+        return capture_alloc(s, pool, bytes, dptr);
     r = pool_take(pool, bytes);
     if (r != CUDA_SUCCESS)
         return r;
     struct memory *m;
     r = memory_new(MEMORY_POOL, s->context, pool->device, bytes, &m);
     if (r != CUDA_SUCCESS) {
-        pool_give(pool, bytes);
+        pool_give(pool, bytes, false);
         return r;
     }
     m->pool = pool;
@@ -117,7 +155,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool p
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = stream_enter_work(stream, &s);
     if (r != CUDA_SUCCESS)
         return r;
     CUmemoryPool pool = current_pool(s->context->device);
@@ -126,12 +164,16 @@ CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream) {
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = stream_enter_work(stream, &s);
     if (r != CUDA_SUCCESS)
         return r;
     struct memory *m = memory_find(dptr);
-    if (dptr == 0 || !m || m->base != dptr || m->kind > MEMORY_POOL)
+    if (dptr == 0 || !m || m->base != dptr || !memory_is_freeable(m))
         return CUDA_ERROR_INVALID_VALUE;
+    if (s->capture)
+        return capture_free(s, m);
+    if (m->kind == MEMORY_GRAPH)
+        return graph_alloc_give(m->graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     memory_free(m);
     return CUDA_SUCCESS;
 }
@@ -175,13 +217,17 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
     if (!pool || !pool_props || pool_props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         pool_props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    if (pool_props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    if (pool_props->handleTypes & ~(unsigned int) CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     r = cuda_enter_device(pool_props->location.id);
     if (r != CUDA_SUCCESS)
         return r;
-    *pool = pool_new(pool_props->location.id, false);
-    return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    CUmemoryPool p = pool_new(pool_props->location.id, false);
+    if (!p)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    p->shareable = pool_props->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    *pool = p;
+    return CUDA_SUCCESS;
 }
 
 /* Allocations may outlive their pool; so does the pool's memory. */
@@ -197,7 +243,10 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     (void) pthread_mutex_lock(&lock);
     pool->tag = TAG_FREE;
     trim(pool, 0);
+    bool shared = pool->imported || pool->shared.id[0];
     (void) pthread_mutex_unlock(&lock);
+    if (shared)
+        shared_close(&pool->shared);
     return CUDA_SUCCESS;
 }
 
@@ -289,5 +338,115 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
     if (!flags || !location)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return CUDA_SUCCESS;
+}
+
+/* -- between processes ----------------------------------------------------------------------- */
+
+/* A share of no bytes, which stands for the pool. */
+static CUresult stand_for(CUmemoryPool p) {
+    CUresult r = CUDA_SUCCESS;
+    struct shared s;
+    (void) pthread_mutex_lock(&lock);
+    if (!p->shared.id[0]) {
+        r = shared_new(p->device, 0, &s);
+        if (r == CUDA_SUCCESS)
+            p->shared = s;
+    }
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+                                          CUmemAllocationHandleType handle_type,
+                                          unsigned long long flags) {
+    CUresult r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!handle_out || flags != 0 || !pool->shareable || pool->imported ||
+        handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = stand_for(pool);
+    return r == CUDA_SUCCESS ? shared_export(&pool->shared, handle_out) : r;
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+                                            CUmemAllocationHandleType handle_type,
+                                            unsigned long long flags) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct shared s;
+    if (!pool_out || flags != 0 || handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = shared_import((int) (intptr_t) handle, &s);
+    if (r != CUDA_SUCCESS)
+        return r;
+    CUmemoryPool p = s.bytes == 0 ? pool_new(s.device, false) : NULL;
+    if (!p) {
+        r = s.bytes == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+        shared_close(&s);
+        return r;
+    }
+    p->imported = true;
+    p->shared = s;
+    *pool_out = p;
+    return CUDA_SUCCESS;
+}
+
+/* What travels in CUmemPoolPtrExportData. */
+struct pointer_data {
+    uint64_t magic;
+    uint64_t pool[2];
+    uint64_t memory[2];
+};
+
+#define POINTER_MAGIC 0x7265746e696f70ull
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct memory *m = memory_find(ptr);
+    if (!share_data_out || !m || m->base != ptr || m->kind != MEMORY_POOL || !m->pool->shareable)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = stand_for(m->pool);
+    if (r == CUDA_SUCCESS)
+        r = memory_share(m);
+    if (r != CUDA_SUCCESS)
+        return r;
+    const struct shared *p = &m->pool->shared;
+    struct pointer_data d = {.magic = POINTER_MAGIC,
+                             .pool = {p->id[0], p->id[1]},
+                             .memory = {m->shared->id[0], m->shared->id[1]}};
+    memset(share_data_out, 0, sizeof(*share_data_out));
+    memcpy(share_data_out, &d, sizeof(d));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
+                                CUmemPoolPtrExportData *share_data) {
+    CUcontext ctx;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r == CUDA_SUCCESS)
+        r = enter_pool(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    struct pointer_data d;
+    struct shared s;
+    struct memory *m;
+    if (!ptr_out || !share_data || !pool->imported)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&d, share_data, sizeof(d));
+    if (d.magic != POINTER_MAGIC || d.pool[0] != pool->shared.id[0] ||
+        d.pool[1] != pool->shared.id[1])
+        return CUDA_ERROR_INVALID_VALUE;
+    r = shared_open(d.memory, &s);
+    if (r == CUDA_SUCCESS)
+        r = memory_adopt(MEMORY_IMPORTED, ctx, &s, 0, s.bytes, &m);
+    if (r != CUDA_SUCCESS)
+        return r;
+    m->pool = pool;
+    *ptr_out = m->base;
     return CUDA_SUCCESS;
 }

@@ -16,6 +16,7 @@ static struct sim_ring *ring;
 static int bell = -1;
 static uint32_t tail;
 static uint64_t submitted[SIM_QUEUES];
+static int device_of[SIM_QUEUES]; /* of the last entry */
 
 CUresult ring_open(void) {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
@@ -41,6 +42,10 @@ CUresult ring_open(void) {
     return result;
 }
 
+CUresult ring_broken(int device) {
+    return ring ? (CUresult) atomic_load(&ring->broken[cuda_device[device].minor]) : CUDA_SUCCESS;
+}
+
 uint16_t ring_queue(void) {
     static uint16_t next;
     return next++ % SIM_QUEUES;
@@ -53,14 +58,18 @@ static void ring_the_bell(void) {
         errno = saved; /* full: it rings already */
 }
 
-static bool is_lost(void) {
+bool ring_is_lost(void) {
     return atomic_load(&ring->lost) || client_is_lost(&cuda_client);
 }
 
-static void futex_wait(void *word, uint32_t seen) {
+static void futex_wait_for(void *word, uint32_t seen, const struct timespec *time) {
     int saved = errno;
-    (void) syscall(SYS_futex, word, FUTEX_WAIT, seen, &patience, NULL, 0);
+    (void) syscall(SYS_futex, word, FUTEX_WAIT, seen, time, NULL, 0);
     errno = saved;
+}
+
+static void futex_wait(void *word, uint32_t seen) {
+    futex_wait_for(word, seen, &patience);
 }
 
 static bool wait_for_room(void) {
@@ -68,7 +77,7 @@ static bool wait_for_room(void) {
         uint32_t head = atomic_load(&ring->head);
         if (tail - head < SIM_RING_SIZE)
             return true;
-        if (is_lost())
+        if (ring_is_lost())
             return false;
         atomic_store(&ring->room_wanted, 1);
         if (atomic_load(&ring->head) != head)
@@ -79,41 +88,90 @@ static bool wait_for_room(void) {
     }
 }
 
+static uint64_t clock_now(void) {
+    struct timespec ts;
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
+}
+
+/* Shows the daemon what has been written up to `tail`. */
+static void publish(uint16_t queue) {
+    atomic_store(&ring->tail, tail);
+    /* While the queue has work the daemon looks here again before it lets the queue run dry. */
+    if (atomic_load(&ring->need_bell) && atomic_load(&ring->queue[queue].done) == submitted[queue])
+        ring_the_bell();
+}
+
 uint64_t ring_put(enum sim_work kind, int device, uint16_t queue, uint32_t slot, uint64_t a) {
     if (!wait_for_room())
         return 0;
-    struct timespec ts;
-    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-    ring->entries[tail % SIM_RING_SIZE] = (struct sim_entry){
+    device_of[queue] = device;
+    ring->entries[tail++ % SIM_RING_SIZE] = (struct sim_entry){
         .kind = (uint8_t) kind,
         .minor = (uint8_t) cuda_device[device].minor,
         .queue = queue,
         .slot = slot,
         .a = a,
-        .time = (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec,
+        .time = clock_now(),
     };
-    atomic_store(&ring->tail, ++tail);
-    /* While the queue has work the daemon looks here again before it lets the queue run dry. */
-    if (atomic_load(&ring->need_bell) && atomic_load(&ring->queue[queue].done) == submitted[queue])
-        ring_the_bell();
+    publish(queue);
     return ++submitted[queue];
+}
+
+uint64_t ring_put_kernels(int device, uint16_t queue, const uint64_t *ns, size_t n) {
+    struct sim_entry e = {.kind = SIM_KERNEL,
+                          .minor = (uint8_t) cuda_device[device].minor,
+                          .queue = queue,
+                          .time = clock_now()};
+    device_of[queue] = device;
+    for (size_t i = 0; i < n;) {
+        if (!wait_for_room())
+            return 0;
+        uint32_t room = SIM_RING_SIZE - (tail - atomic_load(&ring->head));
+        size_t end = n - i < room ? n : i + room;
+        uint64_t count = end - i;
+        for (; i < end; i++) {
+            e.a = ns[i];
+            ring->entries[tail++ % SIM_RING_SIZE] = e;
+        }
+        publish(queue);
+        submitted[queue] += count;
+    }
+    return submitted[queue];
 }
 
 bool ring_is_done(uint16_t queue, uint64_t seq) {
     return atomic_load(&ring->queue[queue].done) >= seq;
 }
 
-CUresult ring_wait(uint16_t queue, uint64_t seq) {
+CUresult ring_wait_word(_Atomic uint64_t *word, uint64_t n, _Atomic uint32_t *waiters) {
     for (;;) {
-        uint64_t done = atomic_load(&ring->queue[queue].done);
-        if (done >= seq)
+        uint64_t now = atomic_load(word);
+        if (now >= n)
             return CUDA_SUCCESS;
-        if (is_lost())
+        if (ring_is_lost())
             return CUDA_ERROR_DEVICE_UNAVAILABLE;
-        atomic_store(&ring->queue[queue].waiters, 1);
-        if (atomic_load(&ring->queue[queue].done) == done)
-            futex_wait((void *) (uintptr_t) &ring->queue[queue].done, (uint32_t) done);
+        atomic_store(waiters, 1);
+        if (atomic_load(word) == now)
+            futex_wait((void *) (uintptr_t) word, (uint32_t) now);
     }
+}
+
+CUresult ring_wait(uint16_t queue, uint64_t seq) {
+    CUresult r = ring_wait_word(&ring->queue[queue].done, seq, &ring->queue[queue].waiters);
+    return r == CUDA_SUCCESS ? ring_broken(device_of[queue]) : r;
+}
+
+void ring_look(uint16_t queue, uint64_t seq, uint32_t ns) {
+    const struct timespec time = {.tv_nsec = ns};
+    uint64_t done = atomic_load(&ring->queue[queue].done);
+    if (done >= seq) { /* something else is missing */
+        (void) nanosleep(&time, NULL);
+        return;
+    }
+    atomic_store(&ring->queue[queue].waiters, 1);
+    if (atomic_load(&ring->queue[queue].done) == done)
+        futex_wait_for((void *) (uintptr_t) &ring->queue[queue].done, (uint32_t) done, &time);
 }
 
 void ring_release(uint16_t queue) {

@@ -16,10 +16,26 @@ uint16_t ring_queue(void);
  * waits while the ring is full. */
 uint64_t ring_put(enum sim_work kind, int device, uint16_t queue, uint32_t slot, uint64_t a);
 
+/* `n` kernels of a queue with one look at the clock and the bell, else as ring_put(). n > 0. */
+uint64_t ring_put_kernels(int device, uint16_t queue, const uint64_t *ns, size_t n);
+
+/* What this process's contexts on the device died of, as the daemon says; CUDA_SUCCESS: they live.
+ */
+CUresult ring_broken(int device);
+
 bool ring_is_done(uint16_t queue, uint64_t seq);
 
 /* Sleeps until an entry has completed. Without cuda_lock. */
 CUresult ring_wait(uint16_t queue, uint64_t seq);
+
+/* The same for any word that the daemon counts up: until it has reached `n`. */
+CUresult ring_wait_word(_Atomic uint64_t *word, uint64_t n, _Atomic uint32_t *waiters);
+
+/* Has the daemon hung up? Then nothing will ever complete. */
+bool ring_is_lost(void);
+
+/* Waits for an entry, but no longer than `ns`. */
+void ring_look(uint16_t queue, uint64_t seq, uint32_t ns);
 
 /* Lets the queue's SIM_HOLD go on. */
 void ring_release(uint16_t queue);

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/cuda/capture.h"
+#include "sim/cuda/event.h"
 #include "sim/cuda/ring.h"
+#include "sim/cuda/shared_event.h"
 #include "sim/cuda/worker.h"
 
 static CUstream free_streams;
@@ -86,6 +89,13 @@ CUresult stream_enter(CUstream handle, CUstream *ret) {
     return s->context->error;
 }
 
+CUresult stream_enter_work(CUstream handle, CUstream *ret) {
+    CUresult r = stream_enter(handle, ret);
+    if (r == CUDA_SUCCESS && *ret == (*ret)->context->legacy && (*ret)->context->capturing > 0)
+        return capture_refuse_legacy((*ret)->context);
+    return r;
+}
+
 /* The legacy stream waits for all blocking streams of its context, and they for it. */
 static CUresult put_order(CUstream s) {
     CUcontext ctx = s->context;
@@ -121,19 +131,30 @@ CUresult stream_submit(CUstream s, enum sim_work kind, uint32_t slot, uint64_t a
     return r;
 }
 
-CUresult stream_synchronize(CUstream s) {
+CUresult stream_submit_kernels(CUstream s, int device, const uint64_t *ns, size_t n) {
     (void) pthread_mutex_lock(&cuda_lock);
-    CUresult r = s == s->context->legacy ? put_order(s) : CUDA_SUCCESS;
+    CUresult r = put_order(s);
+    uint64_t seq = r == CUDA_SUCCESS ? ring_put_kernels(device, s->queue, ns, n) : 0;
+    if (seq > 0)
+        s->last = seq;
+    else if (r == CUDA_SUCCESS)
+        r = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    (void) pthread_mutex_unlock(&cuda_lock);
+    return r;
+}
+
+CUresult stream_synchronize(CUstream s) {
+    bool legacy = s == s->context->legacy;
+    (void) pthread_mutex_lock(&cuda_lock);
+    CUresult r = legacy ? put_order(s) : CUDA_SUCCESS;
     uint64_t last = s->last;
     uint64_t job = s->last_job;
-    if (s == s->context->legacy)
-        for (CUstream i = s->context->streams; i; i = i->next)
-            if (i->blocking && i->last_job > job)
-                job = i->last_job;
     (void) pthread_mutex_unlock(&cuda_lock);
     if (r == CUDA_SUCCESS)
         r = ring_wait(s->queue, last);
-    if (r == CUDA_SUCCESS)
+    if (r == CUDA_SUCCESS && legacy)
+        worker_wait_context(s->context, true);
+    else if (r == CUDA_SUCCESS)
         worker_wait(job);
     return r == CUDA_SUCCESS ? s->context->error : r;
 }
@@ -145,13 +166,10 @@ struct point {
 
 CUresult stream_synchronize_context(CUcontext ctx) {
     size_t n = 0, busy = 0;
-    uint64_t job = 0;
     struct point *points = NULL;
     (void) pthread_mutex_lock(&cuda_lock);
-    for (CUstream s = ctx->streams; s; s = s->next) {
+    for (CUstream s = ctx->streams; s; s = s->next)
         busy += !ring_is_done(s->queue, s->last);
-        job = s->last_job > job ? s->last_job : job;
-    }
     if (busy > 0)
         points = malloc(busy * sizeof(*points));
     for (CUstream s = ctx->streams; s && points && n < busy; s = s->next)
@@ -163,7 +181,7 @@ CUresult stream_synchronize_context(CUcontext ctx) {
         r = ring_wait(points[i].queue, points[i].seq);
     free(points);
     if (r == CUDA_SUCCESS)
-        worker_wait(job);
+        worker_wait_context(ctx, false);
     return r == CUDA_SUCCESS ? ctx->error : r;
 }
 
@@ -201,6 +219,8 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
         stream->tag != TAG_STREAM || stream == stream->context->legacy)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture)
+        capture_abandon(stream);
     (void) pthread_mutex_lock(&cuda_lock);
     for (CUstream *p = &stream->context->streams; *p; p = &(*p)->next)
         if (*p == stream) {
@@ -216,15 +236,23 @@ CUresult cuStreamDestroy(CUstream stream) {
     return cuStreamDestroy_v2(stream);
 }
 
+/* Waiting for a stream, or asking it, is nothing that could be captured. */
+static CUresult enter_to_wait(CUstream handle, CUstream *ret) {
+    CUresult r = stream_enter_work(handle, ret);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return (*ret)->capture ? capture_refuse(*ret) : capture_unsafe();
+}
+
 CUresult cuStreamSynchronize(CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = enter_to_wait(stream, &s);
     return r == CUDA_SUCCESS ? stream_synchronize(s) : r;
 }
 
 CUresult cuStreamQuery(CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = enter_to_wait(stream, &s);
     if (r != CUDA_SUCCESS)
         return r;
     if (client_is_lost(&cuda_client))
@@ -303,61 +331,33 @@ CUresult cuStreamGetDevice(CUstream stream, CUdevice *device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *capture_status) {
-    CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!capture_status)
-        return CUDA_ERROR_INVALID_VALUE;
-    *capture_status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *capture_status_out,
-                                cuuint64_t *id_out) {
-    (void) id_out; /* of a capture: there is none */
-    return cuStreamIsCapturing(stream, capture_status_out);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *capture_status_out,
-                                   cuuint64_t *id_out, CUgraph *graph_out,
-                                   const CUgraphNode **dependencies_out,
-                                   size_t *num_dependencies_out) {
-    (void) graph_out;
-    (void) dependencies_out;
-    (void) num_dependencies_out;
-    return cuStreamGetCaptureInfo(stream, capture_status_out, id_out);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *capture_status_out,
-                                   cuuint64_t *id_out, CUgraph *graph_out,
-                                   const CUgraphNode **dependencies_out,
-                                   const CUgraphEdgeData **edge_data_out,
-                                   size_t *num_dependencies_out) {
-    (void) edge_data_out;
-    return cuStreamGetCaptureInfo_v2(stream, capture_status_out, id_out, graph_out,
-                                     dependencies_out, num_dependencies_out);
-}
-
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr dptr, size_t length,
                                 unsigned int flags) {
     (void) dptr; /* managed memory is everybody's at all times here */
     (void) length;
     (void) flags;
     CUstream s;
-    return stream_enter(stream, &s);
+    CUresult r = stream_enter_work(stream, &s);
+    return r == CUDA_SUCCESS && s->capture ? capture_refuse(s) : r;
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = stream_enter_work(stream, &s);
     if (r != CUDA_SUCCESS)
         return r;
     if (!event || event->tag != TAG_EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (flags > 1)
+    if (flags > CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
+    if (s->capture || event->captured)
+        return capture_wait(s, event, flags == CU_EVENT_WAIT_EXTERNAL);
+    return event_wait(s, event);
+}
+
+CUresult event_wait(CUstream s, CUevent event) {
+    if (event->shared)
+        return shared_event_wait(s, event->shared);
     if (!event->recorded || event->queue == s->queue || ring_is_done(event->queue, event->seq))
         return CUDA_SUCCESS;
     return stream_submit(s, SIM_WAIT, event->queue, event->seq);
@@ -380,25 +380,31 @@ static void call_host(void *arg) {
         c->callback(c->stream, CUDA_SUCCESS, c->user_data);
 }
 
+CUresult stream_call(CUstream s, CUhostFn fn, void *user_data) {
+    struct host_call c = {.fn = fn, .user_data = user_data};
+    return worker_call(s, call_host, &c, sizeof(c));
+}
+
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *user_data) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = stream_enter_work(stream, &s);
     if (r != CUDA_SUCCESS)
         return r;
     if (!fn)
         return CUDA_ERROR_INVALID_VALUE;
-    struct host_call c = {.fn = fn, .user_data = user_data};
-    return worker_call(s, call_host, &c, sizeof(c));
+    return s->capture ? capture_host(s, fn, user_data) : stream_call(s, fn, user_data);
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *user_data,
                              unsigned int flags) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
+    CUresult r = stream_enter_work(stream, &s);
     if (r != CUDA_SUCCESS)
         return r;
     if (!callback || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (s->capture)
+        return capture_refuse(s);
     struct host_call c = {.callback = callback, .stream = stream, .user_data = user_data};
     return worker_call(s, call_host, &c, sizeof(c));
 }

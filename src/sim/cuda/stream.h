@@ -13,12 +13,22 @@ void stream_release_context(CUcontext ctx);
  * included. Checks everything that every call with a stream has to. */
 CUresult stream_enter(CUstream handle, CUstream *ret);
 
+/* The same for what runs in the stream: not in the legacy stream while it would become part of a
+ * capture. */
+CUresult stream_enter_work(CUstream handle, CUstream *ret);
+
 /* Appends work to a stream, behind whatever the rules of the legacy stream put before it. With
  * cuda_lock; stream->last is its number. */
 CUresult stream_put(CUstream stream, enum sim_work kind, uint32_t slot, uint64_t a);
 
 /* The same without the lock. */
 CUresult stream_submit(CUstream stream, enum sim_work kind, uint32_t slot, uint64_t a);
+
+/* Kernels of a device, one after the other, as one piece of work. Without the lock. */
+CUresult stream_submit_kernels(CUstream stream, int device, const uint64_t *ns, size_t n);
+
+/* Calls a host function in its place in the stream. Without the lock. */
+CUresult stream_call(CUstream stream, CUhostFn fn, void *user_data);
 
 /* Sleeps until all that was submitted is complete. Without the lock. */
 CUresult stream_synchronize(CUstream stream);

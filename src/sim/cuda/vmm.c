@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "sim/cuda/multicast.h"
+#include "sim/cuda/shared.h"
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
 
@@ -30,7 +32,8 @@ struct handle {
     struct handle *next;
     CUmemAllocationProp prop;
     size_t size;
-    off_t offset; /* in the heap file */
+    off_t offset;         /* in the heap file */
+    struct shared shared; /* in a file of its own, if shared.fd >= 0 */
     unsigned int references;
     unsigned int mappings;
 };
@@ -80,9 +83,13 @@ static void drop_if_unused(struct handle *h) {
             *p = h->next;
             break;
         }
-    (void) syscall(SYS_fallocate, heap, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, h->offset,
-                   (off_t) h->size);
-    cuda_give(h->prop.location.id, h->size);
+    if (h->shared.fd >= 0) {
+        shared_close(&h->shared);
+    } else {
+        (void) syscall(SYS_fallocate, heap, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, h->offset,
+                       (off_t) h->size);
+        cuda_give(h->prop.location.id, h->size);
+    }
     free(h);
 }
 
@@ -171,6 +178,28 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
     return CUDA_SUCCESS;
 }
 
+/* Makes a handle of what is described, with a place in the heap where it has no file of its own. */
+static CUresult handle_new(const struct handle *from, CUmemGenericAllocationHandle *ret) {
+    struct handle *h = calloc(1, sizeof(*h));
+    if (!h)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *h = *from;
+    bool own = h->shared.fd >= 0;
+    (void) pthread_mutex_lock(&lock);
+    bool ok = own || (open_heap() && (off_t) h->size <= HEAP_BYTES - heap_used);
+    if (ok) {
+        h->offset = own ? 0 : heap_used;
+        heap_used += own ? 0 : (off_t) h->size;
+        h->next = handles;
+        handles = h;
+        *ret = (uintptr_t) h;
+    }
+    (void) pthread_mutex_unlock(&lock);
+    if (!ok)
+        free(h);
+    return ok ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                      const CUmemAllocationProp *prop, unsigned long long flags) {
     CUresult r = cuda_enter();
@@ -180,25 +209,22 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         return r;
     if (!handle || size == 0 || !is_aligned(size) || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    if (prop->requestedHandleTypes & ~(unsigned int) CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     r = cuda_take(prop->location.id, size);
     if (r != CUDA_SUCCESS)
         return r;
-    struct handle *h = calloc(1, sizeof(*h));
-    (void) pthread_mutex_lock(&lock);
-    if (h && open_heap() && (off_t) size <= HEAP_BYTES - heap_used) {
-        *h = (struct handle){
-            .next = handles, .prop = *prop, .size = size, .offset = heap_used, .references = 1};
-        handles = h;
-        heap_used += (off_t) size;
-        *handle = (uintptr_t) h;
-    } else {
-        free(h);
+    struct handle h = {.prop = *prop, .size = size, .references = 1, .shared = {.fd = -1}};
+    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        r = shared_new(prop->location.id, size, &h.shared);
+    if (r == CUDA_SUCCESS)
+        r = handle_new(&h, handle);
+    if (r == CUDA_SUCCESS)
+        return r;
+    if (h.shared.fd >= 0)
+        shared_close(&h.shared);
+    else
         cuda_give(prop->location.id, size);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    (void) pthread_mutex_unlock(&lock);
     return r;
 }
 
@@ -206,6 +232,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)
         return r;
+    if (multicast_is(handle))
+        return multicast_release(handle);
     (void) pthread_mutex_lock(&lock);
     struct handle *h = find_handle(handle);
     if (h) {
@@ -229,6 +257,45 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
         *prop = h->prop;
     (void) pthread_mutex_unlock(&lock);
     return h ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* -- between processes ----------------------------------------------------------------------- */
+
+CUresult cuMemExportToShareableHandle(void *shareable_handle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handle_type,
+                                      unsigned long long flags) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!shareable_handle || flags != 0 || handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void) pthread_mutex_lock(&lock);
+    const struct handle *h = find_handle(handle);
+    r = h && h->shared.fd >= 0 ? shared_export(&h->shared, shareable_handle)
+                               : CUDA_ERROR_INVALID_VALUE;
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
+                                        CUmemAllocationHandleType sh_handle_type) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!handle || sh_handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct handle h = {.references = 1};
+    r = shared_import((int) (intptr_t) os_handle, &h.shared);
+    if (r != CUDA_SUCCESS)
+        return r;
+    h.size = h.shared.bytes;
+    h.prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                   .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                   .location = {CU_MEM_LOCATION_TYPE_DEVICE, h.shared.device}};
+    r = h.size > 0 && is_aligned(h.size) ? handle_new(&h, handle) : CUDA_ERROR_INVALID_VALUE;
+    if (r != CUDA_SUCCESS)
+        shared_close(&h.shared);
+    return r;
 }
 
 /* -- mappings -------------------------------------------------------------------------------- */
@@ -256,7 +323,8 @@ static CUresult map(struct memory *m, CUdeviceptr ptr, size_t size, size_t offse
     struct mapping *i = calloc(1, sizeof(*i));
     if (!i)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    void *p = mmap((void *) (uintptr_t) ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, heap,
+    int fd = h->shared.fd >= 0 ? h->shared.fd : heap;
+    void *p = mmap((void *) (uintptr_t) ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, fd,
                    h->offset + (off_t) offset);
     if (p == MAP_FAILED) {
         free(i);
@@ -274,6 +342,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)
         return r;
+    if (multicast_is(handle))
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct memory *m = reservation(ptr, size);
     if (!m || size == 0 || !is_aligned(ptr) || !is_aligned(size) || !is_aligned(offset) ||
         flags != 0)
@@ -306,7 +376,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     struct memory *m = reservation(ptr, size);
     if (!m || size == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    worker_wait(worker_last());
+    worker_wait_all();
     (void) pthread_mutex_lock(&lock);
     bool whole = is_whole(m, ptr, size);
     for (struct mapping **p = (struct mapping **) &m->mappings; whole && *p;) {
@@ -360,6 +430,41 @@ static struct mapping *find_mapping(CUdeviceptr ptr) {
         if (ptr >= i->base && ptr - i->base < i->size)
             return i;
     return NULL;
+}
+
+CUresult vmm_hold(CUmemGenericAllocationHandle handle, size_t offset, size_t size, int *ret_device,
+                  void **ret) {
+    (void) pthread_mutex_lock(&lock);
+    struct handle *h = find_handle(handle);
+    bool fits = h && is_aligned(offset) && size <= h->size && offset <= h->size - size;
+    if (fits) {
+        h->mappings++;
+        *ret_device = h->prop.location.id;
+        *ret = h;
+    }
+    (void) pthread_mutex_unlock(&lock);
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult vmm_hold_at(CUdeviceptr ptr, size_t size, int *ret_device, void **ret) {
+    (void) pthread_mutex_lock(&lock);
+    const struct mapping *i = find_mapping(ptr);
+    bool fits = i && is_aligned(ptr) && size <= i->size && ptr - i->base <= i->size - size;
+    if (fits) {
+        i->handle->mappings++;
+        *ret_device = i->handle->prop.location.id;
+        *ret = i->handle;
+    }
+    (void) pthread_mutex_unlock(&lock);
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void vmm_drop(void *hold) {
+    struct handle *h = hold;
+    (void) pthread_mutex_lock(&lock);
+    h->mappings--;
+    drop_if_unused(h);
+    (void) pthread_mutex_unlock(&lock);
 }
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {

@@ -19,44 +19,82 @@ __asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
 
 struct job {
     struct job *next;
+    uint64_t number;
     void (*fn)(void *arg);
-    bool host; /* waits for what is before it in its stream, holds what is behind */
+    bool (*ready)(void *arg); /* NULL: at once, when its turn has come */
+    bool host;                /* holds what is behind it in its stream, by a SIM_HOLD */
     uint16_t queue;
-    uint64_t seq; /* of its SIM_HOLD */
+    uint64_t seq; /* of what it comes behind */
     char arg[] __attribute__((aligned(16)));
 };
 
 static pthread_cond_t submitted_cond = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t done_cond = PTHREAD_COND_INITIALIZER;
 static struct job *first, *last;
-static uint64_t submitted, done; /* under cuda_lock */
+static uint64_t submitted; /* under cuda_lock, as the list */
 static bool running;
 
-static void run(struct job *job) {
-    if (job->host && ring_wait(job->queue, job->seq - 1) != CUDA_SUCCESS)
-        return; /* the device is lost: the stream never gets here */
-    job->fn(job->arg);
-    if (job->host)
-        ring_release(job->queue);
+/* How long it goes without looking again at memory, and at jobs of other streams. */
+#define LOOK_NS 100000u
+
+/* With cuda_lock: the first whose turn has come. Jobs of one stream keep their order, because one
+ * that holds its stream is before what comes behind it there. */
+static struct job *next_job(void) {
+    struct job *j = first;
+    while (j && (!ring_is_done(j->queue, j->seq) || (j->ready && !j->ready(j->arg))))
+        j = j->next;
+    return j;
+}
+
+/* With cuda_lock. */
+static void remove_job(struct job *job) {
+    struct job *before = NULL;
+    for (struct job *i = first; i != job; i = i->next)
+        before = i;
+    if (before)
+        before->next = job->next;
+    else
+        first = job->next;
+    if (last == job)
+        last = before;
+}
+
+/* With cuda_lock: the streams never get there. */
+static void drop_all(void) {
+    while (first) {
+        struct job *job = first;
+        remove_job(job);
+        free(job);
+    }
+    (void) pthread_cond_broadcast(&done_cond);
 }
 
 static void *work(void *unused) {
     (void) unused;
+    (void) pthread_mutex_lock(&cuda_lock);
     for (;;) {
-        (void) pthread_mutex_lock(&cuda_lock);
-        while (!first)
+        struct job *job = next_job();
+        if (job) {
+            (void) pthread_mutex_unlock(&cuda_lock);
+            job->fn(job->arg);
+            if (job->host)
+                ring_release(job->queue);
+            (void) pthread_mutex_lock(&cuda_lock);
+            remove_job(job);
+            (void) pthread_cond_broadcast(&done_cond);
+            free(job);
+        } else if (!first) {
             (void) pthread_cond_wait(&submitted_cond, &cuda_lock);
-        struct job *job = first;
-        (void) pthread_mutex_unlock(&cuda_lock);
-        run(job);
-        (void) pthread_mutex_lock(&cuda_lock);
-        first = job->next;
-        if (!first)
-            last = NULL;
-        done++;
-        (void) pthread_cond_broadcast(&done_cond);
-        (void) pthread_mutex_unlock(&cuda_lock);
-        free(job);
+        } else {
+            uint16_t queue = first->queue;
+            uint64_t seq = first->seq;
+            (void) pthread_mutex_unlock(&cuda_lock);
+            ring_look(queue, seq, LOOK_NS);
+            bool lost = ring_is_lost();
+            (void) pthread_mutex_lock(&cuda_lock);
+            if (lost)
+                drop_all();
+        }
     }
     return NULL;
 }
@@ -86,13 +124,16 @@ static struct job *job_new(void (*fn)(void *), const void *arg, size_t size) {
     return job;
 }
 
+/* With cuda_lock. */
 static void append(CUstream stream, struct job *job) {
+    job->number = ++submitted;
+    job->queue = stream->queue;
     if (last)
         last->next = job;
     else
         first = job;
     last = job;
-    stream->last_job = ++submitted;
+    stream->last_job = job->number;
     (void) pthread_cond_signal(&submitted_cond);
 }
 
@@ -104,13 +145,16 @@ CUresult worker_do(CUstream stream, void (*fn)(void *arg), const void *arg, size
         return CUDA_SUCCESS;
     }
     struct job *job = job_new(fn, arg, size);
-    if (job)
+    if (job) {
+        job->seq = stream->last;
         append(stream, job);
+    }
     (void) pthread_mutex_unlock(&cuda_lock);
     return job ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult worker_call(CUstream stream, void (*fn)(void *arg), const void *arg, size_t size) {
+CUresult worker_wait_until(CUstream stream, bool (*ready)(void *arg), void (*fn)(void *arg),
+                           const void *arg, size_t size) {
     struct job *job = job_new(fn, arg, size);
     if (!job)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -118,8 +162,8 @@ CUresult worker_call(CUstream stream, void (*fn)(void *arg), const void *arg, si
     CUresult r = start() ? stream_put(stream, SIM_HOLD, 0, 0) : CUDA_ERROR_OPERATING_SYSTEM;
     if (r == CUDA_SUCCESS) {
         job->host = true;
-        job->queue = stream->queue;
-        job->seq = stream->last;
+        job->ready = ready;
+        job->seq = stream->last - 1;
         append(stream, job);
     }
     (void) pthread_mutex_unlock(&cuda_lock);
@@ -128,25 +172,60 @@ CUresult worker_call(CUstream stream, void (*fn)(void *arg), const void *arg, si
     return r;
 }
 
+CUresult worker_call(CUstream stream, void (*fn)(void *arg), const void *arg, size_t size) {
+    return worker_wait_until(stream, NULL, fn, arg, size);
+}
+
+/* With cuda_lock: the list is in the order of the numbers. */
+static bool is_outstanding(uint64_t job) {
+    const struct job *j = first;
+    while (j && j->number < job)
+        j = j->next;
+    return j && j->number == job;
+}
+
 void worker_wait(uint64_t job) {
     if (job == 0)
         return;
     (void) pthread_mutex_lock(&cuda_lock);
-    while (done < job)
+    while (is_outstanding(job))
+        (void) pthread_cond_wait(&done_cond, &cuda_lock);
+    (void) pthread_mutex_unlock(&cuda_lock);
+}
+
+void worker_wait_all(void) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    uint64_t until = submitted;
+    while (first && first->number <= until)
+        (void) pthread_cond_wait(&done_cond, &cuda_lock);
+    (void) pthread_mutex_unlock(&cuda_lock);
+}
+
+/* With cuda_lock. */
+static bool context_waits(CUcontext ctx, bool blocking_only) {
+    for (CUstream s = first ? ctx->streams : NULL; s; s = s->next)
+        if ((s->blocking || !blocking_only) && is_outstanding(s->last_job))
+            return true;
+    return false;
+}
+
+void worker_wait_context(CUcontext ctx, bool blocking_only) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    while (context_waits(ctx, blocking_only))
         (void) pthread_cond_wait(&done_cond, &cuda_lock);
     (void) pthread_mutex_unlock(&cuda_lock);
 }
 
 bool worker_is_done(uint64_t job) {
     (void) pthread_mutex_lock(&cuda_lock);
-    bool is = done >= job;
+    bool is = !is_outstanding(job);
     (void) pthread_mutex_unlock(&cuda_lock);
     return is;
 }
 
-uint64_t worker_last(void) {
+bool worker_is_idle(void) {
     (void) pthread_mutex_lock(&cuda_lock);
-    uint64_t n = submitted;
+    bool is = !first;
     (void) pthread_mutex_unlock(&cuda_lock);
-    return n;
+    return is;
 }

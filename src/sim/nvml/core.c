@@ -33,7 +33,15 @@ static nvmlReturn_t connect_driver(void) {
     int r = client_open(&client);
     if (r < 0)
         return r == -EACCES ? NVML_ERROR_NO_PERMISSION : NVML_ERROR_DRIVER_NOT_LOADED;
+    if (atomic_load(client_faults) > 0) {
+        nvmlReturn_t fault = (nvmlReturn_t) client_fault(&client, "nvmlInit_v2");
+        if (fault != NVML_SUCCESS) {
+            client_close(&client);
+            return fault;
+        }
+    }
     ndevices = client.ndevices;
+    nvml_forget_parts();
     for (unsigned int i = 0; i < ndevices; i++)
         devices[i] = (struct nvmlDevice_st){i, client.device[i].page};
     return NVML_SUCCESS;
@@ -63,15 +71,11 @@ nvmlReturn_t nvmlInit_v2(void) {
 }
 
 nvmlReturn_t nvmlShutdown(void) {
-    nvmlReturn_t r = NVML_ERROR_UNINITIALIZED;
     (void) pthread_mutex_lock(&lock);
-    if (references > 0) {
-        r = NVML_SUCCESS;
-        if (--references == 0)
-            client_close(&client);
-    }
+    if (references > 0 && --references == 0)
+        client_close(&client);
     (void) pthread_mutex_unlock(&lock);
-    return r;
+    return NVML_SUCCESS; /* once too often too: so does the real one of 535 */
 }
 
 nvmlReturn_t nvml_ready(void) {
@@ -91,9 +95,23 @@ nvmlReturn_t nvml_enter(nvmlDevice_t device) {
     nvmlReturn_t r = nvml_ready();
     if (r != NVML_SUCCESS)
         return r;
-    if (device < devices || device >= devices + ndevices)
+    if ((device < devices || device >= devices + ndevices) && !nvml_is_part(device))
         return NVML_ERROR_INVALID_ARGUMENT;
-    return client_is_lost(&client) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+    if (client_is_lost(&client) || atomic_load(&device->page->state) == SIM_LOST)
+        return NVML_ERROR_GPU_IS_LOST;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvml_enter_working(nvmlDevice_t device) {
+    nvmlReturn_t r = nvml_enter(device);
+    if (r == NVML_SUCCESS && atomic_load(&device->page->state) == SIM_NEEDS_RESET)
+        return NVML_ERROR_RESET_REQUIRED;
+    return r;
+}
+
+nvmlReturn_t nvml_refuse(void) {
+    nvmlReturn_t r = nvml_ready();
+    return r == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : r;
 }
 
 struct client *nvml_client(void) {
@@ -112,6 +130,8 @@ nvmlReturn_t nvml_ask(nvmlDevice_t device, uint32_t op, uint64_t a, struct clien
     int r = client_call(&client, op, device->page->minor, a, answer);
     if (r == -EPIPE || r == -ENODEV)
         return NVML_ERROR_GPU_IS_LOST;
+    if (r == -EPERM)
+        return NVML_ERROR_NO_PERMISSION;
     return r < 0 ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;
 }
 
@@ -127,17 +147,25 @@ nvmlReturn_t nvml_put_string(char *out, unsigned int length, const char *text) {
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
     nvmlReturn_t r = nvml_ready();
-    return r == NVML_SUCCESS ? nvml_put_string(version, length, SIM_DRIVER_VERSION) : r;
+    return r == NVML_SUCCESS ? nvml_put_string(version, length, client.host->driver) : r;
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
-    return nvml_put_string(version, length, SIM_NVML_VERSION);
+    /* Of the library itself, and so without nvmlInit() too; the machine's word goes before. */
+    char text[64];
+    (void) snprintf(text, sizeof(text), "%u.%s",
+                    (client.host ? client.host->cuda : SIM_CUDA_VERSION) / 1000,
+                    client.host ? client.host->driver : SIM_DRIVER_VERSION);
+    return nvml_put_string(version, length, text);
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *cuda_driver_version) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
     if (!cuda_driver_version)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *cuda_driver_version = SIM_CUDA_VERSION;
+    *cuda_driver_version = (int) client.host->cuda;
     return NVML_SUCCESS;
 }
 
@@ -200,6 +228,26 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
         return NVML_ERROR_INVALID_ARGUMENT;
     for (unsigned int i = 0; i < ndevices; i++)
         if (strcasecmp(devices[i].page->uuid, uuid) == 0)
+            return nvmlDeviceGetHandleByIndex_v2(i, device);
+    return nvml_part_by_uuid(uuid, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device) {
+    nvmlReturn_t r = nvml_ready();
+    if (r != NVML_SUCCESS)
+        return r;
+    if (!uuid || !device)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (uuid->version != NVML_STRUCT_VERSION_OF(nvmlUUID_t, 1))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (uuid->type == NVML_UUID_TYPE_ASCII)
+        return memchr(uuid->value.str, 0, sizeof(uuid->value.str))
+                   ? nvmlDeviceGetHandleByUUID(uuid->value.str, device)
+                   : NVML_ERROR_INVALID_ARGUMENT;
+    if (uuid->type != NVML_UUID_TYPE_BINARY)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned int i = 0; i < ndevices; i++)
+        if (memcmp(devices[i].page->uuid_bytes, uuid->value.bytes, sizeof(uuid->value.bytes)) == 0)
             return nvmlDeviceGetHandleByIndex_v2(i, device);
     return NVML_ERROR_NOT_FOUND;
 }

@@ -1,21 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* nvidia-smi asks for a private table and gives up without it. It gets one in which every slot
- * refuses; what it then asks of the public functions is answered. The size is that of 535. */
+/* nvidia-smi asks for a private table and gives up without it. It gets one of the size of 535's in
+ * which every slot refuses, except the one that lists a device's processes; what it then asks of
+ * the public functions is answered. */
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/nvml/nvml.h"
-
-#define SLOTS 244
 
 static nvmlReturn_t refuse(void) {
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
+static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count,
+                                   nvmlTableProcess_t *infos) {
+    if (!count || !infos)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlProcessInfo_t *list = calloc(*count, sizeof(*list));
+    if (!list)
+        return NVML_ERROR_MEMORY;
+    nvmlReturn_t r = nvmlDeviceGetComputeRunningProcesses_v3(device, count, list);
+    for (unsigned int i = 0; r == NVML_SUCCESS && i < *count; i++)
+        infos[i] = (nvmlTableProcess_t){.pid = list[i].pid, .usedGpuMemory = list[i].usedGpuMemory};
+    free(list);
+    return r;
+}
+
 struct table {
     size_t bytes;
-    nvmlReturn_t (*slot[SLOTS])(void);
+    void *slot[NVML_TABLE_SLOTS_535];
 };
 
 static struct table table;
@@ -29,8 +43,9 @@ nvmlReturn_t nvmlInternalGetExportTable(const void **out, const void *id) {
         return NVML_ERROR_INVALID_ARGUMENT;
     if (memcmp(id, known, sizeof(known)) != 0 && memcmp(id, as_written, sizeof(as_written)) != 0)
         return NVML_ERROR_NOT_FOUND;
-    for (size_t i = 0; i < SLOTS; i++)
-        table.slot[i] = refuse;
+    for (size_t i = 0; i < NVML_TABLE_SLOTS_535; i++)
+        table.slot[i] = (void *) refuse;
+    table.slot[NVML_TABLE_SLOT_PROCESSES] = (void *) list_processes;
     table.bytes = sizeof(table);
     *out = &table;
     return NVML_SUCCESS;

@@ -8,16 +8,14 @@
 
 #include "sim/nvml/nvml.h"
 
-static unsigned long long now_us(void) {
-    struct timespec ts;
-    (void) clock_gettime(CLOCK_REALTIME, &ts);
-    return (unsigned long long) ts.tv_sec * 1000000ull + (unsigned long long) ts.tv_nsec / 1000u;
-}
-
 nvmlReturn_t nvml_load(nvmlDevice_t device, unsigned int *ret_gpu, unsigned int *ret_memory) {
-    nvmlReturn_t r = nvml_enter(device);
+    nvmlReturn_t r = nvml_enter_working(device);
     if (r != NVML_SUCCESS)
         return r;
+    if (atomic_load(&device->page->mig)) {
+        *ret_gpu = *ret_memory = 0; /* instances are not measured from outside */
+        return NVML_SUCCESS;
+    }
     struct client_answer a = {.list = NULL};
     r = nvml_ask(device, SIM_UTILIZATION, 0, &a);
     if (r != NVML_SUCCESS)
@@ -32,6 +30,8 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     nvmlReturn_t r = nvml_load(device, &gpu, &memory);
     if (r != NVML_SUCCESS)
         return r;
+    if (atomic_load(&device->page->mig))
+        return NVML_ERROR_NOT_SUPPORTED;
     if (!utilization)
         return NVML_ERROR_INVALID_ARGUMENT;
     *utilization = (nvmlUtilization_t){.gpu = gpu, .memory = memory};
@@ -47,7 +47,7 @@ static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization,
     if (!utilization || !period_us)
         return NVML_ERROR_INVALID_ARGUMENT;
     *utilization = 0;
-    *period_us = 166667;
+    *period_us = nvml_client()->host->sample_us;
     return NVML_SUCCESS;
 }
 
@@ -71,15 +71,16 @@ nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *util
     return idle_engine(device, utilization, sampling_period_us);
 }
 
-/* Per-process samples since a time stamp. `*ret` is malloc'ed. */
-static nvmlReturn_t fetch(nvmlDevice_t device, unsigned long long since, struct sim_sample **ret,
-                          unsigned int *ret_count) {
+/* Samples since a time stamp: of the processes (SIM_SAMPLES) or of the card (SIM_HISTORY). `*ret`
+ * is malloc'ed. */
+static nvmlReturn_t fetch(nvmlDevice_t device, enum sim_op op, unsigned long long since,
+                          struct sim_sample **ret, unsigned int *ret_count) {
     size_t room = SIM_LIST_MAX * sizeof(struct sim_sample);
     struct sim_sample *list = malloc(room);
     if (!list)
         return NVML_ERROR_MEMORY;
     struct client_answer a = {.list = list, .list_max = room};
-    nvmlReturn_t r = nvml_ask(device, SIM_SAMPLES, since, &a);
+    nvmlReturn_t r = nvml_ask(device, op, since, &a);
     if (r != NVML_SUCCESS || a.reply.count == 0) {
         free(list);
         return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;
@@ -100,7 +101,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         return NVML_ERROR_INVALID_ARGUMENT;
     struct sim_sample *list;
     unsigned int n;
-    r = fetch(device, last_seen_time_stamp, &list, &n);
+    r = fetch(device, SIM_SAMPLES, last_seen_time_stamp, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (!utilization || *process_samples_count < n)
@@ -128,7 +129,7 @@ nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     struct sim_sample *list;
     unsigned int n;
-    r = fetch(device, info->lastSeenTimeStamp, &list, &n);
+    r = fetch(device, SIM_SAMPLES, info->lastSeenTimeStamp, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (!info->procUtilArray || info->processSamplesCount < n)
@@ -143,40 +144,33 @@ nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     return r;
 }
 
-/* One sample, of now: a caller who asks again with its time stamp gets the next. */
+/* What the driver keeps of the past: one value a period. */
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   unsigned long long last_seen_time_stamp,
                                   nvmlValueType_t *sample_val_type, unsigned int *sample_count,
                                   nvmlSample_t *samples) {
-    unsigned int gpu, memory;
-    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
+    nvmlReturn_t r = nvml_enter_working(device);
     if (r != NVML_SUCCESS)
         return r;
-    if (!sample_val_type || !sample_count)
+    if (!sample_val_type || !sample_count || (samples && *sample_count == 0))
         return NVML_ERROR_INVALID_ARGUMENT;
     if (type != NVML_GPU_UTILIZATION_SAMPLES && type != NVML_MEMORY_UTILIZATION_SAMPLES)
         return NVML_ERROR_NOT_SUPPORTED;
     *sample_val_type = NVML_VALUE_TYPE_UNSIGNED_INT;
-    unsigned long long now = now_us();
-    if (samples && (now <= last_seen_time_stamp || *sample_count == 0))
-        return NVML_ERROR_NOT_FOUND;
-    *sample_count = 1;
-    if (samples) {
-        samples[0].timeStamp = now;
-        samples[0].sampleValue.uiVal = type == NVML_GPU_UTILIZATION_SAMPLES ? gpu : memory;
-    }
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int values_count,
-                                      nvmlFieldValue_t *values) {
-    nvmlReturn_t r = nvml_enter(device);
+    struct sim_sample *list;
+    unsigned int n;
+    r = fetch(device, SIM_HISTORY, last_seen_time_stamp, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
-    if (!values || values_count < 0)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (int i = 0; i < values_count; i++)
-        values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+    if (samples && *sample_count < n)
+        n = *sample_count;
+    for (unsigned int i = 0; samples && i < n; i++) {
+        samples[i].timeStamp = list[i].time_us;
+        samples[i].sampleValue.uiVal =
+            type == NVML_GPU_UTILIZATION_SAMPLES ? list[i].sm : list[i].memory;
+    }
+    *sample_count = n;
+    free(list);
     return NVML_SUCCESS;
 }
 
@@ -267,29 +261,6 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t power_limit(nvmlDevice_t device, unsigned int *limit) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!limit)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *limit = device->page->power_limit_mw;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit) {
-    return power_limit(device, limit);
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device,
-                                                      unsigned int *default_limit) {
-    return power_limit(device, default_limit);
-}
-
-nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit) {
-    return power_limit(device, limit);
-}
-
 nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
     nvmlReturn_t r = nvml_enter(device);
     if (r != NVML_SUCCESS)
@@ -300,18 +271,6 @@ nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableSta
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
-                                                          unsigned int *min_limit,
-                                                          unsigned int *max_limit) {
-    nvmlReturn_t r = power_limit(device, max_limit);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!min_limit)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *min_limit = device->page->power_limit_mw / 4;
-    return NVML_SUCCESS;
-}
-
 static nvmlReturn_t performance_state(nvmlDevice_t device, nvmlPstates_t *state) {
     nvmlReturn_t r = nvml_enter(device);
     if (r != NVML_SUCCESS)
@@ -319,7 +278,8 @@ static nvmlReturn_t performance_state(nvmlDevice_t device, nvmlPstates_t *state)
     if (!state)
         return NVML_ERROR_INVALID_ARGUMENT;
     bool idle = atomic_load(&device->page->clients) == 0;
-    *state = idle && device->page->power_limit_mw < 200000 ? NVML_PSTATE_8 : NVML_PSTATE_0;
+    *state =
+        idle && device->page->power_limit_mw < NVML_IDLING_CARD_MW ? NVML_PSTATE_8 : NVML_PSTATE_0;
     return NVML_SUCCESS;
 }
 
@@ -345,7 +305,7 @@ static nvmlReturn_t clock_of(nvmlDevice_t device, nvmlClockType_t type, bool cur
     else if (type == NVML_CLOCK_VIDEO)
         *clock = idle ? 585 : p->sm_clock_mhz * 9 / 10;
     else if (type == NVML_CLOCK_GRAPHICS || type == NVML_CLOCK_SM)
-        *clock = idle ? 210 : p->sm_clock_mhz;
+        *clock = idle ? NVML_IDLE_CLOCK_MHZ : p->sm_clock_mhz;
     else
         return NVML_ERROR_INVALID_ARGUMENT;
     return NVML_SUCCESS;

@@ -8,7 +8,7 @@
 #include "sim/nvml/nvml.h"
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    nvmlReturn_t r = nvml_enter(device);
+    nvmlReturn_t r = nvml_enter_working(device);
     if (r != NVML_SUCCESS)
         return r;
     if (!memory)
@@ -21,7 +21,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
-    nvmlReturn_t r = nvml_enter(device);
+    nvmlReturn_t r = nvml_enter_working(device);
     if (r != NVML_SUCCESS)
         return r;
     if (!memory)
@@ -82,10 +82,12 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
         return r;
     r = n > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++) {
-        nvmlProcessInfo_v2_t info = {.pid = list[i].pid,
-                                     .usedGpuMemory = list[i].bytes,
-                                     .gpuInstanceId = NVML_NO_INSTANCE,
-                                     .computeInstanceId = NVML_NO_INSTANCE};
+        bool part = list[i].part != 0;
+        nvmlProcessInfo_v2_t info = {
+            .pid = list[i].pid,
+            .usedGpuMemory = list[i].bytes,
+            .gpuInstanceId = part ? list[i].part >> 8 & 0xff : NVML_NO_INSTANCE,
+            .computeInstanceId = part ? list[i].part & 0xff : NVML_NO_INSTANCE};
         memcpy((char *) infos + i * entry_size, &info, entry_size); /* v1 is the beginning of v2 */
     }
     *count = n;
@@ -175,10 +177,11 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     if (n > plist->numProcArrayEntries || (n > 0 && !plist->procArray))
         r = NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
-        plist->procArray[i] = (nvmlProcessDetail_v1_t){.pid = list[i].pid,
-                                                       .usedGpuMemory = list[i].bytes,
-                                                       .gpuInstanceId = NVML_NO_INSTANCE,
-                                                       .computeInstanceId = NVML_NO_INSTANCE};
+        plist->procArray[i] = (nvmlProcessDetail_v1_t){
+            .pid = list[i].pid,
+            .usedGpuMemory = list[i].bytes,
+            .gpuInstanceId = list[i].part ? list[i].part >> 8 & 0xff : NVML_NO_INSTANCE,
+            .computeInstanceId = list[i].part ? list[i].part & 0xff : NVML_NO_INSTANCE};
     plist->numProcArrayEntries = n;
     free(list);
     return r;

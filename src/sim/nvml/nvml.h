@@ -5,14 +5,15 @@
 
 #include "abi/nvml.h"
 #include "sim/client.h"
+#ifndef SIM_EXPORTS
+#include "nvml-names.h" /* the functions below get names of their own: see generate.py */
+#endif
 
 #define NVML_FN(symbol, params, args)                                                              \
     __attribute__((visibility("default"))) nvmlReturn_t symbol params;
 #include "abi/hooks.def"
 
 __attribute__((visibility("default"))) const char *nvmlErrorString(nvmlReturn_t result);
-__attribute__((visibility("default"))) nvmlReturn_t nvmlInternalGetExportTable(const void **table,
-                                                                               const void *id);
 
 struct nvmlDevice_st {
     unsigned int index; /* among the devices of this process */
@@ -28,11 +29,46 @@ nvmlReturn_t nvml_ready(void);
 /* nvml_ready(), and `device` is one of ours. Every function about a device begins with it. */
 nvmlReturn_t nvml_enter(nvmlDevice_t device);
 
+/* nvml_enter(), and the card works. Every function about what a card does begins with it. */
+nvmlReturn_t nvml_enter_working(nvmlDevice_t device);
+
+/* What a function answers that is not simulated. */
+nvmlReturn_t nvml_refuse(void);
+
+/* A MIG device that exists or existed. */
+bool nvml_is_part(nvmlDevice_t device);
+void nvml_forget_parts(void); /* those of another connection */
+nvmlReturn_t nvml_part_by_uuid(const char *uuid, nvmlDevice_t *ret);
+
 unsigned int nvml_device_count(void);
 nvmlDevice_t nvml_device_at(unsigned int index);
 
 /* One request about a device; what the daemon answers, as NVML says it. */
 nvmlReturn_t nvml_ask(nvmlDevice_t device, uint32_t op, uint64_t a, struct client_answer *answer);
+
+/* Bodies of the many functions that hand out one value of a device's page. */
+#define NVML_GIVE(device, out, value)                                                              \
+    do {                                                                                           \
+        nvmlReturn_t _r = nvml_enter(device);                                                      \
+        if (_r != NVML_SUCCESS)                                                                    \
+            return _r;                                                                             \
+        if (!(out))                                                                                \
+            return NVML_ERROR_INVALID_ARGUMENT;                                                    \
+        *(out) = (value);                                                                          \
+        return NVML_SUCCESS;                                                                       \
+    } while (0)
+
+#define NVML_GIVE_STRING(device, out, length, text)                                                \
+    do {                                                                                           \
+        nvmlReturn_t _r = nvml_enter(device);                                                      \
+        return _r == NVML_SUCCESS ? nvml_put_string((out), (length), (text)) : _r;                 \
+    } while (0)
+
+#define NVML_IDLE_CLOCK_MHZ 210u
+#define NVML_IDLING_CARD_MW 200000u /* cards below have a state for idling */
+
+/* The two forms of a PCI address, from the numbers. */
+void nvml_pci_texts(nvmlPciInfo_t *info);
 
 /* Copies a string out by NVML's rules: INSUFFICIENT_SIZE unless all of it fits. */
 nvmlReturn_t nvml_put_string(char *out, unsigned int length, const char *text);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Does a container hold more of a card than it was given? Pure: no I/O, no clock. The ledger is the
+ * container's own word; here the driver's is judged, which no program in the container can forge.
+ *
+ * One look is worth nothing: processes come and go between the driver's answer and ours. What is
+ * found stands at two looks at least OVERUSE_CONFIRM_MS apart. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How far the driver's figure may be above the limit before anybody is accused: what the driver
+ * takes by itself (code, heaps, rounding) shows up before the next reconciliation shrinks the room
+ * for it. */
+#define OVERUSE_SLACK ((uint64_t) 32 << 20)
+#define OVERUSE_CONFIRM_MS 80
+
+/* What is said of a container on one card; in the order of their weight. */
+enum overuse_state {
+    OVERUSE_FINE,
+    OVERUSE_LOWERED, /* its limit was lowered below what it holds; it gets nothing new */
+    OVERUSE_DAMAGED, /* its ledger is destroyed: its programs get no memory any more */
+    OVERUSE_ESCAPED, /* a process of it uses the card without the library */
+    OVERUSE_OVER,    /* it holds more than its limit */
+    OVERUSE_STATES,
+};
+
+/* "Fine", "Lowered" ... as /usage has it; never NULL. */
+const char *overuse_name(enum overuse_state state);
+
+struct overuse_look {
+    uint64_t now_ms;
+    uint64_t limit;     /* bytes that may be on the card; 0: no limit */
+    uint64_t driver;    /* bytes that its processes hold, those that are ending not counted */
+    uint32_t strangers; /* processes on the card that no living slot of the ledger belongs to */
+    bool damaged;
+};
+
+/* What is remembered of a container on one card. All zero at first. */
+struct overuse {
+    uint64_t ceiling; /* highest the driver may say: the limit, or what it held when that sank */
+    uint64_t above_since, stranger_since; /* ms of the first look of the run; 0: none */
+    enum overuse_state state;
+};
+
+/* Takes a look in. Returns whether the next look should come soon, because this one raised a
+ * suspicion. */
+bool overuse_look(struct overuse *o, const struct overuse_look *look);
+
+/* What the agent does about it. */
+enum overuse_policy {
+    OVERUSE_REPORT,
+    OVERUSE_STOP,
+};
+
+/* The policy of a container: `node` unless the namespace has another in `rules`
+ * ("NAMESPACE=POLICY,..."; NULL: none), made stricter, never milder, by the pod's own annotation
+ * (NULL: none). */
+enum overuse_policy overuse_policy_of(enum overuse_policy node, const char *rules,
+                                      const char *namespace, const char *annotation);
+
+/* Reads "report", "stop"; -EINVAL. */
+int overuse_policy_parse(const char *text, enum overuse_policy *ret);
+
+/* Checks a list of rules; -EINVAL. */
+int overuse_rules_check(const char *rules);

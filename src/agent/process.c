@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/process.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define PF_EXITING 0x4u
+#define FLAGS_FIELD 6 /* fields after the state, which is the first behind the name */
+#define INITIAL_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO: the same on every machine */
+
+/* Reads the beginning of a file of /proc; "" when that fails. */
+static void read_start(const char *path, char *ret, size_t size) {
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t used = 0;
+    ssize_t n = 1;
+
+    while (fd >= 0 && n > 0 && used < size - 1) {
+        n = read(fd, ret + used, size - 1 - used);
+        used += n > 0 ? (size_t) n : 0;
+    }
+    ret[used] = 0;
+}
+
+bool process_stat_is_ending(const char *text) {
+    /* The name stands in parentheses and may hold anything, parentheses too. */
+    const char *at = strrchr(text, ')');
+    unsigned long flags;
+
+    if (!at || at[1] != ' ' || !at[2])
+        return true;
+    at += 2;
+    if (*at == 'Z' || *at == 'X')
+        return true;
+    for (int i = 0; i < FLAGS_FIELD; i++) {
+        at = strchr(at, ' ');
+        if (!at)
+            return true;
+        at++;
+    }
+    return sscanf(at, "%lu", &flags) != 1 || (flags & PF_EXITING) != 0;
+}
+
+bool process_is_ending(int pid) {
+    _cleanup_closedir_ DIR *tasks = NULL;
+    struct dirent *e;
+    char path[64], text[1024];
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    tasks = opendir(path);
+    while (tasks && (e = readdir(tasks))) {
+        if (!isdigit((unsigned char) e->d_name[0]))
+            continue;
+        (void) snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", pid, e->d_name);
+        read_start(path, text, sizeof(text));
+        if (!process_stat_is_ending(text))
+            return false;
+    }
+    return true;
+}
+
+uint32_t process_status_own_pid(const char *text) {
+    const char *at = strstr(text, "\nNSpid:");
+    unsigned long pid = 0;
+
+    if (!at)
+        return 0;
+    at += strlen("\nNSpid:");
+    while (*at && *at != '\n') {
+        if (isdigit((unsigned char) *at)) {
+            pid = 0;
+            while (isdigit((unsigned char) *at) && pid <= UINT32_MAX)
+                pid = pid * 10 + (unsigned long) (*at++ - '0');
+        } else {
+            at++;
+        }
+    }
+    return pid <= INT32_MAX ? (uint32_t) pid : 0;
+}
+
+uint32_t process_own_pid(int pid) {
+    char path[64], text[4096];
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    read_start(path, text, sizeof(text));
+    return process_status_own_pid(text);
+}
+
+uint32_t process_pidns(int pid) {
+    char path[64];
+    struct stat st;
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
+    return stat(path, &st) == 0 ? (uint32_t) st.st_ino : 0;
+}
+
+void process_name(int pid, char ret[static PROCESS_NAME_MAX]) {
+    char path[64];
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+    read_start(path, ret, PROCESS_NAME_MAX);
+    for (char *c = ret; *c; c++) {
+        if (*c == '\n')
+            *c = 0;
+        else if (*c < ' ' || *c > '~')
+            *c = '?';
+        if (!*c)
+            break;
+    }
+    if (!ret[0])
+        (void) snprintf(ret, PROCESS_NAME_MAX, "?");
+}
+
+bool process_namespace_is_initial(void) {
+    struct stat st;
+
+    return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == INITIAL_PID_NAMESPACE;
+}

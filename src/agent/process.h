@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What /proc says of one process of this PID namespace. Any thread, no allocation. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PROCESS_NAME_MAX 16
+
+/* Whether every thread of the process is on its way out, or it is gone: what it holds is being
+ * given back. A process whose first thread alone has ended lives on. */
+bool process_is_ending(int pid);
+
+/* The PID that the process has for itself, in the innermost PID namespace; 0: not known. */
+uint32_t process_own_pid(int pid);
+
+/* What tells its PID namespace from others, as ledger_pidns() has it; 0: not known. */
+uint32_t process_pidns(int pid);
+
+/* Its name with anything unprintable replaced, for messages: "python3"; "?" when it is gone. */
+void process_name(int pid, char ret[static PROCESS_NAME_MAX]);
+
+/* Whether the agent's PIDs are those of the machine: PIDs from a driver before 545 are, always. */
+bool process_namespace_is_initial(void);
+
+/* For tests: reads the flags and state of a line of /proc/PID/task/TID/stat. */
+bool process_stat_is_ending(const char *text);
+/* For tests: the last number of the NSpid line of /proc/PID/status. */
+uint32_t process_status_own_pid(const char *text);

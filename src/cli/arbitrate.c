@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/arbitrate.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <utlist.h>
+
+#include "base/cleanup.h"
+#include "cli/shares.h"
+#include "share/arbitration.h"
+
+/* Shares whose `aliquot run` was killed are noticed by looking. */
+#define LOOK_S 1
+
+/* In a share's directory: where its arbiter's lock is. */
+#define LINE_LINK "arbiter"
+
+/* What stands in the file of the lock. */
+struct line {
+    uint32_t changed; /* futex word */
+};
+
+/* A share that we arbitrate for. */
+struct charge {
+    char dir[64];
+    struct share_limits limits;
+    struct arbitration_member *member;
+    bool seen;
+    struct charge *prev, *next;
+};
+
+static struct {
+    struct arbitration *arbitration;
+    struct charge *charges;
+} arbiter;
+
+/* ---- the line ---- */
+
+/* A simulated machine's lock ends with the machine's directory. */
+static void line_path(char *ret, size_t size) {
+    const char *sim = getenv("ALIQUOT_SIM_DIR");
+    uint32_t machine = shares_machine();
+
+    if (machine != 0 && access(sim, W_OK) == 0)
+        (void) snprintf(ret, size, "%s/arbiter-%u", sim, (unsigned) geteuid());
+    else
+        (void) snprintf(ret, size, "/dev/shm/aliquot-arbiter-%u-%08x", (unsigned) geteuid(),
+                        machine);
+}
+
+/* The file is ours alone: what another user has put under its name is not touched. */
+static int open_line(const char *path, int flags, struct line **ret, struct err *err) {
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
+    struct stat st;
+    void *map;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_errno(err, errno, "cannot open %s", path);
+    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
+        return err_set(err, EPERM, "%s belongs to somebody else", path);
+    if (st.st_size < (off_t) sizeof(struct line) && ftruncate(fd, sizeof(struct line)) < 0)
+        return err_errno(err, errno, "cannot write %s", path);
+    map = mmap(NULL, sizeof(struct line), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return err_errno(err, errno, "cannot map %s", path);
+    *ret = map;
+    return take_fd(&fd);
+}
+
+static int join_line(struct line **ret, struct err *err) {
+    char path[PATH_MAX];
+
+    line_path(path, sizeof(path));
+    return open_line(path, O_CREAT, ret, err);
+}
+
+int arbitrate_name(const char *dir, struct err *err) {
+    char path[PATH_MAX], link[96];
+
+    line_path(path, sizeof(path));
+    shares_path(dir, LINE_LINK, link);
+    return symlink(path, link) < 0 ? err_errno(err, errno, "cannot make %s", link) : 0;
+}
+
+void arbitrate_notice(const char *dir) {
+    char path[PATH_MAX] = "", link[96];
+    struct line *line;
+    _cleanup_close_ int fd = -1;
+
+    if (dir) {
+        shares_path(dir, LINE_LINK, link);
+        if (readlink(link, path, sizeof(path) - 1) < 0)
+            return;
+    } else {
+        line_path(path, sizeof(path));
+    }
+    fd = open_line(path, 0, &line, NULL);
+    if (fd < 0)
+        return;
+    (void) __atomic_add_fetch(&line->changed, 1, __ATOMIC_RELEASE);
+    (void) syscall(SYS_futex, &line->changed, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    (void) munmap(line, sizeof(*line));
+}
+
+/* ---- the shares ---- */
+
+static struct charge *find(const char *dir) {
+    struct charge *c;
+
+    DL_FOREACH(arbiter.charges, c)
+    if (strcmp(c->dir, dir) == 0)
+        return c;
+    return NULL;
+}
+
+static struct charge *charge_new(const struct share_place *place,
+                                 const struct share_limits *limits) {
+    struct charge *c = calloc(1, sizeof(*c));
+    char grants[96], compute[96];
+
+    if (!c)
+        return NULL;
+    memcpy(c->dir, place->dir, sizeof(c->dir));
+    c->limits = *limits;
+    shares_path(c->dir, "grants", grants);
+    shares_path(c->dir, "compute", compute);
+    if (arbitration_join(arbiter.arbitration, limits, grants, compute, &c->member, NULL) < 0) {
+        free(c);
+        return NULL;
+    }
+    DL_APPEND(arbiter.charges, c);
+    return c;
+}
+
+/* A share that is only half made has no limits yet; whoever makes it gives notice when it is. */
+static void look_at(const struct share_place *place, void *userdata) {
+    struct charge *c = find(place->dir);
+    struct share_limits limits;
+    char path[96];
+
+    (void) userdata;
+    shares_path(place->dir, "limits", path);
+    if (place->machine != shares_machine() || limits_read(path, &limits, NULL) < 0)
+        return;
+    if (!c)
+        c = charge_new(place, &limits);
+    if (!c)
+        return;
+    c->seen = true;
+    if (memcmp(&c->limits, &limits, sizeof(limits)) == 0)
+        return;
+    c->limits = limits;
+    arbitration_change(c->member, &limits);
+}
+
+static void look(void) {
+    struct charge *c, *next;
+
+    DL_FOREACH(arbiter.charges, c)
+    c->seen = false;
+    shares_each(look_at, NULL);
+    DL_FOREACH_SAFE(arbiter.charges, c, next) {
+        if (c->seen)
+            continue;
+        DL_DELETE(arbiter.charges, c);
+        arbitration_leave(c->member);
+        free(c);
+    }
+}
+
+/* ---- the thread ---- */
+
+static void *stand_in_line(void *unused) {
+    struct line *line;
+    int fd = join_line(&line, NULL);
+
+    (void) unused;
+    if (fd < 0)
+        return NULL;
+    while (flock(fd, LOCK_EX) < 0)
+        if (errno != EINTR)
+            return NULL;
+    if (arbitration_start(&arbiter.arbitration, NULL) < 0)
+        return NULL;
+    for (;;) {
+        const struct timespec wait = {.tv_sec = LOOK_S};
+        uint32_t changed = __atomic_load_n(&line->changed, __ATOMIC_ACQUIRE);
+
+        look();
+        (void) syscall(SYS_futex, &line->changed, FUTEX_WAIT, changed, &wait, NULL, 0);
+    }
+}
+
+int arbitrate_begin(struct err *err) {
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_t thread;
+    struct line *line;
+    _cleanup_close_ int fd = join_line(&line, err);
+    int r;
+
+    if (fd < 0)
+        return fd;
+    (void) munmap(line, sizeof(*line));
+    (void) sigfillset(&all);
+    (void) sigdelset(&all, SIGBUS);
+    (void) pthread_attr_init(&attr);
+    (void) pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void) pthread_sigmask(SIG_BLOCK, &all, &before);
+    r = pthread_create(&thread, &attr, stand_in_line, NULL);
+    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void) pthread_attr_destroy(&attr);
+    return r == 0 ? 0 : err_errno(err, r, "cannot start a thread");
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `aliquot sim inject` and `aliquot sim show`: what the owner of a simulated machine may do to it
+ * while it runs. */
+
+#include "cli/inject.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/num.h"
+#include "base/opt.h"
+#include "cli/cli.h"
+#include "sim/config.h"
+#include "sim/control.h"
+#include "sim/proto.h"
+
+#define ARGS_MAX 3
+#define NOT_GIVEN UINT32_MAX
+
+static const char *arg_dir;
+static uint32_t arg_gpu = SIM_ALL;
+static uint32_t arg_pid;
+static uint32_t arg_nth = NOT_GIVEN;
+static uint32_t arg_times = NOT_GIVEN;
+
+static const struct opt inject_options[] = {
+    {"dir", 'd', "DIR", "the machine's directory (default $ALIQUOT_SIM_DIR or /run/aliquot-sim)",
+     opt_string, &arg_dir},
+    {"gpu", 'g', "N", "the card's minor number", opt_u32, &arg_gpu},
+    {"pid", 'p', "PID", "xid, error, hang: only this process (default: every)", opt_u32, &arg_pid},
+    {"nth", 0, "N", "error: the N-th such call from now (default 1)", opt_u32, &arg_nth},
+    {"times", 0, "N", "error: so many calls, 0: until `release` (default 1)", opt_u32, &arg_times},
+    OPT_END,
+};
+
+static const struct opt_usage inject_usage = {
+    .synopsis = "aliquot sim inject [options] ACTION [ARG ...]",
+    .purpose = "Makes things go wrong on a simulated machine that runs.",
+    .epilog =
+        "Actions:\n"
+        "  xid NUMBER --gpu N      report an XID; it kills what such an XID kills: the contexts "
+        "of\n"
+        "                          --pid or of all (13, 31, ...), all until `reset` (48, 95, "
+        "...),\n"
+        "                          the card itself (79)\n"
+        "  ecc corrected|uncorrected [COUNT] --gpu N\n"
+        "                          count memory errors\n"
+        "  lose --gpu N            the card falls off the bus\n"
+        "  return --gpu N          it comes back\n"
+        "  reset --gpu N           it is reset; nobody may be using it\n"
+        "  memory SIZE --gpu N     so much of its memory is in use by nobody (0: none)\n"
+        "  unload | load | reload  the driver; its clients are lost\n"
+        "  error CALL STATUS       calls fail; CALL: a function, a pattern such as cuMem*, or one\n"
+        "                          of alloc, launch, cuda, nvml; STATUS: a name or a number\n"
+        "  hang CALL               calls do not return until they are released\n"
+        "  release [CALL]          no more errors and no more hanging\n"
+        "  advance TIME            a stepped clock moves on, e.g. by 250us, 2ms, 1s\n"
+        "Example: aliquot sim inject error alloc CUDA_ERROR_OUT_OF_MEMORY --nth 3\n"
+        "Exit status: 0 done, 1 not possible, 2 wrong use.",
+};
+
+static const struct opt show_options[] = {
+    {"dir", 'd', "DIR", "the machine's directory (default $ALIQUOT_SIM_DIR or /run/aliquot-sim)",
+     opt_string, &arg_dir},
+    OPT_END,
+};
+
+static const struct opt_usage show_usage = {
+    .synopsis = "aliquot sim show [--dir DIR]",
+    .purpose = "Prints the state of a simulated machine as its daemon knows it: one line for each\n"
+               "card, process and arranged error, key=value pairs, times in nanoseconds.",
+};
+
+/* -- the daemon ------------------------------------------------------------------------------ */
+
+static int dial(struct err *err) {
+    const char *dir = arg_dir ? arg_dir : getenv(SIM_DIR_ENV);
+    if (!dir || !*dir)
+        dir = SIM_DIR_DEFAULT;
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/" SIM_CONTROL_NAME, dir);
+    if (n < 0 || (size_t) n >= sizeof(sa.sun_path))
+        return err_set(err, ENAMETOOLONG, "%s is too long for the path of a socket", dir);
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *) &sa, sizeof(sa)) < 0)
+        return err_errno(err, errno, "no simulated machine answers in %s", dir);
+    return take_fd(&fd);
+}
+
+/* One request; `ret_text` is what the daemon says to it. */
+static int ask(int fd, const struct sim_control *c, struct buf *ret_text, struct err *err) {
+    _cleanup_free_ struct sim_control_reply *reply = malloc(sizeof(*reply));
+    if (!reply)
+        return err_set(err, ENOMEM, "out of memory");
+    if (send(fd, c, sizeof(*c), MSG_NOSIGNAL) != (ssize_t) sizeof(*c))
+        return err_errno(err, errno, "the machine is gone");
+    ssize_t n = recv(fd, reply, sizeof(*reply), 0);
+    ssize_t head = (ssize_t) offsetof(struct sim_control_reply, text);
+    if (n < head || reply->len > (size_t) (n - head))
+        return err_set(err, EPIPE, "the machine did not answer");
+    if (reply->status < 0)
+        return err_set(err, -reply->status, "%.*s", (int) reply->len,
+                       reply->len ? reply->text : strerror(-reply->status));
+    buf_append(ret_text, reply->text, reply->len);
+    return 0;
+}
+
+/* -- arguments ------------------------------------------------------------------------------- */
+
+static int parse_number(const char *text, uint64_t max, uint32_t *ret, struct err *err) {
+    uint64_t n = 0;
+    if (num_parse_u64(text, max, &n) < 0)
+        return err_set(err, EINVAL, "'%s' is not a number up to %llu", text,
+                       (unsigned long long) max);
+    *ret = (uint32_t) n;
+    return 0;
+}
+
+static int parse_xid(struct sim_control *c, char **args, struct err *err) {
+    return parse_number(args[0], 9999, &c->code, err);
+}
+
+static int parse_ecc(struct sim_control *c, char **args, struct err *err) {
+    uint32_t count = 1;
+    c->code = strcmp(args[0], "uncorrected") == 0;
+    if (!c->code && strcmp(args[0], "corrected") != 0)
+        return err_set(err, EINVAL, "'%s' is neither corrected nor uncorrected", args[0]);
+    int r = args[1] ? parse_number(args[1], UINT32_MAX, &count, err) : 0;
+    c->amount = count;
+    return r;
+}
+
+static int parse_memory(struct sim_control *c, char **args, struct err *err) {
+    if (num_parse_size(args[0], &c->amount) < 0)
+        return err_set(err, EINVAL, "'%s' is not a size such as 4Gi", args[0]);
+    return 0;
+}
+
+/* A function, a pattern, or the name of a kind of calls. */
+static int parse_call(struct sim_control *c, char **args, struct err *err) {
+    static const struct {
+        const char *kind, *names;
+    } kinds[] = {
+        {"alloc", "cuMemAlloc*,cuMemCreate,cuArrayCreate*,cuArray3DCreate*,cuMipmappedArrayCreate"},
+        {"launch", "cuLaunch*,cuGraphLaunch*"},
+        {"cuda", "cu*"},
+        {"nvml", "nvml*"},
+    };
+    const char *names = args[0];
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(kinds[i].kind, names) == 0)
+            names = kinds[i].names;
+    for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, "cu", 2) != 0 && strncmp(at, "nvml", 4) != 0)
+            return err_set(err, EINVAL,
+                           "'%s' is no function of the driver, nor alloc, launch, "
+                           "cuda or nvml",
+                           args[0]);
+    if (strlen(names) >= sizeof(c->names))
+        return err_set(err, EINVAL, "more than %zu bytes of names", sizeof(c->names) - 1);
+    memcpy(c->names, names, strlen(names) + 1);
+    c->pid = arg_pid;
+    return 0;
+}
+
+static int parse_release(struct sim_control *c, char **args, struct err *err) {
+    return args[0] ? parse_call(c, args, err) : 0;
+}
+
+static const struct {
+    const char *name;
+    uint32_t value;
+} statuses[] = {
+#define CUDA_ERROR(name, value) {#name, value},
+#include "abi/cuda-errors.def"
+#undef CUDA_ERROR
+#define NVML_STATUS(name, value) {#name, value},
+#include "abi/nvml-errors.def"
+#undef NVML_STATUS
+};
+
+static int parse_error(struct sim_control *c, char **args, struct err *err) {
+    uint64_t number = 0;
+    int r = parse_call(c, args, err);
+    if (r < 0)
+        return r;
+    c->nth = arg_nth == NOT_GIVEN ? 1 : arg_nth;
+    c->times = arg_times == NOT_GIVEN ? 1 : arg_times;
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+        if (strcmp(statuses[i].name, args[1]) == 0)
+            number = statuses[i].value;
+    if (number == 0 && (num_parse_u64(args[1], 9999, &number) < 0 || number == 0))
+        return err_set(err, EINVAL, "'%s' is no error of the driver, by name or number", args[1]);
+    c->code = (uint32_t) number;
+    return 0;
+}
+
+/* -- actions --------------------------------------------------------------------------------- */
+
+static int parse_advance(struct sim_control *c, char **args, struct err *err) {
+    return config_parse_duration(args[0], 1, UINT64_MAX, &c->amount, err);
+}
+
+static const struct action {
+    const char *name;
+    uint32_t op;
+    uint32_t then;   /* a second request, 0: none */
+    int least, most; /* arguments */
+    bool about_a_gpu;
+    int (*parse)(struct sim_control *c, char **args, struct err *err);
+    bool of_a_process, counted; /* --pid, and --nth and --times, mean something */
+} actions[] = {
+    {"xid", SIM_DO_XID, 0, 1, 1, true, parse_xid, true, false},
+    {"ecc", SIM_DO_ECC, 0, 1, 2, true, parse_ecc, false, false},
+    {"lose", SIM_DO_LOSE, 0, 0, 0, true, NULL, false, false},
+    {"return", SIM_DO_RETURN, 0, 0, 0, true, NULL, false, false},
+    {"reset", SIM_DO_RESET, 0, 0, 0, true, NULL, false, false},
+    {"memory", SIM_DO_PRESSURE, 0, 1, 1, true, parse_memory, false, false},
+    {"unload", SIM_DO_UNLOAD, 0, 0, 0, false, NULL, false, false},
+    {"load", SIM_DO_LOAD, 0, 0, 0, false, NULL, false, false},
+    {"reload", SIM_DO_UNLOAD, SIM_DO_LOAD, 0, 0, false, NULL, false, false},
+    {"error", SIM_DO_FAIL, 0, 2, 2, false, parse_error, true, true},
+    {"hang", SIM_DO_HANG, 0, 1, 1, false, parse_call, true, false},
+    {"release", SIM_DO_RELEASE, 0, 0, 1, false, parse_release, false, false},
+    {"advance", SIM_DO_ADVANCE, 0, 1, 1, false, parse_advance, false, false},
+};
+
+static const struct action *find_action(const char *name) {
+    for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
+        if (strcmp(actions[i].name, name) == 0)
+            return &actions[i];
+    return NULL;
+}
+
+/* Options may stand anywhere. Returns the number of other arguments. */
+static int collect(int argc, char **argv, char *args[ARGS_MAX + 1], struct err *err) {
+    int n = 0;
+    for (int at = 0; at < argc - 1;) {
+        int first = opt_parse(inject_options, &inject_usage, argc - at, argv + at, err);
+        if (first < 0)
+            return first;
+        if (at + first >= argc)
+            break;
+        if (n == ARGS_MAX + 1)
+            return err_set(err, EINVAL, "too many arguments; see --help");
+        args[n++] = argv[at + first];
+        at += first;
+    }
+    return n;
+}
+
+/* An option without effect is a mistake that would otherwise be found late. */
+static int check_options(const struct action *a, struct err *err) {
+    const char *stray = !a->of_a_process && arg_pid             ? "--pid"
+                        : !a->counted && arg_nth != NOT_GIVEN   ? "--nth"
+                        : !a->counted && arg_times != NOT_GIVEN ? "--times"
+                                                                : NULL;
+    if (stray)
+        return err_set(err, EINVAL, "%s: %s has no meaning here", a->name, stray);
+    if (a->about_a_gpu != (arg_gpu != SIM_ALL))
+        return err_set(err, EINVAL,
+                       a->about_a_gpu ? "%s: which card? Give --gpu"
+                                      : "%s: --gpu has no meaning here",
+                       a->name);
+    return 0;
+}
+
+static int prepare(int argc, char **argv, const struct action **ret_action, struct sim_control *c,
+                   struct err *err) {
+    char *args[ARGS_MAX + 2] = {NULL};
+    int n = collect(argc, argv, args, err);
+    if (n < 0)
+        return n;
+    const struct action *a = n > 0 ? find_action(args[0]) : NULL;
+    if (!a)
+        return err_set(err, EINVAL, "%s%s%s; see --help", n > 0 ? "no action '" : "say what",
+                       n > 0 ? args[0] : "", n > 0 ? "'" : "");
+    if (n - 1 < a->least || n - 1 > a->most)
+        return err_set(err, EINVAL, "%s: %s; see --help", a->name,
+                       n - 1 < a->least ? "an argument is missing" : "too many arguments");
+    int r = check_options(a, err);
+    if (r < 0)
+        return r;
+    *c = (struct sim_control){.magic = SIM_CONTROL_MAGIC,
+                              .op = a->op,
+                              .pid = arg_pid,
+                              .minor = a->about_a_gpu ? arg_gpu : 0};
+    *ret_action = a;
+    return a->parse ? a->parse(c, args + 1, err) : 0;
+}
+
+static int tell(const char *command, const struct err *err, int status) {
+    (void) fprintf(stderr, "aliquot sim %s: %s\n", command, err->text);
+    return status;
+}
+
+int cmd_sim_inject(int argc, char **argv) {
+    struct err err;
+    struct sim_control c;
+    const struct action *action = NULL;
+    int r = prepare(argc, argv, &action, &c, &err);
+    if (r == -ECANCELED)
+        return 0;
+    if (r < 0)
+        return tell("inject", &err, EXIT_USAGE);
+    _cleanup_close_ int fd = dial(&err);
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    r = fd < 0 ? fd : ask(fd, &c, &text, &err);
+    if (r == 0 && action->then) {
+        c.op = action->then;
+        r = ask(fd, &c, &text, &err);
+    }
+    return r < 0 ? tell("inject", &err, EXIT_FAILURE) : 0;
+}
+
+int cmd_sim_show(int argc, char **argv) {
+    struct err err;
+    int first = opt_parse(show_options, &show_usage, argc, argv, &err);
+    if (first == -ECANCELED)
+        return 0;
+    if (first >= 0 && first < argc)
+        first = err_set(&err, EINVAL, "'%s' is one argument too many", argv[first]);
+    if (first < 0)
+        return tell("show", &err, EXIT_USAGE);
+    const struct sim_control c = {.magic = SIM_CONTROL_MAGIC, .op = SIM_DO_SHOW};
+    _cleanup_close_ int fd = dial(&err);
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    int r = fd < 0 ? fd : ask(fd, &c, &text, &err);
+    if (r < 0)
+        return tell("show", &err, EXIT_FAILURE);
+    (void) fputs(buf_str(&text), stdout);
+    return 0;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The shares of `aliquot run` on this machine, each a directory with the files that
+ * share/limits.h, ledger.h and compute.h describe. Its name says which process made it. Only those
+ * of the caller's own user are seen. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct share_place {
+    char dir[64];
+    pid_t pid;        /* of the `aliquot run`, which may have ended */
+    uint32_t machine; /* whose cards they are: simulated machines have cards of the same names */
+};
+
+/* The machine that this process sees; 0: the real one. */
+uint32_t shares_machine(void);
+
+/* Makes a directory for this process; first removes those that nobody uses any more. */
+int shares_make(struct share_place *ret, struct err *err);
+
+/* Whether a process that has booked memory lives in the share. */
+bool shares_in_use(const char *dir);
+
+/* Calls `fn` for each. */
+void shares_each(void (*fn)(const struct share_place *place, void *userdata), void *userdata);
+
+/* Path of a file of a share. */
+void shares_path(const char *dir, const char *file, char ret[static 96]);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* XIDs as they happen, in the NVML child: a thread that waits for NVML's events, for no poll may
+ * wait for them. And which of them make a card unfit for work. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/nvml.h"
+
+struct gpu_events_options {
+    const struct nvml *nvml; /* initialised; lives as long as the process */
+    /* In the thread. `index`: as nvmlDeviceGetHandleByIndex counts. */
+    void (*on_xid)(uint32_t index, uint32_t xid, void *userdata);
+    void *userdata;
+};
+
+/* Starts the thread, which ends with the process. 0 also where the driver has no events: nothing is
+ * ever told then. `options` must live as long as the process. */
+int gpu_events_start(const struct gpu_events_options *options);
+
+/* Whether a card takes no more work after this XID until it is reset, by NVIDIA's catalogue
+ * (docs.nvidia.com/deploy/xid-errors). Most XIDs are a program's own fault. */
+bool gpu_xid_needs_reset(uint32_t xid);

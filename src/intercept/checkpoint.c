@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Checkpoints: the memory of the process leaves the card, and others of the container may have it;
+ * before it comes back it must fit again. What a process has exported stays booked: the driver
+ * takes no checkpoint of memory that others have open. Who asks is mostly another process. */
+
+#include <errno.h>
+
+#include "intercept/driver.h"
+#include "intercept/share.h"
+
+/* `restored`: for each slot the accounts that this restore has booked again, as bits. */
+typedef bool slot_fn(struct share *share, uint32_t slot, uint64_t *restored);
+
+_Static_assert(LEDGER_DEVICES <= 64, "accounts as bits of a word");
+
+/* Calls `fn` for the slots of a process of ours until one says no; false if one did. `pid` is in
+ * our PID namespace. */
+static bool each_slot(struct share *share, int pid, slot_fn *fn, uint64_t *restored) {
+    struct ledger_file *file = share->owner.file;
+    uint32_t living[LEDGER_SLOTS], ours = ledger_pidns();
+    size_t n = ledger_living(file, share_ledger_path(), living, LEDGER_SLOTS);
+    bool go_on = true;
+
+    for (size_t i = 0; i < n && go_on; i++) {
+        const struct ledger_slot *slot = &file->slot[living[i]];
+
+        if (__atomic_load_n(&slot->pid, __ATOMIC_RELAXED) == (uint32_t) pid &&
+            __atomic_load_n(&slot->pidns, __ATOMIC_RELAXED) == ours &&
+            !(__atomic_load_n(&slot->flags, __ATOMIC_ACQUIRE) & LEDGER_EXPORTS))
+            go_on = fn(share, living[i], restored);
+    }
+    return go_on;
+}
+
+static void park_accounts(struct share *share, uint32_t slot, uint64_t accounts) {
+    for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
+        if (accounts >> d & 1 &&
+            __atomic_load_n(&share->owner.file->slot[slot].cell[d].booked.lo, __ATOMIC_ACQUIRE) > 0)
+            ledger_park(share->owner.file, slot, d);
+}
+
+static bool park(struct share *share, uint32_t slot, uint64_t *restored) {
+    (void) restored;
+    park_accounts(share, slot, UINT64_MAX);
+    return true;
+}
+
+/* Only that: a process that was not checkpointed has its memory, and it must stay booked. */
+static bool park_restored(struct share *share, uint32_t slot, uint64_t *restored) {
+    park_accounts(share, slot, restored[slot]);
+    return true;
+}
+
+static bool unpark(struct share *share, uint32_t slot, uint64_t *restored) {
+    uint16_t generation = ledger_generation(share->owner.file, slot);
+    int r = 0;
+
+    for (unsigned int d = 0; d < LEDGER_DEVICES && r >= 0; d++) {
+        r = ledger_unpark(share->owner.file, slot, d, generation, share_account_limit(share, d));
+        if (r > 0)
+            restored[slot] |= UINT64_C(1) << d;
+    }
+    return r >= 0;
+}
+
+static struct share *books(void) {
+    struct share *share = share_claim();
+
+    return share && !share->broken ? share : NULL;
+}
+
+CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args) {
+    CUresult r = driver.cuCheckpointProcessCheckpoint(pid, args);
+    struct share *share = r == CUDA_SUCCESS ? books() : NULL;
+    int saved = errno;
+
+    if (share)
+        (void) each_slot(share, pid, park, NULL);
+    errno = saved;
+    return r;
+}
+
+CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) {
+    uint64_t restored[LEDGER_SLOTS] = {0};
+    CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+    struct share *share = books();
+    int saved = errno;
+
+    if (!share || each_slot(share, pid, unpark, restored))
+        r = driver.cuCheckpointProcessRestore(pid, args);
+    if (share && r != CUDA_SUCCESS)
+        (void) each_slot(share, pid, park_restored, restored);
+    errno = saved;
+    return r;
+}

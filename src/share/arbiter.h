@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Who may take how much of a card's time: the policy, without a clock, memory or I/O of its own.
+ * The caller steps it for each card when arbiter_step's answer says so and when a bell rings, with
+ * CLOCK_MONOTONIC or with any virtual time.
+ *
+ *   fixed        its share, never more, even alone
+ *   burst        its share for certain; what others leave, up to its ceiling, until they want it
+ *   weighted     by weight over all containers of this policy that are there, idle or not; as
+ *                fixed, never more
+ *   weak         by weight over those that want the card now
+ *   online       all that it wants, before everybody who has no share of his own
+ *   best-effort  what is left, by weight
+ *   offline      what is left after that
+ *
+ * Shares are served first (scaled down together if they exceed the card), then weighted and weak by
+ * what these leave. What those do not want now is lent: first to online, then to burst, weak and
+ * best-effort by weight, then to offline. Whoever wants the card gets at least ARBITER_FLOOR: a
+ * launch that never returns is not a policy.
+ *
+ * What a container wants is seen from its account: it waits, or its `charged` moves. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "share/compute.h"
+
+/* Parts per million of the card. */
+#define ARBITER_FLOOR 5000u
+
+/* One container on one card. */
+struct arbiter_tenant {
+    /* The caller sets these before each step. */
+    enum share_policy policy;   /* SHARE_DEFAULT: fixed where a share is asked, else best-effort */
+    uint32_t share_percent;     /* 0: none */
+    uint32_t ceiling_percent;   /* 0: 100 */
+    uint32_t weight;            /* 0: share_percent, or 1 */
+    struct compute_usage usage; /* any numbers: of a tenant who lies they cost him only */
+    /* GPU time that the driver has seen the container take, ns, a counter; 0: not known. It shows
+     * up to a second late, so it only trims the rate slowly. */
+    uint64_t driver_ns;
+
+    /* The step sets this; `changed`: hand it to compute_grant. */
+    struct compute_grant grant;
+    bool changed;
+    bool active;       /* wants the card */
+    uint32_t taken;    /* ppm of the card that it took of late, by its own word */
+    uint32_t entitled; /* ppm that it could have now if it wanted */
+
+    /* The arbiter's own; all zero for a container that is new. */
+    struct {
+        bool known;
+        uint64_t seen_ns, active_ns, rise_ns, waits_ns;
+        uint64_t sent, waits, running;
+        uint64_t pending, ran; /* ns of work charged that is still to run, and that ran last */
+        uint64_t driver_ns, trim_charged;
+        uint64_t owes;   /* ns of lent time to be made up for */
+        uint32_t trim;   /* what the driver saw, in 1024ths of what was charged */
+        uint32_t sure;   /* ppm that are his for certain */
+        uint32_t wanted; /* ppm that he would take */
+        uint32_t room;
+        uint32_t entitled; /* ppm, the step before */
+    } state;
+};
+
+/* Decides for all containers of one card. `now_ns` never goes back (a jump forward is taken as time
+ * in which nothing was seen). Returns after how many ns to step again; a bell makes it earlier. */
+uint64_t arbiter_step(struct arbiter_tenant *tenants, size_t n, uint64_t now_ns);

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "share/arbitration.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#define CARDS_MAX 64
+#define WORDS_MAX 128 /* that futex_waitv takes */
+#define BEAT_NS (ARBITER_BEAT_NS * 9 / 10)
+#define LOAD_BEATS 10 /* a second, more or less */
+/* How often bells are looked at where they cannot be slept on: no futex_waitv, or too many. */
+#define LOOK_NS 10000000u
+/* What is due so soon is done now: cards are looked at together, not each at its own time. */
+#define TOGETHER_NS 4000000u
+/* A bell that has rung is not heard for a moment, and if its container did not want anything, each
+ * time for longer: a tenant who rings all the time costs next to nothing. */
+#define MUTE_FIRST_NS 10000000u
+#define MUTE_MAX_NS 1000000000u
+#define NOBODY_NS 3600000000000u /* who joins wakes the thread */
+#define STACK_BYTES (128u << 10)
+
+/* Whose tenant of a card it is. */
+struct seat {
+    struct arbitration_member *member;
+    uint32_t device; /* of the member's share */
+    bool damaged;    /* its account could not be read */
+    uint32_t load;   /* what it took over the last LOAD_BEATS, ppm */
+};
+
+struct card {
+    char uuid[48];
+    struct arbiter_tenant *tenants; /* and seats: side by side */
+    struct seat *seats;
+    size_t n, cap;
+    uint64_t due; /* when to step it */
+};
+
+struct arbitration_member {
+    struct arbitration *of;
+    struct arbitration_member *prev, *next;
+    struct compute *compute;
+    struct card *card[COMPUTE_DEVICES]; /* of each device; NULL: left out */
+    uint32_t ndevices;
+    uint32_t bell;    /* its value when last looked at */
+    bool rung;        /* and not judged yet */
+    bool gone;        /* its bell cannot be read */
+    uint64_t mute_ns; /* the latest silence */
+    uint64_t muted_until;
+};
+
+struct arbitration {
+    pthread_mutex_t mutex;
+    pthread_t thread;
+    uint32_t called; /* futex word: something has changed */
+    bool ending;
+    bool no_waitv;
+    bool overfull; /* more bells than can be slept on */
+    struct card *card[CARDS_MAX];
+    size_t ncards;
+    struct arbitration_member *members;
+    uint64_t beat_due;
+    struct arbitration_stats stats;
+    /* What the thread sleeps on; its own. */
+    struct futex_waitv words[WORDS_MAX];
+    struct arbitration_member *ringers[WORDS_MAX]; /* compared, not followed, after a sleep */
+    unsigned int nwords;
+};
+
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec t;
+
+    (void) clock_gettime(clock, &t);
+    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
+}
+
+/* ---- cards and their tenants ---- */
+
+static struct card *card_of(struct arbitration *a, const char *uuid) {
+    struct card *card;
+
+    for (size_t i = 0; i < a->ncards; i++)
+        if (strncmp(a->card[i]->uuid, uuid, sizeof(a->card[i]->uuid)) == 0)
+            return a->card[i];
+    card = a->ncards < CARDS_MAX ? calloc(1, sizeof(*card)) : NULL;
+    if (!card)
+        return NULL;
+    memcpy(card->uuid, uuid, sizeof(card->uuid));
+    a->card[a->ncards++] = card;
+    return card;
+}
+
+static void card_free(struct card *card) {
+    free(card->tenants);
+    free(card->seats);
+    free(card);
+}
+
+static bool card_grow(struct card *card) {
+    size_t cap = card->cap ? 2 * card->cap : 4;
+    struct arbiter_tenant *tenants = realloc(card->tenants, cap * sizeof(*tenants));
+    struct seat *seats;
+
+    if (!tenants)
+        return false;
+    card->tenants = tenants;
+    seats = realloc(card->seats, cap * sizeof(*seats));
+    if (!seats)
+        return false;
+    card->seats = seats;
+    card->cap = cap;
+    return true;
+}
+
+static bool card_add(struct card *card, struct arbitration_member *m, uint32_t device) {
+    if (card->n == card->cap && !card_grow(card))
+        return false;
+    memset(&card->tenants[card->n], 0, sizeof(card->tenants[0]));
+    card->seats[card->n++] = (struct seat){.member = m, .device = device};
+    card->due = 0;
+    return true;
+}
+
+static void card_remove(struct card *card, const struct arbitration_member *m) {
+    for (size_t i = card->n; i-- > 0;) {
+        if (card->seats[i].member != m)
+            continue;
+        card->n--;
+        card->seats[i] = card->seats[card->n];
+        card->tenants[i] = card->tenants[card->n];
+    }
+    card->due = 0;
+}
+
+static struct arbiter_tenant *tenant_of(const struct arbitration_member *m, uint32_t device) {
+    struct card *card = device < m->ndevices ? m->card[device] : NULL;
+
+    for (size_t i = 0; card && i < card->n; i++)
+        if (card->seats[i].member == m && card->seats[i].device == device)
+            return &card->tenants[i];
+    return NULL;
+}
+
+/* ---- a turn ---- */
+
+static void step_card(struct arbitration *a, struct card *card, uint64_t now) {
+    for (size_t i = 0; i < card->n; i++) {
+        struct seat *seat = &card->seats[i];
+
+        /* What cannot be read stands still: its container counts as idle. */
+        seat->damaged =
+            compute_read(seat->member->compute, seat->device, &card->tenants[i].usage) < 0;
+        seat->member->gone = seat->member->gone && seat->damaged;
+    }
+    card->due = now + arbiter_step(card->tenants, card->n, now);
+    for (size_t i = 0; i < card->n; i++)
+        if (card->tenants[i].changed)
+            compute_grant(card->seats[i].member->compute, card->seats[i].device,
+                          &card->tenants[i].grant);
+    a->stats.steps++;
+}
+
+static bool member_active(const struct arbitration_member *m, bool *ret_everywhere) {
+    bool any = false, all = true;
+
+    for (uint32_t d = 0; d < m->ndevices; d++) {
+        const struct arbiter_tenant *t = tenant_of(m, d);
+
+        any = any || (t && t->active);
+        all = all && (!t || t->active);
+    }
+    if (ret_everywhere)
+        *ret_everywhere = all;
+    return any;
+}
+
+/* If the bell has rung since it was looked at last, its cards are due. */
+static void listen_to(struct arbitration *a, struct arbitration_member *m, uint64_t now) {
+    uint32_t value;
+
+    if (m->muted_until > now || m->gone)
+        return;
+    m->gone = compute_bell_value(m->compute, &value) < 0;
+    if (m->gone || value == m->bell)
+        return;
+    m->bell = value;
+    m->rung = true;
+    a->stats.rings++;
+    for (uint32_t d = 0; d < m->ndevices; d++)
+        if (m->card[d])
+            m->card[d]->due = now;
+}
+
+/* After the step that a ring has asked for. */
+static void judge_ring(struct arbitration_member *m, uint64_t now) {
+    if (!m->rung)
+        return;
+    m->rung = false;
+    if (member_active(m, NULL)) {
+        /* It may be active on one card and ring for another: that is looked at as often. */
+        m->mute_ns = 0;
+        m->muted_until = now + MUTE_FIRST_NS;
+        return;
+    }
+    m->mute_ns = m->mute_ns == 0 ? MUTE_FIRST_NS : 2 * m->mute_ns;
+    if (m->mute_ns > MUTE_MAX_NS)
+        m->mute_ns = MUTE_MAX_NS;
+    m->muted_until = now + m->mute_ns;
+}
+
+static void say_load(struct card *card) {
+    for (size_t i = 0; i < card->n; i++) {
+        struct seat *seat = &card->seats[i];
+
+        seat->load = (seat->load * (LOAD_BEATS - 1) + card->tenants[i].taken) / LOAD_BEATS;
+        compute_load(seat->member->compute, seat->device, seat->load);
+    }
+}
+
+static void beat(struct arbitration *a, uint64_t now) {
+    if (now < a->beat_due)
+        return;
+    for (size_t i = 0; i < a->ncards; i++)
+        say_load(a->card[i]);
+    for (struct arbitration_member *m = a->members; m; m = m->next)
+        compute_beat(m->compute);
+    a->beat_due = now + BEAT_NS;
+}
+
+/* Steps what is due; returns when there is something to do again. */
+static uint64_t step_cards(struct arbitration *a, uint64_t now) {
+    uint64_t next = a->beat_due;
+
+    for (size_t i = 0; i < a->ncards; i++) {
+        struct card *card = a->card[i];
+
+        if (card->n == 0)
+            continue;
+        if (card->due <= now + TOGETHER_NS)
+            step_card(a, card, now);
+        if (card->due < next)
+            next = card->due;
+    }
+    return next;
+}
+
+/* ---- sleeping ---- */
+
+static void add_word(struct arbitration *a, struct arbitration_member *m, uint32_t *word,
+                     uint32_t value) {
+    a->ringers[a->nwords] = m;
+    a->words[a->nwords++] =
+        (struct futex_waitv){.val = value, .uaddr = (uint64_t) (uintptr_t) word, .flags = FUTEX_32};
+}
+
+/* Collects the words to sleep on: of every container that does not show its wants anyway, and our
+ * own. Returns false when there are more than can be slept on. */
+static bool collect_words(struct arbitration *a, uint64_t now) {
+    bool everywhere, all = true;
+
+    a->nwords = 0;
+    for (struct arbitration_member *m = a->members; m; m = m->next) {
+        (void) member_active(m, &everywhere);
+        if (everywhere || m->gone || m->muted_until > now)
+            continue;
+        if (a->nwords < WORDS_MAX)
+            add_word(a, m, compute_bell(m->compute), m->bell);
+        else
+            all = false;
+    }
+    if (a->nwords < WORDS_MAX)
+        add_word(a, NULL, &a->called, __atomic_load_n(&a->called, __ATOMIC_RELAXED));
+    return all;
+}
+
+/* Sleeps, without the mutex, until a word moves or the time has come. Returns which word, -EAGAIN:
+ * one of them, -ETIMEDOUT: none. */
+static int sleep_until(struct arbitration *a, uint64_t until) {
+    struct timespec t = {.tv_sec = (time_t) (until / 1000000000u),
+                         .tv_nsec = (long) (until % 1000000000u)};
+
+    if (!a->no_waitv) {
+        long r = syscall(SYS_futex_waitv, a->words, a->nwords, 0, &t, CLOCK_MONOTONIC);
+
+        if (r >= 0 || errno == ETIMEDOUT)
+            return r >= 0 ? (int) r : -ETIMEDOUT;
+        a->no_waitv = errno != EAGAIN && errno != EINTR && errno != EFAULT;
+        /* EFAULT: a file was truncated under its bell. */
+        if (!a->no_waitv)
+            return -EAGAIN;
+    }
+    (void) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    return -EAGAIN;
+}
+
+static void listen_to_all(struct arbitration *a, uint64_t now) {
+    for (struct arbitration_member *m = a->members; m; m = m->next)
+        listen_to(a, m, now);
+}
+
+/* `woken` may have left since the sleep began. */
+static void listen_to_member(struct arbitration *a, const struct arbitration_member *woken,
+                             uint64_t now) {
+    for (struct arbitration_member *m = a->members; m; m = m->next)
+        if (m == woken)
+            listen_to(a, m, now);
+}
+
+/* ---- the thread ---- */
+
+/* One look at what has changed; returns until when there is nothing to do. `woken`: as sleep_until
+ * says. */
+static uint64_t turn(struct arbitration *a, int woken) {
+    uint64_t now = clock_ns(CLOCK_MONOTONIC), next;
+
+    if (woken >= 0)
+        listen_to_member(a, a->ringers[woken], now);
+    else if (woken == -EAGAIN || a->overfull)
+        listen_to_all(a, now);
+    beat(a, now);
+    next = step_cards(a, now);
+    for (struct arbitration_member *m = a->members; m; m = m->next)
+        judge_ring(m, now);
+    a->overfull = !collect_words(a, now);
+    a->stats.turns++;
+    a->stats.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    if (!a->members && !a->no_waitv)
+        return now + NOBODY_NS;
+    return (a->overfull || a->no_waitv) && next > now + LOOK_NS ? now + LOOK_NS : next;
+}
+
+static void *run(void *arg) {
+    struct arbitration *a = arg;
+    int woken = -ETIMEDOUT;
+
+    (void) pthread_mutex_lock(&a->mutex);
+    while (!a->ending) {
+        uint64_t until = turn(a, woken);
+
+        (void) pthread_mutex_unlock(&a->mutex);
+        woken = sleep_until(a, until);
+        (void) pthread_mutex_lock(&a->mutex);
+    }
+    (void) pthread_mutex_unlock(&a->mutex);
+    return NULL;
+}
+
+/* Has the thread look again; with the mutex. */
+static void call(struct arbitration *a) {
+    (void) __atomic_add_fetch(&a->called, 1, __ATOMIC_RELEASE);
+    (void) syscall(SYS_futex, &a->called, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* Signals are the program's own business; faults are ours. */
+static int create_thread(struct arbitration *a) {
+    pthread_attr_t attr;
+    sigset_t most, before;
+    int r;
+
+    (void) sigfillset(&most);
+    (void) sigdelset(&most, SIGBUS);
+    (void) sigdelset(&most, SIGSEGV);
+    (void) pthread_attr_init(&attr);
+    (void) pthread_attr_setstacksize(&attr, STACK_BYTES);
+    (void) pthread_sigmask(SIG_BLOCK, &most, &before);
+    r = pthread_create(&a->thread, &attr, run, a);
+    (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void) pthread_attr_destroy(&attr);
+    return r;
+}
+
+int arbitration_start(struct arbitration **ret, struct err *err) {
+    struct arbitration *a = calloc(1, sizeof(*a));
+    int r;
+
+    if (!a)
+        return err_errno(err, ENOMEM, "cannot start the arbiter");
+    (void) pthread_mutex_init(&a->mutex, NULL);
+    r = create_thread(a);
+    if (r != 0) {
+        (void) pthread_mutex_destroy(&a->mutex);
+        free(a);
+        return err_errno(err, r, "cannot start the arbiter");
+    }
+    *ret = a;
+    return 0;
+}
+
+static void member_free(struct arbitration_member *m) {
+    compute_free(m->compute);
+    free(m);
+}
+
+struct arbitration *arbitration_stop(struct arbitration *a) {
+    struct arbitration_member *m, *next;
+
+    if (!a)
+        return NULL;
+    (void) pthread_mutex_lock(&a->mutex);
+    a->ending = true;
+    call(a);
+    (void) pthread_mutex_unlock(&a->mutex);
+    (void) pthread_join(a->thread, NULL);
+    DL_FOREACH_SAFE(a->members, m, next)
+    member_free(m);
+    for (size_t i = 0; i < a->ncards; i++)
+        card_free(a->card[i]);
+    (void) pthread_mutex_destroy(&a->mutex);
+    free(a);
+    return NULL;
+}
+
+/* ---- members ---- */
+
+static void set_tenant(struct arbiter_tenant *t, const struct share_device *d) {
+    t->policy = d->policy < SHARE_POLICIES ? (enum share_policy) d->policy : SHARE_DEFAULT;
+    t->share_percent = d->core_percent;
+    t->ceiling_percent = d->ceiling_percent;
+    t->weight = d->weight;
+}
+
+static void set_tenants(struct arbitration_member *m, const struct share_limits *limits) {
+    for (uint32_t i = 0; i < m->ndevices && i < limits->ndevices; i++) {
+        struct arbiter_tenant *t = tenant_of(m, i);
+
+        if (!t)
+            continue;
+        set_tenant(t, &limits->device[i]);
+        m->card[i]->due = 0;
+    }
+}
+
+static void take_in(struct arbitration *a, struct arbitration_member *m,
+                    const struct share_limits *limits) {
+    m->of = a;
+    m->ndevices = limits->ndevices < COMPUTE_DEVICES ? limits->ndevices : COMPUTE_DEVICES;
+    for (uint32_t i = 0; i < m->ndevices; i++) {
+        m->card[i] = card_of(a, limits->device[i].uuid);
+        if (m->card[i] && !card_add(m->card[i], m, i))
+            m->card[i] = NULL;
+    }
+    DL_APPEND(a->members, m);
+    set_tenants(m, limits);
+    compute_beat(m->compute);
+    (void) step_cards(a, clock_ns(CLOCK_MONOTONIC));
+    call(a);
+}
+
+int arbitration_join(struct arbitration *a, const struct share_limits *limits,
+                     const char *grants_path, const char *compute_path,
+                     struct arbitration_member **ret, struct err *err) {
+    struct arbitration_member *m = calloc(1, sizeof(*m));
+    int r;
+
+    if (!m)
+        return err_errno(err, ENOMEM, "cannot arbitrate for a container");
+    r = compute_open(grants_path, compute_path, &m->compute, err);
+    if (r < 0) {
+        free(m);
+        return r;
+    }
+    m->gone = compute_bell_value(m->compute, &m->bell) < 0;
+    (void) pthread_mutex_lock(&a->mutex);
+    take_in(a, m, limits);
+    (void) pthread_mutex_unlock(&a->mutex);
+    *ret = m;
+    return 0;
+}
+
+void arbitration_change(struct arbitration_member *m, const struct share_limits *limits) {
+    (void) pthread_mutex_lock(&m->of->mutex);
+    set_tenants(m, limits);
+    call(m->of);
+    (void) pthread_mutex_unlock(&m->of->mutex);
+}
+
+void arbitration_driver(struct arbitration_member *m, uint32_t device, uint64_t ns) {
+    struct arbiter_tenant *t;
+
+    (void) pthread_mutex_lock(&m->of->mutex);
+    t = tenant_of(m, device);
+    if (t)
+        t->driver_ns = ns;
+    (void) pthread_mutex_unlock(&m->of->mutex);
+}
+
+struct arbitration_member *arbitration_leave(struct arbitration_member *m) {
+    struct arbitration *a;
+
+    if (!m)
+        return NULL;
+    a = m->of;
+    (void) pthread_mutex_lock(&a->mutex);
+    DL_DELETE(a->members, m);
+    for (uint32_t i = 0; i < m->ndevices; i++)
+        if (m->card[i])
+            card_remove(m->card[i], m);
+    call(a);
+    (void) pthread_mutex_unlock(&a->mutex);
+    member_free(m);
+    return NULL;
+}
+
+void arbitration_view(const struct arbitration_member *m, uint32_t device,
+                      struct arbitration_view *ret) {
+    const struct arbiter_tenant *t;
+
+    memset(ret, 0, sizeof(*ret));
+    (void) pthread_mutex_lock(&m->of->mutex);
+    t = tenant_of(m, device);
+    if (t) {
+        const struct card *card = m->card[device];
+
+        *ret = (struct arbitration_view){
+            .policy = t->policy,
+            .usage = t->usage,
+            .taken = t->taken,
+            .entitled = t->entitled,
+            .active = t->active,
+            .damaged = card->seats[t - card->tenants].damaged,
+        };
+    }
+    (void) pthread_mutex_unlock(&m->of->mutex);
+}
+
+void arbitration_stats(struct arbitration *a, struct arbitration_stats *ret) {
+    (void) pthread_mutex_lock(&a->mutex);
+    *ret = a->stats;
+    (void) pthread_mutex_unlock(&a->mutex);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A container's account of GPU time, one for each card of its share, in nanoseconds of the card.
+ * Two files that libaliquot.so shares with the arbiter (agent or `aliquot run`). Depends on libc
+ * only.
+ *
+ *   grants   what the container may take: written by the arbiter, read-only to the tenant
+ *   compute  what it has taken: written by all processes of the container, never to be trusted
+ *
+ * The account: `charged` counts what launches were thought to cost, at the moment of the launch,
+ * and is corrected when their cost has been measured. `filled` is how far it may go: it grows with
+ * the clock at the rate of the grant. A launch adds its cost and is let through when what stood
+ * there *before* does not exceed `filled`; so a long kernel runs at once and is paid before the
+ * next launch. Who must wait has his place already: the old value of `charged`. Each waiter knows
+ * by arithmetic when his turn is, nobody overtakes and nobody wakes anybody.
+ *
+ * No field depends on another: each is read and written on its own, so that a writer may die
+ * between any two. All counters only grow and may wrap. Whether somebody is active shows in
+ * counters that move, never in ones that go up and down, which a SIGKILL would leave up.
+ *
+ * Layout rule as in limits_core.h: nothing moves within a version; `reserved` is zero. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "share/ledger_core.h"
+
+#define COMPUTE_DEVICES 64
+
+#define GRANTS_MAGIC 0x31736e7267715f61ULL
+#define GRANTS_VERSION 1
+
+#define COMPUTE_MAGIC 0x31706d6f63715f61ULL
+#define COMPUTE_VERSION 1
+
+/* Rates are in parts per million of the card's time. */
+#define RATE_WHOLE 1000000u
+#define RATE_UNLIMITED UINT32_MAX
+
+/* One card of the share; the index is that of the limits file. */
+struct grant_device {
+    uint32_t generation; /* futex word: moves when one of the next three changes */
+    uint32_t rate;   /* how fast the account fills; RATE_UNLIMITED: launches do not wait for it */
+    uint64_t depth;  /* ns; how much of it may pile up unused */
+    uint64_t window; /* ns of work that may be queued on the card at once; 0: any amount */
+    uint64_t others; /* ns that all other containers on the card have taken (a counter) */
+    uint64_t others_at;   /* CLOCK_MONOTONIC of that */
+    uint32_t others_rate; /* how fast it goes on, ppm */
+    uint32_t neighbours;  /* how many other containers want the card now */
+    uint32_t load; /* ppm of the card that it took over the last second, plus 1; 0: not known */
+    uint32_t reserved0;
+    uint64_t reserved[9];
+};
+
+struct grants_file {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t size; /* of the whole file */
+    uint64_t beat; /* moves at least every ARBITER_BEAT_NS while an arbiter is at work */
+    uint64_t reserved[13];
+    struct grant_device device[COMPUTE_DEVICES];
+};
+
+#define ARBITER_BEAT_NS 100000000ull
+/* No beat for so long, on the reader's clock: there is no arbiter. */
+#define ARBITER_GONE_NS 1000000000ull
+
+struct compute_device {
+    uint64_t charged; /* ns; the one word that every launch changes */
+    uint64_t reserved0[15];
+    struct ledger_word filled; /* lo: how far `charged` may go; hi: CLOCK_MONOTONIC of that */
+    uint64_t waits;            /* moves while somebody waits, at least every COMPUTE_WAIT_NS */
+    uint64_t running;          /* moves while work is on the card, likewise */
+    uint64_t longest;          /* ns; the longest single launch of late */
+    uint64_t launches;         /* gated launches, in steps */
+    uint64_t waited;           /* ns that launches waited, all together */
+    uint64_t corrected;        /* ns by which measuring has changed `charged`, up and down */
+    uint64_t held;             /* ns of `charged` whose launches still wait; wraps below zero */
+    uint64_t reserved[7];
+};
+
+struct compute_file {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t size;
+    uint32_t bell; /* futex word: rung (moved and woken) when a container begins to wait */
+    uint32_t reserved0;
+    uint64_t reserved[13];
+    struct compute_device device[COMPUTE_DEVICES];
+};
+
+/* A waiter sleeps at most so long at a time. */
+#define COMPUTE_WAIT_NS 20000000ull
+
+_Static_assert(sizeof(struct grant_device) == 128, "ABI of the grants file");
+_Static_assert(offsetof(struct grants_file, device) == 128, "ABI of the grants file");
+_Static_assert(sizeof(struct grants_file) == 128 + 64 * 128, "ABI of the grants file");
+_Static_assert(offsetof(struct compute_device, filled) == 128, "ABI of the compute file");
+_Static_assert(sizeof(struct compute_device) == 256, "ABI of the compute file");
+_Static_assert(offsetof(struct compute_file, device) == 128, "ABI of the compute file");
+_Static_assert(sizeof(struct compute_file) == 128 + 64 * 256, "ABI of the compute file");
+
+/* Maps the grants at `path` read-only, until the process ends. The mapping follows the arbiter.
+ * Negative errno; -EBADMSG: not such a file of this version. */
+int grants_map(const char *path, const struct grants_file **ret);
+
+/* Maps the accounts at `path` for reading and writing, likewise. */
+int compute_map(const char *path, struct compute_file **ret);

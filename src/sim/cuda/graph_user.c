@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* User objects: something of the program's that lives as long as graphs need it. */
+
+#include <stdlib.h>
+
+#include "sim/cuda/graph.h"
+
+#define NO_DESTRUCTOR_SYNC 1u
+#define MOVE 1u
+
+struct CUuserObject_st {
+    enum cuda_tag tag;
+    struct CUuserObject_st *next_free;
+    void *ptr;
+    CUhostFn destroy;
+    unsigned int references;
+};
+
+static CUuserObject free_objects;
+
+static CUresult enter_object(CUuserObject o, unsigned int count) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    return o && o->tag == TAG_USER_OBJECT && count > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult retain(CUuserObject o, unsigned int count) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    bool fits = !__builtin_add_overflow(o->references, count, &o->references);
+    (void) pthread_mutex_unlock(&cuda_lock);
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The destructor is called by whoever lets go last. */
+static CUresult release(CUuserObject o, unsigned int count) {
+    (void) pthread_mutex_lock(&cuda_lock);
+    bool enough = o->references >= count;
+    if (enough)
+        o->references -= count;
+    bool last = enough && o->references == 0;
+    if (last) {
+        o->tag = TAG_FREE;
+        o->next_free = free_objects;
+        free_objects = o;
+    }
+    void *ptr = o->ptr;
+    CUhostFn destroy = o->destroy;
+    (void) pthread_mutex_unlock(&cuda_lock);
+    if (last)
+        destroy(ptr);
+    return enough ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+                            unsigned int initial_refcount, unsigned int flags) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!object_out || !destroy || initial_refcount == 0 || flags != NO_DESTRUCTOR_SYNC)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void) pthread_mutex_lock(&cuda_lock);
+    CUuserObject o = free_objects;
+    if (o)
+        free_objects = o->next_free;
+    else
+        o = malloc(sizeof(*o));
+    if (o)
+        *o = (struct CUuserObject_st){
+            .tag = TAG_USER_OBJECT, .ptr = ptr, .destroy = destroy, .references = initial_refcount};
+    (void) pthread_mutex_unlock(&cuda_lock);
+    if (!o)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *object_out = o;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
+    CUresult r = enter_object(object, count);
+    return r == CUDA_SUCCESS ? retain(object, count) : r;
+}
+
+CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
+    CUresult r = enter_object(object, count);
+    return r == CUDA_SUCCESS ? release(object, count) : r;
+}
+
+/* -- held by graphs -------------------------------------------------------------------------- */
+
+static CUresult hold(CUgraph g, CUuserObject o, unsigned int count) {
+    struct graph_user_reference *i = g->references;
+    while (i && i->object != o)
+        i = i->next;
+    if (!i) {
+        i = calloc(1, sizeof(*i));
+        if (!i)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        i->object = o;
+        i->next = g->references;
+        g->references = i;
+    }
+    i->count += count;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_copy_references(CUgraph to, CUgraph from) {
+    CUresult r = CUDA_SUCCESS;
+    for (struct graph_user_reference *i = from->references; i && r == CUDA_SUCCESS; i = i->next) {
+        r = hold(to, i->object, i->count);
+        if (r == CUDA_SUCCESS)
+            r = retain(i->object, i->count);
+    }
+    return r;
+}
+
+void graph_drop_references(CUgraph g) {
+    while (g->references) {
+        struct graph_user_reference *i = g->references;
+        g->references = i->next;
+        (void) release(i->object, i->count);
+        free(i);
+    }
+}
+
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
+                                 unsigned int flags) {
+    CUresult r = enter_object(object, count);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!graph_is(graph) || flags > MOVE)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = hold(graph, object, count);
+    return r == CUDA_SUCCESS && flags != MOVE ? retain(object, count) : r;
+}
+
+CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count) {
+    CUresult r = enter_object(object, count);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!graph_is(graph))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (struct graph_user_reference **p = &graph->references; *p; p = &(*p)->next) {
+        struct graph_user_reference *i = *p;
+        if (i->object != object || i->count < count)
+            continue;
+        i->count -= count;
+        if (i->count == 0) {
+            *p = i->next;
+            free(i);
+        }
+        return release(object, count);
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}

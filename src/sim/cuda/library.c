@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "sim/cuda/library.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/cuda/capture.h"
+
+struct loaded {
+    struct loaded *next;
+    CUcontext context;
+    CUmodule module;
+};
+
+struct CUkern_st {
+    enum cuda_tag tag;
+    struct CUkern_st *next;
+    CUlibrary library;
+    char name[MODULE_NAME_MAX];
+};
+
+struct CUlib_st {
+    enum cuda_tag tag;
+    struct CUlib_st *next;
+    const void *code; /* stays the program's: it has to keep it */
+    char *text;       /* what was read from a file */
+    CUmodule model;   /* loaded nowhere */
+    struct loaded *loaded;
+    CUkernel kernels;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all here; taken before cuda_lock */
+static CUlibrary libraries, free_libraries;
+static CUkernel free_kernels;
+
+static CUresult enter_library(CUlibrary l) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    return l && l->tag == TAG_LIBRARY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult enter_kernel(CUkernel k) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    return k && k->tag == TAG_KERNEL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Takes over `text`. */
+static CUresult library_new(const void *code, char *text, CUlibrary *ret) {
+    CUmodule model;
+    CUresult r = module_load(NULL, code, &model);
+    if (r != CUDA_SUCCESS) {
+        free(text);
+        return r;
+    }
+    (void) pthread_mutex_lock(&lock);
+    CUlibrary l = free_libraries;
+    if (l)
+        free_libraries = l->next;
+    else
+        l = malloc(sizeof(*l));
+    if (l) {
+        *l = (struct CUlib_st){
+            .tag = TAG_LIBRARY, .next = libraries, .code = code, .text = text, .model = model};
+        libraries = l;
+    }
+    (void) pthread_mutex_unlock(&lock);
+    if (!l) {
+        module_unload(model);
+        free(text);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret = l;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
+                           void **jit_options_values, unsigned int num_jit_options,
+                           CUlibraryOption *library_options, void **library_option_values,
+                           unsigned int num_library_options) {
+    (void) jit_options; /* they concern the compiler and when to load */
+    (void) jit_options_values;
+    (void) num_jit_options;
+    (void) library_options;
+    (void) library_option_values;
+    (void) num_library_options;
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    return library && code ? library_new(code, NULL, library) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file_name, CUjit_option *jit_options,
+                               void **jit_options_values, unsigned int num_jit_options,
+                               CUlibraryOption *library_options, void **library_option_values,
+                               unsigned int num_library_options) {
+    (void) jit_options;
+    (void) jit_options_values;
+    (void) num_jit_options;
+    (void) library_options;
+    (void) library_option_values;
+    (void) num_library_options;
+    CUresult r = cuda_enter();
+    char *text;
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!library || !file_name)
+        return CUDA_ERROR_INVALID_VALUE;
+    r = module_read_file(file_name, &text);
+    return r == CUDA_SUCCESS ? library_new(text, text, library) : r;
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+    CUresult r = enter_library(library);
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void) pthread_mutex_lock(&lock);
+    CUlibrary *p = &libraries;
+    while (*p != library)
+        p = &(*p)->next;
+    *p = library->next;
+    while (library->loaded) {
+        struct loaded *i = library->loaded;
+        library->loaded = i->next;
+        module_unload(i->module);
+        free(i);
+    }
+    while (library->kernels) {
+        CUkernel k = library->kernels;
+        library->kernels = k->next;
+        k->tag = TAG_FREE;
+        k->next = free_kernels;
+        free_kernels = k;
+    }
+    module_unload(library->model);
+    free(library->text);
+    library->tag = TAG_FREE;
+    library->next = free_libraries;
+    free_libraries = library;
+    (void) pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+void library_release_context(CUcontext ctx) {
+    (void) pthread_mutex_lock(&lock);
+    for (CUlibrary l = libraries; l; l = l->next)
+        for (struct loaded **p = &l->loaded; *p;) {
+            struct loaded *i = *p;
+            if (i->context != ctx) {
+                p = &i->next;
+                continue;
+            }
+            *p = i->next;
+            module_unload(i->module);
+            free(i);
+        }
+    (void) pthread_mutex_unlock(&lock);
+}
+
+/* With the lock. */
+static CUresult load(CUlibrary l, CUcontext ctx, CUmodule *ret) {
+    for (struct loaded *i = l->loaded; i; i = i->next)
+        if (i->context == ctx) {
+            *ret = i->module;
+            return CUDA_SUCCESS;
+        }
+    CUresult r = capture_unsafe();
+    struct loaded *made = r == CUDA_SUCCESS ? calloc(1, sizeof(*made)) : NULL;
+    if (!made)
+        return r == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : r;
+    r = module_load(ctx, l->code, &made->module);
+    if (r != CUDA_SUCCESS) {
+        free(made);
+        return r;
+    }
+    made->context = ctx;
+    made->next = l->loaded;
+    l->loaded = made;
+    *ret = made->module;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetModule(CUmodule *mod, CUlibrary library) {
+    CUcontext ctx;
+    CUresult r = enter_library(library);
+    if (r == CUDA_SUCCESS)
+        r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!mod)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void) pthread_mutex_lock(&lock);
+    r = load(library, ctx, mod);
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+/* With the lock. */
+static CUresult kernel_of(CUlibrary l, const char *name, CUkernel *ret) {
+    CUfunction f;
+    CUresult r = module_function(l->model, name, &f);
+    if (r != CUDA_SUCCESS)
+        return r;
+    CUkernel k = l->kernels;
+    while (k && strcmp(k->name, name) != 0)
+        k = k->next;
+    if (!k) {
+        k = free_kernels;
+        if (k)
+            free_kernels = k->next;
+        else
+            k = malloc(sizeof(*k));
+        if (!k)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        *k = (struct CUkern_st){.tag = TAG_KERNEL, .next = l->kernels, .library = l};
+        memcpy(k->name, f->name, sizeof(k->name));
+        l->kernels = k;
+    }
+    *ret = k;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
+    CUresult r = enter_library(library);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!kernel || !name)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void) pthread_mutex_lock(&lock);
+    r = kernel_of(library, name, kernel);
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib) {
+    CUresult r = enter_library(lib);
+    return r == CUDA_SUCCESS ? cuModuleGetFunctionCount(count, lib->model) : r;
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int num_kernels, CUlibrary lib) {
+    CUresult r = enter_library(lib);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!kernels)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void) pthread_mutex_lock(&lock);
+    for (unsigned int i = 0; i < num_kernels && i < lib->model->nkernels && r == CUDA_SUCCESS; i++)
+        r = kernel_of(lib, lib->model->kernel[i].name, &kernels[i]);
+    (void) pthread_mutex_unlock(&lock);
+    return r;
+}
+
+/* The built-ins use none. */
+CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
+    CUresult r = enter_library(library);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return name && (dptr || bytes) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
+                             const char *name) {
+    return cuLibraryGetGlobal(dptr, bytes, library, name);
+}
+
+/* -- kernels --------------------------------------------------------------------------------- */
+
+CUresult library_function(CUkernel kernel, CUfunction *ret) {
+    CUcontext ctx;
+    CUmodule module;
+    CUresult r = cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    (void) pthread_mutex_lock(&lock);
+    r = load(kernel->library, ctx, &module);
+    (void) pthread_mutex_unlock(&lock);
+    return r == CUDA_SUCCESS ? module_function(module, kernel->name, ret) : r;
+}
+
+CUresult cuKernelGetFunction(CUfunction *func, CUkernel kernel) {
+    CUresult r = enter_kernel(kernel);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return func ? library_function(kernel, func) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuKernelGetLibrary(CUlibrary *lib, CUkernel kernel) {
+    CUresult r = enter_kernel(kernel);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!lib)
+        return CUDA_ERROR_INVALID_VALUE;
+    *lib = kernel->library;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetName(const char **name, CUkernel func) {
+    CUresult r = enter_kernel(func);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!name)
+        return CUDA_ERROR_INVALID_VALUE;
+    *name = func->name;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
+    CUresult r = enter_kernel(kernel);
+    if (r == CUDA_SUCCESS)
+        r = cuda_enter_device(dev);
+    return r == CUDA_SUCCESS ? module_attribute(pi, attrib, dev) : r;
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
+    (void) val; /* hints for shared memory, which the built-ins do not use */
+    CUresult r = enter_kernel(kernel);
+    if (r == CUDA_SUCCESS)
+        r = cuda_enter_device(dev);
+    if (r != CUDA_SUCCESS)
+        return r;
+    return attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
+                   attrib == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev) {
+    (void) config;
+    CUresult r = enter_kernel(kernel);
+    return r == CUDA_SUCCESS ? cuda_enter_device(dev) : r;
+}

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What containers say of their memory and what the driver says are one, and who makes them differ is found: reported
+within a second, and stopped where that is the policy."""
+
+import contextlib
+import datetime
+import re
+
+import kit
+from kit import CARD, OUT_OF_MEMORY, GiB, assignment_of, check_view, container, pod
+from cluster import api as kube
+
+MiB = 1 << 20
+CLOSE = 32 * MiB
+DAEMONS = "/apis/apps/v1/namespaces/aliquot-system/daemonsets"
+
+
+def holder(world, name):
+    """What /usage says of the (one) container of a pod."""
+    (entry,) = kit.holders(world.usage())[name, "main"]
+    return entry
+
+
+def agrees(entry):
+    return abs(entry["memoryUsed"] + entry["memoryOverhead"] - entry["memoryDriver"]) <= CLOSE
+
+
+# ---- reconciliation ----
+
+WORKLOADS = {
+    "a context": [("info",)],
+    "several contexts": [("context",), ("context",), ("context",)],
+    "modules": [("module",)] * 20,
+    "a heap": [("heap", 512 * MiB)],
+    "large blocks": [("alloc", n * 2 * MiB) for n in (1, 7, 500, 1000)],
+    # The driver gives memory in blocks of 2 MiB: so many bytes short of whole ones differ by less than one block.
+    "small blocks": [("blocks", 4096), ("blocks", 100000)],
+}
+
+
+def run(tenant, steps):
+    for word, *size in steps:
+        if word == "alloc":
+            assert tenant.alloc(*size) == 0
+        else:
+            assert tenant.ask(word, 0, *size)["result"] == 0
+
+
+def test_ledger_and_driver_agree(world, space):
+    """After each workload, in one container and with one process for each, and when they are gone again."""
+    seen = space.start(pod("pod", container(core=20, memory=20 * GiB)))
+    tenants = []
+    with contextlib.ExitStack() as stack:
+        for name, steps in WORKLOADS.items():
+            tenant = stack.enter_context(space.tenant(seen))
+            tenants.append(tenant)
+            run(tenant, steps)
+            world.until(lambda: holder(world, "pod")["processes"] == len(tenants) and agrees(holder(world, "pod")), 3,
+                        f"ledger and driver agree with {name}")
+            entry = holder(world, "pod")
+            # What the library shows is the same sum, overhead included.
+            info = tenant.info()
+            assert abs((info["total"] - info["free"]) - (entry["memoryUsed"] + entry["memoryOverhead"])) <= CLOSE, name
+            assert entry["memoryState"] == "Fine", entry
+    world.until(lambda: holder(world, "pod")["memoryDriver"] == 0 and holder(world, "pod")["memoryOverhead"] == 0, 3,
+                "nothing is left of them")
+
+
+def test_restless_ledgers_are_not_misread(world, space):
+    """Memory that comes and goes all the time is nobody's overhead: no room is taken from the container for it."""
+    seen = space.start(pod("pod", container(core=20, memory=4 * GiB)))
+    with space.tenant(seen) as tenant, space.tenant(seen) as other:
+        assert other.alloc(64 * MiB) == 0
+        for _ in range(20):
+            assert tenant.ask("churn", 0, 3 * GiB)["result"] == 0
+            assert holder(world, "pod")["memoryOverhead"] <= CLOSE
+        assert holder(world, "pod")["memoryState"] == "Fine"
+
+
+def test_overhead_outlives_the_agent(world, space):
+    seen = space.start(pod("pod", container(core=20, memory=4 * GiB)))
+    with space.tenant(seen) as tenant:
+        assert tenant.alloc(1 * GiB) == 0
+        world.until(lambda: agrees(holder(world, "pod")), 3, "agreement before")
+        free = tenant.info()["free"]
+        before = world.agent.kill()
+        world.agent.wait_restarted(before)
+        assert abs(tenant.info()["free"] - free) <= 2 * MiB
+        world.until(lambda: agrees(holder(world, "pod")), 5, "agreement after")
+
+
+# ---- forgery ----
+
+def forger(name, *words, memory=4 * GiB, **spec):
+    return pod(name, container(core=10, memory=memory, argv=["gpu-forger", *map(str, words)]), **spec)
+
+
+def taken_at(space, name):
+    """When the forger had what it wanted; seconds of CLOCK_REALTIME."""
+    found = space.world.until(lambda: re.search(r"at=(\d+)", space.logs(name, "main")), 20, f"{name} has taken memory")
+    return int(found[1]) / 1e9
+
+
+def reported_at(world, space, name, text):
+    """When the agent's log told of a pod; seconds of CLOCK_REALTIME."""
+    found = world.until(lambda: re.search(rf"(?m)^(\S+)Z WARN .*{space.name}/{name}\b.*{text}", world.agent.log()),
+                        5, f"the agent tells of {name}")
+    return datetime.datetime.fromisoformat(found[1] + "+00:00").timestamp()
+
+
+def test_a_forged_ledger_is_found_and_reported(world, space):
+    """Within a second, by name, to everybody who could ask; the neighbour is none the worse, and nothing is killed."""
+    neighbour = space.start(pod("neighbour", container(core=10, memory=4 * GiB)))
+    restarts = world.agent.restarts()
+    space.start(forger("forger", "forge", 8 * GiB))
+    text = space.event("forger", "GPUMemoryOveruse", 10)
+    assert re.search(r"8(\.\d)? GiB.*limit is 4 GiB.*process \d+, gpu-forger", text), text
+    late = reported_at(world, space, "forger", "forged its ledger") - taken_at(space, "forger")
+    assert late < 1, f"found after {late:.2f} s"
+    entry = holder(world, "forger")
+    assert entry["memoryState"] == "Over" and entry["memoryDriver"] >= 8 * GiB, entry
+    figures = {(name, dict(labels).get("pod")): value for (name, labels), value in world.metrics().items()}
+    assert figures["aliquot_container_memory_overuse", "forger"] == 1
+    assert figures["aliquot_container_memory_overuse", "neighbour"] == 0
+    uuid = entry["uuid"]
+    world.until(lambda: any(g["spec"]["uuid"] == uuid and g["status"].get("overuse") == [f"{space.name}/forger/main"]
+                            for g in world.gpus()), 5, "the GPU object names the forger")
+    assert space.get("forger")["status"]["containerStatuses"][0]["restartCount"] == 0
+    check_view(space, neighbour)
+    assert world.agent.restarts() == restarts
+    space.delete("forger", grace=1)
+    world.until(lambda: not any(g["status"].get("overuse") for g in world.gpus()), 5, "the GPU object forgets it")
+
+
+def test_a_forger_is_stopped(world, space):
+    """By the pod's own, stricter wish here; kubelet starts it again, and it is found again."""
+    space.create(forger("forger", "forge", 8 * GiB, annotations={"elasticgpu.io/on-overuse": "stop"}))
+    space.event("forger", "GPUOveruseStopped", 30)
+
+    def killed(seen):
+        (status,) = seen["status"].get("containerStatuses") or [{}]
+        return status.get("restartCount", 0) >= 1 and status.get("lastState", {}).get("terminated", {})
+    seen = space.wait("forger", killed, 30)
+    assert killed(seen)["exitCode"] == 137
+
+
+def test_who_goes_past_the_library_is_found(world, space):
+    """A process that calls the driver by its own ways, within its limit; and beyond it."""
+    space.start(forger("small", "bypass", 1 * GiB))
+    text = space.event("small", "GPULibraryBypassed", 10)
+    assert re.search(r"1 process\(es\).*do not use the library.*gpu-forger", text), text
+    entry = holder(world, "small")
+    assert (entry["memoryState"], entry["processesUnlimited"]) == ("Escaped", 1), entry
+    space.start(forger("large", "bypass", 6 * GiB))
+    assert re.search(r"6(\.\d)? GiB.*limit is 4 GiB", space.event("large", "GPUMemoryOveruse", 10))
+
+
+def test_a_pod_without_a_share_on_a_card_is_told_of(world, space):
+    """Who can mount what the host has needs no share to reach a card; that is at least seen."""
+    sim = {"name": "sim", "mountPath": "/run/aliquot-sim"}
+    main = container(argv=["cuda-share", "--bytes", "1073741824", "--hold"], volumeMounts=[sim],
+                     env=[{"name": "LD_LIBRARY_PATH", "value": "/run/aliquot-sim/lib"}])
+    space.start(pod("guest", main, volumes=[{"name": "sim", "hostPath": {"path": "/run/aliquot-sim"}}]))
+    text = space.event("guest", "GPUWithoutShare", 10)
+    assert re.search(r"process \d+ \(cuda-share\).*GPU 0, of which it has no share", text), text
+
+
+def test_nobody_is_accused_who_keeps_to_it(world, space):
+    """Up to the last byte, in two processes, and after a kill; no event, no state."""
+    seen = space.start(pod("honest", container(core=10, memory=4 * GiB)))
+    with space.tenant(seen) as one, space.tenant(seen) as two:
+        assert two.alloc(1 * GiB) == 0
+        assert one.alloc(one.info()["free"]) == 0
+        assert one.alloc(1) == OUT_OF_MEMORY
+        for _ in range(20):
+            assert holder(world, "honest")["memoryState"] == "Fine"
+        pid = one.ask("pid")["pid"]
+        assert two.ask("kill", pid)["dead"]
+        assert two.alloc(2 * GiB) == 0
+        for _ in range(20):
+            assert holder(world, "honest")["memoryState"] == "Fine"
+    events = world.cluster.kubectl("get", "events", "-n", space.name, "-o", "name", "--field-selector",
+                                   "involvedObject.name=honest,type=Warning")
+    assert "GPU" not in events
+
+
+def test_a_destroyed_ledger_harms_nobody_else(world, space):
+    """No memory for its own programs until it starts anew; the agent and the neighbour go on."""
+    neighbour = space.start(pod("neighbour", container(core=10, memory=4 * GiB)))
+    restarts = world.agent.restarts()
+    seen = space.start(pod("pod", container(core=10, memory=4 * GiB)))
+    with space.tenant(seen) as tenant:
+        assert tenant.ask("truncate", "/run/aliquot/share/ledger", 0)["errno"] == 0
+    space.event("pod", "GPULedgerDamaged", 10)
+    assert holder(world, "pod")["memoryState"] == "Damaged"
+    with space.tenant(seen) as tenant:
+        assert tenant.ask("alloc", 0, MiB)["result"] != 0
+    old = seen["status"]["containerStatuses"][0]["containerID"]
+    world.ctr("tasks", "kill", "-s", "SIGKILL", old.partition("://")[2])
+    now = space.wait("pod", lambda s: kit.is_running(s) and s["status"]["containerStatuses"][0]["containerID"] != old)
+    with space.tenant(now) as tenant:
+        assert tenant.alloc(1 * GiB) == 0
+    world.until(lambda: holder(world, "pod")["memoryState"] == "Fine", 5, "a new ledger")
+    check_view(space, neighbour)
+    assert world.agent.restarts() == restarts
+
+
+# ---- selling more than there is ----
+
+@contextlib.contextmanager
+def agent_options(world, *options):
+    """The agent with other options, as somebody who edits the DaemonSet has it."""
+    def set_args(args):
+        world.api.patch(f"{DAEMONS}/aliquot-agent", {"spec": {"template": {"spec": {"containers": [
+            {"name": "agent", "args": args}]}}}}, kind="application/strategic-merge-patch+json")
+        world.api.wait(DAEMONS, "aliquot-agent", _rolled_out, 60, "the agent with its options")
+        world.wait_tokens()
+    seen = world.api.get(f"{DAEMONS}/aliquot-agent")
+    before = seen["spec"]["template"]["spec"]["containers"][0]["args"]
+    set_args([*before, *options])
+    try:
+        yield
+    finally:
+        set_args(before)
+
+
+def _rolled_out(daemons):
+    status = daemons.get("status", {})
+    return status.get("observedGeneration") == daemons["metadata"]["generation"] and \
+        status.get("updatedNumberScheduled") == status.get("numberReady") == status.get("desiredNumberScheduled") == 1
+
+
+def capacity(world):
+    return [kube_quantity(g["status"]["capacity"][kit.MEMORY]) for g in world.gpus()]
+
+
+def kube_quantity(text):
+    match = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti)?", str(text))
+    return int(match[1]) << {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[match[2]]
+
+
+def physical_of(seen):
+    (device,) = assignment_of(seen)["main"]
+    return device.get("physical", device["memory"])
+
+
+def test_more_memory_than_the_card_has(world, space):
+    """Two pods with 60 GiB each on one card of 80: both have what they bought, 30 of it on the card; a third that wants
+    all of its memory there is charged double, and nobody gets more of the card than there is."""
+    with agent_options(world, "--memory-scaling=2"):
+        world.until(lambda: capacity(world) == [2 * CARD, 2 * CARD], 10, "capacity of the GPUs")
+        pods = space.start_all([pod(n, container(core=20, memory=60 * GiB)) for n in ("one", "two")])
+        assert len({assignment_of(seen)["main"][0]["uuid"] for seen in pods}) == 1
+        assert [physical_of(seen) for seen in pods] == [30 * GiB, 30 * GiB]
+        with space.tenant(pods[0]) as one, space.tenant(pods[1]) as two:
+            for tenant in (one, two):
+                assert tenant.info()["total"] == 60 * GiB
+                for _ in range(55):
+                    assert tenant.alloc(1 * GiB) == 0
+            assert one.alloc(6 * GiB) == two.alloc(6 * GiB) == OUT_OF_MEMORY
+            for name in ("one", "two"):
+                world.until(lambda: holder(world, name)["memoryUsed"] >= 55 * GiB, 3, "the ledger")
+                entry = holder(world, name)
+                assert entry["memoryDriver"] <= 30 * GiB + CLOSE and entry["memoryState"] == "Fine", entry
+            resident = space.start(pod("resident", container(core=20, memory=20 * GiB),
+                                       annotations={"elasticgpu.io/memory-scaling": "1"}))
+            assert physical_of(resident) == 20 * GiB
+            # 120 and twice 20 of 160 are sold.
+            card = next(g for g in world.gpus() if g["spec"]["uuid"] == assignment_of(resident)["main"][0]["uuid"])
+            if assignment_of(resident)["main"][0]["uuid"] == assignment_of(pods[0])["main"][0]["uuid"]:
+                world.until(lambda: kube_quantity(world.gpus()[card["spec"]["index"]]["status"]["allocatable"]
+                                                  [kit.MEMORY]) == 0, 5, "the card is sold out")
+        space.delete("one", "two", "resident", grace=1)
+    world.until(lambda: capacity(world) == [CARD, CARD], 10, "capacity as it was")

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the agent reads of a tenant's processes and wishes, and what it concludes from figures that
+ * a tenant chose. */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/overuse.h"
+#include "agent/process.h"
+#include "agent/reconcile.h"
+#include "kube/scaling.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void read_texts(const char *text) {
+    enum overuse_policy policy;
+    uint32_t factor = 0;
+
+    (void) process_stat_is_ending(text);
+    (void) process_status_own_pid(text);
+    if (overuse_policy_of(OVERUSE_STOP, NULL, "ns", text) != OVERUSE_STOP)
+        abort(); /* a pod made it milder */
+    (void) overuse_policy_parse(text, &policy);
+    (void) overuse_policy_of(OVERUSE_REPORT, text, "ns", NULL);
+    (void) overuse_rules_check(text);
+    if (scaling_parse(text, &factor) == 0 && (factor < SCALING_ONE || factor > SCALING_MAX))
+        abort();
+}
+
+struct step {
+    uint64_t used, operation, driver, limit;
+    uint32_t processes, strangers;
+};
+
+static void conclude(const uint8_t *data, size_t size) {
+    struct reconcile r = {0};
+    struct overuse o = {0};
+    uint64_t most = 0, now = 1;
+
+    for (; size >= sizeof(struct step); data += sizeof(struct step), size -= sizeof(struct step)) {
+        struct overuse_look look;
+        struct step s;
+
+        memcpy(&s, data, sizeof(s));
+        reconcile_begin(&r, s.used, s.operation);
+        (void) reconcile_end(&r, s.used, s.operation, s.driver, s.processes);
+        most = s.driver > most ? s.driver : most;
+        if (r.overhead > most || r.overhead % RECONCILE_GRAIN != 0)
+            abort(); /* more than the driver ever said */
+        look = (struct overuse_look){
+            .now_ms = now += 500, .limit = s.limit, .driver = s.driver, .strangers = s.strangers};
+        (void) overuse_look(&o, &look);
+        if (o.state == OVERUSE_OVER && s.driver <= s.limit)
+            abort(); /* accused within its limit */
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    char text[512];
+    size_t len = size < sizeof(text) - 1 ? size : sizeof(text) - 1;
+
+    memcpy(text, data, len);
+    text[len] = 0;
+    read_texts(text);
+    conclude(data, size);
+    return 0;
+}

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's NVML process on the simulated driver: an XID reaches it at once, not at the next poll."""
+
+import os
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+from sim_kit import BUILD
+
+AGENT = BUILD / "src/agent/aliquot-agent"
+MAGIC, POLL, DRIVER, DEVICE, PROCESSES, END, FAILED, CONTEXT, EVENT = 0x414c5147, *range(1, 9)
+
+
+class Worker:
+    def __init__(self, node):
+        self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ours.settimeout(10)
+        fd = theirs.fileno()
+        # The child expects it as descriptor 3.
+        command = 'exec 3<&"$1"; shift; exec "$@"'
+        self.process = subprocess.Popen(
+            ["bash", "-c", command, "bash", str(fd), AGENT, "nvml-worker", f"{node.dir}/lib/libnvidia-ml.so.1"],
+            pass_fds=[fd], env=node.env())
+        theirs.close()
+        self.sequence = 0
+
+    def receive(self):
+        data = self.ours.recv(65536)
+        assert data, "it ended"
+        magic, kind, _, index = struct.unpack_from("<4I", data)
+        assert magic == MAGIC
+        return kind, index, data[16:]
+
+    def poll(self):
+        """Cards by index: "" or why they are unhealthy."""
+        self.sequence += 1
+        self.ours.send(struct.pack("<4I", MAGIC, POLL, self.sequence, 0))
+        cards = {}
+        while True:
+            kind, index, body = self.receive()
+            if kind == END:
+                return cards
+            if kind == DEVICE:
+                cards[index] = body[8:168].split(b"\0")[0].decode()
+
+    def close(self):
+        self.ours.close()
+        self.process.wait(10)
+
+
+@pytest.fixture
+def worker(node):
+    w = Worker(node)
+    yield w
+    w.close()
+
+
+def test_an_xid_is_told_at_once(node, worker):
+    assert worker.poll() == {0: "", 1: ""}
+    begin = time.monotonic()
+    node.inject("xid", 48, "--gpu", 1)
+    kind, index, body = worker.receive()
+    assert (kind, index, struct.unpack_from("<I", body)[0]) == (EVENT, 1, 48)
+    assert worker.poll() == {0: "", 1: "XID 48: the card needs a reset"}
+    assert time.monotonic() - begin < 1  # with the start of a program in it
+    node.inject("reset", "--gpu", 1)
+    deadline = time.monotonic() + 10
+    while worker.poll()[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_card_that_is_gone_and_back(node, worker):
+    worker.poll()
+    node.inject("lose", "--gpu", 0)
+    assert worker.receive()[:2] == (EVENT, 0)
+    cards = worker.poll()
+    assert "lost" in cards[0] and cards[1] == ""
+    node.inject("return", "--gpu", 0)
+    deadline = time.monotonic() + 10
+    while worker.poll()[0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_programs_own_fault_takes_no_card(node, worker):
+    worker.poll()
+    node.inject("xid", 31, "--gpu", 0)
+    assert worker.receive()[:2] == (EVENT, 0)
+    assert worker.poll() == {0: "", 1: ""}
+    assert os.path.exists(f"/proc/{worker.process.pid}")

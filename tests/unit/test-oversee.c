@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the agent concludes from the driver's word and the ledger's: overhead, overuse, policies,
+ * and the end of a container. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/evict.h"
+#include "agent/mps.h"
+#include "agent/overuse.h"
+#include "agent/process.h"
+#include "agent/reconcile.h"
+#include "agent/slot.h"
+#include "base/file.h"
+#include "gpu/driver.h"
+#include "kube/scaling.h"
+#include "share/limits.h"
+
+#define MIB ((uint64_t) 1 << 20)
+#define GIB ((uint64_t) 1 << 30)
+
+/* ---- reconciliation ---- */
+
+static bool sample(struct reconcile *r, uint64_t used, uint64_t driver) {
+    reconcile_begin(r, used, 7);
+    return reconcile_end(r, used, 7, driver, 1);
+}
+
+static void overhead_needs_two_samples(void **state) {
+    struct reconcile r = {0};
+
+    (void) state;
+    assert_true(sample(&r, GIB, GIB + 101 * MIB)); /* asks for another look at once */
+    assert_true(r.overhead == 0);
+    assert_false(sample(&r, GIB, GIB + 101 * MIB));
+    assert_true(r.overhead == 100 * MIB); /* down to the driver's blocks */
+    assert_false(sample(&r, GIB, GIB + 101 * MIB));
+    /* One sample that lies moves nothing, in either direction. */
+    assert_true(sample(&r, GIB, 3 * GIB));
+    assert_true(r.overhead == 100 * MIB);
+    assert_false(sample(&r, GIB, GIB + 101 * MIB));
+    assert_true(sample(&r, GIB, GIB / 2));
+    assert_true(r.overhead == 100 * MIB);
+    /* A change that stays arrives. */
+    (void) sample(&r, GIB, GIB);
+    assert_true(r.overhead == 0);
+}
+
+static void a_moving_ledger_says_nothing(void **state) {
+    struct reconcile r = {0};
+
+    (void) state;
+    for (int i = 0; i < 5; i++) {
+        /* Freed while the driver answered: the driver still counts it, the ledger no more. */
+        reconcile_begin(&r, 2 * GIB, 1);
+        assert_false(reconcile_end(&r, GIB, 2, 2 * GIB, 1));
+        /* Freed and taken again: the same sum, other operations. */
+        reconcile_begin(&r, GIB, 2);
+        assert_false(reconcile_end(&r, GIB, 4, 2 * GIB, 1));
+        /* No reading before: the ledger could not be read then. */
+        assert_false(reconcile_end(&r, GIB, 4, 2 * GIB, 1));
+    }
+    assert_true(r.overhead == 0);
+}
+
+static void overhead_ends_with_the_last_process(void **state) {
+    struct reconcile r = {.overhead = 64 * MIB}; /* as an earlier agent left it */
+
+    (void) state;
+    (void) sample(&r, GIB, GIB + 64 * MIB);
+    assert_true(r.overhead == 64 * MIB);
+    /* The driver names nobody, but the ledger has something: nothing was learnt. */
+    for (int i = 0; i < 3; i++) {
+        reconcile_begin(&r, GIB, 8);
+        assert_false(reconcile_end(&r, GIB, 8, 0, 0));
+        assert_true(r.overhead == 64 * MIB);
+    }
+    reconcile_begin(&r, 0, 9);
+    assert_false(reconcile_end(&r, 0, 9, 0, 0));
+    assert_true(r.overhead == 0);
+    (void) sample(&r, GIB, GIB + MIB); /* noise */
+    (void) sample(&r, GIB, GIB + 2 * MIB - 1);
+    assert_true(r.overhead == 0);
+}
+
+/* ---- overuse ---- */
+
+static struct overuse_look look_of(uint64_t now, uint64_t limit, uint64_t driver) {
+    return (struct overuse_look){.now_ms = now, .limit = limit, .driver = driver};
+}
+
+static void overuse_stands_at_two_looks(void **state) {
+    struct overuse o = {0};
+    struct overuse_look l = look_of(1000, 4 * GIB, 4 * GIB + OVERUSE_SLACK);
+
+    (void) state;
+    assert_false(overuse_look(&o, &l));
+    l = look_of(1500, 4 * GIB, 4 * GIB + OVERUSE_SLACK + 1);
+    assert_true(overuse_look(&o, &l)); /* suspected: look again */
+    assert_int_equal(o.state, OVERUSE_FINE);
+    l.now_ms = 1500 + OVERUSE_CONFIRM_MS - 1;
+    assert_true(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_FINE);
+    l.now_ms = 1500 + OVERUSE_CONFIRM_MS;
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_OVER);
+    l.driver = GIB;
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_FINE);
+    /* Gone in between: it begins anew. */
+    l = look_of(3000, 4 * GIB, 9 * GIB);
+    assert_true(overuse_look(&o, &l));
+    l = look_of(3010, 4 * GIB, GIB);
+    assert_false(overuse_look(&o, &l));
+    l = look_of(4000, 4 * GIB, 9 * GIB);
+    assert_true(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_FINE);
+}
+
+static void a_lowered_limit_accuses_nobody(void **state) {
+    struct overuse o = {.ceiling = 8 * GIB};
+    struct overuse_look l = look_of(1000, 2 * GIB, 6 * GIB);
+
+    (void) state;
+    for (int i = 0; i < 3; i++, l.now_ms += 500) {
+        assert_false(overuse_look(&o, &l));
+        assert_int_equal(o.state, OVERUSE_LOWERED);
+    }
+    /* What it gives back does not come again. */
+    l.driver = 4 * GIB;
+    assert_false(overuse_look(&o, &l));
+    l.driver = 5 * GIB;
+    assert_true(overuse_look(&o, &l));
+    l.now_ms += 500;
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_OVER);
+    /* Down to the new limit, and up again with the old one. */
+    l.driver = GIB;
+    (void) overuse_look(&o, &l);
+    assert_int_equal(o.state, OVERUSE_FINE);
+    l.limit = l.driver = 8 * GIB;
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_FINE);
+}
+
+static void findings_have_an_order(void **state) {
+    struct overuse o = {0};
+    struct overuse_look l = look_of(1000, GIB, 0);
+
+    (void) state;
+    l.damaged = true;
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_DAMAGED);
+    l.strangers = 1;
+    assert_true(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_DAMAGED);
+    l.now_ms += 100;
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_ESCAPED);
+    l.driver = 2 * GIB;
+    assert_true(overuse_look(&o, &l));
+    l.now_ms += 100;
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_OVER);
+    assert_string_equal(overuse_name(o.state), "Over");
+    /* Without a limit nothing is too much; the largest figures do not wrap. */
+    l = look_of(9000, 0, UINT64_MAX);
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_FINE);
+    l = look_of(9000, UINT64_MAX - OVERUSE_SLACK, UINT64_MAX - OVERUSE_SLACK);
+    assert_false(overuse_look(&o, &l));
+}
+
+static void a_tenant_makes_it_only_stricter(void **state) {
+    const char *rules = "team-a=stop,team-b=report";
+
+    (void) state;
+    assert_int_equal(overuse_rules_check(rules), 0);
+    assert_int_equal(overuse_rules_check(""), 0);
+    assert_int_equal(overuse_rules_check("team-a"), -EINVAL);
+    assert_int_equal(overuse_rules_check("=stop"), -EINVAL);
+    assert_int_equal(overuse_rules_check("team-a=kill"), -EINVAL);
+    assert_int_equal(overuse_policy_of(OVERUSE_REPORT, rules, "other", NULL), OVERUSE_REPORT);
+    assert_int_equal(overuse_policy_of(OVERUSE_REPORT, rules, "team-a", NULL), OVERUSE_STOP);
+    assert_int_equal(overuse_policy_of(OVERUSE_STOP, rules, "team-b", NULL), OVERUSE_REPORT);
+    assert_int_equal(overuse_policy_of(OVERUSE_STOP, rules, "team", NULL), OVERUSE_STOP);
+    assert_int_equal(overuse_policy_of(OVERUSE_STOP, NULL, "ns", "report"), OVERUSE_STOP);
+    assert_int_equal(overuse_policy_of(OVERUSE_REPORT, NULL, "ns", "stop"), OVERUSE_STOP);
+    assert_int_equal(overuse_policy_of(OVERUSE_REPORT, NULL, "ns", "nonsense"), OVERUSE_REPORT);
+}
+
+/* ---- processes ---- */
+
+static void who_is_ending(void **state) {
+    (void) state;
+    assert_false(process_stat_is_ending("7 (a) b) S 1 7 7 0 -1 4194304 0 0"));
+    assert_true(process_stat_is_ending("7 (a) b) S 1 7 7 0 -1 4194308 0 0"));
+    assert_true(process_stat_is_ending("7 (x) Z 1 7 7 0 -1 4194304 0 0"));
+    assert_true(process_stat_is_ending("7 (x"));
+    assert_true(process_stat_is_ending("7 (x) S 1 7"));
+    assert_true(process_stat_is_ending(""));
+    assert_false(process_is_ending(getpid()));
+    assert_true(process_is_ending(INT32_MAX));
+    assert_int_equal(process_own_pid(getpid()), getpid());
+    assert_int_equal(process_status_own_pid("Name:\tx\nNSpid:\t4711\t23\t7\nNSpgid:\t1\n"), 7);
+    assert_int_equal(process_status_own_pid("Name:\tNSpid:\t4711\n"), 0);
+    assert_int_equal(process_status_own_pid("x\nNSpid:\t99999999999999999999\n"), 0);
+}
+
+static void a_dead_process_is_ending(void **state) {
+    siginfo_t info;
+    pid_t child = fork();
+
+    (void) state;
+    if (child == 0)
+        _exit(0);
+    assert_true(child > 0);
+    assert_int_equal(waitid(P_PID, (id_t) child, &info, WEXITED | WNOWAIT), 0);
+    assert_true(process_is_ending(child));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+#define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define POD_UID "11111111-2222-3333-4444-555555555555"
+
+static void the_containers_own_directory(void **state) {
+    const struct cgroup_id id = {.pod_uid = POD_UID, .container_id = ID64};
+    char path[256];
+
+    (void) state;
+    assert_int_equal(cgroup_path("1:name=systemd:/x\n0::/kubepods/pod" POD_UID "/" ID64
+                                 "/of-the-tenant\n",
+                                 &id, path, sizeof(path)),
+                     0);
+    assert_string_equal(path, "/kubepods/pod" POD_UID "/" ID64);
+    assert_int_equal(cgroup_path("0::/k.slice/cri-containerd-" ID64 ".scope/a/" ID64 "\n", &id,
+                                 path, sizeof(path)),
+                     0);
+    assert_string_equal(path, "/k.slice/cri-containerd-" ID64 ".scope");
+    assert_int_equal(cgroup_path("0::/../../" ID64 "\n", &id, path, sizeof(path)), -ENOENT);
+    assert_int_equal(cgroup_path("4:memory:/kubepods/" ID64 "\n0::/\n", &id, path, sizeof(path)),
+                     -ENOENT);
+    assert_int_equal(cgroup_path("0::/" ID64 "\n", &id, path, 16), -ENAMETOOLONG);
+    assert_int_equal(evict_container(getpid(), &(struct cgroup_id){.pod_uid = POD_UID}, ""),
+                     -EINVAL);
+    /* We are in no such container: nobody is hit. */
+    assert_int_equal(evict_container(getpid(), &id, ""), -ESRCH);
+}
+
+/* A child in a container's control group of the second version, with a child of its own. */
+static pid_t start_in_group(const char *group) {
+    pid_t child = fork();
+    char path[256];
+    FILE *procs;
+
+    if (child != 0)
+        return child;
+    (void) snprintf(path, sizeof(path), "%s/cgroup.procs", group);
+    procs = fopen(path, "w");
+    if (!procs || fprintf(procs, "%d", getpid()) < 0 || fclose(procs) != 0)
+        _exit(1);
+    (void) fork();
+    for (;;)
+        (void) pause();
+}
+
+static void wait_for_group(pid_t pid, struct cgroup_id *ret) {
+    while (cgroup_of_pid(pid, ret) == 0)
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+    assert_string_equal(ret->container_id, ID64);
+}
+
+/* Both ways, on a real control group. The own mount stands for the host's root. */
+static void a_container_is_ended(void **state) {
+    char root[] = "/tmp/aliquot-evict-XXXXXX", mounted[64], group[192], path[256];
+    const char *const ways[] = {root, "/nowhere"};
+    int status;
+
+    (void) state;
+    assert_non_null(mkdtemp(root));
+    (void) snprintf(mounted, sizeof(mounted), "%s/sys/fs/cgroup", root);
+    assert_int_equal(dir_make(mounted, 0755, NULL), 0);
+    if (mount("none", mounted, "cgroup2", 0, NULL) < 0) {
+        print_message("no control groups can be mounted here (%s): nobody is ended\n",
+                      strerror(errno));
+        (void) dir_remove(root, NULL);
+        skip();
+    }
+    (void) snprintf(group, sizeof(group), "%s/pod" POD_UID "/" ID64, mounted);
+    assert_int_equal(dir_make(group, 0755, NULL), 0);
+    for (size_t i = 0; i < 2; i++) {
+        pid_t child = start_in_group(group);
+        struct cgroup_id id;
+
+        wait_for_group(child, &id);
+        assert_true(evict_container(child, &id, ways[i]) >= 1);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        /* The grandchild too: only then the group can be removed. */
+        while (rmdir(group) < 0)
+            assert_int_equal(errno, EBUSY);
+        assert_int_equal(mkdir(group, 0755), 0);
+    }
+    assert_int_equal(rmdir(group), 0);
+    (void) snprintf(path, sizeof(path), "%s/pod" POD_UID, mounted);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(umount(mounted), 0);
+    assert_int_equal(dir_remove(root, NULL), 0);
+}
+
+/* ---- MPS ---- */
+
+static const char *env_of(const struct gpu_edits *edits, const char *name) {
+    for (size_t i = 0; i < edits->count; i++) {
+        const struct gpu_edit *e = &edits->list[i];
+
+        if (e->kind == GPU_EDIT_ENV && strncmp(e->container, name, strlen(name)) == 0 &&
+            e->container[strlen(name)] == '=')
+            return e->container + strlen(name) + 1;
+    }
+    return NULL;
+}
+
+/* What a container is given of an MPS daemon. That the daemon then keeps to it only a GPU shows. */
+static void what_mps_is_told(void **state) {
+    struct slot_device devices[2] = {{.core = 30, .physical = 4 * GIB},
+                                     {.core = 20, .physical = 2 * GIB}};
+    struct slot_grant g = {.ndevices = 2, .devices = devices, .terms = {.policy = SHARE_FIXED}};
+    struct gpu_edits edits = {0};
+    char root[] = "/tmp/aliquot-mps-XXXXXX", path[64];
+
+    (void) state;
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(mps_edits("/mps", root, &g, &edits), 0);
+    assert_int_equal(edits.count, 0); /* nobody is there */
+    (void) snprintf(path, sizeof(path), "%s/mps", root);
+    assert_int_equal(mkdir(path, 0755), 0);
+    (void) snprintf(path, sizeof(path), "%s/mps/pipe", root);
+    assert_int_equal(mkdir(path, 0755), 0);
+    (void) snprintf(path, sizeof(path), "%s/mps/pipe/control", root);
+    assert_int_equal(mknod(path, S_IFIFO | 0600, 0), 0);
+    assert_int_equal(mps_edits("", root, &g, &edits), 0);
+    assert_int_equal(edits.count, 0); /* not wanted */
+    assert_int_equal(mps_edits("/mps", root, &g, &edits), 0);
+    assert_string_equal(edits.list[0].host, "/mps/pipe");
+    assert_string_equal(edits.list[0].container, env_of(&edits, "CUDA_MPS_PIPE_DIRECTORY"));
+    assert_string_equal(env_of(&edits, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "30");
+    assert_string_equal(env_of(&edits, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=4128M,1=2080M");
+    /* What may borrow is held to its ceiling only. */
+    g.terms = (struct slot_terms){.policy = SHARE_BURST, .ceiling = 60};
+    edits.count = 0;
+    assert_int_equal(mps_edits("/mps", root, &g, &edits), 0);
+    assert_string_equal(env_of(&edits, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "60");
+    g.terms.policy = SHARE_BEST_EFFORT;
+    edits.count = 0;
+    assert_int_equal(mps_edits("/mps", root, &g, &edits), 0);
+    assert_null(env_of(&edits, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"));
+    assert_int_equal(dir_remove(root, NULL), 0);
+}
+
+/* ---- selling more than there is ---- */
+
+static void factors(void **state) {
+    uint32_t f = 0;
+
+    (void) state;
+    assert_int_equal(scaling_parse("1", &f), 0);
+    assert_int_equal(f, 1000);
+    assert_int_equal(scaling_parse("1.5", &f), 0);
+    assert_int_equal(f, 1500);
+    assert_int_equal(scaling_parse("2.125", &f), 0);
+    assert_int_equal(f, 2125);
+    assert_int_equal(scaling_parse("16", &f), 0);
+    static const char *const bad[] = {"",     "0",  "0.5",    "16.001", "1.", ".5",
+                                      "1.5x", "-2", "1.2345", "1000",   " 1", "1,5"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(scaling_parse(bad[i], &f), -EINVAL);
+}
+
+/* Whatever pods are sold, what may lie on the card at once fits on it. */
+static void physical_parts_fit(void **state) {
+    const uint64_t card = 80 * GIB - 12345;
+    unsigned int seed = 4;
+
+    (void) state;
+    for (int round = 0; round < 2000; round++) {
+        uint64_t capacity = scaling_capacity(card, 1000 + (uint32_t) rand_r(&seed) % 4000);
+        uint64_t charged = 0, physical = 0;
+
+        for (int pod = 0; pod < 64; pod++) {
+            uint64_t bytes = ((uint64_t) rand_r(&seed) << 6) + 1;
+            uint32_t wish =
+                (uint32_t) rand_r(&seed) % 3 == 0 ? 1000 + (uint32_t) rand_r(&seed) % 4000 : 0;
+            uint64_t part = scaling_physical(bytes, card, capacity, wish);
+            uint64_t charge = scaling_charge(bytes, part, card, capacity);
+
+            assert_true(part <= bytes && part > 0 && charge >= bytes);
+            if (wish == 1000)
+                assert_true(part == bytes);
+            if (charged + charge > capacity)
+                break;
+            charged += charge;
+            physical += part;
+        }
+        assert_true(physical <= card);
+    }
+}
+
+static void nothing_changes_without_scaling(void **state) {
+    (void) state;
+    assert_true(scaling_capacity(80 * GIB, 1000) == 80 * GIB);
+    assert_true(scaling_capacity(80 * GIB, 2000) == 160 * GIB);
+    assert_true(scaling_capacity(UINT64_MAX / 2, 16000) <= INT64_MAX);
+    assert_true(scaling_physical(GIB, 80 * GIB, 80 * GIB, 4000) == GIB);
+    assert_true(scaling_charge(GIB, GIB, 80 * GIB, 80 * GIB) == GIB);
+    /* Half of what is sold at twice the card, all of it for who wants no more, at twice the price.
+     */
+    assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 0) == 10 * GIB);
+    assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 4000) == 10 * GIB);
+    assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 1000) == 20 * GIB);
+    assert_true(scaling_charge(20 * GIB, 20 * GIB, 80 * GIB, 160 * GIB) == 40 * GIB);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(overhead_needs_two_samples),
+        cmocka_unit_test(a_moving_ledger_says_nothing),
+        cmocka_unit_test(overhead_ends_with_the_last_process),
+        cmocka_unit_test(overuse_stands_at_two_looks),
+        cmocka_unit_test(a_lowered_limit_accuses_nobody),
+        cmocka_unit_test(findings_have_an_order),
+        cmocka_unit_test(a_tenant_makes_it_only_stricter),
+        cmocka_unit_test(who_is_ending),
+        cmocka_unit_test(a_dead_process_is_ending),
+        cmocka_unit_test(the_containers_own_directory),
+        cmocka_unit_test(a_container_is_ended),
+        cmocka_unit_test(what_mps_is_told),
+        cmocka_unit_test(factors),
+        cmocka_unit_test(physical_parts_fit),
+        cmocka_unit_test(nothing_changes_without_scaling),
+    };
+
+    return cmocka_run_group_tests_name("oversee", tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tenant who does not keep to its share, for the tests of what is done about it.
+ *
+ *     gpu-forger forge BYTES [KEEP]   takes memory in pieces and strikes each from the ledger; then
+ *                                     frees all but KEEP bytes
+ *     gpu-forger bypass BYTES         calls the driver itself, by the addresses that an own walk
+ *                                     through its symbols finds, past every hook
+ *     gpu-forger truncate             empties the ledger
+ *     gpu-forger honest BYTES         takes BYTES as anybody would
+ *
+ * Says taken=BYTES at=NANOSECONDS (CLOCK_REALTIME) when that is done, and holds it until it is
+ * killed.
+ */
+
+#include <elf.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <link.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "abi/cuda.h"
+#include "driver.h"
+#include "share/ledger_core.h"
+
+#define LEDGER "/run/aliquot/share/ledger"
+#define PIECE ((size_t) 64 << 20)
+#define PIECES_MAX 4096
+
+static const char *library = "libcuda.so.1";
+
+#define CUDA(name, params) CALL(library, name, CUresult, params)
+
+/* ---- past the hooks ---- */
+
+struct wanted {
+    const char *name;
+    void *found;
+};
+
+static const ElfW(Dyn) * dynamic_of(const struct dl_phdr_info *info) {
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            return (const ElfW(Dyn) *) (info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    return NULL;
+}
+
+static int walk(struct dl_phdr_info *info, size_t size, void *userdata) {
+    struct wanted *w = userdata;
+    const ElfW(Sym) *symbols = NULL;
+    const char *strings = NULL;
+    const ElfW(Dyn) *d = dynamic_of(info);
+
+    (void) size;
+    if (!d || !strstr(info->dlpi_name, "libcuda-driver.so"))
+        return 0;
+    for (; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_SYMTAB)
+            symbols = (const ElfW(Sym) *) d->d_un.d_ptr;
+        if (d->d_tag == DT_STRTAB)
+            strings = (const char *) d->d_un.d_ptr;
+    }
+    /* The table of symbols ends where the strings begin, in every linker's layout. */
+    for (const ElfW(Sym) *s = symbols; s && (const char *) (s + 1) <= strings; s++)
+        if (s->st_value && strcmp(strings + s->st_name, w->name) == 0)
+            w->found = (void *) (info->dlpi_addr + s->st_value);
+    return w->found != NULL;
+}
+
+static void *raw_symbol(const char *name) {
+    struct wanted w = {.name = name};
+
+    if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) || dl_iterate_phdr(walk, &w) == 0) {
+        (void) printf("error=%s is not in the driver\n", name);
+        exit(EXIT_FAILURE);
+    }
+    return w.found;
+}
+
+#define RAW(name, params)                                                                          \
+    (*({                                                                                           \
+        CUresult(*function_) params;                                                               \
+        *(void **) (&function_) = raw_symbol(#name);                                               \
+        function_;                                                                                 \
+    }))
+
+/* ---- what it does ---- */
+
+static void check(CUresult result, const char *what) {
+    if (result == CUDA_SUCCESS)
+        return;
+    (void) printf("error=%s answered %d\n", what, (int) result);
+    exit(EXIT_FAILURE);
+}
+
+static void hold(size_t taken) {
+    struct timespec now;
+
+    (void) clock_gettime(CLOCK_REALTIME, &now);
+    (void) printf("taken=%zu at=%" PRIu64 "\n", taken,
+                  (uint64_t) now.tv_sec * 1000000000u + (uint64_t) now.tv_nsec);
+    for (;;)
+        (void) pause();
+}
+
+static void open_context(void) {
+    CUcontext context;
+
+    check(CUDA(cuInit, (unsigned) )(0), "cuInit");
+    check(CUDA(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&context, 0, 0), "cuCtxCreate");
+}
+
+static struct ledger_file *map_ledger(void) {
+    int fd = open(LEDGER, O_RDWR | O_CLOEXEC);
+    void *map =
+        fd < 0 ? MAP_FAILED
+               : mmap(NULL, sizeof(struct ledger_file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (map == MAP_FAILED) {
+        (void) printf("error=the ledger cannot be mapped\n");
+        exit(EXIT_FAILURE);
+    }
+    (void) close(fd);
+    return map;
+}
+
+/* As if nothing had ever been booked, in the sum and in every slot. */
+static void strike(struct ledger_file *ledger) {
+    __atomic_store_n(&ledger->device[0].sum.lo, 0, __ATOMIC_SEQ_CST);
+    for (uint32_t i = 0; i < ledger->slots_used && i < LEDGER_SLOTS; i++)
+        __atomic_store_n(&ledger->slot[i].cell[0].booked.lo, 0, __ATOMIC_SEQ_CST);
+}
+
+static void forge(size_t bytes, size_t keep) {
+    static CUdeviceptr pieces[PIECES_MAX];
+    struct ledger_file *ledger = map_ledger();
+    size_t n = 0, taken = 0;
+
+    open_context();
+    for (; taken < bytes && n < PIECES_MAX; taken += PIECE) {
+        check(CUDA(cuMemAlloc_v2, (CUdeviceptr *, size_t))(&pieces[n++], PIECE), "cuMemAlloc");
+        strike(ledger);
+    }
+    for (; keep > 0 && taken > keep; taken -= PIECE)
+        (void) CUDA(cuMemFree_v2, (CUdeviceptr))(pieces[--n]);
+    hold(taken);
+}
+
+static void bypass(size_t bytes) {
+    CUcontext context;
+    CUdeviceptr all;
+
+    check(RAW(cuInit, (unsigned) )(0), "cuInit");
+    check(RAW(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&context, 0, 0), "cuCtxCreate");
+    check(RAW(cuMemAlloc_v2, (CUdeviceptr *, size_t))(&all, bytes), "cuMemAlloc");
+    hold(bytes);
+}
+
+static void honest(size_t bytes) {
+    CUdeviceptr all;
+
+    open_context();
+    check(CUDA(cuMemAlloc_v2, (CUdeviceptr *, size_t))(&all, bytes), "cuMemAlloc");
+    hold(bytes);
+}
+
+static size_t read_number(const char *text) {
+    size_t n = 0;
+
+    for (; *text >= '0' && *text <= '9'; text++)
+        n = n * 10 + (size_t) (*text - '0');
+    return n;
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    size_t bytes = argc > 2 ? read_number(argv[2]) : 0;
+    size_t keep = argc > 3 ? read_number(argv[3]) : 0;
+
+    (void) setvbuf(stdout, NULL, _IOLBF, 0);
+    if (strcmp(mode, "forge") == 0)
+        forge(bytes, keep);
+    if (strcmp(mode, "bypass") == 0)
+        bypass(bytes);
+    if (strcmp(mode, "honest") == 0)
+        honest(bytes);
+    if (strcmp(mode, "truncate") == 0) {
+        open_context();
+        check(truncate(LEDGER, 0) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "truncate");
+        hold(0);
+    }
+    (void) fprintf(stderr, "usage: gpu-forger forge|bypass|honest|truncate [BYTES [KEEP]]\n");
+    return 2;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeps a GPU busy as well as it can: gpu-spin NANOSECONDS [KERNELS]. One kernel of that length
+ * after the other, a few always queued; KERNELS of them and then "done=KERNELS wall_ms=...", else
+ * for ever. Says "started" when the first has been launched.
+ */
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "abi/cuda.h"
+#include "driver.h"
+
+#define QUEUED 24
+
+#define CUDA(name, params) CALL("libcuda.so.1", name, CUresult, params)
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        CUresult result_ = (call);                                                                 \
+        if (result_ != CUDA_SUCCESS) {                                                             \
+            (void) printf("error=%d line=%d\n", (int) result_, __LINE__);                          \
+            exit(EXIT_FAILURE);                                                                    \
+        }                                                                                          \
+    } while (0)
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
+}
+
+static CUfunction load(void) {
+    static const char module_text[] = "ALIQUOT SIMULATED MODULE 1\nkernel wait spin\n";
+    CUcontext context;
+    CUmodule module;
+    CUfunction function;
+    CUdevice device;
+
+    OK(CUDA(cuInit, (unsigned int) )(0));
+    OK(CUDA(cuDeviceGet, (CUdevice *, int) )(&device, 0));
+    OK(CUDA(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))(&context, device));
+    OK(CUDA(cuCtxSetCurrent, (CUcontext))(context));
+    OK(CUDA(cuModuleLoadData, (CUmodule *, const void *) )(&module, module_text));
+    OK(CUDA(cuModuleGetFunction, (CUfunction *, CUmodule, const char *) )(&function, module,
+                                                                          "wait"));
+    return function;
+}
+
+int main(int argc, char **argv) {
+    uint64_t ns = argc > 1 ? strtoull(argv[1], NULL, 10) : 1000000, begin;
+    uint64_t kernels = argc > 2 ? strtoull(argv[2], NULL, 10) : UINT64_MAX, n = 0;
+    CUfunction wait = load();
+    CUevent event[2];
+    void *arguments[] = {&ns};
+
+    for (int i = 0; i < 2; i++)
+        OK(CUDA(cuEventCreate, (CUevent *, unsigned int) )(&event[i], CU_EVENT_DISABLE_TIMING));
+    begin = now_ns();
+    for (; n < kernels; n++) {
+        OK(CUDA(cuLaunchKernel,
+                (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                 CUstream, void **, void **) )(wait, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+        if (n == 0) {
+            (void) puts("started");
+            (void) fflush(stdout);
+        }
+        if (n % QUEUED != QUEUED - 1)
+            continue;
+        OK(CUDA(cuEventRecord, (CUevent, CUstream))(event[n / QUEUED % 2], NULL));
+        if (n >= QUEUED)
+            OK(CUDA(cuEventSynchronize, (CUevent))(event[(n / QUEUED + 1) % 2]));
+    }
+    OK(CUDA(cuCtxSynchronize, (void) )());
+    (void) printf("done=%" PRIu64 " wall_ms=%.1f\n", n, (double) (now_ns() - begin) / 1e6);
+    return 0;
+}
