@@ -249,11 +249,14 @@ class Demo:
                      status == 200 and any(60 * GiB < v < 61 * GiB for v in dave), text[-1500:])
 
     def run(self):
-        self.bring_up()
-        self.install()
-        self.share()
-        self.wait_for_room()
-        self.look()
+        try:
+            self.bring_up()
+            self.install()
+            self.share()
+            self.wait_for_room()
+            self.look()
+        finally:
+            self.n.interruption = None      # what takes the cluster down is not to be interrupted by it
 
 
 def farewell(cluster, narrator):
@@ -270,9 +273,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build", help="build directory")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # so that the cluster is taken down
     keep = os.environ.get("KEEP", "0") not in ("", "0")
     narrator = Narrator(steps=6)
+    # Exceptions, so that the cluster is taken down.
+    signal.signal(signal.SIGTERM, lambda *_: narrator.interrupt(SystemExit(143)))
+    signal.signal(signal.SIGINT, lambda *_: narrator.interrupt(KeyboardInterrupt()))
     try:
         check_machine()
         remove_dead()       # of demos that were killed

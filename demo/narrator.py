@@ -20,11 +20,19 @@ class Narrator:
         self.tty = out.isatty()
         self.colours = self.tty and os.environ.get("TERM") != "dumb" and "NO_COLOR" not in os.environ
         self.progress_shown = False
+        self.interruption = None
+
+    def interrupt(self, exception):
+        """For signal handlers. What they raise is lost when it meets a destructor; then the next line raises it."""
+        self.interruption = exception
+        raise exception
 
     def _paint(self, code, text):
         return f"\033[{code}m{text}\033[0m" if self.colours else text
 
     def _line(self, text=""):
+        if self.interruption:
+            raise self.interruption
         if self.progress_shown:
             self.out.write("\r\033[K")
             self.progress_shown = False

@@ -77,6 +77,24 @@ def test_ended_half_way(place, how, status):
     until_gone(place)
 
 
+def test_signal_during_a_destructor():
+    """Python drops an exception that a handler raises inside one: the demo would run on to its end."""
+    done = subprocess.run([sys.executable, "-c", """if True:
+        import os, signal, sys
+        sys.path.insert(0, sys.argv[1])
+        from narrator import Narrator
+        narrator = Narrator(steps=1)
+        signal.signal(signal.SIGTERM, lambda *_: narrator.interrupt(SystemExit(143)))
+        class Closing:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGTERM)
+        Closing()
+        print("survived the destructor", flush=True)
+        narrator.say("runs on")
+        """, os.path.dirname(PROGRAM[1])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert done.returncode == 143 and done.stdout == "survived the destructor\n"
+
+
 def test_kept(place):
     del place
     text = finish(start(keep=True))
