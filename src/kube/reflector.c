@@ -19,6 +19,7 @@
 #define RETRY_MIN_MS 200u
 #define RETRY_MAX_MS 30000u
 #define LIST_TIMEOUT_MS 60000u
+#define ABSENT_MS 10000u /* how soon a collection that was not there is looked for again */
 /* How long after its own end a watch may go on before we end it. */
 #define WATCH_GRACE_SECONDS 30u
 /* A watch that ends sooner than that without an event counts as a failure. */
@@ -34,6 +35,7 @@ struct kube_reflector {
     char *path;
     char *query;
     unsigned page, watch_seconds, retry_min_ms, retry_max_ms;
+    bool may_be_absent;
 
     uv_timer_t timer;            /* the next list or watch */
     struct kube_call *list;      /* in flight */
@@ -42,6 +44,7 @@ struct kube_reflector {
     char *more;                  /* the next page's token */
     bool unpaged;                /* pages expired on us: ask for everything at once */
     bool listed;                 /* a full list was delivered at least once */
+    bool absent;                 /* the server does not know the collection */
     unsigned failures;           /* in a row */
     bool stopped;
     unsigned busy; /* inside callbacks: do not free */
@@ -159,12 +162,28 @@ static void take_page(struct kube_reflector *reflector, struct json body) {
     go_on(reflector, 0);
 }
 
+/* Nothing can be watched that is not there. Each look says again that there is nothing, which
+ * takes back what an earlier list had shown. */
+static void take_absence(struct kube_reflector *reflector) {
+    start_over(reflector);
+    reflector->failures = 0;
+    reflector->absent = reflector->listed = true;
+    if (reflector->handlers.on_sync_begin)
+        reflector->handlers.on_sync_begin(reflector->userdata);
+    if (!reflector->stopped && reflector->handlers.on_sync_end)
+        reflector->handlers.on_sync_end(reflector->userdata);
+    go_on(reflector, ABSENT_MS);
+}
+
 static void on_list(const struct kube_response *response, void *userdata) {
     struct kube_reflector *reflector = userdata;
     reflector->list = NULL;
     reflector->busy++;
+    reflector->absent = false;
     if (response->status >= 200 && response->status < 300) {
         take_page(reflector, response->body);
+    } else if (response->status == 404 && reflector->may_be_absent) {
+        take_absence(reflector);
     } else {
         reflector->unpaged = response->status == 410;
         start_over(reflector);
@@ -275,7 +294,8 @@ static void on_watch_done(const struct kube_outcome *outcome, void *user) {
     if (reflector->stopped)
         return;
     reflector->busy++;
-    if (reflector->watch_gone || reflector->watch_status == 410) {
+    if (reflector->watch_gone || reflector->watch_status == 410 ||
+        (reflector->watch_status == 404 && reflector->may_be_absent)) {
         start_over(reflector);
         go_on(reflector, 0);
     } else if (reflector->watch_error.text[0]) {
@@ -357,6 +377,7 @@ int kube_reflector_start(struct kube_client *client, const struct kube_reflector
     reflector->watch_seconds = or_default(options->watch_seconds, WATCH_SECONDS);
     reflector->retry_min_ms = or_default(options->retry_min_ms, RETRY_MIN_MS);
     reflector->retry_max_ms = or_default(options->retry_max_ms, RETRY_MAX_MS);
+    reflector->may_be_absent = options->may_be_absent;
     line_splitter_init(&reflector->lines, EVENT_MAX);
     (void) uv_timer_init(kube_client_loop(client), &reflector->timer);
     reflector->timer.data = reflector;
@@ -383,6 +404,6 @@ void kube_reflector_stop(struct kube_reflector *reflector) {
 }
 
 bool kube_reflector_is_synced(const struct kube_reflector *reflector) {
-    return reflector->listed && reflector->failures == 0 && reflector->version[0] &&
-           !reflector->more;
+    return reflector->listed && reflector->failures == 0 &&
+           (reflector->absent || (reflector->version[0] && !reflector->more));
 }

@@ -44,6 +44,8 @@ struct kube_reflector_options {
     unsigned watch_seconds; /* the server ends a watch after about that long; 0: 300 */
     unsigned retry_min_ms;  /* first back-off; 0: 200 */
     unsigned retry_max_ms;  /* 0: 30 s */
+    bool may_be_absent;     /* a collection that the server does not know (404: no such CRD) is one
+                               without objects, and asked for again now and then */
 };
 
 /* Starts at once; handlers run from the loop, never inside this call. All strings are copied. */

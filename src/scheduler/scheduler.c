@@ -22,25 +22,17 @@ uint64_t scheduler_now(const struct scheduler *s) {
 }
 
 static bool has_started(const struct scheduler *s) {
-    bool started = s->key != NULL && !s->stopping;
-    for (int kind = 0; kind < STATE_KINDS; kind++)
-        started = started && s->synced[kind];
-    return started;
+    return s->key != NULL && !s->stopping && watch_has_started(s);
 }
 
 bool scheduler_is_ready(const struct scheduler *s) {
-    bool ready = has_started(s);
-    for (int kind = 0; kind < STATE_KINDS; kind++)
-        ready = ready && scheduler_now(s) - s->fresh_ms[kind] < STALE_MS;
-    return ready;
+    return has_started(s) && watch_is_fresh(s, STALE_MS);
 }
 
 /* Deciding on what was true long ago sends pods to nodes that are gone and tells others that
  * nothing is free; an error makes kube-scheduler come back. */
 static void check_watches(struct scheduler *s) {
-    for (int kind = 0; kind < STATE_KINDS; kind++)
-        if (s->synced[kind] && kube_reflector_is_synced(s->reflectors[kind]))
-            s->fresh_ms[kind] = scheduler_now(s);
+    watch_check(s);
     bool ready = scheduler_is_ready(s);
     if (s->watches_stale != ready)
         return;
@@ -121,7 +113,7 @@ static void on_keys(struct signing_key *key, struct signing_verifier *verifier, 
     if (!first)
         return;
     log_info("signing key is ready");
-    if (scheduler_watch(s, &err) < 0) {
+    if (watch_start(s, &err) < 0) {
         log_error("cannot watch the cluster: %s", err.text);
         uv_stop(s->loop);
     }
@@ -238,9 +230,7 @@ static void close_handle(uv_handle_t *handle, void *userdata) {
 }
 
 void scheduler_done(struct scheduler *s) {
-    for (int kind = 0; kind < STATE_KINDS; kind++)
-        if (s->reflectors[kind])
-            kube_reflector_stop(s->reflectors[kind]);
+    watch_stop(s);
     http_server_close(s->http);
     if (s->client)
         kube_client_close(s->client, NULL, NULL);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The daemon: a loop, three watches, an HTTP server, and the parts that do the work. */
+/* The daemon: a loop, the watches, an HTTP server, and the parts that do the work. */
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
 #include "kube/client.h"
-#include "kube/reflector.h"
 #include "scheduler/bind.h"
 #include "scheduler/events.h"
 #include "scheduler/extender.h"
 #include "scheduler/projection.h"
 #include "scheduler/wake.h"
+#include "scheduler/watch.h"
 #include "wire/http.h"
 #include "wire/prom.h"
 
@@ -37,9 +37,7 @@ struct scheduler {
     uv_loop_t *loop;
     struct scheduler_options options;
     struct kube_client *client;
-    struct kube_reflector *reflectors[STATE_KINDS];
-    bool synced[STATE_KINDS];       /* a whole list has been seen */
-    uint64_t fresh_ms[STATE_KINDS]; /* when the watch was last known to be in order */
+    struct watch watches[WATCHES_MAX];
     struct http_server *http;
     struct state *state;
     struct extender extender;
@@ -82,6 +80,3 @@ void scheduler_write_status(struct scheduler *s, struct buf *out);
 
 /* routes.c */
 extern const struct http_route scheduler_routes[];
-
-/* watch.c: starts the three watches. */
-int scheduler_watch(struct scheduler *s, struct err *err);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/watch.h"
+
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/field.h"
@@ -6,6 +8,7 @@
 
 #define PROJECT_DELAY_MS 20
 #define STATUS_MAX ((size_t) 1 << 20)
+#define RETRY_MAX_MS 5000
 
 static void on_project(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
@@ -15,27 +18,26 @@ static void on_project(uv_timer_t *timer) {
 }
 
 /* Several events that come together are projected together. */
-static void changed(struct scheduler *s) {
+void watch_changed(struct scheduler *s) {
     if (!uv_is_active((uv_handle_t *) &s->project))
         uv_timer_start(&s->project, on_project, PROJECT_DELAY_MS, 0);
 }
 
 /* An object that cannot be read leaves the state as it was; the API server does not send such. */
-static void refuse(struct scheduler *s, const char *why) {
+void watch_refuse(struct scheduler *s, const char *why) {
     s->objects_refused++;
     log_warn("watch: %s", why);
 }
 
 static void out_of_memory(struct scheduler *s) {
-    refuse(s, "out of memory, an object is not accounted for");
+    watch_refuse(s, "out of memory, an object is not accounted for");
 }
 
-static void on_pod(enum kube_event event, struct json object, void *userdata) {
-    struct scheduler *s = userdata;
+static void on_pod(struct scheduler *s, enum kube_event event, struct json object) {
     struct pod pod;
     struct err err;
     if (pod_parse(object, &pod, &err) < 0) {
-        refuse(s, err.text);
+        watch_refuse(s, err.text);
         return;
     }
     if (event == KUBE_DELETED)
@@ -43,30 +45,28 @@ static void on_pod(enum kube_event event, struct json object, void *userdata) {
     else if (state_pod_seen(s->state, &pod, scheduler_now(s)) < 0)
         out_of_memory(s);
     pod_done(&pod);
-    changed(s);
+    watch_changed(s);
 }
 
-static void on_node(enum kube_event event, struct json object, void *userdata) {
-    struct scheduler *s = userdata;
+static void on_node(struct scheduler *s, enum kube_event event, struct json object) {
     struct node_object node;
     struct err err;
     if (node_object_parse(object, &node, &err) < 0)
-        refuse(s, err.text);
+        watch_refuse(s, err.text);
     else if (event == KUBE_DELETED)
         state_node_gone(s->state, node.name);
     else if (state_node_seen(s->state, node.name) < 0)
         out_of_memory(s);
 }
 
-static void on_gpu(enum kube_event event, struct json object, void *userdata) {
-    struct scheduler *s = userdata;
+static void on_gpu(struct scheduler *s, enum kube_event event, struct json object) {
     struct gpu_object gpu;
     struct err err;
     _cleanup_buf_ struct buf observed = BUF_INIT(STATUS_MAX);
     struct json status = json_get(object, "status");
     if (gpu_object_parse(object, &gpu, &err) < 0) {
         char name[KUBE_NAME_MAX];
-        refuse(s, err.text);
+        watch_refuse(s, err.text);
         /* What cannot be understood must not be given out any more either. */
         if (field_copy(JSON_PATH(object, "metadata", "name"), name, sizeof(name)) == 0)
             state_gpu_gone(s->state, name);
@@ -77,22 +77,58 @@ static void on_gpu(enum kube_event event, struct json object, void *userdata) {
         if (state_gpu_seen(s->state, &gpu, json_valid(status) ? buf_str(&observed) : NULL) < 0)
             out_of_memory(s);
     }
-    changed(s);
+    watch_changed(s);
 }
 
-static void sync_begin(struct scheduler *s, enum state_kind kind) {
-    state_sync_begin(s->state, kind);
+/* ---- the kinds ---- */
+
+#define SYNC_HANDLERS(kind)                                                                        \
+    static void kind##_begin(struct scheduler *s) {                                                \
+        state_sync_begin(s->state, STATE_##kind);                                                  \
+    }                                                                                              \
+    static void kind##_end(struct scheduler *s) {                                                  \
+        state_sync_end(s->state, STATE_##kind);                                                    \
+    }
+SYNC_HANDLERS(PODS)
+SYNC_HANDLERS(NODES)
+SYNC_HANDLERS(GPUS)
+
+/* A pod that has ended leaves the selection, which comes as its deletion. */
+#define RUNNING "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
+
+static const struct watch_kind watch_kinds[] = {
+    {"/api/v1/pods", RUNNING, false, PODS_begin, on_pod, PODS_end},
+    {"/api/v1/nodes", NULL, false, NODES_begin, on_node, NODES_end},
+    {GPU_OBJECTS_PATH, NULL, false, GPUS_begin, on_gpu, GPUS_end},
+};
+#define KINDS (sizeof(watch_kinds) / sizeof(watch_kinds[0]))
+_Static_assert(KINDS <= WATCHES_MAX, "watch.h: too little room for all kinds");
+
+/* ---- the watches ---- */
+
+static void on_begin(void *userdata) {
+    const struct watch *w = userdata;
+    if (w->kind->begin)
+        w->kind->begin(w->scheduler);
 }
 
-static void sync_end(struct scheduler *s, enum state_kind kind) {
-    state_sync_end(s->state, kind);
+static void on_object(enum kube_event event, struct json object, void *userdata) {
+    const struct watch *w = userdata;
+    w->kind->object(w->scheduler, event, object);
+}
+
+static void on_end(void *userdata) {
+    struct watch *w = userdata;
+    struct scheduler *s = w->scheduler;
+    if (w->kind->end)
+        w->kind->end(s);
     bool was_ready = scheduler_is_ready(s);
-    s->synced[kind] = true;
-    s->fresh_ms[kind] = scheduler_now(s);
+    w->synced = true;
+    w->fresh_ms = scheduler_now(s);
     if (!was_ready && scheduler_is_ready(s))
         log_info("ready: %u GPUs, %u nodes, %u pods with GPU requests", HASH_COUNT(s->state->cards),
                  HASH_COUNT(s->state->nodes), HASH_COUNT(s->state->pods));
-    changed(s);
+    watch_changed(s);
 }
 
 static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
@@ -100,36 +136,48 @@ static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
     log_warn("watch: %s; trying again in %u ms", text, retry_ms);
 }
 
-#define SYNC_HANDLERS(kind)                                                                        \
-    static void kind##_begin(void *userdata) {                                                     \
-        sync_begin(userdata, STATE_##kind);                                                        \
-    }                                                                                              \
-    static void kind##_end(void *userdata) {                                                       \
-        sync_end(userdata, STATE_##kind);                                                          \
-    }
-SYNC_HANDLERS(PODS)
-SYNC_HANDLERS(NODES)
-SYNC_HANDLERS(GPUS)
+static const struct kube_reflector_handlers handlers = {on_begin, on_object, on_end, on_trouble};
 
-int scheduler_watch(struct scheduler *s, struct err *err) {
-    /* A pod that has ended leaves the selection, which comes as its deletion. */
-    static const char running[] =
-        "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
-    const struct kube_reflector_options options[STATE_KINDS] = {
-        [STATE_PODS] = {.path = "/api/v1/pods", .query = running, .retry_max_ms = 5000},
-        [STATE_NODES] = {.path = "/api/v1/nodes", .retry_max_ms = 5000},
-        [STATE_GPUS] = {.path = GPU_OBJECTS_PATH, .retry_max_ms = 5000},
-    };
-    const struct kube_reflector_handlers handlers[STATE_KINDS] = {
-        [STATE_PODS] = {PODS_begin, on_pod, PODS_end, on_trouble},
-        [STATE_NODES] = {NODES_begin, on_node, NODES_end, on_trouble},
-        [STATE_GPUS] = {GPUS_begin, on_gpu, GPUS_end, on_trouble},
-    };
-    for (int kind = 0; kind < STATE_KINDS; kind++) {
-        int r = kube_reflector_start(s->client, &options[kind], &handlers[kind], s,
-                                     &s->reflectors[kind], err);
+int watch_start(struct scheduler *s, struct err *err) {
+    for (size_t i = 0; i < KINDS; i++) {
+        const struct watch_kind *kind = &watch_kinds[i];
+        const struct kube_reflector_options options = {.path = kind->path,
+                                                       .query = kind->query,
+                                                       .retry_max_ms = RETRY_MAX_MS,
+                                                       .may_be_absent = kind->optional};
+        struct watch *w = &s->watches[i];
+        *w = (struct watch){.scheduler = s, .kind = kind};
+        int r = kube_reflector_start(s->client, &options, &handlers, w, &w->reflector, err);
         if (r < 0)
             return r;
     }
     return 0;
+}
+
+void watch_stop(struct scheduler *s) {
+    for (size_t i = 0; i < KINDS; i++)
+        if (s->watches[i].reflector)
+            kube_reflector_stop(s->watches[i].reflector);
+}
+
+bool watch_has_started(const struct scheduler *s) {
+    bool started = true;
+    for (size_t i = 0; i < KINDS; i++)
+        started = started && s->watches[i].synced;
+    return started;
+}
+
+bool watch_is_fresh(const struct scheduler *s, uint64_t stale_ms) {
+    bool fresh = watch_has_started(s);
+    for (size_t i = 0; i < KINDS; i++)
+        fresh = fresh && scheduler_now(s) - s->watches[i].fresh_ms < stale_ms;
+    return fresh;
+}
+
+void watch_check(struct scheduler *s) {
+    for (size_t i = 0; i < KINDS; i++) {
+        struct watch *w = &s->watches[i];
+        if (w->synced && kube_reflector_is_synced(w->reflector))
+            w->fresh_ms = scheduler_now(s);
+    }
 }

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the scheduler watches: one row of watch_kinds[] in watch.c for each kind of object. A new
+ * kind is a new row, and a file of its own for its three handlers. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kube/reflector.h"
+
+struct err;
+struct scheduler;
+
+struct watch_kind {
+    const char *path;  /* the collection */
+    const char *query; /* as kube_reflector_options; NULL: all of it */
+    bool optional;     /* its CRD may not be installed: that is a list without objects */
+    /* As in kube_reflector_handlers. begin and end may be NULL for a kind that keeps nothing. */
+    void (*begin)(struct scheduler *s);
+    void (*object)(struct scheduler *s, enum kube_event event, struct json object);
+    void (*end)(struct scheduler *s);
+};
+
+#define WATCHES_MAX 24
+
+/* One row at work. */
+struct watch {
+    struct scheduler *scheduler;
+    const struct watch_kind *kind;
+    struct kube_reflector *reflector;
+    bool synced;       /* a whole list has been seen */
+    uint64_t fresh_ms; /* when it was last known to be in order */
+};
+
+/* Starts all of them. */
+int watch_start(struct scheduler *s, struct err *err);
+void watch_stop(struct scheduler *s);
+
+/* Whether every kind has been listed. */
+bool watch_has_started(const struct scheduler *s);
+
+/* Whether every kind has been listed and no watch has been broken for that long. */
+bool watch_is_fresh(const struct scheduler *s, uint64_t stale_ms);
+
+/* To be called about once a second: notes which watches are in order. */
+void watch_check(struct scheduler *s);
+
+/* For handlers: something changed that others are told of soon. */
+void watch_changed(struct scheduler *s);
+
+/* For handlers: the object could not be read, or there was no memory for it. */
+void watch_refuse(struct scheduler *s, const char *why);
