@@ -309,6 +309,7 @@ static int check_bind(const struct binder *b, const struct attempt *a, const str
 
 /* The pod, accounted on its node at stage POD_BINDING; NULL with a reason if that cannot be. */
 static struct state_pod *start(struct binder *b, struct attempt *a, struct err *err) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     struct state_pod *pod = state_pod_find(b->state, a->uid);
     struct state_node *node = state_node_find(b->state, a->node);
     if (check_bind(b, a, pod, node, err) < 0 || !pod || !node)
@@ -316,6 +317,10 @@ static struct state_pod *start(struct binder *b, struct attempt *a, struct err *
     state_refresh(b->state, node);
     check_promise(b, pod);
     a->doubted = pod->stage == POD_IN_DOUBT;
+    if (!a->doubted && gates_closed(b->gates, pod, b->now(b->userdata), &why)) {
+        err_set(err, EBUSY, "%s", buf_str(&why));
+        return NULL;
+    }
     return claim(b, pod, node, err) < 0 ? NULL : pod;
 }
 

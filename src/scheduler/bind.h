@@ -34,6 +34,7 @@ struct binder {
     uint64_t (*now)(void *userdata);
     bool (*ready)(void *userdata);
     void *userdata;
+    const struct gates *gates; /* may be NULL */
     struct json_parser *parser;
     bind_done done;
     struct place_plan plan;

@@ -222,8 +222,19 @@ static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self
     return 0;
 }
 
+/* The same sentence for every node, so that kube-scheduler's message is that sentence. */
+static int filter_held(struct extender *e, size_t n, struct state_pod *self, const char *why,
+                       struct buf *out) {
+    self->held = true;
+    put_filter_answer(out, e, n, false, why);
+    if (e->on_refusal)
+        e->on_refusal(self, "GPUHeld", why, e->userdata);
+    return 0;
+}
+
 static int filter_known(struct extender *e, size_t n, struct state_pod *self, uint64_t now_ms,
                         struct buf *out) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     size_t fitting;
     if (self->stage == POD_BOUND || self->stage == POD_AWAITED)
         return fail_filter(out, "the pod is bound already");
@@ -235,6 +246,9 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
         put_filter_answer(out, e, n, false, NULL);
         return 0;
     }
+    self->held = false;
+    if (gates_closed(e->gates, self, now_ms, &why))
+        return filter_held(e, n, self, buf_str(&why), out);
     state_pod_request(self, &e->request);
     place_prepare(&e->request, &e->plan);
     fitting = judge_nodes(e, n, self);

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "place/place.h"
+#include "scheduler/gate.h"
 #include "scheduler/state.h"
 
 struct json_parser;
@@ -41,6 +42,7 @@ struct extender {
     bool (*ready)(void *userdata); /* whether the state is complete */
     extender_refusal on_refusal;   /* may be NULL */
     void *userdata;
+    const struct gates *gates; /* may be NULL */
     struct json_parser *parser;
     struct extender_candidate *candidates; /* kept from call to call */
     size_t candidates_size;

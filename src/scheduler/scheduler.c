@@ -173,17 +173,20 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                     .policy = &place_binpack,
                                     .ready = is_ready,
                                     .on_refusal = on_refusal,
-                                    .userdata = s};
+                                    .userdata = s,
+                                    .gates = &s->gates};
     s->binder = (struct binder){.state = s->state,
                                 .api = api,
                                 .policy = &place_binpack,
                                 .now = now,
                                 .ready = is_ready,
-                                .userdata = s};
+                                .userdata = s,
+                                .gates = &s->gates};
     s->events = (struct events){.api = api};
     s->wake = (struct wake){.state = s->state,
                             .api = api,
                             .policy = &place_binpack,
+                            .gates = &s->gates,
                             .name_space = s->options.name_space};
     s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
     if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0)

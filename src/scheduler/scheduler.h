@@ -11,6 +11,7 @@
 #include "scheduler/bind.h"
 #include "scheduler/events.h"
 #include "scheduler/extender.h"
+#include "scheduler/gate.h"
 #include "scheduler/projection.h"
 #include "scheduler/wake.h"
 #include "scheduler/watch.h"
@@ -45,6 +46,7 @@ struct scheduler {
     struct events events;
     struct projection projection;
     struct wake wake;
+    struct gates gates; /* rows in order; filled by make_parts() */
     struct json_parser *parser; /* for whoever needs one for a moment */
     struct signing_key *key;
     struct signing_verifier *verifier;

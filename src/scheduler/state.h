@@ -58,6 +58,12 @@ struct state_pod {
     uint32_t nasks;
     struct gpu_ask *asks;
     size_t annotation_bytes;
+    int32_t priority;
+    bool never_preempts;
+    bool deleting;   /* its containers still run, for their grace period */
+    char *nominated; /* the node where room is being made for it, or NULL */
+    int64_t created; /* seconds since 1970, or 0 */
+    char *labels;    /* "key=value," for each, or NULL */
     uint32_t nholds;
     struct state_hold *holds; /* in the order of the asks */
     uint64_t assignment_hash; /* of what `holds` was read from */
@@ -68,6 +74,7 @@ struct state_pod {
     bool listed;              /* shown since the last sync began */
     bool refused; /* kube-scheduler was told that it fits nowhere, and not woken since */
     uint64_t refused_version; /* of the state, at that time */
+    bool held;                /* a gate was closed to it, and kube-scheduler not woken since */
     uint64_t wake_round;      /* the round of wake.c in which it was looked at last */
     UT_hash_handle hh;
 };

@@ -62,12 +62,19 @@ static bool has_its_turn(struct wake *w, struct state_pod *pod, uint64_t shape,
     return !known;
 }
 
+static bool is_let_through(struct wake *w, struct state_pod *pod, uint64_t now_ms) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    return !gates_closed(w->gates, pod, now_ms, &why);
+}
+
 /* Many pods that wait are often of few kinds: each is looked at once. When they are of many kinds,
  * a round takes several runs, and nobody is looked at again before all the others were. */
-static bool anybody_fits(struct wake *w) {
+static bool anybody_fits(struct wake *w, uint64_t now_ms) {
     struct seen_shapes seen = {.n = 0};
     state_refresh_all(w->state);
     for (struct state_pod *pod = w->state->pods; pod; pod = pod->hh.next) {
+        if (pod->held && pod->stage == POD_PENDING && is_let_through(w, pod, now_ms))
+            return true;
         if (!pod->refused || pod->stage != POD_PENDING || pod->wake_round > w->rounds)
             continue;
         state_pod_request(pod, &w->request);
@@ -88,7 +95,7 @@ static bool anybody_fits(struct wake *w) {
 /* Everybody that waits is asked about again: those that are refused then are marked again. */
 static void forget_refusals(struct state *s) {
     for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next)
-        pod->refused = false;
+        pod->refused = pod->held = false;
 }
 
 static void on_written(const struct kube_response *response, void *userdata) {
@@ -144,6 +151,6 @@ static void send_wake(struct wake *w, uint64_t now_ms) {
 void wake_run(struct wake *w, uint64_t now_ms) {
     if (w->sending || (w->sent_ms != 0 && now_ms - w->sent_ms < INTERVAL_MS))
         return;
-    if (w->again || anybody_fits(w))
+    if (w->again || anybody_fits(w, now_ms))
         send_wake(w, now_ms);
 }

@@ -14,12 +14,14 @@
 
 #include "place/place.h"
 #include "scheduler/api.h"
+#include "scheduler/gate.h"
 #include "scheduler/state.h"
 
 struct wake {
     struct state *state;
     struct api api;
     const struct place_policy *policy;
+    const struct gates *gates; /* may be NULL */
     const char *name_space;
     uint64_t sent_ms; /* when the last one was sent */
     bool sending;

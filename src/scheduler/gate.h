@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Gates: reasons of our own why a pod may not be placed yet, whatever is free: a quota that is used
+ * up, a gang that is not complete, a claim that is not bound. Asked by filter before any node is
+ * looked at, by bind again, and by wake.c for the pods that a gate has held. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct state_pod;
+
+struct gate {
+    const char *name;
+    void *self;
+    /* Whether the pod may be placed now; otherwise appends one sentence for people, the same for
+     * every node. Must be cheap: it is asked again for every pod that it holds. */
+    bool (*open)(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
+};
+
+#define GATES_MAX 8
+#define GATE_WHY_MAX 512
+
+struct gates {
+    size_t n;
+    struct gate rows[GATES_MAX];
+};
+
+/* The first gate that holds the pod, having appended why to `why`; NULL: none does. */
+static inline const struct gate *gates_closed(const struct gates *gates, struct state_pod *pod,
+                                              uint64_t now_ms, struct buf *why) {
+    for (size_t i = 0; gates && i < gates->n; i++)
+        if (!gates->rows[i].open(gates->rows[i].self, pod, now_ms, why))
+            return &gates->rows[i];
+    return NULL;
+}
