@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "kube/assignment.h"
 #include "kube/field.h"
@@ -168,6 +170,44 @@ static void read_scaling(struct pod *pod) {
     }
 }
 
+/* "2026-01-31T12:34:56Z", as the API server writes it. */
+static int64_t read_time(const char *text) {
+    struct tm tm = {0};
+    const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
+    return end && strcmp(end, "Z") == 0 ? (int64_t) timegm(&tm) : 0;
+}
+
+static int read_labels(struct pod *pod, struct json labels) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json_iter it = json_iter(labels);
+    struct json value;
+    const char *key;
+    while (json_next(&it, &key, &value)) {
+        const char *word = json_string(value);
+        if (key && word)
+            buf_printf(&text, "%s=%s,", key, word);
+    }
+    if (buf_error(&text) < 0)
+        return buf_error(&text);
+    pod->labels = text.len > 0 ? strdup(buf_str(&text)) : NULL;
+    return text.len > 0 && !pod->labels ? -ENOMEM : 0;
+}
+
+/* Who may push whom aside, and where room is being made for it. */
+static int read_rank(struct pod *pod, struct json meta, struct json spec, struct json status) {
+    const char *policy = json_string(json_get(spec, "preemptionPolicy"));
+    int64_t priority = 0;
+    if (json_i64(json_get(spec, "priority"), &priority) && priority >= INT32_MIN &&
+        priority <= INT32_MAX)
+        pod->priority = (int32_t) priority;
+    pod->never_preempts = policy && strcmp(policy, "Never") == 0;
+    pod->created = read_time(json_string(json_get(meta, "creationTimestamp")));
+    if (field_copy_optional(json_get(status, "nominatedNodeName"), pod->nominated,
+                            sizeof(pod->nominated)) < 0)
+        pod->nominated[0] = '\0';
+    return pod->request.n > 0 ? read_labels(pod, json_get(meta, "labels")) : 0;
+}
+
 static bool is_final_phase(const char *phase) {
     return phase && (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0);
 }
@@ -189,6 +229,10 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
     }
     read_containers(&pod, spec);
     read_scaling(&pod);
+    if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0) {
+        pod_done(&pod);
+        return err_errno(err, ENOMEM, "cannot keep a pod");
+    }
     *ret_pod = pod;
     return 0;
 }
@@ -196,7 +240,8 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
 void pod_done(struct pod *pod) {
     free(pod->assignment);
     free(pod->signature);
-    pod->assignment = pod->signature = NULL;
+    free(pod->labels);
+    pod->assignment = pod->signature = pod->labels = NULL;
     for (size_t i = 0; i < POD_WISHES; i++) {
         free(pod->wish[i]);
         pod->wish[i] = NULL;

@@ -22,6 +22,8 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     HASH_DEL(s->pods, pod);
     free(pod->asks);
     free(pod->event_text);
+    free(pod->nominated);
+    free(pod->labels);
     free(pod);
 }
 
@@ -278,29 +280,54 @@ static bool same_asks(const struct state_pod *pod, const struct gpu_request *req
     return true;
 }
 
-struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
-    struct state_pod *pod = state_pod_find(s, seen->uid);
-    bool known = pod != NULL;
-    if (!known && !(pod = calloc(1, sizeof(*pod))))
-        return NULL;
-    if ((!known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request))) &&
-        set_asks(pod, &seen->request) < 0) {
-        if (!known)
-            free(pod);
-        return NULL;
-    }
+static int set_text(char **text, const char *to) {
+    if (*text && to && strcmp(*text, to) == 0)
+        return 0;
+    char *copy = to && *to ? strdup(to) : NULL;
+    if (to && *to && !copy)
+        return -ENOMEM;
+    free(*text);
+    *text = copy;
+    return 0;
+}
+
+/* What the pod says of itself and may change. */
+static int set_rank(struct state_pod *pod, const struct pod *seen) {
     pod->problem = seen->problem;
     pod->annotation_bytes = seen->annotation_bytes;
-    if (known)
-        return pod;
+    pod->priority = seen->priority;
+    pod->never_preempts = seen->never_preempts;
+    pod->created = seen->created;
+    pod->deleting |= seen->deleting; /* which nothing takes back */
+    int r = set_text(&pod->nominated, seen->nominated);
+    return r < 0 ? r : set_text(&pod->labels, seen->labels);
+}
+
+/* One that nothing is known of but its name. */
+static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
+    struct state_pod *pod = calloc(1, sizeof(*pod));
+    if (!pod)
+        return NULL;
     memcpy(pod->uid, seen->uid, sizeof(pod->uid));
     memcpy(pod->namespace, seen->namespace, sizeof(pod->namespace));
     memcpy(pod->name, seen->name, sizeof(pod->name));
     HASH_ADD_STR(s->pods, uid, pod);
     if (pod->hh.tbl)
         return pod;
-    free(pod->asks);
     free(pod);
+    return NULL;
+}
+
+struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
+    struct state_pod *pod = state_pod_find(s, seen->uid);
+    bool known = pod != NULL;
+    if (!known && !(pod = pod_new(s, seen)))
+        return NULL;
+    bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
+    if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0)
+        return pod;
+    if (!known)
+        pod_free(s, pod);
     return NULL;
 }
 
@@ -405,8 +432,9 @@ uint64_t state_shape(const struct gpu_request *request) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
-        const uint64_t parts[] = {ask->phase,        ask->cards, ask->core,   ask->memory,
-                                  ask->memory_floor, ask->slot,  ask->scaling};
+        const uint64_t parts[] = {ask->phase,  ask->cards,          ask->whole, ask->core,
+                                  ask->memory, ask->memory_percent, ask->slot,  ask->memory_floor,
+                                  ask->tflops, ask->scaling};
         for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++) {
             hash = (hash ^ parts[j]) * prime;
             hash ^= hash >> 29; /* the high bits of one part must reach the low bits of the next */

@@ -247,6 +247,32 @@ static void test_pod(void **state) {
     pod_done(&pod);
 }
 
+/* Who may push whom aside. */
+static void test_pod_rank(void **state) {
+    (void) state;
+    struct pod pod;
+    struct err err;
+    struct json object =
+        parse("{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\","
+              "\"creationTimestamp\":\"1970-01-02T00:00:01Z\","
+              "\"labels\":{\"app\":\"a\",\"tier\":\"\"}},\"spec\":{\"priority\":-7,"
+              "\"preemptionPolicy\":\"Never\",\"containers\":[{\"name\":\"c\","
+              "\"resources\":{\"limits\":{\"elasticgpu.io/gpu-core\":\"1\"}}}]},"
+              "\"status\":{\"nominatedNodeName\":\"n\"}}");
+    assert_int_equal(pod_parse(object, &pod, &err), 0);
+    assert_int_equal(pod.priority, -7);
+    assert_true(pod.never_preempts);
+    assert_string_equal(pod.nominated, "n");
+    assert_string_equal(pod.labels, "app=a,tier=,");
+    assert_int_equal(pod.created, 86401);
+    pod_done(&pod);
+    object = parse(POD_HEAD "\"containers\":[{\"name\":\"c\"}]}}");
+    assert_int_equal(pod_parse(object, &pod, &err), 0);
+    assert_true(pod.priority == 0 && !pod.never_preempts && pod.created == 0);
+    assert_true(pod.nominated[0] == '\0' && pod.labels == NULL);
+    pod_done(&pod);
+}
+
 static void test_pod_states(void **state) {
     (void) state;
     struct pod pod;
@@ -562,6 +588,7 @@ int main(void) {
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_dialects),
         cmocka_unit_test(test_pod),
+        cmocka_unit_test(test_pod_rank),
         cmocka_unit_test(test_pod_states),
         cmocka_unit_test(test_not_a_pod),
         cmocka_unit_test(test_node),
