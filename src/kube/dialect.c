@@ -87,6 +87,7 @@ static enum request_problem judge(const struct reading *r, struct gpu_ask *ret) 
         if (r->core % CORE_PER_CARD != 0)
             return REQUEST_CORE_STEP;
         ret->cards = (uint32_t) (r->core / CORE_PER_CARD);
+        ret->whole = true;
         ret->memory_floor = r->memory;
         return REQUEST_OK;
     }
@@ -94,6 +95,7 @@ static enum request_problem judge(const struct reading *r, struct gpu_ask *ret) 
         return REQUEST_MEMORY_ZERO;
     if (!r->has_core && r->slot == 0)
         return REQUEST_SLOT_MISSING;
+    ret->cards = 1;
     ret->core = (uint32_t) r->core;
     ret->memory = r->memory;
     ret->slot = !r->has_core;
@@ -116,6 +118,7 @@ enum request_problem dialect_read(const struct resource_line *lines, size_t n, s
     if (p != REQUEST_OK)
         return p;
     ret->cards = ask.cards;
+    ret->whole = ask.whole;
     ret->core = ask.core;
     ret->memory = ask.memory;
     ret->memory_floor = ask.memory_floor;

@@ -32,17 +32,19 @@ enum ask_phase {
     ASK_APP,
 };
 
-/* What one container asks. Either whole cards (cards > 0, then core and memory are 0), or a share
- * of one card: core percent (0: no guarantee) and memory bytes (0: the core percent of whichever
- * card it gets). */
+/* What one container asks: `cards` distinct cards, whole or a share of each. */
 struct gpu_ask {
     char container[64];
     enum ask_phase phase;
-    uint32_t cards;
-    uint32_t core;
-    uint64_t memory;
-    uint64_t memory_floor; /* whole cards only: memory asked beside, which they must have in sum */
-    bool slot;             /* share without compute: takes one of the card's slots */
+    uint32_t cards;          /* at least 1 */
+    bool whole;              /* then core, memory and what follows them are 0 */
+    uint32_t core;           /* percent of each card; 0: no guarantee */
+    uint64_t memory;         /* bytes of each card; 0: by memory_percent, else by the compute */
+    uint32_t memory_percent; /* of whichever card it gets; 0: not used */
+    uint32_t tflops;         /* FP16 TFLOPS of each card, which give its core; 0: not used */
+    uint64_t memory_floor;   /* whole cards only: memory asked beside, which they have in sum */
+    bool claimed;            /* the amounts are those of an ElasticGPUClaim, to be filled in */
+    bool slot;               /* shares without compute: takes one of the slots of each card */
     uint32_t scaling; /* how far its memory may be oversold, in thousandths; 0: as the node does */
 };
 

@@ -20,12 +20,16 @@ static uint64_t leftover(const struct place_card *card, const struct place_amoun
     return (memory + core) / 2;
 }
 
-static uint64_t binpack_card_cost(const struct place_card *card,
+static uint64_t binpack_card_cost(const struct place_plan *plan, const struct place_node *node,
+                                  uint32_t card, const struct place_card *left,
                                   const struct place_amount *amount) {
-    return 1 + leftover(card, amount) + (is_idle(card) ? 2 * PERMILLE : 0);
+    (void) plan, (void) node, (void) card;
+    return 1 + leftover(left, amount) + (is_idle(left) ? 2 * PERMILLE : 0);
 }
 
-static int64_t binpack_node_value(const struct place_node *node, const struct place_amount *holds) {
+static int64_t binpack_node_value(const struct place_plan *plan, const struct place_node *node,
+                                  const struct place_amount *holds) {
+    (void) plan;
     int64_t opened = 0, idle = 0, left = 0, touched = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];

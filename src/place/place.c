@@ -6,6 +6,7 @@
 #include "kube/scaling.h"
 
 #define CORE_PER_CARD 100
+#define CORE_NEVER 101 /* more than any card has */
 
 /* Looks at a card before giving up on a pod with many containers, on all nodes together: a few
  * milliseconds. The first solution is nearly always the first try; this bounds the worst case. */
@@ -51,16 +52,31 @@ static uint64_t part_of(uint64_t memory, uint32_t core) {
     return memory / CORE_PER_CARD * core + memory % CORE_PER_CARD * core / CORE_PER_CARD;
 }
 
+/* Compute in percent of this card. */
+static uint32_t core_of(const struct gpu_ask *ask, const struct place_card *card) {
+    if (ask->tflops == 0)
+        return ask->core;
+    if (card->tflops == 0 || ask->tflops > card->tflops)
+        return CORE_NEVER;
+    return (uint32_t) (((uint64_t) ask->tflops * CORE_PER_CARD + card->tflops - 1) / card->tflops);
+}
+
+/* The percent of the memory that it gets if it does not say how many bytes. */
+static uint32_t percent_of(const struct gpu_ask *ask, const struct place_card *card) {
+    uint32_t percent = ask->memory_percent ? ask->memory_percent : core_of(ask, card);
+    return percent < CORE_PER_CARD ? percent : CORE_PER_CARD;
+}
+
 void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
                  uint64_t *ret_physical) {
     uint64_t memory = ask->memory, physical;
-    if (ask->cards > 0) {
+    if (ask->whole) {
         *ret_memory = *ret_physical = card->physical;
         return;
     }
     if (memory == 0) {
         /* The percent that was asked, of what is there and of what is sold. */
-        memory = part_of(card->memory, ask->core);
+        memory = part_of(card->memory, percent_of(ask, card));
         physical = scaling_physical(memory, card->physical, card->memory, 0);
         if (ask->scaling >= SCALING_ONE && scaling_capacity(physical, ask->scaling) < memory)
             memory = scaling_capacity(physical, ask->scaling);
@@ -73,15 +89,15 @@ void place_given(const struct gpu_ask *ask, const struct place_card *card, uint6
 
 struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card) {
     uint64_t memory = ask->memory, physical;
-    if (ask->cards > 0)
+    if (ask->whole)
         return (struct place_amount){.memory = card->memory, .core = CORE_PER_CARD};
     if (memory == 0) {
-        memory = part_of(card->memory, ask->core);
+        memory = part_of(card->memory, percent_of(ask, card));
     } else if (card->physical < card->memory) {
         place_given(ask, card, &memory, &physical);
         memory = scaling_charge(memory, physical, card->physical, card->memory);
     }
-    return (struct place_amount){.memory = memory, .core = ask->core, .slots = ask->slot};
+    return (struct place_amount){.memory = memory, .core = core_of(ask, card), .slots = ask->slot};
 }
 
 void place_hold_add(struct place_hold *hold, enum ask_phase phase,
@@ -106,6 +122,8 @@ static bool goes_before(const struct gpu_ask *a, const struct gpu_ask *b) {
     bool a_init = a->phase == ASK_INIT, b_init = b->phase == ASK_INIT;
     if (a_init != b_init)
         return b_init;
+    if (a->whole != b->whole)
+        return a->whole;
     if (a->cards != b->cards)
         return a->cards > b->cards;
     if (a->core != b->core)
@@ -123,10 +141,15 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
     }
     ret->request = request;
     ret->effort = EFFORT;
+    ret->cpu = ret->memory = 0;
+    ret->models = UINT64_MAX;
+    ret->model = NULL;
+    ret->topology = TOPOLOGY_UNSET;
+    ret->numa_bind = false;
     ret->nunits = 0;
     for (uint32_t i = 0; i < request->n; i++) {
         uint32_t cards = request->asks[order[i]].cards;
-        for (uint32_t c = 0; c == 0 || (c < cards && c < PLACE_CARDS_MAX); c++)
+        for (uint32_t c = 0; c < cards && c < PLACE_CARDS_MAX; c++)
             ret->units[ret->nunits++] = order[i];
     }
 }
@@ -162,17 +185,23 @@ static struct place_amount hold_with(const struct search *s, uint32_t c, uint32_
     return place_hold_total(&hold);
 }
 
+static bool may_take(const struct place_node *node, uint32_t ask, uint32_t c) {
+    return !node->allowed || node->allowed[ask] >> c & 1;
+}
+
 /* Whether `ask` fits on card c beside what the pod has there, and what that costs. */
 static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t *ret_cost) {
     const struct place_card *card = &s->node->cards[c];
-    if (!card->healthy || (s->granted[ask] >> c & 1))
+    if (!card->healthy || (s->granted[ask] >> c & 1) || !may_take(s->node, ask, c))
         return false;
     struct place_amount after = hold_with(s, c, ask);
     if (after.memory == 0 || !amount_fits(&after, &card->free))
         return false;
     struct place_amount now = s->now[c], added = amount_sub(after, now);
-    struct place_card left = {card->memory, amount_sub(card->free, now), true, card->physical};
-    *ret_cost = amount_is_zero(&added) ? 0 : s->policy->card_cost(&left, &added);
+    struct place_card left = *card;
+    left.free = amount_sub(card->free, now);
+    *ret_cost =
+        amount_is_zero(&added) ? 0 : s->policy->card_cost(s->plan, s->node, c, &left, &added);
     return true;
 }
 
@@ -200,7 +229,10 @@ static uint32_t list_candidates(const struct search *s, uint32_t ask, const stru
 /* Cards that nothing tells apart: trying the second cannot help where the first did not. */
 static bool interchangeable(const struct search *s, uint32_t a, uint32_t b) {
     const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
-    return x->memory == y->memory && x->physical == y->physical &&
+    for (uint32_t i = 0; i < s->plan->request->n; i++)
+        if (may_take(s->node, i, a) != may_take(s->node, i, b))
+            return false;
+    return x->memory == y->memory && x->physical == y->physical && x->tflops == y->tflops &&
            amount_equal(&x->free, &y->free) && amount_is_zero(&s->now[a]) &&
            amount_is_zero(&s->now[b]);
 }
@@ -264,66 +296,87 @@ static bool is_free_whole(const struct place_card *card) {
            card->free.core == CORE_PER_CARD;
 }
 
-/* Memory of the `n` largest cards that nobody holds a part of. */
-static uint64_t largest_whole(const struct place_node *node, uint32_t n) {
-    uint64_t sum = 0, taken = 0;
+/* Memory of the largest cards of the set that nobody holds a part of, as many as asked. */
+static uint64_t largest_whole(const struct place_node *node, uint64_t allowed, uint32_t n) {
+    uint64_t sum = 0;
     for (; n > 0; n--) {
         uint32_t best = UINT32_MAX;
         for (uint32_t c = 0; c < node->ncards; c++)
-            if (!(taken >> c & 1) && is_free_whole(&node->cards[c]) &&
+            if ((allowed >> c & 1) && is_free_whole(&node->cards[c]) &&
                 (best == UINT32_MAX || node->cards[c].physical > node->cards[best].physical))
                 best = c;
         if (best == UINT32_MAX)
             break;
-        taken |= UINT64_C(1) << best;
+        allowed &= ~(UINT64_C(1) << best);
         sum += node->cards[best].physical;
     }
     return sum;
 }
 
-static enum place_reason whole_reason(const struct gpu_ask *ask, const struct place_node *node) {
+static enum place_reason whole_reason(const struct gpu_ask *ask, const struct place_node *node,
+                                      uint64_t allowed) {
     uint32_t healthy = 0, free = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
-        healthy += node->cards[c].healthy;
-        free += is_free_whole(&node->cards[c]);
+        healthy += (allowed >> c & 1) && node->cards[c].healthy;
+        free += (allowed >> c & 1) && is_free_whole(&node->cards[c]);
     }
-    if (node->ncards < ask->cards)
-        return PLACE_TOO_FEW;
     if (healthy == 0)
         return PLACE_NONE_HEALTHY;
     if (free < ask->cards)
         return PLACE_NO_WHOLE;
-    return largest_whole(node, ask->cards) >= ask->memory_floor ? PLACE_OK : PLACE_TOO_LARGE;
+    return largest_whole(node, allowed, ask->cards) >= ask->memory_floor ? PLACE_OK
+                                                                         : PLACE_TOO_LARGE;
 }
 
-static enum place_reason share_reason(const struct gpu_ask *ask, const struct place_node *node) {
-    bool healthy = false, could = false, memory = false, core = false, slot = false, both = false;
+/* How many cards have what. */
+struct tally {
+    uint32_t fast, could, healthy, memory, core, both, slot;
+    bool known; /* TFLOPS of any */
+};
+
+static struct tally count_cards(const struct gpu_ask *ask, const struct place_node *node,
+                                uint64_t allowed) {
+    struct tally t = {.known = ask->tflops == 0};
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
         struct place_amount want = place_share(ask, card);
-        could |= want.memory > 0 && want.memory <= card->memory;
+        if (!(allowed >> c & 1))
+            continue;
+        t.known |= card->tflops > 0;
+        t.fast += want.core <= CORE_PER_CARD;
+        t.could += want.memory > 0 && want.memory <= card->memory;
         if (!card->healthy)
             continue;
         bool m = want.memory <= card->free.memory, p = want.core <= card->free.core;
-        healthy = true;
-        memory |= m;
-        core |= p;
-        both |= m && p;
-        slot |= m && p && want.slots <= card->free.slots;
+        t.healthy++;
+        t.memory += m;
+        t.core += p;
+        t.both += m && p;
+        t.slot += m && p && want.slots <= card->free.slots;
     }
-    if (!could)
+    return t;
+}
+
+static enum place_reason share_reason(const struct gpu_ask *ask, const struct place_node *node,
+                                      uint64_t allowed) {
+    struct tally t = count_cards(ask, node, allowed);
+    if (!t.known)
+        return PLACE_NO_TFLOPS;
+    if (t.fast < ask->cards)
+        return PLACE_TOO_SLOW;
+    if (t.could < ask->cards)
         return PLACE_TOO_LARGE;
-    if (!healthy)
+    if (t.healthy == 0)
         return PLACE_NONE_HEALTHY;
-    if (!core && ask->memory == 0)
+    if (t.core < ask->cards && ask->memory == 0 && ask->memory_percent == 0)
         return PLACE_NO_CORE; /* the memory that is short was not asked for */
-    if (!memory)
+    if (t.memory < ask->cards)
         return PLACE_NO_MEMORY;
-    if (!core)
+    if (t.core < ask->cards)
         return PLACE_NO_CORE;
-    if (!both)
+    if (t.both < ask->cards)
         return PLACE_NO_BOTH;
-    return slot ? PLACE_OK : PLACE_NO_SLOT;
+    return t.slot < ask->cards ? PLACE_NO_SLOT : PLACE_OK;
 }
 
 /* Looks for a container that could not even be placed alone; a lasting reason is the better one to
@@ -333,8 +386,11 @@ static enum place_reason alone_reason(const struct gpu_request *request,
     enum place_reason found = PLACE_OK;
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
+        uint64_t allowed = node->allowed ? node->allowed[i] : UINT64_MAX;
+        if (node->ncards < ask->cards)
+            return PLACE_TOO_FEW;
         enum place_reason reason =
-            ask->cards > 0 ? whole_reason(ask, node) : share_reason(ask, node);
+            ask->whole ? whole_reason(ask, node, allowed) : share_reason(ask, node, allowed);
         if (place_reason_is_final(reason))
             return reason;
         if (found == PLACE_OK)
@@ -349,9 +405,11 @@ static uint64_t add_bounded(uint64_t a, uint64_t b) {
     return a + b < a ? UINT64_MAX : a + b;
 }
 
-static struct place_amount sum_of_free(const struct place_node *node, uint64_t *ret_smallest) {
+/* `ret_least` is a card of which nobody takes more than of any that is there. */
+static struct place_amount sum_of_free(const struct place_node *node,
+                                       struct place_card *ret_least) {
     struct place_amount sum = {0};
-    *ret_smallest = UINT64_MAX;
+    *ret_least = (struct place_card){.memory = UINT64_MAX};
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
         if (!card->healthy)
@@ -359,25 +417,26 @@ static struct place_amount sum_of_free(const struct place_node *node, uint64_t *
         sum.memory = add_bounded(sum.memory, card->free.memory);
         sum.core += card->free.core;
         sum.slots += card->free.slots;
-        if (card->memory < *ret_smallest)
-            *ret_smallest = card->memory;
+        if (card->memory < ret_least->memory)
+            ret_least->memory = card->memory;
+        if (card->tflops > ret_least->tflops)
+            ret_least->tflops = card->tflops;
     }
+    ret_least->physical = ret_least->memory; /* who is not oversold takes least */
     return sum;
 }
 
 /* Whether the cards had room for all that runs at once if they were one card. Says most of what
  * the search would find out the long way when a pod of many containers nearly fits. */
 static bool sums_fit(const struct gpu_request *request, const struct place_node *node) {
-    struct place_card smallest = {0};
-    struct place_amount free = sum_of_free(node, &smallest.memory), want = {0};
-    /* Nobody takes less than of a card that is not oversold. */
-    smallest.physical = smallest.memory;
+    struct place_card least;
+    struct place_amount free = sum_of_free(node, &least), want = {0};
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
-        struct place_amount one = place_share(ask, &smallest); /* of no card it is less */
+        struct place_amount one = place_share(ask, &least);
         if (ask->phase == ASK_INIT)
             continue;
-        for (uint32_t c = 0; c == 0 || c < ask->cards; c++) {
+        for (uint32_t c = 0; c < ask->cards; c++) {
             want.memory = add_bounded(want.memory, one.memory);
             want.core += one.core;
             want.slots += one.slots;
@@ -387,7 +446,8 @@ static bool sums_fit(const struct gpu_request *request, const struct place_node 
 }
 
 bool place_reason_is_final(enum place_reason reason) {
-    return reason == PLACE_NO_GPU || reason == PLACE_TOO_LARGE || reason == PLACE_TOO_FEW;
+    return reason == PLACE_NO_GPU || reason == PLACE_TOO_LARGE || reason == PLACE_TOO_FEW ||
+           reason == PLACE_WRONG_GPU || reason == PLACE_NO_TFLOPS || reason == PLACE_TOO_SLOW;
 }
 
 const char *place_reason_text(enum place_reason reason) {
@@ -403,6 +463,9 @@ const char *place_reason_text(enum place_reason reason) {
         [PLACE_NO_SLOT] = "no GPU takes another share without compute",
         [PLACE_NO_BOTH] = "no GPU has enough free memory and compute at once",
         [PLACE_ELSEWHERE] = "an earlier Binding may still send the pod to another node",
+        [PLACE_WRONG_GPU] = "no GPU of the node is one that the pod selects",
+        [PLACE_NO_TFLOPS] = "the TFLOPS of this GPU model are not known: ask for gpu-core instead",
+        [PLACE_TOO_SLOW] = "no GPU has that many TFLOPS",
         [PLACE_NOT_TOGETHER] = "the GPUs have no room for all containers at once",
     };
     return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];
@@ -410,9 +473,23 @@ const char *place_reason_text(enum place_reason reason) {
 
 /* ---- the whole ---- */
 
-static int64_t score_of(const struct search *s) {
-    int64_t tie = (int64_t) s->node->rank % RANKS;
-    return (s->policy->node_value(s->node, s->now) * RANKS - tie) * SCORE_STEP;
+int64_t place_score(const struct place_policy *policy, const struct place_plan *plan,
+                    const struct place_worth *worth, uint32_t rank) {
+    int64_t value = worth->value;
+    if (policy->settle)
+        value = policy->settle(plan, value, worth->toll);
+    if (value > PLACE_VALUE_MAX)
+        value = PLACE_VALUE_MAX;
+    if (value < -PLACE_VALUE_MAX)
+        value = -PLACE_VALUE_MAX;
+    return (value * RANKS - (int64_t) rank % RANKS) * SCORE_STEP;
+}
+
+static struct place_worth worth_of(const struct search *s) {
+    return (struct place_worth){
+        .value = s->policy->node_value(s->plan, s->node, s->now),
+        .toll = s->policy->node_toll ? s->policy->node_toll(s->plan, s->node, s->now) : 0,
+    };
 }
 
 /* However little effort is left, the first try of each unit can be made. */
@@ -426,7 +503,7 @@ static bool search(struct search *s, struct place_plan *plan) {
 
 enum place_reason place_on_node(const struct place_policy *policy, struct place_plan *plan,
                                 const struct place_node *node, struct place_result *ret) {
-    if (node->ncards == 0)
+    if (node->ncards == 0 && plan->request->n > 0)
         return PLACE_NO_GPU;
     if (node->ncards > PLACE_CARDS_MAX)
         return PLACE_NOT_TOGETHER;
@@ -438,6 +515,7 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
     if (!sums_fit(plan->request, node) || !search(&s, plan))
         return PLACE_NOT_TOGETHER;
     memcpy(ret->cards, granted, sizeof(granted));
-    ret->score = score_of(&s);
+    ret->worth = worth_of(&s);
+    ret->score = place_score(policy, plan, &ret->worth, node->rank);
     return PLACE_OK;
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "kube/dialect.h"
+#include "kube/selection.h"
 
 #define PLACE_CARDS_MAX 64
 
@@ -28,12 +29,22 @@ struct place_card {
     struct place_amount free;
     bool healthy;      /* others are no candidates */
     uint64_t physical; /* bytes that are there; less than `memory` where that is oversold */
+    uint32_t tflops;   /* FP16 TFLOPS of the whole card; 0: not known */
 };
+
+struct place_topology;
 
 struct place_node {
     const struct place_card *cards; /* at most PLACE_CARDS_MAX, in the order of their indexes */
     uint32_t ncards;
-    uint32_t rank; /* place in a fixed order of all nodes, which decides between equals */
+    uint32_t rank;           /* place in a fixed order of all nodes, which decides between equals */
+    const uint64_t *allowed; /* by ask: bit i says that cards[i] may be taken; NULL: all may */
+    /* Room for the rest of a pod: milli-CPU and bytes. kube-scheduler sees to it; here it is only
+     * for policies. 0 of 0: not known. */
+    uint64_t cpu_free, cpu;
+    uint64_t memory_free, memory;
+    uint32_t model;                        /* dense id of the first card's model; 0: not known */
+    const struct place_topology *topology; /* NULL: not known */
 };
 
 enum place_reason {
@@ -49,6 +60,9 @@ enum place_reason {
     PLACE_NO_BOTH,      /* memory on one card, compute on another */
     PLACE_NOT_TOGETHER, /* each container fits, all at once do not */
     PLACE_ELSEWHERE,    /* by the caller: the pod is on its way to another node */
+    PLACE_WRONG_GPU,    /* by the caller: none that the pod may take by its selection */
+    PLACE_NO_TFLOPS,    /* compute asked in TFLOPS, and nobody knows those of these cards */
+    PLACE_TOO_SLOW,     /* no card has that many TFLOPS at all */
     PLACE_REASONS,
 };
 
@@ -61,19 +75,35 @@ bool place_reason_is_final(enum place_reason reason);
 /* A request in the order in which it is placed. Borrows the request. The effort is shared by all
  * nodes that the plan is tried on: once it is spent, a node gets one simple try, and a
  * PLACE_NOT_TOGETHER is no certainty. */
+struct place_model;
+
 struct place_plan {
     const struct gpu_request *request;
+    uint64_t cpu, memory;      /* what the pod asks beside, milli-CPU and bytes */
+    uint64_t models;           /* bit i: cards of the dense model id i will do; of all: all ones */
+    struct place_model *model; /* what policies have learned, and their caches; NULL: nothing */
+    enum topology_wish topology;
+    bool numa_bind;  /* the cards of one container are on one NUMA node */
     uint32_t effort; /* looks at a card left; 0 is spent */
     uint32_t nunits;
     uint8_t units[GPU_ASKS_MAX * PLACE_CARDS_MAX]; /* one per card wanted: index of the ask */
 };
 
+/* Everything but the request is left at "nothing asked, nothing known" for the caller to set. */
 void place_prepare(const struct gpu_request *request, struct place_plan *ret);
+
+/* What a placement is worth, as far as that depends on its node alone. */
+struct place_worth {
+    int64_t value;  /* the policy's node_value */
+    uint32_t toll;  /* the policy's node_toll; 0 without */
+    uint32_t links; /* class of the weakest link between cards of one container, see topology.h */
+};
 
 /* Cards granted, by ask: bit i stands for cards[i] of the node. */
 struct place_result {
     uint64_t cards[GPU_ASKS_MAX];
-    int64_t score; /* higher is better; within +-PLACE_SCORE_MAX */
+    struct place_worth worth;
+    int64_t score; /* place_score() of it: higher is better; within +-PLACE_SCORE_MAX */
 };
 
 /* The scheduler multiplies by the extender's weight and by ten, in 64 bits: weights up to 100 are
@@ -83,21 +113,34 @@ struct place_result {
 /* What tells one policy from another. */
 struct place_policy {
     const char *name;
-    /* Cost of adding `amount` to a card with that much free; the cheapest that fits is tried first.
-     */
-    uint64_t (*card_cost)(const struct place_card *card, const struct place_amount *amount);
+    /* Cost of adding `amount` to cards[card] of the node, of which the pod's other containers leave
+     * `left`; the cheapest that fits is tried first. */
+    uint64_t (*card_cost)(const struct place_plan *plan, const struct place_node *node,
+                          uint32_t card, const struct place_card *left,
+                          const struct place_amount *amount);
     /* Value of the node after each card i gave away holds[i]; within +-PLACE_VALUE_MAX. */
-    int64_t (*node_value)(const struct place_node *node, const struct place_amount *holds);
+    int64_t (*node_value)(const struct place_plan *plan, const struct place_node *node,
+                          const struct place_amount *holds);
+    /* May be NULL both: what the placement uses up that has a price in the whole cluster, as a
+     * code, and the value at the prices of now. Remembered are value and code: the price may change
+     * while the node does not. */
+    uint32_t (*node_toll)(const struct place_plan *plan, const struct place_node *node,
+                          const struct place_amount *holds);
+    int64_t (*settle)(const struct place_plan *plan, int64_t value, uint32_t toll);
 };
 #define PLACE_VALUE_MAX INT64_C(90000000)
 
 extern const struct place_policy place_binpack; /* leaves few scraps: tightest card, fullest node */
 
-/* Places all containers of the pod on one node. */
+/* The score of a placement that is worth so much on the node of that rank. */
+int64_t place_score(const struct place_policy *policy, const struct place_plan *plan,
+                    const struct place_worth *worth, uint32_t rank);
+
+/* Places all containers of the pod on one node. A request for nothing fits everywhere. */
 enum place_reason place_on_node(const struct place_policy *policy, struct place_plan *plan,
                                 const struct place_node *node, struct place_result *ret);
 
-/* What an ask takes of what is sold of the card. Of an oversold card, who wants more of its memory
+/* What an ask takes of what is sold of one card. Of an oversold card, who wants more of its memory
  * on the card than others get takes more. */
 struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card);
 

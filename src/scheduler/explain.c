@@ -33,14 +33,22 @@ static void put(struct text *t, const char *format, ...) {
 static void put_ask(struct text *t, const struct gpu_ask *ask) {
     char memory[24];
     put(t, "%s wants ", ask->container);
-    if (ask->cards > 0)
+    if (ask->whole)
         put(t, "%" PRIu32 " whole GPU%s", ask->cards, ask->cards > 1 ? "s" : "");
     if (ask->core > 0)
         put(t, "%" PRIu32 " %% compute", ask->core);
+    if (ask->tflops > 0)
+        put(t, "%" PRIu32 " TFLOPS", ask->tflops);
+    if (ask->memory > 0 || ask->memory_percent > 0)
+        put(t, "%s", ask->core > 0 || ask->tflops > 0 ? " and " : "");
     if (ask->memory > 0)
-        put(t, "%s%s memory", ask->core > 0 ? " and " : "", num_format_bytes(ask->memory, memory));
-    if (ask->cards == 0)
+        put(t, "%s memory", num_format_bytes(ask->memory, memory));
+    else if (ask->memory_percent > 0)
+        put(t, "%" PRIu32 " %% of the memory", ask->memory_percent);
+    if (!ask->whole && ask->cards == 1)
         put(t, " of one GPU");
+    else if (!ask->whole)
+        put(t, " of each of %" PRIu32 " GPUs", ask->cards);
 }
 
 static void put_card(struct text *t, const struct state_card *card,

@@ -417,7 +417,7 @@ enum place_reason state_place(struct state *s, const struct place_policy *policy
                               const struct state_pod *self, bool settled_only,
                               struct place_result *ret) {
     struct place_card own[PLACE_CARDS_MAX];
-    struct place_node view = {node->place, node->ncards, 0};
+    struct place_node view = {.cards = node->place, .ncards = node->ncards};
     state_refresh(s, node);
     if (settled_only || (self && self->node == node)) {
         state_count(node, self, settled_only, own);
@@ -447,12 +447,14 @@ enum place_reason state_judge(struct state *s, const struct place_policy *policy
                               struct place_plan *plan, uint64_t shape, struct state_node *node,
                               const struct state_pod *self, int64_t *ret_score) {
     struct place_result result = {.score = 0};
+    *ret_score = 0;
     state_refresh(s, node);
     bool own = self && self->node == node;
     for (uint32_t i = 0; !own && i < STATE_VERDICTS; i++) {
         const struct state_verdict *v = &node->verdicts[i];
         if (v->shape == shape && v->version == node->version) {
-            *ret_score = v->score;
+            if (v->reason == PLACE_OK)
+                *ret_score = place_score(policy, plan, &v->worth, node->rank);
             return v->reason;
         }
     }
@@ -461,7 +463,7 @@ enum place_reason state_judge(struct state *s, const struct place_policy *policy
     bool certain = reason != PLACE_NOT_TOGETHER || plan->effort > 0;
     if (!own && certain)
         node->verdicts[node->next_verdict++ % STATE_VERDICTS] =
-            (struct state_verdict){shape, node->version, result.score, reason};
+            (struct state_verdict){shape, node->version, result.worth, reason};
     return reason;
 }
 

@@ -103,7 +103,7 @@ struct state_card {
 struct state_verdict {
     uint64_t shape;   /* 0: unused */
     uint64_t version; /* of the node */
-    int64_t score;
+    struct place_worth worth;
     enum place_reason reason;
 };
 #define STATE_VERDICTS 4

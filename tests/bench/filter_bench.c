@@ -73,7 +73,8 @@ static bool always(void *userdata) {
 /* ---- the cluster ---- */
 
 static void add_pod(struct state *s, const char *node, uint32_t card, uint32_t which) {
-    struct gpu_ask ask = {.container = "main", .phase = ASK_APP, .core = 30, .memory = 8 * GIB};
+    struct gpu_ask ask = {
+        .container = "main", .phase = ASK_APP, .cards = 1, .core = 30, .memory = 8 * GIB};
     struct pod pod = {.request = {.n = 1, .asks = {ask}}};
     char text[256];
     snprintf(pod.uid, sizeof(pod.uid), "%s-%u-%u", node, card, which);

@@ -155,13 +155,13 @@ static void test_native(void **state) {
     struct gpu_ask ask;
     assert_int_equal(read_native((struct lines){"30", "4Gi", NULL}, &ask), REQUEST_OK);
     assert_int_equal(ask.core, 30);
-    assert_true(ask.memory == 4 * GIB && ask.cards == 0 && !ask.slot);
+    assert_true(ask.memory == 4 * GIB && ask.cards == 1 && !ask.whole && !ask.slot);
     assert_int_equal(read_native((struct lines){"30", NULL, NULL}, &ask), REQUEST_OK);
     assert_true(ask.core == 30 && ask.memory == 0);
     assert_int_equal(read_native((struct lines){NULL, "4Gi", "1"}, &ask), REQUEST_OK);
     assert_true(ask.core == 0 && ask.slot);
     assert_int_equal(read_native((struct lines){"200", NULL, NULL}, &ask), REQUEST_OK);
-    assert_true(ask.cards == 2 && ask.core == 0 && ask.memory == 0);
+    assert_true(ask.cards == 2 && ask.whole && ask.core == 0 && ask.memory == 0);
     assert_int_equal(read_native((struct lines){"200", "0", NULL}, &ask), REQUEST_OK);
     assert_int_equal(read_native((struct lines){"200", "90Gi", NULL}, &ask), REQUEST_OK);
     assert_true(ask.cards == 2 && ask.memory == 0 && ask.memory_floor == 90 * GIB);

@@ -12,21 +12,25 @@
 #define GIB ((uint64_t) 1 << 30)
 
 static struct place_card idle_card(uint64_t gib) {
-    return (struct place_card){gib * GIB, {gib * GIB, 100, SLOTS_PER_CARD}, true, gib * GIB};
+    return (struct place_card){.memory = gib * GIB,
+                               .free = {gib * GIB, 100, SLOTS_PER_CARD},
+                               .healthy = true,
+                               .physical = gib * GIB};
 }
 
 static struct gpu_ask share(uint32_t core, uint64_t memory) {
-    return (struct gpu_ask){.phase = ASK_APP, .core = core, .memory = memory, .slot = core == 0};
+    return (struct gpu_ask){
+        .phase = ASK_APP, .cards = 1, .core = core, .memory = memory, .slot = core == 0};
 }
 
 static struct gpu_ask whole(uint32_t cards) {
-    return (struct gpu_ask){.phase = ASK_APP, .cards = cards};
+    return (struct gpu_ask){.phase = ASK_APP, .cards = cards, .whole = true};
 }
 
 static enum place_reason run(const struct place_card *cards, uint32_t ncards,
                              const struct gpu_request *request, struct place_result *ret) {
     static struct place_plan plan;
-    struct place_node node = {cards, ncards, 0};
+    struct place_node node = {.cards = cards, .ncards = ncards};
     place_prepare(request, &plan);
     return place_on_node(&place_binpack, &plan, &node, ret);
 }
@@ -174,7 +178,7 @@ static void test_scores(void **state) {
     struct gpu_request request = {.n = 1, .asks = {share(50, 0)}};
     static struct place_plan plan;
     place_prepare(&request, &plan);
-    struct place_node later = {a, 2, 1};
+    struct place_node later = {.cards = a, .ncards = 2, .rank = 1};
     assert_int_equal(place_on_node(&place_binpack, &plan, &later, &tie), PLACE_OK);
     assert_true(idle.score - tie.score >= 1000);
     assert_true(used.score > idle.score + 1000 * 1000);
@@ -221,8 +225,7 @@ static bool right_count(const struct gpu_ask *ask, uint64_t mask, const struct p
     for (uint32_t c = 0; c < 8; c++)
         if (mask >> c & 1)
             sum += cards[c].memory;
-    return __builtin_popcountll(mask) == (ask->cards ? (int) ask->cards : 1) &&
-           sum >= ask->memory_floor;
+    return __builtin_popcountll(mask) == (int) ask->cards && sum >= ask->memory_floor;
 }
 
 static bool oracle(const struct place_card *cards, uint32_t ncards, const struct gpu_request *r,
@@ -250,9 +253,9 @@ static void random_case(struct place_card *cards, uint32_t ncards, struct gpu_re
     for (uint32_t i = 0; i < r->n; i++) {
         struct gpu_ask *ask = &r->asks[i];
         *ask = pick(4) ? share(cores[pick(7)], pick(3) * 10 * GIB) : whole(1 + pick(2));
-        if (ask->cards)
+        if (ask->whole)
             ask->memory_floor = pick(3) ? 0 : pick(20) * 8 * GIB;
-        if (!ask->cards && ask->core == 0 && ask->memory == 0)
+        if (!ask->whole && ask->core == 0 && ask->memory == 0)
             ask->memory = GIB;
     }
     uint32_t first_app = pick(r->n + 1);
@@ -313,7 +316,7 @@ static void test_nearly_fitting_is_cheap(void **state) {
     r.n = GPU_ASKS_MAX;
     for (uint32_t i = 0; i < r.n; i++)
         r.asks[i] = share(0, 20 * GIB + i * 37 * (GIB >> 10));
-    struct place_node node = {cards, 8, 0};
+    struct place_node node = {.cards = cards, .ncards = 8};
     place_prepare(&r, &plan);
     uint32_t effort = plan.effort;
     assert_int_equal(place_on_node(&place_binpack, &plan, &node, &result), PLACE_NOT_TOGETHER);
@@ -342,7 +345,7 @@ static void test_effort_is_shared(void **state) {
     r.n = 17; /* two fit on each card: one too many, which the sums do not tell */
     for (uint32_t i = 0; i < r.n; i++)
         r.asks[i] = share(34, GIB + i);
-    struct place_node node = {cards, 8, 0};
+    struct place_node node = {.cards = cards, .ncards = 8};
     place_prepare(&r, &plan);
     for (int i = 0; i < 3; i++)
         assert_int_equal(place_on_node(&place_binpack, &plan, &node, &result), PLACE_NOT_TOGETHER);
@@ -350,7 +353,7 @@ static void test_effort_is_shared(void **state) {
     struct place_card empty[PLACE_CARDS_MAX];
     for (uint32_t c = 0; c < PLACE_CARDS_MAX; c++)
         empty[c] = idle_card(80);
-    struct place_node roomy = {empty, PLACE_CARDS_MAX, 0};
+    struct place_node roomy = {.cards = empty, .ncards = PLACE_CARDS_MAX};
     assert_int_equal(place_on_node(&place_binpack, &plan, &roomy, &result), PLACE_OK);
 }
 
