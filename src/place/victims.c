@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "place/victims.h"
+
+#include <string.h>
+
+#define EXACT_MAX 10 /* holders whose every subset is tried */
+#define LOOKS 4000   /* at cards, for one test; a pod of few containers needs a few dozen */
+
+/* Some of the holders, by index. */
+struct group {
+    uint32_t n;
+    uint16_t of[VICTIMS_HOLDERS_MAX];
+};
+
+struct chooser {
+    const struct victims_case *of;
+    struct place_plan *plan;
+    uint32_t *tests;
+    bool gone[VICTIMS_HOLDERS_MAX]; /* the set that is tried */
+    bool found;
+    struct victims_choice *best;
+};
+
+/* ---- cost ---- */
+
+int victims_compare(const struct victims_cost *a, const struct victims_cost *b) {
+    if (a->highest != b->highest)
+        return a->highest < b->highest ? -1 : 1;
+    if (a->violations != b->violations)
+        return a->violations < b->violations ? -1 : 1;
+    if (a->sum != b->sum)
+        return a->sum < b->sum ? -1 : 1;
+    if (a->gain != b->gain)
+        return a->gain > b->gain ? -1 : 1;
+    if (a->since != b->since)
+        return a->since > b->since ? -1 : 1;
+    return 0;
+}
+
+static bool is_victim(const struct chooser *c, uint32_t i) {
+    return c->gone[i] && !c->of->holders[i].goes;
+}
+
+/* Takes the holder out of its budgets; whether one of them does not allow that. */
+static bool violates(const struct victims_holder *holder, int32_t *left, uint32_t nbudgets) {
+    bool over = false;
+    for (uint32_t b = 0; b < nbudgets; b++)
+        if (holder->budgets >> b & 1)
+            over |= --left[b] < 0;
+    return over;
+}
+
+/* All but the gain, which only a placement shows. */
+static struct victims_cost cost_of(const struct chooser *c) {
+    struct victims_cost cost = {.highest = INT32_MIN, .gain = INT64_MAX, .since = INT64_MAX};
+    int32_t left[VICTIMS_BUDGETS_MAX];
+    uint32_t nbudgets = c->of->budget ? c->of->nbudgets : 0;
+    if (nbudgets > 0)
+        memcpy(left, c->of->budget, nbudgets * sizeof(*left));
+    for (uint32_t i = 0; i < c->of->nholders; i++) {
+        const struct victims_holder *holder = &c->of->holders[i];
+        if (!is_victim(c, i))
+            continue;
+        if (holder->priority > cost.highest)
+            cost.highest = holder->priority;
+        cost.sum += (uint64_t) ((int64_t) holder->priority - INT32_MIN + 1);
+        if (holder->since < cost.since)
+            cost.since = holder->since;
+        cost.violations += violates(holder, left, nbudgets);
+    }
+    return cost;
+}
+
+/* ---- whether it fits ---- */
+
+static void take(struct place_amount *free, const struct place_amount *amount) {
+    free->memory -= amount->memory < free->memory ? amount->memory : free->memory;
+    free->core -= amount->core < free->core ? amount->core : free->core;
+    free->slots -= amount->slots < free->slots ? amount->slots : free->slots;
+}
+
+/* Whether the pod fits when those that are marked have gone. */
+static bool fits(struct chooser *c, struct place_result *ret) {
+    struct place_card cards[PLACE_CARDS_MAX];
+    struct place_node node = *c->of->node;
+    if (*c->tests == 0)
+        return false;
+    (*c->tests)--;
+    memcpy(cards, node.cards, node.ncards * sizeof(*cards));
+    for (uint32_t i = 0; i < c->of->nholders; i++) {
+        const struct victims_holder *holder = &c->of->holders[i];
+        for (uint32_t h = 0; h < holder->nholds && !c->gone[i]; h++)
+            take(&cards[holder->holds[h].card].free, &holder->holds[h].amount);
+    }
+    node.cards = cards;
+    c->plan->effort = LOOKS;
+    return place_on_node(c->of->policy, c->plan, &node, ret) == PLACE_OK;
+}
+
+/* Keeps the set that is tried if it fits and is the cheapest so far; whether it fits. */
+static bool consider(struct chooser *c) {
+    struct place_result result;
+    struct victims_cost cost = cost_of(c);
+    if (cost.violations > 0 && !c->of->may_violate)
+        return false;
+    if (c->found && victims_compare(&cost, &c->best->cost) >= 0 &&
+        (cost.highest != c->best->cost.highest || cost.violations != c->best->cost.violations ||
+         cost.sum != c->best->cost.sum))
+        return false; /* dearer, whatever it gains */
+    if (!fits(c, &result))
+        return false;
+    cost.gain = result.score;
+    if (c->found && victims_compare(&cost, &c->best->cost) >= 0)
+        return true;
+    c->found = true;
+    c->best->cost = cost;
+    c->best->result = result;
+    c->best->n = 0;
+    for (uint32_t i = 0; i < c->of->nholders; i++)
+        if (is_victim(c, i))
+            c->best->victims[c->best->n++] = (uint16_t) i;
+    return true;
+}
+
+/* ---- searching ---- */
+
+static void mark(struct chooser *c, const struct group *group, bool gone) {
+    for (uint32_t i = 0; i < group->n; i++)
+        c->gone[group->of[i]] = gone;
+}
+
+/* Memory in permille of the node's first card, and core: how much of a card somebody holds. */
+static uint64_t size_of(const struct victims_case *of, const struct victims_holder *holder) {
+    uint64_t unit = of->node->cards[0].memory / 1000 + 1, size = 0;
+    for (uint32_t h = 0; h < holder->nholds; h++)
+        size += holder->holds[h].amount.memory / unit + holder->holds[h].amount.core * 10;
+    return size;
+}
+
+static bool is_counted(const struct victims_case *of, const struct victims_holder *holder) {
+    for (uint32_t b = 0; of->budget && b < of->nbudgets; b++)
+        if (holder->budgets >> b & 1 && of->budget[b] <= 0)
+            return true;
+    return false;
+}
+
+enum order {
+    BY_PRIORITY, /* the highest first, then the oldest */
+    BY_BUDGET,   /* those who break a budget before that */
+    BY_SIZE,     /* and of equal priority the smallest first, so that few large ones go */
+};
+
+/* Whether `a` comes before `b`, that is, is more to be spared. */
+static bool comes_before(const struct victims_case *of, uint32_t a, uint32_t b, enum order order) {
+    const struct victims_holder *x = &of->holders[a], *y = &of->holders[b];
+    bool x_counted = is_counted(of, x), y_counted = is_counted(of, y);
+    if (order != BY_PRIORITY && x_counted != y_counted)
+        return x_counted;
+    if (x->priority != y->priority)
+        return x->priority > y->priority;
+    uint64_t x_size = size_of(of, x), y_size = size_of(of, y);
+    if (order == BY_SIZE && x_size != y_size)
+        return x_size < y_size;
+    return x->since != y->since ? x->since < y->since : a < b;
+}
+
+static void sort(const struct victims_case *of, struct group *group, enum order order) {
+    for (uint32_t i = 1; i < group->n; i++) {
+        uint16_t moved = group->of[i];
+        uint32_t at = i;
+        for (; at > 0 && comes_before(of, moved, group->of[at - 1], order); at--)
+            group->of[at] = group->of[at - 1];
+        group->of[at] = moved;
+    }
+}
+
+/* Begins with the whole group gone and spares one after the other who need not go. */
+static void spare(struct chooser *c, struct group *group, enum order order) {
+    struct place_result result;
+    sort(c->of, group, order);
+    mark(c, group, true);
+    if (!fits(c, &result)) {
+        mark(c, group, false);
+        return;
+    }
+    for (uint32_t i = 0; i < group->n; i++) {
+        c->gone[group->of[i]] = false;
+        if (!fits(c, &result))
+            c->gone[group->of[i]] = true;
+    }
+    (void) consider(c);
+    mark(c, group, false);
+}
+
+static void try_subsets(struct chooser *c, const struct group *group) {
+    for (uint32_t mask = 0; mask < UINT32_C(1) << group->n && *c->tests > 0; mask++) {
+        for (uint32_t i = 0; i < group->n; i++)
+            c->gone[group->of[i]] = mask >> i & 1;
+        (void) consider(c);
+    }
+    mark(c, group, false);
+}
+
+/* The cheapest set among the members of the group; all others stay. */
+static void search(struct chooser *c, struct group *group) {
+    spare(c, group, BY_BUDGET); /* mostly the best already: few subsets need a look then */
+    if (group->n <= EXACT_MAX)
+        try_subsets(c, group);
+    else
+        spare(c, group, BY_SIZE);
+}
+
+static bool is_eligible(const struct victims_case *of, uint32_t i, int32_t level) {
+    const struct victims_holder *holder = &of->holders[i];
+    return !holder->goes && !holder->stays && holder->nholds > 0 &&
+           holder->priority < of->priority && holder->priority <= level;
+}
+
+static bool is_on(const struct victims_holder *holder, uint32_t card) {
+    for (uint32_t h = 0; h < holder->nholds; h++)
+        if (holder->holds[h].card == card)
+            return true;
+    return false;
+}
+
+#define ANY_CARD UINT32_MAX
+
+static void collect(const struct victims_case *of, int32_t level, uint32_t card,
+                    struct group *ret) {
+    ret->n = 0;
+    for (uint32_t i = 0; i < of->nholders; i++)
+        if (is_eligible(of, i, level) && (card == ANY_CARD || is_on(&of->holders[i], card)))
+            ret->of[ret->n++] = (uint16_t) i;
+}
+
+/* Victims of at most that priority. Where there are many, those of one card are looked at by
+ * themselves: a pod that wants a part of one card needs no others. */
+static void search_level(struct chooser *c, int32_t level) {
+    struct group group;
+    collect(c->of, level, ANY_CARD, &group);
+    bool many = group.n > EXACT_MAX;
+    for (uint32_t card = 0; many && card < c->of->node->ncards; card++) {
+        struct group here;
+        collect(c->of, level, card, &here);
+        if (here.n > 0)
+            search(c, &here);
+    }
+    search(c, &group);
+}
+
+/* The lowest priority above `level` that somebody eligible has; false: nobody has one. */
+static bool next_level(const struct victims_case *of, int32_t *level, bool first) {
+    bool found = false;
+    int32_t next = INT32_MAX;
+    for (uint32_t i = 0; i < of->nholders; i++) {
+        int32_t priority = of->holders[i].priority;
+        if (!is_eligible(of, i, INT32_MAX) || (!first && priority <= *level) ||
+            (found && priority >= next))
+            continue;
+        next = priority;
+        found = true;
+    }
+    *level = next;
+    return found;
+}
+
+bool victims_choose(const struct victims_case *of, struct place_plan *plan, uint32_t *tests,
+                    struct victims_choice *ret) {
+    struct chooser c = {.of = of, .plan = plan, .tests = tests, .best = ret};
+    int32_t level = INT32_MIN;
+    if (of->nholders > VICTIMS_HOLDERS_MAX || of->node->ncards > PLACE_CARDS_MAX ||
+        of->nbudgets > VICTIMS_BUDGETS_MAX)
+        return false;
+    for (uint32_t i = 0; i < of->nholders; i++)
+        c.gone[i] = of->holders[i].goes;
+    ret->n = 0;
+    bool first = true;
+    if (consider(&c))
+        return true;
+    for (; !c.found && next_level(of, &level, first); first = false) {
+        struct place_result result;
+        struct group all;
+        collect(of, level, ANY_CARD, &all);
+        mark(&c, &all, true);
+        bool helps = fits(&c, &result);
+        mark(&c, &all, false);
+        if (helps)
+            search_level(&c, level);
+    }
+    if (c.found) {
+        struct group chosen = {.n = ret->n};
+        memcpy(chosen.of, ret->victims, ret->n * sizeof(*ret->victims));
+        sort(of, &chosen, BY_PRIORITY);
+        memcpy(ret->victims, chosen.of, ret->n * sizeof(*ret->victims));
+    }
+    return c.found;
+}
