@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "place/leftover.h"
 #include "place/place.h"
 
 /* Bin-packing: a share goes to the card that it fills best, never to an idle card while a used one
@@ -6,25 +7,16 @@
  * over on the cards it touches, then where the fewest cards are idle anyway. */
 
 #define CORE_PER_CARD 100
-#define PERMILLE 1000
 
 static bool is_idle(const struct place_card *card) {
     return card->free.memory == card->memory && card->free.core == CORE_PER_CARD;
-}
-
-/* Mean of what is left of memory and compute, 0 to 1000. */
-static uint64_t leftover(const struct place_card *card, const struct place_amount *given) {
-    uint64_t unit = card->memory / PERMILLE + 1;
-    uint64_t memory = (card->free.memory - given->memory) / unit;
-    uint64_t core = (uint64_t) (card->free.core - given->core) * PERMILLE / CORE_PER_CARD;
-    return (memory + core) / 2;
 }
 
 static uint64_t binpack_card_cost(const struct place_plan *plan, const struct place_node *node,
                                   uint32_t card, const struct place_card *left,
                                   const struct place_amount *amount) {
     (void) plan, (void) node, (void) card;
-    return 1 + leftover(left, amount) + (is_idle(left) ? 2 * PERMILLE : 0);
+    return 1 + leftover_card(left, amount) + (is_idle(left) ? 2 * LEFTOVER_CARD : 0);
 }
 
 static int64_t binpack_node_value(const struct place_plan *plan, const struct place_node *node,
@@ -38,11 +30,11 @@ static int64_t binpack_node_value(const struct place_plan *plan, const struct pl
             continue;
         }
         touched++;
-        left += (int64_t) leftover(card, &holds[c]);
+        left += (int64_t) leftover_card(card, &holds[c]);
         opened += is_idle(card);
     }
     int64_t mean = touched ? left / touched : 0;
-    return -((opened * (PERMILLE + 1) + mean) * (PLACE_CARDS_MAX + 1) + idle);
+    return -((opened * (LEFTOVER_CARD + 1) + mean) * (PLACE_CARDS_MAX + 1) + idle);
 }
 
 const struct place_policy place_binpack = {

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "place/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "place/scarce.h"
+#include "place/stranded.h"
+
+#define CORE_PER_CARD 100
+
+struct place_model {
+    struct workload workload;
+    struct stranded *stranded;
+    struct scarce scarce;
+    uint32_t epoch;
+};
+
+struct place_model *place_model_new(void) {
+    struct place_model *m = calloc(1, sizeof(*m));
+    if (!m)
+        return NULL;
+    m->stranded = stranded_new();
+    if (!m->stranded) {
+        free(m);
+        return NULL;
+    }
+    workload_init(&m->workload);
+    scarce_init(&m->scarce, &m->workload);
+    return m;
+}
+
+void place_model_free(struct place_model *m) {
+    if (!m)
+        return;
+    stranded_free(m->stranded);
+    free(m);
+}
+
+/* ---- learning ---- */
+
+/* Memory asked in percent is as much of the histogram as compute is: what is larger counts. */
+static void add_ask(struct place_shape *shape, const struct gpu_ask *ask) {
+    uint32_t core = ask->whole ? CORE_PER_CARD : ask->core;
+    if (!ask->whole && ask->memory == 0 && ask->memory_percent > core)
+        core = ask->memory_percent;
+    if (ask->cards > 1 || core == CORE_PER_CARD || shape->core + core > CORE_PER_CARD) {
+        shape->cards += ask->cards;
+        shape->core = core > shape->core ? core : shape->core;
+    } else {
+        shape->cards = shape->cards ? shape->cards : 1;
+        shape->core += core;
+        shape->memory += ask->memory;
+    }
+    if (ask->cards > 1 && !ask->whole && ask->memory > shape->memory)
+        shape->memory = ask->memory;
+}
+
+struct place_shape place_shape_of(const struct place_plan *plan) {
+    struct place_shape shape = {.models = plan->models};
+    shape.cpu = plan->cpu < UINT32_MAX ? (uint32_t) plan->cpu : UINT32_MAX;
+    for (uint32_t i = 0; i < plan->request->n; i++)
+        if (plan->request->asks[i].phase != ASK_INIT)
+            add_ask(&shape, &plan->request->asks[i]);
+    for (uint32_t i = 0; shape.cards == 0 && i < plan->request->n; i++)
+        add_ask(&shape, &plan->request->asks[i]); /* only init containers ask */
+    return shape;
+}
+
+static void learn(struct place_model *m) {
+    stranded_learn(m->stranded, &m->workload);
+    scarce_learn(&m->scarce);
+    workload_settled(&m->workload);
+    m->epoch++;
+}
+
+void place_model_arrive(struct place_model *m, const struct place_plan *plan) {
+    struct place_shape shape = place_shape_of(plan);
+    workload_add(&m->workload, &shape);
+    scarce_arrived(&m->scarce);
+    if (workload_is_news(&m->workload))
+        learn(m);
+}
+
+uint32_t place_model_epoch(const struct place_model *m) {
+    return m->epoch;
+}
+
+bool place_model_knows(const struct place_model *m) {
+    return m && stranded_knows(m->stranded);
+}
+
+void place_model_allow(struct place_model *m, uint32_t states) {
+    stranded_allow(m->stranded, states);
+}
+
+void place_model_write(const struct place_model *m, const struct workload_names *names,
+                       struct buf *out) {
+    workload_write(&m->workload, names, out);
+}
+
+int place_model_read(struct place_model *m, const struct workload_names *names, const char *text,
+                     size_t len) {
+    int r = workload_read(&m->workload, names, text, len);
+    if (r == 0 && workload_is_news(&m->workload))
+        learn(m);
+    return r;
+}
+
+/* ---- nodes ---- */
+
+static uint32_t cpu_left(const struct place_node *node, uint64_t taken) {
+    if (node->cpu == 0)
+        return UINT32_MAX;
+    uint64_t left = node->cpu_free > taken ? node->cpu_free - taken : 0;
+    return left < UINT32_MAX ? (uint32_t) left : UINT32_MAX - 1;
+}
+
+static bool is_idle(const struct place_card *card, const struct place_amount *held) {
+    return card->memory > 0 && card->free.memory - held->memory == card->memory &&
+           card->free.core - held->core == CORE_PER_CARD;
+}
+
+static const struct place_amount nothing[PLACE_CARDS_MAX];
+
+static struct scarce_node scarce_of(const struct place_node *node, const struct place_amount *holds,
+                                    uint64_t cpu) {
+    struct scarce_node ret = {.cpu = cpu_left(node, cpu)};
+    ret.model =
+        (uint8_t) (node->model < WORKLOAD_MODELS_MAX ? node->model : WORKLOAD_MODELS_MAX - 1);
+    for (uint32_t c = 0; c < node->ncards && c < PLACE_CARDS_MAX; c++) {
+        if (!node->cards[c].healthy)
+            continue;
+        ret.cards++;
+        ret.idle = (uint8_t) (ret.idle + is_idle(&node->cards[c], &holds[c]));
+    }
+    return ret;
+}
+
+void place_model_node(struct place_model *m, uint32_t id, const struct place_node *node) {
+    struct scarce_node now = {0};
+    if (node)
+        now = scarce_of(node, nothing, 0);
+    scarce_set(&m->scarce, id, &now);
+}
+
+void place_model_start(struct place_model *m, const struct place_plan *plan) {
+    scarce_run(&m->scarce, place_shape_of(plan).cards, 1);
+}
+
+void place_model_end(struct place_model *m, const struct place_plan *plan) {
+    scarce_run(&m->scarce, place_shape_of(plan).cards, -1);
+}
+
+/* ---- answers ---- */
+
+static uint32_t percent_of(uint64_t part, uint64_t whole) {
+    uint64_t unit = whole / CORE_PER_CARD;
+    uint64_t percent = unit ? part / unit : 0;
+    return percent < CORE_PER_CARD ? (uint32_t) percent : CORE_PER_CARD;
+}
+
+static void stranded_of(struct place_model *m, const struct place_plan *plan,
+                        const struct place_node *node, const struct place_amount *holds,
+                        struct stranded_node *ret) {
+    ret->cpu = cpu_left(node, holds ? plan->cpu : 0);
+    ret->ncards = 0;
+    ret->kind = stranded_kind(m->stranded, node->model, node->ncards ? node->cards[0].memory : 0);
+    if (!holds)
+        holds = nothing;
+    for (uint32_t c = 0; c < node->ncards && c < PLACE_CARDS_MAX; c++) {
+        const struct place_card *card = &node->cards[c];
+        if (card->healthy)
+            ret->cards[ret->ncards++] =
+                stranded_card(card->free.core - holds[c].core,
+                              percent_of(card->free.memory - holds[c].memory, card->memory));
+    }
+}
+
+void place_model_holds(const struct place_node *node, uint32_t card, const struct place_card *left,
+                       const struct place_amount *amount,
+                       struct place_amount ret[static PLACE_CARDS_MAX]) {
+    const struct place_amount *free = &node->cards[card].free;
+    memset(ret, 0, sizeof(*ret) * PLACE_CARDS_MAX);
+    ret[card].memory = free->memory - left->free.memory + amount->memory;
+    ret[card].core = free->core - left->free.core + amount->core;
+}
+
+int64_t place_model_expect(struct place_model *m, const struct place_plan *plan,
+                           const struct place_node *node, const struct place_amount *holds) {
+    struct stranded_node state;
+    stranded_of(m, plan, node, holds, &state);
+    return stranded_expect(m->stranded, &state);
+}
+
+double place_model_next(struct place_model *m, const struct place_plan *plan,
+                        const struct place_node *node, const struct place_amount *holds) {
+    struct stranded_node state;
+    stranded_of(m, plan, node, holds, &state);
+    return stranded_next(m->stranded, &state);
+}
+
+uint32_t place_model_broken(struct place_model *m, const struct place_plan *plan,
+                            const struct place_node *node, const struct place_amount *holds) {
+    struct scarce_node before = scarce_of(node, nothing, 0);
+    struct scarce_node after = scarce_of(node, holds, plan->cpu);
+    return scarce_broken(&m->scarce, &before, &after, place_shape_of(plan).cards);
+}
+
+int64_t place_model_slots_price(struct place_model *m, uint32_t broken) {
+    return scarce_slots_price(&m->scarce, broken);
+}
+
+int64_t place_model_model_price(const struct place_model *m, uint32_t model) {
+    return scarce_model_price(&m->scarce, model);
+}

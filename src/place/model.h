@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What policies learn of a cluster: which pods arrive, which nodes there are, and from both what a
+ * node is likely to waste and what is scarce. All memory is allocated at the start. Not
+ * thread-safe. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "place/place.h"
+#include "place/workload.h"
+
+struct place_model;
+
+/* NULL when out of memory. */
+struct place_model *place_model_new(void);
+void place_model_free(struct place_model *m);
+
+/* A pod is seen for the first time; also one that asks no GPU. Of the plan, the request and `cpu`
+ * and `models` count. */
+void place_model_arrive(struct place_model *m, const struct place_plan *plan);
+
+/* The node has changed, is new or (NULL) is gone. `id` is a small number that stays the node's own;
+ * those of 16,384 and more are not counted. */
+void place_model_node(struct place_model *m, uint32_t id, const struct place_node *node);
+
+/* The pod begins to hold its cards, or ends to. */
+void place_model_start(struct place_model *m, const struct place_plan *plan);
+void place_model_end(struct place_model *m, const struct place_plan *plan);
+
+/* Changes when values that were given out before hold no longer, beside what depends on the node
+ * alone: the model has learned anew. Rarely, and the more rarely the more it has seen. */
+uint32_t place_model_epoch(const struct place_model *m);
+
+/* How much new thinking the next placements may do: see stranded_allow(). At the start, all. */
+void place_model_allow(struct place_model *m, uint32_t states);
+
+/* What has arrived, to be kept over restarts: see workload_write() and workload_read(). */
+void place_model_write(const struct place_model *m, const struct workload_names *names,
+                       struct buf *out);
+int place_model_read(struct place_model *m, const struct workload_names *names, const char *text,
+                     size_t len);
+
+/* ---- for policies ---- */
+
+/* What the pod is as a shape: containers that share a card count as one. */
+struct place_shape place_shape_of(const struct place_plan *plan);
+
+/* What a pod holds of the node's cards if it holds of `card` all but `left`, and `amount` beside.
+ */
+void place_model_holds(const struct place_node *node, uint32_t card, const struct place_card *left,
+                       const struct place_amount *amount,
+                       struct place_amount ret[static PLACE_CARDS_MAX]);
+
+/* Whether enough has arrived to judge by. False without a model. */
+bool place_model_knows(const struct place_model *m);
+
+/* What is expected to be left over of the node in the end (times STRANDED_SCALE, see there), and
+ * what the next pod cannot use, after each card i gave away holds[i]; `holds` NULL: as it is. */
+int64_t place_model_expect(struct place_model *m, const struct place_plan *plan,
+                           const struct place_node *node, const struct place_amount *holds);
+double place_model_next(struct place_model *m, const struct place_plan *plan,
+                        const struct place_node *node, const struct place_amount *holds);
+
+/* Slots that the pod breaks, and their price; the price of the model it takes: see scarce.h. */
+uint32_t place_model_broken(struct place_model *m, const struct place_plan *plan,
+                            const struct place_node *node, const struct place_amount *holds);
+int64_t place_model_slots_price(struct place_model *m, uint32_t broken);
+int64_t place_model_model_price(const struct place_model *m, uint32_t model);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "place/policies.h"
+
+#include <string.h>
+
+static const struct place_policy *const policies[] = {
+    &place_first_fit, &place_best_fit, &place_binpack, &place_spread, &place_fgd, &place_esc, NULL,
+};
+
+const struct place_policy *place_policy_at(size_t i) {
+    return i < sizeof(policies) / sizeof(policies[0]) ? policies[i] : NULL;
+}
+
+const struct place_policy *place_policy_find(const char *name) {
+    for (size_t i = 0; policies[i]; i++)
+        if (strcmp(policies[i]->name, name) == 0)
+            return policies[i];
+    return NULL;
+}

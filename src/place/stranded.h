@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How much of a node will be left over, given what pods typically ask. Two answers:
+ *
+ *   stranded_expect()  to the end: the mean of what is still idle when typical pods have been put
+ *                      on the node, one after the other, until none of a dozen in a row fitted;
+ *   stranded_next()    one step: what the next pod, if it is typical, could not use (F_n of
+ *                      Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
+ *
+ * Both in thousandths of a card. Equal inputs give equal answers: the draws are fixed. */
+
+#include <stdint.h>
+
+#include "place/workload.h"
+
+#define STRANDED_CARDS_MAX 64
+#define STRANDED_KINDS_MAX 64
+#define STRANDED_CPU_UNKNOWN UINT32_MAX
+
+/* What is free on a node, as far as packing cares. */
+struct stranded_node {
+    uint32_t kind; /* from stranded_kind() */
+    uint32_t cpu;  /* milli-CPU, or STRANDED_CPU_UNKNOWN */
+    uint32_t ncards;
+    uint16_t cards[STRANDED_CARDS_MAX]; /* stranded_card() of each, in any order */
+};
+
+/* Free compute and memory of a card, in percent. */
+static inline uint16_t stranded_card(uint32_t core, uint32_t memory) {
+    return (uint16_t) (core << 8 | memory);
+}
+
+struct stranded;
+
+/* NULL when out of memory: all memory that it ever needs, about 5 MB that are touched as needed. */
+struct stranded *stranded_new(void);
+void stranded_free(struct stranded *s);
+
+/* Takes the typical pods over from what has arrived. Forgets all answers. */
+void stranded_learn(struct stranded *s, const struct workload *w);
+
+/* Whether there are typical pods at all. Without, the two answers are not to be asked for. */
+bool stranded_knows(const struct stranded *s);
+
+/* A small number for nodes whose cards are of that model and size. The 64th kind and all behind it
+ * are taken for one. */
+uint32_t stranded_kind(struct stranded *s, uint32_t model, uint64_t card_memory);
+
+/* Thousandths of a card, times STRANDED_SCALE. Sorts the cards of `node`. */
+#define STRANDED_SCALE 40
+int64_t stranded_expect(struct stranded *s, struct stranded_node *node);
+
+/* How many new states stranded_expect() may look into fully (some 20 us each) before it takes a
+ * shorter look at them (some 2 us) until they are asked for again; UINT32_MAX: no limit. */
+void stranded_allow(struct stranded *s, uint32_t states);
+
+double stranded_next(const struct stranded *s, const struct stranded_node *node);
