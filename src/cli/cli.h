@@ -5,6 +5,8 @@
 int cmd_sim(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_gpus(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
 int cmd_limits(int argc, char **argv);
 
 /* Statuses of the command line itself, as shells have them. */

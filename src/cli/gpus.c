@@ -10,11 +10,10 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "base/opt.h"
+#include "cli/cards.h"
 #include "cli/cli.h"
 #include "cli/kubectl.h"
 #include "cli/table.h"
-#include "kube/dialect.h"
-#include "kube/quantity.h"
 #include "wire/json.h"
 
 #define AGENTS_MAX 4096
@@ -115,18 +114,6 @@ static struct json find_holder(struct json card, const char *uid, const char *co
     return (struct json){0};
 }
 
-/* The number of a resource; 0 where it is absent. */
-static uint64_t resource(struct json list, const char *name) {
-    struct json v = json_get(list, name);
-    const char *text = json_string(v);
-    uint64_t value = 0;
-    if (text)
-        (void) quantity_parse(text, strlen(text), &value);
-    else
-        (void) json_u64(v, &value);
-    return value;
-}
-
 static void put_used(struct table *t, struct json of, const char *memory, const char *busy) {
     uint64_t value;
     char bytes[24];
@@ -143,73 +130,41 @@ static void put_state(struct table *t, struct json holder) {
         table_set(t, STATE, "%s", state);
 }
 
-static void put_holders(struct table *t, struct json allocated, struct json card) {
-    struct json_iter pods = json_iter(allocated);
-    struct json pod, container;
-    const char *uid;
-    while (json_next(&pods, &uid, &pod)) {
-        struct json_iter containers = json_iter(json_get(pod, "containers"));
-        while (json_next(&containers, NULL, &container)) {
-            const char *namespace = json_string(json_get(pod, "namespace"));
-            const char *pod_name = json_string(json_get(pod, "pod"));
-            const char *name = json_string(json_get(container, "container"));
-            struct json held = json_get(container, "resource");
-            uint64_t core = resource(held, RESOURCE_CORE);
-            char bytes[24];
-
-            table_row(t);
-            table_set(t, HOLDER, "  %s/%s (%s)", namespace ? namespace : "?",
-                      pod_name ? pod_name : "?", name ? name : "?");
-            if (core > 0)
-                table_set(t, CORE, "%" PRIu64 " %%", core);
-            table_set(t, MEMORY, "%s", num_format_bytes(resource(held, RESOURCE_MEMORY), bytes));
-            put_used(t, find_holder(card, uid, name), "memoryDriver", "coreUsed");
-            put_state(t, find_holder(card, uid, name));
-        }
-    }
+static void put_holder(struct table *t, const struct holder *h, struct json card) {
+    struct json use = find_holder(card, h->uid, h->container);
+    char bytes[24];
+    table_row(t);
+    table_set(t, HOLDER, "  %s/%s (%s)", h->namespace, h->pod, h->container);
+    if (h->core > 0)
+        table_set(t, CORE, "%" PRIu64 " %%", h->core);
+    table_set(t, MEMORY, "%s", num_format_bytes(h->memory, bytes));
+    put_used(t, use, "memoryDriver", "coreUsed");
+    put_state(t, use);
 }
 
-static void put_card(struct table *t, struct json gpu, const struct agents *agents) {
-    const char *name = json_string(JSON_PATH(gpu, "metadata", "name"));
-    const char *node = json_string(JSON_PATH(gpu, "spec", "nodeName"));
-    const char *model = json_string(JSON_PATH(gpu, "spec", "model"));
-    const char *state = json_string(JSON_PATH(gpu, "status", "state"));
-    struct json capacity = JSON_PATH(gpu, "status", "capacity");
-    struct json card = find_card(agents, json_string(JSON_PATH(gpu, "spec", "uuid")));
-    struct json free_part = JSON_PATH(gpu, "status", "allocatable");
-    uint64_t core = resource(capacity, RESOURCE_CORE);
-    uint64_t memory = resource(capacity, RESOURCE_MEMORY);
+static void put_card(struct table *t, const struct card *card, const struct agents *agents) {
+    struct json use = find_card(agents, card->uuid);
     char taken[24], all[24];
 
     table_row(t);
-    table_set(t, GPU, "%s", name ? name : "?");
-    table_set(t, NODE, "%s", node ? node : "?");
-    table_set(t, HOLDER, "%s", model ? model : "");
-    if (json_valid(free_part)) {
-        uint64_t free_core = resource(free_part, RESOURCE_CORE);
-        uint64_t free_memory = resource(free_part, RESOURCE_MEMORY);
-        table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", core > free_core ? core - free_core : 0,
-                  core);
-        table_set(t, MEMORY, "%s of %s",
-                  num_format_bytes(memory > free_memory ? memory - free_memory : 0, taken),
-                  num_format_bytes(memory, all));
-    }
-    put_used(t, card, "memoryUsed", "utilization");
-    table_set(t, STATE, "%s", state ? state : "Unknown");
-    put_holders(t, JSON_PATH(gpu, "status", "allocated"), card);
+    table_set(t, GPU, "%s", card->name);
+    table_set(t, NODE, "%s", card->node);
+    table_set(t, HOLDER, "%s", card->model);
+    table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", card_taken_core(card), card->core);
+    table_set(t, MEMORY, "%s of %s", num_format_bytes(card_taken_memory(card), taken),
+              num_format_bytes(card->memory, all));
+    put_used(t, use, "memoryUsed", "utilization");
+    table_set(t, STATE, "%s", card->state);
+    for (size_t i = 0; i < card->nholders; i++)
+        put_holder(t, &card->holders[i], use);
 }
 
 static int show(struct err *err) {
     _cleanup_(agents_done) struct agents agents = {0};
     _cleanup_(table_done) struct table table = {.columns = COLUMNS};
-    _cleanup_json_ struct json_parser *parser = NULL;
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    struct json gpus, gpu;
+    _cleanup_(cards_done) struct cards cards = {0};
 
-    int r = KUBECTL(&text, err, "get", "gpus.elasticgpu.io", "-o", "json");
-    if (r < 0)
-        return r;
-    r = json_open(buf_str(&text), text.len, &parser, &gpus, err);
+    int r = cards_ask(&cards, err);
     if (r < 0)
         return r;
     r = ask_agents(&agents, err);
@@ -218,12 +173,9 @@ static int show(struct err *err) {
 
     static const char *const titles[COLUMNS] = {"GPU",    "NODE", "MODEL / HOLDER", "CORE",
                                                 "MEMORY", "USED", "BUSY",           "STATE"};
-    table_row(&table);
-    for (size_t i = 0; i < COLUMNS; i++)
-        table_set(&table, i, "%s", titles[i]);
-    struct json_iter it = json_iter(json_get(gpus, "items"));
-    while (json_next(&it, NULL, &gpu))
-        put_card(&table, gpu, &agents);
+    table_titles(&table, titles);
+    for (size_t i = 0; i < cards.n; i++)
+        put_card(&table, &cards.list[i], &agents);
     r = table_print(&table, stdout);
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }

@@ -41,7 +41,7 @@ static const char *last_line(struct buf *text) {
     return line ? line + 1 : buf_str(text);
 }
 
-static int start(const char *const *arguments, int out, int complaint, pid_t *ret_pid) {
+int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid) {
     const char *program = getenv("KUBECTL");
     char *argv[ARGUMENTS_MAX + 2];
     size_t n = 0;
@@ -75,7 +75,7 @@ int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
     _cleanup_close_ int bad_write = bad[1];
 
     pid_t pid;
-    int r = start(arguments, out_write, bad_write, &pid);
+    int r = kubectl_start(arguments, out_write, bad_write, &pid);
     if (r == -ENOENT)
         return err_set(err, ENOENT, "kubectl is not on the path; install it or set KUBECTL");
     if (r < 0)

@@ -4,10 +4,16 @@
 /* The API server by way of kubectl, which brings the user's contexts, credentials and plugins with
  * it. The program is $KUBECTL, or kubectl on the path. */
 
+#include <sys/types.h>
+
 #include "base/buf.h"
 #include "base/err.h"
 
 /* Runs kubectl with arguments up to a NULL and appends what it prints to `ret`. When it fails, the
  * text is the last line of what it said. */
 int kubectl(struct buf *ret, struct err *err, const char *const *arguments);
+
+/* Starts kubectl with its output and its complaints on these descriptors. 0 or a negative errno. */
+int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid);
+
 #define KUBECTL(ret, err, ...) kubectl((ret), (err), (const char *const[]){__VA_ARGS__, NULL})

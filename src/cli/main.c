@@ -16,6 +16,8 @@ static const struct command {
     {"sim", cmd_sim, "run a command on simulated NVIDIA GPUs, or serve them to a node"},
     {"run", cmd_run, "run a command on a slice of a GPU, without Kubernetes"},
     {"gpus", cmd_gpus, "show a cluster's cards and who holds what on them"},
+    {"inspect", cmd_inspect, "show what is shared of a cluster, a node, a card or by a pod"},
+    {"explain", cmd_explain, "tell why a pod waits, or where its share is"},
     {"limits", cmd_limits, "show and change the limits of runs while they run"},
     {"version", cmd_version, "print the version"},
     {"help", cmd_help, "print this"},

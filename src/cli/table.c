@@ -40,6 +40,12 @@ void table_set(struct table *t, size_t column, const char *format, ...) {
     va_end(ap);
 }
 
+void table_titles(struct table *t, const char *const *titles) {
+    table_row(t);
+    for (size_t i = 0; i < t->columns; i++)
+        table_set(t, i, "%s", titles[i]);
+}
+
 static size_t width_of(const char *text) {
     size_t width = 0;
     for (; text && *text; text++)

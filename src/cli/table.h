@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define TABLE_COLUMNS_MAX 10
+#define TABLE_COLUMNS_MAX 72 /* a node has up to 64 cards */
 
 struct table {
     size_t columns;
@@ -18,6 +18,9 @@ struct table {
 
 /* Starts a row of empty cells. */
 void table_row(struct table *t);
+
+/* A row of titles, one for each column. */
+void table_titles(struct table *t, const char *const *titles);
 
 /* Sets a cell of the row that was started last. */
 void table_set(struct table *t, size_t column, const char *format, ...)

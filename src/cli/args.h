@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Options and words in any order, as kubectl takes them. */
+
+#include <stddef.h>
+
+#include "base/opt.h"
+
+/* As opt_parse(), and collects the words between the options. Returns how many there are; more than
+ * `max` are an error that names the first one too many. */
+static inline int args_parse(const struct opt *options, const struct opt_usage *usage, int argc,
+                             char **argv, const char **words, int max, struct err *err) {
+    int n = 0, next = opt_parse(options, usage, argc, argv, err);
+    while (next >= 0 && next < argc) {
+        if (n == max)
+            return err_set(err, EINVAL, "unexpected argument '%s'; see --help", argv[next]);
+        words[n++] = argv[next];
+        argc -= next;
+        argv += next;
+        next = opt_parse(options, usage, argc, argv, err);
+    }
+    return next < 0 ? next : n;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cards.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "cli/kubectl.h"
+#include "kube/dialect.h"
+#include "kube/quantity.h"
+
+static const char *text_of(struct json v) {
+    const char *text = json_string(v);
+    return text ? text : "";
+}
+
+/* The number of a resource; 0 where it is absent. */
+static uint64_t resource(struct json list, const char *name) {
+    struct json v = json_get(list, name);
+    const char *text = json_string(v);
+    uint64_t value = 0;
+    if (text)
+        (void) quantity_parse(text, strlen(text), &value);
+    else
+        (void) json_u64(v, &value);
+    return value;
+}
+
+static int by_name(const void *a, const void *b) {
+    const struct holder *x = a, *y = b;
+    int r = strcmp(x->namespace, y->namespace);
+    r = r ? r : strcmp(x->pod, y->pod);
+    r = r ? r : strcmp(x->uid, y->uid);
+    return r ? r : strcmp(x->container, y->container);
+}
+
+static int add_holder(struct card *card, const char *uid, struct json pod, struct json container) {
+    struct json held = json_get(container, "resource");
+    void *more = reallocarray(card->holders, card->nholders + 1, sizeof(*card->holders));
+    if (!more)
+        return -ENOMEM;
+    card->holders = more;
+    card->holders[card->nholders++] = (struct holder){
+        .namespace = text_of(json_get(pod, "namespace")),
+        .pod = text_of(json_get(pod, "pod")),
+        .uid = uid,
+        .container = text_of(json_get(container, "container")),
+        .core = resource(held, RESOURCE_CORE),
+        .memory = resource(held, RESOURCE_MEMORY),
+    };
+    return 0;
+}
+
+static int read_holders(struct card *card, struct json allocated) {
+    struct json_iter pods = json_iter(allocated);
+    struct json pod, container;
+    const char *uid;
+    while (json_next(&pods, &uid, &pod)) {
+        struct json_iter containers = json_iter(json_get(pod, "containers"));
+        while (uid && json_next(&containers, NULL, &container))
+            if (add_holder(card, uid, pod, container) < 0)
+                return -ENOMEM;
+    }
+    if (card->nholders > 0)
+        qsort(card->holders, card->nholders, sizeof(*card->holders), by_name);
+    return 0;
+}
+
+static int read_card(struct json gpu, struct card *card) {
+    struct json spec = json_get(gpu, "spec"), status = json_get(gpu, "status");
+    struct json sold = json_get(status, "capacity"), left = json_get(status, "allocatable");
+    *card = (struct card){
+        .name = text_of(JSON_PATH(gpu, "metadata", "name")),
+        .node = text_of(json_get(spec, "nodeName")),
+        .model = text_of(json_get(spec, "model")),
+        .uuid = text_of(json_get(spec, "uuid")),
+        .state = json_string(json_get(status, "state")),
+        .core = resource(sold, RESOURCE_CORE),
+        .memory = resource(sold, RESOURCE_MEMORY),
+        .free_core = resource(left, RESOURCE_CORE),
+        .free_memory = resource(left, RESOURCE_MEMORY),
+    };
+    card->state = card->state ? card->state : "Unknown";
+    (void) json_u64(json_get(spec, "index"), &card->index);
+    return read_holders(card, json_get(status, "allocated"));
+}
+
+static int by_place(const void *a, const void *b) {
+    const struct card *x = a, *y = b;
+    int r = strcmp(x->node, y->node);
+    if (r == 0 && x->index != y->index)
+        r = x->index < y->index ? -1 : 1;
+    return r ? r : strcmp(x->name, y->name);
+}
+
+int cards_read(const char *text, size_t len, struct cards *ret, struct err *err) {
+    _cleanup_(cards_done) struct cards cards = {0};
+    struct json list, gpu;
+    int r = json_open(text, len, &cards.parser, &list, err);
+    if (r < 0)
+        return r;
+    struct json items = json_get(list, "items");
+    struct json_iter it = json_iter(items);
+    size_t most = 0;
+    while (json_next(&it, NULL, &gpu))
+        most++;
+    cards.list = calloc(most ? most : 1, sizeof(*cards.list));
+    if (!cards.list)
+        return err_errno(err, ENOMEM, "cannot read the GPU objects");
+    it = json_iter(items);
+    while (cards.n < most && json_next(&it, NULL, &gpu)) {
+        if (json_type(json_get(gpu, "spec")) != JSON_OBJECT)
+            continue;
+        if (read_card(gpu, &cards.list[cards.n++]) < 0)
+            return err_errno(err, ENOMEM, "cannot read the GPU objects");
+    }
+    qsort(cards.list, cards.n, sizeof(*cards.list), by_place);
+    *ret = cards;
+    cards = (struct cards){0};
+    return 0;
+}
+
+int cards_ask(struct cards *ret, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    int r = KUBECTL(&text, err, "get", "gpus.elasticgpu.io", "-o", "json");
+    return r < 0 ? r : cards_read(buf_str(&text), text.len, ret, err);
+}
+
+void cards_done(struct cards *cards) {
+    for (size_t i = 0; i < cards->n; i++)
+        free(cards->list[i].holders);
+    free(cards->list);
+    json_parser_free(cards->parser);
+    *cards = (struct cards){0};
+}
+
+static bool is_healthy(const struct card *card) {
+    return strcmp(card->state, "Healthy") == 0;
+}
+
+static uint64_t taken(const struct card *card, uint64_t sold, uint64_t left, uint64_t held) {
+    if (is_healthy(card))
+        return sold > left ? sold - left : 0;
+    return held < sold ? held : sold; /* what is free of it is nobody's to have */
+}
+
+uint64_t card_taken_core(const struct card *card) {
+    uint64_t held = 0;
+    for (size_t i = 0; i < card->nholders; i++)
+        held += card->holders[i].core;
+    return taken(card, card->core, card->free_core, held);
+}
+
+uint64_t card_taken_memory(const struct card *card) {
+    uint64_t held = 0;
+    for (size_t i = 0; i < card->nholders; i++)
+        held += card->holders[i].memory;
+    return taken(card, card->memory, card->free_memory, held);
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `aliquot explain POD`: why a pod waits, node by node, or where its share is and beside whom. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/num.h"
+#include "cli/args.h"
+#include "cli/cards.h"
+#include "cli/cli.h"
+#include "cli/kubectl.h"
+#include "cli/page.h"
+#include "cli/table.h"
+#include "kube/assignment.h"
+#include "kube/pod.h"
+
+static const char *arg_namespace;
+static struct page_source arg_source = {.name_space = "aliquot-system"};
+static uint32_t arg_nodes = 20;
+
+/* ---- what the pod says itself ---- */
+
+static const char *text_of(struct json v) {
+    const char *text = json_string(v);
+    return text ? text : "";
+}
+
+static void print_condition(struct json object) {
+    struct json_iter it = json_iter(JSON_PATH(object, "status", "conditions"));
+    struct json condition;
+    while (json_next(&it, NULL, &condition))
+        if (strcmp(text_of(json_get(condition, "type")), "PodScheduled") == 0 &&
+            strcmp(text_of(json_get(condition, "status")), "False") == 0)
+            printf("kube-scheduler says: %s: %s\n", text_of(json_get(condition, "reason")),
+                   text_of(json_get(condition, "message")));
+}
+
+static void print_waiting(struct json statuses) {
+    struct json_iter it = json_iter(statuses);
+    struct json status;
+    while (json_next(&it, NULL, &status)) {
+        struct json waiting = JSON_PATH(status, "state", "waiting");
+        if (json_valid(waiting))
+            printf("Container %s waits: %s: %s\n", text_of(json_get(status, "name")),
+                   text_of(json_get(waiting, "reason")), text_of(json_get(waiting, "message")));
+    }
+}
+
+static void print_containers(struct json object) {
+    print_waiting(JSON_PATH(object, "status", "initContainerStatuses"));
+    print_waiting(JSON_PATH(object, "status", "containerStatuses"));
+}
+
+/* The last Event that the scheduler has written on the pod; it is in the pod's own namespace, so
+ * whoever may see the pod mostly may see it. */
+static void print_event(const struct pod *pod) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json list, event;
+    char selector[128];
+    const char *last = NULL, *when = "";
+    (void) snprintf(selector, sizeof(selector), "--field-selector=involvedObject.uid=%s", pod->uid);
+    if (KUBECTL(&text, NULL, "get", "events", "-n", pod->namespace, selector, "-o", "json") < 0 ||
+        json_open(buf_str(&text), text.len, &parser, &list, NULL) < 0)
+        return;
+    struct json_iter it = json_iter(json_get(list, "items"));
+    while (json_next(&it, NULL, &event)) {
+        const char *time = text_of(JSON_PATH(event, "metadata", "creationTimestamp"));
+        if (strcmp(text_of(JSON_PATH(event, "source", "component")), "aliquot-scheduler") != 0 ||
+            strcmp(time, when) < 0)
+            continue;
+        when = time;
+        last = json_string(json_get(event, "message"));
+    }
+    if (last)
+        printf("aliquot-scheduler said at %s: %s\n", when, last);
+}
+
+/* ---- a pod that is on a node ---- */
+
+/* Who else holds a share of the card; NULL: the card is not known. */
+static const struct card *find_card(const struct cards *cards, const char *uuid) {
+    for (size_t i = 0; i < cards->n; i++)
+        if (strcmp(cards->list[i].uuid, uuid) == 0)
+            return &cards->list[i];
+    return NULL;
+}
+
+static void print_neighbours(const struct card *card, const char *uid) {
+    const char *last = uid;
+    printf("On %s (%s, %s):", card->name, card->model, card->state);
+    for (size_t i = 0; i < card->nholders; i++)
+        if (strcmp(card->holders[i].uid, uid) != 0 && strcmp(card->holders[i].uid, last) != 0) {
+            printf("%s %s/%s", last == uid ? " beside" : ",", card->holders[i].namespace,
+                   card->holders[i].pod);
+            last = card->holders[i].uid;
+        }
+    printf("%s\n", last == uid ? " alone" : "");
+}
+
+enum share_column { S_CONTAINER, S_GPU, S_UUID, S_CORE, S_MEMORY, S_COLUMNS };
+
+static void put_devices(struct table *t, const struct assigned_container *c) {
+    char memory[24];
+    for (uint32_t i = 0; i < c->ndevices; i++) {
+        table_row(t);
+        table_set(t, S_CONTAINER, "%s", c->name);
+        table_set(t, S_GPU, "%" PRIu32, c->devices[i].index);
+        table_set(t, S_UUID, "%s", c->devices[i].uuid);
+        table_set(t, S_CORE, "%" PRIu32 " %%", c->devices[i].core);
+        table_set(t, S_MEMORY, "%s", num_format_bytes(c->devices[i].memory, memory));
+    }
+}
+
+static void print_places(const struct assignment *a, const char *uid) {
+    _cleanup_(cards_done) struct cards cards = {0};
+    struct err err;
+    if (cards_ask(&cards, &err) < 0) {
+        printf("Who shares its cards cannot be read: %s\n", err.text);
+        return;
+    }
+    for (uint32_t i = 0; i < a->ncontainers; i++)
+        for (uint32_t j = 0; j < a->containers[i].ndevices; j++) {
+            const struct card *card = find_card(&cards, a->containers[i].devices[j].uuid);
+            if (card)
+                print_neighbours(card, uid);
+            else
+                printf("GPU %s is not known any more\n", a->containers[i].devices[j].uuid);
+        }
+}
+
+static void assignment_cleanup(struct assignment *a) {
+    assignment_done(a);
+}
+
+static int explain_bound(const struct pod *pod, struct json object, struct err *err) {
+    static const char *const titles[S_COLUMNS] = {"CONTAINER", "GPU", "UUID", "CORE", "MEMORY"};
+    _cleanup_(assignment_cleanup) struct assignment a = {0};
+    _cleanup_(table_done) struct table t = {.columns = S_COLUMNS};
+    printf("Pod %s/%s is on node %s.\n", pod->namespace, pod->name, pod->node);
+    if (!pod->assignment) {
+        printf("It was bound without aliquot-scheduler (spec.nodeName, or another scheduler), so "
+               "the node's\nagent gives it no GPU. Delete it and leave the choice of the node to "
+               "kube-scheduler.\n");
+        print_containers(object);
+        return 0;
+    }
+    int r = assignment_parse(pod->assignment, &a, err);
+    if (r < 0)
+        return r;
+    table_titles(&t, titles);
+    for (uint32_t i = 0; i < a.ncontainers; i++)
+        put_devices(&t, &a.containers[i]);
+    r = table_print(&t, stdout);
+    if (r < 0)
+        return err_errno(err, -r, "cannot print");
+    print_places(&a, pod->uid);
+    print_containers(object);
+    return 0;
+}
+
+/* ---- a pod that waits ---- */
+
+static void put_free(struct buf *out, struct json gpus) {
+    struct json_iter it = json_iter(gpus);
+    struct json gpu;
+    while (json_next(&it, NULL, &gpu)) {
+        uint64_t index = 0, core = 0, memory = 0;
+        bool healthy = false;
+        char text[24];
+        (void) json_u64(json_get(gpu, "index"), &index);
+        (void) json_u64(json_get(gpu, "freeCore"), &core);
+        (void) json_u64(json_get(gpu, "freeMemory"), &memory);
+        (void) json_bool(json_get(gpu, "healthy"), &healthy);
+        buf_printf(out, "%s%" PRIu64 ": ", out->len ? ", " : "", index);
+        if (healthy)
+            buf_printf(out, "%" PRIu64 " %% %s", core, num_format_bytes(memory, text));
+        else
+            buf_puts(out, "not healthy");
+    }
+}
+
+enum reason_column { R_NODE, R_REASON, R_FREE, R_COLUMNS };
+
+static int print_nodes(struct json page, struct err *err) {
+    static const char *const titles[R_COLUMNS] = {"NODE", "WHY NOT", "FREE ON GPU"};
+    _cleanup_(table_done) struct table t = {.columns = R_COLUMNS};
+    struct json nodes = json_get(page, "nodes"), node;
+    struct json_iter it = json_iter(nodes);
+    uint64_t without = 0, more = 0;
+    table_titles(&t, titles);
+    for (uint32_t i = 0; i < arg_nodes && json_next(&it, NULL, &node); i++) {
+        _cleanup_buf_ struct buf free_text = BUF_INIT(8192);
+        bool fits = false;
+        (void) json_bool(json_get(node, "fits"), &fits);
+        put_free(&free_text, json_get(node, "gpus"));
+        table_row(&t);
+        table_set(&t, R_NODE, "%s", text_of(json_get(node, "name")));
+        table_set(&t, R_REASON, "%s", fits ? "- (it has room)" : text_of(json_get(node, "reason")));
+        table_set(&t, R_FREE, "%s", buf_str(&free_text));
+    }
+    while (json_next(&it, NULL, &node))
+        more++;
+    int r = table_print(&t, stdout);
+    if (r < 0)
+        return err_errno(err, -r, "cannot print");
+    if (more > 0)
+        printf("and %" PRIu64 " more nodes; see --nodes\n", more);
+    if (json_u64(json_get(page, "nodesWithoutGPU"), &without) && without > 0)
+        printf("%" PRIu64 " nodes have no GPU\n", without);
+    return 0;
+}
+
+static int print_page(struct json page, struct err *err) {
+    uint64_t fitting = 0;
+    const char *held = json_string(json_get(page, "held"));
+    printf("It asks: %s.\n", text_of(json_get(page, "wants")));
+    if (held)
+        printf("Held, whatever is free: %s.\n", held);
+    int r = print_nodes(page, err);
+    (void) json_u64(json_get(page, "nodesThatFit"), &fitting);
+    if (r == 0 && fitting > 0 && !held)
+        printf("%" PRIu64 " nodes have room: if it stays pending, something else than the GPUs "
+               "keeps it from them.\n",
+               fitting);
+    return r;
+}
+
+static int ask_scheduler(const struct pod *pod, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json page;
+    char path[512];
+    (void) snprintf(path, sizeof(path), "/explain?namespace=%s&pod=%s", pod->namespace, pod->name);
+    int r = page_get(&arg_source, path, &text, err);
+    if (r == 0)
+        r = json_open(buf_str(&text), text.len, &parser, &page, err);
+    return r < 0 ? r : print_page(page, err);
+}
+
+/* Without the scheduler there is no answer node by node, but what is free can be shown. */
+static void print_free_cards(void) {
+    _cleanup_(cards_done) struct cards cards = {0};
+    _cleanup_(table_done) struct table t = {.columns = 4};
+    static const char *const titles[] = {"NODE", "GPU", "FREE CORE", "FREE MEMORY"};
+    struct err err;
+    if (cards_ask(&cards, &err) < 0) {
+        printf("What is free cannot be read either: %s\n", err.text);
+        return;
+    }
+    table_titles(&t, titles);
+    for (size_t i = 0; i < cards.n; i++) {
+        char memory[24];
+        table_row(&t);
+        table_set(&t, 0, "%s", cards.list[i].node);
+        table_set(&t, 1, "%" PRIu64, cards.list[i].index);
+        table_set(&t, 2, "%" PRIu64 " %%", cards.list[i].free_core);
+        table_set(&t, 3, "%s", num_format_bytes(cards.list[i].free_memory, memory));
+    }
+    (void) table_print(&t, stdout);
+}
+
+static int explain_pending(const struct pod *pod, struct json object) {
+    struct err err;
+    printf("Pod %s/%s is pending.\n", pod->namespace, pod->name);
+    if (pod->problem != REQUEST_OK)
+        printf("Container %s: %s.\n", pod->problem_container, request_problem_text(pod->problem));
+    else if (ask_scheduler(pod, &err) < 0) {
+        fflush(stdout);
+        fprintf(stderr, "aliquot explain: aliquot-scheduler cannot be asked: %s\n", err.text);
+        print_event(pod);
+        print_free_cards();
+    }
+    print_condition(object);
+    return 0;
+}
+
+/* ---- the command ---- */
+
+static int get_pod(const char *name, struct buf *text, struct err *err) {
+    if (arg_namespace)
+        return KUBECTL(text, err, "get", "pod", name, "-n", arg_namespace, "-o", "json");
+    return KUBECTL(text, err, "get", "pod", name, "-o", "json");
+}
+
+static int explain_pod(const char *name, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    _cleanup_(pod_done) struct pod pod = {0};
+    struct json object;
+    int r = get_pod(name, &text, err);
+    if (r == 0)
+        r = json_open(buf_str(&text), text.len, &parser, &object, err);
+    if (r == 0)
+        r = pod_parse(object, &pod, err);
+    if (r < 0)
+        return r;
+    if (pod.finished) {
+        printf("Pod %s/%s has ended (%s) and holds nothing.\n", pod.namespace, pod.name,
+               text_of(JSON_PATH(object, "status", "phase")));
+        return 0;
+    }
+    if (pod.problem == REQUEST_OK && pod.request.n == 0 && !pod.assignment) {
+        printf("Pod %s/%s asks for no GPU, so Aliquot has no say in it.\n", pod.namespace,
+               pod.name);
+        print_condition(object);
+        return 0;
+    }
+    return pod.node[0] ? explain_bound(&pod, object, err) : explain_pending(&pod, object);
+}
+
+static const struct opt options[] = {
+    {"namespace", 'n', "NAME", "the pod's namespace (that of the context)", opt_string,
+     &arg_namespace},
+    {"nodes", 0, "N", "how many nodes to list (20)", opt_u32, &arg_nodes},
+    {"system", 0, "NAME", "where Aliquot is installed (aliquot-system)", opt_string,
+     &arg_source.name_space},
+    {"scheduler", 0, "URL", "ask the scheduler there, as http://127.0.0.1:9401 on its host",
+     opt_string, &arg_source.url},
+    OPT_END,
+};
+
+static const struct opt_usage usage = {
+    "aliquot explain POD [options]",
+    "Tells why a pod that waits is on none of the nodes, in words and numbers; of one that is on\n"
+    "a node, which cards it has and beside whom.",
+    "Uses kubectl (or $KUBECTL) with your context, and asks aliquot-scheduler by port-forward, "
+    "for\n"
+    "which one must be allowed to create pods/portforward in its namespace; without that, tells\n"
+    "what the pod, its Events and the GPU objects say. Exit status: 0; 1 when there is no such\n"
+    "pod or the cluster cannot be asked; 2 for wrong arguments."};
+
+int cmd_explain(int argc, char **argv) {
+    const char *words[1] = {NULL};
+    struct err err;
+    int r = args_parse(options, &usage, argc, argv, words, 1, &err);
+    if (r == 0)
+        r = err_set(&err, EINVAL, "which pod? see --help");
+    bool understood = r > 0;
+    if (understood)
+        r = explain_pod(words[0], &err);
+    if (r >= 0 || r == -ECANCELED)
+        return 0;
+    fflush(stdout);
+    fprintf(stderr, "aliquot explain: %s\n", err.text);
+    return understood ? 1 : EXIT_USAGE;
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `aliquot inspect`: the cluster, a node, a card or a pod, as the GPU objects tell. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/num.h"
+#include "cli/args.h"
+#include "cli/cards.h"
+#include "cli/cli.h"
+#include "cli/inspect.h"
+#include "cli/table.h"
+#include "wire/json_write.h"
+
+static const char *arg_namespace;
+static bool arg_json, arg_details;
+
+/* ---- sums ---- */
+
+struct sum {
+    uint64_t nodes, cards, healthy, pods;
+    uint64_t core, taken_core, memory, taken_memory;
+    uint64_t widest_core, widest_memory; /* of the card with most free memory */
+};
+
+/* Whether none of the cards before this one has a share of the same pod. */
+static bool is_first_share(const struct card *from, const struct card *card, size_t holder) {
+    const char *uid = card->holders[holder].uid;
+    for (size_t i = 0; i < holder; i++)
+        if (strcmp(card->holders[i].uid, uid) == 0)
+            return false;
+    for (const struct card *c = from; c < card; c++)
+        for (size_t i = 0; i < c->nholders; i++)
+            if (strcmp(c->holders[i].uid, uid) == 0)
+                return false;
+    return true;
+}
+
+/* Adds the cards of one node, which are neighbours in the list; returns the first behind them. */
+static const struct card *add_node(struct sum *sum, const struct card *card,
+                                   const struct card *end) {
+    const struct card *first = card;
+    sum->nodes++;
+    for (; card < end && strcmp(card->node, first->node) == 0; card++) {
+        sum->cards++;
+        sum->healthy += strcmp(card->state, "Healthy") == 0;
+        sum->core += card->core;
+        sum->memory += card->memory;
+        sum->taken_core += card_taken_core(card);
+        sum->taken_memory += card_taken_memory(card);
+        if (card->free_memory > sum->widest_memory) {
+            sum->widest_memory = card->free_memory;
+            sum->widest_core = card->free_core;
+        }
+        for (size_t i = 0; i < card->nholders; i++)
+            sum->pods += is_first_share(first, card, i);
+    }
+    return card;
+}
+
+/* ---- tables ---- */
+
+enum node_column { N_NODE, N_GPUS, N_HEALTHY, N_PODS, N_CORE, N_MEMORY, N_WIDEST, N_COLUMNS };
+
+static void put_parts(struct table *t, size_t core_column, size_t memory_column, uint64_t core,
+                      uint64_t all_core, uint64_t memory, uint64_t all_memory) {
+    char part[24], all[24];
+    table_set(t, core_column, "%" PRIu64 " of %" PRIu64 " %%", core, all_core);
+    table_set(t, memory_column, "%s of %s", num_format_bytes(memory, part),
+              num_format_bytes(all_memory, all));
+}
+
+static void put_sum(struct table *t, const char *name, const struct sum *sum) {
+    char widest[24];
+    table_row(t);
+    table_set(t, N_NODE, "%s", name);
+    table_set(t, N_GPUS, "%" PRIu64, sum->cards);
+    table_set(t, N_HEALTHY, "%" PRIu64, sum->healthy);
+    table_set(t, N_PODS, "%" PRIu64, sum->pods);
+    put_parts(t, N_CORE, N_MEMORY, sum->taken_core, sum->core, sum->taken_memory, sum->memory);
+    table_set(t, N_WIDEST, "%" PRIu64 " %% %s", sum->widest_core,
+              num_format_bytes(sum->widest_memory, widest));
+}
+
+static void add_sum(struct sum *all, const struct sum *part) {
+    all->nodes += part->nodes;
+    all->cards += part->cards;
+    all->healthy += part->healthy;
+    all->pods += part->pods;
+    all->core += part->core;
+    all->taken_core += part->taken_core;
+    all->memory += part->memory;
+    all->taken_memory += part->taken_memory;
+    if (part->widest_memory > all->widest_memory) {
+        all->widest_memory = part->widest_memory;
+        all->widest_core = part->widest_core;
+    }
+}
+
+static int view_cluster(const struct cards *cards, const char *name, struct err *err) {
+    static const char *const titles[N_COLUMNS] = {"NODE", "GPUS",   "HEALTHY",         "PODS",
+                                                  "CORE", "MEMORY", "MOST ON ONE CARD"};
+    _cleanup_(table_done) struct table t = {.columns = N_COLUMNS};
+    const struct card *end = cards->list + cards->n;
+    struct sum all = {0};
+    (void) name;
+    table_titles(&t, titles);
+    for (const struct card *card = cards->list; card < end;) {
+        struct sum sum = {0};
+        const char *node = card->node;
+        card = add_node(&sum, card, end);
+        put_sum(&t, node, &sum);
+        add_sum(&all, &sum);
+    }
+    put_sum(&t, "all", &all);
+    int r = table_print(&t, stdout);
+    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+}
+
+enum card_column { C_NODE, C_GPU, C_NAME, C_HOLDER, C_CORE, C_MEMORY, C_STATE, C_COLUMNS };
+
+static void put_holder(struct table *t, const struct holder *h) {
+    char memory[24];
+    table_row(t);
+    table_set(t, C_HOLDER, "  %s/%s (%s)", h->namespace, h->pod, h->container);
+    if (h->core > 0)
+        table_set(t, C_CORE, "%" PRIu64 " %%", h->core);
+    table_set(t, C_MEMORY, "%s", num_format_bytes(h->memory, memory));
+}
+
+static void put_card(struct table *t, const struct card *card) {
+    table_row(t);
+    table_set(t, C_NODE, "%s", card->node);
+    table_set(t, C_GPU, "%" PRIu64, card->index);
+    table_set(t, C_NAME, "%s", card->name);
+    table_set(t, C_HOLDER, "%s", card->model);
+    put_parts(t, C_CORE, C_MEMORY, card_taken_core(card), card->core, card_taken_memory(card),
+              card->memory);
+    table_set(t, C_STATE, "%s", card->state);
+    for (size_t i = 0; i < card->nholders; i++)
+        put_holder(t, &card->holders[i]);
+}
+
+static const char *name_of_node(const struct card *card) {
+    return card->node;
+}
+
+static const char *name_of_card(const struct card *card) {
+    return card->name;
+}
+
+static int print_cards(const struct cards *cards, const char *name, const char *what,
+                       const char *(*name_of)(const struct card *), struct err *err) {
+    static const char *const titles[C_COLUMNS] = {"NODE", "GPU",    "NAME", "MODEL / HOLDER",
+                                                  "CORE", "MEMORY", "STATE"};
+    _cleanup_(table_done) struct table t = {.columns = C_COLUMNS};
+    size_t found = 0;
+    table_titles(&t, titles);
+    for (size_t i = 0; i < cards->n; i++) {
+        if (name && strcmp(name, name_of(&cards->list[i])) != 0)
+            continue;
+        put_card(&t, &cards->list[i]);
+        found++;
+    }
+    if (name && found == 0)
+        return err_set(err, ENOENT, "no %s '%s'; `aliquot inspect` shows what there is", what,
+                       name);
+    int r = table_print(&t, stdout);
+    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+}
+
+static int view_node(const struct cards *cards, const char *name, struct err *err) {
+    return print_cards(cards, name, "node with a GPU", name_of_node, err);
+}
+
+static int view_card(const struct cards *cards, const char *name, struct err *err) {
+    return print_cards(cards, name, "GPU object", name_of_card, err);
+}
+
+enum pod_column { P_NAMESPACE, P_POD, P_CONTAINER, P_NODE, P_GPU, P_CORE, P_MEMORY, P_COLUMNS };
+
+static bool is_wanted(const struct holder *h, const char *name) {
+    return (!name || strcmp(h->pod, name) == 0) &&
+           (!arg_namespace || strcmp(h->namespace, arg_namespace) == 0);
+}
+
+static void put_pod(struct table *t, const struct card *card, const struct holder *h) {
+    char memory[24];
+    table_row(t);
+    table_set(t, P_NAMESPACE, "%s", h->namespace);
+    table_set(t, P_POD, "%s", h->pod);
+    table_set(t, P_CONTAINER, "%s", h->container);
+    table_set(t, P_NODE, "%s", card->node);
+    table_set(t, P_GPU, "%" PRIu64 " (%s)", card->index, card->name);
+    table_set(t, P_CORE, "%" PRIu64 " %%", h->core);
+    table_set(t, P_MEMORY, "%s", num_format_bytes(h->memory, memory));
+}
+
+static int view_pod(const struct cards *cards, const char *name, struct err *err) {
+    static const char *const titles[P_COLUMNS] = {"NAMESPACE", "POD",  "CONTAINER", "NODE",
+                                                  "GPU",       "CORE", "MEMORY"};
+    _cleanup_(table_done) struct table t = {.columns = P_COLUMNS};
+    size_t found = 0;
+    table_titles(&t, titles);
+    for (size_t i = 0; i < cards->n; i++)
+        for (size_t j = 0; j < cards->list[i].nholders; j++)
+            if (is_wanted(&cards->list[i].holders[j], name)) {
+                put_pod(&t, &cards->list[i], &cards->list[i].holders[j]);
+                found++;
+            }
+    if (name && found == 0)
+        return err_set(
+            err, ENOENT, "no pod '%s' holds a share%s%s; `aliquot explain %s` tells why one waits",
+            name, arg_namespace ? " in namespace " : "", arg_namespace ? arg_namespace : "", name);
+    int r = table_print(&t, stdout);
+    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+}
+
+static int view_memory(const struct cards *cards, const char *name, struct err *err) {
+    return inspect_memory(cards, name, arg_details, err);
+}
+
+/* ---- JSON ---- */
+
+static void write_holder(struct json_writer *w, const struct holder *h) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "namespace", h->namespace);
+    json_put_string(w, "pod", h->pod);
+    json_put_string(w, "uid", h->uid);
+    json_put_string(w, "container", h->container);
+    json_put_u64(w, "core", h->core);
+    json_put_u64(w, "memory", h->memory);
+    json_object_end(w);
+}
+
+static void write_card(struct json_writer *w, const struct card *card) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "name", card->name);
+    json_put_u64(w, "index", card->index);
+    json_put_string(w, "uuid", card->uuid);
+    json_put_string(w, "model", card->model);
+    json_put_string(w, "state", card->state);
+    json_put_u64(w, "core", card->core);
+    json_put_u64(w, "memory", card->memory);
+    json_put_u64(w, "freeCore", card->free_core);
+    json_put_u64(w, "freeMemory", card->free_memory);
+    json_array_begin(w, "holders");
+    for (size_t i = 0; i < card->nholders; i++)
+        write_holder(w, &card->holders[i]);
+    json_array_end(w);
+    json_object_end(w);
+}
+
+static int print_json(const struct cards *cards, struct err *err) {
+    _cleanup_buf_ struct buf out = BUF_INIT(0);
+    struct json_writer w = {.out = &out};
+    json_object_begin(&w, NULL);
+    json_array_begin(&w, "nodes");
+    for (size_t i = 0; i < cards->n;) {
+        const char *node = cards->list[i].node;
+        json_object_begin(&w, NULL);
+        json_put_string(&w, "name", node);
+        json_array_begin(&w, "gpus");
+        for (; i < cards->n && strcmp(cards->list[i].node, node) == 0; i++)
+            write_card(&w, &cards->list[i]);
+        json_array_end(&w);
+        json_object_end(&w);
+    }
+    json_array_end(&w);
+    json_object_end(&w);
+    if (buf_error(&out) < 0 || puts(buf_str(&out)) < 0)
+        return err_errno(err, out.error ? out.error : EIO, "cannot print");
+    return 0;
+}
+
+/* ---- the command ---- */
+
+static const struct view {
+    const char *name;
+    int (*show)(const struct cards *cards, const char *name, struct err *err);
+    bool takes_name;
+} views[] = {
+    {"cluster", view_cluster, false}, {"node", view_node, true},     {"card", view_card, true},
+    {"pod", view_pod, true},          {"memory", view_memory, true},
+};
+#define VIEWS (sizeof(views) / sizeof(views[0]))
+
+static const struct view *find_view(const char *name, struct err *err) {
+    for (size_t i = 0; i < VIEWS; i++)
+        if (strcmp(views[i].name, name) == 0)
+            return &views[i];
+    err_set(err, EINVAL, "no view '%s': cluster, node, card, pod or memory", name);
+    return NULL;
+}
+
+static const struct opt options[] = {
+    {"namespace", 'n', "NAME", "only pods of this namespace (view pod)", opt_string,
+     &arg_namespace},
+    {"json", 0, NULL, "print all nodes, cards and holders as JSON", opt_flag, &arg_json},
+    {"details", 'd', NULL, "list the pods of each node too (view memory)", opt_flag, &arg_details},
+    OPT_END,
+};
+
+static const struct opt_usage usage = {
+    "aliquot inspect [VIEW [NAME]] [options]",
+    "Shows what is shared of the cluster's GPUs, from one side:\n"
+    "  cluster        a line for each node with GPUs, and the sum (the default)\n"
+    "  node [NAME]    the cards of the nodes, or of one, and who holds what of them\n"
+    "  card [NAME]    the same by the name of a GPU object\n"
+    "  pod [NAME]     the shares that pods hold, and where\n"
+    "  memory [NAME]  memory by node and card, as `kubectl inspect gpushare` prints it",
+    "`aliquot gpus` shows what is really used. Uses kubectl (or $KUBECTL) with your context, "
+    "which\n"
+    "must be allowed to list gpus.elasticgpu.io. Exit status: 0; 1 when the cluster cannot be\n"
+    "asked or has nothing of that name; 2 for wrong arguments."};
+
+static int inspect(int argc, char **argv, struct err *err) {
+    _cleanup_(cards_done) struct cards cards = {0};
+    const char *words[2] = {"cluster", NULL};
+    int r = args_parse(options, &usage, argc, argv, words, 2, err);
+    if (r < 0)
+        return r;
+    const struct view *view = find_view(words[0], err);
+    if (!view)
+        return -EINVAL;
+    if (words[1] && !view->takes_name)
+        return err_set(err, EINVAL, "view %s takes no name; see --help", view->name);
+    r = cards_ask(&cards, err);
+    if (r < 0)
+        return r;
+    return arg_json ? print_json(&cards, err) : view->show(&cards, words[1], err);
+}
+
+int cmd_inspect(int argc, char **argv) {
+    struct err err;
+    int r = inspect(argc, argv, &err);
+    if (r >= 0 || r == -ECANCELED)
+        return 0;
+    fprintf(stderr, "aliquot inspect: %s\n", err.text);
+    return r == -EINVAL ? EXIT_USAGE : 1;
+}

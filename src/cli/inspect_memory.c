@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Memory by node and card, in the form that users of gpushare know from its kubectl plugin. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "cli/inspect.h"
+#include "cli/kubectl.h"
+#include "cli/table.h"
+#include "kube/node.h"
+
+#define GIB ((uint64_t) 1 << 30)
+#define CARDS_MAX 64 /* columns */
+#define RULE "------------------------------------------------------------------"
+
+/* One node: its cards, neighbours in the list. */
+struct host {
+    const char *name;
+    char address[64];
+    const struct card *first, *end;
+};
+
+/* "12" or "12.5" */
+static const char *gib(uint64_t bytes, char out[static 24]) {
+    uint64_t tenths = bytes / GIB * 10 + (bytes % GIB * 10 + GIB / 2) / GIB;
+    if (tenths % 10 == 0)
+        (void) snprintf(out, 24, "%" PRIu64, tenths / 10);
+    else
+        (void) snprintf(out, 24, "%" PRIu64 ".%" PRIu64, tenths / 10, tenths % 10);
+    return out;
+}
+
+static unsigned percent(uint64_t part, uint64_t all) {
+    return all ? (unsigned) ((double) part / (double) all * 100) : 0;
+}
+
+static size_t next_host(const struct cards *cards, size_t at, struct host *ret) {
+    *ret = (struct host){.name = cards->list[at].node, .first = &cards->list[at]};
+    while (at < cards->n && strcmp(cards->list[at].node, ret->name) == 0)
+        at++;
+    ret->end = cards->list + at;
+    return at;
+}
+
+/* The node's address; "" when nodes may not be read, which spoils nothing else. */
+static void find_address(struct json nodes, struct host *host) {
+    struct json_iter it = json_iter(json_get(nodes, "items"));
+    struct json node;
+    while (json_next(&it, NULL, &node)) {
+        struct node_object found;
+        if (node_object_parse(node, &found, NULL) == 0 && strcmp(found.name, host->name) == 0)
+            memcpy(host->address, found.internal_ip, sizeof(host->address));
+    }
+}
+
+static void put_host(struct table *t, size_t columns, const struct host *host, uint64_t *all_taken,
+                     uint64_t *all) {
+    uint64_t taken = 0, sold = 0;
+    char one[24], other[24];
+    size_t column = 2;
+    table_row(t);
+    table_set(t, 0, "%s", host->name);
+    table_set(t, 1, "%s", host->address);
+    for (const struct card *card = host->first; card < host->end; card++) {
+        taken += card_taken_memory(card);
+        sold += card->memory;
+        if (column < columns - 1)
+            table_set(t, column++, "%s/%s", gib(card_taken_memory(card), one),
+                      gib(card->memory, other));
+    }
+    table_set(t, columns - 1, "%s/%s", gib(taken, one), gib(sold, other));
+    *all_taken += taken;
+    *all += sold;
+}
+
+/* ---- the pods of a node ---- */
+
+static uint64_t held_on(const struct card *card, const char *uid) {
+    uint64_t memory = 0;
+    for (size_t i = 0; i < card->nholders; i++)
+        if (strcmp(card->holders[i].uid, uid) == 0)
+            memory += card->holders[i].memory;
+    return memory;
+}
+
+static bool was_shown(const struct host *host, const struct card *card, size_t holder) {
+    const char *uid = card->holders[holder].uid;
+    for (size_t i = 0; i < holder; i++)
+        if (strcmp(card->holders[i].uid, uid) == 0)
+            return true;
+    for (const struct card *c = host->first; c < card; c++)
+        for (size_t i = 0; i < c->nholders; i++)
+            if (strcmp(c->holders[i].uid, uid) == 0)
+                return true;
+    return false;
+}
+
+static void put_pod(struct table *t, const struct host *host, const struct holder *h) {
+    size_t column = 2;
+    char text[24];
+    table_row(t);
+    table_set(t, 0, "%s", h->pod);
+    table_set(t, 1, "%s", h->namespace);
+    for (const struct card *card = host->first; card < host->end && column < t->columns; card++)
+        table_set(t, column++, "%s", gib(held_on(card, h->uid), text));
+}
+
+static void put_titles(struct table *t, const char *second, const char *suffix, size_t ncards) {
+    table_row(t);
+    table_set(t, 0, "NAME");
+    table_set(t, 1, "%s", second);
+    for (size_t i = 0; i < ncards; i++)
+        table_set(t, 2 + i, "GPU%zu(%s)", i, suffix);
+}
+
+static int print_pods(const struct host *host) {
+    size_t ncards = (size_t) (host->end - host->first);
+    ncards = ncards < CARDS_MAX ? ncards : CARDS_MAX;
+    _cleanup_(table_done) struct table t = {.columns = 2 + ncards};
+    uint64_t taken = 0, sold = 0;
+    char text[24];
+    put_titles(&t, "NAMESPACE", "Allocated", ncards);
+    for (const struct card *card = host->first; card < host->end; card++) {
+        taken += card_taken_memory(card);
+        sold += card->memory;
+        for (size_t i = 0; i < card->nholders; i++)
+            if (!was_shown(host, card, i))
+                put_pod(&t, host, &card->holders[i]);
+    }
+    printf("NAME:       %s\nIPADDRESS:  %s\n\n", host->name, host->address);
+    int r = table_print(&t, stdout);
+    printf("Allocated : %s (%u%%)\n", gib(taken, text), percent(taken, sold));
+    printf("Total :     %s\n" RULE "\n", gib(sold, text));
+    return r;
+}
+
+/* ---- all nodes ---- */
+
+static size_t most_cards(const struct cards *cards) {
+    size_t most = 0;
+    struct host host;
+    for (size_t at = 0; at < cards->n;) {
+        at = next_host(cards, at, &host);
+        size_t n = (size_t) (host.end - host.first);
+        most = n > most ? n : most;
+    }
+    return most < CARDS_MAX ? most : CARDS_MAX;
+}
+
+static int print_hosts(const struct cards *cards, struct json nodes, const char *node, bool details,
+                       struct err *err) {
+    size_t ncards = most_cards(cards), columns = ncards + 3, found = 0;
+    _cleanup_(table_done) struct table t = {.columns = columns};
+    uint64_t taken = 0, sold = 0;
+    char one[24], other[24];
+    struct host host;
+    int r = 0;
+    put_titles(&t, "IPADDRESS", "Allocated/Total", ncards);
+    table_set(&t, columns - 1, "GPU Memory(GiB)");
+    for (size_t at = 0; at < cards->n;) {
+        at = next_host(cards, at, &host);
+        if (node && strcmp(node, host.name) != 0)
+            continue;
+        find_address(nodes, &host);
+        found++;
+        put_host(&t, columns, &host, &taken, &sold);
+        if (details && r == 0)
+            r = print_pods(&host);
+    }
+    if (node && found == 0)
+        return err_set(err, ENOENT,
+                       "no node with a GPU '%s'; `aliquot inspect` shows what there is", node);
+    if (r == 0 && !details)
+        r = table_print(&t, stdout);
+    if (r < 0)
+        return err_errno(err, -r, "cannot print");
+    printf("%sAllocated/Total GPU Memory In Cluster:\n%s/%s (%u%%)\n", details ? "" : RULE "\n",
+           gib(taken, one), gib(sold, other), percent(taken, sold));
+    return 0;
+}
+
+int inspect_memory(const struct cards *cards, const char *node, bool details, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json nodes = {0};
+    struct err trouble;
+    if (KUBECTL(&text, &trouble, "get", "nodes", "-o", "json") < 0 ||
+        json_open(buf_str(&text), text.len, &parser, &nodes, &trouble) < 0)
+        fprintf(stderr, "aliquot inspect: no addresses of nodes: %s\n", trouble.text);
+    return print_hosts(cards, nodes, node, details, err);
+}

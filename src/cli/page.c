@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/page.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/kubectl.h"
+#include "wire/json.h"
+
+#define SCHEDULER_PORT ":9401" /* any free port here, that one there */
+#define FORWARD_MS 15000       /* in which the forwarding must stand */
+#define LINE_MAX_LEN 4096
+
+/* kubectl as a client of HTTP: without a kubeconfig it sends no credentials. */
+static int get_from(const char *url, const char *path, struct buf *ret, struct err *err) {
+    char server[256];
+    if (snprintf(server, sizeof(server), "--server=%s", url) >= (int) sizeof(server))
+        return err_set(err, EINVAL, "the scheduler's address is too long");
+    if (strncmp(url, "https:", 6) == 0)
+        return KUBECTL(ret, err, "--kubeconfig=/dev/null", server, "--insecure-skip-tls-verify",
+                       "--request-timeout=15s", "get", "--raw", path);
+    return KUBECTL(ret, err, "--kubeconfig=/dev/null", server, "--request-timeout=15s", "get",
+                   "--raw", path);
+}
+
+/* ---- forwarding ---- */
+
+/* The port behind "Forwarding from 127.0.0.1:"; 0: kubectl has ended or says something else. */
+static unsigned read_port(int fd) {
+    static const char start[] = "Forwarding from 127.0.0.1:";
+    char line[LINE_MAX_LEN];
+    size_t len = 0;
+    unsigned port = 0;
+    while (len < sizeof(line) - 1 && !memchr(line, '\n', len)) {
+        struct pollfd ready = {fd, POLLIN, 0};
+        if (poll(&ready, 1, FORWARD_MS) <= 0)
+            return 0;
+        ssize_t n = read(fd, line + len, sizeof(line) - 1 - len);
+        if (n <= 0)
+            return 0;
+        len += (size_t) n;
+    }
+    line[len] = '\0';
+    if (strncmp(line, start, strlen(start)) == 0)
+        (void) sscanf(line + strlen(start), "%5u", &port);
+    return port;
+}
+
+static void end_forward(pid_t pid) {
+    (void) kill(pid, SIGTERM);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+static int get_by_forward(const struct page_source *source, const char *pod, const char *path,
+                          struct buf *ret, struct err *err) {
+    const char *const arguments[] = {"port-forward", "-n", source->name_space, "--address",
+                                     "127.0.0.1",    pod,  SCHEDULER_PORT,     NULL};
+    int out[2];
+    pid_t pid;
+    char url[64];
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot run kubectl");
+    _cleanup_close_ int read_end = out[0];
+    _cleanup_close_ int write_end = out[1];
+    int r = kubectl_start(arguments, write_end, STDERR_FILENO, &pid);
+    if (r < 0)
+        return err_errno(err, -r, "cannot run kubectl");
+    (void) close(take_fd(&write_end));
+    unsigned port = read_port(read_end);
+    if (port == 0) {
+        end_forward(pid);
+        return err_set(err, ECONNREFUSED, "cannot forward a port to pod %s/%s", source->name_space,
+                       pod);
+    }
+    (void) snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
+    r = get_from(url, path, ret, err);
+    end_forward(pid);
+    return r;
+}
+
+/* ---- which pod ---- */
+
+static bool is_ready(struct json pod) {
+    struct json_iter it = json_iter(JSON_PATH(pod, "status", "conditions"));
+    struct json condition;
+    while (json_next(&it, NULL, &condition)) {
+        const char *type = json_string(json_get(condition, "type"));
+        const char *status = json_string(json_get(condition, "status"));
+        if (type && status && strcmp(type, "Ready") == 0)
+            return strcmp(status, "True") == 0;
+    }
+    return false;
+}
+
+int page_get(const struct page_source *source, const char *path, struct buf *ret, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json pods, pod;
+    if (source->url)
+        return get_from(source->url, path, ret, err);
+    int r = KUBECTL(&text, err, "get", "pods", "-n", source->name_space, "-l",
+                    "app.kubernetes.io/name=aliquot-scheduler", "-o", "json");
+    if (r == 0)
+        r = json_open(buf_str(&text), text.len, &parser, &pods, err);
+    if (r < 0)
+        return r;
+    r = err_set(err, ENOENT, "no pod of aliquot-scheduler in namespace %s is ready",
+                source->name_space);
+    struct json_iter it = json_iter(json_get(pods, "items"));
+    while (r < 0 && json_next(&it, NULL, &pod)) {
+        const char *name = json_string(JSON_PATH(pod, "metadata", "name"));
+        if (name && is_ready(pod))
+            r = get_by_forward(source, name, path, ret, err);
+    }
+    return r;
+}

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aliquot inspect` and `aliquot explain` against a kubectl that answers from files."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+GiB = 1 << 30
+
+# What it is asked, joined by blanks, is looked up in $ANSWERS/answers.json; a port is forwarded for ever.
+KUBECTL = f"""#!{sys.executable}
+import json, os, signal, sys
+where = os.environ["ANSWERS"]
+asked = " ".join(sys.argv[1:])
+with open(where + "/asked", "a") as log:
+    log.write(asked + "\\n")
+answers = json.load(open(where + "/answers.json"))
+if sys.argv[1] == "port-forward" and asked in answers:
+    print("Forwarding from 127.0.0.1:40404 -> 9401", flush=True)
+    signal.pause()
+if asked not in answers:
+    sys.exit("Error from server (NotFound): nothing is known of: " + asked)
+print(answers[asked] if isinstance(answers[asked], str) else json.dumps(answers[asked]))
+"""
+
+
+def uuid(node, index):
+    return f"GPU-00000000-0000-0000-0000-0000000000{node}{index}"
+
+
+def gpu(node, index, free, held=(), state="Healthy", memory="80Gi"):
+    allocated = {}
+    for uid, namespace, pod, core, size in held:
+        share = {"container": "main", "resource": {"elasticgpu.io/gpu-core": str(core),
+                                                   "elasticgpu.io/gpu-memory": size}}
+        allocated[uid] = {"namespace": namespace, "pod": pod, "containers": [share]}
+    return {"metadata": {"name": f"{node}-{index:02}"},
+            "spec": {"nodeName": node, "index": index, "memory": 80 * GiB, "uuid": uuid(node, index),
+                     "model": "NVIDIA H100"},
+            "status": {"state": state, "allocated": allocated,
+                       "capacity": {"elasticgpu.io/gpu-core": "100", "elasticgpu.io/gpu-memory": memory},
+                       "allocatable": {"elasticgpu.io/gpu-core": str(free[0]), "elasticgpu.io/gpu-memory": free[1]}}}
+
+
+GPUS = {"items": [
+    gpu("b", 1, (100, "80Gi")),
+    gpu("b", 0, (40, "19968Mi"), [("u1", "team", "train", 50, "60Gi"), ("u2", "team", "web", 10, "512Mi")]),
+    gpu("a", 0, (0, "0"), [("u3", "other", "old", 20, "20Gi")], state="Unhealthy"),
+]}
+NODES = {"items": [{"metadata": {"name": n, "uid": "u-" + n},
+                    "status": {"addresses": [{"type": "InternalIP", "address": f"10.0.0.{i}"}]}}
+                   for i, n in enumerate("ab", 1)]}
+
+
+class Cluster:
+    """What kubectl knows."""
+
+    def __init__(self, aliquot, where):
+        self.aliquot, self.where = aliquot, where
+        self.answers = {"get gpus.elasticgpu.io -o json": GPUS, "get nodes -o json": NODES}
+        self.kubectl = where / "kubectl"
+        self.kubectl.write_text(KUBECTL)
+        self.kubectl.chmod(0o755)
+
+    def run(self, *arguments, program=None):
+        (self.where / "answers.json").write_text(json.dumps(self.answers))
+        env = dict(os.environ, KUBECTL=str(self.kubectl), ANSWERS=str(self.where))
+        return subprocess.run([program or self.aliquot, *arguments], env=env, text=True, capture_output=True,
+                              timeout=60)
+
+    def rows(self, *arguments, **options):
+        done = self.run(*arguments, **options)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return [line.split() for line in done.stdout.splitlines()]
+
+    def fails(self, *arguments, status=1):
+        done = self.run(*arguments)
+        assert done.returncode == status, done
+        return done.stderr
+
+    def asked(self):
+        return (self.where / "asked").read_text().splitlines()
+
+
+@pytest.fixture
+def cluster(aliquot, tmp_path):
+    return Cluster(aliquot, tmp_path)
+
+
+# ---- inspect ----
+
+def test_cluster(cluster):
+    rows = cluster.rows("inspect")
+    assert rows == cluster.rows("inspect", "cluster")
+    assert "a 1 0 1 20 of 100 % 20 GiB of 80 GiB 0 % 0 B".split() in rows
+    assert "b 2 2 2 60 of 200 % 60.5 GiB of 160 GiB 100 % 80 GiB".split() in rows
+    assert "all 3 2 3 80 of 300 % 80.5 GiB of 240 GiB 100 % 80 GiB".split() == rows[-1]
+
+
+def test_node_and_card(cluster):
+    rows = cluster.rows("inspect", "node", "b")
+    assert "b 0 b-00 NVIDIA H100 60 of 100 % 60.5 GiB of 80 GiB Healthy".split() in rows
+    assert "team/train (main) 50 % 60 GiB".split() in rows
+    assert not any("old" in " ".join(row) for row in rows)
+    assert [r[:3] for r in cluster.rows("inspect", "node")[1:] if r[0] in "ab"] \
+        == [["a", "0", "a-00"], ["b", "0", "b-00"], ["b", "1", "b-01"]]
+    assert cluster.rows("inspect", "card", "b-01")[1][2] == "b-01"
+    assert "no node with a GPU 'c'" in cluster.fails("inspect", "node", "c")
+    assert "no GPU object 'c-00'" in cluster.fails("inspect", "card", "c-00")
+
+
+def test_pod(cluster):
+    assert cluster.rows("inspect", "pod", "train")[1:] == ["team train main b 0 (b-00) 50 % 60 GiB".split()]
+    assert [r[1] for r in cluster.rows("inspect", "-n", "team", "pod")[1:]] == ["train", "web"]
+    assert "aliquot explain train" in cluster.fails("inspect", "pod", "train", "-n", "other")
+
+
+def test_memory_as_gpushare_prints_it(cluster):
+    rows = cluster.rows("inspect", "memory")
+    assert rows[0] == "NAME IPADDRESS GPU0(Allocated/Total) GPU1(Allocated/Total) GPU Memory(GiB)".split()
+    assert rows[1:3] == ["a 10.0.0.1 20/80 20/80".split(), "b 10.0.0.2 60.5/80 0/80 60.5/160".split()]
+    assert rows[-2:] == ["Allocated/Total GPU Memory In Cluster:".split(), ["80.5/240", "(33%)"]]
+    rows = cluster.rows("inspect", "memory", "b", "--details")
+    assert "NAME NAMESPACE GPU0(Allocated) GPU1(Allocated)".split() in rows
+    assert ["train", "team", "60", "0"] in rows and ["web", "team", "0.5", "0"] in rows
+    assert "Allocated : 60.5 (37%)".split() in rows and ["Total", ":", "160"] in rows
+    del cluster.answers["get nodes -o json"]        # who may not read nodes sees the rest
+    done = cluster.run("inspect", "memory")
+    assert done.returncode == 0 and "no addresses" in done.stderr and "60.5/160" in done.stdout
+
+
+def test_json(cluster):
+    nodes = json.loads(cluster.run("inspect", "--json").stdout)["nodes"]
+    assert [n["name"] for n in nodes] == ["a", "b"]
+    card = nodes[1]["gpus"][0]
+    assert (card["name"], card["freeCore"], card["freeMemory"]) == ("b-00", 40, 19968 << 20)
+    assert card["holders"][1] == {"namespace": "team", "pod": "web", "uid": "u2", "container": "main", "core": 10,
+                                  "memory": 512 << 20}
+
+
+def test_inspect_arguments(cluster):
+    assert "no view 'pods'" in cluster.fails("inspect", "pods", status=2)
+    assert "takes no name" in cluster.fails("inspect", "cluster", "x", status=2)
+    assert "unexpected argument 'y'" in cluster.fails("inspect", "node", "x", "y", status=2)
+    assert "unknown option" in cluster.fails("inspect", "--what", status=2)
+    assert "kubectl inspect gpushare" in cluster.run("inspect", "--help").stdout
+    cluster.answers.clear()
+    assert "NotFound" in cluster.fails("inspect")
+    cluster.answers["get gpus.elasticgpu.io -o json"] = "<html>"
+    assert cluster.fails("inspect")
+
+
+def test_nothing_there(cluster):
+    cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [{}, {"spec": 1}, None, {"spec": {}}]}
+    assert cluster.rows("inspect", "node")[1:] == ["0 0 of 0 % 0 B of 0 B Unknown".split()]
+    cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": []}
+    assert cluster.rows("inspect")[-1] == "all 0 0 0 0 of 0 % 0 B of 0 B 0 % 0 B".split()
+
+
+def test_as_a_plugin_of_kubectl(cluster, tmp_path):
+    (tmp_path / "kubectl-aliquot").symlink_to(cluster.aliquot)
+    assert cluster.rows("inspect", program=tmp_path / "kubectl-aliquot") == cluster.rows("inspect")
+    kubectl = shutil.which("kubectl")
+    if kubectl:
+        env = dict(os.environ, KUBECTL=str(cluster.kubectl), ANSWERS=str(tmp_path),
+                   PATH=f"{tmp_path}:{os.environ['PATH']}")
+        shown = subprocess.run([kubectl, "aliquot", "inspect"], env=env, capture_output=True, text=True, timeout=60)
+        assert shown.returncode == 0 and "60.5 GiB" in shown.stdout, shown
+
+
+# ---- explain ----
+
+def pod(name="p", node=None, core="50", annotations=None, phase="Pending", conditions=()):
+    limits = {"elasticgpu.io/gpu-core": core} if core else {}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    return {"metadata": {"name": name, "namespace": "team", "uid": "u1", "annotations": annotations or {}},
+            "spec": dict(spec, nodeName=node) if node else spec,
+            "status": {"phase": phase, "conditions": list(conditions)}}
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                 "message": "0/2 nodes are available"}
+SCHEDULERS = {"items": [
+    {"metadata": {"name": "s-0"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+    {"metadata": {"name": "s-1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}
+PAGE = {"wants": "main wants 50 % compute of one GPU", "nodesThatFit": 0, "nodesWithoutGPU": 3, "nodes": [
+    {"name": "a", "fits": False, "reason": "no GPU is healthy",
+     "gpus": [{"index": 0, "healthy": False, "freeCore": 0, "freeMemory": 0}]},
+    {"name": "b", "fits": False, "reason": "no GPU has enough compute free",
+     "gpus": [{"index": 0, "healthy": True, "freeCore": 40, "freeMemory": 20 * GiB},
+              {"index": 1, "healthy": True, "freeCore": 10, "freeMemory": 80 * GiB}]}]}
+LIST = "get pods -n aliquot-system -l app.kubernetes.io/name=aliquot-scheduler -o json"
+FORWARD = "port-forward -n aliquot-system --address 127.0.0.1 s-1 :9401"
+
+
+def ask(url, query):
+    return f"--kubeconfig=/dev/null --server={url} --request-timeout=15s get --raw /explain?{query}"
+
+
+def waiting(cluster, page=PAGE):
+    cluster.answers.update({"get pod p -n team -o json": pod(conditions=[UNSCHEDULABLE]), LIST: SCHEDULERS,
+                            FORWARD: "", ask("http://127.0.0.1:40404", "namespace=team&pod=p"): page})
+
+
+def test_a_pod_that_waits(cluster):
+    waiting(cluster)
+    rows = cluster.rows("explain", "p", "-n", "team")
+    assert rows[0] == "Pod team/p is pending.".split()
+    assert "It asks: main wants 50 % compute of one GPU.".split() in rows
+    assert "b no GPU has enough compute free 0: 40 % 20 GiB, 1: 10 % 80 GiB".split() in rows
+    assert "a no GPU is healthy 0: not healthy".split() in rows
+    assert "3 nodes have no GPU".split() in rows
+    assert "kube-scheduler says: Unschedulable: 0/2 nodes are available".split() == rows[-1]
+    assert "and 1 more nodes; see --nodes".split() in cluster.rows("explain", "--nodes", "1", "-n", "team", "p")
+
+
+def test_a_pod_that_is_held(cluster):
+    page = dict(PAGE, held="gang train: 1 of 3 pods have arrived", nodesThatFit=1)
+    waiting(cluster, page)
+    text = cluster.run("explain", "-n", "team", "p").stdout
+    assert "Held, whatever is free: gang train: 1 of 3 pods have arrived." in text
+    assert "something else" not in text
+
+
+def test_something_else_keeps_it(cluster):
+    page = dict(PAGE, nodesThatFit=1, nodes=[dict(PAGE["nodes"][1], fits=True, reason="")])
+    waiting(cluster, page)
+    text = cluster.run("explain", "-n", "team", "p").stdout
+    assert "b     - (it has room)" in text
+    assert "1 nodes have room: if it stays pending, something else than the GPUs" in text
+
+
+def test_the_schedulers_address(cluster):
+    cluster.answers = {"get pod p -o json": pod(), ask("http://s:1", "namespace=team&pod=p"): PAGE}
+    assert "no GPU is healthy" in cluster.run("explain", "p", "--scheduler", "http://s:1").stdout
+    assert not any("port-forward" in asked for asked in cluster.asked())
+
+
+def test_scheduler_down(cluster):
+    waiting(cluster)
+    event = {"message": "main wants 50 % compute of one GPU; b has free GPU 0: 40 %",
+             "metadata": {"creationTimestamp": "2026-01-02T00:00:00Z"}, "source": {"component": "aliquot-scheduler"}}
+    older = dict(event, message="older", metadata={"creationTimestamp": "2026-01-01T00:00:00Z"})
+    foreign = dict(event, message="foreign", source={"component": "kubelet"})
+    events = "get events -n team --field-selector=involvedObject.uid=u1 -o json"
+    cluster.answers[events] = {"items": [event, older, foreign]}
+    for gone, complaint in ((FORWARD, "cannot forward a port to pod aliquot-system/s-1"), (LIST, "NotFound")):
+        del cluster.answers[gone]
+        done = cluster.run("explain", "-n", "team", "p")
+        assert done.returncode == 0
+        assert "aliquot-scheduler cannot be asked" in done.stderr and complaint in done.stderr
+        assert "aliquot-scheduler said at 2026-01-02T00:00:00Z: main wants" in done.stdout
+        assert "b     0    40 %       19.5 GiB" in done.stdout
+        assert "kube-scheduler says" in done.stdout and "foreign" not in done.stdout
+    cluster.answers[LIST] = {"items": []}
+    assert "no pod of aliquot-scheduler in namespace aliquot-system is ready" \
+        in cluster.run("explain", "-n", "team", "p").stderr
+    del cluster.answers["get gpus.elasticgpu.io -o json"]      # a tenant may see neither
+    assert "cannot be read either" in cluster.run("explain", "-n", "team", "p").stdout
+
+
+def test_a_pod_on_a_node(cluster):
+    note = json.dumps({"v": 1, "node": "b", "containers": {"main": [
+        {"index": 0, "uuid": uuid("b", 0), "core": 50, "memory": 60 * GiB}]}})
+    cluster.answers["get pod train -o json"] = dict(pod("train", "b", annotations={"elasticgpu.io/assignment": note}))
+    rows = cluster.rows("explain", "train")
+    assert rows[0] == "Pod team/train is on node b.".split()
+    assert ["main", "0", uuid("b", 0), "50", "%", "60", "GiB"] in rows
+    assert any(row[:2] == ["On", "b-00"] and row[-2:] == ["beside", "team/web"] for row in rows), rows
+    cluster.answers["get pod train -o json"] = pod("train", "b")
+    assert "bound without aliquot-scheduler" in cluster.run("explain", "train").stdout
+
+
+def test_pods_that_are_not_ours_to_explain(cluster):
+    cluster.answers["get pod p -o json"] = pod(core=None, conditions=[UNSCHEDULABLE])
+    assert "asks for no GPU" in cluster.run("explain", "p").stdout
+    cluster.answers["get pod p -o json"] = pod(phase="Succeeded")
+    assert "has ended (Succeeded)" in cluster.run("explain", "p").stdout
+    cluster.answers["get pod p -o json"] = pod(core="150")
+    assert "Container main: GPU request is malformed" in cluster.run("explain", "p").stdout
+
+
+def test_explain_errors(cluster):
+    assert "NotFound" in cluster.fails("explain", "nobody")
+    assert "which pod?" in cluster.fails("explain", status=2)
+    assert "unexpected argument 'b'" in cluster.fails("explain", "a", "b", status=2)
+    assert "port-forward" in cluster.run("explain", "--help").stdout
+    cluster.answers["get pod p -o json"] = "[]"
+    assert "not a pod" in cluster.fails("explain", "p")
