@@ -2,43 +2,124 @@
 #include "kube/dialect.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kube/quantity.h"
 
-#define CORE_PER_CARD UINT64_C(100)
+#define PERCENT UINT64_C(100)
 #define CARDS_MAX UINT64_C(64)
+#define TFLOPS_MAX UINT64_C(1000000)
+#define MIB ((uint64_t) 1 << 20)
+#define GIB ((uint64_t) 1 << 30)
 
-/* One row per family of names. The rest of the scheduler knows no foreign name; the agent offers
- * the compute resources (agent/resource.c), and deploy/ names all of them. */
+/* One row per family of names, one name per line. Units and meanings are those of the project that
+ * the names come from; docs/dialects.md says where each was read. */
 const struct dialect dialects[] = {
-    {"native", RESOURCE_CORE, RESOURCE_MEMORY, 1},
-    {"qGPU", "tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory",
-     (uint64_t) 1 << 30},
+    {.name = "Elastic GPU (elasticgpu.io)",
+     .offered = true,
+     .foreign = FOREIGN_ELASTIC,
+     .quantities = {{RESOURCE_CORE, QUANTITY_CORE, 1},
+                    {RESOURCE_MEMORY, QUANTITY_MEMORY, 1},
+                    {RESOURCE_COUNT, QUANTITY_CARDS, 1},
+                    {RESOURCE_TFLOPS, QUANTITY_TFLOPS, 1}}},
+    {.name = "qGPU (tke.cloud.tencent.com)",
+     .offered = true,
+     .quantities = {{RESOURCE_QGPU_CORE, QUANTITY_CORE, 1},
+                    {"tke.cloud.tencent.com/qgpu-memory", QUANTITY_MEMORY, GIB},
+                    {"tke.cloud.tencent.com/qgpu-core-greedy", QUANTITY_CORE_OFFLINE, 1}}},
+    {.name = "Elastic GPU (elasticgpu.com)",
+     .foreign = FOREIGN_ELASTIC,
+     .quantities = {{"elasticgpu.com/gpu-core", QUANTITY_CORE, 1},
+                    {"elasticgpu.com/gpu-memory", QUANTITY_MEMORY, MIB}}},
+    {.name = "Elastic GPU (gpushare.provisioner.elasticgpu.io)",
+     .foreign = FOREIGN_ELASTIC,
+     .quantities = {{"gpushare.provisioner.elasticgpu.io/gpu-core", QUANTITY_CORE, 1},
+                    {"gpushare.provisioner.elasticgpu.io/gpu-memory", QUANTITY_MEMORY, MIB}}},
+    {.name = "gpushare (aliyun.com)",
+     .foreign = FOREIGN_GPUSHARE,
+     .quantities = {{"aliyun.com/gpu-mem", QUANTITY_MEMORY, GIB},
+                    {"aliyun.com/gpu-count", QUANTITY_SPLIT, 1},
+                    {"aliyun.com/gpu-core.percentage", QUANTITY_CORE_EACH, 1}}},
+    {.name = "gpu-manager (tencent.com)",
+     .foreign = FOREIGN_GPU_MANAGER,
+     .prefix = "tencent.com/",
+     .quantities = {{"tencent.com/vcuda-core", QUANTITY_CORE, 1},
+                    {"tencent.com/vcuda-memory", QUANTITY_MEMORY, 256 * MIB}}},
+    {.name = "gpu-manager (nvidia.com/vcuda)",
+     .foreign = FOREIGN_GPU_MANAGER,
+     .prefix = "nvidia.com/",
+     .quantities = {{"nvidia.com/vcuda-core", QUANTITY_CORE, 1},
+                    {"nvidia.com/vcuda-memory", QUANTITY_MEMORY, MIB}}},
+    {.name = "HAMi (nvidia.com/gpu)",
+     .foreign = FOREIGN_HAMI,
+     .prefix = "hami.io/",
+     .zero_is_unset = true,
+     .memory_is_all = true,
+     .quantities = {{"nvidia.com/gpu", QUANTITY_CARDS, 1},
+                    {"nvidia.com/gpumem", QUANTITY_MEMORY, MIB},
+                    {"nvidia.com/gpumem-percentage", QUANTITY_MEMORY_PERCENT, 1},
+                    {"nvidia.com/gpucores", QUANTITY_CORE_EACH, 1},
+                    {"nvidia.com/priority", QUANTITY_PRIORITY, 1}}},
+    {.name = "volcano (volcano.sh)",
+     .foreign = FOREIGN_HAMI,
+     .prefix = "volcano.sh/",
+     .zero_is_unset = true,
+     .memory_is_all = true,
+     .quantities = {{"volcano.sh/vgpu-number", QUANTITY_CARDS, 1},
+                    {"volcano.sh/vgpu-memory", QUANTITY_MEMORY, MIB},
+                    {"volcano.sh/vgpu-memory-percentage", QUANTITY_MEMORY_PERCENT, 1},
+                    {"volcano.sh/vgpu-cores", QUANTITY_CORE_EACH, 1}}},
+    {.name = "koordinator (koordinator.sh)",
+     .foreign = FOREIGN_KOORDINATOR,
+     .zero_is_unset = true,
+     .quantities = {{"koordinator.sh/gpu", QUANTITY_BOTH, 1},
+                    {"koordinator.sh/gpu-core", QUANTITY_CORE, 1},
+                    {"koordinator.sh/gpu-memory", QUANTITY_MEMORY, 1},
+                    {"koordinator.sh/gpu-memory-ratio", QUANTITY_MEMORY_RATIO, 1},
+                    {"koordinator.sh/gpu.shared", QUANTITY_SPLIT, 1},
+                    {"koordinator.sh/gpu-shared", QUANTITY_SPLIT, 1}}},
+    {.name = "NVIDIA time-slicing (nvidia.com/gpu.shared)",
+     .quantities = {{"nvidia.com/gpu.shared", QUANTITY_REPLICAS, 1}}},
+    {.name = "KAI (annotation gpu-fraction or gpu-memory)", .foreign = FOREIGN_KAI},
 };
 const size_t dialects_count = sizeof(dialects) / sizeof(dialects[0]);
 
+_Static_assert(sizeof(dialects) / sizeof(dialects[0]) == DIALECT_KAI + 1, "KAI is the last row");
+_Static_assert(DIALECT_KAI < 16, "two rows fit into the number of a problem");
+
 /* What the lines of one container say, before it is judged. */
 struct reading {
-    const struct dialect *dialect;
-    bool has_core, has_memory;
-    uint64_t core, memory, slot;
+    const struct dialect *dialect; /* NULL: none of ours */
+    bool has[QUANTITY_KINDS];
+    uint64_t value[QUANTITY_KINDS];
+    uint64_t slot;
+    bool mig; /* there is a name that NVIDIA's own plugin serves */
 };
 
-static const struct dialect *find_dialect(const char *name, bool *ret_is_core) {
-    for (size_t i = 0; i < dialects_count; i++) {
-        bool is_core = strcmp(name, dialects[i].core) == 0;
-        if (is_core || strcmp(name, dialects[i].memory) == 0) {
-            *ret_is_core = is_core;
-            return &dialects[i];
-        }
-    }
+static const struct dialect_quantity *find_quantity(const char *name,
+                                                    const struct dialect **ret_dialect) {
+    for (size_t i = 0; i < dialects_count; i++)
+        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
+            if (strcmp(name, dialects[i].quantities[q].name) == 0) {
+                *ret_dialect = &dialects[i];
+                return &dialects[i].quantities[q];
+            }
     return NULL;
 }
 
+/* Hardware partitions are NVIDIA's plugin's to give; beside a share of ours they cannot be. */
+static bool is_mig(const char *name) {
+    return strncmp(name, "nvidia.com/mig-", strlen("nvidia.com/mig-")) == 0;
+}
+
 bool dialect_knows(const char *name) {
-    bool is_core;
-    return strcmp(name, RESOURCE_SLOT) == 0 || find_dialect(name, &is_core) != NULL;
+    const struct dialect *d;
+    return strcmp(name, RESOURCE_SLOT) == 0 || find_quantity(name, &d) != NULL || is_mig(name);
+}
+
+enum request_problem dialect_mixed(size_t one, size_t other) {
+    return (enum request_problem)(REQUEST_MIXED_DIALECTS | one << 4 | other);
 }
 
 /* A quantity too large to represent is not malformed: it is more than anything has. */
@@ -54,101 +135,317 @@ static enum request_problem read_number(const struct resource_line *line, uint64
 static enum request_problem read_line(const struct resource_line *line, struct reading *r) {
     if (strcmp(line->name, RESOURCE_SLOT) == 0)
         return read_number(line, &r->slot);
-    bool is_core;
-    const struct dialect *d = find_dialect(line->name, &is_core);
-    if (!d)
+    const struct dialect *d;
+    const struct dialect_quantity *q = find_quantity(line->name, &d);
+    if (!q) {
+        r->mig |= is_mig(line->name);
         return REQUEST_OK;
-    if (r->dialect && r->dialect != d)
-        return REQUEST_MIXED_DIALECTS;
-    r->dialect = d;
-    if (is_core) {
-        r->has_core = true;
-        return read_number(line, &r->core);
     }
-    r->has_memory = true;
-    enum request_problem p = read_number(line, &r->memory);
-    if (p != REQUEST_OK)
+    if (r->dialect && r->dialect != d)
+        return dialect_mixed((size_t) (r->dialect - dialects), (size_t) (d - dialects));
+    r->dialect = d;
+    uint64_t value;
+    enum request_problem p = read_number(line, &value);
+    if (p != REQUEST_OK || (value == 0 && d->zero_is_unset && q->kind != QUANTITY_PRIORITY))
         return p;
-    if (__builtin_mul_overflow(r->memory, d->memory_unit, &r->memory) || r->memory > INT64_MAX)
-        return REQUEST_MEMORY_RANGE;
+    if (r->has[q->kind])
+        return REQUEST_TWICE;
+    if (__builtin_mul_overflow(value, q->unit, &value))
+        value = UINT64_MAX;
+    r->has[q->kind] = true;
+    r->value[q->kind] = value;
     return REQUEST_OK;
 }
 
-static enum request_problem judge(const struct reading *r, struct gpu_ask *ret) {
+/* What the reading says once kinds that mean two others are taken apart. */
+static enum request_problem normalise(struct reading *r) {
+    if (r->has[QUANTITY_BOTH]) {
+        if (r->has[QUANTITY_CORE] || r->has[QUANTITY_MEMORY] || r->has[QUANTITY_MEMORY_RATIO])
+            return REQUEST_TWICE;
+        r->has[QUANTITY_CORE] = r->has[QUANTITY_MEMORY_RATIO] = true;
+        r->value[QUANTITY_CORE] = r->value[QUANTITY_MEMORY_RATIO] = r->value[QUANTITY_BOTH];
+    }
+    if (r->has[QUANTITY_REPLICAS]) {
+        r->has[QUANTITY_MEMORY_PERCENT] = true;
+        r->value[QUANTITY_MEMORY_PERCENT] =
+            r->value[QUANTITY_REPLICAS] > REPLICAS_PER_CARD
+                ? UINT64_MAX
+                : r->value[QUANTITY_REPLICAS] * PERCENT / REPLICAS_PER_CARD;
+    }
+    return REQUEST_OK;
+}
+
+static enum request_problem check_ranges(const struct reading *r) {
+    const uint64_t *value = r->value;
+    if ((r->has[QUANTITY_CORE] && value[QUANTITY_CORE] == 0) ||
+        (r->has[QUANTITY_CORE_OFFLINE] && value[QUANTITY_CORE_OFFLINE] == 0) ||
+        (r->has[QUANTITY_CORE_EACH] && value[QUANTITY_CORE_EACH] == 0))
+        return REQUEST_CORE_ZERO;
+    if (value[QUANTITY_CORE] > PERCENT * CARDS_MAX)
+        return REQUEST_CORE_RANGE;
+    if (value[QUANTITY_CORE_EACH] > PERCENT || value[QUANTITY_CORE_OFFLINE] > PERCENT)
+        return REQUEST_CORE_EACH_RANGE;
+    if ((r->has[QUANTITY_CARDS] && value[QUANTITY_CARDS] == 0) ||
+        (r->has[QUANTITY_SPLIT] && value[QUANTITY_SPLIT] == 0) ||
+        value[QUANTITY_CARDS] > CARDS_MAX || value[QUANTITY_SPLIT] > CARDS_MAX)
+        return REQUEST_CARDS_RANGE;
+    if ((r->has[QUANTITY_MEMORY_PERCENT] && value[QUANTITY_MEMORY_PERCENT] == 0) ||
+        (r->has[QUANTITY_MEMORY_RATIO] && value[QUANTITY_MEMORY_RATIO] == 0) ||
+        value[QUANTITY_MEMORY_PERCENT] > PERCENT ||
+        value[QUANTITY_MEMORY_RATIO] > PERCENT * CARDS_MAX)
+        return REQUEST_PERCENT_RANGE;
+    if ((r->has[QUANTITY_TFLOPS] && value[QUANTITY_TFLOPS] == 0) ||
+        value[QUANTITY_TFLOPS] > TFLOPS_MAX)
+        return REQUEST_TFLOPS_RANGE;
+    return value[QUANTITY_MEMORY] > INT64_MAX ? REQUEST_MEMORY_RANGE : REQUEST_OK;
+}
+
+/* How many cards; with it the compute of each. */
+static enum request_problem judge_cards(const struct reading *r, struct gpu_ask *ret) {
+    const bool counted = r->has[QUANTITY_CARDS], split = r->has[QUANTITY_SPLIT];
+    uint64_t core = r->value[QUANTITY_CORE], ratio = r->value[QUANTITY_MEMORY_RATIO];
+    uint64_t total = core > ratio ? core : ratio, cards = total > PERCENT ? total / PERCENT : 1;
+    if (counted || split)
+        cards = r->value[counted ? QUANTITY_CARDS : QUANTITY_SPLIT];
+    ret->cards = (uint32_t) cards;
+    ret->tflops = (uint32_t) r->value[QUANTITY_TFLOPS];
+    if (r->has[QUANTITY_CORE_EACH])
+        ret->core = (uint32_t) r->value[QUANTITY_CORE_EACH];
+    else if (core == PERCENT * cards)
+        ret->core = PERCENT;
+    else if (split && (core % cards != 0 || core > PERCENT * cards))
+        return REQUEST_SPLIT;
+    else if (!split && core > PERCENT)
+        return REQUEST_CORE_STEP;
+    else if (!split && core == PERCENT) /* of several cards that were counted */
+        return REQUEST_CORE_STEP;
+    else
+        ret->core = (uint32_t) (split ? core / cards : core);
+    return ret->tflops > 0 && ret->core > 0 ? REQUEST_TWICE : REQUEST_OK;
+}
+
+/* The memory of each card. An amount says more than a percentage beside it. */
+static enum request_problem judge_memory(const struct reading *r, struct gpu_ask *ret) {
+    uint64_t memory = r->value[QUANTITY_MEMORY], ratio = r->value[QUANTITY_MEMORY_RATIO];
+    if (ratio % ret->cards != 0 || ratio > PERCENT * ret->cards ||
+        (r->has[QUANTITY_SPLIT] && memory % ret->cards != 0))
+        return REQUEST_SPLIT;
+    ret->memory = r->has[QUANTITY_SPLIT] ? memory / ret->cards : memory;
+    if (memory == 0)
+        ret->memory_percent =
+            (uint32_t) (r->has[QUANTITY_MEMORY_RATIO] ? ratio / ret->cards
+                                                      : r->value[QUANTITY_MEMORY_PERCENT]);
+    return REQUEST_OK;
+}
+
+/* Cards are whole when all of their compute is asked and none or all of their memory, or nothing
+ * but their number. */
+static bool is_whole(const struct reading *r, const struct gpu_ask *ask) {
+    bool none = ask->memory == 0 && ask->memory_percent == 0;
+    bool all = none || ask->memory_percent == PERCENT;
+    if (ask->core == PERCENT)
+        return all || (r->has[QUANTITY_CORE] && ask->memory > 0 && !r->has[QUANTITY_SPLIT]);
+    return none && ask->core == 0 && ask->tflops == 0 && r->has[QUANTITY_CARDS];
+}
+
+static enum request_problem judge_share(const struct reading *r, struct gpu_ask *ret) {
+    if (r->has[QUANTITY_MEMORY] && ret->memory == 0)
+        return REQUEST_MEMORY_ZERO;
+    if (r->has[QUANTITY_MEMORY] && ret->memory < MIB)
+        return REQUEST_MEMORY_SMALL;
+    if (ret->memory == 0 && ret->memory_percent == 0 && r->dialect->memory_is_all)
+        ret->memory_percent = PERCENT;
+    if (ret->memory == 0 && ret->memory_percent == 0 && r->has[QUANTITY_CORE_OFFLINE])
+        ret->memory_percent = (uint32_t) r->value[QUANTITY_CORE_OFFLINE];
+    ret->slot = ret->core == 0 && ret->tflops == 0;
+    return REQUEST_OK;
+}
+
+static bool asks_anything(const struct reading *r) {
+    for (size_t kind = 0; kind < QUANTITY_KINDS; kind++)
+        if (r->has[kind] && kind != QUANTITY_PRIORITY)
+            return true;
+    return false;
+}
+
+static enum request_problem judge(struct reading *r, struct gpu_ask *ret) {
+    if (r->mig)
+        return REQUEST_MIG;
     if (r->slot > 1)
         return REQUEST_SLOT_COUNT;
-    if (!r->dialect)
+    if (!asks_anything(r))
         return REQUEST_SLOT_ALONE;
-    if (r->has_core && r->core == 0)
-        return REQUEST_CORE_ZERO;
-    if (r->core > CORE_PER_CARD * CARDS_MAX)
-        return REQUEST_CORE_RANGE;
-    if (r->core >= CORE_PER_CARD) {
-        if (r->core % CORE_PER_CARD != 0)
-            return REQUEST_CORE_STEP;
-        ret->cards = (uint32_t) (r->core / CORE_PER_CARD);
-        ret->whole = true;
-        ret->memory_floor = r->memory;
-        return REQUEST_OK;
-    }
-    if (r->has_memory && r->memory == 0)
-        return REQUEST_MEMORY_ZERO;
-    if (!r->has_core && r->slot == 0)
+    enum request_problem p = normalise(r);
+    if (p == REQUEST_OK)
+        p = check_ranges(r);
+    if (p == REQUEST_OK)
+        p = judge_cards(r, ret);
+    if (p == REQUEST_OK)
+        p = judge_memory(r, ret);
+    if (p != REQUEST_OK)
+        return p;
+    if (r->slot == 0 && !(r->dialect->offered && r->has[QUANTITY_CORE]))
         return REQUEST_SLOT_MISSING;
-    ret->cards = 1;
-    ret->core = (uint32_t) r->core;
-    ret->memory = r->memory;
-    ret->slot = !r->has_core;
+    ret->dialect = (uint8_t) (r->dialect - dialects);
+    ret->offline = r->has[QUANTITY_CORE_OFFLINE] || r->value[QUANTITY_PRIORITY] > 0;
+    if (!is_whole(r, ret))
+        return judge_share(r, ret);
+    ret->whole = true;
+    ret->memory_floor = r->value[QUANTITY_MEMORY];
+    ret->memory = 0;
+    ret->core = ret->memory_percent = 0;
+    return REQUEST_OK;
+}
+
+static enum request_problem read_lines(const struct resource_line *lines, size_t n,
+                                       struct reading *ret) {
+    for (size_t i = 0; i < n; i++) {
+        enum request_problem p = read_line(&lines[i], ret);
+        if (p != REQUEST_OK)
+            return p;
+    }
     return REQUEST_OK;
 }
 
 enum request_problem dialect_read(const struct resource_line *lines, size_t n, struct gpu_ask *ret,
                                   bool *ret_asks) {
     struct reading reading = {0};
-    *ret_asks = false;
-    for (size_t i = 0; i < n; i++) {
-        enum request_problem p = read_line(&lines[i], &reading);
-        if (p != REQUEST_OK)
-            return p;
-    }
-    if (!reading.dialect && reading.slot == 0)
-        return REQUEST_OK;
     struct gpu_ask ask = {0};
-    enum request_problem p = judge(&reading, &ask);
+    *ret_asks = false;
+    enum request_problem p = read_lines(lines, n, &reading);
+    if (p != REQUEST_OK || (!asks_anything(&reading) && reading.slot == 0))
+        return p;
+    p = judge(&reading, &ask);
     if (p != REQUEST_OK)
         return p;
-    ret->cards = ask.cards;
-    ret->whole = ask.whole;
-    ret->core = ask.core;
-    ret->memory = ask.memory;
-    ret->memory_floor = ask.memory_floor;
-    ret->slot = ask.slot;
+    memcpy(ask.container, ret->container, sizeof(ask.container));
+    ask.phase = ret->phase;
+    ask.ordinal = ret->ordinal;
+    ask.scaling = ret->scaling;
+    *ret = ask;
     *ret_asks = true;
     return REQUEST_OK;
+}
+
+bool dialect_needs_slot(const struct resource_line *lines, size_t n) {
+    struct reading r = {0};
+    return read_lines(lines, n, &r) == REQUEST_OK && !r.mig && r.slot == 0 && asks_anything(&r) &&
+           !(r.dialect->offered && r.has[QUANTITY_CORE]);
+}
+
+const char *dialect_label(const struct resource_line *lines, size_t n) {
+    static const char *const label = "aliyun.com/gpu-count";
+    const struct dialect *d = NULL, *owner = NULL;
+    bool applies = false;
+    (void) find_quantity(label, &owner);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(lines[i].name, label) == 0)
+            return NULL;
+        applies |= find_quantity(lines[i].name, &d) && d == owner;
+    }
+    return applies ? label : NULL;
+}
+
+/* "0.5" in percent, rounded down so that equal parts fit; 0: not more than 0 and at most 1. */
+static uint64_t read_fraction(const char *text) {
+    uint64_t whole = 0, percent = 0;
+    size_t digits = 0;
+    for (; *text >= '0' && *text <= '9' && digits < 3; text++, digits++)
+        whole = whole * 10 + (uint64_t) (*text - '0');
+    if (digits == 0)
+        return 0;
+    bool rest = false;
+    if (*text == '.') {
+        uint64_t weight = 10;
+        for (text++; *text >= '0' && *text <= '9'; text++, weight /= 10) {
+            percent += (uint64_t) (*text - '0') * weight;
+            rest |= *text != '0';
+        }
+    }
+    percent += whole * PERCENT;
+    if (*text != '\0' || percent > PERCENT)
+        return 0;
+    return percent == 0 && rest ? 1 : percent;
+}
+
+static bool read_annotation(const char *text, uint64_t max, uint64_t *ret) {
+    return !text || (quantity_parse(text, strlen(text), ret) == 0 && *ret > 0 && *ret <= max);
+}
+
+enum request_problem dialect_read_kai(const char *fraction, const char *memory, const char *devices,
+                                      struct gpu_ask *ret) {
+    uint64_t percent = fraction ? read_fraction(fraction) : 0, mib = 0, cards = 1;
+    if (!fraction == !memory || (fraction && percent == 0) ||
+        !read_annotation(memory, INT64_MAX / MIB, &mib) ||
+        !read_annotation(devices, CARDS_MAX, &cards))
+        return REQUEST_FRACTION;
+    ret->dialect = DIALECT_KAI;
+    ret->cards = (uint32_t) cards;
+    ret->whole = percent == PERCENT;
+    ret->core = ret->memory_percent = ret->whole ? 0 : (uint32_t) percent;
+    ret->memory = mib * MIB;
+    ret->slot = memory != NULL;
+    return REQUEST_OK;
+}
+
+static const char *mixed_text(unsigned rows) {
+    static _Thread_local char text[256];
+    size_t one = rows >> 4 & 15, other = rows & 15;
+    (void) snprintf(text, sizeof(text),
+                    "GPU request is malformed: one container uses GPU resource names of two kinds: "
+                    "%s and %s",
+                    dialects[one < dialects_count ? one : 0].name,
+                    dialects[other < dialects_count ? other : 0].name);
+    return text;
 }
 
 const char *request_problem_text(enum request_problem problem) {
 #define MALFORMED "GPU request is malformed: "
     static const char *const texts[REQUEST_PROBLEMS] = {
         [REQUEST_OK] = "GPU request is fine",
-        [REQUEST_CORE_STEP] = MALFORMED "gpu-core must be below 100 or a multiple of 100",
+        [REQUEST_CORE_STEP] = MALFORMED "gpu-core must be below 100 or a multiple of 100 (and then "
+                                        "agree with a number of cards beside it)",
         [REQUEST_CORE_ZERO] =
             MALFORMED "gpu-core must be more than 0 (leave it out to ask for memory only)",
         [REQUEST_CORE_RANGE] = MALFORMED "gpu-core is more than 64 whole GPUs",
+        [REQUEST_CORE_EACH_RANGE] = MALFORMED "the percentage of compute must be at most 100",
+        [REQUEST_CARDS_RANGE] = MALFORMED "the number of cards must be from 1 to 64",
+        [REQUEST_SPLIT] =
+            MALFORMED "compute and memory must divide evenly over the number of cards",
         [REQUEST_MEMORY_ZERO] =
             MALFORMED "gpu-memory must be more than 0 (leave it out to get it by gpu-core)",
+        [REQUEST_MEMORY_SMALL] =
+            MALFORMED "gpu-memory is below 1 MiB: it counts bytes, write a unit such as 4096Mi",
         [REQUEST_MEMORY_RANGE] = MALFORMED "gpu-memory is too large a number",
+        [REQUEST_PERCENT_RANGE] = MALFORMED "the percentage of memory must be from 1 to 100 a card",
+        [REQUEST_TFLOPS_RANGE] = MALFORMED "gpu-tflops must be from 1 to 1000000",
         [REQUEST_NOT_A_NUMBER] = MALFORMED "a GPU resource is not a whole number",
-        [REQUEST_MIXED_DIALECTS] = MALFORMED "one container uses GPU resource names of two kinds",
+        [REQUEST_TWICE] = MALFORMED "two resource names of one container say the same quantity",
+        [REQUEST_CLAIM_AND_MORE] = MALFORMED
+        "a container with a claim has what the claim gives; leave its GPU resources out",
         [REQUEST_SLOT_ALONE] =
             MALFORMED "elasticgpu.io/slot is set by Aliquot itself; ask for gpu-core or gpu-memory",
-        [REQUEST_SLOT_MISSING] = MALFORMED
-        "gpu-memory alone needs elasticgpu.io/slot: 1, which Aliquot's admission policy adds",
+        [REQUEST_SLOT_MISSING] =
+            MALFORMED "what is asked needs elasticgpu.io/slot: 1 beside it, which Aliquot's "
+                      "admission policy adds",
         [REQUEST_SLOT_COUNT] = MALFORMED "elasticgpu.io/slot must be 1",
         [REQUEST_TOO_MANY] = MALFORMED "more than 32 containers ask for GPU",
         [REQUEST_SCALING] = MALFORMED
         "annotation elasticgpu.io/memory-scaling is not a number from 1 to 16, such as 1.5",
+        [REQUEST_SELECTION] = MALFORMED
+        "one of the annotations elasticgpu.io/placement-policy (first-fit, best-fit, binpack, "
+        "spread, fgd, esc), topology (none, best, restricted) and numa-bind (true, false) has "
+        "another value",
+        [REQUEST_FRACTION] =
+            MALFORMED "annotation gpu-fraction must be more than 0 and at most 1, or else "
+                      "gpu-memory a number of MiB, and gpu-fraction-num-devices from 1 to 64",
+        [REQUEST_FRACTION_CONTAINER] =
+            MALFORMED "annotation gpu-fraction-container-name names no container of the pod",
+        [REQUEST_MIG] = MALFORMED "nvidia.com/mig-* stands beside a share: a MIG device is given "
+                                  "by NVIDIA's own device plugin, in a container of its own",
     };
+    if (problem & REQUEST_MIXED_DIALECTS)
+        return mixed_text((unsigned) problem);
     return texts[problem < REQUEST_PROBLEMS ? problem : REQUEST_NOT_A_NUMBER];
 #undef MALFORMED
 }

@@ -10,20 +10,75 @@
 
 #define RESOURCE_CORE "elasticgpu.io/gpu-core"     /* percent of a card; 100 = one whole card */
 #define RESOURCE_MEMORY "elasticgpu.io/gpu-memory" /* bytes */
+#define RESOURCE_COUNT "elasticgpu.io/gpu-count"   /* cards, of each of which the rest is asked */
+#define RESOURCE_TFLOPS "elasticgpu.io/gpu-tflops" /* FP16 TFLOPS of a card, not percent */
 #define RESOURCE_SLOT "elasticgpu.io/slot"         /* carrier: makes kubelet call the plugin */
+#define RESOURCE_QGPU_CORE "tke.cloud.tencent.com/qgpu-core"
 
 /* How many containers without a share of compute fit on a card (one slot each). */
 #define SLOTS_PER_CARD 64
 
+/* NVIDIA's time-slicing says of a replica only that it is one; its documentation makes ten of a
+ * card. */
+#define REPLICAS_PER_CARD 10
+
+/* What a number stands for. "Total" ones are divided by the number of cards. */
+enum quantity_kind {
+    QUANTITY_CORE,           /* percent, total: below 100, or whole cards */
+    QUANTITY_CORE_EACH,      /* percent of each card */
+    QUANTITY_CORE_OFFLINE,   /* percent that nobody guarantees: what others leave */
+    QUANTITY_TFLOPS,         /* of each card */
+    QUANTITY_MEMORY,         /* of each card, in units; total where there is a QUANTITY_SPLIT */
+    QUANTITY_MEMORY_PERCENT, /* of each card */
+    QUANTITY_MEMORY_RATIO,   /* percent, total */
+    QUANTITY_BOTH,           /* percent, total, of compute and of memory */
+    QUANTITY_CARDS,          /* cards; whole ones where nothing says how much of each */
+    QUANTITY_SPLIT,          /* cards over which the totals are divided */
+    QUANTITY_REPLICAS,       /* of a card that is cut into REPLICAS_PER_CARD */
+    QUANTITY_PRIORITY,       /* 0: as all others; more: after them */
+    QUANTITY_KINDS,
+};
+
+struct dialect_quantity {
+    const char *name; /* of the resource */
+    enum quantity_kind kind;
+    uint64_t unit; /* bytes that 1 stands for; else 1 */
+};
+
+/* Who writes what its own tools read of a pod (kube/foreign.h). */
+enum foreign_kind {
+    FOREIGN_NONE,
+    FOREIGN_ELASTIC,
+    FOREIGN_GPUSHARE,
+    FOREIGN_GPU_MANAGER,
+    FOREIGN_HAMI,
+    FOREIGN_KOORDINATOR,
+    FOREIGN_KAI,
+};
+
+#define DIALECT_QUANTITIES 7
+
 struct dialect {
-    const char *name;     /* "native" */
-    const char *core;     /* resource name */
-    const char *memory;   /* resource name */
-    uint64_t memory_unit; /* bytes that 1 of `memory` stands for */
+    const char *name; /* for people: "HAMi (nvidia.com/gpu)" */
+    bool offered; /* its QUANTITY_CORE is a resource of the agent's: needs no carrier beside it */
+    bool zero_is_unset; /* its project takes 0 for "not given" */
+    bool memory_is_all; /* compute alone comes with all of the memory, not with as much of it */
+    enum foreign_kind foreign;
+    const char *prefix; /* of the foreign annotations where two dialects share the kind */
+    struct dialect_quantity quantities[DIALECT_QUANTITIES]; /* up to the first without a name */
 };
 
 extern const struct dialect dialects[];
 extern const size_t dialects_count;
+
+/* Rows that code names. */
+enum { DIALECT_NATIVE = 0, DIALECT_KAI = 11 };
+
+/* The annotations of a KAI pod: its request is there and in no resource. */
+#define KAI_FRACTION "gpu-fraction"
+#define KAI_MEMORY "gpu-memory"
+#define KAI_DEVICES "gpu-fraction-num-devices"
+#define KAI_CONTAINER "gpu-fraction-container-name"
 
 /* When a container runs, which decides what it can hold at the same time as the others. */
 enum ask_phase {
@@ -46,6 +101,9 @@ struct gpu_ask {
     bool claimed;            /* the amounts are those of an ElasticGPUClaim, to be filled in */
     bool slot;               /* shares without compute: takes one of the slots of each card */
     uint32_t scaling; /* how far its memory may be oversold, in thousandths; 0: as the node does */
+    bool offline;     /* gets what others leave, unless the pod names another policy */
+    uint8_t dialect;  /* row of dialects[] in which it is asked */
+    uint16_t ordinal; /* of the container among the init containers, or among the others */
 };
 
 #define GPU_ASKS_MAX 32
@@ -57,22 +115,34 @@ struct gpu_request {
     struct gpu_ask asks[GPU_ASKS_MAX];
 };
 
-/* Why a request cannot be understood; request_problem_text() says it in one fixed sentence. */
+/* Why a request cannot be understood. */
 enum request_problem {
     REQUEST_OK,
     REQUEST_CORE_STEP, /* 150 */
     REQUEST_CORE_ZERO,
     REQUEST_CORE_RANGE, /* more than 64 cards */
+    REQUEST_CORE_EACH_RANGE,
+    REQUEST_CARDS_RANGE,
+    REQUEST_SPLIT, /* 3 over 2 cards */
     REQUEST_MEMORY_ZERO,
+    REQUEST_MEMORY_SMALL, /* a unit is missing */
     REQUEST_MEMORY_RANGE, /* 16Ei */
+    REQUEST_PERCENT_RANGE,
+    REQUEST_TFLOPS_RANGE,
     REQUEST_NOT_A_NUMBER,
-    REQUEST_MIXED_DIALECTS, /* in one container */
+    REQUEST_TWICE, /* two names for the same quantity */
     REQUEST_SLOT_ALONE,
-    REQUEST_SLOT_MISSING, /* memory only, but admission has not added the carrier */
+    REQUEST_CLAIM_AND_MORE, /* a claim by annotation, and resources beside it */
+    REQUEST_SLOT_MISSING, /* nothing asked that kubelet calls a plugin for, and no carrier added */
     REQUEST_SLOT_COUNT,
     REQUEST_TOO_MANY, /* containers */
     REQUEST_SCALING,
+    REQUEST_SELECTION, /* an annotation of selection.c */
+    REQUEST_FRACTION,  /* KAI's annotations */
+    REQUEST_FRACTION_CONTAINER,
+    REQUEST_MIG,
     REQUEST_PROBLEMS,
+    REQUEST_MIXED_DIALECTS = 0x100, /* in one container; with the numbers of the two rows */
 };
 
 /* One resource line of a container: name and quantity as written. */
@@ -82,13 +152,27 @@ struct resource_line {
     size_t quantity_len;
 };
 
-/* Understands the resources of one container. `ret` gets everything but container and phase; a
- * container that asks nothing of us gives REQUEST_OK and *ret_asks false. */
+/* Understands the resources of one container. `ret` gets everything but container, phase, ordinal
+ * and scaling; a container that asks nothing of us gives REQUEST_OK and *ret_asks false. */
 enum request_problem dialect_read(const struct resource_line *lines, size_t n, struct gpu_ask *ret,
                                   bool *ret_asks);
 
-/* Whether `name` belongs to any dialect or is the carrier. */
+/* Whether a container with these lines must get RESOURCE_SLOT beside them. */
+bool dialect_needs_slot(const struct resource_line *lines, size_t n);
+
+/* The request of a KAI pod from the texts of its annotations (NULL: not there; one of the first two
+ * is). */
+enum request_problem dialect_read_kai(const char *fraction, const char *memory, const char *devices,
+                                      struct gpu_ask *ret);
+
+/* The label of a pod that says more about a container with these lines, or NULL. Its value is to be
+ * read as one more line of that name. */
+const char *dialect_label(const struct resource_line *lines, size_t n);
+
+/* Whether `name` belongs to any dialect, is the carrier, or must not stand beside them. */
 bool dialect_knows(const char *name);
 
-/* "GPU request is malformed: ..."; never NULL. */
+enum request_problem dialect_mixed(size_t one, size_t other);
+
+/* "GPU request is malformed: ..."; never NULL. Valid until the next call of the same thread. */
 const char *request_problem_text(enum request_problem problem);

@@ -20,7 +20,8 @@
 
 /* Extended resources have limits equal to requests, and requests default to limits; so limits say
  * everything, and requests count where somebody has built an object without them. */
-static size_t collect_lines(struct json container, struct resource_line lines[static LINES_MAX]) {
+static size_t collect_lines(struct json container, struct json labels,
+                            struct resource_line lines[static LINES_MAX]) {
     struct json resources = json_get(container, "resources");
     struct json list = json_get(resources, "limits");
     if (json_size(list) == 0)
@@ -35,21 +36,54 @@ static size_t collect_lines(struct json container, struct resource_line lines[st
             lines[n++] = (struct resource_line){key, quantity ? quantity : "",
                                                 quantity ? strlen(quantity) : 0};
     }
+    const char *label = n > 0 && n < LINES_MAX ? dialect_label(lines, n) : NULL;
+    const char *text = label ? json_string(json_get(labels, label)) : NULL;
+    if (text)
+        lines[n++] = (struct resource_line){label, text, strlen(text)};
     return n;
 }
 
+/* A KAI pod asks by annotations, for one of its containers. */
+struct fraction {
+    const char *fraction, *memory, *devices, *container;
+    bool asked, found;
+};
+
+/* Its container has the carrier, and no other name of ours. */
+static enum request_problem read_fraction(const struct resource_line *lines, size_t n,
+                                          const struct fraction *f, struct gpu_ask *ask) {
+    struct gpu_ask other = {0};
+    bool asks = false, slot = false;
+    for (size_t i = 0; i < n; i++)
+        slot |= strcmp(lines[i].name, RESOURCE_SLOT) == 0;
+    enum request_problem p = dialect_read(lines, n, &other, &asks);
+    if (asks)
+        return dialect_mixed(other.dialect, DIALECT_KAI);
+    if (p != REQUEST_OK && p != REQUEST_SLOT_ALONE)
+        return p;
+    return slot ? dialect_read_kai(f->fraction, f->memory, f->devices, ask) : REQUEST_SLOT_MISSING;
+}
+
+static bool has_fraction(const struct fraction *f, const struct gpu_ask *ask) {
+    return f->asked && (f->container ? strcmp(f->container, ask->container) == 0
+                                     : ask->phase == ASK_APP && ask->ordinal == 0);
+}
+
 static enum request_problem add_container(struct pod *pod, struct json container,
-                                          enum ask_phase phase) {
+                                          struct json labels, struct fraction *f,
+                                          struct gpu_ask ask) {
     struct resource_line lines[LINES_MAX];
-    struct gpu_ask ask = {.phase = phase};
     bool asks = false;
-    size_t n = collect_lines(container, lines);
-    if (n == 0)
+    size_t n = collect_lines(container, labels, lines);
+    if (n == 0 && !f->asked)
         return REQUEST_OK;
     enum request_problem p = REQUEST_NOT_A_NUMBER;
     if (field_copy(json_get(container, "name"), ask.container, sizeof(ask.container)) < 0)
         memcpy(ask.container, "?", 2); /* the API server lets no such container pass */
-    else
+    else if (has_fraction(f, &ask)) {
+        f->found = asks = true;
+        p = read_fraction(lines, n, f, &ask);
+    } else
         p = dialect_read(lines, n, &ask, &asks);
     if (p == REQUEST_OK && asks && pod->request.n == GPU_ASKS_MAX)
         p = REQUEST_TOO_MANY;
@@ -65,15 +99,30 @@ static bool is_sidecar(struct json container) {
     return policy && strcmp(policy, "Always") == 0;
 }
 
-static void read_containers(struct pod *pod, struct json spec) {
-    struct json_iter it = json_iter(json_get(spec, "initContainers"));
+static void read_list(struct pod *pod, struct json containers, struct json labels,
+                      struct fraction *f, bool init) {
+    struct json_iter it = json_iter(containers);
     struct json container;
-    while (pod->problem == REQUEST_OK && json_next(&it, NULL, &container))
-        pod->problem =
-            add_container(pod, container, is_sidecar(container) ? ASK_SIDECAR : ASK_INIT);
-    it = json_iter(json_get(spec, "containers"));
-    while (pod->problem == REQUEST_OK && json_next(&it, NULL, &container))
-        pod->problem = add_container(pod, container, ASK_APP);
+    for (uint16_t i = 0; pod->problem == REQUEST_OK && json_next(&it, NULL, &container); i++) {
+        enum ask_phase phase = !init ? ASK_APP : is_sidecar(container) ? ASK_SIDECAR : ASK_INIT;
+        pod->problem = add_container(pod, container, labels, f,
+                                     (struct gpu_ask){.phase = phase, .ordinal = i});
+    }
+}
+
+static void read_containers(struct pod *pod, struct json meta, struct json spec) {
+    struct json labels = json_get(meta, "labels"), annotations = json_get(meta, "annotations");
+    struct fraction f = {.fraction = json_string(json_get(annotations, KAI_FRACTION)),
+                         .memory = json_string(json_get(annotations, KAI_MEMORY)),
+                         .devices = json_string(json_get(annotations, KAI_DEVICES)),
+                         .container = json_string(json_get(annotations, KAI_CONTAINER))};
+    f.asked = f.fraction || f.memory;
+    read_list(pod, json_get(spec, "initContainers"), labels, &f, true);
+    read_list(pod, json_get(spec, "containers"), labels, &f, false);
+    if (pod->problem == REQUEST_OK && f.asked && !f.found) {
+        pod->problem = REQUEST_FRACTION_CONTAINER;
+        memcpy(pod->problem_container, "?", 2);
+    }
 }
 
 /* Annotations that are kept, ours before those of other systems: the first that is there counts. */
@@ -91,6 +140,7 @@ static const struct {
     {"elasticgpu.io/memory-scaling", offsetof(struct pod, wish[WISH_SCALING])},
     {"tke.cloud.tencent.com/app-class", offsetof(struct pod, wish[WISH_POLICY])},
     {"tencent.com/vcuda-core-limit", offsetof(struct pod, wish[WISH_CEILING])},
+    {"nvidia.com/vcuda-core-limit", offsetof(struct pod, wish[WISH_CEILING])},
 };
 #define KEPT (sizeof(kept) / sizeof(kept[0]))
 
@@ -227,7 +277,7 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
         pod_done(&pod);
         return err_errno(err, ENOMEM, "cannot keep a pod");
     }
-    read_containers(&pod, spec);
+    read_containers(&pod, meta, spec);
     read_scaling(&pod);
     if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0) {
         pod_done(&pod);

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What pods of other projects ask, as their own documentation writes them, read to the end: from
+ * the text of a Pod to its asks. docs/dialects.md names the sources. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka wants them first */
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "kube/dialect.h"
+#include "kube/pod.h"
+#include "wire/json.h"
+
+#define MIB ((uint64_t) 1 << 20)
+#define GIB ((uint64_t) 1 << 30)
+
+/* One container "main" with these limits, in a pod with this metadata. */
+struct readme {
+    const char *limits;
+    const char *meta; /* further fields of metadata, or NULL */
+    enum request_problem problem;
+    struct gpu_ask ask;
+};
+
+#define SLOT "\"elasticgpu.io/slot\":1,"
+#define Q "tke.cloud.tencent.com/qgpu-"
+
+static const struct readme readmes[] = {
+    /* Elastic GPU */
+    {SLOT "\"elasticgpu.io/gpu-memory\":\"256Mi\"", .ask = {.memory = 256 * MIB, .slot = true}},
+    {"\"elasticgpu.io/gpu-core\":\"200\"", .ask = {.cards = 2, .whole = true}},
+    {"\"elasticgpu.io/gpu-core\":\"10\",\"elasticgpu.io/gpu-memory\":\"4Gi\"",
+     .ask = {.core = 10, .memory = 4 * GIB}},
+    {"\"elasticgpu.io/gpu-core\":30,\"elasticgpu.io/gpu-memory\":\"4Gi\","
+     "\"elasticgpu.io/gpu-count\":2",
+     .ask = {.cards = 2, .core = 30, .memory = 4 * GIB}},
+    {SLOT "\"elasticgpu.io/gpu-count\":3", .ask = {.cards = 3, .whole = true}},
+    {SLOT "\"elasticgpu.io/gpu-tflops\":20", .ask = {.tflops = 20}},
+    {"\"elasticgpu.io/gpu-core\":\"150\"", .problem = REQUEST_CORE_STEP},
+    {"\"elasticgpu.io/gpu-core\":100,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_CORE_STEP},
+    {SLOT "\"elasticgpu.io/gpu-memory\":\"256\"", .problem = REQUEST_MEMORY_SMALL},
+    {"\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-tflops\":20", .problem = REQUEST_TWICE},
+    {SLOT "\"elasticgpu.com/gpu-core\":20,\"elasticgpu.com/gpu-memory\":256",
+     .ask = {.core = 20, .memory = 256 * MIB, .dialect = 2}},
+    {SLOT "\"gpushare.provisioner.elasticgpu.io/gpu-core\":10,"
+          "\"gpushare.provisioner.elasticgpu.io/gpu-memory\":4096",
+     .ask = {.core = 10, .memory = 4 * GIB, .dialect = 3}},
+    /* qGPU; an online pod asks for memory only, an offline one for what is left */
+    {"\"" Q "core\":30,\"" Q "memory\":10", .ask = {.core = 30, .memory = 10 * GIB, .dialect = 1}},
+    {"\"" Q "core\":200", .ask = {.cards = 2, .whole = true, .dialect = 1}},
+    {SLOT "\"" Q "core-greedy\":10,\"" Q "memory\":5",
+     .ask = {.memory = 5 * GIB, .slot = true, .offline = true, .dialect = 1}},
+    {SLOT "\"" Q "memory\":5", .ask = {.memory = 5 * GIB, .slot = true, .dialect = 1}},
+    {SLOT "\"" Q "core-greedy\":200", .problem = REQUEST_CORE_EACH_RANGE},
+    /* gpushare, cGPU */
+    {SLOT "\"aliyun.com/gpu-mem\":3", .ask = {.memory = 3 * GIB, .slot = true, .dialect = 4}},
+    {SLOT "\"aliyun.com/gpu-mem\":6,\"aliyun.com/gpu-core.percentage\":30",
+     .ask = {.memory = 6 * GIB, .core = 30, .dialect = 4}},
+    {SLOT "\"aliyun.com/gpu-mem\":8", "\"labels\":{\"aliyun.com/gpu-count\":\"2\"}",
+     .ask = {.cards = 2, .memory = 4 * GIB, .slot = true, .dialect = 4}},
+    {SLOT "\"aliyun.com/gpu-mem\":8,\"aliyun.com/gpu-count\":4",
+     .ask = {.cards = 4, .memory = 2 * GIB, .slot = true, .dialect = 4}},
+    {SLOT "\"aliyun.com/gpu-mem\":3", "\"labels\":{\"aliyun.com/gpu-count\":\"65\"}",
+     .problem = REQUEST_CARDS_RANGE},
+    {SLOT "\"aliyun.com/gpu-mem\":3", "\"labels\":{\"aliyun.com/gpu-count\":\"many\"}",
+     .problem = REQUEST_NOT_A_NUMBER},
+    /* gpu-manager, and its fork with MiB */
+    {SLOT "\"tencent.com/vcuda-core\":50,\"tencent.com/vcuda-memory\":30",
+     "\"annotations\":{\"tencent.com/vcuda-core-limit\":\"50\"}",
+     .ask = {.core = 50, .memory = 7680 * MIB, .dialect = 5}},
+    {SLOT "\"tencent.com/vcuda-core\":200,\"tencent.com/vcuda-memory\":60",
+     .ask = {.cards = 2, .whole = true, .memory_floor = 15 * GIB, .dialect = 5}},
+    {SLOT "\"tencent.com/vcuda-core\":150", .problem = REQUEST_CORE_STEP},
+    {SLOT "\"tencent.com/vcuda-core\":250", .problem = REQUEST_CORE_STEP},
+    {SLOT "\"nvidia.com/vcuda-core\":50,\"nvidia.com/vcuda-memory\":2048",
+     "\"annotations\":{\"nvidia.com/vcuda-core-limit\":\"50\"}",
+     .ask = {.core = 50, .memory = 2 * GIB, .dialect = 6}},
+    {SLOT "\"nvidia.com/vcuda-core\":200", .ask = {.cards = 2, .whole = true, .dialect = 6}},
+    {SLOT "\"nvidia.com/vcuda-core\":150", .problem = REQUEST_CORE_STEP},
+    {SLOT "\"nvidia.com/vcuda-core\":250", .problem = REQUEST_CORE_STEP},
+    /* HAMi, and NVIDIA's own whole cards */
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/gpucores\":30",
+     .ask = {.core = 30, .memory = 3000 * MIB, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem\":3000",
+     .ask = {.cards = 2, .memory = 3000 * MIB, .slot = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem-percentage\":50,\"nvidia.com/gpucores\":30",
+     .ask = {.cards = 2, .core = 30, .memory_percent = 50, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem-percentage\":100,\"nvidia.com/gpucores\":100",
+     .ask = {.cards = 2, .whole = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":2", .ask = {.cards = 2, .whole = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpumem\":3000", .ask = {.memory = 3000 * MIB, .slot = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpucores\":30",
+     .ask = {.core = 30, .memory_percent = 100, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/gpucores\":100",
+     .ask = {.core = 100, .memory = 3000 * MIB, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0,\"nvidia.com/gpucores\":0",
+     .ask = {.whole = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/priority\":0",
+     .ask = {.memory = 3000 * MIB, .slot = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/priority\":1",
+     .ask = {.memory = 3000 * MIB, .slot = true, .offline = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":101",
+     .problem = REQUEST_PERCENT_RANGE},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpucores\":101", .problem = REQUEST_CORE_EACH_RANGE},
+    {"\"nvidia.com/gpu\":1", .problem = REQUEST_SLOT_MISSING},
+    /* volcano */
+    {SLOT "\"volcano.sh/vgpu-number\":2,\"volcano.sh/vgpu-memory\":1024",
+     .ask = {.cards = 2, .memory = GIB, .slot = true, .dialect = 8}},
+    {SLOT "\"volcano.sh/vgpu-number\":1,\"volcano.sh/vgpu-memory-percentage\":50,"
+          "\"volcano.sh/vgpu-cores\":50",
+     .ask = {.core = 50, .memory_percent = 50, .dialect = 8}},
+    {SLOT "\"volcano.sh/vgpu-number\":1", .ask = {.whole = true, .dialect = 8}},
+    /* koordinator */
+    {SLOT "\"koordinator.sh/gpu\":100", .ask = {.whole = true, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu\":50", .ask = {.core = 50, .memory_percent = 50, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu\":200", .ask = {.cards = 2, .whole = true, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu-shared\":1,\"koordinator.sh/gpu-core\":50,"
+          "\"koordinator.sh/gpu-memory-ratio\":50",
+     .ask = {.core = 50, .memory_percent = 50, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu.shared\":2,\"koordinator.sh/gpu-core\":100,"
+          "\"koordinator.sh/gpu-memory-ratio\":100",
+     .ask = {.cards = 2, .core = 50, .memory_percent = 50, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu.shared\":2,\"koordinator.sh/gpu-core\":60,"
+          "\"koordinator.sh/gpu-memory\":\"16Gi\"",
+     .ask = {.cards = 2, .core = 30, .memory = 8 * GIB, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu-core\":100,\"koordinator.sh/gpu-memory-ratio\":100",
+     .ask = {.whole = true, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu-core\":100,\"koordinator.sh/gpu-memory-ratio\":40",
+     .ask = {.core = 100, .memory_percent = 40, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu-core\":50,\"koordinator.sh/gpu-memory\":\"8Gi\"",
+     .ask = {.core = 50, .memory = 8 * GIB, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu-memory-ratio\":200",
+     .ask = {.cards = 2, .memory_percent = 100, .slot = true, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu\":150", .problem = REQUEST_CORE_STEP},
+    {SLOT "\"koordinator.sh/gpu\":50,\"koordinator.sh/gpu-core\":50", .problem = REQUEST_TWICE},
+    {SLOT "\"koordinator.sh/gpu.shared\":3,\"koordinator.sh/gpu-core\":100",
+     .problem = REQUEST_SPLIT},
+    /* NVIDIA time-slicing and MIG */
+    {SLOT "\"nvidia.com/gpu.shared\":1",
+     .ask = {.memory_percent = 10, .slot = true, .dialect = 10}},
+    {SLOT "\"nvidia.com/gpu.shared\":11", .problem = REQUEST_PERCENT_RANGE},
+    {SLOT "\"nvidia.com/mig-1g.10gb\":1", .problem = REQUEST_MIG},
+    {"\"nvidia.com/mig-1g.10gb\":1,\"elasticgpu.io/gpu-core\":10", .problem = REQUEST_MIG},
+    /* KAI */
+    {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"0.5\"}",
+     .ask = {.core = 50, .memory_percent = 50, .dialect = DIALECT_KAI}},
+    {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-memory\":\"2000\"}",
+     .ask = {.memory = 2000 * MIB, .slot = true, .dialect = DIALECT_KAI}},
+    {"\"elasticgpu.io/slot\":1",
+     "\"annotations\":{\"gpu-fraction\":\"0.333\",\"gpu-fraction-num-devices\":\"2\"}",
+     .ask = {.cards = 2, .core = 33, .memory_percent = 33, .dialect = DIALECT_KAI}},
+    {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"1\"}",
+     .ask = {.whole = true, .dialect = DIALECT_KAI}},
+    {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"0.001\"}",
+     .ask = {.core = 1, .memory_percent = 1, .dialect = DIALECT_KAI}},
+    {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"1.5\"}",
+     .problem = REQUEST_FRACTION},
+    {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"0\"}",
+     .problem = REQUEST_FRACTION},
+    {"\"elasticgpu.io/slot\":1",
+     "\"annotations\":{\"gpu-fraction\":\"0.5\",\"gpu-memory\":\"2000\"}",
+     .problem = REQUEST_FRACTION},
+    {"\"cpu\":1", "\"annotations\":{\"gpu-fraction\":\"0.5\"}", .problem = REQUEST_SLOT_MISSING},
+    {"\"elasticgpu.io/slot\":1",
+     "\"annotations\":{\"gpu-fraction\":\"0.5\",\"gpu-fraction-container-name\":\"other\"}",
+     .problem = REQUEST_SLOT_ALONE},
+    {SLOT "\"aliyun.com/gpu-mem\":3", "\"annotations\":{\"gpu-fraction\":\"0.5\"}",
+     .problem = REQUEST_MIXED_DIALECTS | 4 << 4 | DIALECT_KAI},
+};
+
+/* Quantities are texts in an API object; the table leaves out their quotation marks. */
+static void quote_numbers(const char *limits, struct buf *out) {
+    for (bool value = false; *limits; limits++) {
+        bool digit = *limits >= '0' && *limits <= '9';
+        bool begin = digit && limits[-1] == ':';
+        value |= begin;
+        if (begin)
+            buf_printf(out, "\"");
+        if (value && !digit) {
+            value = false;
+            buf_printf(out, "\"");
+        }
+        buf_append(out, limits, 1);
+        if (value && limits[1] == '\0')
+            buf_printf(out, "\"");
+    }
+}
+
+static void read_readme(const struct readme *r, struct pod *ret) {
+    struct json_parser *parser = json_parser_new();
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json object;
+    struct err err;
+    buf_printf(&text,
+               "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"%s%s},"
+               "\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{",
+               r->meta ? "," : "", r->meta ? r->meta : "");
+    quote_numbers(r->limits, &text);
+    buf_printf(&text, "}}}]}}");
+    if (json_parse(parser, buf_str(&text), text.len, &object, &err) < 0 ||
+        pod_parse(object, ret, &err) < 0)
+        fail_msg("%s: %s", err.text, buf_str(&text));
+    json_parser_free(parser);
+}
+
+static bool same(const struct gpu_ask *a, const struct gpu_ask *b) {
+    return a->cards == (b->cards > 0 ? b->cards : 1) && a->whole == b->whole &&
+           a->core == b->core && a->memory == b->memory && a->memory_percent == b->memory_percent &&
+           a->tflops == b->tflops && a->memory_floor == b->memory_floor && a->slot == b->slot &&
+           a->offline == b->offline && a->dialect == b->dialect;
+}
+
+static void test_readmes(void **state) {
+    (void) state;
+    for (size_t i = 0; i < sizeof(readmes) / sizeof(readmes[0]); i++) {
+        const struct readme *r = &readmes[i];
+        struct pod pod;
+        read_readme(r, &pod);
+        const struct gpu_ask *a = &pod.request.asks[0];
+        if (pod.problem != r->problem)
+            fail_msg("%s: %#x: %s", r->limits, (unsigned) pod.problem,
+                     request_problem_text(pod.problem));
+        if (pod.problem != REQUEST_OK)
+            assert_string_equal(pod.problem_container,
+                                pod.problem == REQUEST_FRACTION_CONTAINER ? "?" : "main");
+        else if (pod.request.n != 1 || !same(a, &r->ask) || strcmp(a->container, "main") != 0)
+            fail_msg("%s: n %u, cards %u, whole %d, core %u, memory %llu, percent %u, tflops %u, "
+                     "floor %llu, slot %d, offline %d, dialect %u",
+                     r->limits, pod.request.n, a->cards, a->whole, a->core,
+                     (unsigned long long) a->memory, a->memory_percent, a->tflops,
+                     (unsigned long long) a->memory_floor, a->slot, a->offline, a->dialect);
+        pod_done(&pod);
+    }
+}
+
+/* Nothing asked, though a name of ours is there. */
+static void test_nothing(void **state) {
+    (void) state;
+    static const char *const limits[] = {"\"nvidia.com/gpu\":0", "\"nvidia.com/priority\":1",
+                                         "\"nvidia.com/mig-1g.10gb\":1", "\"cpu\":4",
+                                         "\"amd.com/gpu\":1"};
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        struct pod pod;
+        read_readme(&(struct readme){.limits = limits[i]}, &pod);
+        assert_int_equal(pod.problem, REQUEST_OK);
+        assert_int_equal(pod.request.n, 0);
+        pod_done(&pod);
+    }
+}
+
+/* Every pair of dialects in one container is refused, and both are named. */
+static void test_mixed(void **state) {
+    (void) state;
+    for (size_t a = 0; a < DIALECT_KAI; a++)
+        for (size_t b = 0; b < DIALECT_KAI; b++) {
+            const struct resource_line lines[] = {{dialects[a].quantities[0].name, "1", 1},
+                                                  {dialects[b].quantities[0].name, "1", 1},
+                                                  {RESOURCE_SLOT, "1", 1}};
+            struct gpu_ask ask = {0};
+            bool asks;
+            if (a == b)
+                continue;
+            enum request_problem p = dialect_read(lines, 3, &ask, &asks);
+            assert_int_equal(p, dialect_mixed(a, b));
+            assert_non_null(strstr(request_problem_text(p), dialects[a].name));
+            assert_non_null(strstr(request_problem_text(p), dialects[b].name));
+        }
+}
+
+static void test_texts(void **state) {
+    (void) state;
+    for (unsigned p = REQUEST_OK + 1; p < REQUEST_PROBLEMS; p++)
+        assert_true(strncmp(request_problem_text(p), "GPU request is malformed: ", 26) == 0 &&
+                    strlen(request_problem_text(p)) > 40);
+}
+
+/* The carrier is added where kubelet would call no plugin otherwise, and only there. */
+static void test_carrier(void **state) {
+    (void) state;
+    static const struct {
+        const char *name, *quantity;
+        bool needs;
+    } cases[] = {
+        {RESOURCE_CORE, "10", false},
+        {RESOURCE_QGPU_CORE, "10", false},
+        {RESOURCE_MEMORY, "1Gi", true},
+        {"tke.cloud.tencent.com/qgpu-core-greedy", "10", true},
+        {"elasticgpu.com/gpu-core", "10", true},
+        {"aliyun.com/gpu-mem", "1", true},
+        {"nvidia.com/gpu", "1", true},
+        {"nvidia.com/gpu", "0", false},
+        {"nvidia.com/gpu", "x", false},
+        {"nvidia.com/priority", "1", false},
+        {"nvidia.com/mig-1g.10gb", "1", false},
+        {RESOURCE_SLOT, "1", false},
+        {"cpu", "1", false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct resource_line lines[] = {
+            {cases[i].name, cases[i].quantity, strlen(cases[i].quantity)}, {RESOURCE_SLOT, "1", 1}};
+        assert_int_equal(dialect_needs_slot(lines, 1), cases[i].needs);
+        assert_false(dialect_needs_slot(lines, 2));
+    }
+}
+
+/* A KAI pod's other containers get nothing, and the one it names gets all. */
+static void test_kai_container(void **state) {
+    (void) state;
+    static const char text[] =
+        "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\",\"annotations\":{"
+        "\"gpu-fraction\":\"0.5\",\"gpu-fraction-container-name\":\"%s\"}},\"spec\":{"
+        "\"initContainers\":[{\"name\":\"init\",\"resources\":{\"limits\":{%s}}}],"
+        "\"containers\":[{\"name\":\"a\"},{\"name\":\"b\",\"resources\":{\"limits\":{%s}}}]}}";
+    static const struct {
+        const char *name, *init, *app;
+        enum request_problem problem;
+        uint16_t ordinal;
+    } cases[] = {
+        {"init", "\"elasticgpu.io/slot\":\"1\"", "", REQUEST_OK, 0},
+        {"b", "", "\"elasticgpu.io/slot\":\"1\"", REQUEST_OK, 1},
+        {"c", "", "", REQUEST_FRACTION_CONTAINER, 0},
+        {"a", "", "", REQUEST_SLOT_MISSING, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct json_parser *parser = json_parser_new();
+        char body[768];
+        struct json object;
+        struct pod pod;
+        int n = snprintf(body, sizeof(body), text, cases[i].name, cases[i].init, cases[i].app);
+        assert_int_equal(json_parse(parser, body, (size_t) n, &object, NULL), 0);
+        assert_int_equal(pod_parse(object, &pod, NULL), 0);
+        assert_int_equal(pod.problem, cases[i].problem);
+        assert_int_equal(pod.request.n, pod.problem == REQUEST_OK);
+        if (pod.request.n > 0) {
+            assert_string_equal(pod.request.asks[0].container, cases[i].name);
+            assert_int_equal(pod.request.asks[0].ordinal, cases[i].ordinal);
+        }
+        pod_done(&pod);
+        json_parser_free(parser);
+    }
+}
+
+/* The manifests that repeat the names have all of them. */
+static void test_manifests(void **state) {
+    (void) state;
+    static char text[65536];
+    FILE *file = fopen(SOURCE_ROOT "/deploy/kube-scheduler-configuration.yaml", "re");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    (void) fclose(file);
+    for (size_t i = 0; i < dialects_count; i++)
+        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++) {
+            char line[128];
+            (void) snprintf(line, sizeof(line), "- name: %s\n        ignoredByScheduler: true\n",
+                            dialects[i].quantities[q].name);
+            if (!strstr(text, line))
+                fail_msg("kube-scheduler-configuration.yaml: no %s", line);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_readmes),   cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_mixed),     cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_carrier),   cmocka_unit_test(test_kai_container),
+        cmocka_unit_test(test_manifests),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
