@@ -67,7 +67,7 @@ struct place_shape place_shape_of(const struct place_plan *plan) {
     return shape;
 }
 
-static void learn(struct place_model *m) {
+void place_model_learn(struct place_model *m) {
     stranded_learn(m->stranded, &m->workload);
     scarce_learn(&m->scarce);
     workload_settled(&m->workload);
@@ -79,7 +79,7 @@ void place_model_arrive(struct place_model *m, const struct place_plan *plan) {
     workload_add(&m->workload, &shape);
     scarce_arrived(&m->scarce);
     if (workload_is_news(&m->workload))
-        learn(m);
+        place_model_learn(m);
 }
 
 uint32_t place_model_epoch(const struct place_model *m) {
@@ -103,7 +103,7 @@ int place_model_read(struct place_model *m, const struct workload_names *names, 
                      size_t len) {
     int r = workload_read(&m->workload, names, text, len);
     if (r == 0 && workload_is_news(&m->workload))
-        learn(m);
+        place_model_learn(m);
     return r;
 }
 

@@ -21,6 +21,9 @@ void place_model_free(struct place_model *m);
  * and `models` count. */
 void place_model_arrive(struct place_model *m, const struct place_plan *plan);
 
+/* Draws conclusions from what has arrived now and not only when there is much news. */
+void place_model_learn(struct place_model *m);
+
 /* The node has changed, is new or (NULL) is gone. `id` is a small number that stays the node's own;
  * those of 16,384 and more are not counted. */
 void place_model_node(struct place_model *m, uint32_t id, const struct place_node *node);

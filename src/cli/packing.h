@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A cluster in memory onto which the pods of a trace are put one by one, by the placement code of
+ * the scheduler. What each node answers to each shape of pod is remembered until the node changes.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/trace.h"
+#include "place/model.h"
+#include "place/place.h"
+
+#define PACKING_NOWHERE UINT32_MAX
+
+struct packing_options {
+    const struct place_policy *policy;
+    bool random_ties;             /* between equal nodes the dice decide, else the nodes' order */
+    uint64_t seed;                /* of the dice */
+    const struct trace *workload; /* known from the start, and nothing is learned; NULL: learn */
+};
+
+/* Where a pod is. */
+struct packing_place {
+    uint32_t node;  /* or PACKING_NOWHERE */
+    uint64_t cards; /* bit i: GPU i */
+};
+
+struct packing;
+
+/* Borrows trace and options. 0, or -ENOMEM. */
+int packing_new(const struct trace *trace, const struct packing_options *options,
+                struct packing **ret, struct err *err);
+void packing_free(struct packing *p);
+
+/* Puts a pod of the trace onto the best node. 0, or -ENOMEM. */
+int packing_put(struct packing *p, const struct trace_pod *pod, struct packing_place *ret,
+                struct err *err);
+
+/* Takes it away again. */
+void packing_take(struct packing *p, const struct trace_pod *pod,
+                  const struct packing_place *place);
+
+/* Thousandths of GPUs that are there, and in use. */
+uint64_t packing_capacity(const struct packing *p);
+uint64_t packing_used(const struct packing *p);
