@@ -16,12 +16,14 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/num.h"
+#include "wire/identity.h"
+#include "wire/json_prune.h"
 
 #define BODY_DEFAULT ((size_t) 1 << 20)
 #define CONNECTIONS_DEFAULT 512u
 #define CLIENTS_PART 4 /* one address gets that part of all connections */
 #define IDLE_DEFAULT 120
-#define PEM_MAX ((size_t) 1 << 20)
+#define KEEP_FROM ((size_t) 1 << 20)          /* shorter bodies are kept whole */
 #define BODY_UNASKED ((size_t) 4 << 10)       /* where no route takes a body */
 #define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */
 
@@ -31,7 +33,10 @@ struct http_exchange {
     struct MHD_Connection *connection;
     char *method;
     char *path;
+    const struct http_route *route; /* NULL: none for this path and method */
     struct buf body;
+    struct json_prune *prune; /* not NULL: `body` is what is left of what came */
+    const char *problem;      /* not NULL: there is no body, for that reason */
     bool too_large;
     bool handed_over; /* the handler has run: the answer comes now or later */
     bool suspended;   /* waits for the answer; libmicrohttpd does not look at the connection */
@@ -51,8 +56,10 @@ struct http_server {
     const struct http_route *routes;
     void *userdata;
     size_t max_body;
+    const char *const *keep;
     struct http_exchange *exchanges;
-    struct buf cert, key;
+    struct identity *identity;     /* NULL: plain HTTP */
+    struct identity *own_identity; /* the same one, when the server made it */
 };
 
 /* ---- driving libmicrohttpd from the loop ---- */
@@ -98,24 +105,36 @@ static struct http_exchange *exchange_free(struct http_exchange *x) {
         x->next->prev = x->prev;
     buf_done(&x->body);
     buf_done(&x->answer);
+    x->prune = json_prune_free(x->prune);
     free(x->method);
     free(x->path);
     free(x);
     return NULL;
 }
 
+static bool method_matches(const char *route, const char *asked) {
+    return strcmp(route, asked) == 0 || (strcmp(route, "GET") == 0 && strcmp(asked, "HEAD") == 0);
+}
+
+static const struct http_route *find_route(const struct http_server *s, const char *method,
+                                           const char *path) {
+    for (const struct http_route *r = s->routes; r->method; r++)
+        if (strcmp(r->path, path) == 0 && method_matches(r->method, method))
+            return r;
+    return NULL;
+}
+
 /* As much of a body as can be of use: a path that only is to be read must not make anybody keep
  * what a client sends to it. */
-static size_t body_max(const struct http_server *s, const char *method, const char *path) {
-    for (const struct http_route *r = s->routes; r->method; r++)
-        if (strcmp(r->path, path) == 0 && strcmp(r->method, method) == 0 &&
-            strcmp(method, "GET") != 0)
-            return s->max_body;
+static size_t body_max(const struct http_server *s, const struct http_route *route) {
+    if (route && strcmp(route->method, "GET") != 0)
+        return s->max_body;
     return s->max_body < BODY_UNASKED ? s->max_body : BODY_UNASKED;
 }
 
 static struct http_exchange *exchange_new(struct http_server *s, struct MHD_Connection *connection,
                                           const char *method, const char *path) {
+    const struct http_route *route = find_route(s, method, path);
     struct http_exchange *x = calloc(1, sizeof(*x));
     if (!x)
         return NULL;
@@ -126,7 +145,8 @@ static struct http_exchange *exchange_new(struct http_server *s, struct MHD_Conn
         .connection = connection,
         .method = strdup(method),
         .path = strdup(path),
-        .body = BUF_INIT(body_max(s, method, path)),
+        .route = route,
+        .body = BUF_INIT(body_max(s, route)),
     };
     if (s->exchanges)
         s->exchanges->prev = &x->next;
@@ -147,33 +167,88 @@ static enum MHD_Result queue_answer(struct http_exchange *x) {
     return r;
 }
 
-static bool method_matches(const char *route, const char *asked) {
-    return strcmp(route, asked) == 0 || (strcmp(route, "GET") == 0 && strcmp(asked, "HEAD") == 0);
-}
-
 static void dispatch(struct http_exchange *x) {
     bool path_known = false;
-    for (const struct http_route *r = x->server->routes; r->method; r++) {
-        if (strcmp(r->path, x->path) != 0)
-            continue;
-        path_known = true;
-        if (method_matches(r->method, x->method)) {
-            r->handle(x, x->server->userdata);
-            return;
-        }
+    if (x->route) {
+        x->route->handle(x, x->server->userdata);
+        return;
     }
+    for (const struct http_route *r = x->server->routes; r->method; r++)
+        path_known = path_known || strcmp(r->path, x->path) == 0;
     if (path_known)
         http_reply_text(x, MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed here\n");
     else
         http_reply_text(x, MHD_HTTP_NOT_FOUND, "no such path\n");
 }
 
+static bool keeps_parts(const struct http_exchange *x) {
+    return x->route && x->server->keep;
+}
+
+static void reply_too_large(struct http_exchange *x) {
+    struct buf body = BUF_INIT(0);
+    buf_printf(&body, "request body is too large: at most %zu bytes are taken here\n",
+               body_max(x->server, x->route));
+    http_reply(x, MHD_HTTP_CONTENT_TOO_LARGE, "text/plain; charset=utf-8", &body);
+}
+
+/* Nothing more is kept, but all is read, so that the client gets to see the answer. */
+static void drop_body(struct http_exchange *x, const char *problem) {
+    size_t max = x->body.max;
+    buf_done(&x->body);
+    x->body = BUF_INIT(max);
+    x->problem = problem;
+    x->too_large = !keeps_parts(x);
+}
+
+/* From here on only parts of the body are kept. */
+static int begin_prune(struct http_exchange *x) {
+    struct buf all = x->body;
+    x->body = BUF_INIT(all.max);
+    x->prune = json_prune_new(x->server->keep, &x->body);
+    int r = x->prune ? json_prune_feed(x->prune, buf_str(&all), all.len) : -ENOMEM;
+    buf_done(&all);
+    return r;
+}
+
+static void take_parts(struct http_exchange *x, const char *data, size_t len) {
+    size_t whole = x->body.max < KEEP_FROM ? x->body.max : KEEP_FROM;
+    int r = 0;
+    if (!x->prune && x->body.len + len <= whole) {
+        buf_append(&x->body, data, len);
+        return;
+    }
+    if (!x->prune)
+        r = begin_prune(x);
+    if (r == 0)
+        r = json_prune_feed(x->prune, data, len);
+    if (r == -EBADMSG)
+        drop_body(x, "the request is not JSON");
+    else if (r == -ENOMEM)
+        drop_body(x, "out of memory");
+    else if (r < 0)
+        drop_body(x, "the request is too large");
+}
+
+static void take_body(struct http_exchange *x, const char *data, size_t len) {
+    if (x->problem)
+        return;
+    if (keeps_parts(x))
+        take_parts(x, data, len);
+    else if (len > x->body.max - x->body.len)
+        drop_body(x, "the request is too large");
+    else
+        buf_append(&x->body, data, len);
+}
+
 /* The whole request is there. The second call comes after a suspended connection was resumed. */
 static enum MHD_Result finish_request(struct http_exchange *x) {
     if (!x->handed_over) {
         x->handed_over = true;
+        if (x->prune && !x->problem && json_prune_end(x->prune) < 0)
+            drop_body(x, "the request ends before its JSON does");
         if (x->too_large)
-            http_reply_text(x, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large\n");
+            reply_too_large(x);
         else if (buf_error(&x->body) < 0)
             http_reply_text(x, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
         else
@@ -186,27 +261,16 @@ static enum MHD_Result finish_request(struct http_exchange *x) {
     return MHD_YES;
 }
 
-static void take_body(struct http_exchange *x, const char *data, size_t len) {
-    if (len > x->body.max - x->body.len) {
-        /* Keep reading, so that the client gets to see the answer; but keep nothing. */
-        x->too_large = true;
-        buf_done(&x->body);
-    }
-    if (!x->too_large)
-        buf_append(&x->body, data, len);
-}
-
 /* Announced bodies that are too large are refused before they are sent. */
-static bool announces_too_much(struct MHD_Connection *connection, size_t max) {
-    const char *text = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
-    if (!text)
-        return false;
+static bool announces_too_much(const struct http_exchange *x) {
+    const char *text =
+        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
     uint64_t len;
-    return num_parse_u64(text, max, &len) == -ERANGE;
+    return text && !keeps_parts(x) && num_parse_u64(text, x->body.max, &len) == -ERANGE;
 }
 
 static enum MHD_Result refuse_early(struct http_exchange *x) {
-    http_reply_text(x, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large\n");
+    reply_too_large(x);
     return queue_answer(x);
 }
 
@@ -218,7 +282,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (!*state) {
         struct http_exchange *x = exchange_new(s, connection, method, url);
         *state = x;
-        if (x && announces_too_much(connection, x->body.max))
+        if (x && announces_too_much(x))
             return refuse_early(x);
         return x ? MHD_YES : MHD_NO;
     }
@@ -259,6 +323,10 @@ const char *http_body(const struct http_exchange *exchange, size_t *ret_len) {
     return buf_str(&exchange->body);
 }
 
+const char *http_body_problem(const struct http_exchange *exchange) {
+    return exchange->problem;
+}
+
 void http_reply(struct http_exchange *x, unsigned status, const char *content_type,
                 struct buf *body) {
     if (buf_error(body) < 0) {
@@ -290,8 +358,7 @@ static void on_handle_closed(uv_handle_t *handle) {
     struct http_server *s = handle->data;
     if (--s->closing_handles > 0)
         return;
-    buf_done(&s->cert);
-    buf_done(&s->key);
+    identity_free(s->own_identity);
     free(s);
 }
 
@@ -343,12 +410,34 @@ static void ignore_log(void *cls, const char *format, va_list ap) {
 }
 
 static int load_tls(struct http_server *s, const struct http_options *o, struct err *err) {
-    if (!o->tls_cert && !o->tls_key)
+    s->identity = o->identity;
+    if (o->identity || (!o->tls_cert && !o->tls_key))
         return 0;
     if (!o->tls_cert || !o->tls_key)
         return err_set(err, EINVAL, "TLS needs both a certificate and a key file");
-    int r = file_read(o->tls_cert, PEM_MAX, &s->cert, err);
-    return r < 0 ? r : file_read(o->tls_key, PEM_MAX, &s->key, err);
+    int r = identity_from_files(o->tls_cert, o->tls_key, &s->own_identity, err);
+    s->identity = s->own_identity;
+    return r;
+}
+
+/* Every connection knows its server, for the certificate that it is to be shown. */
+static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code) {
+    (void) connection;
+    *context = code == MHD_CONNECTION_NOTIFY_STARTED ? cls : NULL;
+}
+
+static int on_handshake(gnutls_session_t session, const struct gnutls_cert_retr_st *info,
+                        gnutls_pcert_st **ret_chain, unsigned *ret_len, gnutls_ocsp_data_st **ocsp,
+                        unsigned *ocsp_len, gnutls_privkey_t *ret_key, unsigned *ret_flags) {
+    (void) info;
+    struct MHD_Connection *connection = gnutls_session_get_ptr(session);
+    const union MHD_ConnectionInfo *of =
+        connection ? MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT) : NULL;
+    const struct http_server *s = of ? of->socket_context : NULL;
+    *ocsp = NULL;
+    *ocsp_len = 0;
+    return s ? identity_retrieve(s->identity, ret_chain, ret_len, ret_key, ret_flags) : -1;
 }
 
 /* Whether nobody but this host can connect. */
@@ -374,32 +463,27 @@ static unsigned max_per_client(const struct http_options *o, int fd, unsigned co
 static int start_daemon(struct http_server *s, const struct http_options *o, int fd,
                         struct err *err) {
     unsigned connections = o->max_connections ? o->max_connections : CONNECTIONS_DEFAULT;
-    struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, s->cert.data},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key.data},
-        {MHD_OPTION_END, 0, NULL},
-    };
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME;
-    if (s->cert.data)
+    if (s->identity)
         flags |= MHD_USE_TLS;
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, ignore_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        max_per_client(o, fd, connections), MHD_OPTION_CONNECTION_TIMEOUT,
-        o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        CONNECTION_MEMORY, MHD_OPTION_ARRAY, s->cert.data ? tls : &tls[2], MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_LIMIT, connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, max_per_client(o, fd, connections),
+        MHD_OPTION_CONNECTION_TIMEOUT, o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
+        s->identity ? MHD_OPTION_HTTPS_CERT_CALLBACK2 : MHD_OPTION_END, on_handshake,
+        MHD_OPTION_END);
     if (!s->daemon)
-        return err_set(err, EIO, "cannot start the HTTP server on '%s'%s", o->listen,
-                       s->cert.data ? " (is the certificate or key damaged?)" : "");
+        return err_set(err, EIO, "cannot start the HTTP server on '%s'", o->listen);
     return 0;
 }
 
 static void server_free(struct http_server **s) {
     if (!*s)
         return;
-    buf_done(&(*s)->cert);
-    buf_done(&(*s)->key);
+    identity_free((*s)->own_identity);
     free(*s);
 }
 
@@ -412,6 +496,7 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
     s->routes = options->routes;
     s->userdata = options->userdata;
     s->max_body = options->max_body ? options->max_body : BODY_DEFAULT;
+    s->keep = options->keep;
     int r = load_tls(s, options, err);
     if (r < 0)
         return r;

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 
 struct err;
+struct identity;
 struct http_server;
 struct http_exchange; /* one request and its answer */
 
@@ -30,16 +31,21 @@ struct http_route {
 
 struct http_options {
     const char *listen;              /* "127.0.0.1:9401", "[::1]:80", ":9400" (all addresses) */
-    const char *tls_cert;            /* PEM file; NULL: plain HTTP */
+    const char *tls_cert;            /* PEM file, read again when it changes; NULL: plain HTTP */
     const char *tls_key;             /* PEM file */
+    struct identity *identity;       /* instead of files; must outlive the server */
     const struct http_route *routes; /* ends with HTTP_ROUTE_END; must outlive the server */
     void *userdata;                  /* for the handlers */
     size_t max_body;                 /* longer bodies are refused with 413; 0: 1 MiB. Where no
                                         route takes a body: at most 4 KiB */
-    unsigned max_connections;        /* 0: 512 */
-    unsigned max_per_client;         /* from one address; 0: a quarter of all, or all of them when
-                                        only this host can connect */
-    unsigned idle_seconds;           /* a silent connection is closed after that; 0: 120 */
+    /* NULL, or the members of JSON bodies that are of use (json_prune.h): a body of more than 1 MiB
+     * is reduced to them while it comes in, and max_body bounds what is left of it. A handler then
+     * is to ask http_body_problem(). */
+    const char *const *keep;
+    unsigned max_connections; /* 0: 512 */
+    unsigned max_per_client;  /* from one address; 0: a quarter of all, or all of them when
+                                 only this host can connect */
+    unsigned idle_seconds;    /* a silent connection is closed after that; 0: 120 */
 };
 
 /* Listens and serves as soon as the loop runs. */
@@ -59,6 +65,9 @@ const char *http_path(const struct http_exchange *exchange);
 const char *http_query(const struct http_exchange *exchange, const char *name);
 /* The body, NUL-terminated behind its length; never NULL. Valid until the reply. */
 const char *http_body(const struct http_exchange *exchange, size_t *ret_len);
+/* NULL, or why there is no body, for a person: it was too large or no JSON even where `keep` says
+ * what is of use. Without `keep` the server answers such requests itself. */
+const char *http_body_problem(const struct http_exchange *exchange);
 
 /* Answers. `body` is taken over (and left empty) by http_reply, copied by http_reply_text. */
 void http_reply(struct http_exchange *exchange, unsigned status, const char *content_type,

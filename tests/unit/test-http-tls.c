@@ -135,29 +135,87 @@ static size_t ask(gnutls_session_t session, const char *request, char *answer, s
     return len;
 }
 
-static void test_verified_client_gets_an_answer(void **state) {
-    struct fixture *f = *state;
-    _cleanup_close_ int fd = connect_to(http_server_port(f->server));
+/* A client that trusts exactly this certificate. */
+struct client {
     gnutls_certificate_credentials_t trust;
     gnutls_session_t session;
+    int fd;
+};
+
+/* The result of the handshake. */
+static int client_begin(struct client *c, const struct fixture *f, const char *trusted) {
+    c->fd = connect_to(http_server_port(f->server));
+    gnutls_certificate_allocate_credentials(&c->trust);
+    assert_int_equal(gnutls_certificate_set_x509_trust_file(c->trust, trusted, GNUTLS_X509_FMT_PEM),
+                     1);
+    gnutls_init(&c->session, GNUTLS_CLIENT);
+    gnutls_set_default_priority(c->session);
+    gnutls_credentials_set(c->session, GNUTLS_CRD_CERTIFICATE, c->trust);
+    gnutls_session_set_verify_cert(c->session, "127.0.0.1", 0);
+    gnutls_transport_set_int(c->session, c->fd);
+    return gnutls_handshake(c->session);
+}
+
+static void client_end(struct client *c) {
+    gnutls_deinit(c->session);
+    gnutls_certificate_free_credentials(c->trust);
+    close(c->fd);
+}
+
+static void client_asks(struct client *c) {
     const char request[] = "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     char answer[1024] = "";
-
-    gnutls_certificate_allocate_credentials(&trust);
-    assert_int_equal(gnutls_certificate_set_x509_trust_file(trust, f->cert, GNUTLS_X509_FMT_PEM),
-                     1);
-    gnutls_init(&session, GNUTLS_CLIENT);
-    gnutls_set_default_priority(session);
-    gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, trust);
-    gnutls_session_set_verify_cert(session, "127.0.0.1", 0);
-    gnutls_transport_set_int(session, fd);
-    assert_int_equal(gnutls_handshake(session), 0);
-
-    (void) ask(session, request, answer, sizeof(answer) - 1);
+    (void) ask(c->session, request, answer, sizeof(answer) - 1);
     assert_non_null(strstr(answer, "HTTP/1.1 200"));
     assert_non_null(strstr(answer, "hello"));
-    gnutls_deinit(session);
-    gnutls_certificate_free_credentials(trust);
+}
+
+static void test_verified_client_gets_an_answer(void **state) {
+    struct fixture *f = *state;
+    struct client c;
+    assert_int_equal(client_begin(&c, f, f->cert), 0);
+    client_asks(&c);
+    client_end(&c);
+}
+
+/* The next client is shown the new certificate; who is connected notices nothing. */
+static void test_certificate_is_replaced(void **state) {
+    struct fixture *f = *state;
+    struct client before, after, late;
+    char old[64];
+    (void) snprintf(old, sizeof(old), "%s/old.pem", f->dir);
+    assert_int_equal(file_copy(f->cert, old, 0600, NULL), 0);
+    assert_int_equal(client_begin(&before, f, f->cert), 0);
+    make_certificate(f);
+    assert_int_equal(client_begin(&after, f, f->cert), 0);
+    assert_int_equal(client_begin(&late, f, old), GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR);
+    client_asks(&before);
+    client_asks(&after);
+    client_end(&before);
+    client_end(&after);
+    client_end(&late);
+}
+
+/* Between the writing of the two files, and after garbage, the old pair goes on. */
+static void test_half_a_certificate_changes_nothing(void **state) {
+    struct fixture *f = *state;
+    struct client c;
+    char old[64], old_key[64];
+    (void) snprintf(old, sizeof(old), "%s/old.pem", f->dir);
+    (void) snprintf(old_key, sizeof(old_key), "%s/old-key.pem", f->dir);
+    assert_int_equal(file_copy(f->cert, old, 0600, NULL), 0);
+    assert_int_equal(file_copy(f->key, old_key, 0600, NULL), 0);
+    make_certificate(f);
+    assert_int_equal(file_copy(old_key, f->key, 0600, NULL), 0);
+    assert_int_equal(client_begin(&c, f, old), 0);
+    client_asks(&c);
+    client_end(&c);
+    assert_int_equal(file_replace(f->cert, "garbage", 7, 0600, NULL), 0);
+    assert_int_equal(client_begin(&c, f, old), 0);
+    client_end(&c);
+    make_certificate(f);
+    assert_int_equal(client_begin(&c, f, f->cert), 0);
+    client_end(&c);
 }
 
 static void test_plain_text_is_turned_away(void **state) {
@@ -192,6 +250,8 @@ static void test_half_a_configuration_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_verified_client_gets_an_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_certificate_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_half_a_certificate_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plain_text_is_turned_away, setup, teardown),
         cmocka_unit_test_setup_teardown(test_half_a_configuration_is_refused, setup, teardown),
     };

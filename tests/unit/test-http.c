@@ -38,6 +38,10 @@ static void on_echo(struct http_exchange *x, void *userdata) {
     size_t len;
     const char *body = http_body(x, &len);
     const char *query = http_query(x, "q");
+    if (http_body_problem(x)) {
+        http_reply_text(x, 200, http_body_problem(x));
+        return;
+    }
     buf_printf(&out, "%s %s %s %zu ", http_method(x), http_path(x), query ? query : "-", len);
     buf_append(&out, body, len);
     http_reply(x, 200, "text/plain", &out);
@@ -114,6 +118,17 @@ static int setup(void **state) {
 /* As an agent listens: everybody can connect. */
 static int setup_public(void **state) {
     return begin(state, (struct http_options){.listen = ":0", .max_connections = 40});
+}
+
+/* Half a request from a peer that says nothing more is given up soon. */
+static int setup_hasty(void **state) {
+    return begin(state, (struct http_options){.listen = "127.0.0.1:0", .idle_seconds = 2});
+}
+
+/* As the scheduler listens: long bodies are reduced while they come in. */
+static int setup_keep(void **state) {
+    static const char *const keep[] = {"Pod", NULL};
+    return begin(state, (struct http_options){.listen = "127.0.0.1:0", .keep = keep});
 }
 
 static int teardown(void **state) {
@@ -220,6 +235,75 @@ static void test_keep_alive_and_pipelining(void **state) {
         assert_int_equal(hear(fd, &in, false), 200);
         assert_non_null(strstr(in.data, "last"));
     }
+}
+
+/* A client that has said all that it wants to say still hears the answers. */
+static void test_half_closed_peer(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    _cleanup_close_ int fd = dial(f);
+    const char *two = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1"
+                      "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n";
+    say(fd, two, strlen(two));
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    assert_int_equal(hear(fd, &in, false), 200);
+    assert_non_null(strstr(in.data, "POST /echo"));
+    assert_int_equal(hear(fd, &in, false), 200);
+    assert_non_null(strstr(in.data, "later"));
+}
+
+/* Sends {"Images":"xxx...","Pod":...} of about `size` bytes in all, and hears the answer. */
+static int send_long(struct fixture *f, size_t size, const char *pod, bool chunked,
+                     struct buf *in) {
+    static char piece[1024];
+    _cleanup_close_ int fd = dial(f);
+    _cleanup_buf_ struct buf end = BUF_INIT(0), head = BUF_INIT(0);
+    size_t pieces = size / sizeof(piece);
+    memset(piece, 'x', sizeof(piece));
+    buf_printf(&end, "\",\"Pod\":%s", pod);
+    buf_puts(&head, "POST /echo HTTP/1.1\r\nHost: x\r\n");
+    if (chunked)
+        buf_puts(&head, "Transfer-Encoding: chunked\r\n\r\nb\r\n");
+    else
+        buf_printf(&head, "Content-Length: %zu\r\n\r\n", 11 + pieces * sizeof(piece) + end.len);
+    buf_puts(&head, "{\"Images\":\"");
+    say(fd, head.data, head.len);
+    for (size_t i = 0; i < pieces; i++) {
+        if (chunked)
+            say(fd, "\r\n400\r\n", 7);
+        say(fd, piece, sizeof(piece));
+    }
+    buf_reset(&head);
+    if (chunked)
+        buf_printf(&head, "\r\n%zx\r\n", end.len);
+    buf_puts(&head, buf_str(&end));
+    buf_puts(&head, chunked ? "\r\n0\r\n\r\n" : "");
+    say(fd, head.data, head.len);
+    return hear(fd, in, false);
+}
+
+/* Of a body of 75 MB the server keeps what is of use, and says so where even that is too much. */
+static void test_long_bodies_are_reduced(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    assert_int_equal(send_long(f, 75000000, "{\"a\":1}}", false, &in), 200);
+    assert_non_null(strstr(in.data, "POST /echo - 15 {\"Pod\":{\"a\":1}}"));
+    assert_int_equal(send_long(f, 3 << 20, "{\"a\":1}}", true, &in), 200);
+    assert_non_null(strstr(in.data, "POST /echo - 15 {\"Pod\":{\"a\":1}}"));
+    assert_int_equal(send_long(f, 1 << 10, "{\"a\":1}}", false, &in), 200);
+    assert_non_null(strstr(in.data, "xxx")); /* a short one is left as it is */
+
+    assert_int_equal(send_long(f, 3 << 20, "{\"a\":1}", false, &in), 200);
+    assert_non_null(strstr(in.data, "ends before"));
+    assert_int_equal(send_long(f, 3 << 20, "}", false, &in), 200);
+    assert_non_null(strstr(in.data, "not JSON"));
+    _cleanup_buf_ struct buf pod = BUF_INIT(0);
+    buf_puts(&pod, "\"");
+    for (size_t i = 0; i < BODY_MAX; i++)
+        buf_putc(&pod, 'p');
+    buf_puts(&pod, "\"}");
+    assert_int_equal(send_long(f, 3 << 20, pod.data, false, &in), 200);
+    assert_non_null(strstr(in.data, "too large"));
 }
 
 static void test_body_in_pieces(void **state) {
@@ -408,10 +492,12 @@ int main(void) {
         T(test_routes),
         T(test_head),
         T(test_keep_alive_and_pipelining),
+        T(test_half_closed_peer),
         T(test_body_in_pieces),
+        cmocka_unit_test_setup_teardown(test_long_bodies_are_reduced, setup_keep, teardown),
         T(test_too_large),
         T(test_unasked_body),
-        T(test_garbage),
+        cmocka_unit_test_setup_teardown(test_garbage, setup_hasty, teardown),
         T(test_huge_header),
         T(test_client_leaves),
         cmocka_unit_test_setup_teardown(test_greedy_client, setup_public, teardown),
