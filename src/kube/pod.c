@@ -13,6 +13,7 @@
 #include "kube/assignment.h"
 #include "kube/field.h"
 #include "kube/scaling.h"
+#include "kube/selection.h"
 #include "wire/json.h"
 
 /* Resource lines of one container that can be ours; more than that never are. */
@@ -69,6 +70,20 @@ static bool has_fraction(const struct fraction *f, const struct gpu_ask *ask) {
                                      : ask->phase == ASK_APP && ask->ordinal == 0);
 }
 
+/* A container with a claim has the carrier and no other resource of ours: how much it gets is the
+ * claim's to say. */
+static enum request_problem read_claimed(enum request_problem read, struct gpu_ask *ask,
+                                         bool *ret_asks) {
+    if (read == REQUEST_OK && *ret_asks)
+        return REQUEST_CLAIM_AND_MORE;
+    if (read != REQUEST_SLOT_ALONE)
+        return read;
+    ask->cards = 1;
+    ask->claimed = true;
+    *ret_asks = true;
+    return REQUEST_OK;
+}
+
 static enum request_problem add_container(struct pod *pod, struct json container,
                                           struct json labels, struct fraction *f,
                                           struct gpu_ask ask) {
@@ -85,6 +100,8 @@ static enum request_problem add_container(struct pod *pod, struct json container
         p = read_fraction(lines, n, f, &ask);
     } else
         p = dialect_read(lines, n, &ask, &asks);
+    if (pod_claims_find(&pod->claims, ask.container))
+        p = read_claimed(p, &ask, &asks);
     if (p == REQUEST_OK && asks && pod->request.n == GPU_ASKS_MAX)
         p = REQUEST_TOO_MANY;
     if (p != REQUEST_OK)
@@ -154,6 +171,8 @@ static int read_annotations(struct pod *pod, struct json annotations) {
         if (!key || !text)
             continue;
         pod->annotation_bytes += strlen(key) + strlen(text);
+        if (pod_claims_add(&pod->claims, key, text) < 0)
+            return -ENOMEM;
         for (size_t i = 0; i < KEPT; i++)
             if (strcmp(key, kept[i].key) == 0 && !found[i])
                 found[i] = text;
@@ -258,6 +277,21 @@ static int read_rank(struct pod *pod, struct json meta, struct json spec, struct
     return pod->request.n > 0 ? read_labels(pod, json_get(meta, "labels")) : 0;
 }
 
+/* Of a pod that asks nothing, nobody asks which cards it wants. */
+static int read_selection(struct pod *pod, struct json annotations) {
+    if (pod->request.n == 0)
+        return 0;
+    int r = selection_read(annotations, &pod->selection);
+    if (r != -EINVAL)
+        return r;
+    if (pod->problem == REQUEST_OK) {
+        pod->problem = REQUEST_SELECTION;
+        memcpy(pod->problem_container, pod->request.asks[0].container,
+               sizeof(pod->problem_container));
+    }
+    return 0;
+}
+
 static bool is_final_phase(const char *phase) {
     return phase && (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0);
 }
@@ -277,9 +311,11 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
         pod_done(&pod);
         return err_errno(err, ENOMEM, "cannot keep a pod");
     }
+    pod_claims_name(&pod.claims, pod.name);
     read_containers(&pod, meta, spec);
     read_scaling(&pod);
-    if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0) {
+    if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0 ||
+        read_selection(&pod, json_get(meta, "annotations")) < 0) {
         pod_done(&pod);
         return err_errno(err, ENOMEM, "cannot keep a pod");
     }
@@ -291,7 +327,9 @@ void pod_done(struct pod *pod) {
     free(pod->assignment);
     free(pod->signature);
     free(pod->labels);
+    pod_claims_done(&pod->claims);
     pod->assignment = pod->signature = pod->labels = NULL;
+    pod->selection = selection_free(pod->selection);
     for (size_t i = 0; i < POD_WISHES; i++) {
         free(pod->wish[i]);
         pod->wish[i] = NULL;

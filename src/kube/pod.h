@@ -6,9 +6,11 @@
 #include <stdbool.h>
 
 #include "kube/dialect.h"
+#include "kube/pod_claims.h"
 #include "wire/json.h"
 
 struct err;
+struct gpu_selection;
 
 #define KUBE_UID_MAX 64
 #define KUBE_LABEL_MAX 64 /* namespace, container name */
@@ -44,7 +46,9 @@ struct pod {
     bool never_preempts;           /* spec.preemptionPolicy is Never */
     char nominated[KUBE_NAME_MAX]; /* status.nominatedNodeName: room is being made there, or "" */
     int64_t created;               /* metadata.creationTimestamp, seconds since 1970, or 0 */
+    struct gpu_selection *selection; /* which cards it wants and how; NULL: any */
     char *labels;                  /* of a pod that asks: "key=value," for each; NULL: none */
+    struct pod_claims claims;      /* that its annotations name */
 };
 
 /* Reads a Pod object. -EINVAL when it is none (no uid, name or namespace, or a wrong type where it

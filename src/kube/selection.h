@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "wire/json.h"
+
 /* How well several cards of one container are to be connected. */
 enum topology_wish {
     TOPOLOGY_UNSET,      /* as NONE for shares, as BEST among cards of equal cost for whole ones */
@@ -15,3 +17,29 @@ enum topology_wish {
     TOPOLOGY_BEST,       /* the best connected that are free */
     TOPOLOGY_RESTRICTED, /* as good as the node has when it is empty, or not on that node */
 };
+
+#define POLICY_NAME_MAX 16
+
+/* The lists are words with commas between, as written; NULL: not asked. */
+struct gpu_selection {
+    char *use_models, *avoid_models; /* parts of a model's name, in any case */
+    char *use_uuids, *avoid_uuids;
+    enum topology_wish topology;
+    bool numa_bind;                    /* the cards of one container are on one NUMA node */
+    char node_policy[POLICY_NAME_MAX]; /* chooses the node; "" as the scheduler does */
+    char card_policy[POLICY_NAME_MAX]; /* chooses the cards on it */
+};
+
+/* Reads the annotations of a pod. *ret is NULL when none of them selects anything; free it with
+ * selection_free(). -ENOMEM, or -EINVAL where one of ours has a value that means nothing. */
+int selection_read(struct json annotations, struct gpu_selection **ret);
+struct gpu_selection *
+selection_free(struct gpu_selection *selection); /* takes NULL, returns NULL */
+struct gpu_selection *selection_copy(const struct gpu_selection *selection); /* NULL: no memory */
+
+/* Whether a card of that model and UUID will do. */
+bool selection_model(const struct gpu_selection *selection, const char *model);
+bool selection_uuid(const struct gpu_selection *selection, const char *uuid);
+
+/* A number that is equal for selections that say the same, never 0; NULL has one, too. */
+uint64_t selection_hash(const struct gpu_selection *selection);

@@ -140,6 +140,8 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
         order[at] = (uint8_t) i;
     }
     ret->request = request;
+    ret->policy = place_binpack;
+    ret->shape = 0;
     ret->effort = EFFORT;
     ret->cpu = ret->memory = 0;
     ret->models = UINT64_MAX;

@@ -72,16 +72,37 @@ const char *place_reason_text(enum place_reason reason);
 /* Whether the node could never take the pod, however empty. */
 bool place_reason_is_final(enum place_reason reason);
 
+struct place_model;
+struct place_plan;
+
+/* What tells one policy from another. */
+struct place_policy {
+    const char *name;
+    /* Cost of adding `amount` to cards[card] of the node, of which the pod's other containers leave
+     * `left`; the cheapest that fits is tried first. */
+    uint64_t (*card_cost)(const struct place_plan *plan, const struct place_node *node,
+                          uint32_t card, const struct place_card *left,
+                          const struct place_amount *amount);
+    /* Value of the node after each card i gave away holds[i]; within +-PLACE_VALUE_MAX. */
+    int64_t (*node_value)(const struct place_plan *plan, const struct place_node *node,
+                          const struct place_amount *holds);
+    /* May be NULL both: what the placement uses up that has a price in the whole cluster, as a
+     * code, and the value at the prices of now. Remembered are value and code: the price may change
+     * while the node does not. */
+    uint32_t (*node_toll)(const struct place_plan *plan, const struct place_node *node,
+                          const struct place_amount *holds);
+    int64_t (*settle)(const struct place_plan *plan, int64_t value, uint32_t toll);
+};
 /* A request in the order in which it is placed. Borrows the request. The effort is shared by all
  * nodes that the plan is tried on: once it is spent, a node gets one simple try, and a
  * PLACE_NOT_TOGETHER is no certainty. */
-struct place_model;
-
 struct place_plan {
     const struct gpu_request *request;
-    uint64_t cpu, memory;      /* what the pod asks beside, milli-CPU and bytes */
-    uint64_t models;           /* bit i: cards of the dense model id i will do; of all: all ones */
-    struct place_model *model; /* what policies have learned, and their caches; NULL: nothing */
+    struct place_policy policy; /* the caller's, of the pod, to be handed to place_on_node() */
+    uint64_t shape;             /* the caller's: equal for pods that the placement treats alike */
+    uint64_t cpu, memory;       /* what the pod asks beside, milli-CPU and bytes */
+    uint64_t models;            /* bit i: cards of the dense model id i will do; of all: all ones */
+    struct place_model *model;  /* what policies have learned, and their caches; NULL: nothing */
     enum topology_wish topology;
     bool numa_bind;  /* the cards of one container are on one NUMA node */
     uint32_t effort; /* looks at a card left; 0 is spent */
@@ -110,24 +131,6 @@ struct place_result {
  * safe. One step outweighs all of kube-scheduler's own scores together. */
 #define PLACE_SCORE_MAX INT64_C(9000000000000000)
 
-/* What tells one policy from another. */
-struct place_policy {
-    const char *name;
-    /* Cost of adding `amount` to cards[card] of the node, of which the pod's other containers leave
-     * `left`; the cheapest that fits is tried first. */
-    uint64_t (*card_cost)(const struct place_plan *plan, const struct place_node *node,
-                          uint32_t card, const struct place_card *left,
-                          const struct place_amount *amount);
-    /* Value of the node after each card i gave away holds[i]; within +-PLACE_VALUE_MAX. */
-    int64_t (*node_value)(const struct place_plan *plan, const struct place_node *node,
-                          const struct place_amount *holds);
-    /* May be NULL both: what the placement uses up that has a price in the whole cluster, as a
-     * code, and the value at the prices of now. Remembered are value and code: the price may change
-     * while the node does not. */
-    uint32_t (*node_toll)(const struct place_plan *plan, const struct place_node *node,
-                          const struct place_amount *holds);
-    int64_t (*settle)(const struct place_plan *plan, int64_t value, uint32_t toll);
-};
 #define PLACE_VALUE_MAX INT64_C(90000000)
 
 extern const struct place_policy place_binpack; /* leaves few scraps: tightest card, fullest node */

@@ -29,7 +29,6 @@ typedef void (*bind_done)(const char *error, void *request);
 struct binder {
     struct state *state;
     struct api api;
-    const struct place_policy *policy;
     const struct signing_key *key; /* NULL until it is there: bind then answers an error */
     uint64_t (*now)(void *userdata);
     bool (*ready)(void *userdata);

@@ -89,13 +89,12 @@ static int read_args(struct extender *e, const char *body, size_t len, struct po
 /* Answers each node for the pod; the names in the answer are those of the request. Returns how many
  * can take it. */
 static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *self) {
-    uint64_t shape = state_shape(&e->request);
     size_t fitting = 0;
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
         c->node = state_node_find(e->state, c->name);
         c->reason =
-            c->node ? state_judge(e->state, e->policy, &e->plan, shape, c->node, self, &c->score)
+            c->node ? state_judge(e->state, &e->plan, c->node, self, &c->score)
                     : PLACE_NO_GPU;
         fitting += c->reason == PLACE_OK;
     }
@@ -108,7 +107,7 @@ static bool promises_in_the_way(struct extender *e, size_t n, const struct state
     for (size_t i = 0; i < n; i++) {
         struct state_node *node = e->candidates[i].node;
         if (node && node->unsettled > 0 &&
-            state_place(e->state, e->policy, &e->plan, node, self, true, &result) == PLACE_OK)
+            state_place(e->state, &e->plan, node, self, true, &result) == PLACE_OK)
             return true;
     }
     return false;
@@ -143,7 +142,7 @@ static void promise_best(struct extender *e, size_t n, struct state_pod *self, u
     const struct extender_candidate *best = best_candidate(e, n);
     struct place_result result;
     if (!best || !best->node ||
-        state_place(e->state, e->policy, &e->plan, best->node, self, false, &result) != PLACE_OK)
+        state_place(e->state, &e->plan, best->node, self, false, &result) != PLACE_OK)
         return;
     (void) state_promise(e->state, self, best->node, &result, POD_PROMISED, now_ms);
 }
@@ -249,8 +248,7 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
     self->held = false;
     if (gates_closed(e->gates, self, now_ms, &why))
         return filter_held(e, n, self, buf_str(&why), out);
-    state_pod_request(self, &e->request);
-    place_prepare(&e->request, &e->plan);
+    state_plan(e->state, self, &e->request, &e->plan);
     fitting = judge_nodes(e, n, self);
     self->refused = false;
     if (fitting == 0)
@@ -311,8 +309,7 @@ static void score_nodes(struct extender *e, size_t n, const struct pod *pod, uin
         self = state_pod_learn(e->state, pod);
     if (!self || self->stage > POD_PROMISED)
         return; /* nothing to choose: all zero */
-    state_pod_request(self, &e->request);
-    place_prepare(&e->request, &e->plan);
+    state_plan(e->state, self, &e->request, &e->plan);
     (void) judge_nodes(e, n, self);
     for (size_t i = 0; i < n; i++)
         if (e->candidates[i].reason != PLACE_OK)

@@ -38,7 +38,6 @@ struct extender_candidate {
 
 struct extender {
     struct state *state;
-    const struct place_policy *policy;
     bool (*ready)(void *userdata); /* whether the state is complete */
     extender_refusal on_refusal;   /* may be NULL */
     void *userdata;

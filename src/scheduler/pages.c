@@ -120,8 +120,7 @@ static void write_holds(struct json_writer *w, const struct state_pod *pod) {
 static void write_reasons(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
     struct extender *e = &s->extender;
     unsigned shown = 0;
-    state_pod_request(pod, &e->request);
-    place_prepare(&e->request, &e->plan);
+    state_plan(s->state, pod, &e->request, &e->plan);
     json_object_begin(w, "nodes");
     for (struct state_node *node = s->state->nodes; node && shown < REASONS_MAX;
          node = node->hh.next) {
@@ -129,7 +128,7 @@ static void write_reasons(struct json_writer *w, struct scheduler *s, const stru
         if (node->ncards == 0)
             continue;
         enum place_reason reason =
-            state_place(s->state, e->policy, &e->plan, node, pod, false, &result);
+            state_place(s->state, &e->plan, node, pod, false, &result);
         json_put_string(w, node->name, place_reason_text(reason));
         shown++;
     }
@@ -184,7 +183,7 @@ void scheduler_write_status(struct scheduler *s, struct buf *out) {
     json_object_begin(&w, NULL);
     json_put_string(&w, "version", ALIQUOT_VERSION);
     json_put_bool(&w, "ready", scheduler_is_ready(s));
-    json_put_string(&w, "policy", s->extender.policy->name);
+    json_put_string(&w, "policy", s->state->policy->name);
     json_array_begin(&w, "nodes");
     for (struct state_node *node = s->state->nodes; node; node = node->hh.next)
         if (node->ncards > 0)

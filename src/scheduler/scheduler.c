@@ -170,14 +170,12 @@ static int make_parts(struct scheduler *s, struct err *err) {
     if (!s->state || !s->parser)
         return err_errno(err, ENOMEM, "cannot start");
     s->extender = (struct extender){.state = s->state,
-                                    .policy = &place_binpack,
                                     .ready = is_ready,
                                     .on_refusal = on_refusal,
                                     .userdata = s,
                                     .gates = &s->gates};
     s->binder = (struct binder){.state = s->state,
                                 .api = api,
-                                .policy = &place_binpack,
                                 .now = now,
                                 .ready = is_ready,
                                 .userdata = s,
@@ -185,7 +183,6 @@ static int make_parts(struct scheduler *s, struct err *err) {
     s->events = (struct events){.api = api};
     s->wake = (struct wake){.state = s->state,
                             .api = api,
-                            .policy = &place_binpack,
                             .gates = &s->gates,
                             .name_space = s->options.name_space};
     s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};

@@ -13,7 +13,9 @@
 struct state *state_new(state_verify verify, void *userdata) {
     struct state *s = calloc(1, sizeof(*s));
     if (s)
-        *s = (struct state){.verify = verify, .userdata = userdata};
+        *s = (struct state){.verify = verify, .userdata = userdata, .policy = &place_binpack};
+    if (s)
+        (void) state_add_selector(s, &state_selection);
     return s;
 }
 
@@ -21,6 +23,7 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     state_pod_detach(pod);
     HASH_DEL(s->pods, pod);
     free(pod->asks);
+    selection_free(pod->selection);
     free(pod->event_text);
     free(pod->nominated);
     free(pod->labels);
@@ -78,6 +81,10 @@ static struct state_node *node_get(struct state *s, const char *name) {
 
 static void node_touch(struct state_node *node) {
     node->dirty = node->unprojected = true;
+}
+
+void state_touch(struct state_node *node) {
+    node->dirty = true;
 }
 
 /* A node that nothing refers to any more is forgotten. */
@@ -318,13 +325,26 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
     return NULL;
 }
 
+/* A pod may be told to want other cards as long as it has none. */
+static int set_selection(struct state_pod *pod, const struct gpu_selection *selection) {
+    struct gpu_selection *copy = NULL;
+    if (pod->stage != POD_PENDING || selection_hash(pod->selection) == selection_hash(selection))
+        return 0;
+    if (selection && !(copy = selection_copy(selection)))
+        return -ENOMEM;
+    selection_free(pod->selection);
+    pod->selection = copy;
+    return 0;
+}
+
 struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     struct state_pod *pod = state_pod_find(s, seen->uid);
     bool known = pod != NULL;
     if (!known && !(pod = pod_new(s, seen)))
         return NULL;
     bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
-    if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0)
+    if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
+        set_selection(pod, seen->selection) == 0)
         return pod;
     if (!known)
         pod_free(s, pod);
@@ -410,61 +430,6 @@ void state_refresh_all(struct state *s) {
         rank_nodes(s); /* first, since it changes the order of the walk */
     for (struct state_node *node = s->nodes; node; node = node->hh.next)
         state_refresh(s, node);
-}
-
-enum place_reason state_place(struct state *s, const struct place_policy *policy,
-                              struct place_plan *plan, struct state_node *node,
-                              const struct state_pod *self, bool settled_only,
-                              struct place_result *ret) {
-    struct place_card own[PLACE_CARDS_MAX];
-    struct place_node view = {.cards = node->place, .ncards = node->ncards};
-    state_refresh(s, node);
-    if (settled_only || (self && self->node == node)) {
-        state_count(node, self, settled_only, own);
-        view.cards = own;
-    }
-    view.rank = node->rank;
-    return place_on_node(policy, plan, &view, ret);
-}
-
-uint64_t state_shape(const struct gpu_request *request) {
-    const uint64_t prime = UINT64_C(0x100000001b3);
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (uint32_t i = 0; i < request->n; i++) {
-        const struct gpu_ask *ask = &request->asks[i];
-        const uint64_t parts[] = {ask->phase,  ask->cards,          ask->whole, ask->core,
-                                  ask->memory, ask->memory_percent, ask->slot,  ask->memory_floor,
-                                  ask->tflops, ask->scaling};
-        for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++) {
-            hash = (hash ^ parts[j]) * prime;
-            hash ^= hash >> 29; /* the high bits of one part must reach the low bits of the next */
-        }
-    }
-    return hash ? hash : 1;
-}
-
-enum place_reason state_judge(struct state *s, const struct place_policy *policy,
-                              struct place_plan *plan, uint64_t shape, struct state_node *node,
-                              const struct state_pod *self, int64_t *ret_score) {
-    struct place_result result = {.score = 0};
-    *ret_score = 0;
-    state_refresh(s, node);
-    bool own = self && self->node == node;
-    for (uint32_t i = 0; !own && i < STATE_VERDICTS; i++) {
-        const struct state_verdict *v = &node->verdicts[i];
-        if (v->shape == shape && v->version == node->version) {
-            if (v->reason == PLACE_OK)
-                *ret_score = place_score(policy, plan, &v->worth, node->rank);
-            return v->reason;
-        }
-    }
-    enum place_reason reason = state_place(s, policy, plan, node, self, false, &result);
-    *ret_score = result.score;
-    bool certain = reason != PLACE_NOT_TOGETHER || plan->effort > 0;
-    if (!own && certain)
-        node->verdicts[node->next_verdict++ % STATE_VERDICTS] =
-            (struct state_verdict){shape, node->version, result.worth, reason};
-    return reason;
 }
 
 /* A pod that only a request has told of, and that the watch never showed, was made up or is gone.

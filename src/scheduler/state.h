@@ -57,6 +57,7 @@ struct state_pod {
     enum request_problem problem;
     uint32_t nasks;
     struct gpu_ask *asks;
+    struct gpu_selection *selection; /* NULL: any card will do, placed as usual */
     size_t annotation_bytes;
     int32_t priority;
     bool never_preempts;
@@ -107,6 +108,7 @@ struct state_verdict {
     enum place_reason reason;
 };
 #define STATE_VERDICTS 4
+#define STATE_SELECTORS_MAX 8
 
 struct state_node {
     UT_hash_handle hh;
@@ -127,6 +129,19 @@ struct state_node {
     struct state_pod *pods;     /* those that hold or are promised something here */
 };
 
+/* Narrows the cards that a pod may take. All selectors of the table are asked in its order. */
+struct state_selector {
+    const char *name;
+    enum place_reason reason; /* why a node is out on which it leaves too few cards */
+    void *self;
+    /* Equal for pods that are treated alike, and another as soon as any answer changes; 0 for a pod
+     * that is not concerned. Whoever makes room for somebody calls state_touch(), too. */
+    uint64_t (*key)(void *self, const struct state_pod *pod);
+    /* By ask: bit i stands for node->cards[i]; bits are only taken away. False: the whole node. */
+    bool (*allow)(void *self, const struct state_pod *pod, const struct state_node *node,
+                  uint64_t allowed[static GPU_ASKS_MAX]);
+};
+
 /* 0 when `signature` is ours for exactly these; negative errno otherwise. */
 typedef int (*state_verify)(const char *pod_uid, const char *node, const char *text,
                             const char *signature, void *userdata);
@@ -137,6 +152,9 @@ struct state {
     struct state_pod *pods;   /* uthash by UID */
     state_verify verify;
     void *userdata;
+    const struct place_policy *policy; /* of pods that name none */
+    struct state_selector selectors[STATE_SELECTORS_MAX];
+    size_t nselectors;
     bool ranks_dirty;
     uint64_t version; /* counts the changes of nodes */
     uint64_t forged;  /* bound pods whose assignment did not verify, ever */
@@ -182,21 +200,29 @@ void state_refresh(struct state *s, struct state_node *node);
  * put them in another order. */
 void state_refresh_all(struct state *s);
 
+/* What the pod wants, for state_place() and state_judge(): its request, selection and policy. Both
+ * outputs are the caller's and go together. */
+void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_request *request,
+                struct place_plan *plan);
+
 /* Where the pod could go on this node, its own promise not counted. With `settled_only`, nobody's
  * promise is counted: only what is bound for certain. */
-enum place_reason state_place(struct state *s, const struct place_policy *policy,
-                              struct place_plan *plan, struct state_node *node,
+enum place_reason state_place(struct state *s, struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, bool settled_only,
                               struct place_result *ret);
 
 /* As state_place() for who only wants to know whether and how well; remembers the answer for the
- * next pod of the same shape. `shape` is state_shape() of the plan's request. */
-enum place_reason state_judge(struct state *s, const struct place_policy *policy,
-                              struct place_plan *plan, uint64_t shape, struct state_node *node,
+ * next pod of the same shape. */
+enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, int64_t *ret_score);
 
-/* A number that is equal for requests that the placement treats alike, and never 0. */
-uint64_t state_shape(const struct gpu_request *request);
+/* ---- who may take which cards ---- */
+
+/* Adds a row to the table, which is copied; negative when the table is full. */
+int state_add_selector(struct state *s, const struct state_selector *selector);
+
+/* What the node can give has changed for a reason that the state does not see. */
+void state_touch(struct state_node *node);
 
 /* ---- what the extender does ---- */
 

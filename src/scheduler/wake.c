@@ -20,11 +20,11 @@
 /* Whether a node has come to be able to take the pod that `w->plan` was made for since that was
  * refused. One that could all along was not offered for reasons of its own (a taint, a selector):
  * waking for its sake would wake for ever. */
-static bool fits_somewhere(struct wake *w, uint64_t shape, const struct state_pod *pod) {
+static bool fits_somewhere(struct wake *w, const struct state_pod *pod) {
     int64_t score;
     for (struct state_node *node = w->state->nodes; node; node = node->hh.next)
         if (node->exists && node->version > pod->refused_version &&
-            state_judge(w->state, w->policy, &w->plan, shape, node, pod, &score) == PLACE_OK)
+            state_judge(w->state, &w->plan, node, pod, &score) == PLACE_OK)
             return true;
     return false;
 }
@@ -77,15 +77,16 @@ static bool anybody_fits(struct wake *w, uint64_t now_ms) {
             return true;
         if (!pod->refused || pod->stage != POD_PENDING || pod->wake_round > w->rounds)
             continue;
-        state_pod_request(pod, &w->request);
-        uint64_t shape = state_shape(&w->request);
-        if (!has_its_turn(w, pod, shape, &seen))
-            continue;
         uint32_t left = w->plan.effort;
-        place_prepare(&w->request, &w->plan);
+        state_plan(w->state, pod, &w->request, &w->plan);
+        uint32_t whole = w->plan.effort;
+        w->plan.effort = left;
+        if (!has_its_turn(w, pod, w->plan.shape, &seen))
+            continue;
+        w->plan.effort = whole;
         if (seen.n > 1)
             w->plan.effort = left; /* one effort for the whole run */
-        if (fits_somewhere(w, shape, pod))
+        if (fits_somewhere(w, pod))
             return true;
     }
     w->rounds += !seen.more;

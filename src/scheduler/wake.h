@@ -20,7 +20,6 @@
 struct wake {
     struct state *state;
     struct api api;
-    const struct place_policy *policy;
     const struct gates *gates; /* may be NULL */
     const char *name_space;
     uint64_t sent_ms; /* when the last one was sent */

@@ -129,8 +129,7 @@ static void put_request(struct buf *out) {
 
 static void build(struct bench *b) {
     char name[64];
-    b->extender = (struct extender){
-        .state = state_new(trust, NULL), .policy = &place_binpack, .ready = always};
+    b->extender = (struct extender){.state = state_new(trust, NULL), .ready = always};
     must(b->extender.state && extender_init(&b->extender) == 0, "out of memory");
     for (uint32_t i = 0; i < arg_nodes; i++) {
         snprintf(name, sizeof(name), "gpu-node-%04u.example.internal", i);

@@ -73,10 +73,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     const char *body = (const char *) data;
     struct state *s = state_new(trust, NULL);
-    struct extender e = {.state = s, .policy = &place_binpack, .ready = always};
+    struct extender e = {.state = s, .ready = always};
     struct binder b = {.state = s,
                        .api = {refuse, NULL},
-                       .policy = &place_binpack,
                        .key = key,
                        .now = frozen,
                        .ready = always,

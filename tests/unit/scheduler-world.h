@@ -120,13 +120,11 @@ static inline void start(struct world *w) {
     const struct api api = {fake_request, w};
     w->state = state_new(fake_verify, w);
     w->extender = (struct extender){.state = w->state,
-                                    .policy = &place_binpack,
                                     .ready = fake_ready,
                                     .on_refusal = on_refusal,
                                     .userdata = w};
     w->binder = (struct binder){.state = w->state,
                                 .api = api,
-                                .policy = &place_binpack,
                                 .key = w->key,
                                 .now = fake_now,
                                 .ready = fake_ready,

@@ -139,10 +139,9 @@ static void check_no_overcommit(const struct parts *p) {
 static void start(struct parts *p, struct signing_key *key) {
     const struct api api = {take_request, NULL};
     *p = (struct parts){.state = state_new(trust, NULL), .parser = json_parser_new()};
-    p->extender = (struct extender){.state = p->state, .policy = &place_binpack, .ready = always};
+    p->extender = (struct extender){.state = p->state, .ready = always};
     p->binder = (struct binder){.state = p->state,
                                 .api = api,
-                                .policy = &place_binpack,
                                 .key = key,
                                 .now = frozen,
                                 .ready = always,

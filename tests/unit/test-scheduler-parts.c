@@ -173,8 +173,7 @@ static void test_event_name_is_valid(void **state) {
 /* ---- waking kube-scheduler ---- */
 
 static void start_wake(struct world *w, struct wake *wake) {
-    *wake = (struct wake){
-        .state = w->state, .api = {fake_request, w}, .policy = &place_binpack, .name_space = "sys"};
+    *wake = (struct wake){.state = w->state, .api = {fake_request, w}, .name_space = "sys"};
 }
 
 static void check_woken(struct world *w, struct wake *wake, bool expected) {

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "scheduler/state_internal.h"
+
+/* ---- what a pod wants ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t part) {
+    hash = (hash ^ part) * UINT64_C(0x100000001b3);
+    return hash ^ hash >> 29; /* the high bits of one part must reach the low bits of the next */
+}
+
+static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
+                         const struct gpu_request *request, const struct place_plan *plan) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (uint32_t i = 0; i < request->n; i++) {
+        const struct gpu_ask *ask = &request->asks[i];
+        const uint64_t parts[] = {ask->phase,  ask->cards,          ask->whole, ask->core,
+                                  ask->memory, ask->memory_percent, ask->slot,  ask->memory_floor,
+                                  ask->tflops, ask->scaling};
+        for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++)
+            hash = mix(hash, parts[j]);
+    }
+    for (size_t i = 0; i < s->nselectors; i++)
+        hash = mix(hash, s->selectors[i].key(s->selectors[i].self, pod));
+    hash = state_hash(hash, plan->policy.name);
+    hash = mix(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);
+    hash = mix(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
+    hash = mix(mix(hash, plan->cpu), plan->memory);
+    return hash ? hash : 1;
+}
+
+void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_request *request,
+                struct place_plan *plan) {
+    const struct gpu_selection *selection = pod->selection;
+    state_pod_request(pod, request);
+    place_prepare(request, plan);
+    plan->policy = *s->policy;
+    if (selection) {
+        plan->topology = selection->topology;
+        plan->numa_bind = selection->numa_bind;
+    }
+    plan->shape = shape_of(s, pod, request, plan);
+}
+
+/* ---- which cards it may take ---- */
+
+static uint64_t selection_key(void *self, const struct state_pod *pod) {
+    (void) self;
+    return pod->selection ? selection_hash(pod->selection) : 0;
+}
+
+static bool selection_allow(void *self, const struct state_pod *pod, const struct state_node *node,
+                            uint64_t allowed[static GPU_ASKS_MAX]) {
+    uint64_t fit = 0;
+    (void) self;
+    if (!pod->selection)
+        return true;
+    for (uint32_t c = 0; c < node->ncards; c++)
+        if (selection_model(pod->selection, node->cards[c]->model) &&
+            selection_uuid(pod->selection, node->cards[c]->uuid))
+            fit |= UINT64_C(1) << c;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        allowed[i] &= fit;
+    return fit != 0;
+}
+
+const struct state_selector state_selection = {"selection", PLACE_WRONG_GPU, NULL, selection_key,
+                                               selection_allow};
+
+int state_add_selector(struct state *s, const struct state_selector *selector) {
+    if (s->nselectors == STATE_SELECTORS_MAX)
+        return -1;
+    s->selectors[s->nselectors++] = *selector;
+    return 0;
+}
+
+/* Whether each container has as many cards left to choose from as it wants. */
+static bool enough_left(const struct state_pod *pod, const struct state_node *node,
+                        const uint64_t *allowed) {
+    uint64_t all = node->ncards < 64 ? (UINT64_C(1) << node->ncards) - 1 : UINT64_MAX;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        if ((uint32_t) __builtin_popcountll(allowed[i] & all) < pod->asks[i].cards)
+            return false;
+    return true;
+}
+
+static enum place_reason select_cards(const struct state *s, const struct state_node *node,
+                                      const struct state_pod *pod, struct state_view *view) {
+    for (uint32_t i = 0; i < GPU_ASKS_MAX; i++)
+        view->allowed[i] = UINT64_MAX;
+    for (size_t i = 0; pod && i < s->nselectors; i++) {
+        const struct state_selector *sel = &s->selectors[i];
+        bool could = enough_left(pod, node, view->allowed);
+        if (!sel->allow(sel->self, pod, node, view->allowed) ||
+            (could && !enough_left(pod, node, view->allowed)))
+            return sel->reason;
+    }
+    view->node.allowed = view->allowed;
+    return PLACE_OK;
+}
+
+enum place_reason state_view(struct state *s, struct state_node *node, const struct state_pod *self,
+                             bool settled_only, struct state_view *ret) {
+    state_refresh(s, node);
+    ret->node = (struct place_node){.cards = node->place, .ncards = node->ncards};
+    ret->node.rank = node->rank;
+    if (settled_only || (self && self->node == node)) {
+        state_count(node, self, settled_only, ret->cards);
+        ret->node.cards = ret->cards;
+    }
+    return node->ncards > 0 ? select_cards(s, node, self, ret) : PLACE_OK;
+}
+
+/* ---- placing ---- */
+
+enum place_reason state_place(struct state *s, struct place_plan *plan, struct state_node *node,
+                              const struct state_pod *self, bool settled_only,
+                              struct place_result *ret) {
+    struct state_view view;
+    enum place_reason reason = state_view(s, node, self, settled_only, &view);
+    return reason == PLACE_OK ? place_on_node(&plan->policy, plan, &view.node, ret) : reason;
+}
+
+enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_node *node,
+                              const struct state_pod *self, int64_t *ret_score) {
+    struct place_result result = {.score = 0};
+    *ret_score = 0;
+    state_refresh(s, node);
+    bool own = self && self->node == node;
+    for (uint32_t i = 0; !own && i < STATE_VERDICTS; i++) {
+        const struct state_verdict *v = &node->verdicts[i];
+        if (v->shape == plan->shape && v->version == node->version) {
+            if (v->reason == PLACE_OK)
+                *ret_score = place_score(&plan->policy, plan, &v->worth, node->rank);
+            return v->reason;
+        }
+    }
+    enum place_reason reason = state_place(s, plan, node, self, false, &result);
+    *ret_score = result.score;
+    bool certain = reason != PLACE_NOT_TOGETHER || plan->effort > 0;
+    if (!own && certain)
+        node->verdicts[node->next_verdict++ % STATE_VERDICTS] =
+            (struct state_verdict){plan->shape, node->version, result.worth, reason};
+    return reason;
+}
