@@ -9,6 +9,7 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "kube/client.h"
 #include "kube/transport.h"
@@ -401,6 +402,17 @@ void kube_reflector_stop(struct kube_reflector *reflector) {
     if (reflector->watch)
         kube_exchange_cancel(reflector->watch);
     uv_close((uv_handle_t *) &reflector->timer, on_timer_closed);
+}
+
+void kube_reflector_relist(struct kube_reflector *reflector) {
+    if (reflector->stopped)
+        return;
+    if (reflector->list)
+        kube_call_cancel(take_ptr(reflector->list));
+    if (reflector->watch)
+        kube_exchange_cancel(take_ptr(reflector->watch));
+    start_over(reflector);
+    go_on(reflector, 0);
 }
 
 bool kube_reflector_is_synced(const struct kube_reflector *reflector) {

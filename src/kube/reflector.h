@@ -56,5 +56,9 @@ int kube_reflector_start(struct kube_client *client, const struct kube_reflector
 /* Ends it without further callbacks; also from inside a handler. Before kube_client_close. */
 void kube_reflector_stop(struct kube_reflector *reflector);
 
+/* Lists anew: after the next on_sync_end everything is known that was written before this call. Not
+ * from inside a handler. */
+void kube_reflector_relist(struct kube_reflector *reflector);
+
 /* Whether a full list has been delivered and the watch is not known to be broken. */
 bool kube_reflector_is_synced(const struct kube_reflector *reflector);

@@ -377,6 +377,7 @@ static int open_connection(struct kube_transport *transport, const struct sockad
                                   .handlers = &handlers,
                                   .user = connection};
     const struct h2_link_options options = {.tcp = true,
+                                            .unacked_ms = KUBE_UNACKED_MS,
                                             .ping_idle_ms = PING_IDLE_MS,
                                             .ping_timeout_ms = PING_TIMEOUT_MS,
                                             .on_up = on_link_up,

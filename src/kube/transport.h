@@ -12,6 +12,9 @@
 #include <stdint.h>
 #include <uv.h>
 
+/* A request that the API server's host has not acknowledged for so long is not sent any more. */
+#define KUBE_UNACKED_MS 3000
+
 struct err;
 struct kube_config;
 struct kube_exchange;

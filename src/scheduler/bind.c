@@ -237,7 +237,8 @@ static void post_binding(struct attempt *a, struct state_pod *pod) {
     char path[PATH_MAX_LEN];
     struct err err;
     int r = build_binding(a, pod, &body, &err);
-    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/binding", a->namespace, a->name);
+    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/binding?timeout=%us", a->namespace,
+             a->name, (unsigned) LEASE_SERVER_S);
     if (r == 0)
         r = b->api.request(b->api.context, "POST", path, NULL, body.data, body.len, BIND_TIMEOUT_MS,
                            on_bound, a, &err);
@@ -289,7 +290,7 @@ static void check_promise(struct binder *b, struct state_pod *pod) {
 static int check_bind(const struct binder *b, const struct attempt *a, const struct state_pod *pod,
                       const struct state_node *node, struct err *err) {
     if (!b->ready(b->userdata) || !b->key)
-        return err_set(err, EAGAIN, "aliquot-scheduler is still reading the state of the cluster");
+        return err_set(err, EAGAIN, EXTENDER_NOT_READY);
     if (!pod || strcmp(pod->namespace, a->namespace) != 0 || strcmp(pod->name, a->name) != 0)
         return err_set(err, ENOENT, "the pod has not been seen yet, or is gone");
     if (pod->problem != REQUEST_OK)

@@ -11,14 +11,16 @@
 #include "kube/signing.h"
 #include "scheduler/api.h"
 #include "scheduler/extender.h"
+#include "scheduler/lease.h"
 #include "scheduler/state.h"
 
 /* Shorter than any sensible httpTimeout of the extender's configuration, so that kube-scheduler
  * hears our answer and not its own time-out. */
-#define BIND_TIMEOUT_MS 4000
+#define BIND_TIMEOUT_MS LEASE_SEND_MS
 
-/* The API server carries out no request later than this after it came in. */
-#define DOUBT_MAX_MS 60000
+/* A Binding is decided so long after it was begun: the API server carries it out by then or never.
+ */
+#define DOUBT_MAX_MS LEASE_SETTLE_MS
 
 /* How long the watch may lag behind a Binding before the API server is asked. */
 #define AUDIT_AFTER_MS 5000

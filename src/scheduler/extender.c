@@ -94,8 +94,7 @@ static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *
         struct extender_candidate *c = &e->candidates[i];
         c->node = state_node_find(e->state, c->name);
         c->reason =
-            c->node ? state_judge(e->state, &e->plan, c->node, self, &c->score)
-                    : PLACE_NO_GPU;
+            c->node ? state_judge(e->state, &e->plan, c->node, self, &c->score) : PLACE_NO_GPU;
         fitting += c->reason == PLACE_OK;
     }
     return fitting;
@@ -284,7 +283,7 @@ int extender_filter(struct extender *e, const char *body, size_t len, uint64_t n
     if (e->ready(e->userdata))
         r = filter_pod(e, n, &pod, now_ms, out);
     else
-        r = fail_filter(out, "aliquot-scheduler is still reading the state of the cluster");
+        r = fail_filter(out, EXTENDER_NOT_READY);
     pod_done(&pod);
     return r;
 }

@@ -29,6 +29,11 @@ struct json_parser;
 typedef void (*extender_refusal)(struct state_pod *pod, const char *reason, const char *message,
                                  void *userdata);
 
+/* What kube-scheduler is told while ready() says no; it asks again. */
+#define EXTENDER_NOT_READY                                                                         \
+    "aliquot-scheduler is still reading the state of the cluster, or another replica hands over "  \
+    "to this one; trying again"
+
 struct extender_candidate {
     struct state_node *node;
     const char *name;

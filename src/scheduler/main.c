@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/opt.h"
+#include "scheduler/health.h"
 #include "scheduler/scheduler.h"
 
 static struct scheduler_options arg = {
@@ -13,6 +16,7 @@ static struct scheduler_options arg = {
     .name_space = "aliquot-system",
 };
 static const char *arg_log = "info";
+static const char *arg_probe;
 static bool arg_version;
 
 static const struct opt options[] = {
@@ -24,8 +28,14 @@ static const struct opt options[] = {
      &arg.api_server},
     {"token-file", 0, "FILE", "bearer token for the API server", opt_string, &arg.token_file},
     {"ca-file", 0, "FILE", "PEM certificates to trust the API server by", opt_string, &arg.ca_file},
-    {"namespace", 'n', "NAME", "where the signing key is kept (aliquot-system)", opt_string,
-     &arg.name_space},
+    {"namespace", 'n', "NAME", "where the signing key and the Lease are kept (aliquot-system)",
+     opt_string, &arg.name_space},
+    {"identity", 0, "NAME", "of this replica, as the Lease names it (host and process)", opt_string,
+     &arg.identity},
+    {"health", 0, "DIR", "set the marks that --probe looks at in this directory", opt_string,
+     &arg.health},
+    {"probe", 0, "FILE", "only look at a mark (DIR/alive, DIR/ready): status 0 if it is fresh",
+     opt_string, &arg_probe},
     {"log-level", 0, "LEVEL", "error, warn, info or debug (info)", opt_string, &arg_log},
     {"version", 0, NULL, "print the version and exit", opt_flag, &arg_version},
     OPT_END,
@@ -37,14 +47,26 @@ static const struct opt_usage usage = {
     .epilog = "Serves POST /filter /prioritize /bind and GET /healthz /livez /metrics /status.",
 };
 
+/* Different from every other process, which a replica under Kubernetes need not be: its pod's name
+ * tells its next process that the one before is dead. */
+static const char *own_identity(void) {
+    static char text[HOST_NAME_MAX + 64];
+    char host[HOST_NAME_MAX + 1] = "";
+    (void) gethostname(host, sizeof(host) - 1);
+    (void) snprintf(text, sizeof(text), "%s_%ld_%llx", host, (long) getpid(),
+                    (unsigned long long) uv_hrtime());
+    return text;
+}
+
 static int run(struct err *err) {
     struct scheduler scheduler;
     uv_loop_t *loop = uv_default_loop();
     int r = scheduler_start(&scheduler, loop, &arg, err);
     if (r == 0) {
-        log_info("aliquot-scheduler " ALIQUOT_VERSION " listens on %s", arg.listen);
+        log_info("aliquot-scheduler " ALIQUOT_VERSION " starts as %s", arg.identity);
         (void) uv_run(loop, UV_RUN_DEFAULT);
         log_info("stopping");
+        r = scheduler.failed ? err_set(err, EIO, "cannot go on") : 0;
     }
     scheduler_done(&scheduler);
     (void) uv_loop_close(loop);
@@ -66,12 +88,20 @@ int main(int argc, char **argv) {
         puts("aliquot-scheduler " ALIQUOT_VERSION);
         return EXIT_SUCCESS;
     }
+    if (arg_probe) {
+        if (health_probe(arg_probe, &err) == 0)
+            return EXIT_SUCCESS;
+        fprintf(stderr, "aliquot-scheduler: %s\n", err.text);
+        return EXIT_FAILURE;
+    }
     int level = log_level_parse(arg_log);
     if (level < 0) {
         fprintf(stderr, "aliquot-scheduler: --log-level must be error, warn, info or debug\n");
         return 2;
     }
     log_set_level((enum log_level) level);
+    if (!arg.identity)
+        arg.identity = own_identity();
     if (run(&err) < 0) {
         log_error("%s", err.text);
         return EXIT_FAILURE;

@@ -7,10 +7,12 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "scheduler/health.h"
 #include "scheduler/keys.h"
 #include "wire/json.h"
 
 #define TICK_MS 1000
+#define BEAT_MS 200
 #define STALE_MS 5000 /* a watch may be broken for that long */
 #define KEYS_RETRY_MS 2000
 #define KEYS_REPAIR_MS 60000
@@ -45,8 +47,11 @@ static void check_watches(struct scheduler *s) {
 
 /* ---- what the parts are given ---- */
 
+/* Called when kube-scheduler asks, and so the place to note that it does. */
 static bool is_ready(void *userdata) {
-    return scheduler_is_ready(userdata);
+    struct scheduler *s = userdata;
+    lease_note_asked(&s->lease);
+    return scheduler_is_ready(s) && scheduler_leads(s);
 }
 
 static uint64_t now(void *userdata) {
@@ -125,14 +130,85 @@ static void start_keys(struct scheduler *s) {
     keys_start(&api, s->options.name_space, on_keys, s);
 }
 
+/* ---- one of several replicas acts ---- */
+
+bool scheduler_leads(const struct scheduler *s) {
+    return !s->stopping && lease_leads(&s->lease) && watch_is_relisted(s);
+}
+
+/* On a node with several replicas only one has the port, and only that one can be asked. */
+static bool is_able(void *userdata) {
+    const struct scheduler *s = userdata;
+    return s->http && scheduler_is_ready(s);
+}
+
+static unsigned open_requests(void *userdata) {
+    const struct scheduler *s = userdata;
+    unsigned n = 0;
+    for (const struct state_pod *pod = s->state->pods; pod; pod = pod->hh.next)
+        n += pod->stage == POD_BINDING || pod->stage == POD_IN_DOUBT;
+    return n;
+}
+
+static void on_acquired(void *userdata) {
+    watch_relist_pods(userdata);
+}
+
+static void on_lost(void *userdata) {
+    (void) userdata; /* what was promised runs out, and what is in doubt is asked for, as ever */
+}
+
+/* Another replica on this node may have the port until it ends. */
+static int listen_if_free(struct scheduler *s, struct err *err) {
+    const struct http_options http = {.listen = s->options.listen,
+                                      .tls_cert = s->options.tls_cert,
+                                      .tls_key = s->options.tls_key,
+                                      .routes = scheduler_routes,
+                                      .userdata = s,
+                                      .max_body = BODY_MAX};
+    if (s->http || s->stopping)
+        return 0;
+    int r = http_server_start(s->loop, &http, &s->http, err);
+    if (r == 0)
+        log_info("listening on %s", s->options.listen);
+    else if (r == -EADDRINUSE && !s->port_taken)
+        log_info("%s is taken, by another replica it seems; waiting for it", s->options.listen);
+    s->port_taken = r == -EADDRINUSE;
+    return s->port_taken ? 0 : r;
+}
+
+static void on_beat(uv_timer_t *timer) {
+    struct scheduler *s = timer->data;
+    struct err err;
+    if (listen_if_free(s, &err) < 0) {
+        log_error("%s", err.text);
+        s->failed = true;
+        uv_stop(s->loop);
+    }
+    lease_run(&s->lease);
+}
+
+static void mark_health(struct scheduler *s) {
+    if (!s->options.health)
+        return;
+    int r = health_mark(s->options.health, HEALTH_ALIVE, true);
+    int ready = health_mark(s->options.health, HEALTH_READY, scheduler_is_ready(s));
+    if ((r < 0 || ready < 0) && !s->health_fails)
+        log_error("cannot write to %s: %s", s->options.health, strerror(r < 0 ? -r : -ready));
+    s->health_fails = r < 0 || ready < 0;
+}
+
 /* ---- timers and signals ---- */
 
 static void on_tick(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
+    mark_health(s);
     if (!has_started(s))
         return;
     check_watches(s);
     binder_audit(&s->binder);
+    if (!scheduler_leads(s))
+        return;
     events_flush(&s->events, s->state, scheduler_now(s));
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
         start_keys(s); /* puts back what somebody has deleted */
@@ -140,22 +216,33 @@ static void on_tick(uv_timer_t *timer) {
     wake_run(&s->wake, scheduler_now(s));
 }
 
+static void on_released(void *userdata) {
+    struct scheduler *s = userdata;
+    uv_stop(s->loop);
+}
+
 static void on_signal(uv_signal_t *signal, int number) {
     struct scheduler *s = signal->data;
     (void) number;
+    if (s->stopping) {
+        uv_stop(s->loop);
+        return;
+    }
     s->stopping = true;
-    uv_stop(s->loop);
+    lease_release(&s->lease, on_released);
 }
 
 static void start_timers(struct scheduler *s) {
     uv_loop_t *loop = s->loop;
+    (void) uv_timer_init(loop, &s->beat);
     (void) uv_timer_init(loop, &s->tick);
     (void) uv_timer_init(loop, &s->project);
     (void) uv_timer_init(loop, &s->retry_keys);
     (void) uv_signal_init(loop, &s->on_term);
     (void) uv_signal_init(loop, &s->on_int);
-    s->tick.data = s->project.data = s->retry_keys.data = s;
+    s->beat.data = s->tick.data = s->project.data = s->retry_keys.data = s;
     s->on_term.data = s->on_int.data = s;
+    uv_timer_start(&s->beat, on_beat, BEAT_MS, BEAT_MS);
     uv_timer_start(&s->tick, on_tick, TICK_MS, TICK_MS);
     uv_signal_start(&s->on_term, on_signal, SIGTERM);
     uv_signal_start(&s->on_int, on_signal, SIGINT);
@@ -181,11 +268,19 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                 .userdata = s,
                                 .gates = &s->gates};
     s->events = (struct events){.api = api};
-    s->wake = (struct wake){.state = s->state,
-                            .api = api,
-                            .gates = &s->gates,
-                            .name_space = s->options.name_space};
+    s->wake = (struct wake){
+        .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
     s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
+    s->lease = (struct lease){.api = api,
+                              .name_space = s->options.name_space,
+                              .identity = s->options.identity,
+                              .now = now,
+                              .able = is_able,
+                              .open_requests = open_requests,
+                              .on_acquired = on_acquired,
+                              .on_lost = on_lost,
+                              .userdata = s};
+    lease_init(&s->lease);
     if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0)
         return err_errno(err, ENOMEM, "cannot start");
     return 0;
@@ -204,18 +299,12 @@ static int connect_api(struct scheduler *s, struct err *err) {
 
 int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler_options *options,
                     struct err *err) {
-    const struct http_options http = {.listen = options->listen,
-                                      .tls_cert = options->tls_cert,
-                                      .tls_key = options->tls_key,
-                                      .routes = scheduler_routes,
-                                      .userdata = s,
-                                      .max_body = BODY_MAX};
     *s = (struct scheduler){.loop = loop, .options = *options};
     int r = make_parts(s, err);
     if (r == 0)
         r = connect_api(s, err);
     if (r == 0)
-        r = http_server_start(loop, &http, &s->http, err);
+        r = listen_if_free(s, err);
     if (r < 0)
         return r;
     start_timers(s);
@@ -235,9 +324,9 @@ void scheduler_done(struct scheduler *s) {
     if (s->client)
         kube_client_close(s->client, NULL, NULL);
     (void) uv_run(s->loop, UV_RUN_NOWAIT);
-    uv_handle_t *own[] = {(uv_handle_t *) &s->tick, (uv_handle_t *) &s->project,
-                          (uv_handle_t *) &s->retry_keys, (uv_handle_t *) &s->on_term,
-                          (uv_handle_t *) &s->on_int};
+    uv_handle_t *own[] = {(uv_handle_t *) &s->beat,    (uv_handle_t *) &s->tick,
+                          (uv_handle_t *) &s->project, (uv_handle_t *) &s->retry_keys,
+                          (uv_handle_t *) &s->on_term, (uv_handle_t *) &s->on_int};
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (own[i]->loop)
             close_handle(own[i], NULL);

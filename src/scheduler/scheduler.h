@@ -12,6 +12,7 @@
 #include "scheduler/events.h"
 #include "scheduler/extender.h"
 #include "scheduler/gate.h"
+#include "scheduler/lease.h"
 #include "scheduler/projection.h"
 #include "scheduler/wake.h"
 #include "scheduler/watch.h"
@@ -31,7 +32,9 @@ struct scheduler_options {
     const char *listen;
     const char *tls_cert, *tls_key;
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
-    const char *name_space;                        /* where the signing key lives */
+    const char *name_space;                        /* where the signing key and the Lease live */
+    const char *health;                            /* directory for health.h; NULL: none */
+    const char *identity; /* among the replicas; stays when the process is started again */
 };
 
 struct scheduler {
@@ -46,7 +49,8 @@ struct scheduler {
     struct events events;
     struct projection projection;
     struct wake wake;
-    struct gates gates; /* rows in order; filled by make_parts() */
+    struct lease lease;
+    struct gates gates;         /* rows in order; filled by make_parts() */
     struct json_parser *parser; /* for whoever needs one for a moment */
     struct signing_key *key;
     struct signing_verifier *verifier;
@@ -54,12 +58,16 @@ struct scheduler {
         keys_ms; /* when the stored key was last looked at; UINT64_MAX while that is under way */
     struct verb_stats stats[VERBS];
     uint64_t objects_refused; /* watched objects that could not be read */
+    uv_timer_t beat;          /* several times a second: the Lease, the port */
     uv_timer_t tick;          /* once a second: audit, repair */
     uv_timer_t project;       /* soon after a change */
     uv_timer_t retry_keys;
     uv_signal_t on_term, on_int;
     bool watches_stale; /* one is broken, which was logged */
+    bool health_fails;  /* which was logged */
+    bool port_taken;    /* by another replica on this node */
     bool stopping;
+    bool failed; /* it cannot go on */
 };
 
 /* Starts everything on the loop. On an error the process is to end. */
@@ -72,6 +80,10 @@ void scheduler_done(struct scheduler *s);
 /* Whether every watch has delivered its list and the signing key is there, and no watch has been
  * broken for more than a moment. */
 bool scheduler_is_ready(const struct scheduler *s);
+
+/* Whether this replica may decide and write now: it holds the Lease and knows all that was decided
+ * before it did. Whatever writes to the API server of its own accord does so only then. */
+bool scheduler_leads(const struct scheduler *s);
 
 /* Milliseconds of a clock that does not jump. */
 uint64_t scheduler_now(const struct scheduler *s);

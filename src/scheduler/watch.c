@@ -12,6 +12,8 @@
 
 static void on_project(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
+    if (!scheduler_leads(s))
+        return;
     projection_run(&s->projection, s->parser);
     if (scheduler_is_ready(s))
         wake_run(&s->wake, scheduler_now(s));
@@ -124,6 +126,7 @@ static void on_end(void *userdata) {
         w->kind->end(s);
     bool was_ready = scheduler_is_ready(s);
     w->synced = true;
+    w->relisting = false;
     w->fresh_ms = scheduler_now(s);
     if (!was_ready && scheduler_is_ready(s))
         log_info("ready: %u GPUs, %u nodes, %u pods with GPU requests", HASH_COUNT(s->state->cards),
@@ -172,6 +175,23 @@ bool watch_is_fresh(const struct scheduler *s, uint64_t stale_ms) {
     for (size_t i = 0; i < KINDS; i++)
         fresh = fresh && scheduler_now(s) - s->watches[i].fresh_ms < stale_ms;
     return fresh;
+}
+
+void watch_relist_pods(struct scheduler *s) {
+    for (size_t i = 0; i < KINDS; i++) {
+        struct watch *w = &s->watches[i];
+        if (!w->reflector || w->kind->object != on_pod)
+            continue;
+        w->relisting = true;
+        kube_reflector_relist(w->reflector);
+    }
+}
+
+bool watch_is_relisted(const struct scheduler *s) {
+    bool relisted = true;
+    for (size_t i = 0; i < KINDS; i++)
+        relisted = relisted && !s->watches[i].relisting;
+    return relisted;
 }
 
 void watch_check(struct scheduler *s) {

@@ -2,9 +2,12 @@
 #include "wire/h2_link.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 
 #include "base/buf.h"
@@ -362,13 +365,25 @@ int h2_link_connect_unix(struct h2_link *link, const char *path) {
     return 0;
 }
 
+static void bound_unacked(struct h2_link *link) {
+    const struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    unsigned ms = link->options.unacked_ms;
+    int fd = -1;
+    if (ms == 0 || uv_fileno(&link->handle, &fd) < 0)
+        return;
+    (void) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+    (void) setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+}
+
 int h2_link_connect_tcp(struct h2_link *link, const struct sockaddr *address) {
     link->connect.data = link;
     start_alive_timer(link, link->options.ping_timeout_ms);
     int r = uv_tcp_connect(&link->connect, &link->tcp, address, on_connected);
-    if (r == 0)
-        (void) uv_tcp_nodelay(&link->tcp, 1);
-    return r;
+    if (r < 0)
+        return r;
+    (void) uv_tcp_nodelay(&link->tcp, 1);
+    bound_unacked(link);
+    return 0;
 }
 
 /* ---- end ---- */

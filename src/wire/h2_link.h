@@ -17,7 +17,11 @@ struct h2_link;
 struct security;
 
 struct h2_link_options {
-    bool tcp;                 /* else a unix socket */
+    bool tcp; /* else a unix socket */
+    /* TCP: what the peer's host has not acknowledged for so long is taken back, and the connection
+     * is lost; and nothing is sent any more once the connection is closed or the process has ended.
+     * 0: as the system likes, which may be a quarter of an hour. */
+    unsigned unacked_ms;
     unsigned ping_idle_ms;    /* silence before a PING; 0: 30 s */
     unsigned ping_timeout_ms; /* for its answer, and for the first bytes at all; 0: 15 s */
     /* Connected and, with TLS, the peer is who it should be. May be NULL. */

@@ -324,6 +324,30 @@ class Part:
             if seen else f"<no pod of {self.name}>"
 
 
+class Scheduler(Part):
+    """Replicas of which one acts; that one is meant by everything here."""
+
+    LEASE = "/apis/coordination.k8s.io/v1/namespaces/aliquot-system/leases"
+
+    def leader(self):
+        """The name of the pod that acts, or "" while none does."""
+        return self.world.api.get(self.LEASE + "/aliquot-scheduler")["spec"].get("holderIdentity", "")
+
+    def pod(self):
+        acts = self.leader()
+        found = [p for p in self.pods() if p["metadata"]["name"] == acts]
+        assert found, f"{acts!r} acts, and there are {[p['metadata']['name'] for p in self.pods()]}"
+        return found[0]
+
+    def connect(self, timeout=10):
+        return self.world.cluster.connect(self.port, "127.0.0.1", timeout)
+
+    def log(self):
+        space = Space(self.world, SYSTEM)
+        return "\n".join(f"--- {name}\n" + space.logs(name, "scheduler", previous) for previous in (True, False)
+                         for name in (p["metadata"]["name"] for p in self.pods()))
+
+
 class World:
     """The cluster with Aliquot on it."""
 
@@ -331,7 +355,7 @@ class World:
         self.cluster = cluster
         self.build = build
         self.agent = Part(self, "aliquot-agent", 9400)
-        self.scheduler = Part(self, "aliquot-scheduler", 9401)
+        self.scheduler = Scheduler(self, "aliquot-scheduler", 9401)
 
     @property
     def api(self):

@@ -126,7 +126,7 @@ static void test_prioritize_promises_the_best(void **state) {
     assert_string_equal(filter(w, "c", HALF, "\"n1\",\"n2\""), "n1");
     /* kube-scheduler chooses otherwise: the bind counts. */
     bind_pod(w, "b", "n1");
-    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/d/pods/pod-b/binding");
+    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/d/pods/pod-b/binding?timeout=2s");
     assert_int_equal(free_core(w, "n2", 0), 50);
     respond(w, 0, 201, false, NULL);
     assert_string_equal(w->bind_answer, "");
