@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "kube/foreign.h"
 #include "wire/grpc_server.h"
 
 #define WAIT_MAX_MS                                                                                \
@@ -130,6 +131,24 @@ static int find_candidates(struct prestart *p, struct err *err) {
 
 /* ---- what do they get? ---- */
 
+static int put_variable(const char *variable, void *userdata) {
+    return gpu_edits_add(userdata, GPU_EDIT_ENV, "", variable);
+}
+
+/* What programs that know another project look for. */
+static int foreign_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
+                         struct gpu_edits *edits) {
+    struct foreign_part parts[GPU_MAX];
+
+    for (uint32_t i = 0; i < g->ndevices && i < GPU_MAX; i++)
+        parts[i] = (struct foreign_part){.index = g->devices[i].index,
+                                         .core = g->devices[i].core,
+                                         .memory = g->devices[i].memory,
+                                         .pod_memory = g->devices[i].pod_memory,
+                                         .card_memory = devices[i]->memory};
+    return foreign_env((enum foreign_kind) g->foreign, parts, g->ndevices, put_variable, edits);
+}
+
 /* Everything that is put into the container. */
 static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_edits *edits,
                          struct err *err) {
@@ -155,6 +174,8 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
         r = library_edits(&a->library, share, edits);
     if (r == 0)
         r = mps_edits(a->config.mps_dir, a->config.host_root, g, edits);
+    if (r == 0)
+        r = foreign_edits(g, devices, edits);
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
     if (r == 0)
         r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");

@@ -35,13 +35,25 @@ struct published {
     bool seen;
 };
 
+/* What the node says of all its cards together, beside the resources that a plugin serves: kubelet
+ * counts pods against it, and gpushare's tools read the last two there. */
+static const struct {
+    const char *name;
+    uint64_t unit; /* bytes; 0: counts cards */
+} sums[] = {
+    {RESOURCE_MEMORY, 1},
+    {"tke.cloud.tencent.com/qgpu-memory", (uint64_t) 1 << 30},
+    {"aliyun.com/gpu-mem", (uint64_t) 1 << 30},
+    {"aliyun.com/gpu-count", 0},
+};
+#define SUMS (sizeof(sums) / sizeof(sums[0]))
+
 struct publisher {
     struct agent *agent;
     struct kube_reflector *node_watch, *gpu_watch;
     bool node_known, gpus_known;
     struct node_object node;
-    uint64_t
-        capacity[8]; /* of each dialect's memory resource, as the node has it; UINT64_MAX: none */
+    uint64_t capacity[SUMS]; /* what the node says; UINT64_MAX: nothing */
     struct published objects[OBJECTS_MAX];
     size_t nobjects;
     struct kube_call *call;
@@ -95,9 +107,8 @@ static void remember_node(struct publisher *p, struct json object) {
     if (node_object_parse(object, &p->node, NULL) < 0)
         return;
     p->node_known = true;
-    for (size_t i = 0; i < dialects_count && i < sizeof(p->capacity) / sizeof(p->capacity[0]);
-         i++) {
-        const char *text = json_string(json_get(capacity, dialects[i].memory));
+    for (size_t i = 0; i < SUMS; i++) {
+        const char *text = json_string(json_get(capacity, sums[i].name));
 
         if (!text || quantity_parse(text, strlen(text), &p->capacity[i]) < 0)
             p->capacity[i] = UINT64_MAX;
@@ -218,7 +229,7 @@ static void delete_object(struct publisher *p, const char *name) {
     request(p, "DELETE", path, NULL, &body);
 }
 
-static void patch_node(struct publisher *p, uint64_t bytes) {
+static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
     char path[KUBE_NAME_MAX + 64];
@@ -228,9 +239,8 @@ static void patch_node(struct publisher *p, uint64_t bytes) {
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
     json_object_begin(&w, "capacity");
-    for (size_t i = 0; i < dialects_count; i++)
-        json_put_stringf(&w, dialects[i].memory, "%llu",
-                         (unsigned long long) (bytes / dialects[i].memory_unit));
+    for (size_t i = 0; i < SUMS; i++)
+        json_put_stringf(&w, sums[i].name, "%llu", (unsigned long long) want[i]);
     json_object_end(&w);
     json_object_end(&w);
     json_object_end(&w);
@@ -242,16 +252,18 @@ static void patch_node(struct publisher *p, uint64_t bytes) {
 /* Each of these sends at most one request and tells whether it did. */
 
 static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
-    uint64_t bytes = 0;
+    uint64_t want[SUMS] = {0};
 
-    for (uint32_t i = 0; i < s->ndevices; i++)
-        bytes += scaling_capacity(s->devices[i].memory, p->agent->config.memory_scaling);
-    for (size_t i = 0; i < dialects_count; i++) {
-        uint64_t want = bytes / dialects[i].memory_unit;
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        uint64_t memory = scaling_capacity(s->devices[i].memory, p->agent->config.memory_scaling);
 
-        if (p->capacity[i] == want || (want == 0 && p->capacity[i] == UINT64_MAX))
+        for (size_t j = 0; j < SUMS; j++)
+            want[j] += sums[j].unit > 0 ? memory / sums[j].unit : 1;
+    }
+    for (size_t i = 0; i < SUMS; i++) {
+        if (p->capacity[i] == want[i] || (want[i] == 0 && p->capacity[i] == UINT64_MAX))
             continue;
-        patch_node(p, bytes);
+        patch_node(p, want);
         return true;
     }
     return false;

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "gpu/device.h"
+#include "kube/foreign.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -26,6 +27,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
     json_put_string(&w, "namespace", g->namespace);
     json_put_string(&w, "pod", g->pod);
     json_put_string(&w, "container", g->container);
+    if (g->foreign != FOREIGN_NONE)
+        json_put_string(&w, "foreign", foreign_name((enum foreign_kind) g->foreign));
     json_array_begin(&w, "devices");
     for (uint32_t i = 0; i < g->ndevices; i++) {
         const struct slot_device *d = &g->devices[i];
@@ -93,6 +96,7 @@ static bool read_grant(struct json root, struct slot_grant *g) {
         !read_text(root, "container", g->container, sizeof(g->container)) ||
         json_type(devices) != JSON_ARRAY || json_size(devices) > GPU_MAX)
         return false;
+    g->foreign = (uint8_t) foreign_find(json_string(json_get(root, "foreign")));
     g->devices = calloc(json_size(devices) + 1, sizeof(*g->devices));
     while (g->devices && json_next(&it, NULL, &item))
         if (!read_device(item, &g->devices[g->ndevices++]))
@@ -119,11 +123,17 @@ int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, str
 
 /* ---- from the assignment ---- */
 
-static enum ask_phase phase_of(const struct pod *pod, const char *container) {
+static const struct gpu_ask *ask_of(const struct pod *pod, const char *container) {
     for (uint32_t i = 0; i < pod->request.n; i++)
         if (strcmp(pod->request.asks[i].container, container) == 0)
-            return pod->request.asks[i].phase;
-    return ASK_APP;
+            return &pod->request.asks[i];
+    return NULL;
+}
+
+static enum ask_phase phase_of(const struct pod *pod, const char *container) {
+    const struct gpu_ask *ask = ask_of(pod, container);
+
+    return ask ? ask->phase : ASK_APP;
 }
 
 static const struct assigned_device *part_on(const struct assigned_container *c, const char *uuid) {
@@ -172,7 +182,9 @@ static void pod_total(const struct pod *pod, const struct assignment *a, struct 
 int slot_grant_make(const struct pod *pod, const struct assignment *a, const char *container,
                     struct slot_grant *ret, struct err *err) {
     const struct assigned_container *part = assignment_find(a, container);
-    struct slot_grant g = {0};
+    const struct gpu_ask *ask = ask_of(pod, container);
+    struct slot_grant g = {.foreign =
+                               (uint8_t) (ask ? dialects[ask->dialect].foreign : FOREIGN_NONE)};
 
     if (!part)
         return err_set(err, ENOENT, "the assignment has no part for container %s", container);

@@ -122,10 +122,19 @@ static int (*const readers[POD_WISHES])(const struct terms_node *, const char *,
     [WISH_MEMORY] = read_memory, [WISH_OVERUSE] = check_overuse,
 };
 
+/* Where no annotation says it. What asks for what others leave gets that. */
+static enum share_policy policy_of(const struct terms_node *node, const struct pod *pod,
+                                   const char *container, bool part) {
+    for (uint32_t i = 0; !part && i < pod->request.n; i++)
+        if (pod->request.asks[i].offline && strcmp(pod->request.asks[i].container, container) == 0)
+            return SHARE_OFFLINE;
+    return part ? node->policy : SHARE_BEST_EFFORT;
+}
+
 int terms_read(const struct terms_node *node, const struct pod *pod, const char *container,
                uint32_t core, struct slot_terms *ret, struct err *why) {
     bool part = core > 0 && core < 100;
-    struct slot_terms t = {.policy = (uint8_t) (part ? node->policy : SHARE_BEST_EFFORT),
+    struct slot_terms t = {.policy = (uint8_t) policy_of(node, pod, container, part),
                            .slices = part && node->slices};
     char value[64];
     int result = 0;
