@@ -100,6 +100,23 @@ struct place_amount place_share(const struct gpu_ask *ask, const struct place_ca
     return (struct place_amount){.memory = memory, .core = core_of(ask, card), .slots = ask->slot};
 }
 
+/* What ask i takes of what is free on card c. */
+static struct place_amount taken_by(const struct gpu_request *request,
+                                    const struct place_node *node, uint32_t i, uint32_t c) {
+    struct place_amount amount = place_share(&request->asks[i], &node->cards[c]);
+    for (uint32_t d = 0; d < node->ndraws; d++) {
+        const struct place_draw *draw = &node->draws[d];
+        if (draw->ask != i || draw->card != c)
+            continue;
+        struct place_amount held = draw->amount;
+        amount = amount_sub(
+            amount, (struct place_amount){held.memory < amount.memory ? held.memory : amount.memory,
+                                          held.core < amount.core ? held.core : amount.core,
+                                          held.slots < amount.slots ? held.slots : amount.slots});
+    }
+    return amount;
+}
+
 void place_hold_add(struct place_hold *hold, enum ask_phase phase,
                     const struct place_amount *amount) {
     if (phase == ASK_APP)
@@ -181,7 +198,7 @@ static struct place_amount hold_with(const struct search *s, uint32_t c, uint32_
     for (uint32_t i = 0; i < request->n; i++) {
         if (i != ask && !(s->granted[i] >> c & 1))
             continue;
-        struct place_amount amount = place_share(&request->asks[i], &s->node->cards[c]);
+        struct place_amount amount = taken_by(request, s->node, i, c);
         place_hold_add(&hold, request->asks[i].phase, &amount);
     }
     return place_hold_total(&hold);
@@ -197,7 +214,8 @@ static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t 
     if (!card->healthy || (s->granted[ask] >> c & 1) || !may_take(s->node, ask, c))
         return false;
     struct place_amount after = hold_with(s, c, ask);
-    if (after.memory == 0 || !amount_fits(&after, &card->free))
+    if (!amount_fits(&after, &card->free) ||
+        place_share(&s->plan->request->asks[ask], card).memory == 0)
         return false;
     struct place_amount now = s->now[c], added = amount_sub(after, now);
     struct place_card left = *card;
@@ -293,41 +311,43 @@ static bool place_units(struct search *s, uint32_t u) {
 
 /* ---- reasons ---- */
 
-static bool is_free_whole(const struct place_card *card) {
-    return card->healthy && card->memory > 0 && card->free.memory == card->memory &&
-           card->free.core == CORE_PER_CARD;
+/* Whether nobody else holds a part of the card. */
+static bool is_free_whole(const struct gpu_request *request, const struct place_node *node,
+                          uint32_t ask, uint32_t c) {
+    const struct place_card *card = &node->cards[c];
+    struct place_amount want = taken_by(request, node, ask, c);
+    return card->healthy && card->memory > 0 && amount_fits(&want, &card->free);
 }
 
-/* Memory of the largest cards of the set that nobody holds a part of, as many as asked. */
-static uint64_t largest_whole(const struct place_node *node, uint64_t allowed, uint32_t n) {
+/* Memory of the largest cards of the set, as many as asked. */
+static uint64_t largest(const struct place_node *node, uint64_t set, uint32_t n) {
     uint64_t sum = 0;
-    for (; n > 0; n--) {
-        uint32_t best = UINT32_MAX;
-        for (uint32_t c = 0; c < node->ncards; c++)
-            if ((allowed >> c & 1) && is_free_whole(&node->cards[c]) &&
-                (best == UINT32_MAX || node->cards[c].physical > node->cards[best].physical))
+    for (; n > 0 && set; n--) {
+        uint32_t best = (uint32_t) __builtin_ctzll(set);
+        for (uint32_t c = best; c < node->ncards; c++)
+            if ((set >> c & 1) && node->cards[c].physical > node->cards[best].physical)
                 best = c;
-        if (best == UINT32_MAX)
-            break;
-        allowed &= ~(UINT64_C(1) << best);
+        set &= ~(UINT64_C(1) << best);
         sum += node->cards[best].physical;
     }
     return sum;
 }
 
-static enum place_reason whole_reason(const struct gpu_ask *ask, const struct place_node *node,
-                                      uint64_t allowed) {
-    uint32_t healthy = 0, free = 0;
+static enum place_reason whole_reason(const struct gpu_request *request,
+                                      const struct place_node *node, uint32_t i) {
+    const struct gpu_ask *ask = &request->asks[i];
+    bool healthy = false;
+    uint64_t free = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
-        healthy += (allowed >> c & 1) && node->cards[c].healthy;
-        free += (allowed >> c & 1) && is_free_whole(&node->cards[c]);
+        healthy |= may_take(node, i, c) && node->cards[c].healthy;
+        if (may_take(node, i, c) && is_free_whole(request, node, i, c))
+            free |= UINT64_C(1) << c;
     }
-    if (healthy == 0)
+    if (!healthy)
         return PLACE_NONE_HEALTHY;
-    if (free < ask->cards)
+    if ((uint32_t) __builtin_popcountll(free) < ask->cards)
         return PLACE_NO_WHOLE;
-    return largest_whole(node, allowed, ask->cards) >= ask->memory_floor ? PLACE_OK
-                                                                         : PLACE_TOO_LARGE;
+    return largest(node, free, ask->cards) >= ask->memory_floor ? PLACE_OK : PLACE_TOO_LARGE;
 }
 
 /* How many cards have what. */
@@ -336,19 +356,21 @@ struct tally {
     bool known; /* TFLOPS of any */
 };
 
-static struct tally count_cards(const struct gpu_ask *ask, const struct place_node *node,
-                                uint64_t allowed) {
+static struct tally count_cards(const struct gpu_request *request, const struct place_node *node,
+                                uint32_t i) {
+    const struct gpu_ask *ask = &request->asks[i];
     struct tally t = {.known = ask->tflops == 0};
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
         struct place_amount want = place_share(ask, card);
-        if (!(allowed >> c & 1))
+        if (!may_take(node, i, c))
             continue;
         t.known |= card->tflops > 0;
         t.fast += want.core <= CORE_PER_CARD;
         t.could += want.memory > 0 && want.memory <= card->memory;
         if (!card->healthy)
             continue;
+        want = taken_by(request, node, i, c);
         bool m = want.memory <= card->free.memory, p = want.core <= card->free.core;
         t.healthy++;
         t.memory += m;
@@ -359,9 +381,10 @@ static struct tally count_cards(const struct gpu_ask *ask, const struct place_no
     return t;
 }
 
-static enum place_reason share_reason(const struct gpu_ask *ask, const struct place_node *node,
-                                      uint64_t allowed) {
-    struct tally t = count_cards(ask, node, allowed);
+static enum place_reason share_reason(const struct gpu_request *request,
+                                      const struct place_node *node, uint32_t i) {
+    const struct gpu_ask *ask = &request->asks[i];
+    struct tally t = count_cards(request, node, i);
     if (!t.known)
         return PLACE_NO_TFLOPS;
     if (t.fast < ask->cards)
@@ -388,11 +411,10 @@ static enum place_reason alone_reason(const struct gpu_request *request,
     enum place_reason found = PLACE_OK;
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
-        uint64_t allowed = node->allowed ? node->allowed[i] : UINT64_MAX;
         if (node->ncards < ask->cards)
             return PLACE_TOO_FEW;
         enum place_reason reason =
-            ask->whole ? whole_reason(ask, node, allowed) : share_reason(ask, node, allowed);
+            ask->whole ? whole_reason(request, node, i) : share_reason(request, node, i);
         if (place_reason_is_final(reason))
             return reason;
         if (found == PLACE_OK)
@@ -433,6 +455,12 @@ static struct place_amount sum_of_free(const struct place_node *node,
 static bool sums_fit(const struct gpu_request *request, const struct place_node *node) {
     struct place_card least;
     struct place_amount free = sum_of_free(node, &least), want = {0};
+    for (uint32_t d = 0; d < node->ndraws; d++) {
+        const struct place_amount *held = &node->draws[d].amount;
+        free.memory = add_bounded(free.memory, held->memory);
+        free.core += held->core;
+        free.slots += held->slots;
+    }
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
         struct place_amount one = place_share(ask, &least);

@@ -34,11 +34,19 @@ struct place_card {
 
 struct place_topology;
 
+/* What an ask may take of a card before it takes of what is free: held for it. */
+struct place_draw {
+    uint32_t ask, card;
+    struct place_amount amount;
+};
+
 struct place_node {
     const struct place_card *cards; /* at most PLACE_CARDS_MAX, in the order of their indexes */
     uint32_t ncards;
     uint32_t rank;           /* place in a fixed order of all nodes, which decides between equals */
     const uint64_t *allowed; /* by ask: bit i says that cards[i] may be taken; NULL: all may */
+    const struct place_draw *draws; /* at most one for an ask and a card */
+    uint32_t ndraws;
     /* Room for the rest of a pod: milli-CPU and bytes. kube-scheduler sees to it; here it is only
      * for policies. 0 of 0: not known. */
     uint64_t cpu_free, cpu;

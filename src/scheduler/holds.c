@@ -118,10 +118,6 @@ int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *n
 
 /* ---- counting ---- */
 
-static bool is_settled(const struct state_pod *pod) {
-    return pod->stage == POD_BOUND || pod->stage == POD_AWAITED;
-}
-
 static int find_card(const struct state_node *node, const char *uuid) {
     for (uint32_t i = 0; i < node->ncards; i++)
         if (strcmp(node->cards[i]->uuid, uuid) == 0)
@@ -189,10 +185,11 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
         };
     }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
-        unsettled += !is_settled(pod);
-        if (pod != without && (!settled_only || is_settled(pod)))
+        unsettled += !state_pod_is_settled(pod);
+        if (pod != without && (!settled_only || state_pod_is_settled(pod)))
             short_of |= take_pod(node, pod, cards);
     }
+    state_count_standing(node, without, settled_only, cards);
     if (without || settled_only)
         return;
     node->unsettled = unsettled;

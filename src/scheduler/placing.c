@@ -23,6 +23,8 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
     }
     for (size_t i = 0; i < s->nselectors; i++)
         hash = mix(hash, s->selectors[i].key(s->selectors[i].self, pod));
+    for (const struct state_draw *d = pod->draws; d; d = d->next)
+        hash = state_hash(state_hash(hash, d->container), d->id);
     hash = state_hash(hash, plan->policy.name);
     hash = mix(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);
     hash = mix(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
@@ -105,9 +107,14 @@ enum place_reason state_view(struct state *s, struct state_node *node, const str
     state_refresh(s, node);
     ret->node = (struct place_node){.cards = node->place, .ncards = node->ncards};
     ret->node.rank = node->rank;
-    if (settled_only || (self && self->node == node)) {
+    bool draws = self && self->draws && state_draws_here(s, self, node);
+    if (settled_only || draws || (self && self->node == node)) {
         state_count(node, self, settled_only, ret->cards);
         ret->node.cards = ret->cards;
+    }
+    if (draws) {
+        ret->node.ndraws = state_list_draws(s, self, node, settled_only, ret->draws);
+        ret->node.draws = ret->draws;
     }
     return node->ncards > 0 ? select_cards(s, node, self, ret) : PLACE_OK;
 }

@@ -20,6 +20,7 @@ struct state *state_new(state_verify verify, void *userdata) {
 }
 
 static void pod_free(struct state *s, struct state_pod *pod) {
+    state_draws_drop(pod);
     state_pod_detach(pod);
     HASH_DEL(s->pods, pod);
     free(pod->asks);
@@ -42,6 +43,8 @@ struct state *state_free(struct state *s) {
     struct state_pod *pod, *next_pod;
     struct state_card *card, *next_card;
     struct state_node *node, *next_node;
+    while (s->standings)
+        state_unreserve(s, s->standings->id);
     HASH_ITER(hh, s->pods, pod, next_pod)
     pod_free(s, pod);
     HASH_ITER(hh, s->cards, card, next_card)
@@ -62,7 +65,7 @@ struct state_node *state_node_find(struct state *s, const char *name) {
     return node;
 }
 
-static struct state_node *node_get(struct state *s, const char *name) {
+struct state_node *state_node_get(struct state *s, const char *name) {
     struct state_node *node = state_node_find(s, name);
     if (node)
         return node;
@@ -87,16 +90,15 @@ void state_touch(struct state_node *node) {
     node->dirty = true;
 }
 
-/* A node that nothing refers to any more is forgotten. */
-static void node_drop_if_unused(struct state *s, struct state_node *node) {
-    if (node->exists || node->ncards > 0 || node->pods)
+void state_node_drop_if_unused(struct state *s, struct state_node *node) {
+    if (node->exists || node->ncards > 0 || node->pods || node->standings)
         return;
     HASH_DEL(s->nodes, node);
     free(node);
 }
 
 int state_node_seen(struct state *s, const char *name) {
-    struct state_node *node = node_get(s, name);
+    struct state_node *node = state_node_get(s, name);
     if (!node)
         return -ENOMEM;
     node->exists = node->listed = true;
@@ -108,7 +110,7 @@ void state_node_gone(struct state *s, const char *name) {
     if (!node)
         return;
     node->exists = false;
-    node_drop_if_unused(s, node);
+    state_node_drop_if_unused(s, node);
 }
 
 static int by_name(struct state_node *a, struct state_node *b) {
@@ -181,7 +183,7 @@ static struct state_card *card_get(struct state *s, const char *name) {
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed) {
     char *copy = observed ? strdup(observed) : NULL;
     struct state_card *card = card_get(s, gpu->name);
-    struct state_node *node = node_get(s, gpu->node);
+    struct state_node *node = state_node_get(s, gpu->node);
     if (!card || !node || (observed && !copy)) {
         free(copy);
         return -ENOMEM;
@@ -196,7 +198,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
         card->index = gpu->index;
         node_add_card(node, card);
         if (old && old != node)
-            node_drop_if_unused(s, old);
+            state_node_drop_if_unused(s, old);
     }
     uint64_t sold = gpu->capacity > gpu->memory ? gpu->capacity : gpu->memory;
     if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != sold ||
@@ -219,7 +221,7 @@ void state_gpu_gone(struct state *s, const char *name) {
     node_remove_card(card);
     card_free(s, card);
     if (node)
-        node_drop_if_unused(s, node);
+        state_node_drop_if_unused(s, node);
 }
 
 /* ---- pods ---- */
@@ -260,7 +262,7 @@ void state_pod_gone(struct state *s, const char *uid) {
     struct state_node *node = pod->node;
     pod_free(s, pod);
     if (node)
-        node_drop_if_unused(s, node);
+        state_node_drop_if_unused(s, node);
 }
 
 static int set_asks(struct state_pod *pod, const struct gpu_request *request) {
@@ -368,7 +370,7 @@ int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
     pod->listed = true;
     if (seen->node[0] == '\0')
         return 0; /* an event from before our own Binding takes nothing back */
-    struct state_node *node = node_get(s, seen->node);
+    struct state_node *node = state_node_get(s, seen->node);
     if (!node)
         return -ENOMEM;
     return state_pod_bound(s, pod, node, seen, now_ms);

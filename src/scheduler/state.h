@@ -44,6 +44,24 @@ struct state_hold {
 
 struct state_node;
 
+/* From which standing hold a container takes what it holds; container "": all that have no row of
+ * their own. */
+struct state_draw {
+    struct state_draw *next;
+    char container[KUBE_LABEL_MAX];
+    char id[];
+};
+
+/* A share that is held for somebody who may not be there yet. */
+struct state_standing {
+    UT_hash_handle hh;
+    struct state_standing *prev, *next; /* among those of the node */
+    struct state_node *node;
+    uint32_t ndevices;
+    struct assigned_device *devices;
+    char id[];
+};
+
 struct state_pod {
     char uid[KUBE_UID_MAX];
     char namespace[KUBE_LABEL_MAX];
@@ -57,6 +75,7 @@ struct state_pod {
     enum request_problem problem;
     uint32_t nasks;
     struct gpu_ask *asks;
+    struct state_draw *draws;        /* NULL: what it takes is taken of what is free */
     struct gpu_selection *selection; /* NULL: any card will do, placed as usual */
     size_t annotation_bytes;
     int32_t priority;
@@ -127,6 +146,7 @@ struct state_node {
     struct place_card
         place[PLACE_CARDS_MAX]; /* the same cards and what is free after all holders */
     struct state_pod *pods;     /* those that hold or are promised something here */
+    struct state_standing *standings;
 };
 
 /* Narrows the cards that a pod may take. All selectors of the table are asked in its order. */
@@ -148,6 +168,7 @@ typedef int (*state_verify)(const char *pod_uid, const char *node, const char *t
 
 struct state {
     struct state_node *nodes; /* uthash by name */
+    struct state_standing *standings; /* uthash by id */
     struct state_card *cards; /* uthash by GPU object name */
     struct state_pod *pods;   /* uthash by UID */
     state_verify verify;
@@ -220,6 +241,20 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
 
 /* Adds a row to the table, which is copied; negative when the table is full. */
 int state_add_selector(struct state *s, const struct state_selector *selector);
+
+/* ---- standing holds ---- */
+
+/* Holds a share of cards of a node under `id` for pods that draw on it: counted is the larger of
+ * the hold and what those take. A hold may be more than is free, which then is nothing. Replaces an
+ * earlier hold of the same id; 0 or -ENOMEM, which leaves none. */
+int state_reserve(struct state *s, const char *id, const char *node,
+                  const struct assigned_device *devices, uint32_t n);
+void state_unreserve(struct state *s, const char *id);
+struct state_standing *state_standing_find(const struct state *s, const char *id);
+
+/* Has a container of the pod (NULL: all without a row of their own) draw on `id` (NULL: on nothing
+ * any more), whether or not there is such a hold yet. 0 or -ENOMEM. */
+int state_draw(struct state_pod *pod, const char *container, const char *id);
 
 /* What the node can give has changed for a reason that the state does not see. */
 void state_touch(struct state_node *node);

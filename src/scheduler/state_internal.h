@@ -5,6 +5,31 @@
 
 #include "scheduler/state.h"
 
+#define STATE_DRAWS_MAX 64 /* of one pod on one node */
+
+/* Finds the node or makes one; NULL: out of memory. */
+struct state_node *state_node_get(struct state *s, const char *name);
+
+/* Forgets a node that nothing refers to any more. */
+void state_node_drop_if_unused(struct state *s, struct state_node *node);
+
+/* Whether its Binding is certain. */
+static inline bool state_pod_is_settled(const struct state_pod *pod) {
+    return pod->stage == POD_BOUND || pod->stage == POD_AWAITED;
+}
+
+/* standing.c: takes what is held for others than `without` from what is free. */
+void state_count_standing(const struct state_node *node, const struct state_pod *without,
+                          bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]);
+
+/* Whether the pod draws on a hold on that node, and what its containers may draw of which card. */
+bool state_draws_here(const struct state *s, const struct state_pod *pod,
+                      const struct state_node *node);
+uint32_t state_list_draws(const struct state *s, const struct state_pod *pod,
+                          const struct state_node *node, bool settled_only,
+                          struct place_draw draws[static STATE_DRAWS_MAX]);
+void state_draws_drop(struct state_pod *pod);
+
 /* The pod gives up its holds and leaves its node. */
 void state_pod_detach(struct state_pod *pod);
 
@@ -21,6 +46,7 @@ struct state_view {
     struct place_node node;
     struct place_card cards[PLACE_CARDS_MAX]; /* unless the node's own will do */
     uint64_t allowed[GPU_ASKS_MAX];
+    struct place_draw draws[STATE_DRAWS_MAX];
 };
 
 /* Looks at the node for the pod `self` (may be NULL), see state_place(). PLACE_OK, or the reason
