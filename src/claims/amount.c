@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "claims/object.h"
+#include "kube/quantity.h"
+
+#define LINES_MAX 8
+
+bool claim_amount_covers(const struct claim_amount *have, const struct claim_amount *want) {
+    return have->cards == want->cards && have->whole == want->whole && have->core >= want->core &&
+           (want->whole || have->memory >= want->memory);
+}
+
+int claim_amount_compare(const struct claim_amount *a, const struct claim_amount *b) {
+    if (a->cards != b->cards)
+        return a->cards < b->cards ? -1 : 1;
+    if (a->core != b->core)
+        return a->core < b->core ? -1 : 1;
+    return a->memory < b->memory ? -1 : a->memory > b->memory;
+}
+
+void claim_amount_ask(const struct claim_amount *a, struct gpu_ask *ask) {
+    ask->cards = a->cards;
+    ask->whole = a->whole;
+    ask->core = a->whole ? 0 : a->core;
+    ask->memory = a->whole ? 0 : a->memory;
+    ask->memory_percent = 0;
+    ask->tflops = 0;
+    ask->memory_floor = 0;
+    ask->slot = !a->whole && a->core == 0;
+}
+
+/* ---- reading ---- */
+
+struct line {
+    char name[128];
+    char quantity[40];
+};
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool has_suffix(const char *quantity) {
+    size_t n = strlen(quantity);
+    return n > 0 && (quantity[n - 1] < '0' || quantity[n - 1] > '9');
+}
+
+static int copy_line(const char *key, struct json value, struct line *ret) {
+    uint64_t number;
+    const char *text = json_string(value);
+    if (snprintf(ret->name, sizeof(ret->name), "%s", key) >= (int) sizeof(ret->name))
+        return -EINVAL;
+    if (json_u64(value, &number)) {
+        snprintf(ret->quantity, sizeof(ret->quantity), "%" PRIu64, number);
+        return 0;
+    }
+    if (!text ||
+        snprintf(ret->quantity, sizeof(ret->quantity), "%s", text) >= (int) sizeof(ret->quantity))
+        return -EINVAL;
+    return 0;
+}
+
+static size_t copy_lines(struct json list, struct line lines[static LINES_MAX], bool *ret_bytes) {
+    struct json_iter it = json_iter(list);
+    struct json value;
+    const char *key;
+    size_t n = 0;
+    *ret_bytes = false;
+    while (n < LINES_MAX && json_next(&it, &key, &value)) {
+        if (!key || copy_line(key, value, &lines[n]) < 0)
+            continue;
+        if (ends_with(lines[n].name, "memory") && has_suffix(lines[n].quantity))
+            *ret_bytes = true;
+        n++;
+    }
+    return n;
+}
+
+/* "4Gi" of a resource that counts GiB is meant as 4 GiB: the suffix says so. "4GB" is 4G. */
+static void make_native(struct line *line) {
+    size_t len = strlen(line->quantity);
+    bool memory = ends_with(line->name, "memory");
+    if (!memory && !ends_with(line->name, "core"))
+        return;
+    if (memory && len > 1 && line->quantity[len - 1] == 'B')
+        line->quantity[len - 1] = '\0';
+    snprintf(line->name, sizeof(line->name), "%s", memory ? RESOURCE_MEMORY : RESOURCE_CORE);
+}
+
+static int judge(const struct gpu_ask *ask, struct claim_amount *ret, struct err *why) {
+    if (ask->tflops > 0 || ask->memory_percent > 0)
+        return err_set(why, EINVAL,
+                       "a claim asks by gpu-core and gpu-memory, not by TFLOPS or "
+                       "by percent of the memory");
+    *ret = (struct claim_amount){ask->cards, ask->whole, ask->whole ? 100 : ask->core,
+                                 ask->whole ? 0 : ask->memory};
+    return 0;
+}
+
+int claim_amount_read(struct json list, struct claim_amount *ret, struct err *why) {
+    struct line lines[LINES_MAX];
+    struct resource_line resources[LINES_MAX + 1];
+    struct gpu_ask ask = {.phase = ASK_APP};
+    bool bytes, asks = false;
+    size_t n = copy_lines(list, lines, &bytes);
+    for (size_t i = 0; i < n; i++) {
+        if (bytes)
+            make_native(&lines[i]);
+        resources[i] =
+            (struct resource_line){lines[i].name, lines[i].quantity, strlen(lines[i].quantity)};
+    }
+    /* The carrier is the containers' matter; a claim has none and needs none. */
+    resources[n] = (struct resource_line){RESOURCE_SLOT, "1", 1};
+    enum request_problem p = dialect_read(resources, n + 1, &ask, &asks);
+    if (p == REQUEST_SLOT_ALONE || (p == REQUEST_OK && !asks))
+        return err_set(why, EINVAL,
+                       "nothing of a GPU is asked: name gpu-core, gpu-memory or both, such as "
+                       "elasticgpu.io/gpu-core: 10");
+    if (p != REQUEST_OK)
+        return err_set(why, EINVAL, "%s", request_problem_text(p));
+    return judge(&ask, ret, why);
+}

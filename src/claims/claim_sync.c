@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One claim: which ElasticGPU it gets, by the rules that volumes and their claims have. */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "claims/model.h"
+
+#define MAKE_RETRY_MS 2000
+
+/* ---- matching ---- */
+
+static bool is_kept_for(const struct egpu *e, const struct egpu_claim *claim) {
+    return e->reserved && strcmp(e->claim_name, claim->meta.name) == 0 &&
+           strcmp(e->claim_namespace, claim->meta.namespace) == 0 &&
+           (e->claim_uid[0] == '\0' || strcmp(e->claim_uid, claim->meta.uid) == 0);
+}
+
+static bool has_labels(const struct egpu *e, const struct strings *selector) {
+    for (uint32_t i = 0; i < selector->n; i++)
+        if (!strings_have(&e->meta.labels, selector->v[i]))
+            return false;
+    return true;
+}
+
+static bool is_free(const struct egpu *e, const struct egpu_claim *claim) {
+    return !e->reserved && !e->meta.deleting && e->phase == EGPU_AVAILABLE && e->has_phase &&
+           strcmp(e->class, claim->class) == 0 && has_labels(e, &claim->selector) &&
+           (claim->selected_node[0] == '\0' || e->node[0] == '\0' ||
+            strcmp(e->node, claim->selected_node) == 0);
+}
+
+/* What is kept for the claim goes before everything, then the smallest that is large enough. */
+static struct egpu_item *best_match(const struct claims *c, const struct egpu_claim *claim,
+                                    bool kept_only) {
+    struct egpu_item *best = NULL;
+    for (struct egpu_item *item = c->egpus; item; item = item->hh.next) {
+        const struct egpu *e = &item->o;
+        if (!claim_amount_covers(&e->capacity, &claim->request))
+            continue;
+        if (is_kept_for(e, claim) && !e->meta.deleting)
+            return item;
+        if (kept_only || !is_free(e, claim))
+            continue;
+        int order = best ? claim_amount_compare(&e->capacity, &best->o.capacity) : -1;
+        if (order < 0 || (order == 0 && best && strcmp(item->key, best->key) < 0))
+            best = item;
+    }
+    return best;
+}
+
+/* ---- the two halves ---- */
+
+static void describe(const struct egpu *e, char text[static CLAIM_MESSAGE_MAX]) {
+    snprintf(text, CLAIM_MESSAGE_MAX, "ElasticGPU %.80s: GPU %.80s%s%s%.80s", e->meta.name,
+             e->ncards > 0 ? e->cards[0] : "?", e->ncards > 1 ? " and others" : "",
+             e->node[0] ? " of node " : "", e->node);
+}
+
+/* Conditions and status of a claim that has both halves; also where it wants to grow. */
+static void settle(struct claims *c, struct claim_item *item, struct egpu_item *e) {
+    const struct egpu_claim *claim = &item->o;
+    const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    char text[CLAIM_MESSAGE_MAX];
+    struct err why;
+    if (!claim->problem[0] && !claim_amount_covers(&e->o.capacity, &claim->request)) {
+        if (!class || !class->expansion)
+            write_claim_resize(c, item, "NotAllowed",
+                               "its class does not say allowExpansion: true; make a larger claim");
+        else if (c->world.grow(c->world.self, &e->o, &claim->request, &why) < 0)
+            write_claim_resize(c, item, "NoRoom", why.text);
+        else if (strcmp(e->hand.version, e->o.meta.version) != 0 || c->now_ms >= e->hand.until_ms)
+            write_egpu_capacity(c, e, &claim->request);
+        return;
+    }
+    if (!c->world.settle(c->world.self, &e->o)) {
+        write_claim_resize(c, item, "InProgress", "its pods are being given the new amount");
+        return;
+    }
+    describe(&e->o, text);
+    write_claim_status(c, item, CLAIM_BOUND, &e->o.capacity, "Bound", text);
+}
+
+static void bind(struct claims *c, struct claim_item *item, struct egpu_item *e) {
+    if (!egpu_is_of(&e->o, &item->o)) {
+        if (strcmp(e->hand.version, e->o.meta.version) != 0 || c->now_ms >= e->hand.until_ms)
+            write_egpu_ref(c, e, &item->o);
+    } else if (!item->o.bind_completed || strcmp(item->o.egpu, e->o.meta.name) != 0)
+        write_claim_egpu(c, item, e->o.meta.name);
+    else
+        settle(c, item, e);
+}
+
+/* ---- a claim that has none yet ---- */
+
+static void pending(struct claims *c, struct claim_item *item, const char *reason,
+                    const char *message) {
+    write_claim_status(c, item, CLAIM_PENDING, NULL, reason, message);
+}
+
+/* The node that was chosen does not do: the pod is to be placed anew. */
+static void give_up(struct claims *c, struct claim_item *item, const char *why) {
+    item->make_ms = c->now_ms + MAKE_RETRY_MS;
+    if (item->o.selected_node[0]) {
+        note_claim(c, &item->o, true, "ProvisioningFailed", why);
+        write_claim_unselect(c, item);
+    } else
+        pending(c, item, "ProvisioningFailed", why);
+}
+
+static void make(struct claims *c, struct claim_item *item, const struct egpu_class *class,
+                 const struct provisioner *p) {
+    const struct egpu_claim *claim = &item->o;
+    struct err why;
+    if (c->now_ms < item->make_ms || c->searches == 0)
+        return;
+    if (p->admit(class, &claim->request, &why) < 0) {
+        give_up(c, item, why.text);
+        return;
+    }
+    c->searches--;
+    if (c->world.find(c->world.self, claim, &claim->request, claim->selected_node, &c->room, &why) <
+        0) {
+        give_up(c, item, why.text);
+        return;
+    }
+    write_egpu_new(c, item, class, p);
+    item->make_ms = c->now_ms + MAKE_RETRY_MS;
+}
+
+static void provision(struct claims *c, struct claim_item *item) {
+    const struct egpu_claim *claim = &item->o;
+    const struct egpu_class *class = claims_class(c, claim->class);
+    const struct provisioner *p = class ? provisioner_find(class->provisioner) : NULL;
+    char text[CLAIM_MESSAGE_MAX];
+    if (claim->class[0] == '\0')
+        pending(c, item, "NoMatch",
+                "no ElasticGPU fits, and no class makes one (no class is named, and none is the "
+                "default)");
+    else if (!class) {
+        snprintf(text, sizeof(text), "ElasticGPUClass %s does not exist", claim->class);
+        pending(c, item, "NoClass", text);
+    } else if (!p) {
+        snprintf(text, sizeof(text), "waiting for the provisioner %s, which is none of Aliquot's",
+                 class->provisioner);
+        pending(c, item, "ExternalProvisioning", text);
+    } else if (claim->selector.n > 0)
+        pending(c, item, "NoMatch", "no ElasticGPU has the labels of the selector and fits");
+    else if (class->wait_consumer && claim->selected_node[0] == '\0')
+        pending(c, item, "WaitForFirstConsumer", "waiting for the first pod that uses the claim");
+    else
+        make(c, item, class, p);
+}
+
+/* It names an ElasticGPU itself. */
+static void sync_named(struct claims *c, struct claim_item *item) {
+    const struct egpu_claim *claim = &item->o;
+    struct egpu_item *e = claims_egpu_item(c, claim->egpu);
+    char text[CLAIM_MESSAGE_MAX];
+    if (!e) {
+        snprintf(text, sizeof(text), "ElasticGPU %s does not exist", claim->egpu);
+        pending(c, item, "NoMatch", text);
+    } else if (e->o.reserved && !is_kept_for(&e->o, claim)) {
+        snprintf(text, sizeof(text), "ElasticGPU %.120s belongs to claim %s/%.120s", claim->egpu,
+                 e->o.claim_namespace, e->o.claim_name);
+        pending(c, item, "NoMatch", text);
+    } else if (!egpu_is_of(&e->o, claim) &&
+               (!claim_amount_covers(&e->o.capacity, &claim->request) ||
+                strcmp(e->o.class, claim->class) != 0)) {
+        snprintf(text, sizeof(text), "ElasticGPU %.200s is too small or of another class",
+                 claim->egpu);
+        pending(c, item, "NoMatch", text);
+    } else if (!egpu_is_of(&e->o, claim) && e->o.phase != EGPU_AVAILABLE) {
+        snprintf(text, sizeof(text), "ElasticGPU %.200s is not available: %.100s", claim->egpu,
+                 e->o.word.message);
+        pending(c, item, "NoMatch", text);
+    } else
+        bind(c, item, e);
+}
+
+static void sync_unbound(struct claims *c, struct claim_item *item) {
+    const struct egpu_claim *claim = &item->o;
+    const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    const struct egpu_class *by_default = claims_default_class(c);
+    if (claim->problem[0]) {
+        pending(c, item, "Malformed", claim->problem);
+        return;
+    }
+    if (claim->egpu[0]) {
+        sync_named(c, item);
+        return;
+    }
+    if (!claim->has_class && by_default) {
+        write_claim_class(c, item, by_default->meta.name);
+        return;
+    }
+    bool later = class && class->wait_consumer && claim->selected_node[0] == '\0';
+    struct egpu_item *e = best_match(c, claim, later);
+    if (e)
+        bind(c, item, e);
+    else
+        provision(c, item);
+}
+
+/* ---- a claim that has been bound ---- */
+
+static void sync_bound(struct claims *c, struct claim_item *item) {
+    const struct egpu_claim *claim = &item->o;
+    struct egpu_item *e = claim->egpu[0] ? claims_egpu_item(c, claim->egpu) : NULL;
+    char text[CLAIM_MESSAGE_MAX];
+    if (e && is_kept_for(&e->o, claim))
+        bind(c, item, e);
+    else if (e && !e->o.reserved && !e->o.meta.deleting)
+        bind(c, item, e); /* the other half was lost */
+    else {
+        snprintf(text, sizeof(text), "ElasticGPU %.200s %s; the claim stays lost: delete it",
+                 claim->egpu[0] ? claim->egpu : "(none)",
+                 e ? "belongs to another claim" : "is gone");
+        write_claim_status(c, item, CLAIM_LOST, NULL, e ? "ClaimMisbound" : "ClaimLost", text);
+    }
+}
+
+void claims_sync_claim(struct claims *c, struct claim_item *item) {
+    const struct claim_meta *m = &item->o.meta;
+    bool protected = strings_have(&m->finalizers, CLAIM_FINALIZER);
+    if (strcmp(item->hand.version, m->version) == 0 && c->now_ms < item->hand.until_ms)
+        return;
+    if (m->deleting) {
+        if (protected && !claims_in_use(c, &item->o))
+            write_finalizer(c, m, &item->hand, CLAIM_FINALIZER, false);
+    } else if (!protected)
+        write_finalizer(c, m, &item->hand, CLAIM_FINALIZER, true);
+    else if (item->o.bind_completed)
+        sync_bound(c, item);
+    else
+        sync_unbound(c, item);
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "claims/claims.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "claims/model.h"
+#include "kube/field.h"
+
+#define FAILED_MS 1000  /* a write that was refused is not repeated earlier */
+#define SEARCHES_MAX 64 /* looks for room in one pass */
+
+struct claims *claims_new(const struct claims_world *world) {
+    struct claims *c = calloc(1, sizeof(*c));
+    if (c)
+        c->world = *world;
+    return c;
+}
+
+/* ---- objects come and go ---- */
+
+static void drop_egpu(struct claims *c, struct egpu_item *item) {
+    HASH_DEL(c->egpus, item);
+    c->world.drop(c->world.self, item->o.meta.name);
+    egpu_done(&item->o);
+    free(item);
+}
+
+static void drop_claim(struct claims *c, struct claim_item *item) {
+    HASH_DEL(c->claims, item);
+    egpu_claim_done(&item->o);
+    free(item);
+}
+
+static void drop_class(struct claims *c, struct class_item *item) {
+    HASH_DEL(c->classes, item);
+    egpu_class_done(&item->o);
+    free(item);
+}
+
+static void drop_pod(struct claims *c, struct pod_item *item) {
+    HASH_DEL(c->pods, item);
+    pod_claims_done(&item->claims);
+    free(item);
+}
+
+/* The same four functions for every kind. */
+#define KIND(lower, table, type)                                                                   \
+    static struct type *lower##_item(const struct claims *c, const char *key) {                    \
+        struct type *item;                                                                         \
+        HASH_FIND_STR(c->table, key, item);                                                        \
+        return item;                                                                               \
+    }                                                                                              \
+    static struct type *lower##_get(struct claims *c, const char *key) {                           \
+        struct type *item = lower##_item(c, key);                                                  \
+        if (item || strlen(key) >= sizeof(item->key) || !(item = calloc(1, sizeof(*item))))        \
+            return item;                                                                           \
+        memcpy(item->key, key, strlen(key) + 1);                                                   \
+        HASH_ADD_STR(c->table, key, item);                                                         \
+        if (item->hh.tbl)                                                                          \
+            return item;                                                                           \
+        free(item);                                                                                \
+        return NULL;                                                                               \
+    }                                                                                              \
+    static void lower##_unlist(struct claims *c) {                                                 \
+        for (struct type *item = c->table; item; item = item->hh.next)                             \
+            item->listed = false;                                                                  \
+    }                                                                                              \
+    static void lower##_sweep(struct claims *c) {                                                  \
+        struct type *item, *next;                                                                  \
+        HASH_ITER(hh, c->table, item, next)                                                        \
+        if (!item->listed)                                                                         \
+            drop_##lower(c, item);                                                                 \
+    }                                                                                              \
+    static void lower##_gone(struct claims *c, const char *key) {                                  \
+        struct type *item = lower##_item(c, key);                                                  \
+        if (item)                                                                                  \
+            drop_##lower(c, item);                                                                 \
+    }
+
+KIND(egpu, egpus, egpu_item)
+KIND(claim, claims, claim_item)
+KIND(class, classes, class_item)
+KIND(pod, pods, pod_item)
+
+static const struct {
+    void (*unlist)(struct claims *c);
+    void (*sweep)(struct claims *c);
+    void (*gone)(struct claims *c, const char *key);
+} kinds[CLAIMS_KINDS] = {
+    [CLAIMS_EGPUS] = {egpu_unlist, egpu_sweep, egpu_gone},
+    [CLAIMS_CLAIMS] = {claim_unlist, claim_sweep, claim_gone},
+    [CLAIMS_CLASSES] = {class_unlist, class_sweep, class_gone},
+    [CLAIMS_PODS] = {pod_unlist, pod_sweep, pod_gone},
+};
+
+void claims_sync_begin(struct claims *c, enum claims_kind kind) {
+    kinds[kind].unlist(c);
+}
+
+void claims_sync_end(struct claims *c, enum claims_kind kind) {
+    kinds[kind].sweep(c);
+}
+
+void claims_gone(struct claims *c, enum claims_kind kind, const char *name) {
+    kinds[kind].gone(c, name);
+}
+
+struct claims *claims_free(struct claims *c) {
+    if (!c)
+        return NULL;
+    for (size_t i = 0; i < CLAIMS_KINDS; i++) {
+        kinds[i].unlist(c);
+        kinds[i].sweep(c);
+    }
+    free(c);
+    return NULL;
+}
+
+static int egpu_seen(struct claims *c, struct json object, struct err *err) {
+    struct egpu o;
+    int r = egpu_parse(object, &o, err);
+    if (r < 0)
+        return r;
+    struct egpu_item *item = egpu_get(c, o.meta.name);
+    if (!item) {
+        egpu_done(&o);
+        return err_errno(err, ENOMEM, "cannot keep an ElasticGPU");
+    }
+    egpu_done(&item->o);
+    item->o = o;
+    item->listed = true;
+    c->world.hold(c->world.self, &item->o);
+    return 0;
+}
+
+static int claim_seen(struct claims *c, struct json object, struct err *err) {
+    char key[CLAIMS_KEY_MAX];
+    struct egpu_claim o;
+    int r = egpu_claim_parse(object, &o, err);
+    if (r < 0)
+        return r;
+    snprintf(key, sizeof(key), "%s/%s", o.meta.namespace, o.meta.name);
+    struct claim_item *item = claim_get(c, key);
+    if (!item) {
+        egpu_claim_done(&o);
+        return err_errno(err, ENOMEM, "cannot keep a claim");
+    }
+    if (strcmp(item->o.meta.uid, o.meta.uid) != 0)
+        item->make_ms = 0;
+    egpu_claim_done(&item->o);
+    item->o = o;
+    item->listed = true;
+    return 0;
+}
+
+static int class_seen(struct claims *c, struct json object, struct err *err) {
+    struct egpu_class o;
+    int r = egpu_class_parse(object, &o, err);
+    if (r < 0)
+        return r;
+    struct class_item *item = class_get(c, o.meta.name);
+    if (!item) {
+        egpu_class_done(&o);
+        return err_errno(err, ENOMEM, "cannot keep a class");
+    }
+    egpu_class_done(&item->o);
+    item->o = o;
+    item->listed = true;
+    return 0;
+}
+
+int claims_seen(struct claims *c, enum claims_kind kind, struct json object, struct err *err) {
+    switch (kind) {
+    case CLAIMS_EGPUS:
+        return egpu_seen(c, object, err);
+    case CLAIMS_CLAIMS:
+        return claim_seen(c, object, err);
+    case CLAIMS_CLASSES:
+        return class_seen(c, object, err);
+    default:
+        return err_set(err, EINVAL, "no kind of the claims controller");
+    }
+}
+
+int claims_pod_seen(struct claims *c, const struct pod *pod) {
+    struct pod_claims copy;
+    if (pod->claims.n == 0 || pod->finished) {
+        pod_gone(c, pod->uid);
+        return 0;
+    }
+    struct pod_item *item = pod_get(c, pod->uid);
+    if (!item || pod_claims_copy(&pod->claims, &copy) < 0)
+        return -ENOMEM;
+    pod_claims_done(&item->claims);
+    item->claims = copy;
+    memcpy(item->namespace, pod->namespace, sizeof(item->namespace));
+    memcpy(item->name, pod->name, sizeof(item->name));
+    item->deleting = pod->deleting;
+    item->listed = true;
+    return 0;
+}
+
+/* ---- questions ---- */
+
+struct egpu_item *claims_egpu_item(const struct claims *c, const char *name) {
+    return egpu_item(c, name);
+}
+
+struct claim_item *claims_claim_item(const struct claims *c, const char *namespace,
+                                     const char *name) {
+    char key[CLAIMS_KEY_MAX];
+    if (snprintf(key, sizeof(key), "%s/%s", namespace, name) >= (int) sizeof(key))
+        return NULL;
+    return claim_item(c, key);
+}
+
+const struct egpu_claim *claims_find(const struct claims *c, const char *namespace,
+                                     const char *name) {
+    const struct claim_item *item = claims_claim_item(c, namespace, name);
+    return item ? &item->o : NULL;
+}
+
+const struct egpu *claims_egpu(const struct claims *c, const char *name) {
+    const struct egpu_item *item = egpu_item(c, name);
+    return item ? &item->o : NULL;
+}
+
+const struct egpu_class *claims_class(const struct claims *c, const char *name) {
+    const struct class_item *item = class_item(c, name);
+    return item ? &item->o : NULL;
+}
+
+/* The newest that says so; by name among equals, so that all see the same one. */
+const struct egpu_class *claims_default_class(const struct claims *c) {
+    const struct egpu_class *best = NULL;
+    for (const struct class_item *item = c->classes; item; item = item->hh.next) {
+        int newer = best ? strcmp(item->o.meta.created, best->meta.created) : 1;
+        if (item->o.is_default &&
+            (newer > 0 || (newer == 0 && best && strcmp(item->o.meta.name, best->meta.name) < 0)))
+            best = &item->o;
+    }
+    return best;
+}
+
+uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim) {
+    const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    return class ? class->pods : 1;
+}
+
+static bool names(const struct pod_item *pod, const struct egpu_claim *claim) {
+    if (strcmp(pod->namespace, claim->meta.namespace) != 0)
+        return false;
+    for (uint32_t i = 0; i < pod->claims.n; i++)
+        if (strcmp(pod->claims.list[i].claim, claim->meta.name) == 0)
+            return true;
+    return false;
+}
+
+void claims_users(const struct claims *c, const struct egpu_claim *claim,
+                  bool (*each)(const char *uid, const char *name, void *userdata), void *userdata) {
+    for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
+        if (names(pod, claim) && !each(pod->key, pod->name, userdata))
+            return;
+}
+
+static bool stop_at_first(const char *uid, const char *name, void *userdata) {
+    (void) uid, (void) name;
+    *(bool *) userdata = true;
+    return false;
+}
+
+bool claims_in_use(const struct claims *c, const struct egpu_claim *claim) {
+    bool used = false;
+    claims_users(c, claim, stop_at_first, &used);
+    return used;
+}
+
+/* ---- what a container gets ---- */
+
+/* 1/n of it. Whole cards are shared as percents of them. */
+static void divide(struct claim_amount *a, uint32_t n) {
+    if (n <= 1)
+        return;
+    a->core /= n;
+    a->memory /= n;
+    a->whole = false;
+}
+
+static int use_waiting(const struct claims *c, const struct egpu_claim *claim,
+                       struct claims_use *ret, struct err *why) {
+    const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    if (!class || !class->wait_consumer || claim->egpu[0] || claim->problem[0])
+        return err_set(why, EAGAIN, "claim %s is not bound: %s", claim->meta.name,
+                       claim->word.message[0] ? claim->word.message : "it was only just made");
+    ret->egpu = NULL;
+    ret->amount = claim->request;
+    return 0;
+}
+
+static int use_bound(const struct claims *c, const struct egpu_claim *claim, struct claims_use *ret,
+                     struct err *why) {
+    const struct egpu_item *e = egpu_item(c, claim->egpu);
+    if (claim->phase == CLAIM_LOST || !e || !egpu_is_of(&e->o, claim))
+        return err_set(why, EAGAIN, "claim %s has lost its ElasticGPU %s: delete the claim",
+                       claim->meta.name, claim->egpu);
+    ret->egpu = &e->o;
+    ret->amount = e->o.capacity;
+    return 0;
+}
+
+static int use_claim(const struct claims *c, const struct pod_item *pod,
+                     const struct pod_claim *use, struct claims_use *ret, struct err *why) {
+    const struct egpu_claim *claim = claims_find(c, pod->namespace, use->claim);
+    if (!claim)
+        return err_set(why, EAGAIN, "claim %s of container %s does not exist in namespace %s",
+                       use->claim, use->container, pod->namespace);
+    if (claim->meta.deleting)
+        return err_set(why, EAGAIN, "claim %s is being deleted", use->claim);
+    if (use->template && strcmp(claim->owner_pod, pod->key) != 0)
+        return err_set(why, EAGAIN,
+                       "claim %s is not this pod's: it was not made from the template of container "
+                       "%s; delete it, or give the pod another name",
+                       use->claim, use->container);
+    ret->claim = claim;
+    int r = claim->bind_completed ? use_bound(c, claim, ret, why) : use_waiting(c, claim, ret, why);
+    if (r == 0)
+        divide(&ret->amount, claims_pods_of(c, claim));
+    return r;
+}
+
+int claims_use(const struct claims *c, const char *pod_uid, uint32_t i, const char **ret_container,
+               struct claims_use *ret, struct err *why) {
+    const struct pod_item *pod = pod_item(c, pod_uid);
+    if (!pod || i >= pod->claims.n)
+        return err_set(why, ENOENT, "the pod names no such claim");
+    *ret_container = pod->claims.list[i].container;
+    return use_claim(c, pod, &pod->claims.list[i], ret, why);
+}
+
+/* ---- one pass ---- */
+
+/* A template becomes a claim, once. */
+static void sync_pod(struct claims *c, struct pod_item *pod) {
+    for (uint32_t i = 0; i < pod->claims.n && !pod->deleting; i++) {
+        const struct pod_claim *use = &pod->claims.list[i];
+        if (use->template && use->claim[0] && c->now_ms >= pod->make_ms &&
+            !claims_find(c, pod->namespace, use->claim))
+            write_claim_of_pod(c, pod, use);
+    }
+}
+
+void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp) {
+    c->now_ms = now_ms;
+    c->stamp = stamp;
+    c->searches = SEARCHES_MAX;
+    for (struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
+        sync_pod(c, pod);
+    for (struct claim_item *item = c->claims; item; item = item->hh.next)
+        claims_sync_claim(c, item);
+    for (struct egpu_item *item = c->egpus; item; item = item->hh.next)
+        claims_sync_egpu(c, item);
+}
+
+/* What a write's key begins with says whose it is. */
+static struct claims_hand *hand_of(const struct claims *c, const char *key) {
+    const char *name = strchr(key, ':');
+    if (!name)
+        return NULL;
+    if (key[0] == 'g') {
+        struct egpu_item *item = egpu_item(c, name + 1);
+        return item ? &item->hand : NULL;
+    }
+    struct claim_item *item = claim_item(c, name + 1);
+    return item ? &item->hand : NULL;
+}
+
+void claims_written(struct claims *c, const char *key, int status, const char *uid,
+                    uint64_t now_ms) {
+    struct claims_hand *hand = hand_of(c, key);
+    bool ok = status >= 200 && status < 300;
+    if (strncmp(key, "ask:", 4) == 0) {
+        struct egpu_item *item = egpu_item(c, key + 4);
+        bool gone = item && (status == 404 || (ok && uid && strcmp(uid, item->o.claim_uid) != 0));
+        if (gone)
+            memcpy(item->absent, item->o.claim_uid, sizeof(item->absent));
+        hand = item ? &item->hand : NULL;
+        ok = false; /* the watch will not show anything */
+        if (gone)
+            now_ms = 0;
+    }
+    if (hand && !ok)
+        hand->until_ms = now_ms ? now_ms + FAILED_MS : 0;
+}

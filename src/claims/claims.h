@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The claims controller, without I/O: told what the watches show, it says which writes are to be
+ * made next. Every pass looks at all there is and asks for at most one write per object, made on
+ * condition that the object still has the version that was looked at; the next step is taken when
+ * the watch shows the effect. So it may be ended between any two writes, and two of it cannot give
+ * the same ElasticGPU away twice.
+ *
+ * Who belongs to whom is written in two halves, as for volumes: first the claimRef (with the
+ * claim's uid) on the ElasticGPU, then elasticGPUName on the claim, then both status. */
+
+#include "claims/object.h"
+#include "claims/provisioner.h"
+
+struct buf;
+struct claims;
+
+/* One request to the API server. */
+struct claims_write {
+    const char *method;       /* POST, PATCH (merge), DELETE, GET */
+    const char *path;         /* from the root */
+    const char *content_type; /* NULL: JSON */
+    const char *body;         /* NULL: none */
+    size_t size;
+    const char *key; /* for claims_written() */
+};
+
+/* An Event. */
+struct claims_note {
+    const char *api_version, *kind, *namespace, *name, *uid;
+    bool warning;
+    const char *reason, *message;
+};
+
+/* What the model asks of whoever runs it. */
+struct claims_world {
+    void *self;
+    /* Finds room for a claim, on `node` or, with "", on any. Negative errno and a sentence: none.
+     */
+    int (*find)(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
+                const char *node, struct claims_room *ret, struct err *why);
+    /* Whether what an ElasticGPU made by an admin describes is there and free. */
+    int (*check)(void *self, const struct egpu *e, struct err *why);
+    /* Whether there is room to make it that large, the rest of it being held already. */
+    int (*grow)(void *self, const struct egpu *e, const struct claim_amount *want, struct err *why);
+    /* Brings the pods that use it to its capacity; whether they are. */
+    bool (*settle)(void *self, const struct egpu *e);
+    /* An ElasticGPU began to hold, or holds something else, or is gone. */
+    void (*hold)(void *self, const struct egpu *e);
+    void (*drop)(void *self, const char *name);
+    void (*write)(void *self, const struct claims_write *write);
+    void (*note)(void *self, const struct claims_note *note);
+};
+
+struct claims *claims_new(const struct claims_world *world); /* NULL: out of memory */
+struct claims *claims_free(struct claims *c);                /* takes NULL, returns NULL */
+
+/* ---- what the watches say ---- */
+
+enum claims_kind { CLAIMS_EGPUS, CLAIMS_CLAIMS, CLAIMS_CLASSES, CLAIMS_PODS, CLAIMS_KINDS };
+
+/* Around a full list: what was not shown in between is gone. */
+void claims_sync_begin(struct claims *c, enum claims_kind kind);
+void claims_sync_end(struct claims *c, enum claims_kind kind);
+
+/* Each reads one object (of a list or an event); negative errno as the readers in object.h. A pod
+ * that names no claim is not kept; one that has ended counts as gone. */
+int claims_seen(struct claims *c, enum claims_kind kind, struct json object, struct err *err);
+int claims_pod_seen(struct claims *c, const struct pod *pod);
+/* `name` is "namespace/name" of a claim, the uid of a pod, else the name. */
+void claims_gone(struct claims *c, enum claims_kind kind, const char *name);
+
+/* ---- the work ---- */
+
+/* One pass. `now_ms` only goes forward; `stamp` is the time as API objects write it. */
+void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp);
+
+/* A write was answered. `status` 0: no answer. For a GET, `uid` is that of the object found, or
+ * NULL. */
+void claims_written(struct claims *c, const char *key, int status, const char *uid,
+                    uint64_t now_ms);
+
+/* ---- questions ---- */
+
+const struct egpu_claim *claims_find(const struct claims *c, const char *namespace,
+                                     const char *name);
+const struct egpu *claims_egpu(const struct claims *c, const char *name);
+const struct egpu_class *claims_class(const struct claims *c, const char *name);
+
+/* How many pods may use the claim at a time, each an equal part of it. */
+uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim);
+
+/* What a container that uses a claim is to get. */
+struct claims_use {
+    const struct egpu_claim *claim;
+    const struct egpu *egpu;    /* NULL: the claim waits for its first pod */
+    struct claim_amount amount; /* of this pod */
+};
+
+/* What the `i`th claim of the pod gives. -ENOENT: the pod has no more. -EAGAIN: not yet, or not at
+ * all, with a sentence. */
+int claims_use(const struct claims *c, const char *pod_uid, uint32_t i, const char **ret_container,
+               struct claims_use *ret, struct err *why);
+
+/* Calls `each` for every living pod that uses the claim, until it returns false. */
+void claims_users(const struct claims *c, const struct egpu_claim *claim,
+                  bool (*each)(const char *uid, const char *name, void *userdata), void *userdata);
+
+/* A merge patch that writes the selected node on a claim, on condition of its version. */
+void claims_select(const struct egpu_claim *claim, const char *node, struct buf *path,
+                   struct buf *body);

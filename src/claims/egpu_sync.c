@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One ElasticGPU: which phase it is in, and what becomes of it when its claim is gone. */
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "claims/model.h"
+
+bool egpu_is_of(const struct egpu *e, const struct egpu_claim *claim) {
+    return e->reserved && strcmp(e->claim_uid, claim->meta.uid) == 0 &&
+           strcmp(e->claim_name, claim->meta.name) == 0 &&
+           strcmp(e->claim_namespace, claim->meta.namespace) == 0;
+}
+
+/* Made by an admin and nobody's yet: is it what it says? Once it was, it is. */
+static void sync_free(struct claims *c, struct egpu_item *item) {
+    const struct egpu *e = &item->o;
+    struct err why;
+    uint32_t want = e->capacity.cards;
+    if (!e->source || want == 0 || e->ncards != want) {
+        write_egpu_status(c, item, EGPU_FAILED, "Malformed",
+                          "spec needs capacity (gpu-core, gpu-memory) and one source with as many "
+                          "GPUs as the capacity has cards");
+        return;
+    }
+    bool holds = e->phase == EGPU_AVAILABLE || e->phase == EGPU_BOUND || e->phase == EGPU_RELEASED;
+    if (!holds && c->world.check(c->world.self, e, &why) < 0)
+        write_egpu_status(c, item, EGPU_PENDING, "NoRoom", why.text);
+    else
+        write_egpu_status(c, item, EGPU_AVAILABLE, "",
+                          e->reserved ? "kept for the claim that claimRef names" : "");
+}
+
+/* Deletes the source, then the object. */
+static void reclaim(struct claims *c, struct egpu_item *item) {
+    const struct provisioner *p = provisioner_find(item->o.provisioned_by);
+    struct err why = {0};
+    if (!item->o.delete_after || item->o.meta.deleting)
+        return;
+    if (item->o.provisioned_by[0] && !p)
+        return; /* somebody else's to delete */
+    if (p && p->remove(&item->o, &why) < 0)
+        write_egpu_status(c, item, EGPU_FAILED, "DeleteFailed", why.text);
+    else
+        write_egpu_delete(c, item);
+}
+
+/* Its claim is gone for certain. */
+static void sync_released(struct claims *c, struct egpu_item *item) {
+    if (item->o.phase == EGPU_FAILED)
+        return;
+    if (item->o.phase != EGPU_RELEASED || !item->o.has_phase)
+        write_egpu_status(c, item, EGPU_RELEASED, "ClaimGone",
+                          item->o.delete_after
+                              ? "its claim is gone; it will be deleted"
+                              : "its claim is gone; remove spec.claimRef to give it to another");
+    else
+        reclaim(c, item);
+}
+
+/* The claim belongs to another ElasticGPU. */
+static void sync_misbound(struct claims *c, struct egpu_item *item) {
+    if (item->o.provisioned_by[0] && item->o.delete_after)
+        sync_released(c, item);
+    else
+        write_egpu_unref(c, item, !item->o.bound_by_us);
+}
+
+static void sync_claimed(struct claims *c, struct egpu_item *item) {
+    const struct egpu *e = &item->o;
+    const struct claim_item *claim = claims_claim_item(c, e->claim_namespace, e->claim_name);
+    bool its = claim && egpu_is_of(e, &claim->o);
+    if (!its && strcmp(item->absent, e->claim_uid) != 0)
+        write_egpu_ask(c, item); /* our watch of claims may be behind that of ElasticGPUs */
+    else if (!its)
+        sync_released(c, item);
+    else if (strcmp(claim->o.egpu, e->meta.name) == 0 && claim->o.bind_completed)
+        write_egpu_status(c, item, EGPU_BOUND, "", "");
+    else if (claim->o.egpu[0] && strcmp(claim->o.egpu, e->meta.name) != 0)
+        sync_misbound(c, item);
+}
+
+static bool is_held(const struct claims *c, const struct egpu *e) {
+    const struct claim_item *claim =
+        e->reserved ? claims_claim_item(c, e->claim_namespace, e->claim_name) : NULL;
+    return claim && egpu_is_of(e, &claim->o) && strcmp(claim->o.egpu, e->meta.name) == 0;
+}
+
+void claims_sync_egpu(struct claims *c, struct egpu_item *item) {
+    const struct egpu *e = &item->o;
+    bool protected = strings_have(&e->meta.finalizers, EGPU_FINALIZER);
+    if (strcmp(item->hand.version, e->meta.version) == 0 && c->now_ms < item->hand.until_ms)
+        return;
+    if (e->meta.deleting) {
+        if (protected && !is_held(c, e))
+            write_finalizer(c, &e->meta, &item->hand, EGPU_FINALIZER, false);
+    } else if (!protected)
+        write_finalizer(c, &e->meta, &item->hand, EGPU_FINALIZER, true);
+    else if (e->reserved && e->claim_uid[0])
+        sync_claimed(c, item);
+    else
+        sync_free(c, item);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Inside the controller: what it keeps, and the writes it can make. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HASH_FUNCTION HASH_OAT
+#define HASH_NONFATAL_OOM 1 /* an item that could not be added has no table */
+#include <uthash.h>
+
+#include "base/buf.h"
+#include "claims/claims.h"
+
+#define CLAIMS_KEY_MAX 384
+
+/* An object is left alone from a write until the watch shows another version of it, or until the
+ * write has failed or seems to have changed nothing. */
+struct claims_hand {
+    char version[32]; /* that was acted on */
+    uint64_t until_ms;
+};
+
+struct egpu_item {
+    UT_hash_handle hh;
+    char key[CLAIMS_KEY_MAX]; /* name */
+    struct egpu o;
+    struct claims_hand hand;
+    /* The uid in claimRef that the API server was asked about and did not have. */
+    char absent[KUBE_UID_MAX];
+    bool listed;
+};
+
+struct claim_item {
+    UT_hash_handle hh;
+    char key[CLAIMS_KEY_MAX]; /* namespace/name */
+    struct egpu_claim o;
+    struct claims_hand hand;
+    uint64_t make_ms; /* no attempt to make an ElasticGPU for it before */
+    bool listed;
+};
+
+struct class_item {
+    UT_hash_handle hh;
+    char key[CLAIMS_KEY_MAX]; /* name */
+    struct egpu_class o;
+    bool listed;
+};
+
+struct pod_item {
+    UT_hash_handle hh;
+    char key[CLAIMS_KEY_MAX]; /* uid */
+    char namespace[KUBE_LABEL_MAX];
+    char name[KUBE_NAME_MAX];
+    struct pod_claims claims;
+    uint64_t make_ms; /* no claim is made of a template before */
+    bool deleting;
+    bool listed;
+    bool told; /* that a template's name is taken */
+};
+
+struct claims {
+    struct claims_world world;
+    struct egpu_item *egpus;
+    struct claim_item *claims;
+    struct class_item *classes;
+    struct pod_item *pods;
+    struct claims_room room; /* scratch: too large for the stack */
+    uint64_t now_ms;
+    const char *stamp;
+    unsigned searches; /* for room, left in this pass */
+};
+
+struct egpu_item *claims_egpu_item(const struct claims *c, const char *name);
+struct claim_item *claims_claim_item(const struct claims *c, const char *namespace,
+                                     const char *name);
+const struct egpu_class *claims_default_class(const struct claims *c);
+bool claims_in_use(const struct claims *c, const struct egpu_claim *claim);
+
+/* One pass over one object. */
+void claims_sync_claim(struct claims *c, struct claim_item *item);
+void claims_sync_egpu(struct claims *c, struct egpu_item *item);
+
+/* Whether the two belong together by uid, from the side of the ElasticGPU. */
+bool egpu_is_of(const struct egpu *e, const struct egpu_claim *claim);
+
+/* ---- writes; each leaves its object alone afterwards ---- */
+
+void write_finalizer(struct claims *c, const struct claim_meta *m, struct claims_hand *hand,
+                     const char *finalizer, bool present);
+void write_claim_class(struct claims *c, struct claim_item *item, const char *class);
+void write_claim_egpu(struct claims *c, struct claim_item *item, const char *egpu);
+void write_claim_unselect(struct claims *c, struct claim_item *item);
+/* Writes the status where it is not like this yet. */
+void write_claim_status(struct claims *c, struct claim_item *item, enum claim_phase phase,
+                        const struct claim_amount *granted, const char *reason,
+                        const char *message);
+void write_claim_resize(struct claims *c, struct claim_item *item, const char *reason,
+                        const char *message);
+void write_claim_of_pod(struct claims *c, struct pod_item *pod, const struct pod_claim *use);
+void write_egpu_new(struct claims *c, struct claim_item *item, const struct egpu_class *class,
+                    const struct provisioner *p);
+void write_egpu_ref(struct claims *c, struct egpu_item *item, const struct egpu_claim *claim);
+/* Takes the claimRef away, or only its uid. */
+void write_egpu_unref(struct claims *c, struct egpu_item *item, bool keep_name);
+void write_egpu_capacity(struct claims *c, struct egpu_item *item,
+                         const struct claim_amount *amount);
+void write_egpu_status(struct claims *c, struct egpu_item *item, enum egpu_phase phase,
+                       const char *reason, const char *message);
+void write_egpu_delete(struct claims *c, struct egpu_item *item);
+/* Asks the API server for the claim that the claimRef names. */
+void write_egpu_ask(struct claims *c, struct egpu_item *item);
+void note_claim(struct claims *c, const struct egpu_claim *claim, bool warning, const char *reason,
+                const char *message);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Provisioners: what stands behind a claim. An ElasticGPUClass names one; it says which claims it
+ * can serve, how the ElasticGPU made for one describes its source, and what is to be done before
+ * such an object is deleted. Which card is chosen is the placement's business. A new one is a file
+ * here and a row in provisioner.c. */
+
+#include <stddef.h>
+
+#include "claims/object.h"
+#include "wire/json_write.h"
+
+/* Room that was found for a claim. */
+struct claims_room {
+    char node[KUBE_NAME_MAX];
+    struct claim_amount amount;
+    uint32_t ncards;
+    char cards[CLAIM_CARDS_MAX][KUBE_NAME_MAX]; /* names of GPU objects */
+};
+
+struct provisioner {
+    const char *const *names; /* values of ElasticGPUClass.provisioner; up to a NULL */
+    /* Whether it can make that for a class with these parameters; a negative errno and a sentence
+     * that names the remedy otherwise. */
+    int (*admit)(const struct egpu_class *class, const struct claim_amount *want, struct err *why);
+    /* Writes the one member of ElasticGPU.spec that names the source. */
+    void (*put_source)(struct json_writer *w, const struct claims_room *room);
+    /* Takes back what was made, before the object is deleted; negative errno: it cannot. */
+    int (*remove)(const struct egpu *e, struct err *why);
+};
+
+extern const struct provisioner provisioner_share, provisioner_whole, provisioner_mig,
+    provisioner_mps;
+
+/* NULL: none of ours. */
+const struct provisioner *provisioner_find(const char *name);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Whole cards. */
+
+#include <errno.h>
+
+#include "base/err.h"
+#include "claims/provisioner.h"
+
+static int admit(const struct egpu_class *class, const struct claim_amount *want, struct err *why) {
+    (void) class;
+    if (want->whole)
+        return 0;
+    return err_set(why, EINVAL,
+                   "the class gives whole cards: ask for gpu-core in multiples of 100, or name a "
+                   "class with the provisioner elasticgpu.io/qgpu");
+}
+
+static void put_source(struct json_writer *w, const struct claims_room *room) {
+    json_object_begin(w, "physicalGPU");
+    json_array_begin(w, "gpuNames");
+    for (uint32_t i = 0; i < room->ncards; i++)
+        json_put_string(w, NULL, room->cards[i]);
+    json_array_end(w);
+    json_object_end(w);
+}
+
+static int take_back(const struct egpu *e, struct err *why) {
+    (void) e, (void) why;
+    return 0;
+}
+
+static const char *const names[] = {"elasticgpu.io/physical-gpu", "elasticgpu.io/pgpu",
+                                    "nvidia.com/gpu", NULL};
+
+const struct provisioner provisioner_whole = {names, admit, put_source, take_back};
