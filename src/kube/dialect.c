@@ -215,10 +215,8 @@ static enum request_problem judge_cards(const struct reading *r, struct gpu_ask 
         ret->core = PERCENT;
     else if (split && (core % cards != 0 || core > PERCENT * cards))
         return REQUEST_SPLIT;
-    else if (!split && core > PERCENT)
-        return REQUEST_CORE_STEP;
-    else if (!split && core == PERCENT) /* of several cards that were counted */
-        return REQUEST_CORE_STEP;
+    else if (!split && core >= PERCENT)
+        return counted && core % PERCENT == 0 ? REQUEST_SPLIT : REQUEST_CORE_STEP;
     else
         ret->core = (uint32_t) (split ? core / cards : core);
     return ret->tflops > 0 && ret->core > 0 ? REQUEST_TWICE : REQUEST_OK;
@@ -403,15 +401,15 @@ const char *request_problem_text(enum request_problem problem) {
 #define MALFORMED "GPU request is malformed: "
     static const char *const texts[REQUEST_PROBLEMS] = {
         [REQUEST_OK] = "GPU request is fine",
-        [REQUEST_CORE_STEP] = MALFORMED "gpu-core must be below 100 or a multiple of 100 (and then "
-                                        "agree with a number of cards beside it)",
+        [REQUEST_CORE_STEP] = MALFORMED "gpu-core must be below 100 or a multiple of 100",
         [REQUEST_CORE_ZERO] =
             MALFORMED "gpu-core must be more than 0 (leave it out to ask for memory only)",
         [REQUEST_CORE_RANGE] = MALFORMED "gpu-core is more than 64 whole GPUs",
         [REQUEST_CORE_EACH_RANGE] = MALFORMED "the percentage of compute must be at most 100",
         [REQUEST_CARDS_RANGE] = MALFORMED "the number of cards must be from 1 to 64",
         [REQUEST_SPLIT] =
-            MALFORMED "compute and memory must divide evenly over the number of cards",
+            MALFORMED "compute or memory does not go with the number of cards: whole cards have "
+                      "100 percent each, and what is divided must divide evenly",
         [REQUEST_MEMORY_ZERO] =
             MALFORMED "gpu-memory must be more than 0 (leave it out to get it by gpu-core)",
         [REQUEST_MEMORY_SMALL] =

@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "kube/field.h"
+#include "kube/foreign.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -171,7 +173,14 @@ static void on_bound(const struct kube_response *response, void *userdata) {
     answer_err(a, "cannot bind", response->text);
 }
 
-static void encode_binding(const struct attempt *a, const char *assignment, const char *signature,
+/* What a Binding puts into the pod's annotations. */
+struct binding_text {
+    struct buf assignment;
+    struct buf foreign; /* further members of the JSON object, each with a comma before it */
+    char signature[SIGNATURE_TEXT_MAX];
+};
+
+static void encode_binding(const struct attempt *a, const struct binding_text *text,
                            struct buf *out) {
     struct json_writer w = {.out = out};
     json_object_begin(&w, NULL);
@@ -182,8 +191,9 @@ static void encode_binding(const struct attempt *a, const char *assignment, cons
     json_put_string(&w, "namespace", a->namespace);
     json_put_string(&w, "uid", a->uid);
     json_object_begin(&w, "annotations");
-    json_put_string(&w, ANNOTATION_ASSIGNMENT, assignment);
-    json_put_string(&w, ANNOTATION_SIGNATURE, signature);
+    json_put_string(&w, ANNOTATION_ASSIGNMENT, buf_str(&text->assignment));
+    json_put_string(&w, ANNOTATION_SIGNATURE, text->signature);
+    buf_append(out, text->foreign.data, text->foreign.len);
     json_object_end(&w);
     json_object_end(&w);
     json_object_begin(&w, "target");
@@ -194,40 +204,75 @@ static void encode_binding(const struct attempt *a, const char *assignment, cons
     json_object_end(&w);
 }
 
-static int check_annotations(const struct state_pod *pod, const char *assignment,
-                             const char *signature, struct err *err) {
-    size_t ours = strlen(ANNOTATION_ASSIGNMENT) + strlen(assignment) +
-                  strlen(ANNOTATION_SIGNATURE) + strlen(signature);
-    if (strlen(assignment) > ASSIGNMENT_TEXT_MAX || pod->annotation_bytes + ours > ANNOTATIONS_MAX)
+static int check_annotations(const struct state_pod *pod, struct binding_text *text,
+                             struct err *err) {
+    size_t ours = strlen(ANNOTATION_ASSIGNMENT) + text->assignment.len +
+                  strlen(ANNOTATION_SIGNATURE) + strlen(text->signature);
+    if (text->assignment.len > ASSIGNMENT_TEXT_MAX ||
+        pod->annotation_bytes + ours > ANNOTATIONS_MAX)
         return err_set(err, E2BIG,
                        "the pod's annotations have no room for the assignment: %zu + %zu bytes are "
                        "more than %zu",
                        pod->annotation_bytes, ours, ANNOTATIONS_MAX);
+    /* These are for information, and give way. */
+    if (buf_error(&text->foreign) < 0 ||
+        pod->annotation_bytes + ours + text->foreign.len > ANNOTATIONS_MAX)
+        buf_reset(&text->foreign);
     return 0;
+}
+
+static uint64_t card_memory(const char *uuid, void *userdata) {
+    const struct state_node *node = userdata;
+    for (uint32_t i = 0; i < node->ncards; i++)
+        if (strcmp(node->cards[i]->uuid, uuid) == 0)
+            return node->cards[i]->memory;
+    return 0;
+}
+
+/* What the tools of other projects read of a pod in their dialects. */
+static void put_foreign(const struct state_pod *pod, const struct assignment *assignment,
+                        struct buf *out) {
+    struct timespec now;
+    (void) clock_gettime(CLOCK_REALTIME, &now);
+    foreign_annotate(&(struct foreign_pod){.asks = pod->asks,
+                                           .nasks = pod->nasks,
+                                           .assignment = assignment,
+                                           .card_memory = card_memory,
+                                           .userdata = pod->node,
+                                           .now_ns = (uint64_t) now.tv_sec * 1000000000 +
+                                                     (uint64_t) now.tv_nsec},
+                     &(struct json_writer){.out = out, .comma = true});
 }
 
 static void assignment_cleanup(struct assignment *a) {
     assignment_done(a);
 }
 
+static void binding_text_cleanup(struct binding_text *text) {
+    buf_done(&text->assignment);
+    buf_done(&text->foreign);
+}
+
 static int build_binding(const struct attempt *a, const struct state_pod *pod, struct buf *out,
                          struct err *err) {
     _cleanup_(assignment_cleanup) struct assignment assignment = {0};
-    _cleanup_buf_ struct buf text = BUF_INIT(BODY_MAX);
-    char signature[SIGNATURE_TEXT_MAX];
+    _cleanup_(binding_text_cleanup) struct binding_text text = {.assignment = BUF_INIT(BODY_MAX),
+                                                                .foreign = BUF_INIT(BODY_MAX)};
     int r = state_assignment(pod, &assignment);
     if (r < 0)
         return err_errno(err, -r, "cannot build the assignment");
-    assignment_encode(&assignment, &text);
-    if (buf_error(&text) < 0)
-        return err_errno(err, -buf_error(&text), "cannot build the assignment");
-    r = assignment_sign(a->binder->key, a->uid, a->node, buf_str(&text), signature, err);
+    assignment_encode(&assignment, &text.assignment);
+    put_foreign(pod, &assignment, &text.foreign);
+    if (buf_error(&text.assignment) < 0)
+        return err_errno(err, -buf_error(&text.assignment), "cannot build the assignment");
+    r = assignment_sign(a->binder->key, a->uid, a->node, buf_str(&text.assignment), text.signature,
+                        err);
     if (r < 0)
         return r;
-    r = check_annotations(pod, buf_str(&text), signature, err);
+    r = check_annotations(pod, &text, err);
     if (r < 0)
         return r;
-    encode_binding(a, buf_str(&text), signature, out);
+    encode_binding(a, &text, out);
     return buf_error(out) < 0 ? err_errno(err, -buf_error(out), "cannot build the Binding") : 0;
 }
 

@@ -16,8 +16,10 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "kube/dialect.h"
+#include "kube/foreign.h"
 #include "kube/pod.h"
 #include "wire/json.h"
+#include "wire/json_write.h"
 
 #define MIB ((uint64_t) 1 << 20)
 #define GIB ((uint64_t) 1 << 30)
@@ -45,7 +47,7 @@ static const struct readme readmes[] = {
     {SLOT "\"elasticgpu.io/gpu-count\":3", .ask = {.cards = 3, .whole = true}},
     {SLOT "\"elasticgpu.io/gpu-tflops\":20", .ask = {.tflops = 20}},
     {"\"elasticgpu.io/gpu-core\":\"150\"", .problem = REQUEST_CORE_STEP},
-    {"\"elasticgpu.io/gpu-core\":100,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_CORE_STEP},
+    {"\"elasticgpu.io/gpu-core\":100,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_SPLIT},
     {SLOT "\"elasticgpu.io/gpu-memory\":\"256\"", .problem = REQUEST_MEMORY_SMALL},
     {"\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-tflops\":20", .problem = REQUEST_TWICE},
     {SLOT "\"elasticgpu.com/gpu-core\":20,\"elasticgpu.com/gpu-memory\":256",
@@ -348,6 +350,139 @@ static void test_kai_container(void **state) {
     }
 }
 
+/* ---- what is written back ---- */
+
+static uint64_t eighty(const char *uuid, void *userdata) {
+    (void) uuid;
+    (void) userdata;
+    return 80 * GIB;
+}
+
+static const char *annotations_of(const struct gpu_ask *asks, uint32_t n, struct buf *out) {
+    struct assigned_device devices[2][2] = {
+        {{.index = 1, .uuid = "GPU-b", .core = 30, .memory = 3 * GIB},
+         {.index = 0, .uuid = "GPU-a", .core = 30, .memory = 3 * GIB}},
+        {{.index = 0, .uuid = "GPU-a", .core = 0, .memory = 2 * GIB}},
+    };
+    struct assigned_container containers[2] = {{"a", 2, devices[0]}, {"b", 1, devices[1]}};
+    const struct assignment assignment = {"node-1", 2, containers};
+    const struct foreign_pod pod = {asks, n, &assignment, eighty, NULL, 1700000000123456789u};
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    foreign_annotate(&pod, &w);
+    json_object_end(&w);
+    return buf_str(out);
+}
+
+static void test_annotations(void **state) {
+    (void) state;
+    static const struct {
+        uint8_t dialect;
+        const char *text;
+    } cases[] = {
+        {0, "{\"elasticgpu.io/assumed\":\"true\",\"elasticgpu.io/container-a\":\"1,0\","
+            "\"elasticgpu.io/container-b\":\"0\"}"},
+        {1, "{}"},
+        {4, "{\"ALIYUN_COM_GPU_MEM_IDX\":\"1,0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"80\","
+            "\"ALIYUN_COM_GPU_MEM_POD\":\"8\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
+            "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1700000000123456789\","
+            "\"ALIYUN_COM_GPU_MEM_ASSIGN_TIME\":\"1700000000123456789\","
+            "\"scheduler.framework.gpushare.allocation\":"
+            "\"{\\\"0\\\":{\\\"1\\\":3,\\\"0\\\":3},\\\"2\\\":{\\\"0\\\":2}}\"}"},
+        {5, "{\"tencent.com/predicate-gpu-idx-0\":\"1,0\","
+            "\"tencent.com/predicate-gpu-idx-2\":\"0\","
+            "\"tencent.com/predicate-node\":\"node-1\","
+            "\"tencent.com/predicate-time\":\"1700000000123456789\","
+            "\"tencent.com/gpu-assigned\":\"true\"}"},
+        {7, "{\"hami.io/vgpu-node\":\"node-1\",\"hami.io/vgpu-time\":\"1700000000\","
+            "\"hami.io/bind-time\":\"1700000000\",\"hami.io/bind-phase\":\"success\","
+            "\"hami.io/vgpu-devices-to-allocate\":"
+            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\","
+            "\"hami.io/vgpu-devices-allocated\":"
+            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\"}"},
+        {8, "{\"volcano.sh/vgpu-node\":\"node-1\",\"volcano.sh/vgpu-time\":\"1700000000\","
+            "\"volcano.sh/bind-time\":\"1700000000\",\"volcano.sh/bind-phase\":\"success\","
+            "\"volcano.sh/devices-to-allocate\":"
+            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\","
+            "\"volcano.sh/vgpu-ids-new\":"
+            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\"}"},
+        {9, "{\"scheduling.koordinator.sh/device-allocated\":\"{\\\"gpu\\\":["
+            "{\\\"minor\\\":1,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"30\\\","
+            "\\\"koordinator.sh/gpu-memory\\\":\\\"3221225472\\\","
+            "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"4\\\"},\\\"id\\\":\\\"GPU-b\\\"},"
+            "{\\\"minor\\\":0,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"30\\\","
+            "\\\"koordinator.sh/gpu-memory\\\":\\\"3221225472\\\","
+            "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"4\\\"},\\\"id\\\":\\\"GPU-a\\\"},"
+            "{\\\"minor\\\":0,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"0\\\","
+            "\\\"koordinator.sh/gpu-memory\\\":\\\"2147483648\\\","
+            "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"3\\\"},\\\"id\\\":\\\"GPU-a\\\"}]}\"}"},
+        {DIALECT_KAI, "{\"received-resource-type\":\"Fraction\"}"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct gpu_ask asks[] = {
+            {.container = "a", .phase = ASK_APP, .dialect = cases[i].dialect},
+            {.container = "b", .phase = ASK_APP, .dialect = cases[i].dialect, .ordinal = 2}};
+        _cleanup_buf_ struct buf out = BUF_INIT(0);
+        assert_string_equal(annotations_of(asks, 2, &out), cases[i].text);
+    }
+}
+
+/* Two dialects in a pod, each in a container of its own, are both told; a key that is too long for
+ * Kubernetes is not written. */
+static void test_annotations_beside(void **state) {
+    (void) state;
+    const struct gpu_ask asks[] = {{.container = "a", .phase = ASK_APP, .dialect = 2},
+                                   {.container = "b", .phase = ASK_APP, .dialect = 3}};
+    _cleanup_buf_ struct buf one = BUF_INIT(0), other = BUF_INIT(0);
+    assert_string_equal(annotations_of(asks, 2, &one),
+                        "{\"elasticgpu.io/assumed\":\"true\",\"elasticgpu.io/container-a\":\"1,0\","
+                        "\"elasticgpu.io/container-b\":\"0\"}");
+    struct assigned_device device = {.uuid = "GPU-a", .memory = GIB};
+    struct assigned_container c = {.ndevices = 1, .devices = &device};
+    struct gpu_ask ask = {.phase = ASK_APP};
+    memset(c.name, 'x', 60);
+    memset(ask.container, 'x', 60);
+    const struct foreign_pod pod = {&ask, 1, &(struct assignment){"n", 1, &c}, eighty, NULL, 0};
+    struct json_writer w = {.out = &other};
+    json_object_begin(&w, NULL);
+    foreign_annotate(&pod, &w);
+    json_object_end(&w);
+    assert_string_equal(buf_str(&other), "{\"elasticgpu.io/assumed\":\"true\"}");
+}
+
+static int collect(const char *variable, void *userdata) {
+    buf_printf(userdata, "%s ", variable);
+    return 0;
+}
+
+static void test_environment(void **state) {
+    (void) state;
+    const struct foreign_part parts[] = {{1, 30, 3 * GIB, 5 * GIB, 80 * GIB},
+                                         {0, 30, 3 * GIB, 3 * GIB, 80 * GIB}};
+    static const char *const want[] = {
+        [FOREIGN_NONE] = "",
+        [FOREIGN_ELASTIC] = "",
+        [FOREIGN_GPUSHARE] = "ALIYUN_COM_GPU_MEM_IDX=1 ALIYUN_COM_GPU_MEM_POD=8 "
+                             "ALIYUN_COM_GPU_MEM_CONTAINER=6 ALIYUN_COM_GPU_MEM_DEV=80 ",
+        [FOREIGN_GPU_MANAGER] = "",
+        [FOREIGN_HAMI] = "CUDA_DEVICE_MEMORY_LIMIT_0=3072m CUDA_DEVICE_MEMORY_LIMIT_1=3072m "
+                         "CUDA_DEVICE_SM_LIMIT=30 ",
+        [FOREIGN_KOORDINATOR] = "",
+        [FOREIGN_KAI] = "GPU_PORTION=0.30 ",
+    };
+    for (unsigned kind = 0; kind < sizeof(want) / sizeof(want[0]); kind++) {
+        _cleanup_buf_ struct buf out = BUF_INIT(0);
+        assert_int_equal(foreign_env(kind, parts, 2, collect, &out), 0);
+        assert_string_equal(buf_str(&out), want[kind]);
+        assert_int_equal(foreign_find(foreign_name(kind)), kind);
+        buf_reset(&out);
+        assert_int_equal(foreign_env(kind, parts, 0, collect, &out), 0);
+        assert_string_equal(buf_str(&out), "");
+    }
+    assert_int_equal(foreign_find("unheard of"), FOREIGN_NONE);
+    assert_int_equal(foreign_find(NULL), FOREIGN_NONE);
+}
+
 /* The manifests that repeat the names have all of them. */
 static void test_manifests(void **state) {
     (void) state;
@@ -371,10 +506,16 @@ static void test_manifests(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_readmes),   cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_mixed),     cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_carrier),   cmocka_unit_test(test_kai_container),
+        cmocka_unit_test(test_readmes),
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_carrier),
+        cmocka_unit_test(test_kai_container),
         cmocka_unit_test(test_manifests),
+        cmocka_unit_test(test_annotations),
+        cmocka_unit_test(test_annotations_beside),
+        cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
