@@ -12,7 +12,7 @@ static const char *const stage_names[] = {
 };
 #define STAGES (sizeof(stage_names) / sizeof(stage_names[0]))
 
-static const char *const verb_names[VERBS] = {"filter", "prioritize", "bind"};
+static const char *const verb_names[VERBS] = {"filter", "prioritize", "bind", "preempt"};
 
 /* ---- /metrics ---- */
 

@@ -39,6 +39,18 @@ static void on_prioritize(struct http_exchange *exchange, void *userdata) {
     ask_extender(userdata, exchange, VERB_PRIORITIZE, extender_prioritize, 400);
 }
 
+/* The answer of preempt has no place for an error either. */
+static void on_preempt(struct http_exchange *exchange, void *userdata) {
+    struct scheduler *s = userdata;
+    struct buf answer = BUF_INIT(ANSWER_MAX);
+    uint64_t start = uv_hrtime();
+    size_t len;
+    const char *body = http_body(exchange, &len);
+    int r = preempt_verb(&s->preempt, body, len, scheduler_now(s), &answer);
+    observe(s, VERB_PREEMPT, start, r == 0);
+    http_reply(exchange, r == 0 ? 200 : 400, r == 0 ? JSON_TYPE : "text/plain", &answer);
+}
+
 struct bind_wait {
     struct scheduler *scheduler;
     struct http_exchange *exchange;
@@ -96,13 +108,9 @@ static void on_status(struct http_exchange *exchange, void *userdata) {
 }
 
 const struct http_route scheduler_routes[] = {
-    {"POST", "/filter", on_filter},
-    {"POST", "/prioritize", on_prioritize},
-    {"POST", "/bind", on_bind},
-    {"GET", "/healthz", on_healthz},
-    {"GET", "/readyz", on_healthz},
-    {"GET", "/livez", on_livez},
-    {"GET", "/metrics", on_metrics},
-    {"GET", "/status", on_status},
-    HTTP_ROUTE_END,
+    {"POST", "/filter", on_filter},  {"POST", "/prioritize", on_prioritize},
+    {"POST", "/bind", on_bind},      {"POST", "/preempt", on_preempt},
+    {"GET", "/healthz", on_healthz}, {"GET", "/readyz", on_healthz},
+    {"GET", "/livez", on_livez},     {"GET", "/metrics", on_metrics},
+    {"GET", "/status", on_status},   HTTP_ROUTE_END,
 };

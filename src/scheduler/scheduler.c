@@ -267,6 +267,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                 .ready = is_ready,
                                 .userdata = s,
                                 .gates = &s->gates};
+    s->preempt = (struct preempt){.state = s->state, .ready = is_ready, .userdata = s};
     s->events = (struct events){.api = api};
     s->wake = (struct wake){
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
@@ -281,7 +282,8 @@ static int make_parts(struct scheduler *s, struct err *err) {
                               .on_lost = on_lost,
                               .userdata = s};
     lease_init(&s->lease);
-    if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0)
+    if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0 ||
+        preempt_init(&s->preempt) < 0)
         return err_errno(err, ENOMEM, "cannot start");
     return 0;
 }
@@ -333,6 +335,7 @@ void scheduler_done(struct scheduler *s) {
     (void) uv_run(s->loop, UV_RUN_DEFAULT);
     extender_done(&s->extender);
     binder_done(&s->binder);
+    preempt_done(&s->preempt);
     s->state = state_free(s->state);
     s->parser = json_parser_free(s->parser);
     s->key = signing_key_free(s->key);

@@ -13,6 +13,7 @@
 #include "scheduler/extender.h"
 #include "scheduler/gate.h"
 #include "scheduler/lease.h"
+#include "scheduler/preempt.h"
 #include "scheduler/projection.h"
 #include "scheduler/wake.h"
 #include "scheduler/watch.h"
@@ -21,7 +22,7 @@
 
 struct err;
 
-enum verb { VERB_FILTER, VERB_PRIORITIZE, VERB_BIND, VERBS };
+enum verb { VERB_FILTER, VERB_PRIORITIZE, VERB_BIND, VERB_PREEMPT, VERBS };
 
 struct verb_stats {
     uint64_t ok, failed;
@@ -46,6 +47,7 @@ struct scheduler {
     struct state *state;
     struct extender extender;
     struct binder binder;
+    struct preempt preempt;
     struct events events;
     struct projection projection;
     struct wake wake;

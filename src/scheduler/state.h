@@ -80,10 +80,12 @@ struct state_pod {
     size_t annotation_bytes;
     int32_t priority;
     bool never_preempts;
-    bool deleting;   /* its containers still run, for their grace period */
-    char *nominated; /* the node where room is being made for it, or NULL */
-    int64_t created; /* seconds since 1970, or 0 */
-    char *labels;    /* "key=value," for each, or NULL */
+    bool deleting;         /* its containers still run, for their grace period */
+    char *nominated;       /* the node where room is being made for it, or NULL */
+    int64_t created;       /* seconds since 1970, or 0 */
+    char *labels;          /* "key=value," for each, or NULL */
+    uint64_t preempted_ms; /* when kube-scheduler last asked whom to push aside for it */
+    uint64_t spared_ms;    /* its eviction was refused and is not asked for again before */
     uint32_t nholds;
     struct state_hold *holds; /* in the order of the asks */
     uint64_t assignment_hash; /* of what `holds` was read from */

@@ -95,6 +95,26 @@ SYNC_HANDLERS(PODS)
 SYNC_HANDLERS(NODES)
 SYNC_HANDLERS(GPUS)
 
+static void on_budget(struct scheduler *s, enum kube_event event, struct json object) {
+    struct budget budget;
+    struct err err;
+    if (budget_parse(object, &budget, &err) < 0)
+        watch_refuse(s, err.text);
+    else if (event == KUBE_DELETED) {
+        preempt_budget_gone(&s->preempt, budget.namespace, budget.name);
+        budget_done(&budget);
+    } else if (preempt_budget_seen(&s->preempt, &budget) < 0)
+        out_of_memory(s);
+}
+
+static void budgets_begin(struct scheduler *s) {
+    preempt_budgets_begin(&s->preempt);
+}
+
+static void budgets_end(struct scheduler *s) {
+    preempt_budgets_end(&s->preempt);
+}
+
 /* A pod that has ended leaves the selection, which comes as its deletion. */
 #define RUNNING "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 
@@ -102,6 +122,7 @@ static const struct watch_kind watch_kinds[] = {
     {"/api/v1/pods", RUNNING, false, PODS_begin, on_pod, PODS_end},
     {"/api/v1/nodes", NULL, false, NODES_begin, on_node, NODES_end},
     {GPU_OBJECTS_PATH, NULL, false, GPUS_begin, on_gpu, GPUS_end},
+    {BUDGETS_PATH, NULL, false, budgets_begin, on_budget, budgets_end},
 };
 #define KINDS (sizeof(watch_kinds) / sizeof(watch_kinds[0]))
 _Static_assert(KINDS <= WATCHES_MAX, "watch.h: too little room for all kinds");

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The extender's preempt verb. */
+
+#include "scheduler-world.h"
+
+#include "scheduler/preempt.h"
+
+/* A world with the verb. */
+struct stage {
+    struct world *w;
+    struct preempt *p;
+    struct buf answer;
+    char uid[16]; /* of the pod that asked last */
+    unsigned asked;
+};
+
+static int set_stage(void **state) {
+    struct stage *s = calloc(1, sizeof(*s));
+    void *w = NULL;
+    setup(&w);
+    s->w = w;
+    s->p = calloc(1, sizeof(*s->p));
+    s->p->state = s->w->state;
+    s->p->ready = fake_ready;
+    s->p->userdata = s->w;
+    assert_int_equal(preempt_init(s->p), 0);
+    *state = s;
+    return 0;
+}
+
+static int clear_stage(void **state) {
+    struct stage *s = *state;
+    void *w = s->w;
+    preempt_done(s->p);
+    buf_done(&s->answer);
+    free(s->p);
+    teardown(&w);
+    free(s);
+    return 0;
+}
+
+/* A pod of that priority that runs on the node. */
+static void run_low(struct stage *s, const char *uid, const char *resources, const char *node,
+                    int32_t priority) {
+    _cleanup_buf_ struct buf notes = BUF_INIT(0);
+    run_pod(s->w, uid, resources, node, &notes);
+    struct state_pod *pod = state_pod_find(s->w->state, uid);
+    pod->priority = priority;
+}
+
+/* The answer to "another pod with these spec members wants `resources`; victims so far". */
+static const char *ask_verb(struct stage *s, const char *resources, const char *spec,
+                            const char *key, const char *nodes) {
+    _cleanup_buf_ struct buf body = BUF_INIT(0);
+    buf_done(&s->answer);
+    s->answer = BUF_INIT(0);
+    snprintf(s->uid, sizeof(s->uid), "p%u", s->asked++);
+    buf_printf(
+        &body,
+        "{\"pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"%s\"},"
+        "\"spec\":{%s,\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{%s}}}]}},"
+        "\"%s\":{%s}}",
+        s->uid, spec, resources, key, nodes);
+    int r = preempt_verb(s->p, body.data, body.len, s->w->now, &s->answer);
+    return r < 0 ? "!" : buf_str(&s->answer);
+}
+
+#define META "NodeNameToMetaVictims"
+#define ANSWER(nodes) "{\"" META "\":{" nodes "}}"
+#define HIGH "\"priority\":1000"
+
+static void test_share_needs_more(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 5);
+    run_low(s, "b", HALF, "n", 900);
+    /* kube-scheduler gives up "other", of which nothing is known here. */
+    assert_string_equal(
+        ask_verb(s, HALF, HIGH, META,
+                 "\"n\":{\"Pods\":[{\"UID\":\"other\"}],\"NumPDBViolations\":1}"),
+        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"other\"},{\"UID\":\"a\"}],\"NumPDBViolations\":1}"));
+    assert_true(state_pod_find(s->w->state, s->uid)->preempted_ms == s->w->now);
+    assert_string_equal(
+        ask_verb(s, WHOLE, HIGH, META, "\"n\":{\"Pods\":[{\"UID\":\"other\"}]}"),
+        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"other\"},{\"UID\":\"b\"},{\"UID\":\"a\"}],"
+               "\"NumPDBViolations\":0}"));
+}
+
+static void test_its_own_victims_are_enough(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 5);
+    run_low(s, "b", HALF, "n", 1);
+    assert_string_equal(
+        ask_verb(s, HALF, HIGH, META, "\"n\":{\"Pods\":[{\"UID\":\"a\"}],\"NumPDBViolations\":0}"),
+        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"a\"}],\"NumPDBViolations\":0}"));
+    /* Whole pods instead of UIDs, and keys in another case. */
+    assert_string_equal(ask_verb(s, WHOLE, HIGH, "nodenametovictims",
+                                 "\"n\":{\"pods\":[{\"metadata\":{\"uid\":\"b\"}}]}"),
+                        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"a\"},{\"UID\":\"b\"}],"
+                               "\"NumPDBViolations\":0}"));
+}
+
+static void test_node_is_left_out(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "m", 1);
+    show_node(s->w, "n", 1);
+    show_node(s->w, "none", 0);
+    run_low(s, "a", HALF, "m", 1000); /* not lower than who comes */
+    run_low(s, "b", HALF, "n", 999);
+    assert_string_equal(
+        ask_verb(s, WHOLE, HIGH, META,
+                 "\"m\":{\"Pods\":[{\"UID\":\"x\"}]},\"n\":{\"Pods\":[{\"UID\":\"y\"}]},"
+                 "\"none\":{\"Pods\":[{\"UID\":\"z\"}]},\"unknown\":{\"Pods\":[{\"UID\":\"u\"}]}"),
+        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"y\"},{\"UID\":\"b\"}],\"NumPDBViolations\":0}"));
+}
+
+static void test_who_may_not(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 5);
+    const char *nodes = "\"n\":{\"Pods\":[{\"UID\":\"y\"}]}";
+    assert_string_equal(ask_verb(s, WHOLE, HIGH ",\"preemptionPolicy\":\"Never\"", META, nodes),
+                        ANSWER(""));
+    assert_string_equal(ask_verb(s, "\"elasticgpu.io/gpu-core\":\"150\"", HIGH, META, nodes),
+                        ANSWER(""));
+    /* A pod that asks for no GPU is none of our business. */
+    assert_string_equal(ask_verb(s, "\"cpu\":\"1\"", HIGH, META, nodes),
+                        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"y\"}],\"NumPDBViolations\":0}"));
+    s->w->ready = false;
+    assert_string_equal(ask_verb(s, WHOLE, HIGH, META, nodes), "!");
+    s->w->ready = true;
+    assert_string_equal(ask_verb(s, WHOLE, HIGH ",\"x\":", META, nodes), "!");
+}
+
+static void show_budget(struct stage *s, const char *app, const char *allowed) {
+    char text[512];
+    struct json object;
+    struct budget budget;
+    struct err err;
+    snprintf(text, sizeof(text),
+             "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"d\"},\"spec\":{\"selector\":"
+             "{\"matchLabels\":{\"app\":\"%s\"}}},\"status\":{\"disruptionsAllowed\":%s}}",
+             app, app, allowed);
+    assert_int_equal(json_parse(s->w->parser, text, strlen(text), &object, NULL), 0);
+    assert_int_equal(budget_parse(object, &budget, &err), 0);
+    assert_int_equal(preempt_budget_seen(s->p, &budget), 0);
+}
+
+static void label(struct stage *s, const char *uid, const char *labels) {
+    struct state_pod *pod = state_pod_find(s->w->state, uid);
+    free(pod->labels);
+    pod->labels = strdup(labels);
+}
+
+static void test_budgets(void **state) {
+    struct stage *s = *state;
+    uint32_t tests = PREEMPT_TESTS;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 5);
+    run_low(s, "b", HALF, "n", 5);
+    label(s, "a", "app=x,");
+    preempt_budgets_begin(s->p);
+    show_budget(s, "x", "0");
+    preempt_budgets_end(s->p);
+    const char *nodes = "\"n\":{\"Pods\":[{\"UID\":\"y\"}],\"NumPDBViolations\":0}";
+    assert_string_equal(
+        ask_verb(s, HALF, HIGH, META, nodes),
+        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"y\"},{\"UID\":\"b\"}],\"NumPDBViolations\":0}"));
+    /* kube-scheduler breaks a budget where nothing else helps, and is told of it. */
+    assert_string_equal(ask_verb(s, WHOLE, HIGH, META, nodes),
+                        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"y\"},{\"UID\":\"a\"},{\"UID\":\"b\"}],"
+                               "\"NumPDBViolations\":1}"));
+    /* We do not. */
+    const struct state_pod *pod = state_pod_find(s->w->state, s->uid);
+    struct state_node *node = state_node_find(s->w->state, "n");
+    state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
+    assert_false(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
+    show_budget(s, "x", "1");
+    assert_true(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
+    assert_int_equal(s->p->choice.choice.n, 2);
+    /* Refused lately: left alone for a while. */
+    state_pod_find(s->w->state, "b")->spared_ms = s->w->now + 10;
+    assert_false(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
+    assert_true(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests, &s->p->choice));
+    preempt_budgets_begin(s->p);
+    preempt_budgets_end(s->p);
+    assert_null(s->p->budgets);
+}
+
+#define STAGED(name) cmocka_unit_test_setup_teardown(name, set_stage, clear_stage)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        STAGED(test_share_needs_more), STAGED(test_its_own_victims_are_enough),
+        STAGED(test_node_is_left_out), STAGED(test_who_may_not),
+        STAGED(test_budgets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
