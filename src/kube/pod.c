@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "kube/assignment.h"
 #include "kube/field.h"
+#include "kube/gang.h"
 #include "kube/scaling.h"
 #include "kube/selection.h"
 #include "wire/json.h"
@@ -277,6 +278,16 @@ static int read_rank(struct pod *pod, struct json meta, struct json spec, struct
     return pod->request.n > 0 ? read_labels(pod, json_get(meta, "labels")) : 0;
 }
 
+static int read_gang(struct pod *pod, struct json meta) {
+    struct pod_gang gang;
+    if (pod->request.n == 0 || !gang_read(meta, &gang))
+        return 0;
+    pod->gang = malloc(sizeof(gang));
+    if (pod->gang)
+        *pod->gang = gang;
+    return pod->gang ? 0 : -ENOMEM;
+}
+
 /* Of a pod that asks nothing, nobody asks which cards it wants. */
 static int read_selection(struct pod *pod, struct json annotations) {
     if (pod->request.n == 0)
@@ -306,6 +317,7 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
     if (field_copy_optional(json_get(spec, "nodeName"), pod.node, sizeof(pod.node)) < 0)
         return err_set(err, EINVAL, "pod %s/%s has a bad nodeName", pod.namespace, pod.name);
     pod.deleting = json_string(json_get(meta, "deletionTimestamp")) != NULL;
+    pod.room = resources_of_pod(spec);
     pod.finished = is_final_phase(json_string(JSON_PATH(object, "status", "phase")));
     if (read_annotations(&pod, json_get(meta, "annotations")) < 0) {
         pod_done(&pod);
@@ -315,7 +327,8 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
     read_containers(&pod, meta, spec);
     read_scaling(&pod);
     if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0 ||
-        read_selection(&pod, json_get(meta, "annotations")) < 0) {
+        read_selection(&pod, json_get(meta, "annotations")) < 0 ||
+        read_gang(&pod, meta) < 0) {
         pod_done(&pod);
         return err_errno(err, ENOMEM, "cannot keep a pod");
     }
@@ -330,6 +343,8 @@ void pod_done(struct pod *pod) {
     pod_claims_done(&pod->claims);
     pod->assignment = pod->signature = pod->labels = NULL;
     pod->selection = selection_free(pod->selection);
+    free(pod->gang);
+    pod->gang = NULL;
     for (size_t i = 0; i < POD_WISHES; i++) {
         free(pod->wish[i]);
         pod->wish[i] = NULL;

@@ -7,10 +7,12 @@
 
 #include "kube/dialect.h"
 #include "kube/pod_claims.h"
+#include "kube/resources.h"
 #include "wire/json.h"
 
 struct err;
 struct gpu_selection;
+struct pod_gang;
 
 #define KUBE_UID_MAX 64
 #define KUBE_LABEL_MAX 64 /* namespace, container name */
@@ -46,7 +48,9 @@ struct pod {
     bool never_preempts;           /* spec.preemptionPolicy is Never */
     char nominated[KUBE_NAME_MAX]; /* status.nominatedNodeName: room is being made there, or "" */
     int64_t created;               /* metadata.creationTimestamp, seconds since 1970, or 0 */
+    struct cpu_memory room;          /* what it asks beside GPUs */
     struct gpu_selection *selection; /* which cards it wants and how; NULL: any */
+    struct pod_gang *gang;           /* of a pod that asks; NULL: none */
     char *labels;                  /* of a pod that asks: "key=value," for each; NULL: none */
     struct pod_claims claims;      /* that its annotations name */
 };

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "kube/gang.h"
+#include "scheduler/space.h"
 #include "scheduler/state_internal.h"
 
 #define STRAY_MS 60000
@@ -25,6 +27,9 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     HASH_DEL(s->pods, pod);
     free(pod->asks);
     selection_free(pod->selection);
+    free(pod->gang);
+    space_leave(s, pod);
+    s->crowd++;
     free(pod->event_text);
     free(pod->nominated);
     free(pod->labels);
@@ -237,6 +242,7 @@ void state_pod_detach(struct state_pod *pod) {
         DL_DELETE(pod->node->pods, pod);
         node_touch(pod->node);
     }
+    space_give(pod);
     free(pod->holds);
     pod->node = NULL;
     pod->prev = pod->next = NULL;
@@ -252,6 +258,7 @@ void state_pod_attach(struct state_pod *pod, struct state_node *node, struct sta
     pod->holds = holds;
     pod->nholds = nholds;
     DL_APPEND(node->pods, pod);
+    space_take(pod);
     node_touch(node);
 }
 
@@ -320,9 +327,12 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
     memcpy(pod->uid, seen->uid, sizeof(pod->uid));
     memcpy(pod->namespace, seen->namespace, sizeof(pod->namespace));
     memcpy(pod->name, seen->name, sizeof(pod->name));
-    HASH_ADD_STR(s->pods, uid, pod);
+    s->crowd++;
+    if (space_join(s, pod) == 0)
+        HASH_ADD_STR(s->pods, uid, pod);
     if (pod->hh.tbl)
         return pod;
+    space_leave(s, pod);
     free(pod);
     return NULL;
 }
@@ -339,6 +349,22 @@ static int set_selection(struct state_pod *pod, const struct gpu_selection *sele
     return 0;
 }
 
+static int set_gang(struct state *s, struct state_pod *pod, const struct pod_gang *gang) {
+    struct pod_gang *copy = NULL;
+    bool same =
+        gang && pod->gang ? memcmp(gang, pod->gang, sizeof(*gang)) == 0 : gang == pod->gang;
+    if (same)
+        return 0;
+    if (gang && !(copy = malloc(sizeof(*copy))))
+        return -ENOMEM;
+    if (copy)
+        *copy = *gang;
+    free(pod->gang);
+    pod->gang = copy;
+    s->crowd++;
+    return 0;
+}
+
 struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     struct state_pod *pod = state_pod_find(s, seen->uid);
     bool known = pod != NULL;
@@ -346,7 +372,7 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
         return NULL;
     bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
     if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
-        set_selection(pod, seen->selection) == 0)
+        set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0)
         return pod;
     if (!known)
         pod_free(s, pod);
@@ -448,7 +474,8 @@ unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
     unsigned n = 0;
     struct state_pod *pod, *next;
     HASH_ITER(hh, s->pods, pod, next) {
-        if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms) {
+        if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms &&
+            now_ms >= pod->keep_until_ms) {
             state_release(s, pod);
             n++;
         }

@@ -77,6 +77,9 @@ struct state_pod {
     struct gpu_ask *asks;
     struct state_draw *draws;        /* NULL: what it takes is taken of what is free */
     struct gpu_selection *selection; /* NULL: any card will do, placed as usual */
+    struct pod_gang *gang;           /* NULL: none */
+    struct state_space *space;       /* of its namespace */
+    uint64_t keep_until_ms; /* a promise does not run out before that; 0: as usual */
     size_t annotation_bytes;
     int32_t priority;
     bool never_preempts;
@@ -173,6 +176,8 @@ struct state {
     struct state_standing *standings; /* uthash by id */
     struct state_card *cards; /* uthash by GPU object name */
     struct state_pod *pods;   /* uthash by UID */
+    uint64_t crowd;           /* counts the comings and goings of pods, and their changes of gang */
+    struct state_space *spaces; /* uthash by namespace */
     state_verify verify;
     void *userdata;
     const struct place_policy *policy; /* of pods that name none */

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What a namespace may hold of the cluster's cards: an ElasticGPUQuota, or the entries of a
+ * ResourceQuota that Kubernetes keeps and does not count. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kube/pod.h"
+
+struct buf;
+
+#define QUOTAS_PATH "/apis/elasticgpu.io/v1alpha1/elasticgpuquotas"
+#define RESOURCE_QUOTAS_PATH "/api/v1/resourcequotas"
+
+/* Counted over all cards that a pod has: a pod with 30 % of each of two cards uses 60. */
+enum quota_resource {
+    QUOTA_CORE,   /* percent of a card */
+    QUOTA_MEMORY, /* bytes */
+    QUOTA_CARDS,  /* cards of which it has a share or all */
+    QUOTA_RESOURCES,
+};
+
+struct quota_use {
+    uint64_t of[QUOTA_RESOURCES];
+};
+
+/* Resource name under which it is written: "elasticgpu.io/gpu-core". */
+const char *quota_resource_name(enum quota_resource resource);
+
+struct quota_object {
+    char namespace[KUBE_LABEL_MAX];
+    char name[KUBE_NAME_MAX];
+    char cohort[KUBE_LABEL_MAX];          /* those that borrow from each other; "": nobody */
+    bool counted[QUOTA_RESOURCES];        /* whether it says anything of that resource */
+    uint64_t guaranteed[QUOTA_RESOURCES]; /* 0 where it says nothing */
+    uint64_t max[QUOTA_RESOURCES];        /* UINT64_MAX: no limit of its own */
+    bool has_used;                        /* there is a status */
+    uint64_t used[QUOTA_RESOURCES];       /* of the status */
+};
+
+/* Reads an ElasticGPUQuota; -EINVAL when it is none. */
+int quota_object_parse(struct json object, struct quota_object *ret, struct err *err);
+
+/* Reads a ResourceQuota: its entries limits.NAME for the names above and HAMi's gpumem and
+ * gpucores. One without such entries, or with scopes, counts nothing. */
+int resource_quota_parse(struct json object, struct quota_object *ret, struct err *err);
+
+/* Appends the patch of its status. */
+void quota_object_encode_status(const struct quota_use *used, struct buf *out);
