@@ -93,6 +93,8 @@ static const struct row {
     {"nvidia.com/nouse-gputype", false, take_list, AT(avoid_models)},
     {"nvidia.com/use-gpuuuid", false, take_list, AT(use_uuids)},
     {"nvidia.com/nouse-gpuuuid", false, take_list, AT(avoid_uuids)},
+    {"volcano.sh/vgpu-use-gpuuuid", false, take_list, AT(use_uuids)},
+    {"volcano.sh/vgpu-nouse-gpuuuid", false, take_list, AT(avoid_uuids)},
     {"nvidia.com/numa-bind", false, take_bool, AT(numa_bind)},
     {"hami.io/node-scheduler-policy", false, take_policy, AT(node_policy)},
     {"hami.io/gpu-scheduler-policy", false, take_chain, AT(card_policy)},
