@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test bench bench-intercept test-gpu install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test chaos bench bench-intercept test-gpu install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -27,6 +27,9 @@ demo: all  ## pods share a GPU on a real Kubernetes cluster (KEEP=1 leaves it up
 
 test: setup  ## all tests, end-to-end ones included
 	@python3 tests/run.py --build $(BUILD)
+
+chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1)
+	@python3 tests/e2e/chaos.py --build $(BUILD) --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
 
 bench: all  ## measurements, printed with the machine's name
 	@python3 tests/bench/bench.py --build $(BUILD)
