@@ -256,7 +256,7 @@ static enum request_problem judge_share(const struct reading *r, struct gpu_ask 
     if (ret->memory == 0 && ret->memory_percent == 0 && r->has[QUANTITY_CORE_OFFLINE])
         ret->memory_percent = (uint32_t) r->value[QUANTITY_CORE_OFFLINE];
     ret->slot = ret->core == 0 && ret->tflops == 0;
-    return REQUEST_OK;
+    return ret->slot && ret->memory == 0 && ret->memory_percent == 0 ? REQUEST_SPLIT : REQUEST_OK;
 }
 
 static bool asks_anything(const struct reading *r) {

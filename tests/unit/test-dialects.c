@@ -70,6 +70,7 @@ static const struct readme readmes[] = {
      .ask = {.cards = 2, .memory = 4 * GIB, .slot = true, .dialect = 4}},
     {SLOT "\"aliyun.com/gpu-mem\":8,\"aliyun.com/gpu-count\":4",
      .ask = {.cards = 4, .memory = 2 * GIB, .slot = true, .dialect = 4}},
+    {SLOT "\"aliyun.com/gpu-count\":4", .problem = REQUEST_SPLIT},
     {SLOT "\"aliyun.com/gpu-mem\":3", "\"labels\":{\"aliyun.com/gpu-count\":\"65\"}",
      .problem = REQUEST_CARDS_RANGE},
     {SLOT "\"aliyun.com/gpu-mem\":3", "\"labels\":{\"aliyun.com/gpu-count\":\"many\"}",
