@@ -13,6 +13,7 @@ int node_object_parse(struct json object, struct node_object *ret_node, struct e
     if (field_copy(json_get(meta, "name"), node.name, sizeof(node.name)) < 0 ||
         field_copy(json_get(meta, "uid"), node.uid, sizeof(node.uid)) < 0)
         return err_set(err, EINVAL, "not a node: name or uid is missing or too long");
+    node.allocatable = resources_read(JSON_PATH(object, "status", "allocatable"));
     struct json_iter it = json_iter(JSON_PATH(object, "status", "addresses"));
     struct json address;
     while (json_next(&it, NULL, &address)) {

@@ -11,6 +11,7 @@ struct node_object {
     char name[KUBE_NAME_MAX];
     char uid[KUBE_UID_MAX];
     char internal_ip[64]; /* first InternalIP, or "" */
+    struct cpu_memory allocatable;
 };
 
 /* Reads a Node object; -EINVAL when it is none. */

@@ -89,7 +89,7 @@ static int parse_suffix(const char *at, const char *end, struct scaled *ret) {
     return -EINVAL;
 }
 
-static int to_integer(const struct scaled *s, uint64_t *ret) {
+static int to_integer(const struct scaled *s, bool round_up, uint64_t *ret) {
     wide value = s->digits;
     if (value == 0) {
         *ret = 0;
@@ -101,9 +101,9 @@ static int to_integer(const struct scaled *s, uint64_t *ret) {
         if (__builtin_mul_overflow(value, (wide) 10, &value))
             return -ERANGE;
     for (int e = s->decimal; e < 0; e++) {
-        if (value % 10 != 0)
+        if (value % 10 != 0 && !round_up)
             return -EDOM;
-        value /= 10;
+        value = value / 10 + (value % 10 != 0);
     }
     if (value > INT64_MAX)
         return -ERANGE;
@@ -111,7 +111,7 @@ static int to_integer(const struct scaled *s, uint64_t *ret) {
     return 0;
 }
 
-int quantity_parse(const char *text, size_t len, uint64_t *ret_value) {
+static int parse_scaled(const char *text, size_t len, struct scaled *ret) {
     struct scaled s = {0};
     const char *at = text, *end = text + len;
     if (len > 0 && *at == '+')
@@ -120,9 +120,22 @@ int quantity_parse(const char *text, size_t len, uint64_t *ret_value) {
     if (r < 0)
         return r;
     r = parse_suffix(at, end, &s);
-    if (r < 0)
-        return r;
-    return to_integer(&s, ret_value);
+    if (r == 0)
+        *ret = s;
+    return r;
+}
+
+int quantity_parse(const char *text, size_t len, uint64_t *ret_value) {
+    struct scaled s;
+    int r = parse_scaled(text, len, &s);
+    return r < 0 ? r : to_integer(&s, false, ret_value);
+}
+
+int quantity_parse_milli(const char *text, size_t len, uint64_t *ret_value) {
+    struct scaled s;
+    int r = parse_scaled(text, len, &s);
+    s.decimal += 3;
+    return r < 0 ? r : to_integer(&s, true, ret_value);
 }
 
 const char *quantity_format_bytes(uint64_t bytes, char out[static 24]) {

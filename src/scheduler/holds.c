@@ -182,6 +182,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
             .free = {card->memory, 100, SLOTS_PER_CARD},
             .healthy = card->healthy && !card->duplicate,
             .physical = card->physical,
+            .tflops = card->tflops,
         };
     }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
@@ -229,7 +230,8 @@ static uint32_t hold_ask(const struct state_node *node, const struct gpu_ask *as
         if (!(mask >> c & 1))
             continue;
         const struct state_card *card = node->cards[c];
-        const struct place_card place = {.memory = card->memory, .physical = card->physical};
+        const struct place_card place = {
+            .memory = card->memory, .physical = card->physical, .tflops = card->tflops};
         struct place_amount amount = place_share(ask, &place);
         struct state_hold *hold = &holds[n++];
         memcpy(hold->container, ask->container, sizeof(ask->container));

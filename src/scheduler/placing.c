@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "place/model.h"
+#include "place/policies.h"
 #include "scheduler/state_internal.h"
+
+/* How much of what no policy has thought about yet is thought about for one pod: it is bounded so
+ * that the answer comes in time. */
+#define NEW_STATES 40
 
 /* ---- what a pod wants ---- */
 
@@ -25,10 +31,13 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
         hash = mix(hash, s->selectors[i].key(s->selectors[i].self, pod));
     for (const struct state_draw *d = pod->draws; d; d = d->next)
         hash = state_hash(state_hash(hash, d->container), d->id);
+    if (s->standings && state_standing_find(s, pod->uid))
+        hash = state_hash(hash, pod->uid);
     hash = state_hash(hash, plan->policy.name);
     hash = mix(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);
     hash = mix(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
     hash = mix(mix(hash, plan->cpu), plan->memory);
+    hash = mix(hash, s->model ? place_model_epoch(s->model) : 0);
     return hash ? hash : 1;
 }
 
@@ -38,6 +47,12 @@ void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_r
     state_pod_request(pod, request);
     place_prepare(request, plan);
     plan->policy = *s->policy;
+    plan->cpu = pod->room.cpu;
+    plan->memory = pod->room.memory;
+    plan->models = state_models_of(s, selection);
+    plan->model = s->model;
+    if (s->model)
+        place_model_allow(s->model, NEW_STATES);
     if (selection) {
         plan->topology = selection->topology;
         plan->numa_bind = selection->numa_bind;
@@ -46,6 +61,14 @@ void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_r
 }
 
 /* ---- which cards it may take ---- */
+
+uint64_t state_models_of(const struct state *s, const struct gpu_selection *selection) {
+    uint64_t set = UINT64_MAX;
+    for (uint32_t i = 0; selection && i <= s->nmodels; i++)
+        if (!selection_model(selection, s->models[i]))
+            set &= ~(UINT64_C(1) << i);
+    return set;
+}
 
 static uint64_t selection_key(void *self, const struct state_pod *pod) {
     (void) self;
@@ -102,12 +125,27 @@ static enum place_reason select_cards(const struct state *s, const struct state_
     return PLACE_OK;
 }
 
+struct place_node state_place_node(const struct state_node *node) {
+    struct cpu_memory left = state_room_sub(node->room, node->used);
+    return (struct place_node){.cards = node->place,
+                               .ncards = node->ncards,
+                               .rank = node->rank,
+                               .cpu_free = left.cpu,
+                               .cpu = node->room.cpu,
+                               .memory_free = left.memory,
+                               .memory = node->room.memory,
+                               .model = node->ncards > 0 ? node->cards[0]->model_id : 0};
+}
+
 enum place_reason state_view(struct state *s, struct state_node *node, const struct state_pod *self,
                              bool settled_only, struct state_view *ret) {
     state_refresh(s, node);
-    ret->node = (struct place_node){.cards = node->place, .ncards = node->ncards};
-    ret->node.rank = node->rank;
-    bool draws = self && self->draws && state_draws_here(s, self, node);
+    ret->node = state_place_node(node);
+    if (self && self->node == node) {
+        ret->node.cpu_free += self->room.cpu;
+        ret->node.memory_free += self->room.memory;
+    }
+    bool draws = self && state_draws_here(s, self, node);
     if (settled_only || draws || (self && self->node == node)) {
         state_count(node, self, settled_only, ret->cards);
         ret->node.cards = ret->cards;

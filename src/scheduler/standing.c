@@ -45,12 +45,16 @@ int state_draw(struct state_pod *pod, const char *container, const char *id) {
     return 0;
 }
 
+/* The hold that the containers without a row of their own draw on. */
+static const char *id_of_pod(const struct state_pod *pod) {
+    const struct state_draw *draw = find_draw(pod, NULL);
+    return draw ? draw->id : pod->uid;
+}
+
 /* Whether what the container holds is taken of that standing hold. */
 static bool draws_on(const struct state_pod *pod, const char *container, const char *id) {
     const struct state_draw *draw = find_draw(pod, container);
-    if (!draw)
-        draw = find_draw(pod, NULL);
-    return draw && strcmp(draw->id, id) == 0;
+    return strcmp(draw ? draw->id : id_of_pod(pod), id) == 0;
 }
 
 /* ---- the holds ---- */
@@ -180,7 +184,7 @@ static struct place_amount remainder_of(const struct state_node *node,
             add(&rest, &amount);
         }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next)
-        if (pod->draws && pod != without && (!settled_only || state_pod_is_settled(pod))) {
+        if (pod != without && (!settled_only || state_pod_is_settled(pod))) {
             struct place_amount drawn = drawn_by(pod, standing->id, card);
             subtract(&rest, &drawn);
         }
@@ -190,8 +194,7 @@ static struct place_amount remainder_of(const struct state_node *node,
 void state_count_standing(const struct state_node *node, const struct state_pod *without,
                           bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]) {
     for (const struct state_standing *st = node->standings; st; st = st->next) {
-        const struct state_draw *own = without ? find_draw(without, NULL) : NULL;
-        if (own && strcmp(own->id, st->id) == 0)
+        if (without && strcmp(id_of_pod(without), st->id) == 0)
             continue; /* all of it is for this pod */
         for (uint32_t c = 0; c < node->ncards; c++) {
             struct place_amount rest = remainder_of(node, st, c, without, settled_only);
@@ -203,12 +206,13 @@ void state_count_standing(const struct state_node *node, const struct state_pod 
 
 bool state_draws_here(const struct state *s, const struct state_pod *pod,
                       const struct state_node *node) {
-    for (const struct state_draw *d = pod->draws; d; d = d->next) {
-        const struct state_standing *standing = state_standing_find(s, d->id);
-        if (standing && standing->node == node)
-            return true;
+    const struct state_standing *standing = s->standings ? state_standing_find(s, pod->uid) : NULL;
+    bool here = standing && standing->node == node;
+    for (const struct state_draw *d = pod->draws; !here && s->standings && d; d = d->next) {
+        standing = state_standing_find(s, d->id);
+        here = standing && standing->node == node;
     }
-    return false;
+    return here;
 }
 
 uint32_t state_list_draws(const struct state *s, const struct state_pod *pod,

@@ -7,6 +7,7 @@
 #include <utlist.h>
 
 #include "kube/gang.h"
+#include "kube/gpu_model.h"
 #include "scheduler/space.h"
 #include "scheduler/state_internal.h"
 
@@ -50,6 +51,8 @@ struct state *state_free(struct state *s) {
     struct state_node *node, *next_node;
     while (s->standings)
         state_unreserve(s, s->standings->id);
+    while (s->loads)
+        state_load_gone(s, s->loads->uid);
     HASH_ITER(hh, s->pods, pod, next_pod)
     pod_free(s, pod);
     HASH_ITER(hh, s->cards, card, next_card)
@@ -78,6 +81,7 @@ struct state_node *state_node_get(struct state *s, const char *name) {
     if (len >= sizeof(node->name) || !(node = calloc(1, sizeof(*node))))
         return NULL;
     memcpy(node->name, name, len + 1);
+    node->state = s;
     HASH_ADD_STR(s->nodes, name, node);
     if (!node->hh.tbl) {
         free(node);
@@ -96,8 +100,9 @@ void state_touch(struct state_node *node) {
 }
 
 void state_node_drop_if_unused(struct state *s, struct state_node *node) {
-    if (node->exists || node->ncards > 0 || node->pods || node->standings)
+    if (node->exists || node->ncards > 0 || node->pods || node->standings || node->loads)
         return;
+    state_learn_node(s, node, true);
     HASH_DEL(s->nodes, node);
     free(node);
 }
@@ -210,7 +215,11 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
         card->physical != gpu->memory || card->healthy != gpu->healthy)
         node_touch(node);
     memcpy(card->uuid, gpu->uuid, sizeof(card->uuid));
+    if (strcmp(card->model, gpu->model) != 0)
+        node_touch(node);
     memcpy(card->model, gpu->model, sizeof(card->model));
+    card->model_id = state_model_id(s, card->model);
+    card->tflops = gpu_model_tflops(card->model);
     card->memory = sold;
     card->physical = gpu->memory;
     card->healthy = gpu->healthy;
@@ -239,6 +248,8 @@ struct state_pod *state_pod_find(struct state *s, const char *uid) {
 
 void state_pod_detach(struct state_pod *pod) {
     if (pod->node) {
+        state_learn_end(pod->node->state, pod);
+        pod->node->used = state_room_sub(pod->node->used, pod->room);
         DL_DELETE(pod->node->pods, pod);
         node_touch(pod->node);
     }
@@ -258,12 +269,15 @@ void state_pod_attach(struct state_pod *pod, struct state_node *node, struct sta
     pod->holds = holds;
     pod->nholds = nholds;
     DL_APPEND(node->pods, pod);
+    node->used = state_room_add(node->used, pod->room);
+    state_learn_start(node->state, pod);
     space_take(pod);
     node_touch(node);
 }
 
 void state_pod_gone(struct state *s, const char *uid) {
     struct state_pod *pod = state_pod_find(s, uid);
+    state_load_gone(s, uid);
     if (!pod)
         return;
     struct state_node *node = pod->node;
@@ -337,6 +351,13 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
     return NULL;
 }
 
+/* What a pod asks of CPU and memory can be changed while it runs. */
+static void set_room(struct state_pod *pod, struct cpu_memory room) {
+    if (pod->node)
+        pod->node->used = state_room_add(state_room_sub(pod->node->used, pod->room), room);
+    pod->room = room;
+}
+
 /* A pod may be told to want other cards as long as it has none. */
 static int set_selection(struct state_pod *pod, const struct gpu_selection *selection) {
     struct gpu_selection *copy = NULL;
@@ -351,8 +372,7 @@ static int set_selection(struct state_pod *pod, const struct gpu_selection *sele
 
 static int set_gang(struct state *s, struct state_pod *pod, const struct pod_gang *gang) {
     struct pod_gang *copy = NULL;
-    bool same =
-        gang && pod->gang ? memcmp(gang, pod->gang, sizeof(*gang)) == 0 : gang == pod->gang;
+    bool same = gang && pod->gang ? memcmp(gang, pod->gang, sizeof(*gang)) == 0 : gang == pod->gang;
     if (same)
         return 0;
     if (gang && !(copy = malloc(sizeof(*copy))))
@@ -370,10 +390,14 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     bool known = pod != NULL;
     if (!known && !(pod = pod_new(s, seen)))
         return NULL;
+    set_room(pod, seen->room);
     bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
     if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
-        set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0)
+        set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0) {
+        if (!known)
+            state_learn_arrival(s, pod, seen->created);
         return pod;
+    }
     if (!known)
         pod_free(s, pod);
     return NULL;
@@ -388,8 +412,10 @@ int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
         state_pod_gone(s, seen->uid);
         return 0;
     }
-    if (!of_interest(seen))
-        return 0;
+    if (!of_interest(seen)) {
+        struct state_node *on = seen->node[0] ? state_node_get(s, seen->node) : NULL;
+        return on ? state_load_seen(s, seen, on) : seen->node[0] ? -ENOMEM : 0;
+    }
     struct state_pod *pod = state_pod_learn(s, seen);
     if (!pod)
         return -ENOMEM;
@@ -405,9 +431,12 @@ int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
 /* ---- lists ---- */
 
 void state_sync_begin(struct state *s, enum state_kind kind) {
-    if (kind == STATE_PODS)
+    if (kind == STATE_PODS) {
         for (struct state_pod *p = s->pods; p; p = p->hh.next)
             p->listed = false;
+        for (struct state_load *l = s->loads; l; l = l->hh.next)
+            l->listed = false;
+    }
     if (kind == STATE_NODES)
         for (struct state_node *n = s->nodes; n; n = n->hh.next)
             n->listed = false;
@@ -427,8 +456,10 @@ static void drop_unlisted_pods(struct state *s) {
 }
 
 void state_sync_end(struct state *s, enum state_kind kind) {
-    if (kind == STATE_PODS)
+    if (kind == STATE_PODS) {
         drop_unlisted_pods(s);
+        state_load_unlisted(s);
+    }
     struct state_node *node, *next_node;
     if (kind == STATE_NODES)
         HASH_ITER(hh, s->nodes, node, next_node)
@@ -449,6 +480,7 @@ void state_refresh(struct state *s, struct state_node *node) {
     if (!node->dirty)
         return;
     state_count(node, NULL, false, node->place);
+    state_learn_node(s, node, false);
     node->version = ++s->version;
     node->dirty = false;
 }

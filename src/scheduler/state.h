@@ -75,11 +75,13 @@ struct state_pod {
     enum request_problem problem;
     uint32_t nasks;
     struct gpu_ask *asks;
+    struct cpu_memory room;          /* what it asks beside GPUs */
+    bool counted;                    /* by the model, as one that holds cards */
     struct state_draw *draws;        /* NULL: what it takes is taken of what is free */
     struct gpu_selection *selection; /* NULL: any card will do, placed as usual */
     struct pod_gang *gang;           /* NULL: none */
     struct state_space *space;       /* of its namespace */
-    uint64_t keep_until_ms; /* a promise does not run out before that; 0: as usual */
+    uint64_t keep_until_ms;          /* a promise does not run out before that; 0: as usual */
     size_t annotation_bytes;
     int32_t priority;
     bool never_preempts;
@@ -109,6 +111,8 @@ struct state_card {
     uint32_t index;
     char uuid[GPU_UUID_MAX];
     char model[96];
+    uint32_t model_id; /* 0: not known */
+    uint32_t tflops;   /* by the model table; 0: not known */
     struct state_node *node;
     uint64_t memory;   /* bytes that are sold */
     uint64_t physical; /* bytes that are there */
@@ -133,9 +137,12 @@ struct state_verdict {
 };
 #define STATE_VERDICTS 4
 #define STATE_SELECTORS_MAX 8
+#define STATE_MODELS_MAX 64
+#define STATE_NODE_IDS 16384
 
 struct state_node {
     UT_hash_handle hh;
+    struct state *state; /* that it is a part of */
     char name[KUBE_NAME_MAX];
     uint64_t version; /* of the state, when `place` or `rank` changed last */
     struct state_verdict verdicts[STATE_VERDICTS];
@@ -151,7 +158,21 @@ struct state_node {
     struct place_card
         place[PLACE_CARDS_MAX]; /* the same cards and what is free after all holders */
     struct state_pod *pods;     /* those that hold or are promised something here */
+    struct state_load *loads;   /* the others on it */
     struct state_standing *standings;
+    struct cpu_memory room, used; /* what it can give, and what all its pods ask of that */
+    uint32_t id;                  /* small and its own while it is there; see place_model_node() */
+    bool numbered;
+};
+
+/* A pod that asks for no GPU and is on a node. */
+struct state_load {
+    UT_hash_handle hh;
+    struct state_load *prev, *next; /* among those of the node */
+    struct state_node *node;
+    struct cpu_memory room;
+    bool listed;
+    char uid[];
 };
 
 /* Narrows the cards that a pod may take. All selectors of the table are asked in its order. */
@@ -172,15 +193,21 @@ typedef int (*state_verify)(const char *pod_uid, const char *node, const char *t
                             const char *signature, void *userdata);
 
 struct state {
-    struct state_node *nodes; /* uthash by name */
+    struct state_node *nodes;         /* uthash by name */
     struct state_standing *standings; /* uthash by id */
-    struct state_card *cards; /* uthash by GPU object name */
-    struct state_pod *pods;   /* uthash by UID */
-    uint64_t crowd;           /* counts the comings and goings of pods, and their changes of gang */
+    struct state_card *cards;         /* uthash by GPU object name */
+    struct state_pod *pods;           /* uthash by UID */
+    uint64_t crowd; /* counts the comings and goings of pods, and their changes of gang */
     struct state_space *spaces; /* uthash by namespace */
     state_verify verify;
     void *userdata;
     const struct place_policy *policy; /* of pods that name none */
+    struct place_model *model;         /* what policies have learned; NULL: nothing */
+    int64_t model_since;               /* pods created before have been learned from already */
+    char models[STATE_MODELS_MAX][96]; /* names of cards' models, by dense id; [0]: not known */
+    uint32_t nmodels;
+    uint64_t node_ids[STATE_NODE_IDS / 64]; /* bit set: taken */
+    struct state_load *loads;               /* uthash by UID */
     struct state_selector selectors[STATE_SELECTORS_MAX];
     size_t nselectors;
     bool ranks_dirty;
@@ -205,6 +232,7 @@ void state_sync_end(struct state *s, enum state_kind kind);
 int state_pod_seen(struct state *s, const struct pod *pod, uint64_t now_ms);
 void state_pod_gone(struct state *s, const char *uid);
 int state_node_seen(struct state *s, const char *name);
+int state_node_room(struct state *s, const char *name, struct cpu_memory allocatable);
 void state_node_gone(struct state *s, const char *name);
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed);
 void state_gpu_gone(struct state *s, const char *name);
@@ -246,6 +274,9 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
 
 /* ---- who may take which cards ---- */
 
+/* The dense ids of the models that a selection (NULL: any) does not exclude, as bits. */
+uint64_t state_models_of(const struct state *s, const struct gpu_selection *selection);
+
 /* Adds a row to the table, which is copied; negative when the table is full. */
 int state_add_selector(struct state *s, const struct state_selector *selector);
 
@@ -259,8 +290,9 @@ int state_reserve(struct state *s, const char *id, const char *node,
 void state_unreserve(struct state *s, const char *id);
 struct state_standing *state_standing_find(const struct state *s, const char *id);
 
-/* Has a container of the pod (NULL: all without a row of their own) draw on `id` (NULL: on nothing
- * any more), whether or not there is such a hold yet. 0 or -ENOMEM. */
+/* Has a container of the pod (NULL: all without a row of their own, which draw on the pod's UID
+ * otherwise) draw on `id` (NULL: no more), whether or not there is such a hold yet. 0 or -ENOMEM.
+ */
 int state_draw(struct state_pod *pod, const char *container, const char *id);
 
 /* What the node can give has changed for a reason that the state does not see. */

@@ -18,6 +18,22 @@ static inline bool state_pod_is_settled(const struct state_pod *pod) {
     return pod->stage == POD_BOUND || pod->stage == POD_AWAITED;
 }
 
+/* load.c */
+struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b);
+struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b);
+int state_load_seen(struct state *s, const struct pod *seen, struct state_node *node);
+void state_load_gone(struct state *s, const char *uid);
+void state_load_unlisted(struct state *s);
+
+/* learn.c: the dense id of a model of cards, 0 when there are too many; what the policies learn
+ * from. */
+uint32_t state_model_id(struct state *s, const char *model);
+void state_learn_arrival(struct state *s, const struct state_pod *pod, int64_t created);
+void state_learn_load(struct state *s, const struct pod *seen);
+void state_learn_start(struct state *s, struct state_pod *pod);
+void state_learn_end(struct state *s, struct state_pod *pod);
+void state_learn_node(struct state *s, struct state_node *node, bool gone);
+
 /* standing.c: takes what is held for others than `without` from what is free. */
 void state_count_standing(const struct state_node *node, const struct state_pod *without,
                           bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]);
@@ -48,6 +64,9 @@ struct state_view {
     uint64_t allowed[GPU_ASKS_MAX];
     struct place_draw draws[STATE_DRAWS_MAX];
 };
+
+/* The node as it is, with all that is counted on it. */
+struct place_node state_place_node(const struct state_node *node);
 
 /* Looks at the node for the pod `self` (may be NULL), see state_place(). PLACE_OK, or the reason
  * why a selector keeps the pod off it. */

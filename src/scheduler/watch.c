@@ -57,7 +57,8 @@ static void on_node(struct scheduler *s, enum kube_event event, struct json obje
         watch_refuse(s, err.text);
     else if (event == KUBE_DELETED)
         state_node_gone(s->state, node.name);
-    else if (state_node_seen(s->state, node.name) < 0)
+    else if (state_node_seen(s->state, node.name) < 0 ||
+             state_node_room(s->state, node.name, node.allocatable) < 0)
         out_of_memory(s);
 }
 
