@@ -156,18 +156,31 @@ static void put_names(struct json_writer *w, const struct extender *e, size_t n,
     json_array_end(w);
 }
 
+/* Whether room is being made for the pod on that node. */
+static bool is_nominated(const struct extender *e, const struct extender_candidate *c) {
+    return e->nominated && strcmp(c->name, e->nominated) == 0;
+}
+
+static void put_reasons(struct json_writer *w, const struct extender *e, size_t n,
+                        const char *common, bool nominated) {
+    for (size_t i = 0; i < n; i++) {
+        const struct extender_candidate *c = &e->candidates[i];
+        if ((common || c->reason != PLACE_OK) && is_nominated(e, c) == nominated)
+            json_put_string(w, c->name, common ? common : place_reason_text(c->reason));
+    }
+}
+
 /* kube-scheduler's own preemption does not see shares: it would find that the pod fits as things
- * are, and report an error of its own. So every refusal says that preemption cannot help. */
+ * are, and report an error of its own. So a refusal says that preemption cannot help, but for the
+ * node where room is being made (evict.h): there kube-scheduler waits as for its own victims, where
+ * it would take back the nomination otherwise. */
 static void put_failed(struct json_writer *w, const struct extender *e, size_t n,
                        const char *common) {
     json_object_begin(w, "FailedNodes");
+    put_reasons(w, e, n, common, true);
     json_object_end(w);
     json_object_begin(w, "FailedAndUnresolvableNodes");
-    for (size_t i = 0; i < n; i++) {
-        const struct extender_candidate *c = &e->candidates[i];
-        if (common || c->reason != PLACE_OK)
-            json_put_string(w, c->name, common ? common : place_reason_text(c->reason));
-    }
+    put_reasons(w, e, n, common, false);
     json_object_end(w);
 }
 
@@ -208,7 +221,8 @@ static int filter_malformed(struct extender *e, size_t n, const struct pod *pod,
 
 /* Nodes that lack room only because of promises may have it in a moment, and nothing in the cluster
  * will change to tell kube-scheduler. An error makes it try again by itself, after a back-off. */
-static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self, struct buf *out) {
+static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self, uint64_t now_ms,
+                            struct buf *out) {
     if (promises_in_the_way(e, n, self))
         return fail_filter(out, "the GPU share that would fit is promised to a pod that is being "
                                 "bound; trying again in a moment");
@@ -216,6 +230,8 @@ static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self
     self->refused = true;
     self->refused_version = e->state->version;
     put_filter_answer(out, e, n, false, NULL);
+    if (e->on_no_room)
+        e->on_no_room(self, e->candidates, n, now_ms, e->userdata);
     report_refusal(e, n, self);
     return 0;
 }
@@ -251,7 +267,7 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
     fitting = judge_nodes(e, n, self);
     self->refused = false;
     if (fitting == 0)
-        return filter_none_fits(e, n, self, out);
+        return filter_none_fits(e, n, self, now_ms, out);
     if (fitting == 1)
         promise_best(e, n, self, now_ms); /* prioritize will not be asked */
     put_filter_answer(out, e, n, false, NULL);
@@ -260,6 +276,7 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
 
 static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint64_t now_ms,
                       struct buf *out) {
+    e->nominated = NULL;
     if (pod->problem == REQUEST_OK && pod->request.n == 0) {
         put_filter_answer(out, e, n, true, NULL);
         return 0;
@@ -267,7 +284,10 @@ static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint6
     struct state_pod *self = state_pod_learn(e->state, pod);
     if (pod->problem != REQUEST_OK)
         return filter_malformed(e, n, pod, self, out);
-    return self ? filter_known(e, n, self, now_ms, out) : fail_filter(out, "out of memory");
+    if (!self)
+        return fail_filter(out, "out of memory");
+    e->nominated = self->nominated;
+    return filter_known(e, n, self, now_ms, out);
 }
 
 int extender_filter(struct extender *e, const char *body, size_t len, uint64_t now_ms,

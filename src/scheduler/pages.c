@@ -77,6 +77,14 @@ void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
     write_verbs(s, out);
     write_pods(s, out);
     write_cards(s, out);
+    prom_family(out, "aliquot_scheduler_preemptors", PROM_GAUGE,
+                "Pods that wait for room that is being made for them.");
+    prom_u64(out, "aliquot_scheduler_preemptors", NULL, 0, evictor_waiting(&s->evictor));
+    write_counter(out, "aliquot_scheduler_evictions_total",
+                  "Pods evicted for others of higher priority.", s->evictor.evicted);
+    write_counter(out, "aliquot_scheduler_evictions_refused_total",
+                  "Evictions that the API server refused because of a disruption budget.",
+                  s->evictor.spared);
     prom_family(out, "aliquot_scheduler_ready", PROM_GAUGE, "1 when requests can be answered.");
     prom_u64(out, "aliquot_scheduler_ready", NULL, 0, scheduler_is_ready(s));
     write_counter(out, "aliquot_scheduler_bind_conflicts_total",

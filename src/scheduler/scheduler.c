@@ -84,6 +84,29 @@ static void on_refusal(struct state_pod *pod, const char *reason, const char *me
     events_warn(&s->events, pod, reason, message, scheduler_now(s));
 }
 
+static void on_no_room(struct state_pod *pod, const struct extender_candidate *candidates, size_t n,
+                       uint64_t now_ms, void *userdata) {
+    struct scheduler *s = userdata;
+    evictor_refused(&s->evictor, pod, candidates, n, now_ms);
+}
+
+static bool leads(void *userdata) {
+    return scheduler_leads(userdata);
+}
+
+/* Nobody is told that a share is free before those are known for whom it was made so. */
+static bool is_caught_up(void *userdata) {
+    struct scheduler *s = userdata;
+    if (!scheduler_is_ready(s))
+        return false;
+    evictor_catch_up(&s->evictor, scheduler_now(s));
+    return true;
+}
+
+static void changed(void *userdata) {
+    watch_changed(userdata);
+}
+
 /* ---- the signing key comes first: without it no bound pod can be told from a forged one ---- */
 
 static void start_keys(struct scheduler *s);
@@ -213,6 +236,7 @@ static void on_tick(uv_timer_t *timer) {
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
         start_keys(s); /* puts back what somebody has deleted */
     projection_run(&s->projection, s->parser);
+    evictor_run(&s->evictor, scheduler_now(s));
     wake_run(&s->wake, scheduler_now(s));
 }
 
@@ -257,8 +281,9 @@ static int make_parts(struct scheduler *s, struct err *err) {
     if (!s->state || !s->parser)
         return err_errno(err, ENOMEM, "cannot start");
     s->extender = (struct extender){.state = s->state,
-                                    .ready = is_ready,
+                                    .ready = is_caught_up,
                                     .on_refusal = on_refusal,
+                                    .on_no_room = on_no_room,
                                     .userdata = s,
                                     .gates = &s->gates};
     s->binder = (struct binder){.state = s->state,
@@ -267,7 +292,14 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                 .ready = is_ready,
                                 .userdata = s,
                                 .gates = &s->gates};
-    s->preempt = (struct preempt){.state = s->state, .ready = is_ready, .userdata = s};
+    s->preempt = (struct preempt){.state = s->state, .ready = is_caught_up, .userdata = s};
+    s->evictor = (struct evictor){.state = s->state,
+                                  .preempt = &s->preempt,
+                                  .api = api,
+                                  .leads = leads,
+                                  .changed = changed,
+                                  .now = now,
+                                  .userdata = s};
     s->events = (struct events){.api = api};
     s->wake = (struct wake){
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
@@ -335,6 +367,7 @@ void scheduler_done(struct scheduler *s) {
     (void) uv_run(s->loop, UV_RUN_DEFAULT);
     extender_done(&s->extender);
     binder_done(&s->binder);
+    evictor_done(&s->evictor);
     preempt_done(&s->preempt);
     s->state = state_free(s->state);
     s->parser = json_parser_free(s->parser);

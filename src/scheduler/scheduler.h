@@ -10,6 +10,7 @@
 #include "kube/client.h"
 #include "scheduler/bind.h"
 #include "scheduler/events.h"
+#include "scheduler/evict.h"
 #include "scheduler/extender.h"
 #include "scheduler/gate.h"
 #include "scheduler/lease.h"
@@ -48,6 +49,7 @@ struct scheduler {
     struct extender extender;
     struct binder binder;
     struct preempt preempt;
+    struct evictor evictor;
     struct events events;
     struct projection projection;
     struct wake wake;

@@ -15,8 +15,10 @@ static void on_project(uv_timer_t *timer) {
     if (!scheduler_leads(s))
         return;
     projection_run(&s->projection, s->parser);
-    if (scheduler_is_ready(s))
-        wake_run(&s->wake, scheduler_now(s));
+    if (!scheduler_is_ready(s))
+        return;
+    evictor_run(&s->evictor, scheduler_now(s));
+    wake_run(&s->wake, scheduler_now(s));
 }
 
 /* Several events that come together are projected together. */

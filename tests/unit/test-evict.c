@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Preemption for shortages of single cards: who is evicted, when, and who gets the share. */
+
+#include "scheduler-world.h"
+
+#include "scheduler/evict.h"
+
+/* A world in which victims can be evicted. */
+struct stage {
+    struct world *w;
+    struct preempt *p;
+    struct evictor e;
+    bool leads;
+};
+
+static bool stage_leads(void *userdata) {
+    return ((struct stage *) userdata)->leads;
+}
+
+static uint64_t stage_now(void *userdata) {
+    return ((struct stage *) userdata)->w->now;
+}
+
+static void stage_changed(void *userdata) {
+    (void) userdata;
+}
+
+static struct evictor *evictor_of_world;
+
+static void no_room(struct state_pod *pod, const struct extender_candidate *candidates, size_t n,
+                    uint64_t now_ms, void *userdata) {
+    (void) userdata;
+    evictor_refused(evictor_of_world, pod, candidates, n, now_ms);
+}
+
+static void begin(struct stage *s) {
+    s->p = calloc(1, sizeof(*s->p));
+    s->p->state = s->w->state;
+    s->p->ready = fake_ready;
+    s->p->userdata = s->w;
+    assert_int_equal(preempt_init(s->p), 0);
+    s->e = (struct evictor){.state = s->w->state,
+                            .preempt = s->p,
+                            .api = {fake_request, s->w},
+                            .leads = stage_leads,
+                            .changed = stage_changed,
+                            .now = stage_now,
+                            .userdata = s};
+    s->w->extender.on_no_room = no_room;
+    s->leads = true;
+    evictor_of_world = &s->e;
+}
+
+static int set_stage(void **state) {
+    struct stage *s = calloc(1, sizeof(*s));
+    void *w = NULL;
+    setup(&w);
+    s->w = w;
+    begin(s);
+    *state = s;
+    return 0;
+}
+
+static void end(struct stage *s) {
+    evictor_done(&s->e);
+    preempt_done(s->p);
+    free(s->p);
+}
+
+static int clear_stage(void **state) {
+    struct stage *s = *state;
+    void *w = s->w;
+    end(s);
+    teardown(&w);
+    free(s);
+    return 0;
+}
+
+/* ---- what the watch shows ---- */
+
+/* A pod object of that priority; more of its members: of metadata, spec and status, each may be "".
+ */
+static void show(struct stage *s, const char *uid, const char *resources, int priority,
+                 const char *meta, const char *spec, const char *status) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    buf_printf(&text,
+               "{\"metadata\":{\"name\":\"pod-%s\",\"namespace\":\"d\",\"uid\":\"%s\"%s},"
+               "\"spec\":{\"priority\":%d%s,\"containers\":[{\"name\":\"main\",\"resources\":"
+               "{\"limits\":{%s}}}]},\"status\":{\"phase\":\"Pending\"%s}}",
+               uid, uid, meta, priority, spec, resources, status);
+    show_text(s->w, buf_str(&text));
+}
+
+static void run_low(struct stage *s, const char *uid, const char *resources, const char *node,
+                    int32_t priority) {
+    _cleanup_buf_ struct buf notes = BUF_INIT(0), meta = BUF_INIT(0), spec = BUF_INIT(0);
+    run_pod(s->w, uid, resources, node, &notes);
+    buf_printf(&meta, ",\"annotations\":{%s}", buf_str(&notes));
+    buf_printf(&spec, ",\"nodeName\":\"%s\"", node);
+    show(s, uid, resources, priority, buf_str(&meta), buf_str(&spec), "");
+}
+
+/* kube-scheduler asks about the pod, offering these nodes, and is refused. */
+static void refuse(struct stage *s, const char *uid, const char *resources, int priority,
+                   const char *names) {
+    _cleanup_buf_ struct buf body = BUF_INIT(0), answer = BUF_INIT(0);
+    const struct state_pod *pod = state_pod_find(s->w->state, uid);
+    buf_printf(
+        &body,
+        "{\"Pod\":{\"metadata\":{\"name\":\"pod-%s\",\"namespace\":\"d\",\"uid\":\"%s\"},"
+        "\"spec\":{\"priority\":%d,\"containers\":[{\"name\":\"main\",\"resources\":"
+        "{\"limits\":{%s}}}]},\"status\":{\"nominatedNodeName\":\"%s\"}},\"NodeNames\":[%s]}",
+        uid, uid, priority, resources, pod && pod->nominated ? pod->nominated : "", names);
+    assert_int_equal(extender_filter(&s->w->extender, body.data, body.len, s->w->now, &answer), 0);
+    assert_non_null(strstr(buf_str(&answer), "\"NodeNames\":[]"));
+}
+
+/* ---- what is sent ---- */
+
+/* The oldest request that is not an Event must be this one; Events are answered on the way. */
+static void expect(struct stage *s, const char *method, const char *path, const char *body) {
+    while (s->w->nasked > 0 && strstr(s->w->asked[0].path, "/events"))
+        respond(s->w, 0, 201, false, NULL);
+    assert_true(s->w->nasked > 0);
+    assert_string_equal(s->w->asked[0].method, method);
+    assert_string_equal(s->w->asked[0].path, path);
+    if (!strstr(buf_str(&s->w->asked[0].body), body))
+        fail_msg("not in %s: %s", buf_str(&s->w->asked[0].body), body);
+}
+
+static void expect_nothing(struct stage *s) {
+    while (s->w->nasked > 0 && strstr(s->w->asked[0].path, "/events"))
+        respond(s->w, 0, 201, false, NULL);
+    assert_int_equal(s->w->nasked, 0);
+}
+
+static void run_later(struct stage *s, uint64_t ms) {
+    s->w->now += ms;
+    evictor_run(&s->e, s->w->now);
+}
+
+#define STATUS(uid) "/api/v1/namespaces/d/pods/pod-" uid "/status"
+#define EVICTION(uid) "/api/v1/namespaces/d/pods/pod-" uid "/eviction"
+#define NOMINATED(node) ",\"nominatedNodeName\":\"" node "\""
+#define DELETED ",\"deletionTimestamp\":\"2026-01-01T00:00:00Z\""
+
+/* The nomination for the pod is sent, taken and shown. */
+static void take_nomination(struct stage *s, const char *uid, const char *resources, int priority,
+                            const char *node) {
+    char path[128], body[64], status[64];
+    snprintf(path, sizeof(path), "/api/v1/namespaces/d/pods/pod-%s/status", uid);
+    snprintf(body, sizeof(body), "{\"nominatedNodeName\":\"%s\"}", node);
+    snprintf(status, sizeof(status), ",\"nominatedNodeName\":\"%s\"", node);
+    expect(s, "PATCH", path, body);
+    respond(s->w, 0, 200, false, NULL);
+    show(s, uid, resources, priority, "", "", status);
+}
+
+/* ---- tests ---- */
+
+static void test_makes_room(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 2);
+    run_low(s, "a", WHOLE, "n", 10);
+    run_low(s, "b", HALF, "n", 5);
+    run_low(s, "c", HALF, "n", 5);
+    show(s, "p", HALF, 100, "", "", "");
+    refuse(s, "p", HALF, 100, "\"n\"");
+    evictor_run(&s->e, s->w->now);
+    expect_nothing(s); /* kube-scheduler's own preemption goes first */
+    run_later(s, 400);
+    take_nomination(s, "p", HALF, 100, "n");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("c"), "\"preconditions\":{\"uid\":\"c\"}");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", STATUS("c"), "PreemptionByScheduler");
+    respond(s->w, 0, 200, false, NULL);
+    run_later(s, 5000);
+    expect_nothing(s); /* it has a grace period, and nobody else goes meanwhile */
+    /* While it ends, and when it has, the share is kept from everybody else. */
+    show(s, "q", HALF, 0, "", "", "");
+    refuse(s, "q", HALF, 0, "\"n\"");
+    refuse(s, "p", HALF, 100, "\"n\"");
+    state_pod_gone(s->w->state, "c");
+    refuse(s, "q", HALF, 0, "\"n\"");
+    assert_string_equal(filter(s->w, "p", HALF, "\"n\""), "n");
+    assert_int_equal(free_core(s->w, "n", 0) + free_core(s->w, "n", 1), 0);
+    assert_false(state_node_find(s->w->state, "n")->cards[1]->overcommitted);
+    bind_pod(s->w, "p", "n");
+    _cleanup_buf_ struct buf notes = BUF_INIT(0), meta = BUF_INIT(0);
+    annotations_of(s->w, &s->w->asked[0], &notes);
+    respond(s->w, 0, 201, false, NULL);
+    assert_string_equal(s->w->bind_answer, "");
+    buf_printf(&meta, ",\"annotations\":{%s}", buf_str(&notes));
+    show(s, "p", HALF, 100, buf_str(&meta), ",\"nodeName\":\"n\"", NOMINATED("n"));
+    run_later(s, 1000);
+    expect_nothing(s);
+    assert_int_equal(evictor_waiting(&s->e), 0);
+    assert_null(s->w->state->standings);
+    assert_int_equal(s->e.evicted, 1);
+}
+
+static void test_says_where_it_waits(void **state) {
+    struct stage *s = *state;
+    _cleanup_buf_ struct buf body = BUF_INIT(0), answer = BUF_INIT(0);
+    show_node(s->w, "m", 1);
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "m", 10);
+    run_low(s, "b", WHOLE, "n", 10);
+    show(s, "p", HALF, 100, "", "", NOMINATED("n"));
+    buf_puts(&body, "{\"Pod\":{\"metadata\":{\"name\":\"pod-p\",\"namespace\":\"d\",\"uid\":\"p\"},"
+                    "\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{" HALF
+                    "}}}]},\"status\":{\"nominatedNodeName\":\"n\"}},"
+                    "\"NodeNames\":[\"m\",\"n\"]}");
+    extender_filter(&s->w->extender, body.data, body.len, s->w->now, &answer);
+    assert_non_null(strstr(buf_str(&answer), "\"FailedNodes\":{\"n\":\"no GPU has"));
+    assert_non_null(strstr(buf_str(&answer), "\"FailedAndUnresolvableNodes\":{\"m\":\"no GPU has"));
+}
+
+static void test_nobody_helps(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 100);
+    run_low(s, "b", HALF, "n", 5);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"n\""); /* b alone does not help, a is not lower */
+    show(s, "q", HALF, 200, "", ",\"preemptionPolicy\":\"Never\"", "");
+    state_pod_find(s->w->state, "q")->never_preempts = true;
+    run_later(s, 400);
+    run_later(s, 10000);
+    expect_nothing(s);
+}
+
+static void test_budget_says_no(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "m", 1);
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "m", 5);
+    run_low(s, "b", WHOLE, "n", 10);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", WHOLE, 100, "m");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("a"), "policy/v1");
+    respond(s->w, 0, 429, false, NULL); /* the next best, then */
+    run_later(s, 1000);
+    take_nomination(s, "p", WHOLE, 100, "n");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("b"), "policy/v1");
+    respond(s->w, 0, 429, false, NULL); /* nobody left: what was promised is given back */
+    run_later(s, 1000);
+    expect(s, "PATCH", STATUS("p"), "{\"nominatedNodeName\":null}");
+    respond(s->w, 0, 200, false, NULL);
+    assert_null(s->w->state->standings);
+    show(s, "p", WHOLE, 100, "", "", "");
+    run_later(s, 5000);
+    expect_nothing(s);
+    run_later(s, 15000); /* and later it may be allowed */
+    take_nomination(s, "p", WHOLE, 100, "m");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("a"), "policy/v1");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", STATUS("a"), "DisruptionTarget");
+    respond(s->w, 0, 200, false, NULL);
+    expect_nothing(s);
+    assert_int_equal(s->e.spared, 2);
+}
+
+/* Everything in memory is lost between the eviction and the Binding. */
+static void test_restart(void **state) {
+    struct stage *s = *state;
+    _cleanup_buf_ struct buf notes = BUF_INIT(0), meta = BUF_INIT(0);
+    show_node(s->w, "n", 1);
+    run_pod(s->w, "a", WHOLE, "n", &notes);
+    buf_printf(&meta, DELETED ",\"annotations\":{%s}", buf_str(&notes));
+    end(s);
+    stop(s->w);
+    start(s->w);
+    begin(s);
+    show_node(s->w, "n", 1);
+    show(s, "a", WHOLE, 5, buf_str(&meta), ",\"nodeName\":\"n\"", "");
+    show(s, "p", HALF, 100, "", "", NOMINATED("n"));
+    show(s, "q", HALF, 0, "", "", "");
+    evictor_catch_up(&s->e, s->w->now);
+    expect_nothing(s); /* who is ending already is not evicted again, nor is anybody else */
+    state_pod_gone(s->w->state, "a");
+    assert_string_equal(filter(s->w, "q", HALF, "\"n\""), "n"); /* the other half is free */
+    show(s, "r", WHOLE, 0, "", "", "");
+    refuse(s, "r", WHOLE, 0, "\"n\"");
+    assert_string_equal(filter(s->w, "p", HALF, "\"n\""), "n");
+    run_later(s, 400);
+    expect_nothing(s);
+}
+
+/* Who comes later with a higher priority takes over what was made for another. */
+static void test_higher_priority_takes_over(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "n", 5);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", WHOLE, 100, "n");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("a"), "policy/v1");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", STATUS("a"), "DisruptionTarget");
+    respond(s->w, 0, 200, false, NULL);
+    show(s, "q", WHOLE, 200, "", "", "");
+    refuse(s, "q", WHOLE, 200, "\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "q", WHOLE, 200, "n"); /* nobody else goes */
+    run_later(s, 0);
+    while (s->w->nasked > 0) { /* p is told that nothing is kept for it any more */
+        assert_null(strstr(s->w->asked[0].path, "eviction"));
+        respond(s->w, 0, 200, false, NULL);
+    }
+    state_pod_gone(s->w->state, "a");
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    assert_string_equal(filter(s->w, "q", WHOLE, "\"n\""), "n");
+}
+
+static void test_only_the_leader(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "n", 5);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    s->leads = false;
+    run_later(s, 10000);
+    expect_nothing(s);
+}
+
+/* kube-scheduler makes room itself: it deletes its victims and nominates. */
+static void test_hands_off(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "n", 5);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    state_pod_find(s->w->state, "p")->preempted_ms = s->w->now;
+    run_later(s, 400);
+    expect_nothing(s);
+    state_pod_find(s->w->state, "a")->deleting = true;
+    show(s, "p", WHOLE, 100, "", "", NOMINATED("n"));
+    run_later(s, 5000);
+    expect_nothing(s);
+    assert_non_null(s->w->state->standings); /* and its share is kept all the same */
+}
+
+#define STAGED(name) cmocka_unit_test_setup_teardown(name, set_stage, clear_stage)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        STAGED(test_makes_room),      STAGED(test_says_where_it_waits),
+        STAGED(test_nobody_helps),    STAGED(test_budget_says_no),
+        STAGED(test_restart),         STAGED(test_higher_priority_takes_over),
+        STAGED(test_only_the_leader), STAGED(test_hands_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
