@@ -7,10 +7,9 @@
 
 #include "base/err.h"
 #include "scheduler/explain.h"
+#include "scheduler/template.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
-
-#define NODES_MAX 100000
 
 int extender_init(struct extender *e) {
     e->candidates = NULL;
@@ -45,43 +44,27 @@ static int reserve_candidates(struct extender *e, size_t n) {
     return 0;
 }
 
-static int read_names(struct extender *e, struct json args, size_t *ret_n, struct err *err) {
-    struct json names = json_get_nocase(args, "NodeNames");
-    if (json_type(names) != JSON_ARRAY)
-        return err_set(err, EINVAL,
-                       "NodeNames is missing: set nodeCacheCapable: true for this extender");
-    size_t n = json_size(names), i = 0;
-    if (n > NODES_MAX)
-        return err_set(err, EINVAL, "too many node names");
-    if (reserve_candidates(e, n) < 0)
-        return err_errno(err, ENOMEM, "cannot read the node names");
-    struct json_iter it = json_iter(names);
-    struct json name;
-    while (i < n && json_next(&it, NULL, &name)) {
-        const char *text = json_string(name);
-        if (!text)
-            return err_set(err, EINVAL, "NodeNames holds something other than names");
-        e->candidates[i++] = (struct extender_candidate){.name = text};
-    }
-    *ret_n = i;
-    return 0;
-}
-
 static int read_args(struct extender *e, const char *body, size_t len, struct pod *ret_pod,
                      size_t *ret_n, struct err *err) {
-    struct json args;
-    int r = json_parse(e->parser, body, len, &args, err);
-    if (r < 0) {
-        err_wrap(err, "cannot read the request");
-        return r;
-    }
-    if (json_type(args) != JSON_OBJECT)
-        return err_set(err, EINVAL, "the request is not a JSON object");
-    r = read_names(e, args, ret_n, err);
+    struct extender_candidate c = {0};
+    struct args args;
+    size_t n = 0;
+    int r = args_read(e->parser, body, len, &args, err);
     if (r < 0)
         return r;
-    struct json pod = json_get_nocase(args, "Pod");
-    return pod_parse(pod, ret_pod, err);
+    if (reserve_candidates(e, args.n) < 0)
+        return err_errno(err, ENOMEM, "cannot read the nodes");
+    e->objects = args.objects;
+    e->what_if = false;
+    while (n < args.n && (r = args_next(&args, &c.name, &c.object, err)) > 0) {
+        c.node = state_node_find(e->state, c.name);
+        e->what_if |= e->objects && !c.node;
+        e->candidates[n++] = c;
+    }
+    if (r < 0)
+        return r;
+    *ret_n = n;
+    return pod_parse(args.pod, ret_pod, err);
 }
 
 /* ---- judging nodes ---- */
@@ -92,9 +75,12 @@ static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *
     size_t fitting = 0;
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
-        c->node = state_node_find(e->state, c->name);
-        c->reason =
-            c->node ? state_judge(e->state, &e->plan, c->node, self, &c->score) : PLACE_NO_GPU;
+        if (c->node)
+            c->reason = state_judge(e->state, &e->plan, c->node, self, &c->score);
+        else if (e->objects)
+            c->reason = template_judge(&e->plan, self->selection, c->object, &c->score);
+        else
+            c->reason = PLACE_NO_GPU;
         fitting += c->reason == PLACE_OK;
     }
     return fitting;
@@ -117,7 +103,6 @@ static size_t judge_in_doubt(struct extender *e, size_t n, const struct state_po
     size_t fitting = 0;
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
-        c->node = state_node_find(e->state, c->name);
         c->reason = c->node && c->node == self->node ? PLACE_OK : PLACE_ELSEWHERE;
         c->score = 0;
         fitting += c->reason == PLACE_OK;
@@ -149,11 +134,11 @@ static void promise_best(struct extender *e, size_t n, struct state_pod *self, u
 /* ---- answers ---- */
 
 static void put_names(struct json_writer *w, const struct extender *e, size_t n, bool all) {
-    json_array_begin(w, "NodeNames");
+    args_put_begin(w, e->objects);
     for (size_t i = 0; i < n; i++)
         if (all || e->candidates[i].reason == PLACE_OK)
-            json_put_string(w, NULL, e->candidates[i].name);
-    json_array_end(w);
+            args_put(w, e->candidates[i].name, e->candidates[i].object);
+    args_put_end(w, e->objects);
 }
 
 /* Whether room is being made for the pod on that node. */
@@ -274,11 +259,33 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
     return 0;
 }
 
+/* A pod that was only asked about is forgotten again, unless it was known before. */
+static void judge_what_if(struct extender *e, size_t n, const struct pod *pod) {
+    bool known = state_pod_find(e->state, pod->uid) != NULL;
+    struct state_pod *self = state_pod_learn(e->state, pod);
+    if (!self) {
+        for (size_t i = 0; i < n; i++)
+            e->candidates[i].reason = PLACE_NO_GPU;
+        return;
+    }
+    state_plan(e->state, self, &e->request, &e->plan);
+    (void) judge_nodes(e, n, self);
+    if (!known)
+        state_pod_gone(e->state, pod->uid);
+}
+
 static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint64_t now_ms,
                       struct buf *out) {
     e->nominated = NULL;
     if (pod->problem == REQUEST_OK && pod->request.n == 0) {
         put_filter_answer(out, e, n, true, NULL);
+        return 0;
+    }
+    if (e->what_if) {
+        bool sane = pod->problem == REQUEST_OK;
+        if (sane)
+            judge_what_if(e, n, pod);
+        put_filter_answer(out, e, n, false, sane ? NULL : request_problem_text(pod->problem));
         return 0;
     }
     struct state_pod *self = state_pod_learn(e->state, pod);
@@ -324,16 +331,22 @@ static void put_scores(struct buf *out, const struct extender *e, size_t n) {
 
 static void score_nodes(struct extender *e, size_t n, const struct pod *pod, uint64_t now_ms) {
     struct state_pod *self = NULL;
-    if (pod->problem == REQUEST_OK && pod->request.n > 0)
-        self = state_pod_learn(e->state, pod);
-    if (!self || self->stage > POD_PROMISED)
-        return; /* nothing to choose: all zero */
-    state_plan(e->state, self, &e->request, &e->plan);
-    (void) judge_nodes(e, n, self);
+    bool asks = pod->problem == REQUEST_OK && pod->request.n > 0;
+    if (asks && e->what_if) {
+        judge_what_if(e, n, pod);
+    } else {
+        if (asks)
+            self = state_pod_learn(e->state, pod);
+        if (!self || self->stage > POD_PROMISED)
+            return; /* nothing to choose: all zero */
+        state_plan(e->state, self, &e->request, &e->plan);
+        (void) judge_nodes(e, n, self);
+    }
     for (size_t i = 0; i < n; i++)
         if (e->candidates[i].reason != PLACE_OK)
             e->candidates[i].score = -PLACE_SCORE_MAX; /* taken since filter */
-    promise_best(e, n, self, now_ms);
+    if (self)
+        promise_best(e, n, self, now_ms);
 }
 
 int extender_prioritize(struct extender *e, const char *body, size_t len, uint64_t now_ms,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdlib.h>
 
+#include "base/err.h"
 #include "scheduler/scheduler.h"
 
 #define JSON_TYPE "application/json"
@@ -19,13 +21,24 @@ static void observe(struct scheduler *s, enum verb verb, uint64_t start_ns, bool
 typedef int (*extender_verb)(struct extender *e, const char *body, size_t len, uint64_t now_ms,
                              struct buf *out);
 
+static void put_body_problem(struct buf *out, const char *problem) {
+    struct err text;
+    (void) err_set(&text, EMSGSIZE,
+                   "%s: set nodeCacheCapable: true for this extender, and kube-scheduler sends the "
+                   "names of the nodes instead of the nodes",
+                   problem);
+    extender_error(out, text.text);
+}
+
 static void ask_extender(struct scheduler *s, struct http_exchange *exchange, enum verb verb,
                          extender_verb ask, unsigned error_status) {
     struct buf answer = BUF_INIT(ANSWER_MAX);
     uint64_t start = uv_hrtime();
     size_t len;
-    const char *body = http_body(exchange, &len);
-    int r = ask(&s->extender, body, len, scheduler_now(s), &answer);
+    const char *body = http_body(exchange, &len), *problem = http_body_problem(exchange);
+    int r = problem ? -EMSGSIZE : ask(&s->extender, body, len, scheduler_now(s), &answer);
+    if (problem)
+        put_body_problem(&answer, problem);
     observe(s, verb, start, r == 0);
     http_reply(exchange, r == 0 ? 200 : error_status, JSON_TYPE, &answer);
 }

@@ -16,7 +16,7 @@
 #define STALE_MS 5000 /* a watch may be broken for that long */
 #define KEYS_RETRY_MS 2000
 #define KEYS_REPAIR_MS 60000
-#define BODY_MAX ((size_t) 16 << 20) /* 5,000 names are 160 KB; whole nodes are refused anyway */
+#define BODY_MAX ((size_t) 16 << 20) /* 5,000 names are 160 KB; of 75 MB of nodes 5 MB are kept */
 
 uint64_t scheduler_now(const struct scheduler *s) {
     (void) s;
@@ -188,7 +188,8 @@ static int listen_if_free(struct scheduler *s, struct err *err) {
                                       .tls_key = s->options.tls_key,
                                       .routes = scheduler_routes,
                                       .userdata = s,
-                                      .max_body = BODY_MAX};
+                                      .max_body = BODY_MAX,
+                                      .keep = args_keep};
     if (s->http || s->stopping)
         return 0;
     int r = http_server_start(s->loop, &http, &s->http, err);
