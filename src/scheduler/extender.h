@@ -30,6 +30,12 @@ struct json_parser;
 typedef void (*extender_refusal)(struct state_pod *pod, const char *reason, const char *message,
                                  void *userdata);
 
+struct extender_candidate;
+
+/* None of these nodes has room for the pod, and no promise is in the way. */
+typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_candidate *candidates,
+                                 size_t n, uint64_t now_ms, void *userdata);
+
 /* What kube-scheduler is told while ready() says no; it asks again. */
 #define EXTENDER_NOT_READY                                                                         \
     "aliquot-scheduler is still reading the state of the cluster, or another replica hands over "  \
@@ -47,12 +53,14 @@ struct extender {
     struct state *state;
     bool (*ready)(void *userdata); /* whether the state is complete */
     extender_refusal on_refusal;   /* may be NULL */
+    extender_no_room on_no_room;   /* may be NULL */
     void *userdata;
     const struct gates *gates; /* may be NULL */
     struct json_parser *parser;
     struct extender_candidate *candidates; /* kept from call to call */
     size_t candidates_size;
-    bool objects; /* nodes were given as objects, and go back so */
+    const char *nominated; /* where room is being made for the pod in question, or NULL */
+    bool objects;          /* nodes were given as objects, and go back so */
     bool what_if; /* some are unknown: who asks wants to know, and nothing is to follow from it */
     struct place_plan plan;
     struct gpu_request request;
