@@ -177,9 +177,9 @@ static struct place_amount amount_of_ask(const struct gpu_ask *ask, uint64_t car
     uint32_t percent = ask->whole ? 100 : ask->core;
     uint64_t memory = ask->memory;
     if (!ask->whole && ask->memory == 0 && ask->memory_percent > 0)
-        memory = card_memory / 100 * ask->memory_percent;
+        memory = card_memory * ask->memory_percent / 100;
     else if (memory == 0)
-        memory = card_memory / 100 * percent;
+        memory = card_memory * percent / 100;
     return (struct place_amount){
         .core = percent * ask->cards, .memory = memory * ask->cards, .slots = ask->cards};
 }

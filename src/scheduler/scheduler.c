@@ -237,6 +237,7 @@ static void on_tick(uv_timer_t *timer) {
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
         start_keys(s); /* puts back what somebody has deleted */
     projection_run(&s->projection, s->parser);
+    govern_tick(s);
     evictor_run(&s->evictor, scheduler_now(s));
     wake_run(&s->wake, scheduler_now(s));
 }
@@ -293,6 +294,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                 .ready = is_ready,
                                 .userdata = s,
                                 .gates = &s->gates};
+    govern_start(s);
     s->preempt = (struct preempt){.state = s->state, .ready = is_caught_up, .userdata = s};
     s->evictor = (struct evictor){.state = s->state,
                                   .preempt = &s->preempt,
@@ -370,6 +372,7 @@ void scheduler_done(struct scheduler *s) {
     binder_done(&s->binder);
     evictor_done(&s->evictor);
     preempt_done(&s->preempt);
+    govern_done(s);
     s->state = state_free(s->state);
     s->parser = json_parser_free(s->parser);
     s->key = signing_key_free(s->key);

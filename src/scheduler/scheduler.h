@@ -13,6 +13,7 @@
 #include "scheduler/evict.h"
 #include "scheduler/extender.h"
 #include "scheduler/gate.h"
+#include "scheduler/govern.h"
 #include "scheduler/lease.h"
 #include "scheduler/preempt.h"
 #include "scheduler/projection.h"
@@ -54,6 +55,7 @@ struct scheduler {
     struct projection projection;
     struct wake wake;
     struct lease lease;
+    struct govern govern;
     struct gates gates;         /* rows in order; filled by make_parts() */
     struct json_parser *parser; /* for whoever needs one for a moment */
     struct signing_key *key;

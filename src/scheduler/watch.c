@@ -126,6 +126,9 @@ static const struct watch_kind watch_kinds[] = {
     {"/api/v1/nodes", NULL, false, NODES_begin, on_node, NODES_end},
     {GPU_OBJECTS_PATH, NULL, false, GPUS_begin, on_gpu, GPUS_end},
     {BUDGETS_PATH, NULL, false, budgets_begin, on_budget, budgets_end},
+    {QUOTAS_PATH, NULL, true, govern_quotas_begin, govern_quota, govern_quotas_end},
+    {RESOURCE_QUOTAS_PATH, NULL, false, govern_resource_quotas_begin, govern_resource_quota,
+     govern_resource_quotas_end},
 };
 #define KINDS (sizeof(watch_kinds) / sizeof(watch_kinds[0]))
 _Static_assert(KINDS <= WATCHES_MAX, "watch.h: too little room for all kinds");

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/govern.h"
+
+#include <stdio.h>
+
+#include "base/err.h"
+#include "scheduler/scheduler.h"
+
+#define PATCHES_PER_TICK 16
+#define TIMEOUT_MS 10000
+#define BODY_MAX ((size_t) 16 << 10)
+
+/* ---- quotas ---- */
+
+static void see_quota(struct scheduler *s, enum quota_kind kind, enum kube_event event,
+                      const struct quota_object *object) {
+    if (event == KUBE_DELETED)
+        quotas_gone(&s->govern.quotas, kind, object->namespace, object->name);
+    else if (quotas_seen(&s->govern.quotas, kind, object) < 0)
+        watch_refuse(s, "out of memory, a quota does not count");
+    watch_changed(s);
+}
+
+void govern_quota(struct scheduler *s, enum kube_event event, struct json object) {
+    struct quota_object quota;
+    struct err err;
+    if (quota_object_parse(object, &quota, &err) < 0)
+        watch_refuse(s, err.text);
+    else
+        see_quota(s, QUOTA_OF_OURS, event, &quota);
+}
+
+void govern_resource_quota(struct scheduler *s, enum kube_event event, struct json object) {
+    struct quota_object quota;
+    struct err err;
+    if (resource_quota_parse(object, &quota, &err) < 0)
+        watch_refuse(s, err.text);
+    else
+        see_quota(s, QUOTA_OF_KUBERNETES, event, &quota);
+}
+
+void govern_quotas_begin(struct scheduler *s) {
+    quotas_sync_begin(&s->govern.quotas, QUOTA_OF_OURS);
+}
+
+void govern_quotas_end(struct scheduler *s) {
+    quotas_sync_end(&s->govern.quotas, QUOTA_OF_OURS);
+}
+
+void govern_resource_quotas_begin(struct scheduler *s) {
+    quotas_sync_begin(&s->govern.quotas, QUOTA_OF_KUBERNETES);
+}
+
+void govern_resource_quotas_end(struct scheduler *s) {
+    quotas_sync_end(&s->govern.quotas, QUOTA_OF_KUBERNETES);
+}
+
+/* ---- status ---- */
+
+/* What was not written is written in the next round: the watch shows what there is. */
+static void on_patched(const struct kube_response *response, void *userdata) {
+    struct scheduler *s = userdata;
+    (void) response;
+    s->govern.in_flight--;
+}
+
+static void patch_status(struct scheduler *s, const char *path, const struct buf *body) {
+    const struct api *api = &s->events.api;
+    struct err err;
+    if (buf_error(body) < 0 ||
+        api->request(api->context, "PATCH", path, KUBE_MERGE_PATCH, body->data, body->len,
+                     TIMEOUT_MS, on_patched, s, &err) < 0)
+        return;
+    s->govern.in_flight++;
+}
+
+static void patch_quota(const struct quota_object *object, const struct quota_use *used,
+                        void *userdata) {
+    _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
+    char path[512];
+    (void) snprintf(path, sizeof(path),
+                    "/apis/elasticgpu.io/v1alpha1/namespaces/%s/elasticgpuquotas/%s/status",
+                    object->namespace, object->name);
+    quota_object_encode_status(used, &body);
+    patch_status(userdata, path, &body);
+}
+
+/* ---- life ---- */
+
+static void add_gate(struct scheduler *s, const struct gate *gate) {
+    if (s->gates.n < GATES_MAX)
+        s->gates.rows[s->gates.n++] = *gate;
+}
+
+void govern_start(struct scheduler *s) {
+    s->govern.quotas = (struct quotas){.state = s->state};
+    s->govern.gangs = (struct gangs){
+        .state = s->state, .gates = &s->gates, .tell = s->extender.on_refusal, .userdata = s};
+    add_gate(s, &(struct gate){"quota", &s->govern.quotas, quotas_open});
+    add_gate(s, &(struct gate){"gang", &s->govern.gangs, gangs_open});
+}
+
+void govern_done(struct scheduler *s) {
+    quotas_done(&s->govern.quotas);
+    gangs_done(&s->govern.gangs);
+}
+
+void govern_tick(struct scheduler *s) {
+    gangs_tick(&s->govern.gangs, scheduler_now(s));
+    if (s->govern.in_flight == 0)
+        quotas_project(&s->govern.quotas, PATCHES_PER_TICK, patch_quota, s);
+}

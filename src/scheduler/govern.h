@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Who may have how much, in the daemon: the watches, gates and status of quotas, and the gate and
+ * the times of gangs. */
+
+#include "kube/reflector.h"
+#include "scheduler/gang.h"
+#include "scheduler/quota.h"
+
+struct scheduler;
+
+struct govern {
+    struct quotas quotas;
+    struct gangs gangs;
+    unsigned in_flight; /* patches of a status */
+};
+
+/* Adds the gates. */
+void govern_start(struct scheduler *s);
+void govern_done(struct scheduler *s);
+
+/* About once a second, by the replica that acts. */
+void govern_tick(struct scheduler *s);
+
+/* Handlers for rows of watch.c. */
+void govern_quotas_begin(struct scheduler *s);
+void govern_quota(struct scheduler *s, enum kube_event event, struct json object);
+void govern_quotas_end(struct scheduler *s);
+void govern_resource_quotas_begin(struct scheduler *s);
+void govern_resource_quota(struct scheduler *s, enum kube_event event, struct json object);
+void govern_resource_quotas_end(struct scheduler *s);
