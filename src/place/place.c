@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kube/scaling.h"
+#include "place/topology.h"
 
 #define CORE_PER_CARD 100
 #define CORE_NEVER 101 /* more than any card has */
@@ -175,9 +176,10 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
 
 /* ---- the search ---- */
 
-/* A card that an ask can go to. Candidates are taken in the order of cost, then index. */
+/* A card that an ask can go to. Candidates are taken in the order of cost, cut, index. */
 struct candidate {
     uint64_t cost;
+    uint32_t cut; /* links to idle cards that it would leave behind */
     uint32_t card;
 };
 
@@ -208,10 +210,67 @@ static bool may_take(const struct place_node *node, uint32_t ask, uint32_t c) {
     return !node->allowed || node->allowed[ask] >> c & 1;
 }
 
+/* ---- links between the cards of one container ---- */
+
+static bool has_several(const struct search *s, uint32_t ask) {
+    return s->plan->request->asks[ask].cards > 1;
+}
+
+/* Whether the pod puts up with any links. */
+static bool takes_any_links(const struct place_plan *plan) {
+    return plan->topology != TOPOLOGY_RESTRICTED && !plan->numa_bind;
+}
+
+/* The weakest link that the ask puts up with. */
+static uint8_t least_link(const struct search *s, uint32_t ask) {
+    const struct place_topology *t = s->node->topology;
+    return s->plan->topology == TOPOLOGY_RESTRICTED ? t->best[s->plan->request->asks[ask].cards]
+                                                    : LINK_UNKNOWN;
+}
+
+/* Whether card c is connected to the cards that the ask has as the pod wants it. */
+static bool is_linked(const struct search *s, uint32_t ask, uint32_t c) {
+    const struct place_topology *t = s->node->topology;
+    if (takes_any_links(s->plan) || !has_several(s, ask))
+        return true;
+    if (!t)
+        return false;
+    for (uint64_t rest = s->granted[ask]; rest; rest &= rest - 1) {
+        uint32_t other = (uint32_t) __builtin_ctzll(rest);
+        if (topology_link(t, c, other) < least_link(s, ask) ||
+            (s->plan->numa_bind && t->numa[c] != t->numa[other]))
+            return false;
+    }
+    return true;
+}
+
+/* Whether the links decide which cards the ask gets. */
+static bool wants_links(const struct search *s, uint32_t ask) {
+    const struct gpu_ask *a = &s->plan->request->asks[ask];
+    enum topology_wish wish = s->plan->topology;
+    return s->node->topology && a->cards > 1 &&
+           (wish == TOPOLOGY_BEST || wish == TOPOLOGY_RESTRICTED ||
+            (wish == TOPOLOGY_UNSET && a->whole));
+}
+
+static bool is_idle(const struct place_card *card) {
+    return card->healthy && card->free.core == CORE_PER_CARD && card->free.memory == card->memory;
+}
+
+/* Links of card c to the other idle ones: what taking it alone would cut. */
+static uint32_t links_cut(const struct place_node *node, uint32_t c) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; node->topology && i < node->ncards; i++)
+        if (i != c && is_idle(&node->cards[i]))
+            sum += topology_link(node->topology, c, i);
+    return sum;
+}
+
 /* Whether `ask` fits on card c beside what the pod has there, and what that costs. */
 static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t *ret_cost) {
     const struct place_card *card = &s->node->cards[c];
-    if (!card->healthy || (s->granted[ask] >> c & 1) || !may_take(s->node, ask, c))
+    if (!card->healthy || (s->granted[ask] >> c & 1) || !may_take(s->node, ask, c) ||
+        !is_linked(s, ask, c))
         return false;
     struct place_amount after = hold_with(s, c, ask);
     if (!amount_fits(&after, &card->free) ||
@@ -225,30 +284,45 @@ static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t 
     return true;
 }
 
-static bool is_after(uint64_t cost, uint32_t card, const struct candidate *last) {
-    return cost > last->cost || (cost == last->cost && card > last->card);
+static bool is_before(const struct candidate *a, const struct candidate *b) {
+    if (a->cost != b->cost)
+        return a->cost < b->cost;
+    return a->cut != b->cut ? a->cut < b->cut : a->card < b->card;
+}
+
+/* Only a whole card takes links from others; a share is put where it fits best. */
+static uint32_t cut_by(const struct search *s, uint32_t ask, uint32_t c) {
+    return s->plan->request->asks[ask].whole ? links_cut(s->node, c) : 0;
 }
 
 /* The cards for one more unit of the ask in the order in which they are to be tried, those behind
  * `last` only unless that is NULL. */
 static uint32_t list_candidates(const struct search *s, uint32_t ask, const struct candidate *last,
                                 uint8_t order[static PLACE_CARDS_MAX]) {
-    uint64_t costs[PLACE_CARDS_MAX];
+    struct candidate found[PLACE_CARDS_MAX];
     uint32_t n = 0;
     for (uint32_t c = 0; c < s->node->ncards; c++) {
-        if (!try_card(s, c, ask, &costs[c]) || (last && !is_after(costs[c], c, last)))
+        struct candidate new = {.card = c};
+        if (!try_card(s, c, ask, &new.cost))
+            continue;
+        new.cut = cut_by(s, ask, c);
+        if (last && !is_before(last, &new))
             continue;
         uint32_t at = n++;
-        for (; at > 0 && costs[c] < costs[order[at - 1]]; at--)
-            order[at] = order[at - 1];
-        order[at] = (uint8_t) c;
+        for (; at > 0 && is_before(&new, &found[at - 1]); at--)
+            found[at] = found[at - 1];
+        found[at] = new;
     }
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = (uint8_t) found[i].card;
     return n;
 }
 
 /* Cards that nothing tells apart: trying the second cannot help where the first did not. */
 static bool interchangeable(const struct search *s, uint32_t a, uint32_t b) {
     const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
+    if (s->node->ndraws > 0 || !takes_any_links(s->plan))
+        return false;
     for (uint32_t i = 0; i < s->plan->request->n; i++)
         if (may_take(s->node, i, a) != may_take(s->node, i, b))
             return false;
@@ -273,7 +347,7 @@ static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
     uint32_t ask = s->plan->units[u];
     bool last_of_ask = u + 1 == s->plan->nunits || s->plan->units[u + 1] != ask;
     struct place_amount held = s->now[card];
-    struct candidate at = {.card = card};
+    struct candidate at = {.card = card, .cut = cut_by(s, ask, card)};
     (void) try_card(s, card, ask, &at.cost);
     s->granted[ask] |= UINT64_C(1) << card;
     s->now[card] = hold_with(s, card, ask);
@@ -282,6 +356,40 @@ static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
         return true;
     s->granted[ask] &= ~(UINT64_C(1) << card);
     s->now[card] = held;
+    return false;
+}
+
+/* The best connected cards for all units of the ask that begins with unit u; 0: there are none. */
+static uint64_t linked_cards(const struct search *s, uint32_t ask) {
+    uint64_t costs[PLACE_CARDS_MAX] = {0};
+    struct topology_search search = {.n = s->plan->request->asks[ask].cards,
+                                     .weakest = least_link(s, ask),
+                                     .numa_bind = s->plan->numa_bind,
+                                     .costs = costs};
+    for (uint32_t c = 0; c < s->node->ncards; c++) {
+        if (try_card(s, c, ask, &costs[c]))
+            search.candidates |= UINT64_C(1) << c;
+        if (is_idle(&s->node->cards[c]))
+            search.idle |= UINT64_C(1) << c;
+    }
+    return topology_pick(s->node->topology, &search);
+}
+
+/* Gives the ask all these cards at once and goes on behind it; takes them back if that leads
+ * nowhere. */
+static bool try_set(struct search *s, uint32_t u, uint64_t set) {
+    uint32_t ask = s->plan->units[u], n = s->plan->request->asks[ask].cards;
+    struct place_amount held[PLACE_CARDS_MAX];
+    memcpy(held, s->now, sizeof(held));
+    s->granted[ask] = set;
+    for (uint64_t rest = set; rest; rest &= rest - 1) {
+        uint32_t c = (uint32_t) __builtin_ctzll(rest);
+        s->now[c] = hold_with(s, c, ask);
+    }
+    if (enough_memory(s, ask) && place_units(s, u + n))
+        return true;
+    s->granted[ask] = 0;
+    memcpy(s->now, held, sizeof(held));
     return false;
 }
 
@@ -296,6 +404,9 @@ static bool place_units(struct search *s, uint32_t u) {
     uint32_t ask = s->plan->units[u];
     /* The cards of one container are a set: taking them in one order tries each set once. */
     bool continues = u > 0 && s->plan->units[u - 1] == ask;
+    uint64_t set = !continues && wants_links(s, ask) ? linked_cards(s, ask) : 0;
+    if (set && try_set(s, u, set))
+        return true;
     uint8_t order[PLACE_CARDS_MAX];
     uint32_t n = list_candidates(s, ask, continues ? &s->before : NULL, order);
     uint32_t failed = UINT32_MAX;
@@ -493,6 +604,7 @@ const char *place_reason_text(enum place_reason reason) {
         [PLACE_NO_SLOT] = "no GPU takes another share without compute",
         [PLACE_NO_BOTH] = "no GPU has enough free memory and compute at once",
         [PLACE_ELSEWHERE] = "an earlier Binding may still send the pod to another node",
+        [PLACE_NOT_LINKED] = "the free GPUs are not linked as the pod asks, or nobody knows how",
         [PLACE_WRONG_GPU] = "no GPU of the node is one that the pod selects",
         [PLACE_NO_TFLOPS] = "the TFLOPS of this GPU model are not known: ask for gpu-core instead",
         [PLACE_TOO_SLOW] = "no GPU has that many TFLOPS",
@@ -508,6 +620,8 @@ int64_t place_score(const struct place_policy *policy, const struct place_plan *
     int64_t value = worth->value;
     if (policy->settle)
         value = policy->settle(plan, value, worth->toll);
+    if (plan->topology >= TOPOLOGY_BEST) /* who asks for links gets them before anything else */
+        value = value / 16 + (int64_t) worth->links * (PLACE_VALUE_MAX / 16);
     if (value > PLACE_VALUE_MAX)
         value = PLACE_VALUE_MAX;
     if (value < -PLACE_VALUE_MAX)
@@ -515,8 +629,22 @@ int64_t place_score(const struct place_policy *policy, const struct place_plan *
     return (value * RANKS - (int64_t) rank % RANKS) * SCORE_STEP;
 }
 
+/* 0 to LINK_NVLINK: of the weakest link in any container with several cards. */
+static uint32_t class_of_links(const struct search *s) {
+    uint32_t weakest = LINK_NVLINK;
+    bool several = false;
+    for (uint32_t i = 0; s->node->topology && i < s->plan->request->n; i++) {
+        uint8_t link = topology_weakest(s->node->topology, s->granted[i]);
+        several |= has_several(s, i);
+        if (has_several(s, i) && link < weakest)
+            weakest = link;
+    }
+    return several ? weakest : 0;
+}
+
 static struct place_worth worth_of(const struct search *s) {
     return (struct place_worth){
+        .links = class_of_links(s),
         .value = s->policy->node_value(s->plan, s->node, s->now),
         .toll = s->policy->node_toll ? s->policy->node_toll(s->plan, s->node, s->now) : 0,
     };
@@ -543,7 +671,7 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
     uint64_t granted[GPU_ASKS_MAX] = {0};
     struct search s = {.policy = policy, .plan = plan, .node = node, .granted = granted};
     if (!sums_fit(plan->request, node) || !search(&s, plan))
-        return PLACE_NOT_TOGETHER;
+        return takes_any_links(plan) ? PLACE_NOT_TOGETHER : PLACE_NOT_LINKED;
     memcpy(ret->cards, granted, sizeof(granted));
     ret->worth = worth_of(&s);
     ret->score = place_score(policy, plan, &ret->worth, node->rank);

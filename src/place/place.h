@@ -68,6 +68,7 @@ enum place_reason {
     PLACE_NO_BOTH,      /* memory on one card, compute on another */
     PLACE_NOT_TOGETHER, /* each container fits, all at once do not */
     PLACE_ELSEWHERE,    /* by the caller: the pod is on its way to another node */
+    PLACE_NOT_LINKED,   /* by the pod's wish for links or one NUMA node, there is no such set */
     PLACE_WRONG_GPU,    /* by the caller: none that the pod may take by its selection */
     PLACE_NO_TFLOPS,    /* compute asked in TFLOPS, and nobody knows those of these cards */
     PLACE_TOO_SLOW,     /* no card has that many TFLOPS at all */

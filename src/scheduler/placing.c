@@ -183,7 +183,8 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
     }
     enum place_reason reason = state_place(s, plan, node, self, false, &result);
     *ret_score = result.score;
-    bool certain = reason != PLACE_NOT_TOGETHER || plan->effort > 0;
+    bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;
+    bool certain = !searched || plan->effort > 0;
     if (!own && certain)
         node->verdicts[node->next_verdict++ % STATE_VERDICTS] =
             (struct state_verdict){plan->shape, node->version, result.worth, reason};
