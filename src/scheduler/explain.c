@@ -70,17 +70,27 @@ static void put_node(struct text *t, struct state_node *node) {
         t->out[--t->len] = '\0';
 }
 
+static void put_request(struct text *t, const struct gpu_request *request) {
+    for (uint32_t i = 0; i < request->n && i < CONTAINERS_SHOWN; i++) {
+        put(t, "%s", i ? ", " : "");
+        put_ask(t, &request->asks[i]);
+    }
+    if (request->n > CONTAINERS_SHOWN)
+        put(t, " and %" PRIu32 " more containers ask for GPU", request->n - CONTAINERS_SHOWN);
+}
+
+void explain_wants(const struct gpu_request *request, char out[static EXPLAIN_MAX]) {
+    struct text t = {out, 0, EXPLAIN_MAX};
+    out[0] = '\0';
+    put_request(&t, request);
+}
+
 void explain_no_fit(struct state *s, const struct gpu_request *request,
                     const struct extender_candidate *candidates, size_t n,
                     char out[static EXPLAIN_MAX]) {
     struct text t = {out, 0, EXPLAIN_MAX - TAIL_ROOM};
     size_t shown = 0, with_cards = 0;
-    for (uint32_t i = 0; i < request->n && i < CONTAINERS_SHOWN; i++) {
-        put(&t, "%s", i ? ", " : "");
-        put_ask(&t, &request->asks[i]);
-    }
-    if (request->n > CONTAINERS_SHOWN)
-        put(&t, " and %" PRIu32 " more containers ask for GPU", request->n - CONTAINERS_SHOWN);
+    put_request(&t, request);
     for (size_t i = 0; i < n; i++) {
         struct state_node *node = candidates[i].node;
         if (!node || node->ncards == 0)

@@ -14,4 +14,7 @@
 void explain_no_fit(struct state *s, const struct gpu_request *request,
                     const struct extender_candidate *candidates, size_t n,
                     char out[static EXPLAIN_MAX]);
+/* What the pod asks, in words. */
+void explain_wants(const struct gpu_request *request, char out[static EXPLAIN_MAX]);
+
 void explain_malformed(const struct pod *pod, char out[static EXPLAIN_MAX]);

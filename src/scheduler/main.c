@@ -45,7 +45,8 @@ static const struct opt_usage usage = {
     .synopsis = "aliquot-scheduler [options]",
     .purpose = "Extends kube-scheduler (filter, prioritize, bind) so that pods share GPUs.",
     .epilog =
-        "Serves POST /filter /prioritize /bind /preempt and GET /healthz /livez /metrics /status.",
+        "Serves POST /filter /prioritize /bind /preempt and GET /healthz /livez /metrics /status\n"
+        "/explain.",
 };
 
 /* Different from every other process, which a replica under Kubernetes need not be: its pod's name

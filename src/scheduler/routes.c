@@ -120,10 +120,26 @@ static void on_status(struct http_exchange *exchange, void *userdata) {
     http_reply(exchange, 200, JSON_TYPE, &page);
 }
 
+static void on_explain(struct http_exchange *exchange, void *userdata) {
+    struct buf page = BUF_INIT(ANSWER_MAX);
+    const char *namespace = http_query(exchange, "namespace");
+    const char *pod = http_query(exchange, "pod");
+    if (namespace && pod && scheduler_write_explanation(userdata, namespace, pod, &page))
+        http_reply(exchange, 200, JSON_TYPE, &page);
+    else
+        http_reply_text(exchange, 404, "no pod of that name that asks for a GPU is known\n");
+}
+
 const struct http_route scheduler_routes[] = {
-    {"POST", "/filter", on_filter},  {"POST", "/prioritize", on_prioritize},
-    {"POST", "/bind", on_bind},      {"POST", "/preempt", on_preempt},
-    {"GET", "/healthz", on_healthz}, {"GET", "/readyz", on_healthz},
-    {"GET", "/livez", on_livez},     {"GET", "/metrics", on_metrics},
-    {"GET", "/status", on_status},   HTTP_ROUTE_END,
+    {"POST", "/filter", on_filter},
+    {"POST", "/prioritize", on_prioritize},
+    {"POST", "/bind", on_bind},
+    {"POST", "/preempt", on_preempt},
+    {"GET", "/healthz", on_healthz},
+    {"GET", "/readyz", on_healthz},
+    {"GET", "/livez", on_livez},
+    {"GET", "/metrics", on_metrics},
+    {"GET", "/status", on_status},
+    {"GET", "/explain", on_explain},
+    HTTP_ROUTE_END,
 };

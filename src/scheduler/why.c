@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "scheduler/explain.h"
+#include "scheduler/scheduler.h"
+#include "wire/json_write.h"
+
+/* The page /explain: why one pod is on none of the nodes, as filter would say now. */
+
+static const struct state_pod *find_pod(const struct state *s, const char *namespace,
+                                        const char *name) {
+    for (const struct state_pod *pod = s->pods; pod; pod = pod->hh.next)
+        if (strcmp(pod->namespace, namespace) == 0 && strcmp(pod->name, name) == 0)
+            return pod;
+    return NULL;
+}
+
+static void write_gpus(struct json_writer *w, const struct state_node *node) {
+    json_array_begin(w, "gpus");
+    for (uint32_t i = 0; i < node->ncards; i++) {
+        json_object_begin(w, NULL);
+        json_put_u64(w, "index", node->cards[i]->index);
+        json_put_bool(w, "healthy", node->place[i].healthy);
+        json_put_u64(w, "freeCore", node->place[i].free.core);
+        json_put_u64(w, "freeMemory", node->place[i].free.memory);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void write_nodes(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
+    struct extender *e = &s->extender;
+    uint64_t fitting = 0, without = 0;
+    int64_t score;
+    state_plan(s->state, pod, &e->request, &e->plan);
+    json_array_begin(w, "nodes");
+    for (struct state_node *node = s->state->nodes; node; node = node->hh.next) {
+        if (node->ncards == 0 || !node->exists) {
+            without += node->exists;
+            continue;
+        }
+        enum place_reason reason = state_judge(s->state, &e->plan, node, pod, &score);
+        fitting += reason == PLACE_OK;
+        json_object_begin(w, NULL);
+        json_put_string(w, "name", node->name);
+        json_put_bool(w, "fits", reason == PLACE_OK);
+        json_put_string(w, "reason", place_reason_text(reason));
+        write_gpus(w, node);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_put_u64(w, "nodesThatFit", fitting);
+    json_put_u64(w, "nodesWithoutGPU", without);
+}
+
+/* Asks the gates only about a pod that one of them holds: a gate may promise places. */
+static void write_held(struct json_writer *w, struct scheduler *s, struct state_pod *pod) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    if (pod->held && scheduler_leads(s) && gates_closed(&s->gates, pod, scheduler_now(s), &why))
+        json_put_string(w, "held", buf_str(&why));
+}
+
+bool scheduler_write_explanation(struct scheduler *s, const char *namespace, const char *name,
+                                 struct buf *out) {
+    struct json_writer w = {.out = out};
+    const struct state_pod *found = find_pod(s->state, namespace, name);
+    struct state_pod *pod = found ? state_pod_find(s->state, found->uid) : NULL;
+    char wants[EXPLAIN_MAX];
+    if (!pod)
+        return false;
+    state_refresh_all(s->state);
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "uid", pod->uid);
+    json_put_string(&w, "node", pod->node ? pod->node->name : NULL);
+    if (pod->problem != REQUEST_OK) {
+        json_put_string(&w, "wants", request_problem_text(pod->problem));
+    } else {
+        write_held(&w, s, pod);
+        write_nodes(&w, s, pod);
+        explain_wants(&s->extender.request, wants);
+        json_put_string(&w, "wants", wants);
+    }
+    json_object_end(&w);
+    return true;
+}
