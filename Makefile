@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test chaos bench bench-intercept test-gpu install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test chaos bench bench-intercept bench-scale test-gpu install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -34,8 +34,14 @@ chaos: all  ## scheduler, API server, etcd and network killed at random under lo
 bench: all  ## measurements, printed with the machine's name
 	@python3 tests/bench/bench.py --build $(BUILD)
 
+bench-scale: all  ## the scheduler at 5,000 nodes x 8 GPUs and 20,000 bound pods, on a real API server (NODES=500: a tenth)
+	@python3 tests/bench/scale.py --build $(BUILD) --nodes $(or $(NODES),5000)
+
 bench-intercept: all  ## what interception costs (PEERS="--peer NAME=LIBRARY.so[,VARIABLE=VALUE...]" beside others)
 	@python3 tests/bench/intercept.py --build $(BUILD) $(PEERS)
+
+bench-packing: all  ## how well the policies pack a trace (OPENB=DIRECTORY of nodes and pods as CSV)
+	@OPENB="$(OPENB)" python3 tests/bench/packing.py --build $(BUILD)
 
 test-gpu: all  ## tests on a real GPU, skipped where there is none (ARGS=--write: results into docs/measurements.md)
 	@python3 tests/gpu/run.py --build $(BUILD) $(ARGS)

@@ -9,7 +9,7 @@
 
 /* Differences below this are noise: the first of the nodes in their order gets the pod, which keeps
  * the load together. */
-#define BUCKET 100
+#define BUCKET 50
 
 static bool any_model(const struct place_plan *plan) {
     return plan->models == WORKLOAD_ANY_MODEL;

@@ -77,7 +77,7 @@ void place_model_learn(struct place_model *m) {
 void place_model_arrive(struct place_model *m, const struct place_plan *plan) {
     struct place_shape shape = place_shape_of(plan);
     workload_add(&m->workload, &shape);
-    scarce_arrived(&m->scarce);
+    scarce_arrived(&m->scarce, &shape);
     if (workload_is_news(&m->workload))
         place_model_learn(m);
 }
@@ -116,6 +116,12 @@ static uint32_t cpu_left(const struct place_node *node, uint64_t taken) {
     return left < UINT32_MAX ? (uint32_t) left : UINT32_MAX - 1;
 }
 
+static uint32_t percent_of(uint64_t part, uint64_t whole) {
+    uint64_t unit = whole / CORE_PER_CARD;
+    uint64_t percent = unit ? part / unit : 0;
+    return percent < CORE_PER_CARD ? (uint32_t) percent : CORE_PER_CARD;
+}
+
 static bool is_idle(const struct place_card *card, const struct place_amount *held) {
     return card->memory > 0 && card->free.memory - held->memory == card->memory &&
            card->free.core - held->core == CORE_PER_CARD;
@@ -125,13 +131,16 @@ static const struct place_amount nothing[PLACE_CARDS_MAX];
 
 static struct scarce_node scarce_of(const struct place_node *node, const struct place_amount *holds,
                                     uint64_t cpu) {
-    struct scarce_node ret = {.cpu = cpu_left(node, cpu)};
+    struct scarce_node ret = {.cpu = cpu_left(node, cpu), .most = (uint32_t) node->cpu};
     ret.model =
         (uint8_t) (node->model < WORKLOAD_MODELS_MAX ? node->model : WORKLOAD_MODELS_MAX - 1);
     for (uint32_t c = 0; c < node->ncards && c < PLACE_CARDS_MAX; c++) {
         if (!node->cards[c].healthy)
             continue;
         ret.cards++;
+        ret.free += (node->cards[c].free.core +
+                     percent_of(node->cards[c].free.memory, node->cards[c].memory)) *
+                    5;
         ret.idle = (uint8_t) (ret.idle + is_idle(&node->cards[c], &holds[c]));
     }
     return ret;
@@ -145,20 +154,16 @@ void place_model_node(struct place_model *m, uint32_t id, const struct place_nod
 }
 
 void place_model_start(struct place_model *m, const struct place_plan *plan) {
-    scarce_run(&m->scarce, place_shape_of(plan).cards, 1);
+    struct place_shape shape = place_shape_of(plan);
+    scarce_run(&m->scarce, &shape, 1);
 }
 
 void place_model_end(struct place_model *m, const struct place_plan *plan) {
-    scarce_run(&m->scarce, place_shape_of(plan).cards, -1);
+    struct place_shape shape = place_shape_of(plan);
+    scarce_run(&m->scarce, &shape, -1);
 }
 
 /* ---- answers ---- */
-
-static uint32_t percent_of(uint64_t part, uint64_t whole) {
-    uint64_t unit = whole / CORE_PER_CARD;
-    uint64_t percent = unit ? part / unit : 0;
-    return percent < CORE_PER_CARD ? (uint32_t) percent : CORE_PER_CARD;
-}
 
 static void stranded_of(struct place_model *m, const struct place_plan *plan,
                         const struct place_node *node, const struct place_amount *holds,

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "place/scarce.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CARD 1000
 /* Of a card of a model on which no more insist than it has cards, relative to all. */
 #define MODEL_PRICE 700
+/* More slots than the mean are wanted, by so many times its root: arrivals are random. */
+#define LUCK 1
+
+_Static_assert(SCARCE_SIZES *SCARCE_TIERS <= 32, "broken slots are a set of 32 bits");
 
 void scarce_init(struct scarce *s, const struct workload *workload) {
     s->workload = workload;
@@ -17,6 +22,8 @@ void scarce_init(struct scarce *s, const struct workload *workload) {
 static uint32_t slots_of(const struct scarce_node *node, const struct scarce_size *size,
                          uint32_t tier) {
     uint32_t slots = node->idle / size->cards;
+    if (!(size->models >> node->model & 1))
+        return 0;
     if (node->cpu != UINT32_MAX && size->cpu[tier] > 0 && node->cpu / size->cpu[tier] < slots)
         slots = node->cpu / size->cpu[tier];
     return slots;
@@ -31,8 +38,9 @@ static void count_slots(struct scarce *s, const struct scarce_node *node, bool a
 }
 
 static void count_node(struct scarce *s, const struct scarce_node *node, bool adds) {
-    uint64_t cards = node->cards;
+    uint64_t cards = node->cards, free = node->free;
     s->cards += adds ? cards : -cards;
+    s->free += adds ? free : -free;
     s->by_model[node->model] += adds ? cards : -cards;
     count_slots(s, node, adds);
 }
@@ -46,72 +54,131 @@ void scarce_set(struct scarce *s, uint32_t id, const struct scarce_node *node) {
     s->priced = false;
 }
 
-void scarce_run(struct scarce *s, uint32_t cards, int change) {
-    if (cards > WORKLOAD_CARDS_MAX)
-        cards = WORKLOAD_CARDS_MAX;
-    if (change > 0)
-        s->running[cards]++;
-    else if (s->running[cards] > 0)
-        s->running[cards]--;
+/* ---- pods ---- */
+
+static struct scarce_size *size_of(struct scarce *s, const struct place_shape *shape) {
+    for (uint32_t i = 0; i < s->nsizes; i++)
+        if (s->sizes[i].cards == shape->cards && s->sizes[i].models == shape->models)
+            return &s->sizes[i];
+    return NULL;
+}
+
+/* The entry of that kind of pod, or a free one, or NULL. */
+static struct scarce_running *running_of(struct scarce *s, const struct place_shape *shape) {
+    struct scarce_running *none = NULL;
+    for (uint32_t i = 0; i < SCARCE_RUNNING_MAX; i++) {
+        struct scarce_running *r = &s->running[i];
+        if (r->pods > 0 && r->cards == shape->cards && r->models == shape->models)
+            return r;
+        if (r->pods == 0 && !none)
+            none = r;
+    }
+    return none;
+}
+
+void scarce_run(struct scarce *s, const struct place_shape *shape, int change) {
+    struct scarce_running *r = shape->cards > 1 ? running_of(s, shape) : NULL;
+    struct scarce_size *size = size_of(s, shape);
+    if (!r || (change < 0 && r->pods == 0))
+        return;
+    r->cards = shape->cards;
+    r->models = shape->models;
+    r->pods += change > 0 ? 1 : -1U;
+    if (size)
+        size->running = r->pods;
     s->priced = false;
 }
 
-void scarce_arrived(struct scarce *s) {
+void scarce_arrived(struct scarce *s, const struct place_shape *shape) {
+    struct scarce_size *size = size_of(s, shape);
+    if (size)
+        size->arrived++;
     s->priced = false;
 }
 
 /* ---- what there is ---- */
 
 static int by_cpu(const void *a, const void *b) {
-    const struct workload_count *x = *(struct workload_count *const *) a;
-    const struct workload_count *y = *(struct workload_count *const *) b;
+    const struct workload_count *x = *(const struct workload_count *const *) a;
+    const struct workload_count *y = *(const struct workload_count *const *) b;
     return (x->shape.cpu > y->shape.cpu) - (x->shape.cpu < y->shape.cpu);
 }
 
-/* The CPU that half, nine of ten and all pods of the size ask at most, and how many need more than
- * the tier below gives. */
-static void measure(const struct workload *w, uint32_t cards, struct scarce_size *ret) {
-    static const uint64_t tenths[SCARCE_TIERS] = {5, 9, 10};
+/* The most CPU that a pod of the size could ask: all of the largest node that could take it. */
+static uint32_t most_cpu(const struct scarce *s, const struct scarce_size *size) {
+    uint32_t most = 0;
+    for (uint32_t id = 0; id < SCARCE_NODES_MAX; id++) {
+        const struct scarce_node *node = &s->nodes[id];
+        if (node->cards >= size->cards && (size->models >> node->model & 1) && node->most > most)
+            most = node->most;
+    }
+    return most;
+}
+
+/* The tiers: the CPU that a quarter, half, nine tenths and all of the pods of the size ask at most,
+ * and how many need more than the tier below gives. The last is for a pod larger than all so far:
+ * after n of them, one in n + 1 (Laplace's rule). */
+static void measure(const struct scarce *s, struct scarce_size *size) {
+    static const uint64_t percents[SCARCE_TIERS - 1] = {25, 50, 90, 100};
     const struct workload_count *of_size[WORKLOAD_SHAPES_MAX];
-    uint64_t total = 0, sum = 0, below = 0;
+    const struct workload *w = s->workload;
+    uint64_t sum = 0, below = 0;
     uint32_t n = 0, t = 0;
     for (uint32_t i = 0; i < w->n; i++)
-        if (w->shapes[i].shape.cards == cards) {
+        if (w->shapes[i].shape.cards == size->cards && w->shapes[i].shape.models == size->models)
             of_size[n++] = &w->shapes[i];
-            total += w->shapes[i].count;
-        }
     qsort(of_size, n, sizeof(of_size[0]), by_cpu);
-    *ret = (struct scarce_size){.cards = cards};
     for (uint32_t i = 0; i < n; i++) {
         sum += of_size[i]->count;
-        for (; t < SCARCE_TIERS && sum * 10 >= total * tenths[t]; t++) {
-            ret->cpu[t] = of_size[i]->shape.cpu;
-            ret->share[t] = (double) (total - below) / (double) total;
+        for (; t < SCARCE_TIERS - 1 && sum * 100 >= size->arrived * percents[t]; t++) {
+            size->cpu[t] = of_size[i]->shape.cpu;
+            size->share[t] = (double) (size->arrived - below) / size->arrived;
             below = sum;
         }
     }
+    size->cpu[t] = most_cpu(s, size);
+    size->share[t] = 1.0 / (size->arrived + 1.0);
 }
 
-/* Whether pods of `a` cards matter more than those of `b`: by the cards that they ask together. */
-static bool matters_more(const struct workload *w, uint32_t a, uint32_t b) {
-    return (uint64_t) w->by_cards[a] * a > (uint64_t) w->by_cards[b] * b;
+/* By the cards that they ask together. */
+static int by_weight(const void *a, const void *b) {
+    const struct scarce_size *x = a, *y = b;
+    uint64_t weight_x = (uint64_t) x->arrived * x->cards,
+             weight_y = (uint64_t) y->arrived * y->cards;
+    return (weight_x < weight_y) - (weight_x > weight_y);
+}
+
+/* All sizes with their arrivals, at most `max`: those that came first. */
+static uint32_t list_sizes(const struct workload *w, uint32_t max, struct scarce_size ret[]) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const struct place_shape *shape = &w->shapes[i].shape;
+        uint32_t at = 0;
+        if (shape->cards < 2)
+            continue;
+        while (at < n && (ret[at].cards != shape->cards || ret[at].models != shape->models))
+            at++;
+        if (at == max)
+            continue;
+        if (at == n)
+            ret[n++] = (struct scarce_size){.cards = shape->cards, .models = shape->models};
+        ret[at].arrived += w->shapes[i].count;
+    }
+    return n;
 }
 
 static void learn_sizes(struct scarce *s) {
-    const struct workload *w = s->workload;
-    uint32_t sizes[SCARCE_SIZES + 1], n = 0;
-    for (uint32_t k = 2; k <= WORKLOAD_CARDS_MAX; k++) {
-        if (w->by_cards[k] == 0)
-            continue;
-        uint32_t at = n;
-        for (; at > 0 && matters_more(w, k, sizes[at - 1]); at--)
-            sizes[at] = sizes[at - 1];
-        sizes[at] = k;
-        n = n < SCARCE_SIZES ? n + 1 : n;
+    struct scarce_size sizes[SCARCE_RUNNING_MAX];
+    uint32_t n = list_sizes(s->workload, SCARCE_RUNNING_MAX, sizes);
+    qsort(sizes, n, sizeof(sizes[0]), by_weight);
+    s->nsizes = n < SCARCE_SIZES ? n : SCARCE_SIZES;
+    for (uint32_t i = 0; i < s->nsizes; i++) {
+        struct place_shape shape = {.cards = sizes[i].cards, .models = sizes[i].models};
+        const struct scarce_running *r = running_of(s, &shape);
+        sizes[i].running = r ? r->pods : 0;
+        measure(s, &sizes[i]);
+        s->sizes[i] = sizes[i];
     }
-    s->nsizes = n;
-    for (uint32_t i = 0; i < n; i++)
-        measure(w, sizes[i], &s->sizes[i]);
     for (uint32_t id = 0; id < SCARCE_NODES_MAX; id++)
         if (s->nodes[id].cards > 0)
             count_slots(s, &s->nodes[id], true);
@@ -152,29 +219,33 @@ uint32_t scarce_broken(const struct scarce *s, const struct scarce_node *before,
     return broken;
 }
 
-/* x to the 16th: next to nothing while slots abound, all of it when there are just enough. */
+/* x to the 8th: next to nothing while slots abound, all of it when there are just enough. */
 static double steep(double x) {
-    x *= x;
     x *= x;
     x *= x;
     return x * x;
 }
 
-/* How many pods of the size run at once when the cluster is full of what has arrived. */
-static double expected(const struct scarce *s, uint32_t cards) {
-    const struct workload *w = s->workload;
-    if (w->milli == 0)
+/* How many pods of the size are still to be expected until the cluster is full of what arrives: as
+ * many as bring the mean about but do not run yet, or as many as come by chance onto what is free,
+ * whichever is more. */
+static double due(const struct scarce *s, const struct scarce_size *size) {
+    if (s->workload->milli == 0)
         return 0;
-    return (double) s->cards * CARD / (double) w->milli * w->by_cards[cards];
+    double each = (double) size->arrived / (double) s->workload->milli;
+    double mean = (double) s->cards * CARD * each - size->running;
+    double chance = (double) s->free * each;
+    return mean > chance ? mean : chance;
 }
 
 static void set_prices(struct scarce *s) {
     for (uint32_t i = 0; i < s->nsizes; i++) {
         struct scarce_size *size = &s->sizes[i];
-        double due = expected(s, size->cards) - s->running[size->cards];
+        double most = due(s, size);
         for (uint32_t t = 0; t < SCARCE_TIERS; t++) {
-            double wanted = due > 0 ? due * size->share[t] : 0;
-            double ratio = wanted < size->slots[t] ? wanted / size->slots[t] : wanted > 0;
+            double wanted = most * size->share[t];
+            wanted += LUCK * sqrt(wanted);
+            double ratio = wanted < size->slots[t] ? wanted / size->slots[t] : 1;
             size->price[t] = (int64_t) (CARD * size->cards * steep(ratio));
         }
     }

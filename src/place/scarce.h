@@ -3,22 +3,25 @@
 
 /* What is scarce in the cluster as a whole, and its price in thousandths of a card:
  *
- *   slots    nodes that still have k cards idle at once, with the CPU that pods of k cards ask. A
- *            smaller pod that breaks such a slot pays the more, the fewer there are left for the
- *            pods of k cards that are still to be expected;
+ *   slots    nodes that still have k cards idle at once, with the CPU that pods of k cards ask, of
+ *            the models that they may have. A smaller pod that breaks such a slot pays the more,
+ *            the fewer there are left for the pods of k cards that are still to be expected;
  *   models   cards that some pods insist on. Who could go elsewhere pays the more, the larger the
  *            part of all demand that insists on them, compared with their part of all cards. */
+
+#include <stdbool.h>
 
 #include "place/workload.h"
 
 #define SCARCE_NODES_MAX 16384
-#define SCARCE_SIZES 6 /* different k that are watched */
-#define SCARCE_TIERS 3 /* of CPU: what half of the pods of k cards ask at most, nine of ten, all   \
-                        */
+#define SCARCE_SIZES 6 /* different k and models that are watched */
+#define SCARCE_TIERS 5 /* of CPU, see measure() */
 
 /* A node as far as slots go. */
 struct scarce_node {
     uint32_t cpu;  /* free milli-CPU; UINT32_MAX: not known */
+    uint32_t most; /* milli-CPU when nobody is there */
+    uint32_t free; /* thousandths of cards */
     uint8_t idle;  /* cards of which nobody has a part */
     uint8_t cards; /* that are healthy */
     uint8_t model; /* at most WORKLOAD_MODELS_MAX - 1 */
@@ -26,19 +29,30 @@ struct scarce_node {
 
 struct scarce_size {
     uint32_t cards;
+    uint64_t models;
+    uint32_t arrived; /* pods */
+    uint32_t running; /* pods */
     uint32_t cpu[SCARCE_TIERS];
-    double share[SCARCE_TIERS]; /* of the pods of that size that need the tier */
+    double share[SCARCE_TIERS]; /* of these pods that need the tier */
     uint32_t slots[SCARCE_TIERS];
     int64_t price[SCARCE_TIERS];
 };
 
+/* Pods of one number of cards and one choice of models that run. */
+struct scarce_running {
+    uint64_t models;
+    uint32_t cards;
+    uint32_t pods;
+};
+#define SCARCE_RUNNING_MAX 64 /* different ones; more are not told apart from none */
+
 struct scarce {
     const struct workload *workload;
-    uint64_t cards;
-    uint64_t by_model[WORKLOAD_MODELS_MAX];   /* cards */
-    uint64_t insisting[WORKLOAD_MODELS_MAX];  /* thousandths of cards, as arrived */
-    uint64_t arrived;                         /* thousandths of cards, as arrived */
-    uint32_t running[WORKLOAD_CARDS_MAX + 1]; /* pods, by cards */
+    uint64_t cards, free;                    /* free: thousandths of cards */
+    uint64_t by_model[WORKLOAD_MODELS_MAX];  /* cards */
+    uint64_t insisting[WORKLOAD_MODELS_MAX]; /* thousandths of cards, as arrived */
+    uint64_t arrived;                        /* thousandths of cards, as arrived */
+    struct scarce_running running[SCARCE_RUNNING_MAX];
     uint32_t nsizes;
     bool priced; /* the prices are those of now */
     struct scarce_size sizes[SCARCE_SIZES];
@@ -54,11 +68,11 @@ void scarce_learn(struct scarce *s);
 /* The node has become that; ids of SCARCE_NODES_MAX and more are not counted. */
 void scarce_set(struct scarce *s, uint32_t id, const struct scarce_node *node);
 
-/* A pod of so many cards runs now (change +1), or does not any more (-1). */
-void scarce_run(struct scarce *s, uint32_t cards, int change);
+/* A pod of that shape runs now (change +1), or does not any more (-1). */
+void scarce_run(struct scarce *s, const struct place_shape *shape, int change);
 
-/* Tells the prices of slots that arrivals have changed them. */
-void scarce_arrived(struct scarce *s);
+/* A pod has arrived, which changes what is to be expected. */
+void scarce_arrived(struct scarce *s, const struct place_shape *shape);
 
 /* The slots that a pod of `cards` cards breaks when it turns `before` into `after`, as a set of
  * bits for scarce_slots_price(). */

@@ -8,6 +8,7 @@
 #define CORE_OF_MEMORY 25 /* percent: a share of memory only, of cards of unknown size */
 #define CPU_MAX 100000000
 #define FULL 65536   /* arrivals; from here on the old ones fade */
+#define NEWS 4       /* a quarter more than was known is news */
 #define YOUNG 16     /* arrivals before anything is concluded */
 #define STEADY 32768 /* arrivals after which a full histogram is looked at again */
 
@@ -103,7 +104,7 @@ bool workload_is_news(const struct workload *w) {
     uint32_t known = w->total > w->fresh ? w->total - w->fresh : 0;
     if (w->fresh == 0 || w->total < YOUNG)
         return false;
-    return known < YOUNG || w->fresh >= known || w->fresh >= STEADY;
+    return known < YOUNG || (uint64_t) w->fresh * NEWS >= known || w->fresh >= STEADY;
 }
 
 void workload_settled(struct workload *w) {
