@@ -267,6 +267,18 @@ void claims_users(const struct claims *c, const struct egpu_claim *claim,
             return;
 }
 
+void claims_each_egpu(const struct claims *c, void (*each)(const struct egpu *e, void *userdata),
+                      void *userdata) {
+    for (const struct egpu_item *item = c->egpus; item; item = item->hh.next)
+        each(&item->o, userdata);
+}
+
+void claims_each_pod(const struct claims *c, void (*each)(const char *uid, void *userdata),
+                     void *userdata) {
+    for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
+        each(pod->key, userdata);
+}
+
 static bool stop_at_first(const char *uid, const char *name, void *userdata) {
     (void) uid, (void) name;
     *(bool *) userdata = true;

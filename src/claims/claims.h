@@ -107,6 +107,12 @@ int claims_use(const struct claims *c, const char *pod_uid, uint32_t i, const ch
 void claims_users(const struct claims *c, const struct egpu_claim *claim,
                   bool (*each)(const char *uid, const char *name, void *userdata), void *userdata);
 
+/* Calls `each` for every ElasticGPU, and for every pod that names claims. */
+void claims_each_egpu(const struct claims *c, void (*each)(const struct egpu *e, void *userdata),
+                      void *userdata);
+void claims_each_pod(const struct claims *c, void (*each)(const char *uid, void *userdata),
+                     void *userdata);
+
 /* A merge patch that writes the selected node on a claim, on condition of its version. */
 void claims_select(const struct egpu_claim *claim, const char *node, struct buf *path,
                    struct buf *body);

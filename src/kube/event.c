@@ -28,7 +28,23 @@ static uint32_t hash_of(const char *text) {
     return hash;
 }
 
+static void put_object(struct json_writer *w, const struct event *e,
+                       const struct event_object *about) {
+    json_object_begin(w, "involvedObject");
+    json_put_string(w, "apiVersion", about->api_version);
+    json_put_string(w, "kind", about->kind);
+    if (about->namespace[0])
+        json_put_string(w, "namespace", about->namespace);
+    json_put_string(w, "name", e->pod);
+    json_put_string(w, "uid", e->uid);
+    json_object_end(w);
+}
+
 void event_encode(const struct event *e, struct buf *out) {
+    event_encode_about(e, &(struct event_object){"v1", "Pod", e->namespace, false}, out);
+}
+
+void event_encode_about(const struct event *e, const struct event_object *about, struct buf *out) {
     struct timespec now;
     struct tm utc;
     char stamp[32];
@@ -44,14 +60,8 @@ void event_encode(const struct event *e, struct buf *out) {
                      hash_of(e->message), (unsigned long) now.tv_nsec);
     json_put_string(&w, "namespace", e->namespace);
     json_object_end(&w);
-    json_object_begin(&w, "involvedObject");
-    json_put_string(&w, "apiVersion", "v1");
-    json_put_string(&w, "kind", "Pod");
-    json_put_string(&w, "namespace", e->namespace);
-    json_put_string(&w, "name", e->pod);
-    json_put_string(&w, "uid", e->uid);
-    json_object_end(&w);
-    json_put_string(&w, "type", "Warning");
+    put_object(&w, e, about);
+    json_put_string(&w, "type", about->normal ? "Normal" : "Warning");
     json_put_string(&w, "reason", e->reason);
     json_put_string(&w, "message", e->message);
     json_object_begin(&w, "source");

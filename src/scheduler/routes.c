@@ -90,7 +90,7 @@ static void on_bind(struct http_exchange *exchange, void *userdata) {
     size_t len;
     const char *body = http_body(exchange, &len);
     s->binder.done = on_bind_done;
-    binder_bind(&s->binder, body, len, wait);
+    elastic_bind(&s->elastic, body, len, wait);
 }
 
 static void on_healthz(struct http_exchange *exchange, void *userdata) {

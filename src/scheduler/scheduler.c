@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "scheduler/elastic_watch.h"
 #include "scheduler/health.h"
 #include "scheduler/keys.h"
 #include "wire/json.h"
@@ -204,6 +205,7 @@ static int listen_if_free(struct scheduler *s, struct err *err) {
 static void on_beat(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
     struct err err;
+    webhook_tick(&s->webhook, scheduler_now(s));
     if (listen_if_free(s, &err) < 0) {
         log_error("%s", err.text);
         s->failed = true;
@@ -236,6 +238,7 @@ static void on_tick(uv_timer_t *timer) {
     events_flush(&s->events, s->state, scheduler_now(s));
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
         start_keys(s); /* puts back what somebody has deleted */
+    elastic_step(s);
     projection_run(&s->projection, s->parser);
     govern_tick(s);
     evictor_run(&s->evictor, scheduler_now(s));
@@ -317,7 +320,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                               .on_lost = on_lost,
                               .userdata = s};
     lease_init(&s->lease);
-    if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0 ||
+    if (elastic_start(s) < 0 || extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0 ||
         preempt_init(&s->preempt) < 0)
         return err_errno(err, ENOMEM, "cannot start");
     return 0;
@@ -334,12 +337,22 @@ static int connect_api(struct scheduler *s, struct err *err) {
     return r;
 }
 
+static int start_webhook(struct scheduler *s, struct err *err) {
+    const struct api api = {request, s};
+    const char *listen = s->options.webhook_listen;
+    if (listen && webhook_start(&s->webhook, s->loop, &api, listen, s->options.name_space) < 0)
+        return err_errno(err, ENOMEM, "cannot start the admission webhook");
+    return 0;
+}
+
 int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler_options *options,
                     struct err *err) {
     *s = (struct scheduler){.loop = loop, .options = *options};
     int r = make_parts(s, err);
     if (r == 0)
         r = connect_api(s, err);
+    if (r == 0)
+        r = start_webhook(s, err);
     if (r == 0)
         r = listen_if_free(s, err);
     if (r < 0)
@@ -358,6 +371,7 @@ static void close_handle(uv_handle_t *handle, void *userdata) {
 void scheduler_done(struct scheduler *s) {
     watch_stop(s);
     http_server_close(s->http);
+    webhook_stop(&s->webhook);
     if (s->client)
         kube_client_close(s->client, NULL, NULL);
     (void) uv_run(s->loop, UV_RUN_NOWAIT);
@@ -368,11 +382,13 @@ void scheduler_done(struct scheduler *s) {
         if (own[i]->loop)
             close_handle(own[i], NULL);
     (void) uv_run(s->loop, UV_RUN_DEFAULT);
+    webhook_done(&s->webhook);
     extender_done(&s->extender);
     binder_done(&s->binder);
     evictor_done(&s->evictor);
     preempt_done(&s->preempt);
     govern_done(s);
+    elastic_done(&s->elastic);
     s->state = state_free(s->state);
     s->parser = json_parser_free(s->parser);
     s->key = signing_key_free(s->key);

@@ -9,6 +9,7 @@
 
 #include "kube/client.h"
 #include "scheduler/bind.h"
+#include "scheduler/elastic.h"
 #include "scheduler/events.h"
 #include "scheduler/evict.h"
 #include "scheduler/extender.h"
@@ -18,6 +19,7 @@
 #include "scheduler/preempt.h"
 #include "scheduler/projection.h"
 #include "scheduler/wake.h"
+#include "scheduler/webhook.h"
 #include "scheduler/watch.h"
 #include "wire/http.h"
 #include "wire/prom.h"
@@ -34,6 +36,7 @@ struct verb_stats {
 struct scheduler_options {
     const char *listen;
     const char *tls_cert, *tls_key;
+    const char *webhook_listen; /* NULL: no admission webhook */
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
     const char *name_space;                        /* where the signing key and the Lease live */
     const char *health;                            /* directory for health.h; NULL: none */
@@ -54,7 +57,9 @@ struct scheduler {
     struct events events;
     struct projection projection;
     struct wake wake;
+    struct webhook webhook; /* all zero where none is wanted */
     struct lease lease;
+    struct elastic elastic;
     struct govern govern;
     struct gates gates;         /* rows in order; filled by make_parts() */
     struct json_parser *parser; /* for whoever needs one for a moment */

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/field.h"
+#include "scheduler/elastic_watch.h"
 #include "scheduler/scheduler.h"
 
 #define PROJECT_DELAY_MS 20
@@ -14,6 +15,7 @@ static void on_project(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
     if (!scheduler_leads(s))
         return;
+    elastic_step(s);
     projection_run(&s->projection, s->parser);
     if (!scheduler_is_ready(s))
         return;
@@ -48,6 +50,7 @@ static void on_pod(struct scheduler *s, enum kube_event event, struct json objec
         state_pod_gone(s->state, pod.uid);
     else if (state_pod_seen(s->state, &pod, scheduler_now(s)) < 0)
         out_of_memory(s);
+    elastic_pod(&s->elastic, pod.uid, event == KUBE_DELETED ? NULL : &pod);
     pod_done(&pod);
     watch_changed(s);
 }
@@ -118,13 +121,24 @@ static void budgets_end(struct scheduler *s) {
     preempt_budgets_end(&s->preempt);
 }
 
+static void pods_begin(struct scheduler *s) {
+    PODS_begin(s);
+    claims_sync_begin(s->elastic.claims, CLAIMS_PODS);
+}
+
+static void pods_end(struct scheduler *s) {
+    PODS_end(s);
+    claims_sync_end(s->elastic.claims, CLAIMS_PODS);
+}
+
 /* A pod that has ended leaves the selection, which comes as its deletion. */
 #define RUNNING "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 
 static const struct watch_kind watch_kinds[] = {
-    {"/api/v1/pods", RUNNING, false, PODS_begin, on_pod, PODS_end},
+    {"/api/v1/pods", RUNNING, false, pods_begin, on_pod, pods_end},
     {"/api/v1/nodes", NULL, false, NODES_begin, on_node, NODES_end},
     {GPU_OBJECTS_PATH, NULL, false, GPUS_begin, on_gpu, GPUS_end},
+    ELASTIC_WATCHES,
     {BUDGETS_PATH, NULL, false, budgets_begin, on_budget, budgets_end},
     {QUOTAS_PATH, NULL, true, govern_quotas_begin, govern_quota, govern_quotas_end},
     {RESOURCE_QUOTAS_PATH, NULL, false, govern_resource_quotas_begin, govern_resource_quota,

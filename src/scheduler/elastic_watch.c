@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/elastic_watch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "scheduler/scheduler.h"
+
+static void gone(struct scheduler *s, enum claims_kind kind, struct json object) {
+    const char *namespace = json_string(JSON_PATH(object, "metadata", "namespace"));
+    const char *name = json_string(JSON_PATH(object, "metadata", "name"));
+    char key[KUBE_LABEL_MAX + KUBE_NAME_MAX];
+    snprintf(key, sizeof(key), "%s%s%s", namespace ? namespace : "", namespace ? "/" : "",
+             name ? name : "");
+    claims_gone(s->elastic.claims, kind, key);
+}
+
+static void on_object(struct scheduler *s, enum claims_kind kind, enum kube_event event,
+                      struct json object) {
+    struct err err;
+    if (event == KUBE_DELETED)
+        gone(s, kind, object);
+    else if (claims_seen(s->elastic.claims, kind, object, &err) < 0)
+        watch_refuse(s, err.text);
+    watch_changed(s);
+}
+
+#define ROW(kind, one, KIND)                                                                       \
+    void elastic_##kind##_begin(struct scheduler *s) {                                             \
+        claims_sync_begin(s->elastic.claims, KIND);                                                \
+    }                                                                                              \
+    void elastic_on_##one(struct scheduler *s, enum kube_event event, struct json object) {        \
+        on_object(s, KIND, event, object);                                                         \
+    }                                                                                              \
+    void elastic_##kind##_end(struct scheduler *s) {                                               \
+        claims_sync_end(s->elastic.claims, KIND);                                                  \
+    }
+ROW(egpus, egpu, CLAIMS_EGPUS)
+ROW(claims, claim, CLAIMS_CLAIMS)
+ROW(classes, class, CLAIMS_CLASSES)
+
+/* ---- its place in the daemon ---- */
+
+static int request(void *context, const char *method, const char *path, const char *content_type,
+                   const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
+                   void *userdata, struct err *err) {
+    struct scheduler *s = context;
+    struct err ignored;
+    return kube_request(s->client, method, path, content_type, body, size, timeout_ms, on_response,
+                        userdata, NULL, err ? err : &ignored);
+}
+
+static uint64_t now(void *userdata) {
+    return scheduler_now(userdata);
+}
+
+static void changed(void *userdata) {
+    watch_changed(userdata);
+}
+
+int elastic_start(struct scheduler *s) {
+    const struct gate gate = {"claims", &s->elastic, elastic_gate_open};
+    s->elastic = (struct elastic){.state = s->state,
+                                  .api = {request, s},
+                                  .binder = &s->binder,
+                                  .now = now,
+                                  .changed = changed,
+                                  .userdata = s};
+    if (s->gates.n == GATES_MAX || elastic_init(&s->elastic) < 0)
+        return -ENOMEM;
+    memmove(&s->gates.rows[1], &s->gates.rows[0], s->gates.n * sizeof(gate));
+    s->gates.rows[0] = gate;
+    s->gates.n++;
+    return 0;
+}
+
+void elastic_step(struct scheduler *s) {
+    if (scheduler_leads(s) && scheduler_is_ready(s))
+        elastic_run(&s->elastic);
+}
