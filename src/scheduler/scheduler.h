@@ -19,7 +19,6 @@
 #include "scheduler/preempt.h"
 #include "scheduler/projection.h"
 #include "scheduler/wake.h"
-#include "scheduler/webhook.h"
 #include "scheduler/watch.h"
 #include "wire/http.h"
 #include "wire/prom.h"
@@ -36,7 +35,6 @@ struct verb_stats {
 struct scheduler_options {
     const char *listen;
     const char *tls_cert, *tls_key;
-    const char *webhook_listen; /* NULL: no admission webhook */
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
     const char *name_space;                        /* where the signing key and the Lease live */
     const char *health;                            /* directory for health.h; NULL: none */
@@ -57,7 +55,6 @@ struct scheduler {
     struct events events;
     struct projection projection;
     struct wake wake;
-    struct webhook webhook; /* all zero where none is wanted */
     struct lease lease;
     struct elastic elastic;
     struct govern govern;
