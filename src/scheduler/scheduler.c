@@ -205,6 +205,7 @@ static int listen_if_free(struct scheduler *s, struct err *err) {
 static void on_beat(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
     struct err err;
+    webhook_tick(&s->webhook, scheduler_now(s));
     if (listen_if_free(s, &err) < 0) {
         log_error("%s", err.text);
         s->failed = true;
@@ -336,12 +337,22 @@ static int connect_api(struct scheduler *s, struct err *err) {
     return r;
 }
 
+static int start_webhook(struct scheduler *s, struct err *err) {
+    const struct api api = {request, s};
+    const char *listen = s->options.webhook_listen;
+    if (listen && webhook_start(&s->webhook, s->loop, &api, listen, s->options.name_space) < 0)
+        return err_errno(err, ENOMEM, "cannot start the admission webhook");
+    return 0;
+}
+
 int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler_options *options,
                     struct err *err) {
     *s = (struct scheduler){.loop = loop, .options = *options};
     int r = make_parts(s, err);
     if (r == 0)
         r = connect_api(s, err);
+    if (r == 0)
+        r = start_webhook(s, err);
     if (r == 0)
         r = listen_if_free(s, err);
     if (r < 0)
@@ -360,6 +371,7 @@ static void close_handle(uv_handle_t *handle, void *userdata) {
 void scheduler_done(struct scheduler *s) {
     watch_stop(s);
     http_server_close(s->http);
+    webhook_stop(&s->webhook);
     if (s->client)
         kube_client_close(s->client, NULL, NULL);
     (void) uv_run(s->loop, UV_RUN_NOWAIT);
@@ -370,6 +382,7 @@ void scheduler_done(struct scheduler *s) {
         if (own[i]->loop)
             close_handle(own[i], NULL);
     (void) uv_run(s->loop, UV_RUN_DEFAULT);
+    webhook_done(&s->webhook);
     extender_done(&s->extender);
     binder_done(&s->binder);
     evictor_done(&s->evictor);

@@ -19,6 +19,7 @@
 #include "scheduler/preempt.h"
 #include "scheduler/projection.h"
 #include "scheduler/wake.h"
+#include "scheduler/webhook.h"
 #include "scheduler/watch.h"
 #include "wire/http.h"
 #include "wire/prom.h"
@@ -35,6 +36,7 @@ struct verb_stats {
 struct scheduler_options {
     const char *listen;
     const char *tls_cert, *tls_key;
+    const char *webhook_listen; /* NULL: no admission webhook */
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
     const char *name_space;                        /* where the signing key and the Lease live */
     const char *health;                            /* directory for health.h; NULL: none */
@@ -55,6 +57,7 @@ struct scheduler {
     struct events events;
     struct projection projection;
     struct wake wake;
+    struct webhook webhook; /* all zero where none is wanted */
     struct lease lease;
     struct elastic elastic;
     struct govern govern;

@@ -384,7 +384,7 @@ static int split_address(const char *listen, char host[static 256], char port[st
     return 0;
 }
 
-static int open_listener(const char *listen_on, struct err *err) {
+static int open_listener(const char *listen_on, bool share, struct err *err) {
     char host[256] = "", port[16] = "";
     int r = split_address(listen_on, host, port, err);
     if (r < 0)
@@ -400,6 +400,7 @@ static int open_listener(const char *listen_on, struct err *err) {
     _cleanup_close_ int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int one = 1;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        (share && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0) ||
         bind(fd, info->ai_addr, info->ai_addrlen) < 0 || listen(fd, SOMAXCONN) < 0)
         return err_errno(err, errno, "cannot listen on '%s'", listen_on);
     return take_fd(&fd);
@@ -500,7 +501,7 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
     int r = load_tls(s, options, err);
     if (r < 0)
         return r;
-    _cleanup_close_ int fd = open_listener(options->listen, err);
+    _cleanup_close_ int fd = open_listener(options->listen, options->share_port, err);
     if (fd < 0)
         return fd;
     r = start_daemon(s, options, fd, err);

@@ -5,6 +5,7 @@
  * exact paths, keep-alive, Content-Length on every answer, bounded bodies, optional TLS. Everything
  * here runs on the loop's thread. What is not HTTP gets an error or a closed connection. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <uv.h>
 
@@ -34,6 +35,7 @@ struct http_options {
     const char *tls_cert;            /* PEM file, read again when it changes; NULL: plain HTTP */
     const char *tls_key;             /* PEM file */
     struct identity *identity;       /* instead of files; must outlive the server */
+    bool share_port;                 /* with other processes that do so: each gets some clients */
     const struct http_route *routes; /* ends with HTTP_ROUTE_END; must outlive the server */
     void *userdata;                  /* for the handlers */
     size_t max_body;                 /* longer bodies are refused with 413; 0: 1 MiB. Where no

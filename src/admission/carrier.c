@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admission/carrier.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "kube/dialect.h"
+#include "wire/json_write.h"
+
+#define LINES_MAX 64 /* resources of one container that are looked at */
+#define SLOT_POINTER "elasticgpu.io~1slot"
+
+const char *const carrier_claim_prefixes[] = {"egpuc.elasticgpu.io/", "elasticgpu.io/egpuc-",
+                                              "egpuc-", "egpuct.elasticgpu.io/", NULL};
+
+bool carrier_is_share(const char *name) {
+    for (size_t i = 0; i < dialects_count; i++)
+        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
+            if (strcmp(name, dialects[i].quantities[q].name) == 0)
+                return dialects[i].quantities[q].kind != QUANTITY_PRIORITY;
+    return strcmp(name, RESOURCE_SLOT) == 0;
+}
+
+/* ---- which containers ---- */
+
+static size_t collect_lines(struct json container, struct resource_line lines[static LINES_MAX]) {
+    struct json_iter it = json_iter(JSON_PATH(container, "resources", "limits"));
+    struct json value;
+    const char *key;
+    size_t n = 0;
+    while (n < LINES_MAX && json_next(&it, &key, &value)) {
+        const char *text = json_string(value);
+        if (key && text && dialect_knows(key))
+            lines[n++] = (struct resource_line){key, text, strlen(text)};
+    }
+    return n;
+}
+
+static bool has_claim(struct json annotations, const char *container) {
+    char key[512];
+    for (size_t i = 0; carrier_claim_prefixes[i]; i++) {
+        int len = snprintf(key, sizeof(key), "%s%s", carrier_claim_prefixes[i], container);
+        if (len > 0 && (size_t) len < sizeof(key) && json_string(json_get(annotations, key)))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the pod's KAI annotations are about this container; the first app container where they
+ * name none. */
+static bool has_fraction(struct json annotations, const char *container, bool first_app) {
+    if (!json_string(json_get(annotations, KAI_FRACTION)) &&
+        !json_string(json_get(annotations, KAI_MEMORY)))
+        return false;
+    const char *named = json_string(json_get(annotations, KAI_CONTAINER));
+    return named ? strcmp(named, container) == 0 : first_app;
+}
+
+static bool needs_carrier(struct json container, struct json annotations, bool first_app) {
+    struct resource_line lines[LINES_MAX];
+    const char *name = json_string(json_get(container, "name"));
+    if (json_valid(JSON_PATH(container, "resources", "limits", RESOURCE_SLOT)))
+        return false;
+    if (dialect_needs_slot(lines, collect_lines(container, lines)))
+        return true;
+    return name && (has_claim(annotations, name) || has_fraction(annotations, name, first_app));
+}
+
+/* ---- the patch ---- */
+
+static void put_step(struct json_writer *w, const char *list, size_t index, const char *behind,
+                     const char *value) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "op", "add");
+    json_put_stringf(w, "path", "/spec/%s/%zu/%s", list, index, behind);
+    json_put_raw(w, "value", value);
+    json_object_end(w);
+}
+
+/* Limits and requests of an extended resource are equal; "add" of a member puts it beside others,
+ * of an object that is there it would replace it. */
+static void add_carrier(struct json_writer *w, struct json container, const char *list,
+                        size_t index) {
+    struct json resources = json_get(container, "resources");
+    static const char *const parts[] = {"limits", "requests"};
+    if (json_type(resources) != JSON_OBJECT) {
+        put_step(w, list, index, "resources", "{}");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        char behind[64];
+        bool there = json_type(json_get(resources, parts[i])) == JSON_OBJECT;
+        (void) snprintf(behind, sizeof(behind), "resources/%s%s", parts[i],
+                        there ? "/" SLOT_POINTER : "");
+        put_step(w, list, index, behind, there ? "\"1\"" : "{\"" RESOURCE_SLOT "\":\"1\"}");
+    }
+}
+
+void carrier_patch(struct json pod, struct buf *out) {
+    static const char *const lists[] = {"containers", "initContainers"};
+    struct json annotations = JSON_PATH(pod, "metadata", "annotations");
+    _cleanup_buf_ struct buf text = BUF_INIT(out->max);
+    struct json_writer w = {.out = &text};
+    bool any = false;
+    json_array_begin(&w, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        struct json_iter it = json_iter(JSON_PATH(pod, "spec", lists[i]));
+        struct json container;
+        for (size_t at = 0; json_next(&it, NULL, &container); at++) {
+            if (!needs_carrier(container, annotations, i == 0 && at == 0))
+                continue;
+            add_carrier(&w, container, lists[i], at);
+            any = true;
+        }
+    }
+    json_array_end(&w);
+    if (buf_error(&text) < 0)
+        out->error = text.error;
+    else if (any)
+        buf_append(out, buf_str(&text), text.len);
+}
+
+void carrier_base64(const struct buf *text, struct buf *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *data = (const unsigned char *) buf_str(text);
+    for (size_t i = 0; i < text->len; i += 3) {
+        size_t n = text->len - i < 3 ? text->len - i : 3;
+        uint32_t bits = 0;
+        for (size_t b = 0; b < 3; b++)
+            bits = bits << 8 | (b < n ? data[i + b] : 0u);
+        for (size_t c = 0; c < 4; c++)
+            buf_putc(out, c <= n ? digits[bits >> (18 - 6 * c) & 63] : '=');
+    }
+}

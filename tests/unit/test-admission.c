@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The webhook's judgement, over the same pods that tests/e2e/test_admission.py creates on a
+ * cluster, and the lists in deploy/ against the table of dialects. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "admission/admission.h"
+#include "admission/carrier.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "fail-malloc.h"
+#include "kube/dialect.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+#define FILE_MAX ((size_t) 1 << 20)
+
+static void read_source(const char *path, struct buf *ret) {
+    char full[512];
+    struct err err;
+    (void) snprintf(full, sizeof(full), "%s/%s", SOURCE_ROOT, path);
+    if (file_read(full, FILE_MAX, ret, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+/* An AdmissionReview about `object` (JSON text). */
+static void write_review(struct buf *out, const char *operation, const char *resource,
+                         const char *subresource, const char *user, const char *object,
+                         const char *before) {
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "apiVersion", "admission.k8s.io/v1");
+    json_put_string(&w, "kind", "AdmissionReview");
+    json_object_begin(&w, "request");
+    json_put_string(&w, "uid", "u-1");
+    json_put_string(&w, "operation", operation);
+    json_object_begin(&w, "resource");
+    json_put_string(&w, "resource", resource);
+    json_object_end(&w);
+    if (*subresource)
+        json_put_string(&w, "subResource", subresource);
+    json_object_begin(&w, "userInfo");
+    json_put_string(&w, "username", user);
+    json_object_end(&w);
+    json_put_raw(&w, "object", object);
+    json_put_raw(&w, "oldObject", before);
+    json_object_end(&w);
+    json_object_end(&w);
+}
+
+/* ---- the table of pods ---- */
+
+static bool listed(struct json slots, const char *name) {
+    struct json_iter it = json_iter(slots);
+    struct json item;
+    while (json_next(&it, NULL, &item))
+        if (strcmp(json_string(item), name) == 0)
+            return true;
+    return false;
+}
+
+static void write_container(struct json_writer *w, struct json container, bool with_slot) {
+    struct json_iter it = json_iter(JSON_PATH(container, "resources", "limits"));
+    struct json value;
+    const char *key;
+    json_object_begin(w, NULL);
+    json_put_string(w, "name", json_string(json_get(container, "name")));
+    json_object_begin(w, "resources");
+    json_object_begin(w, "limits");
+    while (json_next(&it, &key, &value))
+        json_put_string(w, key, json_string(value));
+    if (with_slot)
+        json_put_string(w, RESOURCE_SLOT, "1");
+    json_object_end(w);
+    json_object_end(w);
+    json_object_end(w);
+}
+
+/* The pod as it is once the carriers are there. */
+static void write_carried(struct buf *out, struct json row) {
+    static const char *const lists[] = {"initContainers", "containers"};
+    struct json pod = json_get(row, "pod"), container;
+    const char *node = json_string(JSON_PATH(pod, "spec", "nodeName"));
+    _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+    struct json_writer w = {.out = out};
+    json_print(&annotations, JSON_PATH(pod, "metadata", "annotations"));
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "metadata");
+    if (annotations.len > 0)
+        json_put_raw(&w, "annotations", buf_str(&annotations));
+    json_object_end(&w);
+    json_object_begin(&w, "spec");
+    if (node)
+        json_put_string(&w, "nodeName", node);
+    for (size_t i = 0; i < 2; i++) {
+        struct json_iter it = json_iter(JSON_PATH(pod, "spec", lists[i]));
+        json_array_begin(&w, lists[i]);
+        while (json_next(&it, NULL, &container))
+            write_container(
+                &w, container,
+                listed(json_get(row, "slots"), json_string(json_get(container, "name"))));
+        json_array_end(&w);
+    }
+    json_object_end(&w);
+    json_object_end(&w);
+}
+
+static void check_patch(struct json row, const char *what) {
+    static const char *const lists[] = {"initContainers", "containers"};
+    struct json pod = json_get(row, "pod"), container;
+    _cleanup_buf_ struct buf patch = BUF_INIT(0);
+    carrier_patch(pod, &patch);
+    for (size_t i = 0; i < 2; i++) {
+        struct json_iter it = json_iter(JSON_PATH(pod, "spec", lists[i]));
+        for (size_t at = 0; json_next(&it, NULL, &container); at++) {
+            char step[64];
+            (void) snprintf(step, sizeof(step), "/spec/%s/%zu/", lists[i], at);
+            bool want = listed(json_get(row, "slots"), json_string(json_get(container, "name")));
+            if ((strstr(buf_str(&patch), step) != NULL) != want)
+                fail_msg("%s: %s %zu: %s", what, lists[i], at, buf_str(&patch));
+        }
+    }
+}
+
+static void check_verdict(struct admission *a, struct json row, const char *what) {
+    const char *refused = json_string(json_get(row, "refused"));
+    _cleanup_buf_ struct buf pod = BUF_INIT(0), review = BUF_INIT(0), answer = BUF_INIT(0);
+    struct err err;
+    write_carried(&pod, row);
+    write_review(&review, "CREATE", "pods", "", "tenant", buf_str(&pod), "null");
+    if (admission_validate(a, buf_str(&review), review.len, &answer, &err) < 0)
+        fail_msg("%s: %s", what, err.text);
+    bool allowed = strstr(buf_str(&answer), "\"allowed\":true") != NULL;
+    if (allowed != !refused || (refused && !strstr(buf_str(&answer), refused)))
+        fail_msg("%s: %s", what, buf_str(&answer));
+}
+
+static void test_the_table(void **state) {
+    (void) state;
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct admission *a = admission_new();
+    struct json table, row;
+    read_source("tests/e2e/admission-pods.json", &text);
+    assert_int_equal(json_open(buf_str(&text), text.len, &parser, &table, NULL), 0);
+    assert_true(json_size(table) > 40);
+    struct json_iter it = json_iter(table);
+    while (json_next(&it, NULL, &row)) {
+        const char *what = json_string(json_get(row, "what"));
+        check_patch(row, what);
+        check_verdict(a, row, what);
+    }
+    admission_free(a);
+}
+
+/* ---- patches ---- */
+
+static void test_the_patch_puts_things_beside_others(void **state) {
+    (void) state;
+    static const struct {
+        const char *container, *patch;
+    } rows[] = {
+        {"{\"name\":\"c\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-memory\":\"4Gi\"},"
+         "\"requests\":{\"elasticgpu.io/gpu-memory\":\"4Gi\"}}}",
+         "[{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/limits/elasticgpu.io~1slot\","
+         "\"value\":\"1\"},{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/requests/"
+         "elasticgpu.io~1slot\",\"value\":\"1\"}]"},
+        {"{\"name\":\"c\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-memory\":\"4Gi\"}}}",
+         "[{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/limits/elasticgpu.io~1slot\","
+         "\"value\":\"1\"},{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/requests\","
+         "\"value\":{\"elasticgpu.io/slot\":\"1\"}}]"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        _cleanup_buf_ struct buf pod = BUF_INIT(0), patch = BUF_INIT(0);
+        _cleanup_json_ struct json_parser *parser = NULL;
+        struct json root;
+        buf_printf(&pod, "{\"spec\":{\"containers\":[%s]}}", rows[i].container);
+        assert_int_equal(json_open(buf_str(&pod), pod.len, &parser, &root, NULL), 0);
+        carrier_patch(root, &patch);
+        assert_string_equal(buf_str(&patch), rows[i].patch);
+    }
+}
+
+static void test_base64(void **state) {
+    (void) state;
+    static const char *const rows[][2] = {
+        {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob\xff", "Zm9vYv8="}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        _cleanup_buf_ struct buf text = BUF_INIT(0), out = BUF_INIT(0);
+        buf_puts(&text, rows[i][0]);
+        carrier_base64(&text, &out);
+        assert_string_equal(buf_str(&out), rows[i][1]);
+    }
+}
+
+/* ---- the four doors to an assignment ---- */
+
+static bool allowed(const char *operation, const char *resource, const char *subresource,
+                    const char *user, const char *object, const char *before) {
+    struct admission *a = admission_new();
+    _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0);
+    write_review(&review, operation, resource, subresource, user, object, before);
+    assert_int_equal(admission_validate(a, buf_str(&review), review.len, &answer, NULL), 0);
+    assert_non_null(strstr(buf_str(&answer), "\"uid\":\"u-1\""));
+    admission_free(a);
+    return strstr(buf_str(&answer), "\"allowed\":true") != NULL;
+}
+
+#define WITH(value) "{\"metadata\":{\"annotations\":{\"elasticgpu.io/assignment\":\"" value "\"}}}"
+#define WITHOUT "{\"metadata\":{\"annotations\":{\"other\":\"x\"}}}"
+
+static void test_who_may_write_assignments(void **state) {
+    (void) state;
+    assert_true(allowed("CREATE", "pods", "binding", ADMISSION_SCHEDULER, WITH("a"), "null"));
+    assert_false(allowed("CREATE", "pods", "binding", "tenant", WITH("a"), "null"));
+    assert_false(allowed("CREATE", "bindings", "", ADMISSION_SCHEDULER, WITH("a"), "null"));
+    assert_false(allowed("CREATE", "bindings", "", "tenant", WITH("a"), "null"));
+    assert_false(allowed("UPDATE", "pods", "", ADMISSION_SCHEDULER, WITH("a"), WITHOUT));
+    assert_false(allowed("UPDATE", "pods", "status", "tenant", WITH("b"), WITH("a")));
+    assert_false(allowed("UPDATE", "pods", "ephemeralcontainers", "tenant", WITHOUT, WITH("a")));
+    assert_true(allowed("UPDATE", "pods", "status", "tenant", WITH("a"), WITH("a")));
+    assert_true(allowed("UPDATE", "pods", "", "tenant", WITHOUT, "{\"metadata\":{}}"));
+    /* A request is judged once, when the pod is made. */
+    assert_true(allowed("UPDATE", "pods", "", "tenant",
+                        "{\"spec\":{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":"
+                        "{\"elasticgpu.io/gpu-core\":\"150\"}}}]}}",
+                        "{}"));
+}
+
+/* ---- what is no review ---- */
+
+static void test_no_review(void **state) {
+    (void) state;
+    static const char *const bodies[] = {
+        "",
+        "{",
+        "[]",
+        "{}",
+        "{\"apiVersion\":\"admission.k8s.io/v1\"}",
+        "{\"apiVersion\":\"admission.k8s.io/v1beta1\",\"request\":{\"uid\":\"u\"}}",
+        "{\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{\"uid\":5}}"};
+    struct admission *a = admission_new();
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        _cleanup_buf_ struct buf answer = BUF_INIT(0);
+        struct err err = {0};
+        assert_true(admission_validate(a, bodies[i], strlen(bodies[i]), &answer, &err) < 0);
+        assert_true(strlen(err.text) > 0 && answer.len == 0);
+        assert_true(admission_mutate(a, bodies[i], strlen(bodies[i]), &answer, &err) < 0);
+    }
+    admission_free(a);
+}
+
+static const char gpu_pod[] =
+    "{\"metadata\":{\"annotations\":{\"elasticgpu.io/compute-policy\":\"burst\"}},\"spec\":"
+    "{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-memory\":"
+    "\"100\"}}}]}}";
+
+static void test_memory_runs_out(void **state) {
+    (void) state;
+    for (size_t nth = 1;; nth++) {
+        _cleanup_buf_ struct buf review = BUF_INIT(0), answer = BUF_INIT(0), patched = BUF_INIT(0);
+        write_review(&review, "CREATE", "pods", "", "tenant", gpu_pod, "null");
+        fail_malloc_at(nth);
+        struct admission *a = admission_new();
+        int r = a ? 0 : -ENOMEM;
+        if (r == 0)
+            r = admission_mutate(a, buf_str(&review), review.len, &patched, NULL);
+        if (r == 0)
+            r = admission_validate(a, buf_str(&review), review.len, &answer, NULL);
+        admission_free(a);
+        if (!fail_malloc_end()) {
+            assert_int_equal(r, 0);
+            break;
+        }
+        if (r < 0)
+            assert_int_equal(r, -ENOMEM);
+        else /* what could not be looked at is not let through */
+            assert_non_null(strstr(buf_str(&answer), "\"allowed\":false"));
+    }
+}
+
+/* ---- deploy/ says the same names ---- */
+
+/* Checks one list of names: what stands in '...' from `at` on, up to the first `]`. */
+static void check_list(const char *file, const char *at) {
+    const char *end = strchr(at, ']');
+    size_t found = 0, known = 0;
+    assert_non_null(end);
+    for (const char *quote = strchr(at, '\''); quote && quote < end;) {
+        char name[128];
+        const char *close = strchr(quote + 1, '\'');
+        assert_true(close && (size_t) (close - quote) < sizeof(name));
+        (void) snprintf(name, sizeof(name), "%.*s", (int) (close - quote - 1), quote + 1);
+        if (!carrier_is_share(name))
+            fail_msg("%s names %s, which is of no dialect", file, name);
+        found++;
+        quote = strchr(close + 1, '\'');
+    }
+    for (size_t i = 0; i < dialects_count; i++)
+        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++) {
+            char quoted[128];
+            const char *name = dialects[i].quantities[q].name;
+            (void) snprintf(quoted, sizeof(quoted), "'%s'", name);
+            if (!carrier_is_share(name))
+                continue;
+            known++;
+            const char *there = strstr(at, quoted);
+            if (!there || there > end)
+                fail_msg("%s does not name %s", file, name);
+        }
+    assert_int_equal(found, known + 1); /* and the carrier */
+}
+
+/* Leaves one blank where there is white space. */
+static void squeeze(struct buf *text) {
+    size_t len = 0;
+    for (size_t i = 0; i < text->len; i++) {
+        bool blank = strchr(" \n\t", text->data[i]) != NULL;
+        if (!blank || (len > 0 && text->data[len - 1] != ' '))
+            text->data[len++] = blank ? ' ' : text->data[i];
+    }
+    text->data[len] = '\0';
+    text->len = len;
+}
+
+static void test_the_lists_in_deploy(void **state) {
+    (void) state;
+    static const char first[] =
+        "['" RESOURCE_CORE "', '" RESOURCE_MEMORY "', '" RESOURCE_COUNT "', '" RESOURCE_TFLOPS "',";
+    static const struct {
+        const char *file;
+        unsigned lists;
+    } files[] = {{"deploy/policy-pods.yaml", 3}, {"deploy-webhook/webhook.yaml", 2}};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        _cleanup_buf_ struct buf text = BUF_INIT(0);
+        unsigned n = 0;
+        read_source(files[i].file, &text);
+        squeeze(&text);
+        for (const char *at = buf_str(&text); (at = strstr(at, first)); at++, n++)
+            check_list(files[i].file, at);
+        assert_int_equal(n, files[i].lists);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_table),
+        cmocka_unit_test(test_the_patch_puts_things_beside_others),
+        cmocka_unit_test(test_base64),
+        cmocka_unit_test(test_who_may_write_assignments),
+        cmocka_unit_test(test_no_review),
+        cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_the_lists_in_deploy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The life of an authority and its certificate over years, by a clock that the test moves. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "fail-malloc.h"
+#include "wire/authority.h"
+#include "wire/identity.h"
+
+#define DAY INT64_C(86400)
+#define BEGIN INT64_C(1790000000)
+
+static const char *const names[] = {"aliquot-webhook.aliquot-system.svc",
+                                    "aliquot-webhook.aliquot-system.svc.cluster.local", NULL};
+
+/* Whether a client that has `bundle` accepts what the server shows, at that time. */
+static bool accepts(const char *bundle, const char *cert, int64_t now) {
+    gnutls_x509_trust_list_t list;
+    gnutls_x509_crt_t shown;
+    gnutls_datum_t ca = {(unsigned char *) (uintptr_t) bundle, (unsigned) strlen(bundle)};
+    gnutls_datum_t pem = {(unsigned char *) (uintptr_t) cert, (unsigned) strlen(cert)};
+    unsigned status = 0;
+    assert_int_equal(gnutls_x509_trust_list_init(&list, 0), 0);
+    assert_true(gnutls_x509_trust_list_add_trust_mem(list, &ca, NULL, GNUTLS_X509_FMT_PEM, 0, 0) >
+                0);
+    assert_int_equal(gnutls_x509_crt_init(&shown), 0);
+    assert_int_equal(gnutls_x509_crt_import(shown, &pem, GNUTLS_X509_FMT_PEM), 0);
+    int r = gnutls_x509_trust_list_verify_crt(list, &shown, 1, GNUTLS_VERIFY_DISABLE_TIME_CHECKS,
+                                              &status, NULL);
+    bool in_time = gnutls_x509_crt_get_activation_time(shown) <= now &&
+                   gnutls_x509_crt_get_expiration_time(shown) > now &&
+                   gnutls_x509_crt_check_hostname(shown, names[0]) &&
+                   gnutls_x509_crt_check_hostname(shown, names[1]);
+    gnutls_x509_crt_deinit(shown);
+    gnutls_x509_trust_list_deinit(list, 1);
+    return r == 0 && status == 0 && in_time;
+}
+
+static int renew(struct authority *a, int64_t now) {
+    struct err err;
+    int r = authority_renew(a, names, now, &err);
+    if (r < 0)
+        fail_msg("%s", err.text);
+    return r;
+}
+
+static void test_made_at_once(void **state) {
+    (void) state;
+    struct authority a;
+    struct identity *id;
+    struct err err;
+    authority_init(&a);
+    assert_int_equal(renew(&a, BEGIN), 1);
+    assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN));
+    assert_int_equal(renew(&a, BEGIN), 0);
+    assert_int_equal(renew(&a, BEGIN + DAY), 0);
+    assert_int_equal(identity_new(buf_str(&a.cert), buf_str(&a.key), &id, &err), 0);
+    identity_free(id);
+    authority_done(&a);
+}
+
+/* Over six years, looked at once an hour: a client that knows the bundle of an hour ago always
+ * gets in, and so does one that knows today's with a server that is an hour behind. */
+static void test_six_years_without_a_gap(void **state) {
+    (void) state;
+    struct authority a;
+    struct buf bundle = BUF_INIT(0), cert = BUF_INIT(0);
+    unsigned changes = 0, bundles = 0;
+    authority_init(&a);
+    (void) renew(&a, BEGIN);
+    for (int64_t now = BEGIN; now < BEGIN + 6 * 365 * DAY; now += 3600) {
+        buf_reset(&bundle);
+        buf_reset(&cert);
+        buf_puts(&bundle, buf_str(&a.bundle));
+        buf_puts(&cert, buf_str(&a.cert));
+        if ((now - BEGIN) % DAY != 0 && (now - BEGIN) % DAY != 3600)
+            continue; /* twice a day is enough to see every step */
+        if (renew(&a, now) == 0)
+            continue;
+        changes++;
+        bundles += strcmp(buf_str(&bundle), buf_str(&a.bundle)) != 0;
+        assert_true(accepts(buf_str(&bundle), buf_str(&a.cert), now));
+        assert_true(accepts(buf_str(&a.bundle), buf_str(&cert), now));
+        assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), now));
+    }
+    assert_int_equal(bundles, 1);     /* after four years */
+    assert_in_range(changes, 33, 40); /* every sixty days */
+    buf_done(&bundle);
+    buf_done(&cert);
+    authority_done(&a);
+}
+
+/* A server that was away for longer than its certificate lived, or its authority. */
+static void test_after_a_long_sleep(void **state) {
+    (void) state;
+    static const int64_t sleeps[] = {70, 100, 1000, 1500, 1900, 4000};
+    for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++) {
+        struct authority a;
+        int64_t now = BEGIN + sleeps[i] * DAY;
+        authority_init(&a);
+        (void) renew(&a, BEGIN);
+        assert_int_equal(renew(&a, now), 1);
+        assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), now));
+        authority_done(&a);
+    }
+}
+
+static void test_damage_is_repaired(void **state) {
+    (void) state;
+    struct authority a, other;
+    authority_init(&a);
+    authority_init(&other);
+    (void) renew(&a, BEGIN);
+    (void) renew(&other, BEGIN + 1);
+    struct buf *parts[] = {&a.bundle, &a.ca_key, &a.cert, &a.key};
+    struct buf *others[] = {&other.bundle, &other.ca_key, &other.cert, &other.key};
+    for (int kind = 0; kind < 3; kind++)
+        for (size_t i = 0; i < 4; i++) {
+            buf_reset(parts[i]);
+            buf_puts(parts[i], kind == 0 ? "" : kind == 1 ? "garbage" : buf_str(others[i]));
+            assert_int_equal(renew(&a, BEGIN + 60), 1);
+            assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN + 60));
+            assert_int_equal(renew(&a, BEGIN + 61), 0);
+        }
+    authority_done(&a);
+    authority_done(&other);
+}
+
+static void test_a_clock_that_was_set_back(void **state) {
+    (void) state;
+    struct authority a;
+    authority_init(&a);
+    (void) renew(&a, BEGIN);
+    assert_int_equal(renew(&a, BEGIN - 30 * DAY), 1);
+    assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN - 30 * DAY));
+    authority_done(&a);
+}
+
+static void test_memory_runs_out(void **state) {
+    (void) state;
+    for (size_t nth = 1;; nth++) {
+        struct authority a;
+        struct err err;
+        authority_init(&a);
+        fail_malloc_at(nth);
+        int r = authority_renew(&a, names, BEGIN, &err);
+        if (!fail_malloc_end()) {
+            assert_int_equal(r, 1);
+            authority_done(&a);
+            break;
+        }
+        assert_true(r < 0 || accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN));
+        authority_done(&a);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_made_at_once),
+        cmocka_unit_test(test_six_years_without_a_gap),
+        cmocka_unit_test(test_after_a_long_sleep),
+        cmocka_unit_test(test_damage_is_repaired),
+        cmocka_unit_test(test_a_clock_that_was_set_back),
+        cmocka_unit_test(test_memory_runs_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
