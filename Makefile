@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test chaos bench bench-intercept bench-scale test-gpu install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test chaos bench bench-intercept bench-packing bench-scale test-gpu install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
