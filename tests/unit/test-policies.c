@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "place/model.h"
+#include "place/policies.h"
+#include "place/stranded.h"
+
+/* What each policy chooses on nodes that can be worked out by hand, and what the model learns. */
+
+#define CARD ((uint64_t) 100 << 20) /* bytes: a percent is a MiB */
+#define CORES(n) ((uint64_t) (n) *1000)
+
+static struct place_card card_with(uint32_t core) {
+    return (struct place_card){.memory = CARD,
+                               .free = {core * (CARD / 100), core, SLOTS_PER_CARD},
+                               .healthy = true,
+                               .physical = CARD};
+}
+
+/* A node of 8 cards at most, with so much of each free. */
+struct world {
+    struct place_card cards[8];
+    struct place_node node;
+};
+
+static void make_node(struct world *w, uint32_t rank, uint64_t cpu_free, uint32_t ncards,
+                      const uint32_t free[]) {
+    for (uint32_t c = 0; c < ncards; c++)
+        w->cards[c] = card_with(free[c]);
+    w->node = (struct place_node){.cards = w->cards, .ncards = ncards, .rank = rank};
+    w->node.cpu = CORES(96);
+    w->node.cpu_free = cpu_free;
+    w->node.memory = w->node.memory_free = (uint64_t) 1 << 40;
+}
+
+struct pod {
+    struct gpu_request request;
+    struct place_plan plan;
+};
+
+static struct place_plan *make_pod(struct pod *p, struct place_model *m, uint32_t cards,
+                                   uint32_t core, uint64_t cpu) {
+    p->request = (struct gpu_request){.n = cards > 0};
+    p->request.asks[0] = (struct gpu_ask){.phase = ASK_APP, .cards = cards};
+    p->request.asks[0].whole = core == 100;
+    p->request.asks[0].core = core == 100 ? 0 : core;
+    place_prepare(&p->request, &p->plan);
+    p->plan.cpu = cpu;
+    p->plan.model = m;
+    return &p->plan;
+}
+
+static void arrive(struct place_model *m, uint32_t times, uint32_t cards, uint32_t core,
+                   uint64_t cpu) {
+    struct pod pod;
+    make_pod(&pod, m, cards, core, cpu);
+    for (uint32_t i = 0; i < times; i++)
+        place_model_arrive(m, &pod.plan);
+}
+
+/* The cards of the first ask, 0 where it does not fit. */
+static uint64_t cards_of(const char *policy, struct place_plan *plan, const struct world *w) {
+    struct place_result result;
+    const struct place_policy *p = place_policy_find(policy);
+    return place_on_node(p, plan, &w->node, &result) == PLACE_OK ? result.cards[0] : 0;
+}
+
+static int64_t score_of(const char *policy, struct place_plan *plan, const struct world *w) {
+    struct place_result result;
+    assert_int_equal(place_on_node(place_policy_find(policy), plan, &w->node, &result), PLACE_OK);
+    assert_in_range(result.score + PLACE_SCORE_MAX, 0, 2 * PLACE_SCORE_MAX);
+    return result.score;
+}
+
+/* ---- the simple ones ---- */
+
+static void test_names(void **state) {
+    (void) state;
+    static const char *const names[] = {"first-fit", "best-fit", "binpack", "spread", "fgd", "esc"};
+    size_t n = 0;
+    for (; place_policy_at(n); n++)
+        assert_ptr_equal(place_policy_find(names[n]), place_policy_at(n));
+    assert_int_equal(n, sizeof(names) / sizeof(names[0]));
+    assert_null(place_policy_at(1000));
+    assert_null(place_policy_find("worst-fit"));
+    assert_null(place_policy_find(""));
+}
+
+static void test_first_fit(void **state) {
+    (void) state;
+    struct world a, b;
+    struct pod pod;
+    make_node(&a, 0, CORES(96), 3, (uint32_t[]){20, 100, 50});
+    make_node(&b, 1, CORES(8), 3, (uint32_t[]){20, 0, 50});
+    struct place_plan *plan = make_pod(&pod, NULL, 1, 30, CORES(4));
+    assert_int_equal(cards_of("first-fit", plan, &a), 1 << 1);
+    assert_int_equal(cards_of("first-fit", plan, &b), 1 << 2);
+    assert_true(score_of("first-fit", plan, &a) > score_of("first-fit", plan, &b));
+}
+
+static void test_best_fit(void **state) {
+    (void) state;
+    struct world a, b, c;
+    struct pod pod;
+    make_node(&a, 0, CORES(96), 3, (uint32_t[]){100, 40, 50});
+    make_node(&b, 1, CORES(96), 3, (uint32_t[]){100, 40, 0});   /* fewer cards left */
+    make_node(&c, 2, CORES(64), 3, (uint32_t[]){100, 100, 40}); /* much less CPU left */
+    struct place_plan *plan = make_pod(&pod, NULL, 1, 30, CORES(4));
+    assert_int_equal(cards_of("best-fit", plan, &a), 1 << 1);
+    assert_true(score_of("best-fit", plan, &b) > score_of("best-fit", plan, &a));
+    assert_true(score_of("best-fit", plan, &c) > score_of("best-fit", plan, &a));
+}
+
+static void test_spread(void **state) {
+    (void) state;
+    struct world a, b;
+    struct pod pod;
+    make_node(&a, 0, CORES(96), 2, (uint32_t[]){40, 60});
+    make_node(&b, 1, CORES(96), 4, (uint32_t[]){60, 60, 50, 60});
+    struct place_plan *plan = make_pod(&pod, NULL, 1, 30, CORES(4));
+    assert_int_equal(cards_of("spread", plan, &a), 1 << 1);
+    assert_true(score_of("spread", plan, &b) > score_of("spread", plan, &a));
+}
+
+/* The rank decides between equals, and nothing exceeds the range that the scheduler can take. */
+static void test_scores(void **state) {
+    (void) state;
+    static struct place_card cards[PLACE_CARDS_MAX];
+    struct place_node node = {.cards = cards, .ncards = PLACE_CARDS_MAX, .rank = 99999};
+    struct place_model *m = place_model_new();
+    struct pod pod;
+    node.cpu = node.cpu_free = UINT64_MAX / 2;
+    for (uint32_t c = 0; c < PLACE_CARDS_MAX; c++)
+        cards[c] = card_with(100);
+    for (int known = 0; known < 2; known++) {
+        for (size_t i = 0; place_policy_at(i); i++) {
+            for (uint32_t n = 0; n <= PLACE_CARDS_MAX; n += 16) {
+                struct place_result last, first;
+                make_pod(&pod, m, n, 100, CORES(1));
+                node.rank = 99999;
+                assert_int_equal(place_on_node(place_policy_at(i), &pod.plan, &node, &last), 0);
+                node.rank = 0;
+                assert_int_equal(place_on_node(place_policy_at(i), &pod.plan, &node, &first), 0);
+                assert_true(first.score > last.score);
+                assert_true(first.score <= PLACE_SCORE_MAX && last.score >= -PLACE_SCORE_MAX);
+            }
+        }
+        arrive(m, 40, 1, 100, CORES(4));
+        arrive(m, 40, 64, 100, CORES(4));
+    }
+    place_model_free(m);
+}
+
+/* ---- FGD ---- */
+
+/* Half of the pods ask 60 % of a card, a quarter a whole card, a quarter CPU only. */
+static void typical(struct place_model *m) {
+    arrive(m, 20, 1, 60, CORES(4));
+    arrive(m, 10, 1, 100, CORES(4));
+    arrive(m, 10, 0, 0, CORES(4));
+    place_model_learn(m);
+}
+
+static void test_fragments(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world w;
+    struct pod pod;
+    typical(m);
+    make_node(&w, 0, CORES(32), 2, (uint32_t[]){100, 50});
+    struct place_plan *plan = make_pod(&pod, m, 1, 50, CORES(4));
+    /* 500 are too small for both kinds of GPU pods; of no use to the third is all. */
+    assert_true(place_model_next(m, plan, &w.node, NULL) == 0.5 * 500 + 0.25 * 500 + 0.25 * 1500);
+    struct place_amount holds[PLACE_CARDS_MAX] = {{CARD / 2, 50, 0}};
+    /* Now 500 twice: nobody can use anything. */
+    assert_true(place_model_next(m, plan, &w.node, holds) == 1000);
+    /* Without CPU nobody can either. */
+    w.node.cpu_free = CORES(3);
+    assert_true(place_model_next(m, plan, &w.node, NULL) == 1500);
+    place_model_free(m);
+}
+
+static void test_fgd(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world a, b;
+    struct pod pod;
+    typical(m);
+    make_node(&a, 0, CORES(32), 2, (uint32_t[]){100, 100});
+    make_node(&b, 1, CORES(32), 2, (uint32_t[]){100, 50});
+    struct place_plan *plan = make_pod(&pod, m, 1, 50, CORES(4));
+    assert_int_equal(cards_of("fgd", plan, &b), 1 << 1);
+    assert_true(score_of("fgd", plan, &b) > score_of("fgd", plan, &a));
+    place_model_free(m);
+}
+
+/* ---- ESC ---- */
+
+/* A share goes where the CPU is short anyway: what it takes there would have been left over. */
+static void test_esc_takes_what_is_lost(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world a, b;
+    struct pod pod;
+    arrive(m, 64, 1, 100, CORES(12));
+    make_node(&a, 0, CORES(96), 8, (uint32_t[]){100, 100, 100, 100, 100, 100, 100, 100});
+    make_node(&b, 1, CORES(14), 8, (uint32_t[]){0, 0, 0, 0, 0, 100, 100, 100});
+    struct place_plan *plan = make_pod(&pod, m, 1, 50, CORES(2));
+    assert_true(score_of("esc", plan, &b) > score_of("esc", plan, &a));
+    /* Of node b one card of three will be used: 2,000 of 3,000 are lost; with the pod 1,500. */
+    int64_t before = place_model_expect(m, plan, &b.node, NULL);
+    struct place_amount holds[PLACE_CARDS_MAX] = {[5] = {CARD / 2, 50, 0}};
+    assert_int_equal(before, 2000 * STRANDED_SCALE);
+    assert_int_equal(place_model_expect(m, plan, &b.node, holds), 1500 * STRANDED_SCALE);
+    place_model_free(m);
+}
+
+static void test_esc_is_deterministic(void **state) {
+    (void) state;
+    struct place_model *x = place_model_new(), *y = place_model_new();
+    struct world a, b, c;
+    struct pod pod;
+    make_node(&a, 0, CORES(40), 4, (uint32_t[]){100, 30, 70, 100});
+    make_node(&b, 0, CORES(40), 4, (uint32_t[]){100, 100, 70, 30}); /* the same cards */
+    make_node(&c, 0, CORES(17), 3, (uint32_t[]){10, 60, 100});
+    typical(x);
+    typical(y);
+    (void) place_model_expect(y, make_pod(&pod, y, 1, 30, CORES(2)), &c.node, NULL);
+    int64_t one = place_model_expect(x, make_pod(&pod, x, 1, 30, CORES(2)), &a.node, NULL);
+    assert_int_equal(one, place_model_expect(y, &pod.plan, &a.node, NULL));
+    assert_int_equal(one, place_model_expect(y, &pod.plan, &b.node, NULL));
+    assert_in_range(one, 0, 3000 * STRANDED_SCALE);
+    /* A short look is near, and is made good when there is time again. */
+    struct place_model *z = place_model_new();
+    typical(z);
+    place_model_allow(z, 0);
+    int64_t quick = place_model_expect(z, &pod.plan, &a.node, NULL);
+    assert_in_range(quick, 0, 3000 * STRANDED_SCALE);
+    place_model_allow(z, 1);
+    assert_int_equal(place_model_expect(z, &pod.plan, &a.node, NULL), one);
+    place_model_free(x);
+    place_model_free(y);
+    place_model_free(z);
+}
+
+/* As many pods of 8 cards are to be expected as there are nodes for them: smaller ones keep off,
+ * wherever they come in the order. */
+static void test_slot_price(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world slot, broken;
+    struct pod pod, large;
+    arrive(m, 32, 8, 100, CORES(80));
+    arrive(m, 32, 1, 100, CORES(8));
+    place_model_learn(m);
+    make_node(&slot, 0, CORES(96), 8, (uint32_t[]){100, 100, 100, 100, 100, 100, 100, 100});
+    make_node(&broken, 1, CORES(88), 8, (uint32_t[]){0, 100, 100, 100, 100, 100, 100, 100});
+    place_model_node(m, 0, &slot.node);
+    place_model_node(m, 1, &broken.node);
+    struct place_plan *plan = make_pod(&pod, m, 1, 100, CORES(8));
+    struct place_amount holds[PLACE_CARDS_MAX] = {{CARD, 100, 0}};
+    uint32_t of_slot = place_model_broken(m, plan, &slot.node, holds);
+    assert_int_not_equal(of_slot, 0);
+    assert_int_equal(place_model_slots_price(m, of_slot), 8000);
+    assert_int_equal(place_model_broken(m, plan, &broken.node,
+                                        (struct place_amount[PLACE_CARDS_MAX]){[1] = {CARD, 100}}),
+                     0);
+    assert_true(score_of("esc", plan, &broken) > score_of("esc", plan, &slot));
+    /* Whom the slot is for pays nothing. */
+    for (uint32_t c = 0; c < 8; c++)
+        holds[c] = holds[0];
+    make_pod(&large, m, 8, 100, CORES(80));
+    assert_int_equal(place_model_broken(m, &large.plan, &slot.node, holds), 0);
+    /* A hundred slots more, and few pods that need them: now they are cheap. */
+    for (uint32_t id = 2; id < 102; id++)
+        place_model_node(m, id, &slot.node);
+    arrive(m, 3000, 1, 100, CORES(8));
+    assert_in_range(place_model_slots_price(m, of_slot), 0, 10);
+    /* They become dear again as they go. */
+    for (uint32_t id = 10; id < 102; id++)
+        place_model_node(m, id, &broken.node);
+    assert_in_range(place_model_slots_price(m, of_slot), 1000, 8000);
+    place_model_free(m);
+}
+
+/* Half of the demand insists on model 1, which is a tenth of the cards. */
+static void test_model_price(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world w;
+    struct pod pod;
+    make_node(&w, 0, CORES(96), 8, (uint32_t[]){100, 100, 100, 100, 100, 100, 100, 100});
+    for (uint32_t id = 0; id < 10; id++) {
+        w.node.model = id == 0;
+        place_model_node(m, id, &w.node);
+    }
+    arrive(m, 32, 1, 100, CORES(8));
+    make_pod(&pod, m, 1, 100, CORES(8));
+    pod.plan.models = 1 << 1;
+    for (uint32_t i = 0; i < 32; i++)
+        place_model_arrive(m, &pod.plan);
+    place_model_learn(m);
+    assert_int_equal(place_model_model_price(m, 0), 0);
+    assert_int_equal(place_model_model_price(m, 1), 3500);
+    assert_int_equal(place_model_model_price(m, 63), 0);
+    pod.plan.models = UINT64_MAX;
+    w.node.model = 0;
+    int64_t other = score_of("esc", &pod.plan, &w);
+    w.node.model = 1;
+    assert_true(score_of("esc", &pod.plan, &w) < other);
+    place_model_free(m);
+}
+
+/* Who knows nothing places like best-fit. */
+static void test_young(void **state) {
+    (void) state;
+    static const char *const learned[] = {"fgd", "esc"};
+    struct place_model *m = place_model_new();
+    struct world a, b;
+    struct pod pod;
+    make_node(&a, 0, CORES(96), 3, (uint32_t[]){100, 40, 50});
+    make_node(&b, 1, CORES(96), 3, (uint32_t[]){100, 40, 0});
+    assert_false(place_model_knows(NULL));
+    arrive(m, 15, 1, 50, CORES(4));
+    assert_false(place_model_knows(m));
+    for (int i = 0; i < 4; i++) {
+        struct place_plan *plan = make_pod(&pod, i & 1 ? m : NULL, 1, 30, CORES(4));
+        assert_int_equal(score_of(learned[i / 2], plan, &a), score_of("best-fit", plan, &a));
+        assert_int_equal(score_of(learned[i / 2], plan, &b), score_of("best-fit", plan, &b));
+        assert_int_equal(cards_of(learned[i / 2], plan, &a), 1 << 1);
+    }
+    uint32_t epoch = place_model_epoch(m);
+    arrive(m, 1, 1, 50, CORES(4));
+    assert_true(place_model_knows(m));
+    assert_int_not_equal(place_model_epoch(m), epoch);
+    place_model_free(m);
+}
+
+/* ---- the workload ---- */
+
+static struct workload *new_workload(void) {
+    struct workload *w = malloc(sizeof(*w));
+    assert_non_null(w);
+    workload_init(w);
+    return w;
+}
+
+static void test_workload_is_bounded(void **state) {
+    (void) state;
+    struct workload *w = new_workload();
+    struct place_shape shape = {.models = WORKLOAD_ANY_MODEL, .cards = 1, .core = 50};
+    for (uint32_t i = 0; i < 100000; i++) {
+        shape.cpu = i % 5000;
+        workload_add(w, &shape);
+    }
+    assert_true(w->n <= WORKLOAD_SHAPES_MAX);
+    /* What is asked now displaces what was asked long ago. */
+    shape.cpu = 7;
+    shape.core = 80;
+    for (uint32_t i = 0; i < 200000; i++)
+        workload_add(w, &shape);
+    uint16_t order[4];
+    assert_int_equal(workload_typical(w, 95, 4, order), 1);
+    assert_int_equal(w->shapes[order[0]].shape.core, 80);
+    assert_true(w->total <= 65536);
+    /* Out of range is cut to it. */
+    shape = (struct place_shape){.cards = UINT32_MAX, .core = UINT32_MAX, .cpu = UINT32_MAX};
+    workload_add(w, &shape);
+    assert_true(w->by_cards[WORKLOAD_CARDS_MAX] == 1);
+    free(w);
+}
+
+static const char *name_of(void *self, uint32_t model) {
+    static const char *const names[] = {NULL, "NVIDIA A100-SXM4-80GB", "T4"};
+    (void) self;
+    return model < 3 ? names[model] : NULL;
+}
+
+/* In the next run T4 has another number. */
+static bool find_other(void *self, const char *name, uint32_t *ret) {
+    (void) self;
+    *ret = strcmp(name, "T4") == 0 ? 5 : 9;
+    return true;
+}
+
+static const struct workload_names names = {NULL, name_of, find_other};
+
+static void write_sample(struct workload *w, struct buf *text) {
+    struct place_shape shape = {.models = WORKLOAD_ANY_MODEL, .cards = 1, .core = 50, .cpu = 4000};
+    workload_add_count(w, &shape, 10);
+    shape.models = 1 << 2;
+    shape.memory = 12345;
+    workload_add_count(w, &shape, 20);
+    shape.models = 1 << 3; /* has no name: cannot be kept */
+    workload_add(w, &shape);
+    workload_write(w, &names, text);
+    assert_int_equal(buf_error(text), 0);
+}
+
+static void test_workload_text(void **state) {
+    (void) state;
+    struct workload *w = new_workload(), *again = new_workload();
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    write_sample(w, &text);
+    assert_string_equal(text.data, "aliquot-workload 1\nmodel T4\n"
+                                   "shape 1 50 12345 4000 1 20\nshape 1 50 0 4000 any 10\nend 2\n");
+    assert_int_equal(workload_read(again, &names, text.data, text.len), 0);
+    assert_int_equal(again->n, 2);
+    assert_int_equal(again->total, 30);
+    assert_int_equal(again->by_cards[1], 30);
+    assert_true(again->shapes[0].shape.models == 1 << 5);
+    assert_true(again->shapes[1].shape.models == WORKLOAD_ANY_MODEL);
+    free(w);
+    free(again);
+}
+
+static void test_workload_text_is_whole_or_nothing(void **state) {
+    (void) state;
+    static const char *const bad[] = {
+        "",
+        "aliquot-workload 2\nend 0\n",
+        "aliquot-workload 1\n",
+        "aliquot-workload 1\nend 1\n",
+        "aliquot-workload 1\nshape 1 50 0 4000 any 0\nend 1\n",
+        "aliquot-workload 1\nshape 65 50 0 4000 any 1\nend 1\n",
+        "aliquot-workload 1\nshape 1 101 0 4000 any 1\nend 1\n",
+        "aliquot-workload 1\nshape 1 50 0 4000 1 1\nend 1\n",
+        "aliquot-workload 1\nshape 1 50 0 4000 any\nend 1\n",
+        "aliquot-workload 1\nshape 1 50 0 4000 any 1 1\nend 1\n",
+        "aliquot-workload 1\nend 0\nend 0\n",
+        "aliquot-workload 1\nend 0",
+        "aliquot-workload 1\n\n",
+    };
+    struct workload *w = new_workload(), *old = new_workload();
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    write_sample(w, &text);
+    memcpy(old, w, sizeof(*w));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(workload_read(w, &names, bad[i], strlen(bad[i])), -EINVAL);
+    for (size_t len = 0; len < text.len; len++)
+        assert_int_equal(workload_read(w, &names, text.data, len), -EINVAL);
+    assert_memory_equal(w, old, sizeof(*w));
+    for (size_t i = 0; i < text.len; i++) {
+        text.data[i] ^= 0x11;
+        int r = workload_read(w, &names, text.data, text.len);
+        assert_true(r == 0 || r == -EINVAL);
+        text.data[i] ^= 0x11;
+    }
+    free(w);
+    free(old);
+}
+
+static void test_model_is_kept(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new(), *next = place_model_new();
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct world w;
+    struct pod pod;
+    typical(m);
+    place_model_write(m, &names, &text);
+    assert_int_equal(place_model_read(next, &names, "rubbish", 7), -EINVAL);
+    assert_false(place_model_knows(next));
+    assert_int_equal(place_model_read(next, &names, text.data, text.len), 0);
+    make_node(&w, 0, CORES(40), 4, (uint32_t[]){100, 30, 70, 100});
+    make_pod(&pod, m, 1, 30, CORES(2));
+    assert_int_equal(place_model_expect(m, &pod.plan, &w.node, NULL),
+                     place_model_expect(next, &pod.plan, &w.node, NULL));
+    place_model_free(m);
+    place_model_free(next);
+}
+
+/* What several containers ask is one shape. */
+static void test_shapes(void **state) {
+    (void) state;
+    struct gpu_request request = {.n = 3};
+    struct place_plan plan;
+    request.asks[0] = (struct gpu_ask){.phase = ASK_INIT, .cards = 8, .whole = true};
+    request.asks[1] = (struct gpu_ask){.phase = ASK_APP, .cards = 1, .core = 30, .memory = 100};
+    request.asks[2] = (struct gpu_ask){.phase = ASK_APP, .cards = 1, .core = 40, .memory = 200};
+    place_prepare(&request, &plan);
+    struct place_shape shape = place_shape_of(&plan);
+    assert_int_equal(shape.cards, 1);
+    assert_int_equal(shape.core, 70);
+    assert_int_equal(shape.memory, 300);
+    request.asks[2].core = 80;
+    assert_int_equal(place_shape_of(&plan).cards, 2);
+    request.asks[1] = (struct gpu_ask){.phase = ASK_APP, .cards = 4, .whole = true};
+    assert_int_equal(place_shape_of(&plan).cards, 5);
+    request.n = 1;
+    assert_int_equal(place_shape_of(&plan).cards, 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_first_fit),
+        cmocka_unit_test(test_best_fit),
+        cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_fragments),
+        cmocka_unit_test(test_fgd),
+        cmocka_unit_test(test_esc_takes_what_is_lost),
+        cmocka_unit_test(test_esc_is_deterministic),
+        cmocka_unit_test(test_slot_price),
+        cmocka_unit_test(test_model_price),
+        cmocka_unit_test(test_young),
+        cmocka_unit_test(test_workload_is_bounded),
+        cmocka_unit_test(test_workload_text),
+        cmocka_unit_test(test_workload_text_is_whole_or_nothing),
+        cmocka_unit_test(test_model_is_kept),
+        cmocka_unit_test(test_shapes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
