@@ -7,7 +7,6 @@
 #define CORE_PER_CARD 100
 #define CORE_OF_MEMORY 25 /* percent: a share of memory only, of cards of unknown size */
 #define CPU_MAX 100000000
-#define FULL 65536   /* arrivals; from here on the old ones fade */
 #define NEWS 4       /* a quarter more than was known is news */
 #define YOUNG 16     /* arrivals before anything is concluded */
 #define STEADY 32768 /* arrivals after which a full histogram is looked at again */
@@ -90,7 +89,7 @@ static struct place_shape in_range(const struct place_shape *shape) {
 
 void workload_add_count(struct workload *w, const struct place_shape *shape, uint32_t count) {
     struct place_shape s = in_range(shape);
-    while (w->total >= FULL || (w->n == WORKLOAD_SHAPES_MAX && w->index[find(w, &s)] == 0))
+    while (w->total >= WORKLOAD_FULL || (w->n == WORKLOAD_SHAPES_MAX && w->index[find(w, &s)] == 0))
         fade(w);
     add_count(w, &s, count);
     w->fresh += count;

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 
 #define WORKLOAD_SHAPES_MAX 2048
+#define WORKLOAD_FULL 65536 /* arrivals; from here on the old ones fade */
 #define WORKLOAD_INDEX (2 * WORKLOAD_SHAPES_MAX)
 #define WORKLOAD_CARDS_MAX 64
 #define WORKLOAD_ANY_MODEL UINT64_MAX

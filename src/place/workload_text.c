@@ -20,7 +20,6 @@
 #define HEAD "aliquot-workload 1\n"
 #define LINE_MAX_LEN 256
 #define FIELDS 6
-#define COUNT_MAX 65536
 
 /* ---- writing ---- */
 
@@ -119,7 +118,7 @@ static int read_shape(struct reader *r, char *line) {
         if (num_parse_u64(fields[i], most[i], &v[i]) < 0)
             return -EINVAL;
     if (read_mask(r, fields[4], &c.shape.models) < 0 ||
-        num_parse_u64(fields[5], COUNT_MAX, &count) < 0 || count == 0)
+        num_parse_u64(fields[5], WORKLOAD_FULL - r->w->total, &count) < 0 || count == 0)
         return -EINVAL;
     c.shape.cards = (uint32_t) v[0];
     c.shape.core = (uint32_t) v[1];
