@@ -19,6 +19,7 @@ static const struct command {
     {"inspect", cmd_inspect, "show what is shared of a cluster, a node, a card or by a pod"},
     {"explain", cmd_explain, "tell why a pod waits, or where its share is"},
     {"limits", cmd_limits, "show and change the limits of runs while they run"},
+    {"defrag", cmd_defrag, "plan moves of pods that make whole cards free"},
     {"replay", cmd_replay, "pack a trace of pods onto nodes, without a cluster"},
     {"version", cmd_version, "print the version"},
     {"help", cmd_help, "print this"},

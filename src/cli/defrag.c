@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `aliquot defrag --plan`: moves that would empty cards, as place/defrag.h finds them. */
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/num.h"
+#include "base/opt.h"
+#include "cli/cards.h"
+#include "cli/cli.h"
+#include "cli/kubectl.h"
+#include "cli/table.h"
+#include "kube/budget.h"
+#include "kube/pod.h"
+#include "place/defrag.h"
+#include "place/policies.h"
+#include "wire/json_write.h"
+
+#define OPT_OUT "elasticgpu.io/defrag" /* annotation of a pod: "never" */
+#define SYSTEM_PRIORITY 2000000000
+
+static bool arg_plan, arg_json;
+static uint32_t arg_moves = 100;
+static uint32_t arg_priority = SYSTEM_PRIORITY - 1;
+
+/* ---- the cluster ---- */
+
+struct mover {
+    struct pod pod;
+    bool known; /* the pods list has it */
+    char uid[KUBE_UID_MAX];
+};
+
+struct cluster {
+    struct cards cards;
+    struct budget *budgets;
+    size_t nbudgets;
+    struct place_card *place;
+    struct place_node *nodes;
+    uint32_t *first;
+    uint32_t nnodes;
+    struct mover *movers;
+    struct defrag_pod *pods;
+    struct victims_hold *holds;
+    uint32_t npods, nholds;
+};
+
+static void cluster_done(struct cluster *c) {
+    for (uint32_t i = 0; i < c->npods; i++)
+        if (c->movers[i].known)
+            pod_done(&c->movers[i].pod);
+    for (size_t i = 0; i < c->nbudgets; i++)
+        budget_done(&c->budgets[i]);
+    cards_done(&c->cards);
+    free(c->budgets);
+    free(c->place);
+    free(c->nodes);
+    free(c->first);
+    free(c->movers);
+    free(c->pods);
+    free(c->holds);
+}
+
+static int make_room(struct cluster *c, struct err *err) {
+    size_t n = c->cards.n + 1, holders = 1;
+    for (size_t i = 0; i < c->cards.n; i++)
+        holders += c->cards.list[i].nholders;
+    c->place = calloc(n, sizeof(*c->place));
+    c->nodes = calloc(n, sizeof(*c->nodes));
+    c->first = calloc(n, sizeof(*c->first));
+    c->movers = calloc(holders, sizeof(*c->movers));
+    c->pods = calloc(holders, sizeof(*c->pods));
+    c->holds = calloc(holders, sizeof(*c->holds));
+    if (!c->place || !c->nodes || !c->first || !c->movers || !c->pods || !c->holds)
+        return err_errno(err, ENOMEM, "cannot plan");
+    return 0;
+}
+
+/* ---- cards and holds ---- */
+
+static void add_card(struct cluster *c, uint32_t at) {
+    const struct card *card = &c->cards.list[at];
+    uint32_t slots = SLOTS_PER_CARD;
+    for (size_t i = 0; i < card->nholders; i++)
+        slots -= slots > 0 && card->holders[i].core == 0;
+    c->place[at] = (struct place_card){
+        .memory = card->memory,
+        .physical = card->memory,
+        .free = {card->free_memory, (uint32_t) card->free_core, slots},
+        .healthy = strcmp(card->state, "Healthy") == 0 && card->memory > 0,
+    };
+    bool same = c->nnodes > 0 &&
+                strcmp(c->cards.list[c->first[c->nnodes - 1]].node, card->node) == 0 &&
+                c->nodes[c->nnodes - 1].ncards < PLACE_CARDS_MAX;
+    if (!same) {
+        c->first[c->nnodes] = at;
+        c->nodes[c->nnodes] = (struct place_node){.cards = &c->place[at], .rank = c->nnodes};
+        c->nnodes++;
+    }
+    c->nodes[c->nnodes - 1].ncards++;
+}
+
+static struct mover *find_mover(const struct cluster *c, const char *uid) {
+    for (uint32_t i = 0; i < c->npods; i++)
+        if (strcmp(c->movers[i].uid, uid) == 0)
+            return &c->movers[i];
+    return NULL;
+}
+
+static enum ask_phase phase_of(const struct mover *mover, const char *container) {
+    for (uint32_t i = 0; i < mover->pod.request.n; i++)
+        if (strcmp(mover->pod.request.asks[i].container, container) == 0)
+            return mover->pod.request.asks[i].phase;
+    return ASK_APP;
+}
+
+/* What the pod holds of the card; false: nothing. */
+static bool hold_of(const struct mover *mover, const struct card *card, struct place_amount *ret) {
+    struct place_hold hold = {0};
+    bool holds = false;
+    for (size_t i = 0; i < card->nholders; i++) {
+        const struct holder *h = &card->holders[i];
+        struct place_amount amount = {h->memory, (uint32_t) h->core, h->core == 0};
+        if (strcmp(h->uid, mover->uid) != 0)
+            continue;
+        place_hold_add(&hold, phase_of(mover, h->container), &amount);
+        holds = true;
+    }
+    *ret = place_hold_total(&hold);
+    return holds;
+}
+
+static void add_holds(struct cluster *c, uint32_t at) {
+    struct defrag_pod *pod = &c->pods[at];
+    bool found = false;
+    pod->request = &c->movers[at].pod.request;
+    pod->holds = &c->holds[c->nholds];
+    for (uint32_t node = 0; node < c->nnodes && !found; node++)
+        for (uint32_t i = 0; i < c->nodes[node].ncards; i++) {
+            struct victims_hold *hold = &c->holds[c->nholds];
+            if (!hold_of(&c->movers[at], &c->cards.list[c->first[node] + i], &hold->amount))
+                continue;
+            hold->card = i;
+            pod->node = node;
+            pod->nholds++;
+            c->nholds++;
+            found = true;
+        }
+}
+
+static void read_holders(struct cluster *c) {
+    for (uint32_t i = 0; i < c->cards.n; i++) {
+        add_card(c, i);
+        for (size_t h = 0; h < c->cards.list[i].nholders; h++) {
+            const char *uid = c->cards.list[i].holders[h].uid;
+            if (strlen(uid) < KUBE_UID_MAX && !find_mover(c, uid))
+                snprintf(c->movers[c->npods++].uid, KUBE_UID_MAX, "%s", uid);
+        }
+    }
+}
+
+/* ---- who may be moved ---- */
+
+/* A pod that nobody makes anew would be gone; one of a DaemonSet belongs to its node. */
+static bool comes_back(struct json meta) {
+    struct json_iter it = json_iter(json_get(meta, "ownerReferences"));
+    struct json owner;
+    while (json_next(&it, NULL, &owner)) {
+        const char *kind = json_string(json_get(owner, "kind"));
+        bool controls = false;
+        (void) json_bool(json_get(owner, "controller"), &controls);
+        if (controls && kind && strcmp(kind, "DaemonSet") != 0 && strcmp(kind, "Node") != 0)
+            return true;
+    }
+    return false;
+}
+
+static bool budgets_allow(const struct cluster *c, const struct pod *pod) {
+    for (size_t i = 0; i < c->nbudgets; i++)
+        if (c->budgets[i].allowed <= 0 &&
+            budget_counts(&c->budgets[i], pod->namespace, pod->labels))
+            return false;
+    return true;
+}
+
+static bool is_set(struct json v) {
+    return json_valid(v) && json_type(v) != JSON_NULL && json_size(v) > 0;
+}
+
+static void read_pod(struct cluster *c, struct json object) {
+    struct json meta = json_get(object, "metadata"), spec = json_get(object, "spec");
+    const char *uid = json_string(json_get(meta, "uid"));
+    const char *wish = json_string(JSON_PATH(meta, "annotations", OPT_OUT));
+    struct mover *mover = uid ? find_mover(c, uid) : NULL;
+    struct err ignored;
+    if (!mover || mover->known || pod_parse(object, &mover->pod, &ignored) < 0)
+        return;
+    const struct pod *pod = &mover->pod;
+    struct defrag_pod *of = &c->pods[mover - c->movers];
+    mover->known = true;
+    of->stays = pod->deleting || pod->problem != REQUEST_OK || pod->request.n == 0 ||
+                pod->selection || (wish && strcmp(wish, "never") == 0) ||
+                pod->priority > (int64_t) arg_priority || !comes_back(meta) ||
+                !budgets_allow(c, pod);
+    of->at_home = is_set(json_get(spec, "nodeSelector")) || is_set(json_get(spec, "affinity"));
+}
+
+/* A node that takes no new pods is no place to go to. */
+static void read_node(struct cluster *c, struct json object) {
+    const char *name = json_string(JSON_PATH(object, "metadata", "name"));
+    struct json_iter it = json_iter(JSON_PATH(object, "spec", "taints"));
+    bool closed = false;
+    struct json taint;
+    (void) json_bool(JSON_PATH(object, "spec", "unschedulable"), &closed);
+    while (json_next(&it, NULL, &taint)) {
+        const char *effect = json_string(json_get(taint, "effect"));
+        closed |= effect && strcmp(effect, "PreferNoSchedule") != 0;
+    }
+    for (uint32_t i = 0; closed && name && i < c->cards.n; i++)
+        if (strcmp(c->cards.list[i].node, name) == 0)
+            c->place[i].healthy = false;
+}
+
+static void read_budget(struct cluster *c, struct json object) {
+    struct err ignored;
+    void *more = reallocarray(c->budgets, c->nbudgets + 1, sizeof(*c->budgets));
+    if (!more)
+        return;
+    c->budgets = more;
+    if (budget_parse(object, &c->budgets[c->nbudgets], &ignored) == 0)
+        c->nbudgets++;
+}
+
+static int read_list(struct cluster *c, const char *kind,
+                     void (*read)(struct cluster *c, struct json object), struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json list, item;
+    int r = KUBECTL(&text, err, "get", kind, "-A", "-o", "json");
+    if (r == 0)
+        r = json_open(buf_str(&text), text.len, &parser, &list, err);
+    if (r < 0)
+        return r;
+    struct json_iter it = json_iter(json_get(list, "items"));
+    while (json_next(&it, NULL, &item))
+        read(c, item);
+    return 0;
+}
+
+static int read_cluster(struct cluster *c, struct err *err) {
+    int r = cards_ask(&c->cards, err);
+    if (r == 0)
+        r = make_room(c, err);
+    if (r < 0)
+        return r;
+    read_holders(c);
+    r = read_list(c, "poddisruptionbudgets.policy", read_budget, err);
+    for (uint32_t i = 0; i < c->npods; i++)
+        c->pods[i].stays = true; /* until it is known to be there */
+    if (r == 0)
+        r = read_list(c, "pods", read_pod, err);
+    if (r == 0)
+        r = read_list(c, "nodes", read_node, err);
+    for (uint32_t i = 0; r == 0 && i < c->npods; i++)
+        add_holds(c, i);
+    return r;
+}
+
+/* ---- showing ---- */
+
+static void put_gpus(struct json_writer *w, const struct cluster *c, const char *key, uint32_t node,
+                     uint64_t cards) {
+    json_object_begin(w, key);
+    json_put_string(w, "node", c->cards.list[c->first[node]].node);
+    json_array_begin(w, "gpus");
+    for (uint32_t i = 0; i < c->nodes[node].ncards; i++)
+        if (cards >> i & 1)
+            json_put_string(w, NULL, c->cards.list[c->first[node] + i].name);
+    json_array_end(w);
+    json_object_end(w);
+}
+
+static uint64_t cards_from(const struct defrag_pod *pod) {
+    uint64_t set = 0;
+    for (uint32_t i = 0; i < pod->nholds; i++)
+        set |= UINT64_C(1) << pod->holds[i].card;
+    return set;
+}
+
+static uint64_t cards_to(const struct defrag_pod *pod, const struct defrag_move *move) {
+    uint64_t set = 0;
+    for (uint32_t i = 0; i < pod->request->n; i++)
+        set |= move->result.cards[i];
+    return set;
+}
+
+static int show_json(const struct cluster *c, const struct defrag_plan *plan, struct err *err) {
+    _cleanup_buf_ struct buf out = BUF_INIT(0);
+    struct json_writer w = {.out = &out};
+    json_object_begin(&w, NULL);
+    json_put_u64(&w, "emptied", plan->emptied);
+    json_array_begin(&w, "moves");
+    for (uint32_t i = 0; i < plan->nmoves; i++) {
+        const struct defrag_move *move = &plan->moves[i];
+        const struct defrag_pod *pod = &c->pods[move->pod];
+        json_object_begin(&w, NULL);
+        json_put_string(&w, "namespace", c->movers[move->pod].pod.namespace);
+        json_put_string(&w, "pod", c->movers[move->pod].pod.name);
+        put_gpus(&w, c, "from", pod->node, cards_from(pod));
+        put_gpus(&w, c, "to", move->node, cards_to(pod, move));
+        json_object_end(&w);
+    }
+    json_array_end(&w);
+    json_object_end(&w);
+    if (buf_error(&out) < 0)
+        return err_errno(err, ENOMEM, "cannot print");
+    puts(buf_str(&out));
+    return 0;
+}
+
+static void set_cards(struct table *t, size_t column, const struct cluster *c, uint32_t node,
+                      uint64_t cards) {
+    char text[512] = "";
+    size_t len = 0;
+    for (uint32_t i = 0; i < c->nodes[node].ncards && len < sizeof(text); i++)
+        if (cards >> i & 1)
+            len += (size_t) snprintf(text + len, sizeof(text) - len, "%s%s", len ? "," : "",
+                                     c->cards.list[c->first[node] + i].name);
+    table_set(t, column, "%s", text);
+}
+
+static int show_table(const struct cluster *c, const struct defrag_plan *plan, struct err *err) {
+    enum { STEP, POD, FROM, TO, COLUMNS };
+    static const char *const titles[COLUMNS] = {"STEP", "POD", "FROM", "TO"};
+    _cleanup_(table_done) struct table table = {.columns = COLUMNS};
+    if (plan->nmoves == 0) {
+        puts("No moves would empty a card.");
+        return 0;
+    }
+    table_titles(&table, titles);
+    for (uint32_t i = 0; i < plan->nmoves; i++) {
+        const struct defrag_move *move = &plan->moves[i];
+        const struct defrag_pod *pod = &c->pods[move->pod];
+        table_row(&table);
+        table_set(&table, STEP, "%" PRIu32, i + 1);
+        table_set(&table, POD, "%s/%s", c->movers[move->pod].pod.namespace,
+                  c->movers[move->pod].pod.name);
+        set_cards(&table, FROM, c, pod->node, cards_from(pod));
+        set_cards(&table, TO, c, move->node, cards_to(pod, move));
+    }
+    int r = table_print(&table, stdout);
+    printf("Moves: %" PRIu32 ". Cards that become free: %" PRIu32 ".\n", plan->nmoves,
+           plan->emptied);
+    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+}
+
+/* ---- the command ---- */
+
+static void moves_free(struct defrag_move **moves) {
+    free(*moves);
+}
+
+static int plan_moves(struct err *err) {
+    _cleanup_(cluster_done) struct cluster c = {0};
+    _cleanup_(moves_free) struct defrag_move *moves = NULL;
+    int r = read_cluster(&c, err);
+    if (r < 0)
+        return r;
+    moves = calloc(c.npods + 1, sizeof(*moves));
+    const struct defrag_case of = {.policy = &place_binpack,
+                                   .nodes = c.nodes,
+                                   .cards = c.place,
+                                   .first = c.first,
+                                   .nnodes = c.nnodes,
+                                   .pods = c.pods,
+                                   .npods = c.npods};
+    struct defrag_plan plan = {.moves = moves, .nmoves = arg_moves < c.npods ? arg_moves : c.npods};
+    r = moves ? defrag_choose(&of, &plan) : -ENOMEM;
+    if (r < 0)
+        return err_errno(err, -r, "cannot plan");
+    return arg_json ? show_json(&c, &plan, err) : show_table(&c, &plan, err);
+}
+
+int cmd_defrag(int argc, char **argv) {
+    static const struct opt options[] = {
+        {"plan", 0, NULL, "print the plan (nothing is ever moved)", opt_flag, &arg_plan},
+        {"json", 0, NULL, "as JSON", opt_flag, &arg_json},
+        {"max-moves", 0, "N", "moves at most (100)", opt_u32, &arg_moves},
+        {"max-priority", 0, "N", "pods of a higher priority stay (1999999999)", opt_u32,
+         &arg_priority},
+        OPT_END,
+    };
+    static const struct opt_usage usage = {
+        "aliquot defrag --plan [options]",
+        "Tells which pods to move, in which order, so that most cards become free by few moves.\n"
+        "Each pod fits where it goes while it is still where it was, once the moves before it are\n"
+        "made. Pods stay that nobody would make anew (without a controller, of a DaemonSet), that\n"
+        "a disruption budget protects now, that choose their cards, or that are annotated\n"
+        "elasticgpu.io/defrag: never; those with a nodeSelector or affinity stay on their node.\n"
+        "CPU and memory of the nodes are not looked at.",
+        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster cannot "
+        "be\n"
+        "asked; 2 for wrong arguments."};
+    struct err err;
+
+    int first = opt_parse(options, &usage, argc, argv, &err);
+    if (first == -ECANCELED)
+        return 0;
+    if (first >= 0 && first < argc)
+        first = err_set(&err, EINVAL, "unexpected argument '%s'; see --help", argv[first]);
+    if (first >= 0 && !arg_plan)
+        first = err_set(&err, EINVAL, "it only makes plans: say --plan; see --help");
+    if (first < 0) {
+        fprintf(stderr, "aliquot defrag: %s\n", err.text);
+        return EXIT_USAGE;
+    }
+    if (plan_moves(&err) < 0) {
+        fprintf(stderr, "aliquot defrag: %s\n", err.text);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A plan of moves that empties cards: pods of cards that are little used go to others that are in
+ * use already, so that whole cards become free. Pure, as place.h; nothing is executed.
+ *
+ * Every move fits where it goes while the pod is still where it was: all moves before it have been
+ * made, none after it. No move goes to an idle card, nor to one that is to be emptied. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "place/victims.h"
+
+struct defrag_pod {
+    uint32_t node; /* index */
+    bool stays;    /* may not be moved */
+    bool at_home;  /* only to other cards of its node */
+    const struct gpu_request *request;
+    const struct victims_hold *holds; /* what it holds of which cards of its node */
+    uint32_t nholds;
+};
+
+struct defrag_case {
+    const struct place_policy *policy;
+    struct place_node *nodes; /* free: beside what all pods hold; `cards` point to `cards` below */
+    struct place_card *cards; /* of all nodes, those of one node together */
+    uint32_t *first;          /* by node: where its cards begin */
+    uint32_t nnodes;
+    const struct defrag_pod *pods;
+    uint32_t npods;
+};
+
+struct defrag_move {
+    uint32_t pod;
+    uint32_t node;              /* where to */
+    struct place_result result; /* and on which cards */
+};
+
+struct defrag_plan {
+    struct defrag_move *moves; /* in the order in which they are to be made; as many as pods */
+    uint32_t nmoves;
+    uint32_t emptied; /* cards that somebody held a part of before and nobody does after */
+};
+
+/* Fills a plan whose `moves` have room for all pods. The case is as it was afterwards. Empties the
+ * most cards, with the fewest moves, among few cards and pods; among many it takes the cards that
+ * are the least to move first. On entry `nmoves` says how many moves there may be. 0 or -ENOMEM. */
+int defrag_choose(const struct defrag_case *of, struct defrag_plan *ret);

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`aliquot defrag --plan` against a kubectl that answers from files."""
+
+import json
+
+import pytest
+
+from test_inspect import Cluster, gpu
+
+LISTS = {"pods": "get pods -A -o json", "nodes": "get nodes -A -o json",
+         "budgets": "get poddisruptionbudgets.policy -A -o json"}
+DEPLOYED = [{"kind": "ReplicaSet", "controller": True}]
+
+
+def pod(uid, name, core, owners=tuple(DEPLOYED), annotations=None, labels=None, **spec):
+    limits = {"elasticgpu.io/gpu-core": str(core)}
+    return {"metadata": {"uid": uid, "name": name, "namespace": "team", "ownerReferences": list(owners),
+                         "annotations": annotations or {}, "labels": labels or {}},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}], **spec}}
+
+
+@pytest.fixture
+def cluster(aliquot, tmp_path):
+    """Three cards: half of one on each of two nodes, and an idle one."""
+    made = Cluster(aliquot, tmp_path)
+    made.answers = {"get gpus.elasticgpu.io -o json": {"items": [
+        gpu("a", 0, (50, "40Gi"), [("u1", "team", "one", 50, "40Gi")]),
+        gpu("b", 0, (60, "48Gi"), [("u2", "team", "two", 40, "32Gi")]),
+        gpu("b", 1, (100, "80Gi"))]}}
+    made.set = lambda **lists: made.answers.update({LISTS[k]: {"items": v} for k, v in lists.items()})
+    made.set(pods=[pod("u1", "one", 50), pod("u2", "two", 40)], budgets=[],
+             nodes=[{"metadata": {"name": n}, "spec": {}} for n in "ab"])
+    made.plan = lambda *more: json.loads(made.run("defrag", "--plan", "--json", *more).stdout)
+    return made
+
+
+def moves(plan):
+    return [(m["pod"], m["from"]["gpus"], m["to"]["gpus"]) for m in plan["moves"]]
+
+
+def test_plan(cluster):
+    plan = cluster.plan()
+    assert plan["emptied"] == 1
+    assert moves(plan) == [("one", ["a-00"], ["b-00"])]
+    assert plan["moves"][0]["to"]["node"] == "b"
+    rows = cluster.rows("defrag", "--plan")
+    assert rows == ["STEP POD FROM TO".split(), "1 team/one a-00 b-00".split(), "Moves: 1. Cards that become free: 1.".split()]
+    assert cluster.plan("--max-moves", "0") == {"emptied": 0, "moves": []}
+
+
+STAY = {
+    "opted out": dict(annotations={"elasticgpu.io/defrag": "never"}),
+    "bare": dict(owners=()),
+    "of a DaemonSet": dict(owners=({"kind": "DaemonSet", "controller": True},)),
+    "of the system": dict(priority=2000000000),
+    "bound to its node": dict(nodeSelector={"disk": "fast"}),
+}
+
+
+@pytest.mark.parametrize("why", STAY)
+def test_who_stays(cluster, why):
+    """Then the other one goes instead, or nobody."""
+    one = pod("u1", "one", 50, **STAY[why])
+    cluster.set(pods=[one, pod("u2", "two", 40)])
+    assert moves(cluster.plan()) == [("two", ["b-00"], ["a-00"])]
+    cluster.set(pods=[one, pod("u2", "two", 40, **STAY[why])])
+    assert cluster.plan()["moves"] == []
+    assert cluster.rows("defrag", "--plan") == ["No moves would empty a card.".split()]
+
+
+def test_budget_and_closed_node(cluster):
+    budget = {"metadata": {"name": "x", "namespace": "team"}, "spec": {"selector": {"matchLabels": {"app": "x"}}},
+              "status": {"disruptionsAllowed": 0}}
+    cluster.set(pods=[pod("u1", "one", 50, labels={"app": "x"}), pod("u2", "two", 40)], budgets=[budget])
+    assert moves(cluster.plan()) == [("two", ["b-00"], ["a-00"])]
+    cluster.set(nodes=[{"metadata": {"name": "a"}, "spec": {"unschedulable": True}}])
+    assert cluster.plan()["moves"] == []
+
+
+def test_wrong_use(cluster):
+    assert "say --plan" in cluster.fails("defrag", status=2)
+    assert "unexpected argument 'now'" in cluster.fails("defrag", "--plan", "now", status=2)
+    del cluster.answers[LISTS["pods"]]
+    assert "nothing is known of: " + LISTS["pods"] in cluster.fails("defrag", "--plan")
+    done = cluster.run("defrag", "--help")
+    assert done.returncode == 0 and "--max-moves" in done.stdout
