@@ -126,6 +126,23 @@ static void put_overuse(const struct agent *a, const char *uuid, struct gpu_obje
                                        slot->grant.container);
 }
 
+/* In the words of `nvidia-smi topo -m`. */
+static uint8_t link_to(const struct gpu_connections *c, uint32_t other) {
+    if (c->nvlinks[other] > 0)
+        return (uint8_t) (LINK_NVLINK + (c->nvlinks[other] <= LINK_NVLINKS_MAX
+                                             ? c->nvlinks[other] - 1
+                                             : LINK_NVLINKS_MAX - 1));
+    /* NVML counts from 0, the same board, in tens to 50, another socket. */
+    return c->level[other] <= 50 ? (uint8_t) (LINK_BOARD - c->level[other] / 10) : LINK_UNKNOWN;
+}
+
+static void put_links(const struct gpu_connections *c, struct gpu_object *ret) {
+    ret->numa = c->known > 0 ? (int8_t) c->numa : -1;
+    ret->nlinks = c->known <= GPU_LINKS_MAX ? c->known : GPU_LINKS_MAX;
+    for (uint32_t i = 0; i < ret->nlinks; i++)
+        ret->links[i] = i == ret->index ? LINK_UNKNOWN : link_to(c, i);
+}
+
 static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_object *ret) {
     struct agent *a = p->agent;
 
@@ -140,12 +157,20 @@ static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_
     ret->memory = d->memory;
     ret->capacity = scaling_capacity(d->memory, a->config.memory_scaling);
     ret->healthy = d->healthy;
+    put_links(&d->links, ret);
     put_overuse(a, d->uuid, ret);
 }
 
+/* What is published stays while the driver does not tell. */
+static bool same_links(const struct gpu_object *have, const struct gpu_object *want) {
+    return want->nlinks == 0 || (have->numa == want->numa && have->nlinks == want->nlinks &&
+                                 memcmp(have->links, want->links, want->nlinks) == 0);
+}
+
 static bool same_spec(const struct gpu_object *a, const struct gpu_object *b) {
-    return a->index == b->index && a->memory == b->memory && strcmp(a->uuid, b->uuid) == 0 &&
-           strcmp(a->model, b->model) == 0 && (strcmp(a->path, b->path) == 0 || !b->path[0]);
+    return same_links(a, b) && a->index == b->index && a->memory == b->memory &&
+           strcmp(a->uuid, b->uuid) == 0 && strcmp(a->model, b->model) == 0 &&
+           (strcmp(a->path, b->path) == 0 || !b->path[0]);
 }
 
 /* ---- requests ---- */

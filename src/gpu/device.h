@@ -33,6 +33,16 @@ struct gpu_sample {
     uint32_t power_mw;
 };
 
+#define GPU_LEVEL_UNKNOWN 255
+
+/* How a card is connected to the others, by their indexes. */
+struct gpu_connections {
+    uint32_t known;         /* so many others are known of; 0: nothing is */
+    int32_t numa;           /* the NUMA node it is attached to; -1: not known */
+    uint8_t level[GPU_MAX]; /* nvmlGpuTopologyLevel_t, or GPU_LEVEL_UNKNOWN */
+    uint8_t nvlinks[GPU_MAX];
+};
+
 struct gpu_device {
     uint32_t index; /* NVML's, dense */
     int32_t minor;  /* the N of /dev/nvidiaN */
@@ -41,6 +51,7 @@ struct gpu_device {
     char pci[32]; /* "00000000:3B:00.0" */
     uint64_t memory;
     uint64_t context_bytes; /* what a CUDA context costs; 0: not known */
+    struct gpu_connections links;
     bool healthy;
     char reason[GPU_REASON_MAX]; /* why it is not healthy, for a person; "" when it is */
     struct gpu_sample sample;

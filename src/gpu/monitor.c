@@ -202,6 +202,14 @@ static const struct gpu_device *known_device(const struct gpu_monitor *m, uint32
     return NULL;
 }
 
+/* Of the card that came last. */
+static void receive_links(struct gpu_monitor *m, const struct gpu_message_links *msg) {
+    struct gpu_device *d = m->next.ndevices > 0 ? &m->next.devices[m->next.ndevices - 1] : NULL;
+
+    if (d && d->index == msg->header.index)
+        d->links = msg->links;
+}
+
 static void receive_device(struct gpu_monitor *m, const struct gpu_message_device *msg) {
     const struct gpu_device *known = known_device(m, msg->header.index);
     struct gpu_device d = {.index = msg->header.index, .minor = msg->minor, .memory = msg->memory};
@@ -311,6 +319,9 @@ static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t 
         break;
     case GPU_MESSAGE_DEVICE:
         receive_device(m, &msg->device);
+        break;
+    case GPU_MESSAGE_LINKS:
+        receive_links(m, &msg->links);
         break;
     case GPU_MESSAGE_PROCESSES:
         receive_processes(m, &msg->processes);

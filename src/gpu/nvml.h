@@ -33,6 +33,14 @@ struct err;
     OPTIONAL(nvmlDeviceGetMPSComputeRunningProcesses_v3,                                           \
              (nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2_t *) )                              \
     OPTIONAL(nvmlDeviceGetFieldValues, (nvmlDevice_t, int, nvmlFieldValue_t *) )                   \
+    OPTIONAL(nvmlDeviceGetMemoryAffinity,                                                          \
+             (nvmlDevice_t, unsigned int, unsigned long *, nvmlAffinityScope_t))                   \
+    OPTIONAL(nvmlDeviceGetTopologyCommonAncestor,                                                  \
+             (nvmlDevice_t, nvmlDevice_t, nvmlGpuTopologyLevel_t *) )                              \
+    OPTIONAL(nvmlDeviceGetNvLinkState, (nvmlDevice_t, unsigned int, nvmlEnableState_t *) )         \
+    OPTIONAL(nvmlDeviceGetNvLinkRemoteDeviceType,                                                  \
+             (nvmlDevice_t, unsigned int, nvmlIntNvLinkDeviceType_t *) )                           \
+    OPTIONAL(nvmlDeviceGetNvLinkRemotePciInfo_v2, (nvmlDevice_t, unsigned int, nvmlPciInfo_t *) )  \
     OPTIONAL(nvmlEventSetCreate, (nvmlEventSet_t *) )                                              \
     OPTIONAL(nvmlDeviceRegisterEvents, (nvmlDevice_t, unsigned long long, nvmlEventSet_t))         \
     OPTIONAL(nvmlEventSetWait_v2, (nvmlEventSet_t, nvmlEventData_t *, unsigned int) )              \

@@ -18,6 +18,7 @@
 #include "gpu/context.h"
 #include "gpu/device.h"
 #include "gpu/events.h"
+#include "gpu/links.h"
 #include "gpu/nvml.h"
 #include "gpu/worker_protocol.h"
 
@@ -36,6 +37,8 @@ struct utilization {
     } last[UTILIZATION_MAX];
 };
 
+#define LINKS_AGE_MS 60000
+
 /* How long after an XID the driver may still say that nothing is to be done. */
 #define SETTLE_MS 1000
 
@@ -50,6 +53,8 @@ struct worker {
     struct gpu_events_options events;
     struct failure failures[GPU_MAX];
     uint32_t sequence;
+    struct gpu_links links;
+    uint64_t links_ms; /* when they were read; 0: never */
     struct utilization utilization[GPU_MAX];
     nvmlProcessInfo_v2_t list[GPU_PROCESSES_MAX];
     nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
@@ -291,6 +296,21 @@ static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_message_
     }
 }
 
+/* Links fail and come back seldom, and asking for all of them takes many calls. */
+static void read_links(struct worker *w, uint32_t count) {
+    if (w->links_ms != 0 && w->links.count == count && now_ms() - w->links_ms < LINKS_AGE_MS)
+        return;
+    gpu_links_read(&w->nvml, count, &w->links);
+    w->links_ms = now_ms();
+}
+
+static bool put_links(struct worker *w, uint32_t index) {
+    union gpu_message msg = {0};
+
+    msg.links.links = w->links.of[index];
+    return put(w, &msg, GPU_MESSAGE_LINKS, index, sizeof(msg.links));
+}
+
 /* Each card stands for itself: whatever fails on one is told and the next is looked at.
  * ret_answers: whether any call on it succeeded. */
 static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
@@ -308,7 +328,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     if (healthy)
         read_load(w, device, d);
     return put(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&
-           (!healthy || put_processes(w, device, index));
+           (!healthy || (put_links(w, index) && put_processes(w, device, index)));
 }
 
 /* ---- a poll ---- */
@@ -332,6 +352,7 @@ static int answer(struct worker *w) {
                                                   NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
     if (!put(w, &msg, GPU_MESSAGE_DRIVER, 0, sizeof(msg.text)))
         return 1;
+    read_links(w, count < GPU_MAX ? count : GPU_MAX);
     for (uint32_t i = 0; i < count && i < GPU_MAX; i++) {
         bool answered = false;
 

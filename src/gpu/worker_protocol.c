@@ -10,6 +10,7 @@
 /* The structures hold no padding that would differ between two builds of the same binary. */
 _Static_assert(sizeof(struct gpu_message_device) == 16 + 8 + 160 + 48 + 96 + 32 + 24 + 24,
                "device");
+_Static_assert(sizeof(struct gpu_message_links) == 16 + 8 + 2 * GPU_MAX, "links");
 _Static_assert(sizeof(struct gpu_message_processes) == 16 + 8 + 64 * 16, "processes");
 
 static bool terminated(const char *text, size_t size) {
@@ -43,6 +44,11 @@ int gpu_message_check(const union gpu_message *message, size_t len) {
     case GPU_MESSAGE_PROCESSES:
         ok = len == sizeof(message->processes) && message->header.index < GPU_MAX &&
              message->processes.count <= GPU_PACKET_PROCESSES;
+        break;
+    case GPU_MESSAGE_LINKS:
+        ok = len == sizeof(message->links) && message->header.index < GPU_MAX &&
+             message->links.links.known <= GPU_MAX && message->links.links.numa >= -1 &&
+             message->links.links.numa <= INT8_MAX;
         break;
     case GPU_MESSAGE_CONTEXT:
         ok = len == sizeof(message->context) && message->context.bytes > 0 &&

@@ -3,15 +3,17 @@
 
 /* What the agent and its NVML child say to each other: fixed structures over a SOCK_SEQPACKET pair,
  * one a packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
- * in this order: DRIVER, then for each card DEVICE and any number of PROCESSES, then END. When the
- * driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any time. A
- * struct gpu_message_wall of the agent is answered with one.
+ * in this order: DRIVER, then for each card DEVICE, LINKS and any number of PROCESSES, then END.
+ * When the driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any
+ * time. A struct gpu_message_wall of the agent is answered with one.
  *
  * The child runs code of the driver in its address space, so the agent takes nothing on trust:
  * everything that comes is checked by gpu_message_check(). */
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "gpu/device.h"
 
 #define GPU_MESSAGE_MAGIC 0x414c5147u /* "ALQG" */
 #define GPU_PACKET_PROCESSES 64       /* processes in one packet */
@@ -26,6 +28,7 @@ enum gpu_message_type {
     GPU_MESSAGE_CONTEXT,
     GPU_MESSAGE_EVENT,
     GPU_MESSAGE_WALL,
+    GPU_MESSAGE_LINKS,
 };
 
 struct gpu_message_header {
@@ -51,6 +54,12 @@ struct gpu_message_device {
     char pci[32];
     uint64_t memory, memory_used, memory_free;
     uint32_t gpu_percent, memory_percent, temperature, sm_clock, memory_clock, power_mw;
+};
+
+/* How the card is connected: see struct gpu_connections. */
+struct gpu_message_links {
+    struct gpu_message_header header;
+    struct gpu_connections links;
 };
 
 struct gpu_message_process {
@@ -100,6 +109,7 @@ union gpu_message {
     struct gpu_message_context context;
     struct gpu_message_event event;
     struct gpu_message_wall wall;
+    struct gpu_message_links links;
 };
 
 /* Checks a packet of `len` bytes: magic, type, exact size, indices and counts in range, texts

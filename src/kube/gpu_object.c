@@ -58,6 +58,32 @@ static void put_overuse(struct json_writer *w, const struct gpu_object *gpu) {
     json_array_end(w);
 }
 
+/* What is malformed here only costs good links. */
+static void read_links(struct json spec, struct gpu_object *gpu) {
+    uint64_t numa;
+    struct json_iter it = json_iter(json_get(spec, "links"));
+    struct json item;
+    gpu->numa = -1;
+    if (json_u64(json_get(spec, "numaNode"), &numa) && numa <= INT8_MAX)
+        gpu->numa = (int8_t) numa;
+    while (gpu->nlinks < GPU_LINKS_MAX && json_next(&it, NULL, &item)) {
+        const char *text = json_string(item);
+        gpu->links[gpu->nlinks++] = text ? gpu_link_parse(text) : LINK_UNKNOWN;
+    }
+}
+
+static void put_links(struct json_writer *w, const struct gpu_object *gpu) {
+    char text[GPU_LINK_TEXT_MAX];
+    if (gpu->numa >= 0)
+        json_put_u64(w, "numaNode", (uint64_t) gpu->numa);
+    if (gpu->nlinks == 0)
+        return;
+    json_array_begin(w, "links");
+    for (uint32_t i = 0; i < gpu->nlinks; i++)
+        json_put_string(w, NULL, i == gpu->index ? "X" : gpu_link_format(gpu->links[i], text));
+    json_array_end(w);
+}
+
 int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err *err) {
     struct json spec = json_get(object, "spec"), status = json_get(object, "status");
     struct gpu_object gpu = {0};
@@ -83,6 +109,7 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
     if (!gpu.has_capacity)
         gpu.capacity = gpu.memory;
     read_overuse(json_get(status, "overuse"), &gpu);
+    read_links(spec, &gpu);
     *ret_gpu = gpu;
     return 0;
 }
@@ -115,6 +142,7 @@ void gpu_object_encode(const struct gpu_object *gpu, struct buf *out) {
     json_put_string(&w, "nodeName", gpu->node);
     json_put_string(&w, "path", gpu->path);
     json_put_string(&w, "uuid", gpu->uuid);
+    put_links(&w, gpu);
     json_object_end(&w);
     json_object_end(&w);
 }

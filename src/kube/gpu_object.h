@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kube/gpu_link.h"
 #include "kube/pod.h"
 
 struct buf;
@@ -15,6 +16,7 @@ struct buf;
 #define GPU_OBJECTS_PATH "/apis/elasticgpu.io/v1alpha1/gpus"
 #define GPU_LABEL_NODE "elasticgpu.io/node"
 #define GPU_UUID_MAX 48
+#define GPU_LINKS_MAX 64
 
 struct gpu_object {
     char name[KUBE_NAME_MAX];
@@ -24,8 +26,11 @@ struct gpu_object {
     uint64_t capacity; /* bytes that are sold of it, in status; never less; 0: as `memory` */
     char uuid[GPU_UUID_MAX];
     char model[96];
-    char path[64]; /* "/dev/nvidia0" */
-    bool healthy;  /* status.state is exactly "Healthy" */
+    char path[64];                /* "/dev/nvidia0" */
+    int8_t numa;                  /* spec.numaNode; -1: not known */
+    uint32_t nlinks;              /* 0: not known how it is connected */
+    uint8_t links[GPU_LINKS_MAX]; /* spec.links: enum gpu_link, by the index of the other card */
+    bool healthy;                 /* status.state is exactly "Healthy" */
     /* status.overuse: containers that hold more of the card than their share, as
      * "namespace/pod/container", each followed by a blank; as many as fit. */
     char overuse[1024];

@@ -134,7 +134,8 @@ struct place_node state_place_node(const struct state_node *node) {
                                .cpu = node->room.cpu,
                                .memory_free = left.memory,
                                .memory = node->room.memory,
-                               .model = node->ncards > 0 ? node->cards[0]->model_id : 0};
+                               .model = node->ncards > 0 ? node->cards[0]->model_id : 0,
+                               .topology = node->topology};
 }
 
 enum place_reason state_view(struct state *s, struct state_node *node, const struct state_pod *self,

@@ -59,6 +59,7 @@ struct state *state_free(struct state *s) {
     card_free(s, card);
     HASH_ITER(hh, s->nodes, node, next_node) {
         HASH_DEL(s->nodes, node);
+        free(node->topology);
         free(node);
     }
     free(s);
@@ -104,6 +105,7 @@ void state_node_drop_if_unused(struct state *s, struct state_node *node) {
         return;
     state_learn_node(s, node, true);
     HASH_DEL(s->nodes, node);
+    free(node->topology);
     free(node);
 }
 
@@ -157,6 +159,7 @@ static void node_remove_card(struct state_card *card) {
             node->ncards--;
             break;
         }
+    node->relinked = true;
     card->node = NULL;
     node_touch(node);
 }
@@ -170,6 +173,7 @@ static void node_add_card(struct state_node *node, struct state_card *card) {
         node->cards[at] = node->cards[at - 1];
     node->cards[at] = card;
     node->ncards++;
+    node->relinked = true;
     card->node = node;
     node_touch(node);
 }
@@ -220,6 +224,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     memcpy(card->model, gpu->model, sizeof(card->model));
     card->model_id = state_model_id(s, card->model);
     card->tflops = gpu_model_tflops(card->model);
+    state_links_seen(card, gpu);
     card->memory = sold;
     card->physical = gpu->memory;
     card->healthy = gpu->healthy;
@@ -479,6 +484,7 @@ void state_refresh(struct state *s, struct state_node *node) {
         rank_nodes(s);
     if (!node->dirty)
         return;
+    state_links_refresh(node);
     state_count(node, NULL, false, node->place);
     state_learn_node(s, node, false);
     node->version = ++s->version;

@@ -113,6 +113,9 @@ struct state_card {
     char model[96];
     uint32_t model_id; /* 0: not known */
     uint32_t tflops;   /* by the model table; 0: not known */
+    int8_t numa;       /* -1: not known */
+    uint32_t nlinks;   /* see struct gpu_object */
+    uint8_t links[GPU_LINKS_MAX];
     struct state_node *node;
     uint64_t memory;   /* bytes that are sold */
     uint64_t physical; /* bytes that are there */
@@ -160,8 +163,10 @@ struct state_node {
     struct state_pod *pods;     /* those that hold or are promised something here */
     struct state_load *loads;   /* the others on it */
     struct state_standing *standings;
-    struct cpu_memory room, used; /* what it can give, and what all its pods ask of that */
-    uint32_t id;                  /* small and its own while it is there; see place_model_node() */
+    struct cpu_memory room, used;    /* what it can give, and what all its pods ask of that */
+    struct place_topology *topology; /* of cards[]; NULL: not known */
+    bool relinked;                   /* it is to be made anew */
+    uint32_t id; /* small and its own while it is there; see place_model_node() */
     bool numbered;
 };
 

@@ -18,6 +18,10 @@ static inline bool state_pod_is_settled(const struct state_pod *pod) {
     return pod->stage == POD_BOUND || pod->stage == POD_AWAITED;
 }
 
+/* links.c: takes over how a card is connected, and makes the node's topology of that. */
+void state_links_seen(struct state_card *card, const struct gpu_object *gpu);
+void state_links_refresh(struct state_node *node);
+
 /* load.c */
 struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b);
 struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b);

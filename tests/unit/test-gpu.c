@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "gpu/driver.h"
+#include "gpu/links.h"
 #include "gpu/monitor.h"
 #include "gpu/worker.h"
 #include "gpu/worker_protocol.h"
@@ -431,6 +432,85 @@ static void simulated_driver(void **state) {
     (void) dir_remove(dir, NULL);
 }
 
+/* ---- links ---- */
+
+/* Four cards: 0 and 1 share two NVLinks, 2 and 3 have a switch, on which one link of 3 is down. */
+static nvmlReturn_t links_handle(unsigned int index, nvmlDevice_t *ret) {
+    static char cards[4];
+    *ret = (nvmlDevice_t) (void *) &cards[index];
+    return index < 4 ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+static unsigned links_index(nvmlDevice_t device) {
+    nvmlDevice_t first;
+    (void) links_handle(0, &first);
+    return (unsigned) ((char *) device - (char *) first);
+}
+
+static nvmlReturn_t links_pci(nvmlDevice_t device, nvmlPciInfo_t *ret) {
+    *ret = (nvmlPciInfo_t){.bus = 0x10 + links_index(device)};
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t links_state(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *ret) {
+    unsigned i = links_index(device);
+    *ret = i == 3 && link == 5 ? NVML_FEATURE_DISABLED : NVML_FEATURE_ENABLED;
+    return link < (i < 2 ? 2u : 6u) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+static nvmlReturn_t links_type(nvmlDevice_t device, unsigned int link,
+                               nvmlIntNvLinkDeviceType_t *ret) {
+    (void) link;
+    *ret = links_index(device) < 2 ? NVML_NVLINK_DEVICE_TYPE_GPU : NVML_NVLINK_DEVICE_TYPE_SWITCH;
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t links_remote(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *ret) {
+    (void) link;
+    *ret = (nvmlPciInfo_t){.bus = 0x10 + (links_index(device) ^ 1)};
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t links_level(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuTopologyLevel_t *ret) {
+    *ret = links_index(a) / 2 == links_index(b) / 2 ? NVML_TOPOLOGY_SINGLE : NVML_TOPOLOGY_SYSTEM;
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t links_numa(nvmlDevice_t device, unsigned int size, unsigned long *set,
+                               nvmlAffinityScope_t scope) {
+    assert_true(size > 0 && scope == 0);
+    set[0] = 1ul << (links_index(device) / 2);
+    return NVML_SUCCESS;
+}
+
+static void links(void **state) {
+    const struct nvml nvml = {.nvmlDeviceGetHandleByIndex_v2 = links_handle,
+                              .nvmlDeviceGetPciInfo_v3 = links_pci,
+                              .nvmlDeviceGetMemoryAffinity = links_numa,
+                              .nvmlDeviceGetTopologyCommonAncestor = links_level,
+                              .nvmlDeviceGetNvLinkState = links_state,
+                              .nvmlDeviceGetNvLinkRemoteDeviceType = links_type,
+                              .nvmlDeviceGetNvLinkRemotePciInfo_v2 = links_remote};
+    const struct nvml old = {.nvmlDeviceGetHandleByIndex_v2 = links_handle};
+    static struct gpu_links l;
+
+    (void) state;
+    gpu_links_read(&nvml, 4, &l);
+    assert_int_equal(l.count, 4);
+    assert_int_equal(l.of[0].nvlinks[1], 2);
+    assert_int_equal(l.of[0].nvlinks[2], 0);
+    assert_int_equal(l.of[2].nvlinks[3], 5);
+    assert_int_equal(l.of[3].nvlinks[2], 5);
+    assert_int_equal(l.of[2].level[3], NVML_TOPOLOGY_SINGLE);
+    assert_int_equal(l.of[2].level[0], NVML_TOPOLOGY_SYSTEM);
+    assert_int_equal(l.of[1].numa, 0);
+    assert_int_equal(l.of[3].numa, 1);
+    gpu_links_read(&old, 4, &l); /* a driver that tells nothing of it */
+    assert_int_equal(l.of[0].numa, -1);
+    assert_int_equal(l.of[0].level[1], GPU_LEVEL_UNKNOWN);
+    assert_int_equal(l.of[0].nvlinks[1], 0);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
@@ -446,6 +526,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(inventory_file),
         cmocka_unit_test(real_driver),
         cmocka_unit_test(simulated_driver),
+        cmocka_unit_test(links),
     };
     static char dir[512];
     ssize_t n;

@@ -200,8 +200,8 @@ static void test_dialects(void **state) {
                                 (struct lines){"20", "4", NULL}, &ask, &asks),
                      REQUEST_OK);
     assert_true(asks && ask.core == 20 && ask.memory == 4 * GIB);
-    assert_int_equal(
-        read_names("amd.com/gpu", "cpu", (struct lines){"1", "1", NULL}, &ask, &asks), REQUEST_OK);
+    assert_int_equal(read_names("amd.com/gpu", "cpu", (struct lines){"1", "1", NULL}, &ask, &asks),
+                     REQUEST_OK);
     assert_false(asks);
     assert_int_equal(read_names("x", "tke.cloud.tencent.com/qgpu-memory",
                                 (struct lines){NULL, "9999999999999", "1"}, &ask, &asks),
@@ -344,8 +344,17 @@ static void test_gpu_object(void **state) {
     struct gpu_object back;
     struct err err;
     _cleanup_buf_ struct buf text = BUF_INIT(0), status = BUF_INIT(0);
+    gpu.index = 1;
+    gpu.numa = 1;
+    gpu.nlinks = 3;
+    gpu.links[0] = LINK_NVLINK + 11;
+    gpu.links[2] = LINK_SYSTEM;
     gpu_object_encode(&gpu, &text);
+    assert_non_null(strstr(buf_str(&text), "\"numaNode\":1,\"links\":[\"NV12\",\"X\",\"SYS\"]"));
     assert_int_equal(gpu_object_parse(parse(buf_str(&text)), &back, &err), 0);
+    assert_int_equal(back.numa, 1);
+    assert_int_equal(back.nlinks, 3);
+    assert_memory_equal(back.links, gpu.links, 3);
     assert_string_equal(back.model, gpu.model);
     assert_false(back.healthy || back.has_capacity);
     gpu.capacity = 2 * gpu.memory; /* oversold */
