@@ -96,6 +96,7 @@ static void order_reflect(struct probe *probe, const char *page, const char *pat
         .watch_seconds = 60,
         .retry_min_ms = 20,
         .retry_max_ms = 500,
+        .may_be_absent = strstr(path, "optional") != NULL,
     };
     if (kube_reflector_start(probe->client, &options, &handlers, probe, &probe->reflector, &err) <
         0)
@@ -128,6 +129,8 @@ static int on_line(const char *line, size_t size, void *user) {
         order_request(probe, word[1], word[2], word[3], word[4]);
     else if (strcmp(word[0], "reflect") == 0)
         order_reflect(probe, word[1], word[2], word[3]);
+    else if (strcmp(word[0], "relist") == 0)
+        kube_reflector_relist(probe->reflector);
     else if (strcmp(word[0], "stop") == 0)
         kube_reflector_stop(take_ptr(probe->reflector));
     else if (strcmp(word[0], "close") == 0)

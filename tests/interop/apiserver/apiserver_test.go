@@ -435,6 +435,35 @@ func TestGone(t *testing.T) {
 		"trouble soon cannot list /things: Expired", "begin", "added x", "added y", "end", "added z")
 }
 
+// A kind that is not installed is one without objects; when it is taken away, so are its objects.
+func TestAbsent(t *testing.T) {
+	p, _ := begin(t, script(t,
+		step{"limit=500", list("10", "", "a")},
+		step{"resourceVersion=10&watch=true", status(404, "NotFound")},
+		step{"limit=500", status(404, "NotFound")},
+		step{"limit=500", list("20", "", "b")},
+		step{"resourceVersion=20&watch=true", events(true, event("ADDED", "c", "21"))},
+	))
+	p.order("reflect 500 /optional")
+	p.expect("begin", "added a", "end", "begin", "end")
+	p.order("relist") // it would be looked for again in ten seconds
+	p.expect("begin", "added b", "end", "added c")
+}
+
+// Whoever must know what was written until now lists again, in the middle of a watch.
+func TestRelist(t *testing.T) {
+	p, _ := begin(t, script(t,
+		step{"limit=500", list("10", "", "a")},
+		step{"resourceVersion=10&watch=true", events(true, event("ADDED", "b", "11"))},
+		step{"limit=500", list("20", "", "a", "b", "c")},
+		step{"resourceVersion=20&watch=true", events(true, event("ADDED", "d", "21"))},
+	))
+	p.order("reflect 500 /things")
+	p.expect("begin", "added a", "end", "added b")
+	p.order("relist")
+	p.expect("begin", "added a", "added b", "added c", "end", "added d")
+}
+
 // A list whose second page always fails is asked for less and less often.
 func TestSecondPageFails(t *testing.T) {
 	const lists = 5

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Bad days of a cluster that need many pods or objects of the same name. The others are in
+ * test-scheduler.c and tests/e2e; docs/operations.md says which is where. */
+
+#include "scheduler-world.h"
+
+#define NODES 125
+#define CARDS 8
+#define PODS (NODES * CARDS * 10)
+
+struct running {
+    char uid[16], node[16];
+    struct buf annotations;
+};
+
+static void show_running(struct world *w, const struct running *pod) {
+    show_pod(w, pod->uid, TENTH, pod->node, buf_str(&pod->annotations));
+}
+
+static void check_full(struct world *w) {
+    state_refresh_all(w->state);
+    for (struct state_node *node = w->state->nodes; node; node = node->hh.next) {
+        assert_int_equal(node->ncards, CARDS);
+        for (uint32_t i = 0; i < CARDS; i++) {
+            assert_int_equal(node->place[i].free.core, 0);
+            assert_false(node->cards[i]->overcommitted);
+        }
+    }
+}
+
+/* A new process is shown what the one before had decided, in another order, and knows the same. */
+static void test_restart_with_many_pods(void **state) {
+    struct world *w = *state;
+    struct running *pods = calloc(PODS, sizeof(*pods));
+    char node[16];
+    assert_non_null(pods);
+    for (unsigned n = 0; n < NODES; n++) {
+        snprintf(node, sizeof(node), "n%03u", n);
+        show_node(w, node, CARDS);
+    }
+    for (unsigned i = 0; i < PODS; i++) {
+        snprintf(pods[i].uid, sizeof(pods[i].uid), "u%05u", i);
+        snprintf(pods[i].node, sizeof(pods[i].node), "n%03u", i % NODES);
+        run_pod(w, pods[i].uid, TENTH, pods[i].node, &pods[i].annotations);
+    }
+    check_full(w);
+    stop(w);
+    start(w);
+    for (unsigned i = 0; i < PODS / 2; i++)
+        show_running(w, &pods[i * 7 % PODS]); /* before there is a card, and some of them twice */
+    for (unsigned n = NODES; n-- > 0;) {
+        snprintf(node, sizeof(node), "n%03u", n);
+        show_node(w, node, CARDS);
+    }
+    for (unsigned i = PODS; i-- > 0;)
+        show_running(w, &pods[i]);
+    assert_int_equal(HASH_COUNT(w->state->pods), PODS);
+    assert_int_equal(w->state->forged, 0);
+    check_full(w);
+    show_pod(w, "late", TENTH, NULL, "");
+    assert_int_equal(filter(w, "late", TENTH, "\"n000\",\"n124\"")[0], '-');
+    state_pod_gone(w->state, pods[0].uid);
+    assert_string_equal(filter(w, "late", TENTH, "\"n000\",\"n124\""), "n000");
+    for (unsigned i = 0; i < PODS; i++)
+        buf_done(&pods[i].annotations);
+    free(pods);
+}
+
+static void drop_node(struct world *w, const char *node, unsigned cards) {
+    char name[64];
+    state_node_gone(w->state, node);
+    for (unsigned i = 0; i < cards; i++) {
+        snprintf(name, sizeof(name), "%s-%02u", node, i);
+        state_gpu_gone(w->state, name);
+    }
+}
+
+/* The machine came back under its name: what the pods that are still there hold of its cards stays
+ * held, until they are gone. */
+static void test_node_made_anew(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    show_node(w, "n", 1);
+    run_pod(w, "a", HALF, "n", &a);
+    drop_node(w, "n", 1);
+    assert_int_equal(filter(w, "b", HALF, "\"n\"")[0], '-');
+    show_node(w, "n", 1);
+    assert_int_equal(free_core(w, "n", 0), 50);
+    state_pod_gone(w->state, "a");
+    assert_int_equal(free_core(w, "n", 0), 100);
+}
+
+/* Another machine came under the name: its cards are others, and nobody holds anything of them. */
+static void test_other_machine_of_the_same_name(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
+    struct gpu_object gpu = {.index = 0, .memory = 40 * GIB, .healthy = true};
+    show_node(w, "n", 1);
+    run_pod(w, "a", WHOLE, "n", &a);
+    drop_node(w, "n", 1);
+    assert_int_equal(state_node_seen(w->state, "n"), 0);
+    snprintf(gpu.name, sizeof(gpu.name), "n-00");
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-of-another-machine");
+    snprintf(gpu.node, sizeof(gpu.node), "n");
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+    assert_int_equal(free_core(w, "n", 0), 100);
+    run_pod(w, "b", WHOLE, "n", &b);
+    assert_non_null(strstr(buf_str(&b), "GPU-of-another-machine"));
+    state_pod_gone(w->state, "a");
+    assert_int_equal(free_core(w, "n", 0), 0);
+}
+
+/* A promise on a machine that went is no place on the one that came. */
+static void test_node_made_anew_between_filter_and_bind(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 2);
+    show_pod(w, "a", WHOLE, NULL, "");
+    assert_string_equal(filter(w, "a", WHOLE, "\"n\""), "n");
+    drop_node(w, "n", 2);
+    bind_pod(w, "a", "n");
+    assert_int_equal(w->nasked, 0);
+    assert_string_not_equal(w->bind_answer, "");
+    show_node(w, "n", 1);
+    assert_string_equal(filter(w, "a", WHOLE, "\"n\""), "n");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_restart_with_many_pods),
+        T(test_node_made_anew),
+        T(test_other_machine_of_the_same_name),
+        T(test_node_made_anew_between_filter_and_bind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
