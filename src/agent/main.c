@@ -11,6 +11,7 @@
 #include "agent/agent.h"
 #include "agent/cdi.h"
 #include "agent/gputime.h"
+#include "agent/grow.h"
 #include "agent/keys.h"
 #include "agent/process.h"
 #include "base/buf.h"
@@ -165,6 +166,7 @@ static void on_pod(const struct pod_entry *e, void *userdata) {
         release_pod(a, e->pod.uid, true);
     else
         release_cancel(a, e->pod.uid);
+    grow_pod(a, e);
     gputime_pod(a, e);
     prestart_wake(a);
 }

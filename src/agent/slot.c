@@ -220,9 +220,20 @@ static int create_accounts(const struct slot_store *s, const char *nonce, struct
     return compute_create(grants, compute, err);
 }
 
+static int write_record(const struct slot_store *s, const char *nonce, const struct slot_grant *g,
+                        struct err *err) {
+    _cleanup_buf_ struct buf record = BUF_INIT(RECORD_MAX);
+    char path[384];
+
+    slot_record_encode(g, &record);
+    if (buf_error(&record) < 0)
+        return err_set(err, ENOMEM, "out of memory");
+    slot_path(s, nonce, RECORD_FILE, path);
+    return file_replace(path, record.data, record.len, 0600, err);
+}
+
 static int write_files(struct slot_store *s, const char *nonce, const struct slot_grant *g,
                        struct err *err) {
-    _cleanup_buf_ struct buf record = BUF_INIT(RECORD_MAX);
     char path[384];
     int r;
 
@@ -237,13 +248,7 @@ static int write_files(struct slot_store *s, const char *nonce, const struct slo
         if (r == 0)
             r = create_accounts(s, nonce, err);
     }
-    if (r < 0)
-        return r;
-    slot_record_encode(g, &record);
-    if (buf_error(&record) < 0)
-        return err_set(err, ENOMEM, "out of memory");
-    slot_path(s, nonce, RECORD_FILE, path);
-    return file_replace(path, record.data, record.len, 0600, err);
+    return r < 0 ? r : write_record(s, nonce, g, err);
 }
 
 int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant, struct slot **ret,
@@ -275,6 +280,53 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
     open_ledger(s, slot);
     *ret = slot;
     return 0;
+}
+
+bool slot_is_more(const struct slot_grant *have, const struct slot_grant *want) {
+    bool more = false;
+
+    if (have->ndevices != want->ndevices)
+        return false;
+    for (uint32_t i = 0; i < have->ndevices; i++) {
+        const struct slot_device *a = &have->devices[i], *b = &want->devices[i];
+
+        if (strcmp(a->uuid, b->uuid) != 0 || b->core < a->core || b->memory < a->memory ||
+            b->physical < a->physical)
+            return false;
+        more = more || b->core > a->core || b->memory > a->memory || b->physical > a->physical;
+    }
+    return more;
+}
+
+/* What the assignment says of a device; the rest is what was found out since. */
+static void take_amounts(struct slot_device *to, const struct slot_device *from) {
+    to->core = from->core;
+    to->pod_core = from->pod_core;
+    to->memory = from->memory;
+    to->pod_memory = from->pod_memory;
+    to->physical = from->physical;
+    to->pod_physical = from->pod_physical;
+}
+
+/* The record goes first: what is not written there, an agent that is restarted would take away. */
+int slot_grow(struct slot_store *s, struct slot *slot, const struct slot_grant *more,
+              struct err *err) {
+    struct slot_device before[LIMITS_DEVICES_MAX];
+    uint32_t n = slot->grant.ndevices;
+    int r;
+
+    if (n != more->ndevices || n > LIMITS_DEVICES_MAX)
+        return err_set(err, EINVAL, "a share can grow only on the devices that it has");
+    for (uint32_t i = 0; i < n; i++) {
+        before[i] = slot->grant.devices[i];
+        take_amounts(&slot->grant.devices[i], &more->devices[i]);
+    }
+    r = write_record(s, slot->nonce, &slot->grant, err);
+    if (r == 0)
+        r = slot_write_limits(s, slot, err);
+    for (uint32_t i = 0; r < 0 && i < n; i++)
+        take_amounts(&slot->grant.devices[i], &before[i]);
+    return r;
 }
 
 bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapshot) {

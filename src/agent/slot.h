@@ -109,6 +109,15 @@ struct slot *slot_find(struct slot_store *s, const char *nonce);
 int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant, struct slot **ret,
               struct err *err);
 
+/* Whether `want` names the same devices, of none less and of one more. An older assignment, which
+ * is signed as well, is thus never more. */
+bool slot_is_more(const struct slot_grant *have, const struct slot_grant *want);
+
+/* Gives a container that runs the amounts of `more`, which names the same devices: record and
+ * limits file. On an error all is as it was, but for the record. */
+int slot_grow(struct slot_store *s, struct slot *slot, const struct slot_grant *more,
+              struct err *err);
+
 /* Brings what a context costs on each card into a grant; returns whether that changed it. */
 bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapshot);
 

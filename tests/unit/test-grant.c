@@ -390,6 +390,42 @@ static void agent_restart_keeps_everything(void **state) {
     assert_int_equal(HASH_COUNT(f->slots.slots), 1);
 }
 
+/* The scheduler signs more for a container that runs; what it signed before is still signed. */
+static void a_share_grows_in_place(void **state) {
+    struct fixture *f = *state;
+    const struct wish before = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct wish after = {.uid = "u1",
+                               .containers = SPEC,
+                               .assignment =
+                                   ASSIGN("\"main\":" PART("GPU-a", "40", "30064771072"))};
+    struct pod_entry *e = make_pod(f, &after);
+    struct share_limits limits;
+    struct slot_grant g;
+    struct slot_total total;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+
+    fill(f, N1, &before, "main");
+    slot = slot_find(&f->slots, N1);
+    assert_int_equal(judge(f, e, "u1", "main", &g, &err), VERDICT_GRANT);
+    assert_true(slot_is_more(&slot->grant, &g));
+    assert_false(slot_is_more(&g, &slot->grant));
+    assert_false(slot_is_more(&g, &g));
+    assert_int_equal(slot_grow(&f->slots, slot, &g, &err), 0);
+    slot_grant_done(&g);
+    pod_entry_free(e);
+    slot_path(&f->slots, N1, "limits", path);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_true(limits.device[0].memory_bytes == 28 * GIB);
+    assert_int_equal(limits.device[0].core_percent, 40);
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
+    slot_card_use(&f->slots, "GPU-a", "", &total, NULL);
+    assert_true(total.memory == 28 * GIB);
+    assert_int_equal(total.core, 40);
+}
+
 static void a_slot_is_never_another_pods(void **state) {
     struct fixture *f = *state;
     const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
@@ -564,6 +600,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(nothing_is_given_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(init_and_app_count_once, setup, teardown),
         cmocka_unit_test_setup_teardown(agent_restart_keeps_everything, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_share_grows_in_place, setup, teardown),
         cmocka_unit_test_setup_teardown(a_slot_is_never_another_pods, setup, teardown),
         cmocka_unit_test_setup_teardown(a_pod_is_held_against_the_card_as_a_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(oversold_memory_fits_by_its_physical_part, setup, teardown),
