@@ -72,6 +72,16 @@ static void write_counter(struct buf *out, const char *name, const char *help, u
     prom_u64(out, name, NULL, 0, value);
 }
 
+static void write_lease(const struct scheduler *s, struct buf *out) {
+    const char *changes = "aliquot_scheduler_lease_changes_total";
+    prom_family(out, "aliquot_scheduler_acts", PROM_GAUGE,
+                "1 when this replica holds the Lease and may begin things.");
+    prom_u64(out, "aliquot_scheduler_acts", NULL, 0, scheduler_leads(s));
+    prom_family(out, changes, PROM_COUNTER, "Times that this replica acquired or lost the Lease.");
+    prom_sample(out, changes, s->lease.acquired, {"change", "acquired"});
+    prom_sample(out, changes, s->lease.lost, {"change", "lost"});
+}
+
 void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
     state_refresh_all(s->state);
     write_verbs(s, out);
@@ -87,6 +97,7 @@ void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
                   s->evictor.spared);
     prom_family(out, "aliquot_scheduler_ready", PROM_GAUGE, "1 when requests can be answered.");
     prom_u64(out, "aliquot_scheduler_ready", NULL, 0, scheduler_is_ready(s));
+    write_lease(s, out);
     write_counter(out, "aliquot_scheduler_bind_conflicts_total",
                   "Bindings that the API server refused with a conflict.", s->binder.conflicts);
     write_counter(out, "aliquot_scheduler_bind_doubts_total",
@@ -191,6 +202,7 @@ void scheduler_write_status(struct scheduler *s, struct buf *out) {
     json_object_begin(&w, NULL);
     json_put_string(&w, "version", ALIQUOT_VERSION);
     json_put_bool(&w, "ready", scheduler_is_ready(s));
+    json_put_bool(&w, "acts", scheduler_leads(s));
     json_put_string(&w, "policy", s->state->policy->name);
     json_array_begin(&w, "nodes");
     for (struct state_node *node = s->state->nodes; node; node = node->hh.next)
