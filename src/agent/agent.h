@@ -42,6 +42,8 @@ struct agent {
     struct keys *keys;
     struct pods *pods;
     struct publisher *publisher;
+    struct gpu_manager *gpu_manager;
+    bool capacity_known; /* how much of its cards the node sells: the ConfigMap was asked for */
     struct http_server *http;
     struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
 

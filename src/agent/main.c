@@ -10,6 +10,7 @@
 
 #include "agent/agent.h"
 #include "agent/cdi.h"
+#include "agent/gpu_manager.h"
 #include "agent/gputime.h"
 #include "agent/grow.h"
 #include "agent/keys.h"
@@ -20,6 +21,7 @@
 #include "base/log.h"
 #include "gpu/worker.h"
 #include "kube/client.h"
+#include "kube/scaling.h"
 
 #define INVENTORY_FILE "inventory.json"
 #define TRIM_POLLS 60 /* how often memory that lists and TLS needed for a moment goes back */
@@ -205,6 +207,22 @@ static void on_bad_slot(const char *nonce, const char *why, void *userdata) {
     (void) dir_remove(path, NULL);
 }
 
+/* An option of the agent's own goes before it. */
+static void on_gpu_manager(const struct gpu_manager_config *config, void *userdata) {
+    struct agent *a = userdata;
+
+    if (config->found && config->scaling > 0 && a->config.memory_scaling == SCALING_ONE)
+        a->config.memory_scaling = config->scaling;
+    if (config->found)
+        log_info("ConfigMap gpu-manager-config: the node sells %u.%03u of its cards' memory; the "
+                 "driver of cgroups%s%s and the runtime's endpoint%s%s are found without it",
+                 a->config.memory_scaling / SCALING_ONE, a->config.memory_scaling % SCALING_ONE,
+                 config->cgroup[0] ? " " : "", config->cgroup, config->endpoint[0] ? " " : "",
+                 config->endpoint);
+    a->capacity_known = true;
+    publisher_update(a->publisher);
+}
+
 /* ---- start ---- */
 
 static int start_kube(struct agent *a, struct err *err) {
@@ -223,6 +241,9 @@ static int start_kube(struct agent *a, struct err *err) {
         r = pods_start(a->client, a->config.node_name, &events, &a->pods, err);
     if (r == 0)
         r = publisher_start(a, &a->publisher, err);
+    if (r == 0)
+        r = gpu_manager_start(a->client, a->config.node_name, on_gpu_manager, a, &a->gpu_manager,
+                              err);
     return r;
 }
 
@@ -293,7 +314,7 @@ static void on_stop_timer(uv_timer_t *timer) {
 static void stop(struct agent *a) {
     if (a->closing)
         return;
-    a->closing = 5;
+    a->closing = 6;
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     (void) uv_timer_stop(&a->release_timer);
     (void) uv_timer_stop(&a->sweep_timer);
@@ -303,6 +324,7 @@ static void stop(struct agent *a) {
     publisher_stop(a->publisher, on_closed, a);
     pods_stop(a->pods);
     keys_stop(a->keys, on_closed, a);
+    gpu_manager_stop(a->gpu_manager, on_closed, a);
     kubelet_close(a->kubelet, on_closed, a);
     gpu_monitor_close(a->monitor, on_closed, a);
     kube_client_close(a->client, on_client_closed, a);

@@ -349,7 +349,7 @@ static void reconcile(struct publisher *p) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(p->agent->monitor);
 
     if (p->call || uv_is_active((uv_handle_t *) &p->timer) || !p->node_known || !p->gpus_known ||
-        !snapshot_is_news(p->agent))
+        !p->agent->capacity_known || !snapshot_is_news(p->agent))
         return;
     if (mend_node(p, s))
         return;

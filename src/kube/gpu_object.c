@@ -105,7 +105,7 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
     gpu.has_capacity = read_quantity(json_get(capacity, RESOURCE_CORE), &core) &&
                        core == CORE_PER_CARD &&
                        read_quantity(json_get(capacity, RESOURCE_MEMORY), &gpu.capacity) &&
-                       gpu.capacity >= gpu.memory && gpu.capacity <= INT64_MAX;
+                       gpu.capacity > 0 && gpu.capacity <= INT64_MAX;
     if (!gpu.has_capacity)
         gpu.capacity = gpu.memory;
     read_overuse(json_get(status, "overuse"), &gpu);
@@ -150,7 +150,7 @@ void gpu_object_encode(const struct gpu_object *gpu, struct buf *out) {
 void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out) {
     struct json_writer w = {.out = out};
     char memory[24];
-    uint64_t capacity = gpu->capacity > gpu->memory ? gpu->capacity : gpu->memory;
+    uint64_t capacity = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
     json_put_string(&w, "state", gpu->healthy ? "Healthy" : "Unhealthy");

@@ -33,8 +33,10 @@ int scaling_parse(const char *text, uint32_t *ret) {
 uint64_t scaling_capacity(uint64_t memory, uint32_t factor) {
     u128 scaled = (u128) memory * factor / SCALING_ONE / MIB * MIB;
 
-    if (factor <= SCALING_ONE || scaled < memory)
+    if (factor == 0 || factor == SCALING_ONE || (factor > SCALING_ONE && scaled < memory))
         return memory;
+    if (factor < SCALING_ONE && scaled == 0)
+        return memory < MIB ? memory : MIB;
     return scaled > INT64_MAX ? INT64_MAX : (uint64_t) scaled;
 }
 

@@ -15,7 +15,8 @@
 /* Reads "1", "1.5", "2.25" from 1 to 16, at most three digits behind the point; -EINVAL. */
 int scaling_parse(const char *text, uint32_t *ret);
 
-/* What a card is offered with: whole MiB, never less than the card. */
+/* What a card is offered with, in whole MiB: less than it has for a factor below one, which keeps
+ * the rest back; all of it for 0. */
 uint64_t scaling_capacity(uint64_t memory, uint32_t factor);
 
 /* What of `bytes` may be on the card at once. `factor` is the pod's own wish, 0: as the node sells.

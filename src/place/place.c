@@ -72,7 +72,8 @@ void place_given(const struct gpu_ask *ask, const struct place_card *card, uint6
                  uint64_t *ret_physical) {
     uint64_t memory = ask->memory, physical;
     if (ask->whole) {
-        *ret_memory = *ret_physical = card->physical;
+        /* Where a part of the card is kept back, that is nobody's. */
+        *ret_memory = *ret_physical = card->physical < card->memory ? card->physical : card->memory;
         return;
     }
     if (memory == 0) {

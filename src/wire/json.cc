@@ -155,6 +155,14 @@ extern "C" bool json_i64(struct json v, int64_t *ret) {
     return true;
 }
 
+extern "C" bool json_double(struct json v, double *ret) {
+    double value;
+    if (!json_valid(v) || to_element(v).get_double().get(value))
+        return false;
+    *ret = value;
+    return true;
+}
+
 extern "C" bool json_bool(struct json v, bool *ret) {
     bool value;
     if (!json_valid(v) || to_element(v).get_bool().get(value))

@@ -82,6 +82,8 @@ const char *json_string(struct json v);
 bool json_u64(struct json v, uint64_t *ret);
 bool json_i64(struct json v, int64_t *ret);
 bool json_bool(struct json v, bool *ret);
+/* Any number; large whole ones lose precision. */
+bool json_double(struct json v, double *ret);
 
 /* Number of elements or members; 0 for anything else. Counts up to 2^24 - 1. */
 size_t json_size(struct json v);

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The ConfigMap gpu-manager-config in kube-system, which clusters with gpu-manager's fork have:
+ * what it says of this node. Of its settings deviceMemoryScaling means something here; the
+ * runtime's endpoint and the driver of cgroups are found without it. Read once, when the agent
+ * starts. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct gpu_manager;
+struct kube_client;
+
+struct gpu_manager_config {
+    bool found;           /* it has an entry for the node */
+    uint32_t scaling;     /* thousandths of the cards' memory to sell; 0: it does not say */
+    const char *cgroup;   /* "" or what it says; valid as long as the text that was read */
+    const char *endpoint; /* the same */
+};
+
+/* Reads the text of its key config.json. -EINVAL for what is no such configuration. The texts in
+ * *ret are copied to `strings`. */
+int gpu_manager_parse(const char *text, size_t len, const char *node, char strings[static 512],
+                      struct gpu_manager_config *ret, struct err *err);
+
+/* Asks the API server until it answers, then calls `on_read` once, with an entry that is not found
+ * where there is none, or none that can be used. */
+int gpu_manager_start(struct kube_client *client, const char *node,
+                      void (*on_read)(const struct gpu_manager_config *config, void *userdata),
+                      void *userdata, struct gpu_manager **ret, struct err *err);
+void gpu_manager_stop(struct gpu_manager *m, void (*on_closed)(void *userdata), void *userdata);

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka wants them first */
+#include <cmocka.h>
+#include <string.h>
+
+#include "agent/gpu_manager.h"
+#include "base/err.h"
+#include "kube/scaling.h"
+
+#define GIB ((uint64_t) 1 << 30)
+
+static int parse(const char *text, const char *node, struct gpu_manager_config *ret) {
+    static char strings[512];
+    struct err err;
+    return gpu_manager_parse(text, strlen(text), node, strings, ret, &err);
+}
+
+/* The file of the project's own documentation, without its comments. */
+static const char readme[] =
+    "{\"nodeConfig\":[{\"name\":\"k8s01\",\"deviceMemoryScaling\":1,"
+    "\"containerRuntimeEndpoint\":\"/var/run/containerd/containerd.sock\","
+    "\"cgroupDriver\":\"systemd\"},{\"name\":\"k8s02\",\"deviceMemoryScaling\":0.5}]}";
+
+static void test_readme(void **state) {
+    (void) state;
+    struct gpu_manager_config c;
+    assert_int_equal(parse(readme, "k8s01", &c), 0);
+    assert_true(c.found);
+    assert_int_equal(c.scaling, SCALING_ONE);
+    assert_string_equal(c.cgroup, "systemd");
+    assert_string_equal(c.endpoint, "/var/run/containerd/containerd.sock");
+    assert_int_equal(parse(readme, "k8s02", &c), 0);
+    assert_int_equal(c.scaling, 500);
+    assert_string_equal(c.cgroup, "");
+    assert_int_equal(parse(readme, "k8s03", &c), 0);
+    assert_false(c.found);
+}
+
+static void test_bad(void **state) {
+    (void) state;
+    static const char *const texts[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"nodeConfig\":{}}",
+        "{\"nodeConfig\":[{\"name\":\"n\",\"deviceMemoryScaling\":0}]}",
+        "{\"nodeConfig\":[{\"name\":\"n\",\"deviceMemoryScaling\":-1}]}",
+        "{\"nodeConfig\":[{\"name\":\"n\",\"deviceMemoryScaling\":17}]}",
+        "{\"nodeConfig\":[{\"name\":\"n\",\"deviceMemoryScaling\":\"2\"}]}",
+    };
+    struct gpu_manager_config c = {.scaling = 77};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        assert_true(parse(texts[i], "n", &c) < 0);
+    assert_int_equal(c.scaling, 77);
+    assert_int_equal(parse("{\"nodeConfig\":[7,{\"name\":3},{\"name\":\"n\"}]}", "n", &c), 0);
+    assert_true(c.found && c.scaling == 0);
+}
+
+/* What is kept back is not sold, and a whole card is what is sold of it. */
+static void test_kept_back(void **state) {
+    (void) state;
+    assert_true(scaling_capacity(80 * GIB, 500) == 40 * GIB);
+    assert_true(scaling_capacity(80 * GIB, 0) == 80 * GIB);
+    assert_true(scaling_capacity(80 * GIB, 1) > 0);
+    assert_true(scaling_capacity(100, 1) == 100);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_readme),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_kept_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
