@@ -30,23 +30,32 @@ static void plan_of(struct state *s, const struct state_pod *pod, struct gpu_req
     plan->models = state_models_of(s, pod->selection);
 }
 
-void state_learn_arrival(struct state *s, const struct state_pod *pod, int64_t created) {
+static bool is_new(struct state *s, int64_t created) {
+    if (!s->model || (created != 0 && created <= s->model_since))
+        return false;
+    if (created > s->arrived_until)
+        s->arrived_until = created;
+    s->arrived++;
+    return true;
+}
+
+void state_learn_arrival(struct state *s, const struct state_pod *pod) {
     struct gpu_request request;
     struct place_plan plan;
-    if (!s->model || (created != 0 && created <= s->model_since))
+    if (pod->problem != REQUEST_OK || !is_new(s, pod->created))
         return;
     plan_of(s, pod, &request, &plan);
     place_model_arrive(s->model, &plan);
 }
 
-void state_learn_load(struct state *s, const struct pod *seen) {
+void state_learn_load(struct state *s, const struct state_load *load) {
     struct gpu_request request = {.n = 0};
     struct place_plan plan;
-    if (!s->model || (seen->created != 0 && seen->created <= s->model_since))
+    if (!is_new(s, load->created))
         return;
     place_prepare(&request, &plan);
-    plan.cpu = seen->room.cpu;
-    plan.memory = seen->room.memory;
+    plan.cpu = load->room.cpu;
+    plan.memory = load->room.memory;
     place_model_arrive(s->model, &plan);
 }
 
@@ -97,4 +106,21 @@ void state_learn_node(struct state *s, struct state_node *node, bool gone) {
     struct place_node view = state_place_node(node);
     if (node->numbered)
         place_model_node(s->model, node->id, node->ncards > 0 ? &view : NULL);
+}
+
+/* ---- the beginning ---- */
+
+void state_learn_from(struct state *s, struct place_model *model, int64_t since) {
+    s->model = model;
+    s->model_since = s->arrived_until = since;
+    for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next) {
+        state_learn_arrival(s, pod);
+        if (pod->node)
+            state_learn_start(s, pod);
+    }
+    for (const struct state_load *load = s->loads; load; load = load->hh.next)
+        state_learn_load(s, load);
+    for (struct state_node *node = s->nodes; node; node = node->hh.next)
+        state_touch(node); /* it is told at the next look */
+    place_model_learn(model);
 }

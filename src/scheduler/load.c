@@ -52,9 +52,14 @@ int state_load_seen(struct state *s, const struct pod *seen, struct state_node *
     if (!load) {
         if (!(load = load_new(s, seen->uid)))
             return -ENOMEM;
-        state_learn_load(s, seen);
         load->node = node;
+        load->created = seen->created;
+        load->room = seen->room;
+        node->used = state_room_add(node->used, load->room);
         DL_APPEND(node->loads, load);
+        state_learn_load(s, load);
+        if (node->ncards > 0)
+            state_touch(node);
     }
     load->listed = true;
     if (is_same(load->room, seen->room))

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/opt.h"
+#include "place/policies.h"
 #include "scheduler/health.h"
 #include "scheduler/scheduler.h"
 
@@ -17,6 +18,7 @@ static struct scheduler_options arg = {
 };
 static const char *arg_log = "info";
 static const char *arg_probe;
+static const char *arg_policy;
 static bool arg_version;
 
 static const struct opt options[] = {
@@ -24,8 +26,8 @@ static const struct opt options[] = {
      &arg.listen},
     {"tls-cert", 0, "FILE", "serve HTTPS with this PEM certificate", opt_string, &arg.tls_cert},
     {"tls-key", 0, "FILE", "its PEM key", opt_string, &arg.tls_key},
-    {"webhook-listen", 0, "ADDRESS:PORT", "serve the admission webhook here (not at all)", opt_string,
-     &arg.webhook_listen},
+    {"webhook-listen", 0, "ADDRESS:PORT", "serve the admission webhook here (not at all)",
+     opt_string, &arg.webhook_listen},
     {"api-server", 0, "URL", "https://HOST:PORT (as the pod's environment says)", opt_string,
      &arg.api_server},
     {"token-file", 0, "FILE", "bearer token for the API server", opt_string, &arg.token_file},
@@ -38,6 +40,9 @@ static const struct opt options[] = {
      &arg.health},
     {"probe", 0, "FILE", "only look at a mark (DIR/alive, DIR/ready): status 0 if it is fresh",
      opt_string, &arg_probe},
+    {"placement-policy", 0, "NAME",
+     "of pods that name none: esc, fgd, best-fit, binpack, spread, first-fit (esc)", opt_string,
+     &arg_policy},
     {"log-level", 0, "LEVEL", "error, warn, info or debug (info)", opt_string, &arg_log},
     {"version", 0, NULL, "print the version and exit", opt_flag, &arg_version},
     OPT_END,
@@ -97,6 +102,11 @@ int main(int argc, char **argv) {
             return EXIT_SUCCESS;
         fprintf(stderr, "aliquot-scheduler: %s\n", err.text);
         return EXIT_FAILURE;
+    }
+    arg.policy = arg_policy ? place_policy_find(arg_policy) : NULL;
+    if (arg_policy && !arg.policy) {
+        fprintf(stderr, "aliquot-scheduler: there is no placement policy %s\n", arg_policy);
+        return 2;
     }
     int level = log_level_parse(arg_log);
     if (level < 0) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "place/model.h"
@@ -41,12 +43,81 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
     return hash ? hash : 1;
 }
 
+/* ---- by which policy ---- */
+
+static struct state_namespace *namespace_find(const struct state *s, const char *name) {
+    struct state_namespace *ns;
+    HASH_FIND_STR(s->namespaces, name, ns);
+    return ns;
+}
+
+static void copy_name(char to[static POLICY_NAME_MAX], const char *from) {
+    size_t len = from ? strnlen(from, POLICY_NAME_MAX - 1) : 0;
+    if (len > 0)
+        memcpy(to, from, len);
+    to[len] = '\0';
+}
+
+int state_namespace_policy(struct state *s, const char *name, const char *node_policy,
+                           const char *card_policy) {
+    struct state_namespace *ns = namespace_find(s, name);
+    bool any = (node_policy && *node_policy) || (card_policy && *card_policy);
+    if (!any) {
+        if (ns)
+            HASH_DEL(s->namespaces, ns);
+        free(ns);
+        return 0;
+    }
+    if (!ns) {
+        if (strlen(name) >= sizeof(ns->name) || !(ns = calloc(1, sizeof(*ns))))
+            return -ENOMEM;
+        memcpy(ns->name, name, strlen(name) + 1);
+        HASH_ADD_STR(s->namespaces, name, ns);
+        if (!ns->hh.tbl) {
+            free(ns);
+            return -ENOMEM;
+        }
+    }
+    copy_name(ns->node_policy, node_policy);
+    copy_name(ns->card_policy, card_policy);
+    ns->listed = true;
+    return 0;
+}
+
+void state_namespaces_unlisted(struct state *s) {
+    struct state_namespace *ns, *next;
+    HASH_ITER(hh, s->namespaces, ns, next)
+    if (!ns->listed)
+        (void) state_namespace_policy(s, ns->name, NULL, NULL);
+}
+
+static const struct place_policy *first_named(const char *pod, const char *ns,
+                                              const struct place_policy *otherwise) {
+    const struct place_policy *found = pod && *pod ? place_policy_find(pod) : NULL;
+    if (!found && ns && *ns)
+        found = place_policy_find(ns);
+    return found ? found : otherwise;
+}
+
+/* The pod's own, or its namespace's, or everybody's; one for nodes and one for cards. */
+static struct place_policy policy_of(const struct state *s, const struct state_pod *pod) {
+    const struct gpu_selection *own = pod->selection;
+    const struct state_namespace *ns = namespace_find(s, pod->namespace);
+    const struct place_policy *node =
+        first_named(own ? own->node_policy : NULL, ns ? ns->node_policy : NULL, s->policy);
+    const struct place_policy *card =
+        first_named(own ? own->card_policy : NULL, ns ? ns->card_policy : NULL, s->policy);
+    struct place_policy mixed = *node;
+    mixed.card_cost = card->card_cost;
+    return mixed;
+}
+
 void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_request *request,
                 struct place_plan *plan) {
     const struct gpu_selection *selection = pod->selection;
     state_pod_request(pod, request);
     place_prepare(request, plan);
-    plan->policy = *s->policy;
+    plan->policy = policy_of(s, pod);
     plan->cpu = pod->room.cpu;
     plan->memory = pod->room.memory;
     plan->models = state_models_of(s, selection);

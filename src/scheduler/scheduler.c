@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "place/policies.h"
 #include "scheduler/elastic_watch.h"
 #include "scheduler/health.h"
 #include "scheduler/keys.h"
@@ -233,6 +234,7 @@ static void on_tick(uv_timer_t *timer) {
         return;
     check_watches(s);
     binder_audit(&s->binder);
+    workload_store_run(&s->workload, scheduler_now(s), scheduler_leads(s));
     if (!scheduler_leads(s))
         return;
     events_flush(&s->events, s->state, scheduler_now(s));
@@ -310,6 +312,9 @@ static int make_parts(struct scheduler *s, struct err *err) {
     s->wake = (struct wake){
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
     s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
+    s->state->policy = s->options.policy ? s->options.policy : PLACE_DEFAULT_POLICY;
+    s->workload = (struct workload_store){
+        .state = s->state, .api = api, .name_space = s->options.name_space};
     s->lease = (struct lease){.api = api,
                               .name_space = s->options.name_space,
                               .identity = s->options.identity,
@@ -321,7 +326,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                               .userdata = s};
     lease_init(&s->lease);
     if (elastic_start(s) < 0 || extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0 ||
-        preempt_init(&s->preempt) < 0)
+        preempt_init(&s->preempt) < 0 || workload_store_init(&s->workload) < 0)
         return err_errno(err, ENOMEM, "cannot start");
     return 0;
 }
@@ -390,6 +395,7 @@ void scheduler_done(struct scheduler *s) {
     govern_done(s);
     elastic_done(&s->elastic);
     s->state = state_free(s->state);
+    workload_store_done(&s->workload);
     s->parser = json_parser_free(s->parser);
     s->key = signing_key_free(s->key);
     s->verifier = signing_verifier_free(s->verifier);

@@ -21,6 +21,7 @@
 #include "scheduler/wake.h"
 #include "scheduler/webhook.h"
 #include "scheduler/watch.h"
+#include "scheduler/workload_store.h"
 #include "wire/http.h"
 #include "wire/prom.h"
 
@@ -40,6 +41,7 @@ struct scheduler_options {
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
     const char *name_space;                        /* where the signing key and the Lease live */
     const char *health;                            /* directory for health.h; NULL: none */
+    const struct place_policy *policy;             /* of pods that name none; NULL: the default */
     const char *identity; /* among the replicas; stays when the process is started again */
 };
 
@@ -57,6 +59,7 @@ struct scheduler {
     struct events events;
     struct projection projection;
     struct wake wake;
+    struct workload_store workload;
     struct webhook webhook; /* all zero where none is wanted */
     struct lease lease;
     struct elastic elastic;

@@ -53,6 +53,8 @@ struct state *state_free(struct state *s) {
         state_unreserve(s, s->standings->id);
     while (s->loads)
         state_load_gone(s, s->loads->uid);
+    while (s->namespaces)
+        (void) state_namespace_policy(s, s->namespaces->name, NULL, NULL);
     HASH_ITER(hh, s->pods, pod, next_pod)
     pod_free(s, pod);
     HASH_ITER(hh, s->cards, card, next_card)
@@ -400,7 +402,7 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
         set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0) {
         if (!known)
-            state_learn_arrival(s, pod, seen->created);
+            state_learn_arrival(s, pod);
         return pod;
     }
     if (!known)
@@ -442,6 +444,9 @@ void state_sync_begin(struct state *s, enum state_kind kind) {
         for (struct state_load *l = s->loads; l; l = l->hh.next)
             l->listed = false;
     }
+    if (kind == STATE_NAMESPACES)
+        for (struct state_namespace *n = s->namespaces; n; n = n->hh.next)
+            n->listed = false;
     if (kind == STATE_NODES)
         for (struct state_node *n = s->nodes; n; n = n->hh.next)
             n->listed = false;
@@ -470,6 +475,8 @@ void state_sync_end(struct state *s, enum state_kind kind) {
         HASH_ITER(hh, s->nodes, node, next_node)
     if (!node->listed)
         state_node_gone(s, node->name);
+    if (kind == STATE_NAMESPACES)
+        state_namespaces_unlisted(s);
     struct state_card *card, *next_card;
     if (kind == STATE_GPUS)
         HASH_ITER(hh, s->cards, card, next_card)

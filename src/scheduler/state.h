@@ -23,6 +23,7 @@
 #include "kube/gpu_object.h"
 #include "kube/node.h"
 #include "kube/pod.h"
+#include "kube/selection.h"
 #include "place/place.h"
 
 /* How far a pod is. Everything between PENDING and BOUND is kept in memory only. */
@@ -176,8 +177,17 @@ struct state_load {
     struct state_load *prev, *next; /* among those of the node */
     struct state_node *node;
     struct cpu_memory room;
+    int64_t created;
     bool listed;
     char uid[];
+};
+
+/* A namespace whose pods are placed by other policies. */
+struct state_namespace {
+    UT_hash_handle hh;
+    char name[KUBE_LABEL_MAX];
+    char node_policy[POLICY_NAME_MAX], card_policy[POLICY_NAME_MAX];
+    bool listed;
 };
 
 /* Narrows the cards that a pod may take. All selectors of the table are asked in its order. */
@@ -208,11 +218,14 @@ struct state {
     void *userdata;
     const struct place_policy *policy; /* of pods that name none */
     struct place_model *model;         /* what policies have learned; NULL: nothing */
-    int64_t model_since;               /* pods created before have been learned from already */
+    int64_t model_since;               /* pods created until then have been learned from before */
+    int64_t arrived_until;             /* and those created until then by now */
+    uint64_t arrived;                  /* pods that were learned from since the start */
     char models[STATE_MODELS_MAX][96]; /* names of cards' models, by dense id; [0]: not known */
     uint32_t nmodels;
     uint64_t node_ids[STATE_NODE_IDS / 64]; /* bit set: taken */
     struct state_load *loads;               /* uthash by UID */
+    struct state_namespace *namespaces;     /* uthash by name: those with policies of their own */
     struct state_selector selectors[STATE_SELECTORS_MAX];
     size_t nselectors;
     bool ranks_dirty;
@@ -225,7 +238,7 @@ struct state *state_free(struct state *s);                    /* takes NULL, ret
 
 /* ---- what the watches say ---- */
 
-enum state_kind { STATE_PODS, STATE_NODES, STATE_GPUS, STATE_KINDS };
+enum state_kind { STATE_PODS, STATE_NODES, STATE_GPUS, STATE_NAMESPACES, STATE_KINDS };
 
 /* Around a full list: what was not shown in between is gone. Pods that wait for their first
  * appearance are left to the audit, since a list may be older than their Binding. */
@@ -281,6 +294,17 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
 
 /* The dense ids of the models that a selection (NULL: any) does not exclude, as bits. */
 uint64_t state_models_of(const struct state *s, const struct gpu_selection *selection);
+
+/* The dense id of a model of cards; 0 when there are too many. */
+uint32_t state_model_id(struct state *s, const char *model);
+
+/* From now on everything that happens is told to the model, which stays the caller's, and it is
+ * told of all that is there; but not of the arrival of pods created at `since` or before. */
+void state_learn_from(struct state *s, struct place_model *model, int64_t since);
+
+/* Policies of pods in that namespace that name none; both NULL: as everywhere. 0 or -ENOMEM. */
+int state_namespace_policy(struct state *s, const char *name, const char *node_policy,
+                           const char *card_policy);
 
 /* Adds a row to the table, which is copied; negative when the table is full. */
 int state_add_selector(struct state *s, const struct state_selector *selector);

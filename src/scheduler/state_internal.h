@@ -29,11 +29,12 @@ int state_load_seen(struct state *s, const struct pod *seen, struct state_node *
 void state_load_gone(struct state *s, const char *uid);
 void state_load_unlisted(struct state *s);
 
-/* learn.c: the dense id of a model of cards, 0 when there are too many; what the policies learn
- * from. */
-uint32_t state_model_id(struct state *s, const char *model);
-void state_learn_arrival(struct state *s, const struct state_pod *pod, int64_t created);
-void state_learn_load(struct state *s, const struct pod *seen);
+/* placing.c: forgets the namespaces that were not shown. */
+void state_namespaces_unlisted(struct state *s);
+
+/* learn.c: what the policies learn from. */
+void state_learn_arrival(struct state *s, const struct state_pod *pod);
+void state_learn_load(struct state *s, const struct state_load *load);
 void state_learn_start(struct state *s, struct state_pod *pod);
 void state_learn_end(struct state *s, struct state_pod *pod);
 void state_learn_node(struct state *s, struct state_node *node, bool gone);

@@ -100,6 +100,7 @@ static void on_gpu(struct scheduler *s, enum kube_event event, struct json objec
 SYNC_HANDLERS(PODS)
 SYNC_HANDLERS(NODES)
 SYNC_HANDLERS(GPUS)
+SYNC_HANDLERS(NAMESPACES)
 
 static void on_budget(struct scheduler *s, enum kube_event event, struct json object) {
     struct budget budget;
@@ -131,6 +132,21 @@ static void pods_end(struct scheduler *s) {
     claims_sync_end(s->elastic.claims, CLAIMS_PODS);
 }
 
+/* Only the policies that it names for its pods; what makes no sense counts as none. */
+static void on_namespace(struct scheduler *s, enum kube_event event, struct json object) {
+    const char *name = json_string(JSON_PATH(object, "metadata", "name"));
+    struct gpu_selection *own = NULL;
+    if (!name)
+        return;
+    if (event != KUBE_DELETED &&
+        selection_read(JSON_PATH(object, "metadata", "annotations"), &own) == -ENOMEM)
+        out_of_memory(s);
+    if (state_namespace_policy(s->state, name, own ? own->node_policy : NULL,
+                               own ? own->card_policy : NULL) < 0)
+        out_of_memory(s);
+    selection_free(own);
+}
+
 /* A pod that has ended leaves the selection, which comes as its deletion. */
 #define RUNNING "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
 
@@ -138,6 +154,7 @@ static const struct watch_kind watch_kinds[] = {
     {"/api/v1/pods", RUNNING, false, pods_begin, on_pod, pods_end},
     {"/api/v1/nodes", NULL, false, NODES_begin, on_node, NODES_end},
     {GPU_OBJECTS_PATH, NULL, false, GPUS_begin, on_gpu, GPUS_end},
+    {"/api/v1/namespaces", NULL, false, NAMESPACES_begin, on_namespace, NAMESPACES_end},
     {EGPUS_PATH, NULL, true, elastic_egpus_begin, elastic_on_egpu, elastic_egpus_end},
     {EGPU_CLAIMS_PATH, NULL, true, elastic_claims_begin, elastic_on_claim, elastic_claims_end},
     {EGPU_CLASSES_PATH, NULL, true, elastic_classes_begin, elastic_on_class, elastic_classes_end},
