@@ -137,6 +137,8 @@ def commands(cluster):
             f"--service-account-key-file={etc}sa.pub", f"--service-account-signing-key-file={etc}sa.key",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-cluster-ip-range={SERVICE_SUBNET}", "--allow-privileged=true",
+            # No kube-proxy runs: webhooks are reached at the addresses of their endpoints.
+            "--enable-aggregator-routing=true",
             "--kubelet-preferred-address-types=InternalIP"], True),
         "kube-controller-manager": ([
             "kube-controller-manager", f"--kubeconfig={etc}controller-manager.conf",

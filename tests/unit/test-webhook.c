@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The webhook's way from nothing to a server that the API server trusts, and through the years,
+ * with a clock and an API server of the test's own. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <gnutls/gnutls.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "scheduler/webhook.h"
+#include "wire/http.h"
+#include "wire/json.h"
+
+#define DAY INT64_C(86400)
+
+static int64_t clock_now = INT64_C(1790000000);
+
+static int64_t test_clock(void) {
+    return clock_now;
+}
+
+/* What the API server keeps: the Secret's parts, and the caBundle of each configuration. */
+struct server {
+    uv_loop_t loop;
+    struct webhook webhook;
+    bool exists, refuse;
+    unsigned version, conflicts;
+    struct buf parts[4]; /* base64 */
+    char *bundles[2];
+    unsigned writes, patches;
+    struct json_parser *parser;
+};
+
+static const char *const keys[] = {"ca.crt", "ca.key", "tls.crt", "tls.key"};
+
+static void take_secret(struct server *s, struct json body) {
+    for (size_t i = 0; i < 4; i++) {
+        const char *pem = json_string(JSON_PATH(body, "stringData", keys[i]));
+        gnutls_datum_t data = {(unsigned char *) (uintptr_t) pem, (unsigned) strlen(pem)}, out;
+        assert_int_equal(gnutls_base64_encode2(&data, &out), 0);
+        buf_reset(&s->parts[i]);
+        buf_append(&s->parts[i], out.data, out.size);
+        gnutls_free(out.data);
+    }
+    s->exists = true;
+    s->version++;
+    s->writes++;
+}
+
+static void put_secret(const struct server *s, struct buf *out) {
+    buf_printf(out, "{\"metadata\":{\"resourceVersion\":\"%u\"},\"data\":{", s->version);
+    for (size_t i = 0; i < 4; i++)
+        buf_printf(out, "%s\"%s\":\"%s\"", i ? "," : "", keys[i], buf_str(&s->parts[i]));
+    buf_puts(out, "}}");
+}
+
+static void put_configuration(const struct server *s, size_t which, struct buf *out) {
+    buf_puts(out, "{\"webhooks\":[");
+    for (size_t i = 0; i <= which; i++) {
+        buf_printf(out, "%s{\"name\":\"w%zu\",\"clientConfig\":{", i ? "," : "", i);
+        if (s->bundles[which])
+            buf_printf(out, "\"caBundle\":\"%s\"", s->bundles[which]);
+        buf_puts(out, "}}");
+    }
+    buf_puts(out, "]}");
+}
+
+static int secret_request(struct server *s, const char *method, struct json body, struct buf *out) {
+    if (strcmp(method, "GET") == 0) {
+        if (!s->exists)
+            return 404;
+        put_secret(s, out);
+        return 200;
+    }
+    const char *version = json_string(JSON_PATH(body, "metadata", "resourceVersion"));
+    char own[16];
+    snprintf(own, sizeof(own), "%u", s->version);
+    if (s->conflicts > 0 && s->conflicts-- > 0)
+        return 409;
+    if (strcmp(method, "POST") == 0 ? s->exists : !version || strcmp(version, own) != 0)
+        return 409;
+    take_secret(s, body);
+    return 200;
+}
+
+static int configuration_request(struct server *s, size_t which, const char *method,
+                                 struct json body, struct buf *out) {
+    if (strcmp(method, "GET") == 0) {
+        put_configuration(s, which, out);
+        return 200;
+    }
+    struct json webhooks = json_get(body, "webhooks"), first;
+    struct json_iter it = json_iter(webhooks);
+    assert_int_equal(json_size(webhooks), which + 1);
+    assert_true(json_next(&it, NULL, &first));
+    assert_string_equal(json_string(json_get(first, "name")), "w0");
+    free(s->bundles[which]);
+    s->bundles[which] = strdup(json_string(JSON_PATH(first, "clientConfig", "caBundle")));
+    s->patches++;
+    return 200;
+}
+
+/* Answers inside the call, which kube_request() does not; the webhook must stand both. */
+static int serve(void *context, const char *method, const char *path, const char *content_type,
+                 const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
+                 void *userdata, struct err *err) {
+    struct server *s = context;
+    struct json sent = {0};
+    _cleanup_buf_ struct buf answer = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL, *sent_parser = NULL;
+    struct kube_response response = {.text = "", .reason = ""};
+    (void) content_type, (void) timeout_ms;
+    if (s->refuse)
+        return err_set(err, EHOSTUNREACH, "away");
+    if (size > 0)
+        assert_int_equal(json_open(body, size, &sent_parser, &sent, NULL), 0);
+    if (strstr(path, "/secrets"))
+        response.status = secret_request(s, method, sent, &answer);
+    else
+        response.status =
+            configuration_request(s, strstr(path, "validating") != NULL, method, sent, &answer);
+    if (answer.len > 0)
+        assert_int_equal(json_open(answer.data, answer.len, &parser, &response.body, NULL), 0);
+    on_response(&response, userdata);
+    return 0;
+}
+
+static int setup(void **state) {
+    struct server *s = calloc(1, sizeof(*s));
+    const struct api api = {serve, s};
+    assert_int_equal(uv_loop_init(&s->loop), 0);
+    assert_int_equal(webhook_start(&s->webhook, &s->loop, &api, "127.0.0.1:0", "aliquot-system"),
+                     0);
+    s->webhook.now = test_clock;
+    *state = s;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct server *s = *state;
+    webhook_stop(&s->webhook);
+    (void) uv_run(&s->loop, UV_RUN_DEFAULT);
+    webhook_done(&s->webhook);
+    assert_int_equal(uv_loop_close(&s->loop), 0);
+    for (size_t i = 0; i < 4; i++)
+        buf_done(&s->parts[i]);
+    free(s->bundles[0]);
+    free(s->bundles[1]);
+    free(s);
+    return 0;
+}
+
+static void look(struct server *s) {
+    webhook_tick(&s->webhook, UINT64_MAX - 1);
+}
+
+static void test_from_nothing(void **state) {
+    struct server *s = *state;
+    look(s);
+    assert_non_null(s->webhook.server);
+    assert_int_equal(s->writes, 1);
+    assert_int_equal(s->patches, 2);
+    assert_string_equal(s->bundles[0], s->bundles[1]);
+    look(s); /* nothing is due */
+    assert_int_equal(s->writes, 1);
+    assert_int_equal(s->patches, 2);
+}
+
+static void test_what_somebody_breaks_is_repaired(void **state) {
+    struct server *s = *state;
+    look(s);
+    free(s->bundles[1]); /* kubectl replace */
+    s->bundles[1] = NULL;
+    look(s);
+    assert_string_equal(s->bundles[0], s->bundles[1]);
+    s->exists = false; /* kubectl delete secret */
+    char *before = strdup(s->bundles[0]);
+    look(s);
+    assert_int_equal(s->writes, 2);
+    assert_string_not_equal(s->bundles[0], before);
+    assert_string_equal(s->bundles[0], s->bundles[1]);
+    free(before);
+}
+
+/* Another replica writes first: its authority counts, for both. */
+static void test_another_replica_is_first(void **state) {
+    struct server *s = *state;
+    struct server *other;
+    assert_int_equal(setup((void **) &other), 0);
+    look(other);
+    s->conflicts = 1;
+    look(s);
+    assert_null(s->webhook.server);
+    assert_int_equal(s->writes, 0);
+    for (size_t i = 0; i < 4; i++)
+        buf_puts(&s->parts[i], buf_str(&other->parts[i]));
+    s->exists = true;
+    look(s);
+    assert_non_null(s->webhook.server);
+    assert_int_equal(s->writes, 0);
+    assert_string_equal(s->bundles[0], other->bundles[0]);
+    assert_int_equal(teardown((void **) &other), 0);
+}
+
+static void test_the_api_server_is_away(void **state) {
+    struct server *s = *state;
+    s->refuse = true;
+    look(s);
+    assert_null(s->webhook.server);
+    assert_true(s->webhook.next_ms != UINT64_MAX); /* tries again */
+    s->refuse = false;
+    look(s);
+    assert_non_null(s->webhook.server);
+}
+
+/* Over five years, looked at every five days and ten minutes later. */
+static void test_renewal(void **state) {
+    struct server *s = *state;
+    int64_t begin = clock_now;
+    look(s);
+    char *first = strdup(s->bundles[0]);
+    for (int64_t day = 0; day < 5 * 365; day += 5) {
+        clock_now = begin + day * DAY;
+        look(s);
+        clock_now += AUTHORITY_SETTLE_S;
+        look(s);
+        assert_string_equal(s->bundles[0], s->bundles[1]);
+    }
+    assert_in_range(s->writes, 28, 36); /* a certificate every sixty days */
+    assert_int_equal(s->patches, 4);    /* one new authority, after four years */
+    assert_string_not_equal(s->bundles[0], first);
+    free(first);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_from_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_somebody_breaks_is_repaired, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_another_replica_is_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_api_server_is_away, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_renewal, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
