@@ -4,9 +4,16 @@
 /* Fields of API objects into fixed arrays. */
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "wire/json.h"
+
+/* Whether it may stand in the path of a URL as it is: only what Kubernetes allows in names. */
+static inline bool field_is_name(const char *name) {
+    size_t allowed = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.");
+    return name[allowed] == '\0' && name[0] != '.' && name[0] != '\0';
+}
 
 /* Copies a string that must be there, not empty, and shorter than `size`. */
 static inline int field_copy(struct json value, char *ret, size_t size) {

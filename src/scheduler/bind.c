@@ -368,12 +368,6 @@ static struct state_pod *start(struct binder *b, struct attempt *a, struct err *
     return claim(b, pod, node, err) < 0 ? NULL : pod;
 }
 
-/* Names go into a URL path: only what Kubernetes allows in them. */
-static bool is_plain_name(const char *name) {
-    size_t allowed = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.");
-    return name[allowed] == '\0' && name[0] != '.' && name[0] != '\0';
-}
-
 static int read_request(struct binder *b, const char *body, size_t len, struct attempt *a,
                         struct err *err) {
     struct json args;
@@ -386,7 +380,7 @@ static int read_request(struct binder *b, const char *body, size_t len, struct a
         field_copy(json_get_nocase(args, "PodNamespace"), a->namespace, sizeof(a->namespace)) < 0 ||
         field_copy(json_get_nocase(args, "PodUID"), a->uid, sizeof(a->uid)) < 0 ||
         field_copy(json_get_nocase(args, "Node"), a->node, sizeof(a->node)) < 0 ||
-        !is_plain_name(a->name) || !is_plain_name(a->namespace))
+        !field_is_name(a->name) || !field_is_name(a->namespace))
         return err_set(err, EINVAL, "PodName, PodNamespace, PodUID or Node is missing or wrong");
     return 0;
 }

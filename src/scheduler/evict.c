@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/event.h"
+#include "kube/field.h"
 #include "kube/scaling.h"
 #include "wire/json_write.h"
 
@@ -161,7 +162,8 @@ static bool submit(struct evictor *e, const struct evict_case *c, const struct s
                    const struct buf *body, kube_response_cb on_response) {
     struct sent *sent = calloc(1, sizeof(*sent));
     char path[512];
-    if (!sent || buf_error(body) < 0) {
+    if (!sent || buf_error(body) < 0 || !field_is_name(pod->namespace) ||
+        !field_is_name(pod->name)) {
         free(sent);
         return false;
     }
@@ -372,28 +374,25 @@ static struct state_node *cheapest_node(struct evictor *e, struct evict_case *c,
     struct preempt *p = e->preempt;
     struct state_node *best = NULL;
     struct victims_cost cost = {0};
-    uint32_t tests = PREEMPT_TESTS;
-    for (size_t at = 0; at < c->nodes_size && tests > 0; at += strlen(c->nodes + at) + 1) {
+    for (size_t at = 0; at < c->nodes_size && e->tests > 0; at += strlen(c->nodes + at) + 1) {
         struct state_node *node = state_node_find(e->state, c->nodes + at);
         if (!node || !node->exists || !could_help(node, pod) ||
-            !preempt_on_node(p, pod, node, now_ms, &tests, &p->choice))
+            !preempt_on_node(p, pod, node, now_ms, &e->tests, &p->choice))
             continue;
         if (best && victims_compare(&p->choice.choice.cost, &cost) >= 0)
             continue;
         best = node;
         cost = p->choice.choice.cost;
     }
-    tests = PREEMPT_TESTS;
-    return best && preempt_on_node(p, pod, best, now_ms, &tests, &p->choice) ? best : NULL;
+    return best && preempt_on_node(p, pod, best, now_ms, &e->tests, &p->choice) ? best : NULL;
 }
 
 /* What is begun on a node is finished there as long as that can succeed without more victims. */
 static struct state_node *choose_node(struct evictor *e, struct evict_case *c,
                                       const struct state_pod *pod, uint64_t now_ms) {
     struct preempt *p = e->preempt;
-    uint32_t tests = PREEMPT_TESTS;
     struct state_node *node = c->node[0] ? state_node_find(e->state, c->node) : NULL;
-    if (node && node->exists && preempt_on_node(p, pod, node, now_ms, &tests, &p->choice) &&
+    if (node && node->exists && preempt_on_node(p, pod, node, now_ms, &e->tests, &p->choice) &&
         (p->choice.choice.n == 0 || c->nodes_size == 0))
         return node;
     return cheapest_node(e, c, pod, now_ms);
@@ -468,6 +467,16 @@ static bool take_back(struct evictor *e, const struct evict_case *c) {
     return any;
 }
 
+/* Somebody else, kube-scheduler that is, has found a place for it since. */
+static void follow(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                   uint64_t now_ms) {
+    if (c->nominated_ms == 0 || now_ms - c->nominated_ms < HANDS_OFF_MS || !pod->nominated ||
+        strcmp(pod->nominated, c->node) == 0)
+        return;
+    let_go(e, c);
+    snprintf(c->node, sizeof(c->node), "%s", pod->nominated);
+}
+
 static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
     struct preempt *p = e->preempt;
     struct state_pod *pod = state_pod_find(e->state, c->uid);
@@ -475,10 +484,11 @@ static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
         drop_case(e, c);
         return;
     }
-    if (pod->stage != POD_PENDING || c->in_flight > 0 || now_ms < c->next_ms ||
+    if (pod->stage != POD_PENDING || c->in_flight > 0 || now_ms < c->next_ms || e->tests == 0 ||
         (pod->preempted_ms != 0 && now_ms - pod->preempted_ms < HANDS_OFF_MS))
         return;
     c->next_ms = now_ms + AGAIN_MS;
+    follow(e, c, pod, now_ms);
     state_plan(e->state, pod, &p->request, &p->plan);
     struct state_node *node = choose_node(e, c, pod, now_ms);
     if ((!node || p->choice.choice.n > 0) && take_back(e, c))
@@ -487,7 +497,7 @@ static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
         give_up(e, c, pod, now_ms);
     else if (!is_nominated(c, pod, now_ms))
         nominate(e, c, pod, node->name);
-    else if (p->choice.choice.n > 0 && preempt_may(pod))
+    else if (p->choice.choice.n > 0 && c->nodes_size > 0 && preempt_may(pod))
         evict_all(e, c, pod, &p->choice, now_ms);
 }
 
@@ -501,6 +511,7 @@ void evictor_run(struct evictor *e, uint64_t now_ms) {
     struct evict_case *c, *next;
     if (!e->leads(e->userdata))
         return;
+    e->tests = PREEMPT_TESTS;
     adopt(e, now_ms);
     HASH_SORT(e->cases, by_priority);
     HASH_ITER(hh, e->cases, c, next)

@@ -29,6 +29,7 @@ struct evictor {
     uint64_t adopted_ms;      /* when pods were last looked through for those begun earlier */
     uint64_t window_ms;       /* start of the current second */
     unsigned in_window;
+    uint32_t tests;                   /* that one run may still take, see victims_choose() */
     uint64_t evicted, spared, failed; /* counters */
 };
 

@@ -327,7 +327,9 @@ static int answer(struct preempt *p, const struct pod *pod, struct json nodes, u
     bool asks = pod->problem != REQUEST_OK || pod->request.n > 0;
     if (asks && !(self = state_pod_learn(p->state, pod)))
         return -ENOMEM;
-    bool helps = !self || preempt_may(self);
+    /* Whom a gate holds would not come where room was made. */
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    bool helps = !self || (preempt_may(self) && !gates_closed(p->gates, self, now_ms, &why));
     json_object_begin(&w, NULL);
     unsigned left = put_nodes(&w, p, self, helps ? nodes : (struct json){0}, now_ms);
     json_object_end(&w);

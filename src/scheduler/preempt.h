@@ -11,13 +11,15 @@
 #include "base/buf.h"
 #include "kube/budget.h"
 #include "place/victims.h"
+#include "scheduler/gate.h"
 #include "scheduler/state.h"
 
 struct json_parser;
 struct preempt_budget;
 
-/* Tests of one search over nodes, see victims_choose(): some tens of milliseconds at most. */
-#define PREEMPT_TESTS 20000
+/* Tests of one request or one run over all that wait, see victims_choose(): some tens of
+ * milliseconds at most. */
+#define PREEMPT_TESTS 10000
 
 /* What it takes on one node. */
 struct preempt_choice {
@@ -29,6 +31,7 @@ struct preempt {
     struct state *state;
     bool (*ready)(void *userdata); /* whether the state is complete */
     void *userdata;
+    const struct gates *gates; /* may be NULL */
     struct json_parser *parser;
     struct preempt_budget *budgets;
     struct gpu_request request; /* scratch from here on: too large for the stack */

@@ -300,7 +300,8 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                 .userdata = s,
                                 .gates = &s->gates};
     govern_start(s);
-    s->preempt = (struct preempt){.state = s->state, .ready = is_caught_up, .userdata = s};
+    s->preempt = (struct preempt){
+        .state = s->state, .ready = is_caught_up, .userdata = s, .gates = &s->gates};
     s->evictor = (struct evictor){.state = s->state,
                                   .preempt = &s->preempt,
                                   .api = api,

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/assignment.h"
+#include "kube/budget.h"
 #include "kube/gpu_object.h"
 #include "kube/node.h"
 #include "kube/pod.h"
@@ -42,10 +43,15 @@ static void try_objects(struct json root) {
     struct pod pod;
     struct node_object node;
     struct gpu_object gpu;
+    struct budget budget;
     if (pod_parse(root, &pod, NULL) == 0) {
         if (pod.request.n > GPU_ASKS_MAX || (pod.problem == REQUEST_OK) != !*pod.problem_container)
             abort();
         pod_done(&pod);
+    }
+    if (budget_parse(root, &budget, NULL) == 0) {
+        (void) budget_counts(&budget, budget.namespace, "app=a,tier=,");
+        budget_done(&budget);
     }
     (void) node_object_parse(root, &node, NULL);
     if (gpu_object_parse(root, &gpu, NULL) == 0) {
