@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "wire/json.h"
 
@@ -34,4 +35,12 @@ static inline int field_copy_optional(struct json value, char *ret, size_t size)
         return 0;
     }
     return field_copy(value, ret, size);
+}
+
+/* "2026-01-31T12:34:56Z", as the API server writes times, in seconds since 1970; 0 for all else. */
+static inline int64_t field_time(struct json value) {
+    const char *text = json_string(value);
+    struct tm tm = {0};
+    const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
+    return end && strcmp(end, "Z") == 0 ? (int64_t) timegm(&tm) : 0;
 }

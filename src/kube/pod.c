@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -240,13 +239,6 @@ static void read_scaling(struct pod *pod) {
     }
 }
 
-/* "2026-01-31T12:34:56Z", as the API server writes it. */
-static int64_t read_time(const char *text) {
-    struct tm tm = {0};
-    const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
-    return end && strcmp(end, "Z") == 0 ? (int64_t) timegm(&tm) : 0;
-}
-
 static int read_labels(struct pod *pod, struct json labels) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json_iter it = json_iter(labels);
@@ -271,7 +263,7 @@ static int read_rank(struct pod *pod, struct json meta, struct json spec, struct
         priority <= INT32_MAX)
         pod->priority = (int32_t) priority;
     pod->never_preempts = policy && strcmp(policy, "Never") == 0;
-    pod->created = read_time(json_string(json_get(meta, "creationTimestamp")));
+    pod->created = field_time(json_get(meta, "creationTimestamp"));
     if (field_copy_optional(json_get(status, "nominatedNodeName"), pod->nominated,
                             sizeof(pod->nominated)) < 0)
         pod->nominated[0] = '\0';

@@ -609,6 +609,7 @@ const char *place_reason_text(enum place_reason reason) {
         [PLACE_WRONG_GPU] = "no GPU of the node is one that the pod selects",
         [PLACE_NO_TFLOPS] = "the TFLOPS of this GPU model are not known: ask for gpu-core instead",
         [PLACE_TOO_SLOW] = "no GPU has that many TFLOPS",
+        [PLACE_RESERVED] = "what is reserved for the pod is on other GPUs",
         [PLACE_NOT_TOGETHER] = "the GPUs have no room for all containers at once",
     };
     return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];

@@ -72,6 +72,7 @@ enum place_reason {
     PLACE_WRONG_GPU,    /* by the caller: none that the pod may take by its selection */
     PLACE_NO_TFLOPS,    /* compute asked in TFLOPS, and nobody knows those of these cards */
     PLACE_TOO_SLOW,     /* no card has that many TFLOPS at all */
+    PLACE_RESERVED,     /* by the caller: what is kept for the pod is elsewhere */
     PLACE_REASONS,
 };
 

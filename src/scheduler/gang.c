@@ -136,10 +136,24 @@ static void release_promised(struct gangs *g, struct gang *gang) {
     gang->promised_ms = 0;
 }
 
-static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms) {
+/* Whether another gate holds the member; the first that does says why the gang is held. */
+static bool is_held(struct gangs *g, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+    _cleanup_buf_ struct buf own = BUF_INIT(GATE_WHY_MAX);
+    g->trying = true; /* this gate itself is open to it meanwhile */
+    bool held = gates_closed(g->gates, pod, now_ms, &own) != NULL;
+    g->trying = false;
+    if (held && why->len == 0)
+        buf_puts(why, buf_str(&own));
+    return held;
+}
+
+static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
     struct state_node *best = NULL;
     struct place_result result;
     int64_t score, most = 0;
+    if (is_held(g, pod, now_ms, why))
+        return false;
+    state_refresh_all(g->state);
     state_plan(g->state, pod, &g->request, &g->plan);
     for (struct state_node *node = g->state->nodes; node; node = node->hh.next)
         if (node->exists && node->ncards > 0 &&
@@ -168,25 +182,14 @@ static int by_size(const void *a, const void *b) {
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Whether another gate holds a member, which holds the gang. */
-static bool is_held(struct gangs *g, struct gang *gang, uint64_t now_ms, struct buf *why) {
-    bool held = false;
-    g->trying = true; /* this gate itself is open to them meanwhile */
-    for (size_t i = 0; i < gang->n && !held; i++)
-        held = gang->members[i]->stage == POD_PROMISED &&
-               gates_closed(g->gates, gang->members[i], now_ms, why);
-    g->trying = false;
-    return held;
-}
-
 static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struct buf *why) {
     release_promised(g, gang);
     size_t settled = count_from(gang, POD_PROMISED);
     qsort(gang->members, gang->n, sizeof(struct state_pod *), by_size);
     for (size_t i = 0; i < gang->n && settled < gang->size; i++)
-        settled +=
-            gang->members[i]->stage == POD_PENDING && place_member(g, gang->members[i], now_ms);
-    if (settled < gang->size || is_held(g, gang, now_ms, why)) {
+        settled += gang->members[i]->stage == POD_PENDING &&
+                   place_member(g, gang->members[i], now_ms, why);
+    if (settled < gang->size) {
         release_promised(g, gang);
         gang->retry_ms = now_ms + RETRY_MS;
         return false;

@@ -2,13 +2,14 @@
 #include "scheduler/govern.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "scheduler/scheduler.h"
 
 #define PATCHES_PER_TICK 16
 #define TIMEOUT_MS 10000
-#define BODY_MAX ((size_t) 16 << 10)
+#define BODY_MAX ((size_t) 512 << 10)
 
 /* ---- quotas ---- */
 
@@ -55,6 +56,31 @@ void govern_resource_quotas_end(struct scheduler *s) {
     quotas_sync_end(&s->govern.quotas, QUOTA_OF_KUBERNETES);
 }
 
+/* ---- reservations ---- */
+
+void govern_reservations_begin(struct scheduler *s) {
+    reservations_sync_begin(&s->govern.reservations);
+}
+
+void govern_reservation(struct scheduler *s, enum kube_event event, struct json object) {
+    struct reservation_object reservation;
+    struct err err;
+    if (reservation_object_parse(object, &reservation, &err) < 0) {
+        watch_refuse(s, err.text);
+        return;
+    }
+    if (event == KUBE_DELETED) {
+        reservations_gone(&s->govern.reservations, reservation.name);
+        reservation_object_done(&reservation);
+    } else if (reservations_seen(&s->govern.reservations, &reservation) < 0)
+        watch_refuse(s, "out of memory, a reservation does not count");
+    watch_changed(s);
+}
+
+void govern_reservations_end(struct scheduler *s) {
+    reservations_sync_end(&s->govern.reservations);
+}
+
 /* ---- status ---- */
 
 /* What was not written is written in the next round: the watch shows what there is. */
@@ -85,6 +111,17 @@ static void patch_quota(const struct quota_object *object, const struct quota_us
     patch_status(userdata, path, &body);
 }
 
+static void patch_reservation(const char *name, const struct reservation_status *status,
+                              void *userdata) {
+    _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
+    char path[512];
+    (void) snprintf(path, sizeof(path), RESERVATIONS_PATH "/%s/status", name);
+    buf_puts(&body, "{\"status\":");
+    reservation_encode_status(status, &body);
+    buf_puts(&body, "}");
+    patch_status(userdata, path, &body);
+}
+
 /* ---- life ---- */
 
 static void add_gate(struct scheduler *s, const struct gate *gate) {
@@ -97,16 +134,22 @@ void govern_start(struct scheduler *s) {
     s->govern.gangs = (struct gangs){
         .state = s->state, .gates = &s->gates, .tell = s->extender.on_refusal, .userdata = s};
     add_gate(s, &(struct gate){"quota", &s->govern.quotas, quotas_open});
+    s->govern.reservations = (struct reservations){.state = s->state};
+    const struct state_selector selector = reservations_selector(&s->govern.reservations);
+    (void) state_add_selector(s->state, &selector); /* of the first that are added */
+    add_gate(s, &(struct gate){"reservation", &s->govern.reservations, reservations_open});
     add_gate(s, &(struct gate){"gang", &s->govern.gangs, gangs_open});
 }
 
 void govern_done(struct scheduler *s) {
     quotas_done(&s->govern.quotas);
     gangs_done(&s->govern.gangs);
+    reservations_done(&s->govern.reservations);
 }
 
 void govern_tick(struct scheduler *s) {
     gangs_tick(&s->govern.gangs, scheduler_now(s));
-    if (s->govern.in_flight == 0)
-        quotas_project(&s->govern.quotas, PATCHES_PER_TICK, patch_quota, s);
+    unsigned patches = s->govern.in_flight == 0 ? PATCHES_PER_TICK : 0;
+    reservations_tick(&s->govern.reservations, (int64_t) time(NULL), patches, patch_reservation, s);
+    quotas_project(&s->govern.quotas, patches, patch_quota, s);
 }

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Who may have how much, in the daemon: the watches, gates and status of quotas, and the gate and
- * the times of gangs. */
+/* Who may have how much, in the daemon: the watches, gates and status of quotas and reservations,
+ * and the gate and the times of gangs. */
 
 #include "kube/reflector.h"
 #include "scheduler/gang.h"
 #include "scheduler/quota.h"
+#include "scheduler/reservation.h"
 
 struct scheduler;
 
 struct govern {
     struct quotas quotas;
     struct gangs gangs;
+    struct reservations reservations;
     unsigned in_flight; /* patches of a status */
 };
 
-/* Adds the gates. */
+/* Adds the gates and the selector. */
 void govern_start(struct scheduler *s);
 void govern_done(struct scheduler *s);
 
@@ -30,3 +32,6 @@ void govern_quotas_end(struct scheduler *s);
 void govern_resource_quotas_begin(struct scheduler *s);
 void govern_resource_quota(struct scheduler *s, enum kube_event event, struct json object);
 void govern_resource_quotas_end(struct scheduler *s);
+void govern_reservations_begin(struct scheduler *s);
+void govern_reservation(struct scheduler *s, enum kube_event event, struct json object);
+void govern_reservations_end(struct scheduler *s);

@@ -223,8 +223,8 @@ void state_pod_request(const struct state_pod *pod, struct gpu_request *ret) {
         memcpy(ret->asks, pod->asks, pod->nasks * sizeof(*pod->asks));
 }
 
-static uint32_t hold_ask(const struct state_node *node, const struct gpu_ask *ask, uint64_t mask,
-                         struct state_hold *holds) {
+uint32_t state_hold_ask(const struct state_node *node, const struct gpu_ask *ask, uint64_t mask,
+                        struct state_hold *holds) {
     uint32_t n = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
         if (!(mask >> c & 1))
@@ -253,7 +253,7 @@ int state_promise(struct state *s, struct state_pod *pod, struct state_node *nod
     if (!holds)
         return -ENOMEM;
     for (uint32_t i = 0; i < pod->nasks; i++)
-        n += hold_ask(node, &pod->asks[i], result->cards[i], &holds[n]);
+        n += state_hold_ask(node, &pod->asks[i], result->cards[i], &holds[n]);
     state_pod_attach(pod, node, holds, n);
     state_pod_stage(pod, stage, now_ms);
     return 0;

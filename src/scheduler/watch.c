@@ -162,6 +162,8 @@ static const struct watch_kind watch_kinds[] = {
     {QUOTAS_PATH, NULL, true, govern_quotas_begin, govern_quota, govern_quotas_end},
     {RESOURCE_QUOTAS_PATH, NULL, false, govern_resource_quotas_begin, govern_resource_quota,
      govern_resource_quotas_end},
+    {RESERVATIONS_PATH, NULL, true, govern_reservations_begin, govern_reservation,
+     govern_reservations_end},
 };
 #define KINDS (sizeof(watch_kinds) / sizeof(watch_kinds[0]))
 _Static_assert(KINDS <= WATCHES_MAX, "watch.h: too little room for all kinds");

@@ -7,10 +7,13 @@
 #include "base/err.h"
 #include "kube/assignment.h"
 #include "kube/budget.h"
+#include "kube/gang.h"
 #include "kube/gpu_object.h"
 #include "kube/node.h"
 #include "kube/pod.h"
 #include "kube/quantity.h"
+#include "kube/quota_object.h"
+#include "kube/reservation_object.h"
 #include "wire/json.h"
 
 /* Quantities, assignments and API objects out of any bytes. */
@@ -37,6 +40,24 @@ static void try_assignment(const char *text) {
         abort(); /* what was taken once can be written and taken again */
     assignment_done(&a);
     assignment_done(&b);
+}
+
+static void try_limits(struct json root) {
+    struct quota_object quota;
+    struct reservation_object reservation;
+    struct pod_gang gang;
+    bool is_quota = quota_object_parse(root, &quota, NULL) == 0;
+    for (int r = 0; is_quota && r < QUOTA_RESOURCES; r++)
+        if (!quota.counted[r] && (quota.guaranteed[r] != 0 || quota.max[r] != UINT64_MAX))
+            abort();
+    (void) resource_quota_parse(root, &quota, NULL);
+    if (gang_read(json_get(root, "metadata"), &gang) &&
+        (gang.size > GANG_SIZE_MAX || gang.timeout_s == 0))
+        abort();
+    if (reservation_object_parse(root, &reservation, NULL) == 0) {
+        (void) reservation_is_for(&reservation, "d", "p", "a=b,elasticgpu.io/queue=q,");
+        reservation_object_done(&reservation);
+    }
 }
 
 static void try_objects(struct json root) {
@@ -74,8 +95,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     text[size] = '\0';
     try_quantity(text, size);
     try_assignment(text);
-    if (json_parse(parser, text, size, &root, NULL) == 0)
+    if (json_parse(parser, text, size, &root, NULL) == 0) {
         try_objects(root);
+        try_limits(root);
+    }
     free(text);
     return 0;
 }

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds a pod although there is room: quotas, gangs and reservations; and what people are told about it."""
+
+import pytest
+
+from kit import (CORE, MEMORY, QGPU_CORE, QGPU_MEMORY, SLOT, GiB, assignment_of, check_no_share_twice, container,
+                 new_name, pod)
+from cluster import api as kube
+from cluster.api import ApiError
+
+RESERVATIONS = "/apis/elasticgpu.io/v1alpha1/elasticgpureservations"
+QUOTAS = "/apis/elasticgpu.io/v1alpha1/namespaces/{}/elasticgpuquotas"
+
+
+def gang(name, size, core=50, **annotations):
+    notes = {"elasticgpu.io/gang": "train", "elasticgpu.io/gang-size": str(size)}
+    return pod(name, container(core=core, memory=4 * GiB), annotations=dict(notes, **annotations))
+
+
+def set_quota(space, **spec):
+    path = QUOTAS.format(space.name)
+    space.api.create(path, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUQuota",
+                            "metadata": {"name": "quota"}, "spec": spec})
+    return path
+
+
+def test_kubernetes_counts_native_names(space):
+    """ResourceQuota needs no help of ours for elasticgpu.io names, the carrier among them."""
+    space.api.create(kube.core("resourcequotas", space.name), {
+        "metadata": {"name": "gpu"},
+        "spec": {"hard": {"requests." + CORE: "50", "requests." + MEMORY: "12Gi", "requests." + SLOT: "1"}}})
+    space.api.wait(kube.core("resourcequotas", space.name), "gpu",
+                   lambda seen: (seen or {}).get("status", {}).get("hard"), 30, "the quota is counted")
+    space.create(pod("a", container(core=40, memory=4 * GiB)))
+    for name, share in (("core", dict(core=20, memory=GiB)), ("memory", dict(core=5, memory=9 * GiB))):
+        with pytest.raises(ApiError, match="exceeded quota"):
+            space.create(pod(name, container(**share)))
+    space.create(pod("slot", container(memory=GiB)))
+    with pytest.raises(ApiError, match="exceeded quota.*slot"):
+        space.create(pod("slots", container(memory=GiB)))
+
+
+def test_quota_over_dialects(world, space):
+    """One quota over two dialects; who is held is told so, and starts by itself when there is room in it."""
+    path = set_quota(space, max={CORE: "60", MEMORY: "40Gi"})
+    with pytest.raises(ApiError, match="max must not be less than guaranteed"):
+        set_quota(space, guaranteed={CORE: "61"}, max={CORE: "60"})
+    space.start(pod("qgpu", container(resources={QGPU_CORE: "40", QGPU_MEMORY: "10"})))
+    space.create(pod("held", container(core=30, memory=GiB)))
+    assert f"namespace {space.name} uses 40 of 60 {CORE}, and this pod asks 30" in space.unschedulable("held")
+    told = world.aliquot("explain", "-n", space.name, "held")
+    assert "Held, whatever is free: quota exceeded" in told and "held wants" not in told
+    assert "main wants 30 % compute and 1 GiB memory of one GPU" in told
+    assert "(it has room)" in told, told
+    used = space.api.wait(path, "quota", lambda seen: (seen or {}).get("status", {}).get("used", {}).get(CORE) == "40",
+                          30, "the quota's status")["status"]["used"]
+    assert used == {CORE: "40", MEMORY: "10Gi", "elasticgpu.io/gpu": "1"}
+    space.begin_delete("qgpu")
+    space.running("held")
+
+
+def test_gang_of_three(world, space):
+    """Two wait for the third and hold nothing; then all run."""
+    space.create(gang("a", 3), gang("b", 3))
+    for name in "ab":
+        assert "of 3 pods have arrived" in space.unschedulable(name)
+    assert not world.allocated()
+    whole = space.start(pod("single", container(core=100)))      # goes in between
+    space.create(gang("c", 3))
+    assert "do not fit together yet" in space.event("c", "do not fit together yet")
+    assert not any(assignment_of(space.get(name)) for name in "abc")
+    space.begin_delete("single")
+    members = [space.running(name, 60) for name in "abc"]
+    check_no_share_twice(members)
+    assert whole["metadata"]["name"] not in world.aliquot("inspect", "pod", "-n", space.name)
+
+
+def test_inspect_and_explain(world, space):
+    space.start(pod("small", container(core=60, memory=30 * GiB)))
+    space.create(pod("large", container(core=200)))
+    space.unschedulable("large")
+    node = world.gpus()[0]["spec"]["nodeName"]
+    told = world.aliquot("explain", "large", "-n", space.name)
+    assert f"Pod {space.name}/large is pending." in told and "main wants 2 whole GPUs" in told
+    assert "40 % 50 GiB" in told and "100 % 80 GiB" in told and "kube-scheduler says: Unschedulable" in told
+    told = world.aliquot("explain", "small", "-n", space.name)
+    assert f"is on node {node}" in told and "alone" in told and "30 GiB" in told
+    assert f"{space.name}/small (main)" in world.aliquot("inspect", "node", node)
+    assert "30/80" in world.aliquot("inspect", "memory") and "30/160" in world.aliquot("inspect", "memory")
+
+
+@pytest.fixture
+def reservation(world, space):
+    """60 % of a card for the queue `fast` of the namespace."""
+    name = new_name("r")
+    world.api.create(RESERVATIONS, {
+        "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUReservation", "metadata": {"name": name},
+        "spec": {"resources": {CORE: "60"}, "owners": [{"namespace": space.name, "queue": "fast"}]}})
+    yield name
+    world.api.delete(RESERVATIONS + "/" + name)
+
+
+def phase_is(phase, user=None):
+    def told(seen):
+        status = (seen or {}).get("status", {})
+        return status.get("phase") == phase and (not user or user in status.get("usedBy", []))
+    return told
+
+
+def test_reservation(world, space, reservation):
+    """Others do not get it, its owner does, and in time it is free again."""
+    status = world.api.wait(RESERVATIONS, reservation, phase_is("Held"), 30)["status"]
+    assert status["node"] == world.gpus()[0]["spec"]["nodeName"]
+    space.create(pod("both", container(core=200)))
+    space.unschedulable("both")
+    space.start(pod("one", container(core=100)))
+    space.create(pod("other", container(core=50)))
+    space.unschedulable("other")
+    owner = pod("owner", container(core=60))
+    owner["metadata"]["labels"] = {"elasticgpu.io/queue": "fast"}
+    seen = space.start(owner)
+    assert assignment_of(seen)["main"][0]["uuid"] in status["assignment"]
+    world.api.wait(RESERVATIONS, reservation, phase_is("Held", f"{space.name}/owner"), 30)
+    world.api.patch(f"{RESERVATIONS}/{reservation}", {"spec": {"expires": "2026-01-01T00:00:00Z"}})
+    world.api.wait(RESERVATIONS, reservation, phase_is("Expired"), 30)
+    space.begin_delete("owner", "one")
+    space.running("other")

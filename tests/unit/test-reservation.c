@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Reservations: held for their owners, against everybody else, for their time, over restarts. */
+
+#include "scheduler-world.h"
+
+#include "kube/reservation_object.h"
+#include "scheduler/reservation.h"
+
+#define NOW INT64_C(1767225600) /* 2026-01-01T00:00:00Z */
+#define OWNER "\"owners\":[{\"namespace\":\"d\",\"queue\":\"fast\"}]"
+#define HALF_CARD "\"resources\":{\"elasticgpu.io/gpu-core\":50}"
+#define FAST "elasticgpu.io/queue=fast,"
+
+struct kept {
+    struct world *w;
+    struct reservations r;
+    struct gates gates;
+    char status[4096]; /* the last that was to be written */
+    int patches;
+};
+
+static void on_patch(const char *name, const struct reservation_status *status, void *userdata) {
+    struct kept *k = userdata;
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    (void) name;
+    reservation_encode_status(status, &text);
+    snprintf(k->status, sizeof(k->status), "%s", buf_str(&text));
+    k->patches++;
+}
+
+static void begin(struct kept *k, struct world *w) {
+    *k = (struct kept){.w = w, .r = {.state = w->state}};
+    const struct state_selector selector = reservations_selector(&k->r);
+    assert_int_equal(state_add_selector(w->state, &selector), 0);
+    k->gates.rows[k->gates.n++] = (struct gate){"reservation", &k->r, reservations_open};
+    w->extender.gates = w->binder.gates = &k->gates;
+}
+
+static void end(struct kept *k) {
+    reservations_done(&k->r);
+    k->w->state->nselectors--;
+    k->w->extender.gates = k->w->binder.gates = NULL;
+}
+
+static void show(struct kept *k, const char *name, const char *spec, const char *status) {
+    struct reservation_object object;
+    struct json json;
+    struct err err;
+    char text[8192];
+    snprintf(text, sizeof(text),
+             "{\"metadata\":{\"name\":\"%s\",\"creationTimestamp\":\"2026-01-01T00:00:00Z\"},"
+             "\"spec\":{%s},\"status\":%s}",
+             name, spec, status);
+    assert_int_equal(json_parse(k->w->parser, text, strlen(text), &json, &err), 0);
+    assert_int_equal(reservation_object_parse(json, &object, &err), 0);
+    assert_int_equal(reservations_seen(&k->r, &object), 0);
+}
+
+static void tick(struct kept *k, int64_t now) {
+    reservations_tick(&k->r, now, 16, on_patch, k);
+}
+
+/* A pod of namespace "d" in a queue, or in none ("main" alone without labels). */
+static const char *ask(struct world *w, const char *uid, const char *queue, const char *resources) {
+    static char out[512];
+    _cleanup_buf_ struct buf pod = BUF_INIT(0), body = BUF_INIT(0), answer = BUF_INIT(0);
+    struct json root, value;
+    buf_printf(
+        &pod,
+        "{\"metadata\":{\"name\":\"pod-%s\",\"namespace\":\"d\",\"uid\":\"%s\",\"labels\":{%s},"
+        "\"creationTimestamp\":\"2026-01-01T00:00:01Z\"},"
+        "\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{%s}}}]},"
+        "\"status\":{}}",
+        uid, uid, queue, resources);
+    show_text(w, buf_str(&pod));
+    buf_printf(&body, "{\"Pod\":%s,\"NodeNames\":[\"n\",\"m\"]}", buf_str(&pod));
+    extender_filter(&w->extender, body.data, body.len, w->now, &answer);
+    assert_int_equal(json_parse(w->parser, answer.data, answer.len, &root, NULL), 0);
+    struct json_iter it = json_iter(json_get(root, "NodeNames"));
+    size_t len = 0;
+    out[0] = '\0';
+    while (json_next(&it, NULL, &value))
+        len += (size_t) snprintf(out + len, sizeof(out) - len, "%s", json_string(value));
+    if (len == 0)
+        snprintf(out, sizeof(out), "-%s", json_string(json_get(root, "Error")));
+    return out;
+}
+
+/* Asks, and has the pod bound to the one node that will do. */
+static void run(struct world *w, const char *uid, const char *queue, const char *node) {
+    assert_string_equal(ask(w, uid, queue, HALF), node);
+    struct state_pod *pod = state_pod_find(w->state, uid);
+    assert_int_equal(pod->stage, POD_PROMISED);
+    state_pod_stage(pod, POD_BOUND, w->now);
+}
+
+#define QUEUE "\"elasticgpu.io/queue\":\"fast\""
+#define KUEUE "\"kueue.x-k8s.io/queue-name\":\"fast\""
+
+static void test_owners(void **state) {
+    struct world *w = *state;
+    struct reservation_object o;
+    struct json json;
+    struct err err;
+    const char *text = "{\"metadata\":{\"name\":\"r\"},\"spec\":{" HALF_CARD ",\"owners\":["
+                       "{\"namespace\":\"a\"},{\"namespace\":\"b\",\"pod\":\"x\"},"
+                       "{\"namespace\":\"c\",\"labels\":{\"k\":\"v\",\"l\":\"\"},"
+                       "\"queue\":\"fast\"}]}}";
+    assert_int_equal(json_parse(w->parser, text, strlen(text), &json, &err), 0);
+    assert_int_equal(reservation_object_parse(json, &o, &err), 0);
+    assert_true(reservation_is_for(&o, "a", "any", NULL));
+    assert_true(reservation_is_for(&o, "b", "x", NULL));
+    assert_false(reservation_is_for(&o, "b", "y", NULL));
+    assert_true(reservation_is_for(&o, "c", "y", "k=v,l=,m=n," FAST));
+    assert_true(reservation_is_for(&o, "c", "y", "kueue.x-k8s.io/queue-name=fast,l=,k=v,"));
+    assert_false(reservation_is_for(&o, "c", "y", "k=v,l=,elasticgpu.io/queue=faster,"));
+    assert_false(reservation_is_for(&o, "c", "y", "k=vv,l=," FAST));
+    assert_false(reservation_is_for(&o, "c", "y", "k=v," FAST));
+    assert_false(reservation_is_for(&o, "c", "y", NULL));
+    assert_false(reservation_is_for(&o, "e", "x", "k=v,l=," FAST));
+    reservation_object_done(&o);
+}
+
+static void test_kept_for_its_owner(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show(&k, "r", HALF_CARD "," OWNER, "null");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "\"phase\":\"Held\""));
+    assert_non_null(strstr(k.status, "\"node\":\"n\""));
+    assert_int_equal(free_core(w, "n", 0), 50);
+    assert_string_equal(ask(w, "big", "", WHOLE), "-");
+    run(w, "other", "", "n"); /* the other half */
+    assert_string_equal(ask(w, "late", "", HALF), "-");
+    assert_int_equal(free_core(w, "n", 0), 0);
+    run(w, "mine", QUEUE, "n");
+    assert_int_equal(free_core(w, "n", 0), 0);
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "\"usedBy\":[\"d/pod-mine\"]"));
+    assert_string_equal(ask(w, "mine2", KUEUE, HALF), "-"); /* there is no more of it */
+    state_pod_gone(w->state, "mine");
+    assert_int_equal(free_core(w, "n", 0), 0); /* kept for the next one */
+    assert_string_equal(ask(w, "late", "", HALF), "-");
+    run(w, "mine2", KUEUE, "n");
+    end(&k);
+}
+
+/* The owner goes where its share is kept, though the policy likes another node as much; and
+ * elsewhere when it does not fit there. */
+static void test_owner_goes_to_it(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show_node(w, "m", 1);
+    for (int i = 0; i < 2; i++) {
+        const char *node = i ? "n" : "m";
+        char spec[512];
+        snprintf(spec, sizeof(spec), HALF_CARD ",\"nodeName\":\"%s\"," OWNER, node);
+        show(&k, "r", spec, "null");
+        tick(&k, NOW);
+        run(w, "mine", QUEUE, node);
+        assert_string_equal(ask(w, "whole", QUEUE, WHOLE), i ? "m" : "n");
+        state_pod_gone(w->state, "mine");
+        state_pod_gone(w->state, "whole");
+        reservations_gone(&k.r, "r");
+        assert_int_equal(free_core(w, node, 0), 100);
+    }
+    end(&k);
+}
+
+static void test_its_time(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show(&k, "r",
+         HALF_CARD "," OWNER ",\"starts\":\"2026-01-01T01:00:00Z\","
+                   "\"expires\":\"2026-01-01T02:00:00Z\"",
+         "null");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "Pending\",\"message\":\"it has not started\""));
+    assert_int_equal(free_core(w, "n", 0), 100);
+    tick(&k, NOW + 3600);
+    assert_non_null(strstr(k.status, "Held"));
+    run(w, "mine", QUEUE, "n");
+    assert_int_equal(free_core(w, "n", 0), 50);
+    tick(&k, NOW + 7200);
+    assert_non_null(strstr(k.status, "{\"phase\":\"Expired\",\"message\":null,\"node\":null"));
+    assert_int_equal(free_core(w, "n", 0), 50); /* who has it keeps it */
+    state_pod_gone(w->state, "mine");
+    assert_int_equal(free_core(w, "n", 0), 100);
+    end(&k);
+}
+
+static void test_no_room_and_malformed(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show(&k, "r", "\"model\":\"h200\"," HALF_CARD "," OWNER, "null");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "no node has room for it"));
+    reservations_gone(&k.r, "r");
+    show(&k, "r", "\"resources\":{\"elasticgpu.io/gpu-core\":\"200\"}," OWNER, "null");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "no node has room for it"));
+    show_node(w, "m", 2);
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "\"node\":\"m\""));
+    assert_int_equal(free_core(w, "m", 1), 0);
+    reservations_gone(&k.r, "r");
+    show(&k, "r", "\"resources\":{\"elasticgpu.io/gpu-core\":\"150\"}," OWNER, "null");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "GPU request is malformed"));
+    show(&k, "s", "\"resources\":{\"cpu\":1}," OWNER, "null");
+    tick(&k, NOW);
+    end(&k);
+}
+
+/* A new process finds it by its status, and who draws on it by their cards. */
+static void test_restart(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    char status[4096];
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show_node(w, "m", 1);
+    show(&k, "r", HALF_CARD ",\"nodeName\":\"n\"," OWNER, "null");
+    tick(&k, NOW);
+    run(w, "mine", QUEUE, "n");
+    tick(&k, NOW);
+    snprintf(status, sizeof(status), "%s", k.status);
+    show(&k, "r", HALF_CARD ",\"nodeName\":\"n\"," OWNER, status);
+    int before = k.patches;
+    tick(&k, NOW);
+    assert_int_equal(k.patches, before); /* what is written is not written again */
+    /* An event from before says nothing. */
+    show(&k, "r", HALF_CARD ",\"nodeName\":\"n\"," OWNER, "null");
+    assert_int_equal(free_core(w, "n", 0), 50);
+    reservations_done(&k.r);
+    assert_int_equal(state_draw(state_pod_find(w->state, "mine"), NULL, NULL), 0);
+    assert_int_equal(free_core(w, "n", 0), 50);
+    show(&k, "r", HALF_CARD ",\"nodeName\":\"n\"," OWNER, status); /* before any tick */
+    assert_int_equal(free_core(w, "n", 0), 0);
+    tick(&k, NOW);
+    assert_int_equal(free_core(w, "n", 0), 50);
+    assert_int_equal(k.patches, before);
+    end(&k);
+}
+
+/* A node that goes takes its reservation with it, to another one, unless somebody uses it. */
+static void test_node_goes(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show(&k, "r", HALF_CARD "," OWNER, "null");
+    tick(&k, NOW);
+    show_node(w, "m", 1);
+    run(w, "mine", QUEUE, "n");
+    state_node_gone(w->state, "n");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "\"node\":\"n\""));
+    state_pod_gone(w->state, "mine");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "\"node\":\"m\""));
+    assert_int_equal(free_core(w, "m", 0), 50);
+    reservations_sync_begin(&k.r);
+    reservations_sync_end(&k.r);
+    assert_int_equal(free_core(w, "m", 0), 100);
+    end(&k);
+}
+
+/* In any order of what happens, others never get what is kept, and nothing is counted twice. */
+static void test_in_any_order(void **state) {
+    struct world *w = *state;
+    uint32_t seed = 3;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 2);
+    for (int step = 0; step < 4000; step++) {
+        seed = seed * 1664525 + 1013904223;
+        unsigned what = seed >> 16;
+        char uid[8], name[2] = {(char) ('r' + what % 2), 0};
+        bool owner = what >> 8 & 1;
+        snprintf(uid, sizeof(uid), "%c%u", owner ? 'o' : 'x', what >> 9 & 3);
+        struct state_pod *pod = state_pod_find(w->state, uid);
+        switch (what % 6) {
+        case 0:
+            show(&k, name, HALF_CARD "," OWNER, "null");
+            break;
+        case 1:
+            reservations_gone(&k.r, name);
+            break;
+        case 2:
+        case 3:
+            if (!pod || pod->stage <= POD_PROMISED)
+                (void) ask(w, uid, owner ? QUEUE : "", HALF);
+            if ((pod = state_pod_find(w->state, uid)) && pod->stage == POD_PROMISED)
+                state_pod_stage(pod, POD_BOUND, w->now);
+            break;
+        case 4:
+            state_pod_gone(w->state, uid);
+            break;
+        default:
+            tick(&k, NOW);
+        }
+        unsigned held = 0, others = 0, drawn = 0;
+        for (struct state_standing *st = w->state->standings; st; st = st->hh.next)
+            held += 50;
+        for (struct state_pod *p = w->state->pods; p; p = p->hh.next) {
+            drawn +=
+                p->nholds > 0 && p->draws && state_standing_find(w->state, p->draws->id) ? 50 : 0;
+            others += p->nholds > 0 ? 50 : 0;
+        }
+        assert_in_range(free_core(w, "n", 0) + free_core(w, "n", 1), 0, 200);
+        assert_int_equal(free_core(w, "n", 0) + free_core(w, "n", 1),
+                         200 - others - (held > drawn ? held - drawn : 0));
+    }
+    end(&k);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_owners),    T(test_kept_for_its_owner),    T(test_owner_goes_to_it),
+        T(test_its_time),  T(test_no_room_and_malformed), T(test_restart),
+        T(test_node_goes), T(test_in_any_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
