@@ -210,12 +210,12 @@ def allowed_soon(call, *arguments, **kwargs):
 
 # ---- spec.nodeName ----
 
-@pytest.mark.parametrize("resource", [CORE, MEMORY, SLOT, "tke.cloud.tencent.com/qgpu-core",
-                                      "tke.cloud.tencent.com/qgpu-memory"])
-def test_node_name_refused_with_a_share(cluster, resource):
-    refused(cluster.api.create, kube.pods(), pod(new("direct"), {resource: "1"}, node="node-a"), text="nodeName")
-    refused(cluster.api.create, kube.pods(), pod(new("direct"), None, node="node-a", init=[{resource: "1"}]),
-            text="nodeName")
+@pytest.mark.parametrize("share", [{CORE: "1"}, {MEMORY: "1Gi"}, {MEMORY: "1Gi", SLOT: "1"},
+                                   {"tke.cloud.tencent.com/qgpu-core": "1"}, {"nvidia.com/gpu": "1"},
+                                   {"aliyun.com/gpu-mem": "1"}])
+def test_node_name_refused_with_a_share(cluster, share):
+    refused(cluster.api.create, kube.pods(), pod(new("direct"), share, node="node-a"), text="nodeName")
+    refused(cluster.api.create, kube.pods(), pod(new("direct"), None, node="node-a", init=[share]), text="nodeName")
 
 
 def test_node_name_allowed_without_a_share(cluster):
@@ -235,11 +235,12 @@ def slots(made):
 @pytest.mark.parametrize("memory,core", [(MEMORY, CORE), ("tke.cloud.tencent.com/qgpu-memory",
                                                           "tke.cloud.tencent.com/qgpu-core")])
 def test_memory_alone_gets_a_slot(cluster, memory, core):
-    made = cluster.api.create(kube.pods(), pod(new("slot"), {memory: "4", "cpu": "1"}, init=[
-        {memory: "4"}, {memory: "4", core: "10"}, {"cpu": "1"}, None]), dryRun="All")
+    some = "4Mi" if memory == MEMORY else "4"
+    made = cluster.api.create(kube.pods(), pod(new("slot"), {memory: some, "cpu": "1"}, init=[
+        {memory: some}, {memory: some, core: "10"}, {"cpu": "1"}, None]), dryRun="All")
     assert slots(made) == {"main": "1", "init0": "1", "init1": None, "init2": None, "init3": None}
     limits = made["spec"]["containers"][0]["resources"]["limits"]
-    assert limits == {memory: "4", "cpu": "1", SLOT: "1"}
+    assert limits == {memory: some, "cpu": "1", SLOT: "1"}
 
 
 def test_no_slot_where_none_is_needed(cluster):
