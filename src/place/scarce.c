@@ -56,41 +56,57 @@ void scarce_set(struct scarce *s, uint32_t id, const struct scarce_node *node) {
 
 /* ---- pods ---- */
 
-static struct scarce_size *size_of(struct scarce *s, const struct place_shape *shape) {
+static struct scarce_size *size_of(struct scarce *s, uint32_t cards, uint64_t models) {
     for (uint32_t i = 0; i < s->nsizes; i++)
-        if (s->sizes[i].cards == shape->cards && s->sizes[i].models == shape->models)
+        if (s->sizes[i].cards == cards && s->sizes[i].models == models)
             return &s->sizes[i];
     return NULL;
 }
 
-/* The entry of that kind of pod, or a free one, or NULL. */
-static struct scarce_running *running_of(struct scarce *s, const struct place_shape *shape) {
-    struct scarce_running *none = NULL;
+/* The entry of that kind of pod, or NULL. */
+static struct scarce_running *running_of(struct scarce *s, uint32_t cards, uint64_t models) {
     for (uint32_t i = 0; i < SCARCE_RUNNING_MAX; i++) {
         struct scarce_running *r = &s->running[i];
-        if (r->pods > 0 && r->cards == shape->cards && r->models == shape->models)
+        if (r->pods > 0 && r->cards == cards && r->models == models)
             return r;
-        if (r->pods == 0 && !none)
-            none = r;
     }
-    return none;
+    return NULL;
+}
+
+static struct scarce_running *begin_running(struct scarce *s, const struct place_shape *shape) {
+    struct scarce_running *r = running_of(s, shape->cards, shape->models);
+    for (uint32_t i = 0; !r && i < SCARCE_RUNNING_MAX; i++)
+        if (s->running[i].pods == 0)
+            r = &s->running[i];
+    if (r)
+        *r = (struct scarce_running){shape->models, shape->cards, r->pods + 1};
+    return r;
+}
+
+/* Which models a pod may have is read from its selection, and new models appear: a pod that began
+ * as one kind may end as another. Then the largest kind of as many cards is one less. */
+static struct scarce_running *end_running(struct scarce *s, const struct place_shape *shape) {
+    struct scarce_running *r = running_of(s, shape->cards, shape->models);
+    for (uint32_t i = 0; !(r && r->models == shape->models) && i < SCARCE_RUNNING_MAX; i++)
+        if (s->running[i].cards == shape->cards && s->running[i].pods > (r ? r->pods : 0))
+            r = &s->running[i];
+    if (r)
+        r->pods--;
+    return r;
 }
 
 void scarce_run(struct scarce *s, const struct place_shape *shape, int change) {
-    struct scarce_running *r = shape->cards > 1 ? running_of(s, shape) : NULL;
-    struct scarce_size *size = size_of(s, shape);
-    if (!r || (change < 0 && r->pods == 0))
+    if (shape->cards < 2)
         return;
-    r->cards = shape->cards;
-    r->models = shape->models;
-    r->pods += change > 0 ? 1 : -1U;
+    struct scarce_running *r = change > 0 ? begin_running(s, shape) : end_running(s, shape);
+    struct scarce_size *size = r ? size_of(s, r->cards, r->models) : NULL;
     if (size)
         size->running = r->pods;
     s->priced = false;
 }
 
 void scarce_arrived(struct scarce *s, const struct place_shape *shape) {
-    struct scarce_size *size = size_of(s, shape);
+    struct scarce_size *size = size_of(s, shape->cards, shape->models);
     if (size)
         size->arrived++;
     s->priced = false;
@@ -173,8 +189,7 @@ static void learn_sizes(struct scarce *s) {
     qsort(sizes, n, sizeof(sizes[0]), by_weight);
     s->nsizes = n < SCARCE_SIZES ? n : SCARCE_SIZES;
     for (uint32_t i = 0; i < s->nsizes; i++) {
-        struct place_shape shape = {.cards = sizes[i].cards, .models = sizes[i].models};
-        const struct scarce_running *r = running_of(s, &shape);
+        const struct scarce_running *r = running_of(s, sizes[i].cards, sizes[i].models);
         sizes[i].running = r ? r->pods : 0;
         measure(s, &sizes[i]);
         s->sizes[i] = sizes[i];

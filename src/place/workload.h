@@ -68,8 +68,8 @@ struct workload_names {
     bool (*find)(void *self, const char *name, uint32_t *ret_model); /* false: not taken */
 };
 
-/* Appends it, the most frequent shapes first, at most WORKLOAD_TEXT_SHAPES of them. A shape that
- * names a model without a name is left out. */
+/* Appends it, the most frequent shapes first, at most WORKLOAD_TEXT_SHAPES of them. Models without
+ * a name are forgotten, and the shapes that may have no others. */
 void workload_write(const struct workload *w, const struct workload_names *names, struct buf *out);
 
 /* Reads what workload_write() wrote, in place of what is there; -EINVAL and nothing changed if it

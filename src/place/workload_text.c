@@ -46,7 +46,7 @@ static bool write_shape(const struct workload_count *c, uint64_t named,
                         const uint8_t line[static WORKLOAD_MODELS_MAX], struct buf *out) {
     const struct place_shape *s = &c->shape;
     uint64_t mask = 0;
-    if (s->models != WORKLOAD_ANY_MODEL && (s->models & ~named))
+    if (!(s->models & named) && s->models != WORKLOAD_ANY_MODEL)
         return false;
     buf_printf(out, "shape %u %u %" PRIu64 " %u ", s->cards, s->core, s->memory, s->cpu);
     for (uint32_t m = 0; m < WORKLOAD_MODELS_MAX; m++)

@@ -285,9 +285,18 @@ static void test_slot_price(void **state) {
     arrive(m, 3000, 1, 100, CORES(8));
     assert_in_range(place_model_slots_price(m, of_slot), 0, 10);
     /* They become dear again as they go. */
-    for (uint32_t id = 10; id < 102; id++)
+    for (uint32_t id = 14; id < 102; id++)
         place_model_node(m, id, &broken.node);
-    assert_in_range(place_model_slots_price(m, of_slot), 1000, 8000);
+    int64_t dear = place_model_slots_price(m, of_slot);
+    assert_in_range(dear, 1000, 8000);
+    /* Those that run need none; whoever began as one kind and ends as another is counted out. */
+    for (uint32_t i = 0; i < 100; i++)
+        place_model_start(m, &large.plan);
+    assert_true(place_model_slots_price(m, of_slot) < dear);
+    large.plan.models = 3;
+    for (uint32_t i = 0; i < 100; i++)
+        place_model_end(m, &large.plan);
+    assert_int_equal(place_model_slots_price(m, of_slot), dear);
     place_model_free(m);
 }
 
@@ -396,7 +405,7 @@ static const struct workload_names names = {NULL, name_of, find_other};
 static void write_sample(struct workload *w, struct buf *text) {
     struct place_shape shape = {.models = WORKLOAD_ANY_MODEL, .cards = 1, .core = 50, .cpu = 4000};
     workload_add_count(w, &shape, 10);
-    shape.models = 1 << 2;
+    shape.models = 1 << 2 | UINT64_C(1) << 40; /* the second has no name, and is forgotten */
     shape.memory = 12345;
     workload_add_count(w, &shape, 20);
     shape.models = 1 << 3; /* has no name: cannot be kept */
