@@ -237,7 +237,7 @@ static enum progress look(struct elastic *e, struct elastic_wait *w, struct err 
     struct claims_use use;
     const char *container;
     uint64_t now = e->now(e->userdata);
-    bool again = now >= w->select_ms;
+    bool again = now >= w->select_ms && now < w->until_ms;
     for (uint32_t i = 0;; i++) {
         int r = claims_use(e->claims, w->uid, i, &container, &use, why);
         if (r == -ENOENT)

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Claims in the scheduler: pods that use them, through filter, bind and the API server's answers.
+ */
+
+#include "scheduler-world.h"
+
+#include "scheduler/elastic.h"
+
+#define SLOT "\"elasticgpu.io/slot\":\"1\""
+#define USES(claim) "\"egpuc.elasticgpu.io/main\":\"" claim "\""
+#define META(name, rv)                                                                             \
+    "\"metadata\":{\"name\":\"" name "\",\"uid\":\"u-" name "\",\"resourceVersion\":\"" rv "\""
+#define GUARD ",\"finalizers\":[\"elasticgpu.io/claim-protection\"]"
+#define EGPU_GUARD ",\"finalizers\":[\"elasticgpu.io/gpu-protection\"]"
+#define REQUESTS                                                                                   \
+    "\"resources\":{\"requests\":{\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-memory\":"     \
+    "\"4Gi\"}}"
+#define CLAIM(rv, notes, spec, status)                                                             \
+    "{" META("c", rv) ",\"namespace\":\"d\"" GUARD notes "},\"spec\":{\"elasticGPUClassName\":"    \
+                      "\"k\"," REQUESTS spec "}" status "}"
+#define EGPU(rv, card, status)                                                                     \
+    "{" META("egpu-u-c", rv) EGPU_GUARD                                                            \
+        ",\"annotations\":{\"elasticgpu.io/provisioned-by\":\"elasticgpu.io/qgpu\"}},\"spec\":{"   \
+        "\"capacity\":{\"elasticgpu.io/gpu-core\":\"10\",\"elasticgpu.io/gpu-memory\":\"4Gi\"},"   \
+        "\"qGPU\":{\"gpuName\":\"" card "\"},\"claimRef\":{\"namespace\":\"d\",\"name\":\"c\","    \
+        "\"uid\":\"u-c\"}}" status "}"
+#define BOUND_CLAIM(rv)                                                                            \
+    CLAIM(rv, ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}",                       \
+          ",\"elasticGPUName\":\"egpu-u-c\"", ",\"status\":{\"phase\":\"Bound\"}")
+
+struct elastic_world {
+    struct world *w;
+    struct elastic elastic;
+    struct gates gates;
+};
+
+static uint64_t elastic_now(void *userdata) {
+    return ((struct world *) userdata)->now;
+}
+
+static void changed(void *userdata) {
+    (void) userdata;
+}
+
+static int begin(void **state) {
+    struct elastic_world *e = calloc(1, sizeof(*e));
+    void *w = NULL;
+    (void) setup(&w);
+    e->w = w;
+    e->elastic = (struct elastic){.state = e->w->state,
+                                  .api = {fake_request, w},
+                                  .binder = &e->w->binder,
+                                  .now = elastic_now,
+                                  .changed = changed,
+                                  .userdata = w};
+    assert_int_equal(elastic_init(&e->elastic), 0);
+    e->gates.rows[e->gates.n++] = (struct gate){"claims", &e->elastic, elastic_gate_open};
+    e->w->extender.gates = &e->gates;
+    e->w->binder.gates = &e->gates;
+    show_node(e->w, "n", 2);
+    *state = e;
+    return 0;
+}
+
+static int end(void **state) {
+    struct elastic_world *e = *state;
+    void *w = e->w;
+    elastic_done(&e->elastic);
+    free(e);
+    return teardown(&w);
+}
+
+/* ---- what the watches show ---- */
+
+static void see(struct elastic_world *e, enum claims_kind kind, const char *text) {
+    struct json root;
+    struct err err;
+    assert_int_equal(json_parse(e->w->parser, text, strlen(text), &root, &err), 0);
+    if (claims_seen(e->elastic.claims, kind, root, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void see_pod(struct elastic_world *e, const char *uid, const char *node,
+                    const char *annotations) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json object;
+    struct pod pod;
+    struct err err;
+    put_pod(&text, uid, SLOT, node, annotations, "Pending");
+    assert_int_equal(json_parse(e->w->parser, text.data, text.len, &object, &err), 0);
+    assert_int_equal(pod_parse(object, &pod, &err), 0);
+    assert_int_equal(state_pod_seen(e->w->state, &pod, e->w->now), 0);
+    elastic_pod(&e->elastic, pod.uid, &pod);
+    pod_done(&pod);
+}
+
+/* A pass; Events that come of it are taken for written. */
+static void run(struct elastic_world *e) {
+    e->w->now += 6000; /* past every hold-off */
+    elastic_run(&e->elastic);
+    for (size_t i = 0; i < e->w->nasked;)
+        if (strstr(e->w->asked[i].path, "/events"))
+            respond(e->w, i, 201, false, NULL);
+        else
+            i++;
+}
+
+/* The one request that is open is such a one; it is answered. */
+static void answer(struct elastic_world *e, const char *method, const char *path, const char *text,
+                   int status) {
+    assert_int_equal(e->w->nasked, 1);
+    assert_string_equal(e->w->asked[0].method, method);
+    if (!strstr(e->w->asked[0].path, path) || !strstr(buf_str(&e->w->asked[0].body), text))
+        fail_msg("%s %s: %s", method, e->w->asked[0].path, buf_str(&e->w->asked[0].body));
+    respond(e->w, 0, status, false, NULL);
+}
+
+static void bind_by(struct elastic_world *e, const char *uid) {
+    char body[512];
+    snprintf(body, sizeof(body),
+             "{\"PodName\":\"pod-%s\",\"PodNamespace\":\"d\",\"PodUID\":\"%s\",\"Node\":\"n\"}",
+             uid, uid);
+    snprintf(e->w->bind_answer, sizeof(e->w->bind_answer), "?");
+    elastic_bind(&e->elastic, body, strlen(body), e->w);
+}
+
+static const char *ask(struct elastic_world *e, const char *uid) {
+    e->w->annotations = USES("c");
+    return filter(e->w, uid, SLOT, "\"n\"");
+}
+
+#define QGPU "{" META("k", "1") "},\"provisioner\":\"elasticgpu.io/qgpu\"}"
+#define LATE                                                                                       \
+    "{" META("k", "1") "},\"provisioner\":\"elasticgpu.io/qgpu\",\"bindingMode\":"                 \
+                       "\"WaitForFirstConsumer\"}"
+
+/* ---- tests ---- */
+
+/* The share is kept from the moment it is asked for, once, whoever has it in the end. */
+static void test_a_claim_holds_its_share_once(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, QGPU);
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    run(e);
+    assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 190);
+    answer(e, "POST", "/elasticgpus", "\"gpuName\":\"n-00\"", 201);
+    see(e, CLAIMS_EGPUS, EGPU("2", "n-00", ""));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("3"));
+    assert_int_equal(free_core(e->w, "n", 0), 90);
+
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    bind_by(e, "p");
+    assert_non_null(strstr(buf_str(&e->w->asked[0].body), "\\\"core\\\":10"));
+    _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+    annotations_of(e->w, &e->w->asked[0], &annotations);
+    respond(e->w, 0, 201, false, NULL);
+    assert_string_equal(e->w->bind_answer, "");
+    buf_puts(&annotations, "," USES("c"));
+    see_pod(e, "p", "n", buf_str(&annotations));
+    assert_int_equal(free_core(e->w, "n", 0), 90);
+    assert_int_equal(free_core(e->w, "n", 1), 100);
+
+    /* A second pod is told why it waits. */
+    see_pod(e, "q", NULL, USES("c"));
+    assert_non_null(strstr(ask(e, "q"), "in use by pod pod-p"));
+
+    /* With the ElasticGPU goes its hold; what the pod has stays. */
+    state_pod_gone(e->w->state, "p");
+    assert_int_equal(free_core(e->w, "n", 0), 90);
+    claims_gone(e->elastic.claims, CLAIMS_EGPUS, "egpu-u-c");
+    assert_int_equal(free_core(e->w, "n", 0), 100);
+}
+
+static void test_room_of_a_refused_object_is_given_back(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, QGPU);
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ",\"status\":{\"phase\":\"Pending\"}"));
+    run(e);
+    answer(e, "POST", "/elasticgpus", "", 422);
+    assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 190);
+    claims_gone(e->elastic.claims, CLAIMS_CLAIMS, "d/c");
+    run(e);
+    assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 200);
+}
+
+/* The bind of a first consumer writes its node, waits for the claim, and goes on by itself; the
+ * claim is made of the share that the pod was promised. */
+static void test_first_consumer(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, LATE);
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 190);
+    bind_by(e, "p");
+    answer(e, "PATCH", "/elasticgpuclaims/c", "\"elasticgpu.io/selected-node\":\"n\"", 200);
+    assert_string_equal(e->w->bind_answer, "?");
+    see(e, CLAIMS_CLAIMS,
+        CLAIM("2", ",\"annotations\":{\"elasticgpu.io/selected-node\":\"n\"}", "", ""));
+    elastic_run(&e->elastic);
+    assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 190);
+    const char *card =
+        free_core(e->w, "n", 0) == 90 ? "\"gpuName\":\"n-00\"" : "\"gpuName\":\"n-01\"";
+    bool first = free_core(e->w, "n", 0) == 90;
+    answer(e, "POST", "/elasticgpus", card, 201);
+    see(e, CLAIMS_EGPUS,
+        first ? EGPU("3", "n-00", ",\"status\":{\"phase\":\"Bound\"}")
+              : EGPU("3", "n-01", ",\"status\":{\"phase\":\"Bound\"}"));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("4"));
+    elastic_run(&e->elastic);
+    assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 190);
+    size_t binding = 0;
+    while (binding < e->w->nasked && !strstr(e->w->asked[binding].path, "/binding"))
+        binding++;
+    assert_in_range(binding, 0, e->w->nasked - 1);
+    assert_non_null(strstr(buf_str(&e->w->asked[binding].body), "\\\"core\\\":10"));
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 201, false, NULL);
+    assert_string_equal(e->w->bind_answer, "");
+}
+
+static void test_first_consumer_hears_in_time(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, LATE);
+    see(e, CLAIMS_CLAIMS,
+        CLAIM("1", "", "",
+              ",\"status\":{\"phase\":\"Pending\",\"conditions\":["
+              "{\"type\":\"Bound\",\"reason\":\"WaitForFirstConsumer\","
+              "\"message\":\"waiting for the first pod that uses the "
+              "claim\"}]}"));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    bind_by(e, "p");
+    answer(e, "PATCH", "/elasticgpuclaims/c", "selected-node", 409);
+    e->w->now += 600;
+    elastic_run(&e->elastic); /* the version was old: once more */
+    answer(e, "PATCH", "/elasticgpuclaims/c", "selected-node", 0);
+    assert_string_equal(e->w->bind_answer, "?");
+    e->w->now += 3000;
+    elastic_run(&e->elastic);
+    assert_non_null(strstr(e->w->bind_answer, "being made"));
+}
+
+static void test_what_is_missing_is_said(void **state) {
+    struct elastic_world *e = *state;
+    assert_non_null(strstr(ask(e, "p"), "not known yet"));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_non_null(strstr(ask(e, "p"), "claim c of container main does not exist"));
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    assert_non_null(strstr(ask(e, "p"), "not bound"));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    assert_non_null(strstr(ask(e, "p"), "lost its ElasticGPU"));
+}
+
+/* A claim that has grown: the pod that runs is given more, by a new assignment of ours. */
+static void test_a_pod_that_runs_is_given_more(void **state) {
+    struct elastic_world *e = *state;
+    _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+    see(e, CLAIMS_CLASSES, QGPU);
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-01", ",\"status\":{\"phase\":\"Bound\"}"));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    bind_by(e, "p");
+    annotations_of(e->w, &e->w->asked[0], &annotations);
+    respond(e->w, 0, 201, false, NULL);
+    buf_puts(&annotations, "," USES("c"));
+    see_pod(e, "p", "n", buf_str(&annotations));
+    see(e, CLAIMS_EGPUS,
+        "{" META("egpu-u-c", "3") EGPU_GUARD
+        ",\"annotations\":{\"elasticgpu.io/provisioned-by\":\"elasticgpu.io/qgpu\"}},\"spec\":{"
+        "\"capacity\":{\"elasticgpu.io/gpu-core\":\"30\",\"elasticgpu.io/gpu-memory\":\"8Gi\"},"
+        "\"qGPU\":{\"gpuName\":\"n-01\"},\"claimRef\":{\"namespace\":\"d\",\"name\":\"c\","
+        "\"uid\":\"u-c\"}},\"status\":{\"phase\":\"Bound\"}}");
+    assert_int_equal(free_core(e->w, "n", 1), 70);
+    run(e);
+    size_t patch = 0;
+    while (patch < e->w->nasked && !strstr(e->w->asked[patch].path, "/pods/pod-p/status"))
+        patch++;
+    assert_in_range(patch, 0, e->w->nasked - 1);
+    const char *body = buf_str(&e->w->asked[patch].body);
+    assert_non_null(strstr(body, "\\\"core\\\":30"));
+    assert_non_null(strstr(body, "\\\"memory\\\":8589934592"));
+    assert_non_null(strstr(body, "\"uid\":\"p\""));
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 200, false, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_claim_holds_its_share_once, begin, end),
+        cmocka_unit_test_setup_teardown(test_room_of_a_refused_object_is_given_back, begin, end),
+        cmocka_unit_test_setup_teardown(test_first_consumer, begin, end),
+        cmocka_unit_test_setup_teardown(test_first_consumer_hears_in_time, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_is_missing_is_said, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_pod_that_runs_is_given_more, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
