@@ -73,7 +73,7 @@ static bool anybody_fits(struct wake *w, uint64_t now_ms) {
     struct seen_shapes seen = {.n = 0};
     state_refresh_all(w->state);
     for (struct state_pod *pod = w->state->pods; pod; pod = pod->hh.next) {
-        if (pod->held && pod->stage == POD_PENDING && is_let_through(w, pod, now_ms))
+        if (pod->held && pod->stage <= POD_PROMISED && is_let_through(w, pod, now_ms))
             return true;
         if (!pod->refused || pod->stage != POD_PENDING || pod->wake_round > w->rounds)
             continue;

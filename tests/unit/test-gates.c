@@ -521,6 +521,9 @@ static void test_gang_times_out(void **state) {
     assert_int_equal(g.tellings, 2); /* said once */
     arrive(w, "d", "3", HALF, THREE);
     assert_string_equal(ask(w, "d", "3", HALF, THREE), "fits");
+    wake_run(&g.wake, w->now); /* for the others, who were told to wait */
+    assert_int_equal(w->nasked, 1);
+    respond(w, 0, 200, false, NULL);
     state_pod_stage(state_pod_find(w->state, "3"), POD_BINDING, w->now);
     gangs_tick(&g.gangs, w->now += 59000);
     assert_int_equal(stage_of(w, "1"), POD_PROMISED);
