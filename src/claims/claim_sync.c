@@ -76,7 +76,9 @@ static void settle(struct claims *c, struct claim_item *item, struct egpu_item *
             write_egpu_capacity(c, e, &claim->request);
         return;
     }
-    if (!c->world.settle(c->world.self, &e->o)) {
+    bool grown =
+        claim->granted.cards > 0 && claim_amount_compare(&claim->granted, &e->o.capacity) != 0;
+    if (grown && !c->world.settle(c->world.self, &e->o)) {
         write_claim_resize(c, item, "InProgress", "its pods are being given the new amount");
         return;
     }

@@ -49,7 +49,8 @@ static struct assigned_device device_of(const struct state_card *card,
 static struct state_card *find_card(struct state *s, const char *name) {
     struct state_card *card;
     HASH_FIND_STR(s->cards, name, card);
-    for (struct state_card *c = s->cards; !card && c; c = c->hh.next)
+    bool uuid = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
+    for (struct state_card *c = uuid ? s->cards : NULL; !card && c; c = c->hh.next)
         if (strcmp(c->uuid, name) == 0 && !c->duplicate)
             card = c;
     return card;

@@ -29,6 +29,12 @@
     CLAIM(rv, ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}",                       \
           ",\"elasticGPUName\":\"egpu-u-c\"", ",\"status\":{\"phase\":\"Bound\"}")
 
+#define GROWING_CLAIM(rv)                                                                          \
+    CLAIM(rv, ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}",                       \
+          ",\"elasticGPUName\":\"egpu-u-c\"",                                                      \
+          ",\"status\":{\"phase\":\"Bound\",\"capacity\":{\"elasticgpu.io/gpu-core\":\"10\","      \
+          "\"elasticgpu.io/gpu-memory\":\"4Gi\"}}")
+
 struct elastic_world {
     struct world *w;
     struct elastic elastic;
@@ -274,6 +280,7 @@ static void test_a_pod_that_runs_is_given_more(void **state) {
         "\"capacity\":{\"elasticgpu.io/gpu-core\":\"30\",\"elasticgpu.io/gpu-memory\":\"8Gi\"},"
         "\"qGPU\":{\"gpuName\":\"n-01\"},\"claimRef\":{\"namespace\":\"d\",\"name\":\"c\","
         "\"uid\":\"u-c\"}},\"status\":{\"phase\":\"Bound\"}}");
+    see(e, CLAIMS_CLAIMS, GROWING_CLAIM("4"));
     assert_int_equal(free_core(e->w, "n", 1), 70);
     run(e);
     size_t patch = 0;
