@@ -350,6 +350,29 @@ static void test_hands_off(void **state) {
     assert_non_null(s->w->state->standings); /* and its share is kept all the same */
 }
 
+/* It has found another node for the pod meanwhile, whose CPU it makes free there. */
+static void test_follows(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "m", 1);
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "m", 5);
+    run_low(s, "b", WHOLE, "n", 10);
+    show(s, "p", HALF, 100, "", "", "");
+    refuse(s, "p", HALF, 100, "\"m\",\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", HALF, 100, "m");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("a"), "policy/v1");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", STATUS("a"), "DisruptionTarget");
+    respond(s->w, 0, 200, false, NULL);
+    show(s, "p", HALF, 100, "", "", NOMINATED("n"));
+    state_pod_find(s->w->state, "b")->deleting = true;
+    run_later(s, 4000);
+    expect_nothing(s); /* what it has written stays */
+    assert_string_equal(s->w->state->standings->node->name, "n");
+}
+
 #define STAGED(name) cmocka_unit_test_setup_teardown(name, set_stage, clear_stage)
 
 int main(void) {
@@ -358,6 +381,7 @@ int main(void) {
         STAGED(test_nobody_helps),    STAGED(test_budget_says_no),
         STAGED(test_restart),         STAGED(test_higher_priority_takes_over),
         STAGED(test_only_the_leader), STAGED(test_hands_off),
+        STAGED(test_follows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

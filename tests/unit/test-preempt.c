@@ -134,6 +134,24 @@ static void test_who_may_not(void **state) {
     assert_string_equal(ask_verb(s, WHOLE, HIGH ",\"x\":", META, nodes), "!");
 }
 
+static bool closed(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+    (void) self, (void) pod, (void) now_ms;
+    buf_puts(why, "not yet");
+    return false;
+}
+
+/* Whom a quota or a gang holds would not come where room was made. */
+static void test_held_pod(void **state) {
+    struct stage *s = *state;
+    const struct gates gates = {.n = 1, .rows = {{"test", NULL, closed}}};
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 5);
+    s->p->gates = &gates;
+    assert_string_equal(ask_verb(s, WHOLE, HIGH, META, "\"n\":{\"Pods\":[{\"UID\":\"y\"}]}"),
+                        ANSWER(""));
+    assert_true(state_pod_find(s->w->state, s->uid)->preempted_ms == 0);
+}
+
 static void show_budget(struct stage *s, const char *app, const char *allowed) {
     char text[512];
     struct json object;
@@ -195,7 +213,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         STAGED(test_share_needs_more), STAGED(test_its_own_victims_are_enough),
         STAGED(test_node_is_left_out), STAGED(test_who_may_not),
-        STAGED(test_budgets),
+        STAGED(test_budgets),          STAGED(test_held_pod),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
