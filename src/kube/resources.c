@@ -8,25 +8,24 @@
 /* More than any node has, and few enough that sums of all containers stay within 64 bits. */
 #define AMOUNT_MAX (UINT64_C(1) << 52)
 
-static uint64_t bounded(int r, uint64_t value) {
-    return r < 0 ? 0 : value < AMOUNT_MAX ? value : AMOUNT_MAX;
+static uint64_t bounded(uint64_t value) {
+    return value < AMOUNT_MAX ? value : AMOUNT_MAX;
+}
+
+/* 0 for what is missing or no quantity. */
+static uint64_t read_one(const char *text, int (*parse)(const char *, size_t, uint64_t *)) {
+    uint64_t value;
+    return text && parse(text, strlen(text), &value) == 0 ? bounded(value) : 0;
 }
 
 struct cpu_memory resources_read(struct json list) {
-    const char *cpu = json_string(json_get(list, "cpu"));
-    const char *memory = json_string(json_get(list, "memory"));
-    struct cpu_memory amount = {0};
-    uint64_t value = 0;
-    if (cpu)
-        amount.cpu = bounded(quantity_parse_milli(cpu, strlen(cpu), &value), value);
-    value = 0;
-    if (memory)
-        amount.memory = bounded(quantity_parse(memory, strlen(memory), &value), value);
-    return amount;
+    return (struct cpu_memory){
+        .cpu = read_one(json_string(json_get(list, "cpu")), quantity_parse_milli),
+        .memory = read_one(json_string(json_get(list, "memory")), quantity_parse)};
 }
 
 static struct cpu_memory sum(struct cpu_memory a, struct cpu_memory b) {
-    return (struct cpu_memory){bounded(0, a.cpu + b.cpu), bounded(0, a.memory + b.memory)};
+    return (struct cpu_memory){bounded(a.cpu + b.cpu), bounded(a.memory + b.memory)};
 }
 
 static struct cpu_memory larger(struct cpu_memory a, struct cpu_memory b) {

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler-world.h"
+
+#include "place/policies.h"
+#include "scheduler/workload_store.h"
+
+/* ---- cards that come and go ---- */
+
+/* A bound pod keeps what it holds while its card is away, and has it again when that is back. */
+static void test_a_card_goes_and_comes_back(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    char refusal[64];
+    show_node(w, "n", 8);
+    run_pod(w, "a", "\"elasticgpu.io/gpu-core\":\"700\"", "n", &a);
+    state_gpu_gone(w->state, "n-03");
+    struct state_node *n = state_node_find(w->state, "n");
+    state_refresh(w->state, n);
+    assert_int_equal(n->ncards, 7);
+    for (unsigned c = 0; c < 7; c++)
+        if (n->cards[c]->index != 7)
+            assert_int_equal(free_core(w, "n", c), 0);
+    show_pod(w, "b", "\"elasticgpu.io/gpu-core\":\"800\"", NULL, "");
+    snprintf(refusal, sizeof(refusal), "%.60s",
+             filter(w, "b", "\"elasticgpu.io/gpu-core\":\"800\"", "\"n\""));
+    assert_string_equal(refusal, "-node has fewer GPUs than asked for");
+    show_gpu(w, "n", 3, true);
+    state_refresh(w->state, n);
+    assert_int_equal(n->ncards, 8);
+    assert_int_equal(free_core(w, "n", 3), 0);
+    assert_int_equal(free_core(w, "n", 7), 100);
+    state_pod_gone(w->state, "a");
+    assert_int_equal(free_core(w, "n", 3), 100);
+}
+
+static void show_model(struct world *w, unsigned index, const char *model, uint64_t gib) {
+    struct gpu_object gpu = {.index = index, .memory = gib * GIB, .healthy = true, .numa = -1};
+    snprintf(gpu.name, sizeof(gpu.name), "n-%02u", index);
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-n-%u", index);
+    snprintf(gpu.node, sizeof(gpu.node), "n");
+    snprintf(gpu.model, sizeof(gpu.model), "%s", model);
+    assert_int_equal(state_node_seen(w->state, "n"), 0);
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+}
+
+/* Index of the only card that the pod is promised, and how much of it. */
+static uint32_t promised(struct world *w, const char *uid, uint32_t *ret_core) {
+    const struct state_pod *pod = state_pod_find(w->state, uid);
+    assert_int_equal(pod->stage, POD_PROMISED);
+    assert_int_equal(pod->nholds, 1);
+    if (ret_core)
+        *ret_core = pod->holds[0].device.core;
+    return pod->holds[0].device.index;
+}
+
+#define SLOT ",\"elasticgpu.io/slot\":\"1\""
+
+static void test_unequal_cards(void **state) {
+    struct world *w = *state;
+    uint32_t core;
+    show_model(w, 0, "NVIDIA A100-SXM4-40GB", 40);
+    show_model(w, 1, "Tesla T4", 15);
+    /* More memory than the small one has. */
+    assert_string_equal(filter(w, "m", "\"elasticgpu.io/gpu-memory\":\"20Gi\"" SLOT, "\"n\""), "n");
+    assert_int_equal(promised(w, "m", NULL), 0);
+    /* TFLOPS of whichever card it is: 31 of 65 and of 312. */
+    assert_string_equal(filter(w, "t", "\"elasticgpu.io/gpu-tflops\":\"65\"" SLOT, "\"n\""), "n");
+    core = 0;
+    bool t4 = promised(w, "t", &core) == 1;
+    assert_int_equal(core, t4 ? 100 : 21);
+    assert_string_equal(filter(w, "u", "\"elasticgpu.io/gpu-tflops\":\"400\"" SLOT, "\"n\""),
+                        "-no GPU has that many TFLOPS");
+}
+
+static void test_tflops_of_an_unknown_model(void **state) {
+    struct world *w = *state;
+    show_model(w, 0, "Something of tomorrow", 40);
+    assert_string_equal(filter(w, "u", "\"elasticgpu.io/gpu-tflops\":\"4\"" SLOT, "\"n\""),
+                        "-the TFLOPS of this GPU model are not known: ask for gpu-core instead");
+}
+
+/* ---- selection and policy ---- */
+
+static void test_selection(void **state) {
+    struct world *w = *state;
+    show_model(w, 0, "NVIDIA A100-SXM4-40GB", 40);
+    show_model(w, 1, "Tesla T4", 15);
+    w->annotations = "\"elasticgpu.io/gpu-model\":\"h100, t4\"";
+    assert_string_equal(filter(w, "a", TENTH, "\"n\""), "n");
+    assert_int_equal(promised(w, "a", NULL), 1);
+    w->annotations = "\"nvidia.com/nouse-gputype\":\"T4\"";
+    assert_string_equal(filter(w, "b", TENTH, "\"n\""), "n");
+    assert_int_equal(promised(w, "b", NULL), 0);
+    w->annotations = "\"nvidia.com/use-gpuuuid\":\"GPU-n-1,GPU-other\"";
+    assert_string_equal(filter(w, "c", TENTH, "\"n\""), "n");
+    assert_int_equal(promised(w, "c", NULL), 1);
+    w->annotations = "\"elasticgpu.io/gpu-model\":\"H100\"";
+    assert_string_equal(filter(w, "d", TENTH, "\"n\""),
+                        "-no GPU of the node is one that the pod selects");
+    /* The verdict of one selection is not another one's. */
+    w->annotations = NULL;
+    assert_string_equal(filter(w, "e", TENTH, "\"n\""), "n");
+    w->annotations = "\"elasticgpu.io/topology\":\"excellent\"";
+    assert_memory_equal(filter(w, "f", TENTH, "\"n\""), "-GPU request is malformed", 25);
+}
+
+static void test_policies(void **state) {
+    struct world *w = *state;
+    const char *const names[] = {"first-fit", "best-fit", "binpack", "spread", "fgd", "esc"};
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    show_node(w, "n", 4);
+    run_pod(w, "a", TENTH, "n", &a);
+    uint32_t used = state_pod_find(w->state, "a")->holds[0].device.index;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char text[96];
+        snprintf(text, sizeof(text), "\"elasticgpu.io/placement-policy\":\"%s\"", names[i]);
+        assert_non_null(place_policy_find(names[i]));
+        w->annotations = text;
+        assert_string_equal(filter(w, names[i], TENTH, "\"n\""), "n");
+        bool spread = strcmp(names[i], "spread") == 0;
+        assert_int_equal(promised(w, names[i], NULL) != used, spread);
+        state_pod_gone(w->state, names[i]);
+    }
+    /* The namespace's, unless the pod has its own. */
+    assert_int_equal(state_namespace_policy(w->state, "d", "spread", "spread"), 0);
+    w->annotations = NULL;
+    assert_string_equal(filter(w, "ns", TENTH, "\"n\""), "n");
+    assert_int_not_equal(promised(w, "ns", NULL), used);
+    w->annotations = "\"hami.io/gpu-scheduler-policy\":\"binpack\"";
+    assert_string_equal(filter(w, "own", TENTH, "\"n\""), "n");
+    state_pod_gone(w->state, "ns");
+    assert_string_equal(filter(w, "own", TENTH, "\"n\""), "n");
+    assert_int_equal(promised(w, "own", NULL), used);
+    assert_int_equal(state_namespace_policy(w->state, "d", NULL, NULL), 0);
+    w->annotations = NULL;
+    assert_string_equal(filter(w, "late", TENTH, "\"n\""), "n");
+    assert_int_equal(promised(w, "late", NULL), used);
+}
+
+/* ---- standing holds ---- */
+
+static struct assigned_device part(unsigned card, uint32_t core, uint64_t gib) {
+    struct assigned_device d = {
+        .index = card, .core = core, .memory = gib * GIB, .physical = gib * GIB};
+    snprintf(d.uuid, sizeof(d.uuid), "GPU-n-%u", card);
+    return d;
+}
+
+static void test_a_hold_is_not_free(void **state) {
+    struct world *w = *state;
+    struct assigned_device d = part(0, 60, 48);
+    show_node(w, "n", 1);
+    assert_int_equal(state_reserve(w->state, "r", "n", &d, 1), 0);
+    assert_int_equal(free_core(w, "n", 0), 40);
+    assert_memory_equal(filter(w, "a", HALF, "\"n\""), "-no GPU has enough free", 23);
+    /* The one that draws on it has it, and what it takes does not count twice. */
+    show_pod(w, "b", HALF, NULL, "");
+    assert_int_equal(state_draw(state_pod_find(w->state, "b"), "main", "r"), 0);
+    assert_string_equal(filter(w, "b", HALF, "\"n\""), "n");
+    assert_int_equal(free_core(w, "n", 0), 40);
+    /* The rest of the hold stays held: a tenth of it, and 40 that nobody holds. */
+    assert_memory_equal(filter(w, "c", HALF, "\"n\""), "-no GPU has enough free", 23);
+    state_unreserve(w->state, "r");
+    assert_int_equal(free_core(w, "n", 0), 50);
+    assert_string_equal(filter(w, "c", HALF, "\"n\""), "n");
+}
+
+/* More than is free: somebody who holds it still is about to go. Nobody new comes in. */
+static void test_a_hold_on_what_is_taken(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    struct assigned_device d = part(0, 100, 80);
+    show_node(w, "n", 1);
+    run_pod(w, "a", HALF, "n", &a);
+    assert_int_equal(state_reserve(w->state, "w", "n", &d, 1), 0); /* for the pod of that UID */
+    assert_int_equal(free_core(w, "n", 0), 0);
+    assert_false(state_node_find(w->state, "n")->cards[0]->overcommitted);
+    assert_int_equal(filter(w, "b", TENTH, "\"n\"")[0], '-');
+    assert_int_equal(filter(w, "w", WHOLE, "\"n\"")[0], '-');
+    state_pod_gone(w->state, "a");
+    assert_int_equal(filter(w, "b", TENTH, "\"n\"")[0], '-');
+    assert_string_equal(filter(w, "w", WHOLE, "\"n\""), "n");
+    /* Replaced by a smaller one, and moved away. */
+    d = part(0, 10, 8);
+    assert_int_equal(state_reserve(w->state, "w", "n", &d, 1), 0);
+    assert_int_equal(free_core(w, "n", 0), 0); /* the pod has all of it */
+    state_pod_gone(w->state, "w");
+    assert_int_equal(free_core(w, "n", 0), 90);
+    assert_int_equal(state_reserve(w->state, "w", "elsewhere", &d, 1), 0);
+    assert_int_equal(free_core(w, "n", 0), 100);
+}
+
+/* ---- CPU and memory ---- */
+
+static void show_load(struct world *w, const char *uid, const char *node, const char *cpu) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    buf_printf(&text,
+               "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"d\",\"uid\":\"%s\"},\"spec\":{"
+               "\"nodeName\":\"%s\",\"containers\":[{\"name\":\"c\",\"resources\":{\"requests\":{"
+               "\"cpu\":\"%s\",\"memory\":\"1Gi\"}}}]}}",
+               uid, uid, node, cpu);
+    show_text(w, buf_str(&text));
+}
+
+static void test_room(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){8000, 32 * GIB}), 0);
+    show_load(w, "x", "n", "1500m");
+    show_load(w, "y", "n", "0.25");
+    show_load(w, "y", "n", "500m"); /* resized */
+    struct state_node *n = state_node_find(w->state, "n");
+    assert_int_equal(n->used.cpu, 2000);
+    assert_true(n->used.memory == 2 * GIB);
+    state_sync_begin(w->state, STATE_PODS);
+    show_load(w, "x", "n", "1500m");
+    state_sync_end(w->state, STATE_PODS);
+    assert_int_equal(n->used.cpu, 1500);
+    state_pod_gone(w->state, "x");
+    assert_int_equal(n->used.cpu, 0);
+}
+
+/* ---- what was learned ---- */
+
+static void test_workload_is_kept(void **state) {
+    struct world *w = *state;
+    const struct api api = {fake_request, w};
+    struct workload_store first = {.state = w->state, .api = api, .name_space = "sys"}, next;
+    _cleanup_buf_ struct buf written = BUF_INIT(0);
+    assert_int_equal(workload_store_init(&first), 0);
+    show_node(w, "n", 2);
+    workload_store_run(&first, w->now, true);
+    workload_store_run(&first, w->now, true); /* one question at a time */
+    assert_int_equal(w->nasked, 1);
+    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/sys/configmaps/aliquot-workload");
+    respond(w, 0, 500, false, NULL);
+    assert_null(w->state->model);
+    workload_store_run(&first, w->now, true);
+    respond(w, 0, 404, false, NULL);
+    assert_non_null(w->state->model);
+    workload_store_run(&first, w->now, true);
+    assert_int_equal(w->nasked, 0); /* nothing new */
+    show_pod(w, "a", HALF, NULL, "");
+    show_pod(w, "a", HALF, NULL, "");
+    assert_int_equal(w->state->arrived, 1);
+    workload_store_run(&first, w->now, false);
+    assert_int_equal(w->nasked, 0); /* another replica writes */
+    workload_store_run(&first, w->now, true);
+    assert_int_equal(w->nasked, 1);
+    assert_string_equal(w->asked[0].method, "PATCH");
+    buf_append(&written, w->asked[0].body.data, w->asked[0].body.len);
+    respond(w, 0, 200, false, NULL);
+    show_pod(w, "b", HALF, NULL, "");
+    workload_store_run(&first, w->now + WORKLOAD_STORE_INTERVAL_MS - 1, true);
+    assert_int_equal(w->nasked, 0);
+    stop(w);
+    workload_store_done(&first);
+    start(w);
+    next = (struct workload_store){.state = w->state, .api = api, .name_space = "sys"};
+    assert_int_equal(workload_store_init(&next), 0);
+    workload_store_run(&next, w->now, true);
+    respond(w, 0, 200, false, buf_str(&written));
+    _cleanup_buf_ struct buf again = BUF_INIT(0);
+    show_pod(w, "c", HALF, NULL, "");
+    workload_store_run(&next, w->now, true);
+    assert_int_equal(w->nasked, 1);
+    assert_non_null(strstr(buf_str(&w->asked[0].body), "shape 1 50 0 0 any 2")); /* both */
+    respond(w, 0, 200, false, NULL);
+    stop(w);
+    workload_store_done(&next);
+    start(w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_a_card_goes_and_comes_back),
+        T(test_unequal_cards),
+        T(test_tflops_of_an_unknown_model),
+        T(test_selection),
+        T(test_policies),
+        T(test_a_hold_is_not_free),
+        T(test_a_hold_on_what_is_taken),
+        T(test_room),
+        T(test_workload_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
