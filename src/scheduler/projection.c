@@ -14,6 +14,10 @@
 #define IN_FLIGHT_MAX 16
 #define TIMEOUT_MS 10000
 #define RETRY_MS 2000
+/* A patch of a custom object costs the API server more than a Binding. When many pods are bound at
+ * once, the objects follow behind, and one patch says what happened to a card meanwhile. */
+#define PER_SECOND 40
+#define BURST 80
 #define TEXT_MAX ((size_t) 1 << 20)
 
 /* ---- what it should be ---- */
@@ -196,9 +200,18 @@ static void send_patch(struct projection *p, struct state_card *card, const char
         return;
     }
     (void) take_ptr(sending);
+    p->paid_ms += 1000 / PER_SECOND;
     card->projecting = true;
     card->projected_ms = p->now(p->userdata);
     p->in_flight++;
+}
+
+static bool may_send(struct projection *p) {
+    const uint64_t saved = (uint64_t) BURST * 1000 / PER_SECOND;
+    uint64_t now = p->now(p->userdata);
+    if (p->paid_ms + saved < now)
+        p->paid_ms = now - saved;
+    return p->paid_ms <= now && p->in_flight < IN_FLIGHT_MAX;
 }
 
 /* Whether the card is as it should be, or being made so. */
@@ -215,7 +228,7 @@ static bool project_card(struct projection *p, struct state_card *card,
     uint64_t hash = state_hash(0, buf_str(&wanted));
     bool waiting =
         hash == card->projected_hash && p->now(p->userdata) - card->projected_ms < RETRY_MS;
-    if (!waiting && p->in_flight < IN_FLIGHT_MAX) {
+    if (!waiting && may_send(p)) {
         card->projected_hash = hash;
         send_patch(p, card, buf_str(&wanted), parser);
     }

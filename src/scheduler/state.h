@@ -18,6 +18,9 @@
 #define HASH_FUNCTION HASH_OAT
 #define HASH_NONFATAL_OOM 1 /* an item that could not be added has no table */
 #include <uthash.h>
+/* Short chains: each link is a cache miss, and filter looks up thousands of nodes. */
+#undef HASH_BKT_CAPACITY_THRESH
+#define HASH_BKT_CAPACITY_THRESH 5U
 
 #include "kube/assignment.h"
 #include "kube/gpu_object.h"

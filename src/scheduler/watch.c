@@ -7,7 +7,7 @@
 #include "scheduler/elastic_watch.h"
 #include "scheduler/scheduler.h"
 
-#define PROJECT_DELAY_MS 20
+#define PROJECT_DELAY_MS 50
 #define STATUS_MAX ((size_t) 1 << 20)
 #define RETRY_MAX_MS 5000
 

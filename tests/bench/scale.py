@@ -37,8 +37,7 @@ from figures import duration, machine, write_between    # noqa: E402
 
 GPUS = 8
 PODS_PER_NODE = 4
-ROUND = 1000                # pods of one measurement of the rate
-ROUND_MAX = 300             # seconds
+ROUND_MAX = 300             # seconds for one measurement of the rate
 RESTARTS = 3
 PORT = 9401
 CARD = kit.CARD
@@ -165,8 +164,9 @@ class Etcd:
 # ---- the cluster ----
 
 class Bench:
-    def __init__(self, cluster, build, nodes, progress):
+    def __init__(self, cluster, build, nodes, pods, progress):
         self.cluster, self.build, self.nodes, self.progress = cluster, build, nodes, progress
+        self.round = pods
         self.api = cluster.api
         self.pid = None
         self.etcd = Etcd(cluster)
@@ -243,7 +243,7 @@ class Bench:
                                               "--leader-elect=false", "--bind-address=127.0.0.1", *gates])
 
     def rate(self, extender, *gates):
-        """Pods bound per second, of ROUND that are there at once: kube-scheduler is stopped while they are made."""
+        """Pods bound per second, of as many that are there at once: kube-scheduler is stopped while they are made."""
         name = f"round-{self.made}"
         self.made += 1
         self.api.create(kube.core("namespaces"), {"metadata": {"name": name}})
@@ -251,10 +251,10 @@ class Bench:
         first = pod_object(meta("warm", name), self.wish(0, extender))     # it has read the cluster when this is bound
         self.etcd.put([first])
         self.api.wait(kube.pods(name), "warm", lambda p: p and p["spec"].get("nodeName"), 300, "the first pod bound")
-        at = self.progress.steps(f"pods bound {'with' if extender else 'without'} the extender {' '.join(gates)}", ROUND)
+        at = self.progress.steps(f"pods bound {'with' if extender else 'without'} the extender {' '.join(gates)}", self.round)
         bound, times = set(), []
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGSTOP))
-        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.wish(i, extender)) for i in range(ROUND)), at_once=1)
+        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.wish(i, extender)) for i in range(self.round)), at_once=1)
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGCONT))
         began = time.monotonic()
         for _, pod in self.api.watch(kube.pods(name), ROUND_MAX):
@@ -262,10 +262,10 @@ class Bench:
                 bound.add(pod["metadata"]["name"])
                 times.append(time.monotonic())
                 at(len(bound))
-                if len(bound) == ROUND + 1:
+                if len(bound) == self.round + 1:
                     break
         self.cluster.stop("kube-scheduler", signal.SIGKILL)
-        return ROUND / (times[-1] - began)
+        return self.round / (times[-1] - began)
 
     @staticmethod
     def wish(number, extender):
@@ -318,13 +318,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
     parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=1000, help="for each measurement of the rate")
     parser.add_argument("--write", help="also put the table between the markers in this file")
     arguments = parser.parse_args()
     progress = Progress()
     progress.say(f"about {30 + arguments.nodes * 0.07:.0f} s on a machine of two cores")
     with Cluster(f"scale-{os.getpid()}", progress.say) as cluster:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
-        bench = Bench(cluster, pathlib.Path(arguments.build).resolve(), arguments.nodes, progress)
+        bench = Bench(cluster, pathlib.Path(arguments.build).resolve(), arguments.nodes, arguments.pods, progress)
         try:
             table = rows(bench)
         except BaseException:
