@@ -32,6 +32,7 @@ struct elastic {
     struct elastic_growth *growths; /* pods whose assignment is being written anew */
     uint64_t window_ms;             /* of Events: start of the current second */
     unsigned in_window;
+    unsigned in_flight;      /* writes that have not been answered: the Lease is kept for them */
     uint64_t writes, failed; /* counters */
     struct gpu_request request;
     struct place_plan plan;

@@ -169,7 +169,7 @@ static bool is_able(void *userdata) {
 
 static unsigned open_requests(void *userdata) {
     const struct scheduler *s = userdata;
-    unsigned n = 0;
+    unsigned n = s->elastic.in_flight;
     for (const struct state_pod *pod = s->state->pods; pod; pod = pod->hh.next)
         n += pod->stage == POD_BINDING || pod->stage == POD_IN_DOUBT;
     return n;

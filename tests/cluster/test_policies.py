@@ -85,9 +85,11 @@ def test_annotation_refused_on_every_way_to_change_a_pod(cluster):
     refused(cluster.api.patch, path, forged, text="only the Aliquot scheduler")
     refused(cluster.api.patch, path + "/status", forged, text="only the Aliquot scheduler")
     refused(cluster.api.patch, path, forged, kind=kube.STRATEGIC, text="only the Aliquot scheduler")
-    # The scheduler itself may write them by its Binding only (it has no right to patch pods either).
+    # The scheduler itself may write them by its Binding only (it has no right to patch pods either), and change by
+    # pods/status what a Binding has written.
     scheduler = cluster.api.as_user(SCHEDULER)
     refused(scheduler.patch, path, forged)
+    refused(scheduler.patch, path + "/status", forged, text="only the Aliquot scheduler")
 
 
 def binding(name, annotations=None):
