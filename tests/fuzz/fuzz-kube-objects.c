@@ -14,6 +14,7 @@
 #include "kube/quantity.h"
 #include "kube/quota_object.h"
 #include "kube/reservation_object.h"
+#include "kube/selection.h"
 #include "wire/json.h"
 
 /* Quantities, assignments and API objects out of any bytes. */
@@ -60,6 +61,17 @@ static void try_limits(struct json root) {
     }
 }
 
+static void try_selection(const struct gpu_selection *selection) {
+    struct gpu_selection *copy = selection ? selection_copy(selection) : NULL;
+    if (!copy)
+        return;
+    if (selection_hash(copy) != selection_hash(selection) ||
+        selection_model(copy, "NVIDIA A100") != selection_model(selection, "NVIDIA A100") ||
+        selection_uuid(copy, "GPU-1") != selection_uuid(selection, "GPU-1"))
+        abort();
+    selection_free(copy);
+}
+
 static void try_objects(struct json root) {
     struct pod pod;
     struct node_object node;
@@ -68,6 +80,7 @@ static void try_objects(struct json root) {
     if (pod_parse(root, &pod, NULL) == 0) {
         if (pod.request.n > GPU_ASKS_MAX || (pod.problem == REQUEST_OK) != !*pod.problem_container)
             abort();
+        try_selection(pod.selection);
         pod_done(&pod);
     }
     if (budget_parse(root, &budget, NULL) == 0) {
