@@ -51,6 +51,22 @@ static void put_ask(struct text *t, const struct gpu_ask *ask) {
         put(t, " of each of %" PRIu32 " GPUs", ask->cards);
 }
 
+static void put_words(struct text *t, const char *what, const char *words) {
+    if (words)
+        put(t, ", %s %.60s", what, words);
+}
+
+static void put_selection(struct text *t, const struct gpu_selection *selection) {
+    put_words(t, "of model", selection->use_models);
+    put_words(t, "not of model", selection->avoid_models);
+    put_words(t, "of UUID", selection->use_uuids);
+    put_words(t, "not of UUID", selection->avoid_uuids);
+    if (selection->topology == TOPOLOGY_RESTRICTED)
+        put(t, ", with the best links");
+    if (selection->numa_bind)
+        put(t, ", on one NUMA node");
+}
+
 static void put_card(struct text *t, const struct state_card *card,
                      const struct place_card *place) {
     char memory[24];
@@ -86,11 +102,14 @@ void explain_wants(const struct gpu_request *request, char out[static EXPLAIN_MA
 }
 
 void explain_no_fit(struct state *s, const struct gpu_request *request,
+                    const struct gpu_selection *selection,
                     const struct extender_candidate *candidates, size_t n,
                     char out[static EXPLAIN_MAX]) {
     struct text t = {out, 0, EXPLAIN_MAX - TAIL_ROOM};
     size_t shown = 0, with_cards = 0;
     put_request(&t, request);
+    if (selection)
+        put_selection(&t, selection);
     for (size_t i = 0; i < n; i++) {
         struct state_node *node = candidates[i].node;
         if (!node || node->ncards == 0)

@@ -11,7 +11,9 @@
 
 #define EXPLAIN_MAX 1024 /* the API server cuts an Event's message there */
 
+/* `selection` may be NULL. */
 void explain_no_fit(struct state *s, const struct gpu_request *request,
+                    const struct gpu_selection *selection,
                     const struct extender_candidate *candidates, size_t n,
                     char out[static EXPLAIN_MAX]);
 /* What the pod asks, in words. */

@@ -190,7 +190,7 @@ static void report_refusal(struct extender *e, size_t n, struct state_pod *pod) 
     char message[EXPLAIN_MAX];
     if (!e->on_refusal)
         return;
-    explain_no_fit(e->state, &e->request, e->candidates, n, message);
+    explain_no_fit(e->state, &e->request, pod->selection, e->candidates, n, message);
     e->on_refusal(pod, "NoGPUFits", message, e->userdata);
 }
 
