@@ -27,6 +27,33 @@ static void observe_patch(struct world *w, const char *uuid_node, unsigned index
     "{\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}],"                 \
     "\"namespace\":\"d\",\"pod\":\"pod-a\"}}}"
 
+/* Carries out what is sent until nothing more is; returns how many patches that were. */
+static unsigned patch_all(struct world *w) {
+    unsigned n = 0;
+    for (;;) {
+        projection_run(&w->projection, w->parser);
+        if (w->nasked == 0)
+            return n;
+        for (; w->nasked > 0; n++)
+            respond(w, 0, 500, false, NULL); /* so that it stays to be done */
+    }
+}
+
+/* However much there is to say of the cards, Bindings come first. */
+static void test_projection_is_bounded(void **state) {
+    struct world *w = *state;
+    for (unsigned n = 0; n < 20; n++) {
+        char node[16];
+        snprintf(node, sizeof(node), "n%02u", n);
+        show_node(w, node, 8);
+    }
+    assert_in_range(patch_all(w), 40, 81);
+    w->now += 1000;
+    assert_in_range(patch_all(w), 20, 41);
+    w->now += 100000;
+    assert_in_range(patch_all(w), 40, 81); /* what was not used for long is not saved up */
+}
+
 static void test_projection(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf notes = BUF_INIT(0);
@@ -374,6 +401,7 @@ static void test_keys_errors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_projection),
+        T(test_projection_is_bounded),
         T(test_events),
         T(test_events_are_rare),
         T(test_events_are_fair),
