@@ -133,31 +133,41 @@ static void forbid(struct refusal *refusal) {
 
 /* ---- rules: each refuses, or leaves the refusal empty ---- */
 
-/* The first annotation of an assignment that is other than in `than`; NULL: none. */
-static const char *changed_assignment(struct json annotations, struct json than) {
+/* The first annotation of an assignment that is other than in `than`; NULL: none. *ret_new: whether
+ * `than` has one of that name at all. */
+static const char *changed_assignment(struct json annotations, struct json than, bool *ret_new) {
     struct json_iter it = json_iter(annotations);
     struct json value;
-    const char *key;
+    const char *key, *found = NULL;
     while (json_next(&it, &key, &value)) {
         if (!key || strncmp(key, ANNOTATION_ASSIGNMENT, strlen(ANNOTATION_ASSIGNMENT)) != 0)
             continue;
         const char *now = json_string(value), *before = json_string(json_get(than, key));
-        if (!now || !before || strcmp(now, before) != 0)
-            return key;
+        if (now && before && strcmp(now, before) == 0)
+            continue;
+        *ret_new |= !before;
+        found = key;
     }
-    return NULL;
+    return found;
+}
+
+/* By a Binding the scheduler writes it, by pods/status it changes what a Binding has written. */
+static bool may_assign(const struct asked *q, bool only_changes) {
+    return strcmp(q->user, ADMISSION_SCHEDULER) == 0 && strcmp(q->resource, "pods") == 0 &&
+           (strcmp(q->subresource, "binding") == 0 ||
+            (strcmp(q->subresource, "status") == 0 && only_changes));
 }
 
 static int check_assignment(struct admission *a, const struct asked *q, struct refusal *refusal) {
     (void) a;
     struct json now = JSON_PATH(q->object, "metadata", "annotations");
     struct json before = JSON_PATH(q->before, "metadata", "annotations");
-    const char *key = changed_assignment(now, before);
-    bool binds = strcmp(q->resource, "pods") == 0 && strcmp(q->subresource, "binding") == 0 &&
-                 strcmp(q->user, ADMISSION_SCHEDULER) == 0;
+    bool comes_or_goes = false;
+    const char *key = changed_assignment(now, before, &comes_or_goes);
+    const char *old = changed_assignment(before, now, &comes_or_goes);
     if (!key)
-        key = changed_assignment(before, now); /* taken away */
-    if (!key || binds)
+        key = old;
+    if (!key || may_assign(q, !comes_or_goes))
         return 0;
     forbid(refusal);
     buf_printf(&refusal->text,

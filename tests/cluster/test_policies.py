@@ -343,7 +343,7 @@ def test_agent_writes_its_own_node_status_only(cluster, agent):
     (SCHEDULER, "watch", "pods", True), (SCHEDULER, "watch", "nodes", True),
     (SCHEDULER, "watch", "gpus.elasticgpu.io", True), (SCHEDULER, "create", "pods/binding", True),
     (SCHEDULER, "patch", "gpus.elasticgpu.io/status", True), (SCHEDULER, "create", "events", True),
-    (SCHEDULER, "patch", "pods", False), (SCHEDULER, "patch", "pods/status", False),
+    (SCHEDULER, "patch", "pods", False), (SCHEDULER, "patch", "pods/status", True),
     (SCHEDULER, "create", "bindings", False), (SCHEDULER, "get", "secrets", False),
     (SCHEDULER, "patch", "events", False), (SCHEDULER, "create", "events.events.k8s.io", False),
     (SCHEDULER, "patch", "nodes/status", False), (SCHEDULER, "create", "csistoragecapacities.storage.k8s.io", False),
@@ -365,7 +365,9 @@ def test_roles(cluster, user, verb, resource, allowed):
     (SCHEDULER, "patch", "csistoragecapacities.storage.k8s.io", "aliquot-wake", True),
     (SCHEDULER, "patch", "csistoragecapacities.storage.k8s.io", "other", False),
     (SCHEDULER, "patch", "secrets", "aliquot-signing", False),
-    (SCHEDULER, "create", "leases.coordination.k8s.io", "", False),
+    (SCHEDULER, "create", "leases.coordination.k8s.io", "", True),
+    (SCHEDULER, "patch", "leases.coordination.k8s.io", "aliquot-scheduler", True),
+    (SCHEDULER, "patch", "leases.coordination.k8s.io", "other", False),
     (SCHEDULER, "create", "secrets", "", True), (SCHEDULER, "patch", "configmaps", "aliquot-signing", True),
 ])
 def test_roles_in_the_own_namespace(cluster, user, verb, resource, name, allowed):

@@ -226,6 +226,10 @@ static void test_who_may_write_assignments(void **state) {
     assert_false(allowed("CREATE", "bindings", "", "tenant", WITH("a"), "null"));
     assert_false(allowed("UPDATE", "pods", "", ADMISSION_SCHEDULER, WITH("a"), WITHOUT));
     assert_false(allowed("UPDATE", "pods", "status", "tenant", WITH("b"), WITH("a")));
+    assert_true(allowed("UPDATE", "pods", "status", ADMISSION_SCHEDULER, WITH("b"), WITH("a")));
+    assert_false(allowed("UPDATE", "pods", "status", ADMISSION_SCHEDULER, WITH("b"), WITHOUT));
+    assert_false(allowed("UPDATE", "pods", "status", ADMISSION_SCHEDULER, WITHOUT, WITH("a")));
+    assert_false(allowed("UPDATE", "pods", "", ADMISSION_SCHEDULER, WITH("b"), WITH("a")));
     assert_false(allowed("UPDATE", "pods", "ephemeralcontainers", "tenant", WITHOUT, WITH("a")));
     assert_true(allowed("UPDATE", "pods", "status", "tenant", WITH("a"), WITH("a")));
     assert_true(allowed("UPDATE", "pods", "", "tenant", WITHOUT, "{\"metadata\":{}}"));
