@@ -12,10 +12,10 @@ DEPLOY = os.path.join(REPOSITORY, "deploy")
 WORKLOADS = ("tests/workloads/cuda-share", "tests/workloads/nvml-report")
 
 
-def start_simulator(cluster, build, gpus=2, model=None):
-    """The simulated driver: one daemon on the node, as a kernel module would be."""
-    argv = [os.path.join(os.path.abspath(build), "src/cli/aliquot"), "sim", "--listen", "/run/aliquot-sim",
-            "--gpus", str(gpus)]
+def start_simulator(cluster, build, gpus=2, model=None, machine=None):
+    """The simulated driver: one daemon on the node, as a kernel module would be. A machine says itself what it has."""
+    argv = [os.path.join(os.path.abspath(build), "src/cli/aliquot"), "sim", "--listen", "/run/aliquot-sim"]
+    argv += ["--machine", os.path.abspath(machine)] if machine else ["--gpus", str(gpus)]
     cluster.spawn(SIMULATOR, argv + (["--model", model] if model else []))
 
 
@@ -51,8 +51,8 @@ def _evidence(cluster):
     return "\n".join(found)
 
 
-def install(cluster, build, gpus=2, programs=()):
-    start_simulator(cluster, build, gpus)
+def install(cluster, build, gpus=2, programs=(), machine=None):
+    start_simulator(cluster, build, gpus, machine=machine)
     load_images(cluster, build, programs)
     apply(cluster)
     wait_gpus(cluster, gpus)
