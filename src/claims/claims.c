@@ -199,6 +199,7 @@ int claims_pod_seen(struct claims *c, const struct pod *pod) {
     item->claims = copy;
     memcpy(item->namespace, pod->namespace, sizeof(item->namespace));
     memcpy(item->name, pod->name, sizeof(item->name));
+    item->scheduled = pod->node[0] != '\0';
     item->deleting = pod->deleting;
     item->listed = true;
     return 0;
@@ -279,16 +280,12 @@ void claims_each_pod(const struct claims *c, void (*each)(const char *uid, void 
         each(pod->key, userdata);
 }
 
-static bool stop_at_first(const char *uid, const char *name, void *userdata) {
-    (void) uid, (void) name;
-    *(bool *) userdata = true;
-    return false;
-}
-
+/* A pod that waits for its node is not let go on with a claim that is being deleted. */
 bool claims_in_use(const struct claims *c, const struct egpu_claim *claim) {
-    bool used = false;
-    claims_users(c, claim, stop_at_first, &used);
-    return used;
+    for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
+        if (pod->scheduled && names(pod, claim))
+            return true;
+    return false;
 }
 
 /* ---- what a container gets ---- */

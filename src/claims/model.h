@@ -55,6 +55,7 @@ struct pod_item {
     char name[KUBE_NAME_MAX];
     struct pod_claims claims;
     uint64_t make_ms; /* no claim is made of a template before */
+    bool scheduled;   /* is on a node: only then a claim is in use */
     bool deleting;
     bool listed;
     bool told; /* that a template's name is taken */

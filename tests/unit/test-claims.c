@@ -18,7 +18,7 @@
     ",\"elasticgpu.io/gpu-memory\":\"" #memory "Gi\"},\"qGPU\":{\"gpuName\":\"gpu-a\"}" extra "}}"
 #define CLAIM_REF(name, extra) ",\"claimRef\":{\"namespace\":\"ns\",\"name\":\"" name "\"" extra "}"
 
-enum act { ADD, PATCH, DELETE, DESTROY, POD, NO_POD };
+enum act { ADD, PATCH, DELETE, DESTROY, POD, WAITING_POD, NO_POD };
 
 struct deed {
     enum act act;
@@ -36,16 +36,16 @@ static void use_pod(struct server *s, const struct deed *d) {
     snprintf(o.key, sizeof(o.key), "uid-%s", d->name);
     snprintf(text, sizeof(text),
              "{\"metadata\":{\"uid\":\"uid-%s\",\"name\":\"%s\",\"namespace\":\"ns\","
-             "\"annotations\":{%s}},\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{"
+             "\"annotations\":{%s}},\"spec\":{%s\"containers\":[{\"name\":\"main\",\"resources\":{"
              "\"limits\":{\"elasticgpu.io/slot\":\"1\"}}}]}}",
-             d->name, d->name, d->text);
-    if (d->act == POD)
+             d->name, d->name, d->text, d->act == POD ? "\"nodeName\":\"node-a\"," : "");
+    if (d->act != NO_POD)
         o.text = strdup(text);
     announce(s, &o);
     /* Kept among the objects, so that a controller that starts is shown it. */
     for (size_t i = 0; i < OBJECTS_MAX; i++) {
         struct object *at = &s->objects[i];
-        if (d->act == POD && !at->text) {
+        if (d->act != NO_POD && !at->text) {
             *at = o;
             return;
         }
@@ -68,7 +68,7 @@ static void act(struct server *s, const struct deed *d) {
     char key[256];
     key_for(d, key);
     struct object *o = object_of(s, d->kind, key);
-    if (d->act == POD || d->act == NO_POD)
+    if (d->act == POD || d->act == WAITING_POD || d->act == NO_POD)
         use_pod(s, d);
     else if (d->act == ADD)
         add_object(s, d->kind, d->kind == CLAIMS_CLAIMS ? "ns" : "", d->name, d->text);
@@ -192,6 +192,12 @@ static const struct story stories[] = {
       {POD, CLAIMS_PODS, "p", "\"egpuc-main\":\"c\""},
       {DELETE, CLAIMS_CLAIMS, "c", NULL},
       {NO_POD, CLAIMS_PODS, "p", ""}},
+     ""},
+    {"a pod that waits for its node does not hold its claim",
+     {{ADD, CLAIMS_CLASSES, "fast", CLASS("")},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("fast"))},
+      {WAITING_POD, CLAIMS_PODS, "p", "\"egpuc.elasticgpu.io/main\":\"c\""},
+      {DELETE, CLAIMS_CLAIMS, "c", NULL}},
      ""},
     {"a class may go while claims of it exist",
      {{ADD, CLAIMS_CLASSES, "fast", CLASS("")},
