@@ -25,12 +25,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 SEEDS = range(42, 52)
 MARKS = (90, 100, 130)
 LOAD_MAX = 1.3
+LOAD_MAX_DEPARTURES = 1.1
+PART_DEPARTURES = 0.5  # of the cluster: the pods of a trace do not fill all of it, less so when they leave
+SEEDS_DEPARTURES = 3  # the order of the pods is that of the trace
 
 # Name in the table, options of `aliquot replay`; {trace} is the original list of pods.
 RUNS = (
@@ -84,15 +86,18 @@ def inflate(pods, limit, dice):
 
 
 def replay(aliquot, nodes, pods, trace, options):
-    """Which pods were placed, in the order of the file, and the seconds it took."""
-    started = time.monotonic()
-    done = subprocess.run(
-        [aliquot, "replay", "--nodes", nodes, "--pods", pods, *(o.format(trace=trace) for o in options)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        sys.exit(f"packing: {done.stderr.strip()}")
-    seconds = time.monotonic() - started
-    return [row["node"] != "" for row in csv.DictReader(done.stdout.splitlines())], seconds
+    """Which pods were placed, in the order of the file, and the CPU seconds it took."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = subprocess.Popen(
+            [aliquot, "replay", "--nodes", nodes, "--pods", pods, *(o.format(trace=trace) for o in options)],
+            stdout=out, stderr=err)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        if child.returncode != 0:
+            sys.exit(f"packing: {err.read().strip()}")
+        return [row["node"] != "" for row in csv.DictReader(out)], usage.ru_utime + usage.ru_stime
 
 
 Result = collections.namedtuple("Result", "allocated large seconds")
@@ -158,7 +163,7 @@ def pack(aliquot, nodes, traces, seeds, runs, jobs):
     for trace in traces:
         print(f"\n{trace.stem}, seeds {seeds[0]}-{seeds[-1]}: GPUs allocated (%) at load\n"
               f"  {'policy':<16} {'90 %':>6}  {'100 %':>6}        {'130 %':>6}   first 8-GPU pod refused at (%), "
-              "time of a run", flush=True)
+              "CPU time of a run", flush=True)
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(lambda seed: one_seed(aliquot, nodes, trace, seed, runs), seeds))
         show(results, runs)
@@ -181,31 +186,46 @@ def peak(pods):
     return most
 
 
+def stretch(pods, most):
+    """Lives longer by one factor for all, such that at the peak `most` thousandths of GPUs are asked."""
+    def longer(factor):
+        return [{**pod, "deletion_time": created + round((int(pod["deletion_time"]) - created) * factor)}
+                for pod in pods for created in [int(pod["creation_time"])]]
+    low, high = 1.0, 1e6
+    for _ in range(30):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if peak(longer(middle)) < most else (low, middle)
+    return longer(low), low
+
+
 def served(pods, placed):
     """Part of the GPU time asked that was given, in percent."""
     def time_of(pod):
-        return milli(pod) * max(0, int(pod["deletion_time"]) - int(pod["creation_time"]))
+        return milli(pod) * (int(pod["deletion_time"]) - int(pod["creation_time"]))
     asked = sum(map(time_of, pods))
     return 100 * sum(time_of(pod) for pod, ok in zip(pods, placed, strict=True) if ok) / asked
 
 
 def depart(aliquot, nodes, traces, seeds, runs):
-    """Pods come and go at their times, on random nodes with as many GPUs as are asked at the peak."""
+    """Pods come and go in the order of the trace; the seed chooses the nodes and their order."""
     for trace in traces:
         pods = lives(read(trace))
         if not pods:
+            print(f"\n{trace.stem}: no times, so no run with departures")
             continue
-        most = peak(pods)
-        print(f"\n{trace.stem} with departures, seeds {seeds[0]}-{seeds[-1]}: peak of {most / 1000:.0f} GPUs "
-              f"on as many\n  {'policy':<16} pods refused (of {len(pods)})   GPU time served (%)", flush=True)
+        most = PART_DEPARTURES * capacity(nodes)
+        pods, factor = stretch(pods, LOAD_MAX_DEPARTURES * most)
+        print(f"\n{trace.stem} with departures, seeds {seeds[0]}-{seeds[-1]}: lives {factor:.0f} times as long, "
+              f"{most / 1000:.0f} GPUs, {100 * LOAD_MAX_DEPARTURES:.0f} % of them asked at the peak\n"
+              f"  {'policy':<16} pods refused (of {len(pods)})   GPU time served (%)", flush=True)
         sums = collections.defaultdict(list)
         for seed in seeds:
             with tempfile.TemporaryDirectory(prefix="aliquot-packing-") as work:
-                some = list(nodes)
-                random.Random(seed).shuffle(some)
-                while capacity(some[:-1]) >= most:
-                    some.pop()
-                write(f"{work}/nodes.csv", some)
+                shuffled = list(nodes)
+                random.Random(seed).shuffle(shuffled)
+                while capacity(shuffled[:-1]) >= most:
+                    shuffled.pop()
+                write(f"{work}/nodes.csv", shuffled)
                 write(f"{work}/pods.csv", pods)
                 for name, options in runs:
                     placed, _ = replay(aliquot, f"{work}/nodes.csv", f"{work}/pods.csv", trace,
@@ -213,7 +233,7 @@ def depart(aliquot, nodes, traces, seeds, runs):
                     sums[name].append((placed.count(False), served(pods, placed)))
         for name, _ in runs:
             refused, share = zip(*sums[name], strict=True)
-            print(f"  {name:<16} {statistics.mean(refused):12.1f}   {statistics.mean(share):24.3f}", flush=True)
+            print(f"  {name:<16} {statistics.mean(refused):12.1f}   {statistics.mean(share):24.2f}", flush=True)
 
 
 # ---- what to run ----
@@ -259,7 +279,7 @@ def main():
     if args.part != "departures":
         pack(aliquot, nodes, traces, seeds, runs, args.jobs)
     if args.part != "arrivals":
-        depart(aliquot, nodes, traces, seeds, runs)
+        depart(aliquot, nodes, traces, seeds[:SEEDS_DEPARTURES], runs)
 
 
 if __name__ == "__main__":
