@@ -216,7 +216,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
         if (old && old != node)
             state_node_drop_if_unused(s, old);
     }
-    uint64_t sold = gpu->capacity > gpu->memory ? gpu->capacity : gpu->memory;
+    uint64_t sold = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
     if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != sold ||
         card->physical != gpu->memory || card->healthy != gpu->healthy)
         node_touch(node);

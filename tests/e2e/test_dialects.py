@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from cluster import api as kube
 from kit import CARD, SLOT, ApiError, GiB, assignment_of, check_report, check_view, container, pod
 
 MiB = 1 << 20
@@ -197,6 +198,40 @@ def test_node_for_their_tools(world):
     node = world.api.get("/api/v1/nodes/" + world.cluster.node)
     assert node["status"]["allocatable"]["aliyun.com/gpu-mem"] == str(2 * (CARD // GiB))
     assert node["status"]["allocatable"]["aliyun.com/gpu-count"] == "2"
+
+
+def wait_sold(world, part):
+    """Until the node offers that part of each card's memory, the scheduler knows it, and the agent is registered."""
+    each = CARD // GiB * part // 100
+    world.api.wait(kube.core("nodes"), world.cluster.node,
+                   lambda node: node["status"]["allocatable"].get("aliyun.com/gpu-mem") == str(2 * each), 60,
+                   f"{each} GiB of each card on the node")
+    world.until(lambda: all(gpu["status"]["allocatable"]["elasticgpu.io/gpu-memory"] == f"{each}Gi"
+                            for gpu in world.gpus()), 60, f"{each} GiB free of each card, as the scheduler says")
+    world.wait_tokens(60)
+
+
+def test_settings_of_gpu_manager(world, space):
+    """Its fork's ConfigMap keeps a part of the cards back; its label keeps the agent off a node."""
+    config = {"nodeConfig": [{"name": world.cluster.node, "deviceMemoryScaling": 0.5, "cgroupDriver": "systemd",
+                              "containerRuntimeEndpoint": "/var/run/containerd/containerd.sock"}]}
+    node = kube.core("nodes", name=world.cluster.node)
+    world.api.create(kube.core("configmaps", "kube-system"), {
+        "metadata": {"name": "gpu-manager-config"}, "data": {"config.json": json.dumps(config)}})
+    try:
+        before = world.agent.pod()["metadata"]["name"]
+        world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "disable"}}})
+        world.api.wait(world.agent.path, before, lambda seen: seen is None, 60, "the agent off the node")
+        world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "enable"}}})
+        wait_sold(world, 50)
+        seen = space.start(pod("half", main(**{"nvidia.com/vcuda-core": 100})), timeout=50)
+        assert [d["memory"] for d in check_view(space, seen)] == [CARD // 2]
+        space.delete("half")
+    finally:
+        world.api.delete(kube.core("configmaps", "kube-system", "gpu-manager-config"))
+        world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": None}}})
+        world.until(lambda: world.agent.kill(), 60, "the agent's container")
+        wait_sold(world, 100)
 
 
 REFUSED = {
