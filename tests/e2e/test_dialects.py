@@ -85,7 +85,8 @@ SHARES = [
          annotations={"tencent.com/predicate-gpu-idx-0": indexes(), "tencent.com/gpu-assigned": "true",
                       "tencent.com/predicate-time": NUMBER, "tencent.com/predicate-node": NODE}),
     # gpu-admission, the fork with nvidia.com names: README.md, "gpu-pod2", written for its gpu-scheduler
-    Case(pod("vcuda-fork", container("c0", resources={"nvidia.com/vcuda-core": "20", "nvidia.com/vcuda-memory": "1000"}),
+    Case(pod("vcuda-fork",
+             container("c0", resources={"nvidia.com/vcuda-core": "20", "nvidia.com/vcuda-memory": "1000"}),
              container("c1", port=7001, resources={"nvidia.com/vcuda-core": "20", "nvidia.com/vcuda-memory": "2000"}),
              annotations={"nvidia.com/vcuda-core-limit": "20", "nvidia.com/use-gputype": "a100"},
              schedulerName="gpu-scheduler"),
@@ -235,8 +236,10 @@ def test_settings_of_gpu_manager(world, space):
 
 
 REFUSED = {
-    "mixed": (main(**{"aliyun.com/gpu-mem": 3, "nvidia.com/gpu": 1}), r"aliyun\.com.*nvidia\.com/gpu|nvidia\.com/gpu.*aliyun\.com"),
-    "mixed-own": (main(**{"elasticgpu.io/gpu-core": 10, QGPU + "memory": 3}), r"elasticgpu\.io.*tke\.cloud|tke\.cloud.*elasticgpu\.io"),
+    "mixed": (main(**{"aliyun.com/gpu-mem": 3, "nvidia.com/gpu": 1}),
+              r"aliyun\.com.*nvidia\.com/gpu|nvidia\.com/gpu.*aliyun\.com"),
+    "mixed-own": (main(**{"elasticgpu.io/gpu-core": 10, QGPU + "memory": 3}),
+                  r"elasticgpu\.io.*tke\.cloud|tke\.cloud.*elasticgpu\.io"),
     "vcuda-150": (main(**{"tencent.com/vcuda-core": 150}), r"150|below 100|multiple"),
     "vcuda-250": (main(**{"nvidia.com/vcuda-core": 250}), r"250|below 100|multiple"),
 }
