@@ -113,6 +113,7 @@ def test_reservation(world, space, reservation):
     assert status["node"] == world.gpus()[0]["spec"]["nodeName"]
     space.create(pod("both", container(core=200)))
     space.unschedulable("both")
+    space.delete("both")
     space.start(pod("one", container(core=100)))
     space.create(pod("other", container(core=50)))
     space.unschedulable("other")
@@ -121,6 +122,8 @@ def test_reservation(world, space, reservation):
     seen = space.start(owner)
     assert assignment_of(seen)["main"][0]["uuid"] in status["assignment"]
     world.api.wait(RESERVATIONS, reservation, phase_is("Held", f"{space.name}/owner"), 30)
+    with pytest.raises(ApiError, match="resources cannot be changed"):
+        world.api.patch(f"{RESERVATIONS}/{reservation}", {"spec": {"resources": {CORE: "70"}}})
     world.api.patch(f"{RESERVATIONS}/{reservation}", {"spec": {"expires": "2026-01-01T00:00:00Z"}})
     world.api.wait(RESERVATIONS, reservation, phase_is("Expired"), 30)
     space.begin_delete("owner", "one")
