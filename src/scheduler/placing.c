@@ -239,14 +239,21 @@ enum place_reason state_place(struct state *s, struct place_plan *plan, struct s
     return reason == PLACE_OK ? place_on_node(&plan->policy, plan, &view.node, ret) : reason;
 }
 
+/* Where the verdict on requests of that shape may be. */
+static struct state_verdict *verdict_set(struct state_node *node, uint64_t shape) {
+    uint64_t set = (shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
+    return &node->verdicts[set * STATE_VERDICT_SET];
+}
+
 enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, int64_t *ret_score) {
     struct place_result result = {.score = 0};
     *ret_score = 0;
     state_refresh(s, node);
     bool own = self && self->node == node;
-    for (uint32_t i = 0; !own && i < STATE_VERDICTS; i++) {
-        const struct state_verdict *v = &node->verdicts[i];
+    struct state_verdict *set = verdict_set(node, plan->shape);
+    for (uint32_t i = 0; !own && i < STATE_VERDICT_SET; i++) {
+        const struct state_verdict *v = &set[i];
         if (v->shape == plan->shape && v->version == node->version) {
             if (v->reason == PLACE_OK)
                 *ret_score = place_score(&plan->policy, plan, &v->worth, node->rank);
@@ -258,7 +265,7 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
     bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;
     bool certain = !searched || plan->effort > 0;
     if (!own && certain)
-        node->verdicts[node->next_verdict++ % STATE_VERDICTS] =
+        set[node->next_verdict++ % STATE_VERDICT_SET] =
             (struct state_verdict){plan->shape, node->version, result.worth, reason};
     return reason;
 }

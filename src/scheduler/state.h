@@ -142,7 +142,10 @@ struct state_verdict {
     struct place_worth worth;
     enum place_reason reason;
 };
-#define STATE_VERDICTS 4
+/* In sets: pods of many kinds, which come in turn, must not drive out each other's verdicts, and
+ * only one set is looked through. */
+#define STATE_VERDICTS 16
+#define STATE_VERDICT_SET 4
 #define STATE_SELECTORS_MAX 8
 #define STATE_MODELS_MAX 64
 #define STATE_NODE_IDS 16384
