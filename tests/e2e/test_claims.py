@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ElasticGPUs, claims and classes on the real cluster: as volumes and their claims, down to what a container sees."""
+
+import contextlib
+import json
+
+import pytest
+
+import kit
+from kit import (CARD, ApiError, GiB, assignment_of, check_no_share_twice, check_view, container, pod)
+from cluster import api as kube
+
+V1ALPHA1 = "/apis/elasticgpu.io/v1alpha1/"
+V1ALPHA = "/apis/elasticgpu.io/v1alpha/"        # as the first examples of the Elastic GPU project spell it
+EGPUS = V1ALPHA1 + "elasticgpus"
+CLASSES = V1ALPHA1 + "elasticgpuclasses"
+CLAIM_GUARD = "elasticgpu.io/claim-protection"
+
+
+def claims_in(space, version=V1ALPHA1):
+    return f"{version}namespaces/{space.name}/elasticgpuclaims"
+
+
+def claim(name, core=10, memory="4Gi", **spec):
+    return {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClaim", "metadata": {"name": name},
+            "spec": dict({"resources": {"requests": {kit.CORE: core, kit.MEMORY: memory}}}, **spec)}
+
+
+
+
+def with_claim(name, claim_name):
+    return pod(name, container(), annotations={"egpuc.elasticgpu.io/main": claim_name})
+
+
+@pytest.fixture
+def classes(world):
+    """Makes classes; takes them and what was made for them away again."""
+    made = []
+
+    def make(name, version=V1ALPHA1, **fields):
+        full = kit.new_name(name) if name != "qgpu-class" else name
+        metadata = {"name": full, "annotations": fields.pop("annotations", {})}
+        body = {"apiVersion": version[len("/apis/"):-1], "kind": "ElasticGPUClass", "metadata": metadata}
+        world.api.create(version + "elasticgpuclasses", dict(body, provisioner="elasticgpu.io/qgpu") | fields)
+        made.append(full)
+        return full
+
+    yield make
+    for name in made:
+        world.api.delete(CLASSES + "/" + name)
+
+
+@pytest.fixture
+def egpus(world):
+    """ElasticGPUs that are to be gone in the end."""
+    names = []
+    yield names
+    for name in names:
+        with contextlib.suppress(ApiError):
+            world.api.patch(EGPUS + "/" + name, {"metadata": {"finalizers": []}})
+            world.api.delete(EGPUS + "/" + name)
+        world.api.wait(EGPUS, name, lambda seen: seen is None, 20)
+
+
+def phase(space, name, want, timeout=kit.START):
+    def reached(seen):
+        return (seen or {}).get("status", {}).get("phase") == want
+    return space.api.wait(claims_in(space), name, reached, timeout, f"claim {name} {want}")
+
+
+def egpu_phase(world, name, want, timeout=kit.START):
+    def reached(seen):
+        return (seen or {}).get("status", {}).get("phase") == want
+    return world.api.wait(EGPUS, name, reached, timeout, f"ElasticGPU {name} {want}")
+
+
+def gone(world, collection, name, timeout=kit.START):
+    world.api.wait(collection, name, lambda seen: seen is None, timeout, f"{name} gone")
+
+
+def bound_condition(seen):
+    return next(c for c in seen["status"]["conditions"] if c["type"] == "Bound")
+
+
+def events_of(space, name):
+    return {e["reason"] for e in space.api.get(kube.core("events", space.name))["items"]
+            if e["involvedObject"]["name"] == name}
+
+
+def test_the_first_example_as_it_stands(world, space, classes, egpus):
+    """Class, claim and pod of the Elastic GPU project's own introduction; then Retain, and both protections."""
+    classes("qgpu-class", V1ALPHA, reclaimPolicy="Retain", eGPUBindingMode="Immediate")
+    world.api.create(claims_in(space, V1ALPHA), {
+        "apiVersion": "elasticgpu.io/v1alpha", "kind": "ElasticGPUClaim", "metadata": {"name": "qgpu-egpuc"},
+        "spec": {"storageClassName": "qgpu-class", "resources": {"requests": {
+            "tke.cloud.tencent.com/qgpu-core": 10, "tke.cloud.tencent.com/qgpu-memory": "4Gi"}}}})
+    seen = space.start(pod("qgpu-pod", container("test"), annotations={"elasticgpu.io/egpuc-test": "qgpu-egpuc"}))
+    (device,) = check_view(space, seen, "test")
+    assert (device["core"], device["memory"]) == (10, 4 * GiB)
+    bound = phase(space, "qgpu-egpuc", "Bound")
+    name = bound["spec"]["elasticGPUName"]
+    egpus.append(name)
+    assert bound["status"]["capacity"] == {kit.CORE: "10", kit.MEMORY: "4Gi"}
+    assert bound_condition(bound)["status"] == "True" and "Bound" in events_of(space, "qgpu-egpuc")
+    made = egpu_phase(world, name, "Bound")
+    assert made["spec"]["claimRef"]["uid"] == bound["metadata"]["uid"]
+    assert made["spec"]["qGPU"]["gpuName"] in {g["metadata"]["name"] for g in world.gpus()}
+
+    world.api.delete(claims_in(space) + "/qgpu-egpuc")
+    still = world.api.get(claims_in(space) + "/qgpu-egpuc")
+    assert CLAIM_GUARD in still["metadata"]["finalizers"] and still["status"]["phase"] == "Bound"
+    space.delete("qgpu-pod")
+    gone(world, claims_in(space), "qgpu-egpuc")
+    assert "gone" in egpu_phase(world, name, "Released")["status"]["message"]
+
+
+def test_first_consumer_default_class_delete_and_no_sharing(world, space, classes):
+    late = classes("late", bindingMode="WaitForFirstConsumer",
+                   annotations={"elasticgpu.io/is-default-class": "true"})
+    world.api.create(claims_in(space), claim("c", core=30, memory="8Gi"))
+    waiting = phase(space, "c", "Pending")
+    world.api.wait(claims_in(space), "c", lambda s: s["spec"].get("elasticGPUClassName") == late
+                   and bound_condition(s)["reason"] == "WaitForFirstConsumer", kit.START)
+    assert "elasticGPUName" not in waiting["spec"]
+    seen = space.start(with_claim("one", "c"))
+    (device,) = check_view(space, seen)
+    assert (device["core"], device["memory"]) == (30, 8 * GiB)
+    bound = phase(space, "c", "Bound")
+    node = bound["metadata"]["annotations"]["elasticgpu.io/selected-node"]
+    assert node == seen["spec"]["nodeName"]
+
+    space.create(with_claim("two", "c"))
+    space.event("two", "claim c is in use by pod one.*podsPerClaim")
+    space.delete("one")
+    (again,) = check_view(space, space.running("two"))
+    assert again["uuid"] == device["uuid"]
+    space.delete("two")
+    world.api.delete(claims_in(space) + "/c")
+    gone(world, claims_in(space), "c")
+    gone(world, EGPUS, bound["spec"]["elasticGPUName"])
+
+
+def test_made_by_an_admin_repaired_and_lost(world, space, classes, egpus):
+    """The smallest that fits; a half that is missing is put back; what vanishes leaves its claim Lost for good."""
+    card = world.gpus()[1]["metadata"]["name"]
+    for size in (40, 20):
+        name = kit.new_name(f"static-{size}")
+        egpus.append(name)
+        world.api.create(EGPUS, {
+            "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPU", "metadata": {"name": name},
+            "spec": {"capacity": {kit.CORE: size, kit.MEMORY: "5Gi"}, "gpuShare": {"gpuName": card}}})
+        egpu_phase(world, name, "Available")
+    small = egpus[1]
+    world.api.create(claims_in(space), claim("c", elasticGPUClassName=""))
+    assert phase(space, "c", "Bound")["spec"]["elasticGPUName"] == small
+    uid = egpu_phase(world, small, "Bound")["spec"]["claimRef"]["uid"]
+
+    world.api.patch(EGPUS + "/" + small, {"spec": {"claimRef": None}})
+    world.api.wait(EGPUS, small, lambda s: s["spec"].get("claimRef", {}).get("uid") == uid, kit.START)
+
+    seen = space.start(with_claim("p", "c"))
+    assert [d["core"] for d in assignment_of(seen)["main"]] == [20]
+    assert assignment_of(seen)["main"][0]["uuid"] == world.gpus()[1]["spec"]["uuid"]
+    space.delete("p")
+    world.api.delete(EGPUS + "/" + small)
+    assert "deletionTimestamp" in world.api.get(EGPUS + "/" + small)["metadata"]
+    world.api.patch(EGPUS + "/" + small, {"metadata": {"finalizers": []}})
+    lost = phase(space, "c", "Lost")
+    assert lost["spec"]["elasticGPUName"] == small and bound_condition(lost)["reason"] == "ClaimLost"
+    space.create(with_claim("q", "c"))
+    space.event("q", "claim c has lost its ElasticGPU " + small)
+
+
+def test_template_grows_in_place_and_goes_with_its_pod(world, space, classes):
+    grow = classes("grow", allowExpansion=True)
+    spec = {"elasticGPUClassName": grow, "resources": {"requests": {kit.CORE: 10, kit.MEMORY: "4Gi"}}}
+    seen = space.start(pod("p", container(), annotations={"egpuct.elasticgpu.io/main": json.dumps(spec)}))
+    check_view(space, seen)
+    mine = phase(space, "p-main", "Bound")
+    assert mine["metadata"]["ownerReferences"][0]["uid"] == seen["metadata"]["uid"]
+    with space.tenant(seen) as tenant:
+        assert tenant.info()["total"] == 4 * GiB
+        assert tenant.alloc(5 * GiB) == kit.OUT_OF_MEMORY
+        world.api.patch(claims_in(space) + "/p-main",
+                        {"spec": {"resources": {"requests": {kit.CORE: 30, kit.MEMORY: "8Gi"}}}})
+        world.api.wait(claims_in(space), "p-main",
+                       lambda s: s["status"]["capacity"] == {kit.CORE: "30", kit.MEMORY: "8Gi"}, kit.START)
+        assert [(d["core"], d["memory"]) for d in assignment_of(space.get("p"))["main"]] == [(30, 8 * GiB)]
+        world.until(lambda: tenant.info()["total"] == 8 * GiB, 20, "the running process may have more")
+        assert tenant.alloc(5 * GiB) == 0
+    # Beyond its card it cannot grow.
+    world.api.patch(claims_in(space) + "/p-main", {"spec": {"resources": {"requests": {kit.MEMORY: CARD + GiB}}}})
+    world.api.wait(claims_in(space), "p-main", lambda s: any(
+        c["type"] == "Resizing" and c["reason"] == "NoRoom" for c in s["status"]["conditions"]), kit.START)
+    space.delete("p")
+    gone(world, claims_in(space), "p-main")
+    gone(world, EGPUS, mine["spec"]["elasticGPUName"])
+
+    # A claim of that name that is not the pod's own is not taken for it.
+    world.api.create(claims_in(space), claim("q-main", elasticGPUClassName=grow))
+    foreign = phase(space, "q-main", "Bound")
+    space.create(pod("q", container(), annotations={"egpuct.elasticgpu.io/main": json.dumps(spec)}))
+    space.event("q", "claim q-main is not this pod's")
+    world.api.delete(claims_in(space) + "/q-main")
+    gone(world, EGPUS, foreign["spec"]["elasticGPUName"])
+
+
+def test_scheduler_dies_between_the_halves(world, space, classes):
+    """Killed at some write of twelve claims: each has its own ElasticGPU in the end, and no card is given twice."""
+    fast = classes("fast")
+    names = [f"c{i}" for i in range(12)]
+    for name in names[:6]:
+        world.api.create(claims_in(space), claim(name, core=15, memory="6Gi", elasticGPUClassName=fast))
+    before = world.scheduler.kill()
+    for name in names[6:]:
+        world.api.create(claims_in(space), claim(name, core=15, memory="6Gi", elasticGPUClassName=fast))
+    world.scheduler.wait_restarted(before)
+    bound = [phase(space, name, "Bound", 90) for name in names]     # another replica may wait for the Lease
+    made = [egpu_phase(world, c["spec"]["elasticGPUName"], "Bound") for c in bound]
+    assert len({e["metadata"]["name"] for e in made}) == len(names)
+    held = {}
+    for e in made:
+        held[e["spec"]["qGPU"]["gpuName"]] = held.get(e["spec"]["qGPU"]["gpuName"], 0) + 15
+    assert sum(held.values()) == 12 * 15 and all(v <= 100 for v in held.values()), held
+    # The cards are full now: what the claims hold is nobody else's, and a pod of theirs still has its share.
+    world.api.create(claims_in(space), claim("more", core=15, memory="6Gi", elasticGPUClassName=fast))
+    world.api.wait(claims_in(space), "more",
+                   lambda s: s and s.get("status", {}).get("conditions")
+                   and bound_condition(s)["reason"] == "ProvisioningFailed", kit.START)
+    space.create(pod("late", container(core=15)))
+    space.unschedulable("late")
+    seen = space.start_all([with_claim("a", "c0"), with_claim("b", "c11")])
+    check_no_share_twice(seen)
+    space.delete("a", "b", "late")
+    for name in names + ["more"]:
+        world.api.delete(claims_in(space) + "/" + name)
+    for e in made:
+        gone(world, EGPUS, e["metadata"]["name"])
+
+
+def test_what_makes_no_sense_is_refused(world, space, classes):
+    def refused(path, body, text):
+        with pytest.raises(ApiError, match=text) as caught:
+            world.api.create(path, body)
+        assert caught.value.code == 422
+
+    refused(claims_in(space), claim("c", core=150), "multiple of 100")
+    refused(claims_in(space), claim("c", elasticGPUClassName="a", storageClassName="b"), "class once")
+    egpu = {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPU", "metadata": {"name": kit.new_name("e")}}
+    refused(EGPUS, dict(egpu, spec={"capacity": {kit.CORE: 1}}), "exactly one source")
+    refused(EGPUS, dict(egpu, spec={"capacity": {kit.CORE: 1}, "qGPU": {}, "gpuShare": {}}), "exactly one source")
+    refused(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
+                      "metadata": {"name": kit.new_name("k")}, "provisioner": "x", "reclaimPolicy": "Recycle"},
+            "Unsupported value")
+    mig = classes("mig", provisioner="elasticgpu.io/mig")
+    world.api.create(claims_in(space), claim("c", elasticGPUClassName=mig))
+    told = world.api.wait(claims_in(space), "c", lambda s: s.get("status", {}).get("conditions"), kit.START)
+    assert "not available on any node" in bound_condition(told)["message"]
+    refuse = {"spec": {"elasticGPUClassName": "other"}}
+    with pytest.raises(ApiError, match="class cannot be changed"):
+        world.api.patch(claims_in(space) + "/c", refuse)
