@@ -4,8 +4,11 @@
 #include <stddef.h>
 #include <string.h>
 
-/* NVIDIA's data sheets; where they give a figure with sparsity, half of it. The first row whose
- * words are all in the name counts, so variants stand before what they vary. */
+/* FP16 on tensor cores without sparsity (before Volta: FP16), rounded down, by NVIDIA's data sheet
+ * of each card. Those of Ada, Hopper and Blackwell give the figure with sparsity: half of it (H100
+ * SXM 1979, PCIe 1513, NVL 1671; L40S 733; B200 4500; each GPU of a GB200 5000). Of A10G, A800,
+ * H800, H20, L20 and L2 NVIDIA's pages have none: as their sellers give it. Variants stand before
+ * what they vary, for the first row whose words are all in the name counts. */
 static const struct {
     const char *word, *also; /* also: NULL, or another word that must be there */
     uint32_t tflops;
@@ -18,7 +21,7 @@ static const struct {
     {"H800", NULL, 989},      {"H20", NULL, 148},
     {"A100", NULL, 312},      {"A800", NULL, 312},
     {"A30", NULL, 165},       {"A40", NULL, 149},
-    {"A16", NULL, 18},        {"A10G", NULL, 70},
+    {"A16", NULL, 17},        {"A10G", NULL, 70},
     {"A10", NULL, 125},       {"A2", NULL, 18},
     {"L40S", NULL, 362},      {"L40", NULL, 181},
     {"L20", NULL, 119},       {"L4", NULL, 121},

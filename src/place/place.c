@@ -15,6 +15,7 @@
 
 #define RANKS INT64_C(100000)
 #define SCORE_STEP INT64_C(1000)
+_Static_assert(GPU_ASKS_MAX <= 32, "asks are bits of an uint32_t");
 _Static_assert(PLACE_VALUE_MAX *RANKS *SCORE_STEP <= PLACE_SCORE_MAX, "scores would overflow");
 
 /* ---- amounts ---- */
@@ -28,6 +29,14 @@ static struct place_amount amount_max(struct place_amount a, struct place_amount
         a.memory > b.memory ? a.memory : b.memory,
         a.core > b.core ? a.core : b.core,
         a.slots > b.slots ? a.slots : b.slots,
+    };
+}
+
+static struct place_amount amount_min(struct place_amount a, struct place_amount b) {
+    return (struct place_amount){
+        a.memory < b.memory ? a.memory : b.memory,
+        a.core < b.core ? a.core : b.core,
+        a.slots < b.slots ? a.slots : b.slots,
     };
 }
 
@@ -102,23 +111,6 @@ struct place_amount place_share(const struct gpu_ask *ask, const struct place_ca
     return (struct place_amount){.memory = memory, .core = core_of(ask, card), .slots = ask->slot};
 }
 
-/* What ask i takes of what is free on card c. */
-static struct place_amount taken_by(const struct gpu_request *request,
-                                    const struct place_node *node, uint32_t i, uint32_t c) {
-    struct place_amount amount = place_share(&request->asks[i], &node->cards[c]);
-    for (uint32_t d = 0; d < node->ndraws; d++) {
-        const struct place_draw *draw = &node->draws[d];
-        if (draw->ask != i || draw->card != c)
-            continue;
-        struct place_amount held = draw->amount;
-        amount = amount_sub(
-            amount, (struct place_amount){held.memory < amount.memory ? held.memory : amount.memory,
-                                          held.core < amount.core ? held.core : amount.core,
-                                          held.slots < amount.slots ? held.slots : amount.slots});
-    }
-    return amount;
-}
-
 void place_hold_add(struct place_hold *hold, enum ask_phase phase,
                     const struct place_amount *amount) {
     if (phase == ASK_APP)
@@ -131,6 +123,34 @@ void place_hold_add(struct place_hold *hold, enum ask_phase phase,
 
 struct place_amount place_hold_total(const struct place_hold *hold) {
     return amount_max(hold->init_peak, amount_add(hold->sidecars, hold->apps));
+}
+
+/* What the asks of the set hold of card c together. */
+static struct place_amount held_by(const struct gpu_request *request, const struct place_node *node,
+                                   uint32_t asks, uint32_t c) {
+    struct place_hold hold = {0};
+    for (uint32_t rest = asks; rest; rest &= rest - 1) {
+        const struct gpu_ask *ask = &request->asks[__builtin_ctz(rest)];
+        struct place_amount amount = place_share(ask, &node->cards[c]);
+        place_hold_add(&hold, ask->phase, &amount);
+    }
+    return place_hold_total(&hold);
+}
+
+/* What the asks of the set take of what is free on card c when all of them are on it: what they
+ * hold there together, less what is held for them. Asks that draw on one hold have it once. */
+static struct place_amount taken_by(const struct gpu_request *request,
+                                    const struct place_node *node, uint32_t asks, uint32_t c) {
+    struct place_amount taken = held_by(request, node, asks, c);
+    for (uint32_t d = 0; d < node->ndraws; d++) {
+        const struct place_draw *draw = &node->draws[d];
+        if (draw->card != c || !(draw->asks & asks))
+            continue;
+        struct place_amount drawn = held_by(request, node, draw->asks & asks, c);
+        drawn = amount_min(drawn, draw->amount);
+        taken = amount_sub(taken, amount_min(drawn, taken));
+    }
+    return taken;
 }
 
 /* ---- the order of placing ---- */
@@ -196,15 +216,10 @@ struct search {
 
 /* What this pod holds of card c by the grants so far, with `ask` on it as well. */
 static struct place_amount hold_with(const struct search *s, uint32_t c, uint32_t ask) {
-    const struct gpu_request *request = s->plan->request;
-    struct place_hold hold = {0};
-    for (uint32_t i = 0; i < request->n; i++) {
-        if (i != ask && !(s->granted[i] >> c & 1))
-            continue;
-        struct place_amount amount = taken_by(request, s->node, i, c);
-        place_hold_add(&hold, request->asks[i].phase, &amount);
-    }
-    return place_hold_total(&hold);
+    uint32_t asks = UINT32_C(1) << ask;
+    for (uint32_t i = 0; i < s->plan->request->n; i++)
+        asks |= (uint32_t) (s->granted[i] >> c & 1) << i;
+    return taken_by(s->plan->request, s->node, asks, c);
 }
 
 static bool may_take(const struct place_node *node, uint32_t ask, uint32_t c) {
@@ -277,7 +292,8 @@ static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t 
     if (!amount_fits(&after, &card->free) ||
         place_share(&s->plan->request->asks[ask], card).memory == 0)
         return false;
-    struct place_amount now = s->now[c], added = amount_sub(after, now);
+    /* A container that draws on a hold may leave the pod with less than it took before. */
+    struct place_amount now = s->now[c], added = amount_sub(after, amount_min(now, after));
     struct place_card left = *card;
     left.free = amount_sub(card->free, now);
     *ret_cost =
@@ -427,7 +443,7 @@ static bool place_units(struct search *s, uint32_t u) {
 static bool is_free_whole(const struct gpu_request *request, const struct place_node *node,
                           uint32_t ask, uint32_t c) {
     const struct place_card *card = &node->cards[c];
-    struct place_amount want = taken_by(request, node, ask, c);
+    struct place_amount want = taken_by(request, node, UINT32_C(1) << ask, c);
     return card->healthy && card->memory > 0 && amount_fits(&want, &card->free);
 }
 
@@ -482,7 +498,7 @@ static struct tally count_cards(const struct gpu_request *request, const struct 
         t.could += want.memory > 0 && want.memory <= card->memory;
         if (!card->healthy)
             continue;
-        want = taken_by(request, node, i, c);
+        want = taken_by(request, node, UINT32_C(1) << i, c);
         bool m = want.memory <= card->free.memory, p = want.core <= card->free.core;
         t.healthy++;
         t.memory += m;

@@ -34,9 +34,10 @@ struct place_card {
 
 struct place_topology;
 
-/* What an ask may take of a card before it takes of what is free: held for it. */
+/* What some asks together may take of a card before they take of what is free: held for them. */
 struct place_draw {
-    uint32_t ask, card;
+    uint32_t asks; /* bit i: ask i */
+    uint32_t card;
     struct place_amount amount;
 };
 
@@ -45,7 +46,7 @@ struct place_node {
     uint32_t ncards;
     uint32_t rank;           /* place in a fixed order of all nodes, which decides between equals */
     const uint64_t *allowed; /* by ask: bit i says that cards[i] may be taken; NULL: all may */
-    const struct place_draw *draws; /* at most one for an ask and a card */
+    const struct place_draw *draws; /* an ask is in one draw of a card at most */
     uint32_t ndraws;
     /* Room for the rest of a pod: milli-CPU and bytes. kube-scheduler sees to it; here it is only
      * for policies. 0 of 0: not known. */

@@ -223,7 +223,7 @@ enum place_reason state_view(struct state *s, struct state_node *node, const str
         ret->node.cards = ret->cards;
     }
     if (draws) {
-        ret->node.ndraws = state_list_draws(s, self, node, settled_only, ret->draws);
+        ret->node.ndraws = state_list_draws(self, node, settled_only, ret->draws);
         ret->node.draws = ret->draws;
     }
     return node->ncards > 0 ? select_cards(s, node, self, ret) : PLACE_OK;

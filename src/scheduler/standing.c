@@ -191,11 +191,19 @@ static struct place_amount remainder_of(const struct state_node *node,
     return rest;
 }
 
+/* Whether whatever the pod takes may be of that hold: no container has another to draw on. */
+static bool is_all_for(const struct state_pod *pod, const char *id) {
+    for (const struct state_draw *d = pod->draws; d; d = d->next)
+        if (d->container[0])
+            return false;
+    return strcmp(id_of_pod(pod), id) == 0;
+}
+
 void state_count_standing(const struct state_node *node, const struct state_pod *without,
                           bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]) {
     for (const struct state_standing *st = node->standings; st; st = st->next) {
-        if (without && strcmp(id_of_pod(without), st->id) == 0)
-            continue; /* all of it is for this pod */
+        if (without && is_all_for(without, st->id))
+            continue;
         for (uint32_t c = 0; c < node->ncards; c++) {
             struct place_amount rest = remainder_of(node, st, c, without, settled_only);
             if (!node->cards[c]->duplicate)
@@ -215,21 +223,22 @@ bool state_draws_here(const struct state *s, const struct state_pod *pod,
     return here;
 }
 
-uint32_t state_list_draws(const struct state *s, const struct state_pod *pod,
-                          const struct state_node *node, bool settled_only,
-                          struct place_draw draws[static STATE_DRAWS_MAX]) {
+static uint32_t asks_that_draw(const struct state_pod *pod, const char *id) {
+    uint32_t asks = 0;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        asks |= (uint32_t) draws_on(pod, pod->asks[i].container, id) << i;
+    return asks;
+}
+
+uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *node,
+                          bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]) {
     uint32_t n = 0;
-    for (const struct state_draw *d = pod->draws; d; d = d->next) {
-        const struct state_standing *st = state_standing_find(s, d->id);
-        uint32_t ask = 0;
-        while (ask < pod->nasks && strcmp(pod->asks[ask].container, d->container) != 0)
-            ask++;
-        if (ask == pod->nasks || !st || st->node != node)
-            continue;
-        for (uint32_t c = 0; c < node->ncards && n < STATE_DRAWS_MAX; c++) {
+    for (const struct state_standing *st = node->standings; st; st = st->next) {
+        uint32_t asks = is_all_for(pod, st->id) ? 0 : asks_that_draw(pod, st->id);
+        for (uint32_t c = 0; asks && c < node->ncards && n < STATE_DRAWS_MAX; c++) {
             struct place_amount rest = remainder_of(node, st, c, pod, settled_only);
-            if (rest.memory > 0 || rest.core > 0 || rest.slots > 0)
-                draws[n++] = (struct place_draw){.ask = ask, .card = c, .amount = rest};
+            if (!node->cards[c]->duplicate && (rest.memory > 0 || rest.core > 0 || rest.slots > 0))
+                draws[n++] = (struct place_draw){.asks = asks, .card = c, .amount = rest};
         }
     }
     return n;

@@ -46,9 +46,8 @@ void state_count_standing(const struct state_node *node, const struct state_pod 
 /* Whether the pod draws on a hold on that node, and what its containers may draw of which card. */
 bool state_draws_here(const struct state *s, const struct state_pod *pod,
                       const struct state_node *node);
-uint32_t state_list_draws(const struct state *s, const struct state_pod *pod,
-                          const struct state_node *node, bool settled_only,
-                          struct place_draw draws[static STATE_DRAWS_MAX]);
+uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *node,
+                          bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]);
 void state_draws_drop(struct state_pod *pod);
 
 /* The pod gives up its holds and leaves its node. */

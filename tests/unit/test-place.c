@@ -396,8 +396,76 @@ static void test_oversold_card(void **state) {
     assert_int_equal(run_one(cards, 1, ask, &result), PLACE_TOO_LARGE);
 }
 
+static void test_share_by_memory_percent(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[2] = {idle_card(40), idle_card(80)};
+    struct gpu_ask ask = share(30, 0);
+    ask.memory_percent = 50; /* of whichever card it gets, and not what the compute would give */
+    assert_true(place_share(&ask, &cards[0]).memory == 20 * GIB);
+    assert_true(place_share(&ask, &cards[1]).memory == 40 * GIB);
+    assert_int_equal(place_share(&ask, &cards[1]).core, 30);
+    cards[0].free.memory = 20 * GIB - 1;
+    cards[1].free.memory = 40 * GIB;
+    assert_int_equal(run_one(cards, 2, ask, &result), PLACE_OK);
+    assert_int_equal(result.cards[0], 1u << 1);
+    cards[1].free.memory -= 1;
+    assert_int_equal(run_one(cards, 2, ask, &result), PLACE_NO_MEMORY);
+    ask.memory_percent = 100;
+    assert_true(place_share(&ask, &cards[0]).memory == 40 * GIB);
+    ask.memory_percent = 250; /* never more than there is */
+    assert_true(place_share(&ask, &cards[0]).memory == 40 * GIB);
+    ask.memory_percent = 50;
+    ask.memory = GIB; /* bytes were asked for */
+    assert_true(place_share(&ask, &cards[0]).memory == GIB);
+}
+
+/* ---- what is held for some of the containers ---- */
+
+static enum place_reason run_draws(struct place_amount free, const struct place_draw *draws,
+                                   uint32_t ndraws, const struct gpu_request *request) {
+    static struct place_plan plan;
+    struct place_result result;
+    struct place_card card = idle_card(100);
+    card.free = free;
+    struct place_node node = {.cards = &card, .ncards = 1, .draws = draws, .ndraws = ndraws};
+    place_prepare(request, &plan);
+    return place_on_node(&place_binpack, &plan, &node, &result);
+}
+
+/* Two containers that draw on one hold have it once between them. */
+static void test_a_hold_is_drawn_on_once(void **state) {
+    (void) state;
+    struct gpu_request request = {.n = 2, .asks = {share(40, 40 * GIB), share(40, 40 * GIB)}};
+    struct place_draw draws[2] = {{.asks = 3, .amount = {50 * GIB, 50, 0}}};
+    assert_int_equal(run_draws((struct place_amount){29 * GIB, 30, 0}, draws, 1, &request),
+                     PLACE_NOT_TOGETHER);
+    assert_int_equal(run_draws((struct place_amount){30 * GIB, 29, 0}, draws, 1, &request),
+                     PLACE_NOT_TOGETHER);
+    assert_int_equal(run_draws((struct place_amount){30 * GIB, 30, 0}, draws, 1, &request),
+                     PLACE_OK);
+    /* A container cannot leave what it does not need of its own hold to the other. */
+    draws[0] = (struct place_draw){.asks = 1, .amount = {60 * GIB, 60, 0}};
+    draws[1] = (struct place_draw){.asks = 2, .amount = {10 * GIB, 10, 0}};
+    assert_int_equal(run_draws((struct place_amount){29 * GIB, 29, 0}, draws, 2, &request),
+                     PLACE_NO_MEMORY);
+    assert_int_equal(run_draws((struct place_amount){30 * GIB, 30, 0}, draws, 2, &request),
+                     PLACE_OK);
+    /* An init container draws before the other does: the hold serves both in turn. */
+    request.asks[0].phase = ASK_INIT;
+    draws[0] = (struct place_draw){.asks = 3, .amount = {40 * GIB, 40, 0}};
+    assert_int_equal(run_draws((struct place_amount){0, 0, 0}, draws, 1, &request), PLACE_OK);
+    /* It draws on a hold of its own: of what is free the pod then takes less than without it. */
+    draws[0].asks = 1;
+    draws[0].amount = (struct place_amount){30 * GIB, 30, 0};
+    assert_int_equal(run_draws((struct place_amount){40 * GIB, 40, 0}, draws, 1, &request),
+                     PLACE_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_share_by_memory_percent),
+        cmocka_unit_test(test_a_hold_is_drawn_on_once),
         cmocka_unit_test(test_oversold_card),
         cmocka_unit_test(test_share_by_core),
         cmocka_unit_test(test_tightest_card),

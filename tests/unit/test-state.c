@@ -166,6 +166,41 @@ static void test_a_hold_is_not_free(void **state) {
     assert_string_equal(filter(w, "c", HALF, "\"n\""), "n");
 }
 
+/* Containers that draw on one hold have it once; one that draws on another does not take of it. */
+static void test_two_containers_draw_on_one_hold(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    struct assigned_device d = part(0, 60, 48), tenth = part(0, 10, 8);
+    struct gpu_request request;
+    struct place_plan plan;
+    struct place_result result;
+    struct pod two = {.uid = "two", .namespace = "d", .name = "two", .request = {.n = 2}};
+    show_node(w, "n", 1);
+    for (int i = 0; i < 2; i++) {
+        two.request.asks[i] = (struct gpu_ask){.phase = ASK_APP, .cards = 1, .core = 50};
+        snprintf(two.request.asks[i].container, 8, "c%d", i);
+    }
+    run_pod(w, "a", TENTH, "n", &a);
+    assert_int_equal(state_reserve(w->state, "r", "n", &d, 1), 0); /* leaves 30 */
+    struct state_pod *pod = state_pod_learn(w->state, &two);
+    struct state_node *n = state_node_find(w->state, "n");
+    assert_int_equal(state_draw(pod, "c0", "r"), 0);
+    assert_int_equal(state_draw(pod, "c1", "r"), 0);
+    state_plan(w->state, pod, &request, &plan);
+    assert_int_equal(state_place(w->state, &plan, n, pod, false, &result), PLACE_NOT_TOGETHER);
+    state_pod_gone(w->state, "a"); /* leaves 40, which with the 60 is all they need */
+    assert_int_equal(state_place(w->state, &plan, n, pod, false, &result), PLACE_OK);
+    /* The other's hold is not for the whole pod, though the rest of it draws on it. */
+    assert_int_equal(state_reserve(w->state, "s", "n", &tenth, 1), 0);
+    assert_int_equal(state_draw(pod, "c1", "s"), 0);
+    assert_int_equal(state_draw(pod, "c0", NULL), 0);
+    assert_int_equal(state_draw(pod, NULL, "r"), 0);
+    state_plan(w->state, pod, &request, &plan); /* 0 of the 30 that are free, and 40 */
+    assert_int_equal(state_place(w->state, &plan, n, pod, false, &result), PLACE_NO_CORE);
+    state_unreserve(w->state, "r");
+    assert_int_equal(state_place(w->state, &plan, n, pod, false, &result), PLACE_OK);
+}
+
 /* More than is free: somebody who holds it still is about to go. Nobody new comes in. */
 static void test_a_hold_on_what_is_taken(void **state) {
     struct world *w = *state;
@@ -280,6 +315,7 @@ int main(void) {
         T(test_selection),
         T(test_policies),
         T(test_a_hold_is_not_free),
+        T(test_two_containers_draw_on_one_hold),
         T(test_a_hold_on_what_is_taken),
         T(test_room),
         T(test_workload_is_kept),
