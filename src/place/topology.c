@@ -102,7 +102,7 @@ static void walk_sets(struct walk *w, uint32_t depth, uint32_t from, const struc
     }
     for (uint32_t i = from; i + (n - depth) <= w->ncards; i++) {
         struct merit m = *at;
-        if (w->ncards > TOPOLOGY_EXACT && w->search->steps >= TOPOLOGY_STEPS && w->found)
+        if (w->ncards > TOPOLOGY_EXACT && w->search->steps >= TOPOLOGY_STEPS)
             return;
         w->search->steps++;
         if (!add(w, depth, w->cards[i], &m) || is_hopeless(w, depth + 1, &m))

@@ -214,6 +214,16 @@ static void test_many_cards(void **state) {
     free(t);
 }
 
+/* Where there is no such set, the search must end all the same. */
+static void test_many_cards_in_vain(void **state) {
+    (void) state;
+    struct place_topology *t = make(64, quads);
+    struct topology_search s = {.candidates = UINT64_MAX, .n = 33, .numa_bind = true};
+    assert_int_equal(topology_pick(t, &s), 0);
+    assert_in_range(s.steps, 1, TOPOLOGY_STEPS);
+    free(t);
+}
+
 /* ---- placing by it ---- */
 
 static struct place_card cards[8];
@@ -307,10 +317,15 @@ static void test_words(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),          cmocka_unit_test(test_sixteen_cards),
-        cmocka_unit_test(test_known_machines), cmocka_unit_test(test_many_cards),
-        cmocka_unit_test(test_wishes),         cmocka_unit_test(test_shares_of_several),
-        cmocka_unit_test(test_one_card),       cmocka_unit_test(test_words),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_sixteen_cards),
+        cmocka_unit_test(test_known_machines),
+        cmocka_unit_test(test_many_cards),
+        cmocka_unit_test(test_many_cards_in_vain),
+        cmocka_unit_test(test_wishes),
+        cmocka_unit_test(test_shares_of_several),
+        cmocka_unit_test(test_one_card),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
