@@ -30,6 +30,15 @@ void workload_store_done(struct workload_store *w) {
     w->model = NULL;
 }
 
+/* Once for each way to fail, not for each time. */
+static void tell_failure(struct workload_store *w, const char *doing,
+                         const struct kube_response *response) {
+    w->failed++;
+    if (w->told != response->status + 1)
+        log_warn("cannot %s ConfigMap " WORKLOAD_STORE_NAME ": %s", doing, response->text);
+    w->told = response->status + 1;
+}
+
 /* ---- reading ---- */
 
 static const char *name_of(void *self, uint32_t model) {
@@ -60,7 +69,7 @@ static void on_read(const struct kube_response *response, void *userdata) {
     struct workload_store *w = userdata;
     w->reading = false;
     if (response->status != 200 && response->status != 404) {
-        w->failed++;
+        tell_failure(w, "read", response);
         return; /* asked again in a second; until then pods are placed without it */
     }
     take_over(w, response->status == 200 ? json_get(response->body, "data") : (struct json){0});
@@ -80,10 +89,12 @@ static void read_store(struct workload_store *w) {
 static void on_written(const struct kube_response *response, void *userdata) {
     struct workload_store *w = userdata;
     w->writing = false;
-    if (response->status >= 200 && response->status < 300)
+    if (response->status >= 200 && response->status < 300) {
+        w->arrived = w->writes_until;
+        w->told = 0;
         return;
-    if (w->failed++ == 0)
-        log_warn("cannot write ConfigMap " WORKLOAD_STORE_NAME ": %s", response->text);
+    }
+    tell_failure(w, "write", response); /* written again at the next turn, whoever arrives */
 }
 
 static int encode(const struct workload_store *w, struct buf *out) {
@@ -121,7 +132,7 @@ static void write_store(struct workload_store *w, uint64_t now_ms) {
     }
     w->writing = true;
     w->writes++;
-    w->arrived = w->state->arrived;
+    w->writes_until = w->state->arrived;
 }
 
 void workload_store_run(struct workload_store *w, uint64_t now_ms, bool leads) {

@@ -20,7 +20,9 @@ struct workload_store {
     struct place_model *model; /* handed to the state once the store has been read */
     bool reading, writing;
     uint64_t written_ms;    /* when it was tried last */
-    uint64_t arrived;       /* as of the last write */
+    uint64_t arrived;       /* as of what is written */
+    uint64_t writes_until;  /* and of what is being written */
+    int told;               /* 1 + status of the failure that was told of last; 0: none */
     uint64_t reads, writes; /* counters, and those that failed */
     uint64_t failed;
 };

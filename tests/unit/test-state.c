@@ -284,6 +284,12 @@ static void test_workload_is_kept(void **state) {
     workload_store_run(&first, w->now, true);
     assert_int_equal(w->nasked, 1);
     assert_string_equal(w->asked[0].method, "PATCH");
+    respond(w, 0, 500, false, NULL);
+    workload_store_run(&first, w->now + WORKLOAD_STORE_INTERVAL_MS - 1, true);
+    assert_int_equal(w->nasked, 0);
+    w->now += WORKLOAD_STORE_INTERVAL_MS; /* written again, though nobody has arrived since */
+    workload_store_run(&first, w->now, true);
+    assert_int_equal(w->nasked, 1);
     buf_append(&written, w->asked[0].body.data, w->asked[0].body.len);
     respond(w, 0, 200, false, NULL);
     show_pod(w, "b", HALF, NULL, "");
