@@ -165,6 +165,8 @@ static enum request_problem normalise(struct reading *r) {
         r->has[QUANTITY_CORE] = r->has[QUANTITY_MEMORY_RATIO] = true;
         r->value[QUANTITY_CORE] = r->value[QUANTITY_MEMORY_RATIO] = r->value[QUANTITY_BOTH];
     }
+    if (r->has[QUANTITY_MEMORY] && r->has[QUANTITY_MEMORY_RATIO])
+        return REQUEST_TWICE;
     if (r->has[QUANTITY_REPLICAS]) {
         r->has[QUANTITY_MEMORY_PERCENT] = true;
         r->value[QUANTITY_MEMORY_PERCENT] =
@@ -215,6 +217,8 @@ static enum request_problem judge_cards(const struct reading *r, struct gpu_ask 
         ret->core = PERCENT;
     else if (split && (core % cards != 0 || core > PERCENT * cards))
         return REQUEST_SPLIT;
+    else if (!counted && !split && cards > 1 && core > 0 && core < PERCENT)
+        return REQUEST_SPLIT; /* a part of one card, and the memory of several */
     else if (!split && core >= PERCENT)
         return counted && core % PERCENT == 0 ? REQUEST_SPLIT : REQUEST_CORE_STEP;
     else
@@ -433,7 +437,7 @@ const char *request_problem_text(enum request_problem problem) {
         [REQUEST_SELECTION] = MALFORMED
         "one of the annotations elasticgpu.io/placement-policy (first-fit, best-fit, binpack, "
         "spread, fgd, esc), topology (none, best, restricted) and numa-bind (true, false) has "
-        "another value",
+        "another value, or one that lists models or UUIDs is longer than 4096 bytes or 64 words",
         [REQUEST_FRACTION] =
             MALFORMED "annotation gpu-fraction must be more than 0 and at most 1, or else "
                       "gpu-memory a number of MiB, and gpu-fraction-num-devices from 1 to 64",

@@ -129,9 +129,9 @@ static void annotate_gpu_manager(const struct foreign_pod *p, const struct diale
     put_text(w, d->prefix, "gpu-assigned", "true");
 }
 
-/* "UUID,NVIDIA,MiB,percent:" for each card, ";" behind each container, also behind those without a
- * card that stand before one with. */
-static void put_hami_devices(const struct foreign_pod *p, const struct dialect *d,
+/* "UUID,NVIDIA,MiB,percent:" for each card, ";" behind each container, volcano: between them; also
+ * for those without a card that stand before one with. */
+static void put_hami_devices(const struct foreign_pod *p, const struct dialect *d, bool between,
                              struct buf *out) {
     uint32_t next = 0;
     for (uint32_t i = 0; i < p->nasks; i++) {
@@ -143,6 +143,8 @@ static void put_hami_devices(const struct foreign_pod *p, const struct dialect *
         for (uint32_t j = 0; j < c->ndevices; j++)
             buf_printf(out, "%s,NVIDIA,%llu,%u:", c->devices[j].uuid,
                        (ull) (c->devices[j].memory / MIB), c->devices[j].core);
+        if (between)
+            continue;
         buf_putc(out, ';');
         next++;
     }
@@ -152,7 +154,7 @@ static void annotate_hami(const struct foreign_pod *p, const struct dialect *d,
                           struct json_writer *w) {
     const bool volcano = strcmp(d->prefix, "hami.io/") != 0;
     _cleanup_buf_ struct buf devices = BUF_INIT(0);
-    put_hami_devices(p, d, &devices);
+    put_hami_devices(p, d, volcano, &devices);
     put_text(w, d->prefix, "vgpu-node", p->assignment->node);
     put_number(w, d->prefix, "vgpu-time", p->now_ns / SECOND);
     put_number(w, d->prefix, "bind-time", p->now_ns / SECOND);

@@ -54,15 +54,13 @@ struct fraction {
 static enum request_problem read_fraction(const struct resource_line *lines, size_t n,
                                           const struct fraction *f, struct gpu_ask *ask) {
     struct gpu_ask other = {0};
-    bool asks = false, slot = false;
-    for (size_t i = 0; i < n; i++)
-        slot |= strcmp(lines[i].name, RESOURCE_SLOT) == 0;
+    bool asks = false;
     enum request_problem p = dialect_read(lines, n, &other, &asks);
     if (asks)
         return dialect_mixed(other.dialect, DIALECT_KAI);
-    if (p != REQUEST_OK && p != REQUEST_SLOT_ALONE)
-        return p;
-    return slot ? dialect_read_kai(f->fraction, f->memory, f->devices, ask) : REQUEST_SLOT_MISSING;
+    if (p == REQUEST_SLOT_ALONE)
+        return dialect_read_kai(f->fraction, f->memory, f->devices, ask);
+    return p == REQUEST_OK ? REQUEST_SLOT_MISSING : p;
 }
 
 static bool has_fraction(const struct fraction *f, const struct gpu_ask *ask) {
@@ -285,7 +283,7 @@ static int read_selection(struct pod *pod, struct json annotations) {
     if (pod->request.n == 0)
         return 0;
     int r = selection_read(annotations, &pod->selection);
-    if (r != -EINVAL)
+    if (r != -EINVAL && r != -E2BIG)
         return r;
     if (pod->problem == REQUEST_OK) {
         pod->problem = REQUEST_SELECTION;
@@ -319,8 +317,7 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
     read_containers(&pod, meta, spec);
     read_scaling(&pod);
     if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0 ||
-        read_selection(&pod, json_get(meta, "annotations")) < 0 ||
-        read_gang(&pod, meta) < 0) {
+        read_selection(&pod, json_get(meta, "annotations")) < 0 || read_gang(&pod, meta) < 0) {
         pod_done(&pod);
         return err_errno(err, ENOMEM, "cannot keep a pod");
     }

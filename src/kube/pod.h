@@ -43,16 +43,16 @@ struct pod {
     size_t annotation_bytes;      /* keys and values of all annotations, as the API server counts */
     enum request_problem problem; /* why `request` is not usable; REQUEST_OK otherwise */
     char problem_container[KUBE_LABEL_MAX];
-    struct gpu_request request;    /* n == 0: asks nothing of us */
-    int32_t priority;              /* spec.priority; 0 where there is none */
-    bool never_preempts;           /* spec.preemptionPolicy is Never */
-    char nominated[KUBE_NAME_MAX]; /* status.nominatedNodeName: room is being made there, or "" */
-    int64_t created;               /* metadata.creationTimestamp, seconds since 1970, or 0 */
+    struct gpu_request request;      /* n == 0: asks nothing of us */
+    int32_t priority;                /* spec.priority; 0 where there is none */
+    bool never_preempts;             /* spec.preemptionPolicy is Never */
+    char nominated[KUBE_NAME_MAX];   /* status.nominatedNodeName: room is being made there, or "" */
+    int64_t created;                 /* metadata.creationTimestamp, seconds since 1970, or 0 */
     struct cpu_memory room;          /* what it asks beside GPUs */
     struct gpu_selection *selection; /* which cards it wants and how; NULL: any */
     struct pod_gang *gang;           /* of a pod that asks; NULL: none */
-    char *labels;                  /* of a pod that asks: "key=value," for each; NULL: none */
-    struct pod_claims claims;      /* that its annotations name */
+    char *labels;                    /* of a pod that asks: "key=value," for each; NULL: none */
+    struct pod_claims claims;        /* that its annotations name */
 };
 
 /* Reads a Pod object. -EINVAL when it is none (no uid, name or namespace, or a wrong type where it

@@ -134,8 +134,10 @@ int quantity_parse(const char *text, size_t len, uint64_t *ret_value) {
 int quantity_parse_milli(const char *text, size_t len, uint64_t *ret_value) {
     struct scaled s;
     int r = parse_scaled(text, len, &s);
+    if (r < 0)
+        return r;
     s.decimal += 3;
-    return r < 0 ? r : to_integer(&s, true, ret_value);
+    return to_integer(&s, true, ret_value);
 }
 
 const char *quantity_format_bytes(uint64_t bytes, char out[static 24]) {

@@ -9,13 +9,27 @@
 
 typedef int (*selection_take)(struct gpu_selection *selection, const char *text, size_t at);
 
+/* Every word is compared with every card of the cluster. */
+#define LIST_MAX 4096
+#define LIST_WORDS_MAX 64
+
 /* ---- kinds of values ---- */
+
+static int check_list(const char *text) {
+    size_t words = 1;
+    if (strlen(text) > LIST_MAX)
+        return -E2BIG;
+    for (; (text = strchr(text, ',')); text++)
+        words++;
+    return words > LIST_WORDS_MAX ? -E2BIG : 0;
+}
 
 static int take_list(struct gpu_selection *selection, const char *text, size_t at) {
     char **list = (char **) (void *) ((char *) selection + at);
-    if (text[strspn(text, " ,")] != '\0' && !(*list = strdup(text)))
+    int r = check_list(text);
+    if (r == 0 && text[strspn(text, " ,")] != '\0' && !(*list = strdup(text)))
         return -ENOMEM;
-    return 0;
+    return r;
 }
 
 static int take_topology(struct gpu_selection *selection, const char *text, size_t at) {
@@ -119,7 +133,7 @@ int selection_read(struct json annotations, struct gpu_selection **ret) {
         if (!selection && !(selection = calloc(1, sizeof(*selection))))
             return -ENOMEM;
         int r = is_set(selection, &rows[i]) ? 0 : rows[i].take(selection, text, rows[i].at);
-        if (r == -ENOMEM || (r < 0 && rows[i].ours)) {
+        if (r == -ENOMEM || r == -E2BIG || (r < 0 && rows[i].ours)) {
             selection_free(selection);
             return r;
         }

@@ -31,7 +31,8 @@ struct gpu_selection {
 };
 
 /* Reads the annotations of a pod. *ret is NULL when none of them selects anything; free it with
- * selection_free(). -ENOMEM, or -EINVAL where one of ours has a value that means nothing. */
+ * selection_free(). -ENOMEM; -E2BIG where a list is longer than anybody writes by hand; or -EINVAL
+ * where one of ours has a value that means nothing. */
 int selection_read(struct json annotations, struct gpu_selection **ret);
 struct gpu_selection *
 selection_free(struct gpu_selection *selection); /* takes NULL, returns NULL */

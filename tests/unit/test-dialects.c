@@ -144,6 +144,10 @@ static const struct readme readmes[] = {
      .ask = {.cards = 2, .memory_percent = 100, .slot = true, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu\":150", .problem = REQUEST_CORE_STEP},
     {SLOT "\"koordinator.sh/gpu\":50,\"koordinator.sh/gpu-core\":50", .problem = REQUEST_TWICE},
+    {SLOT "\"koordinator.sh/gpu-core\":50,\"koordinator.sh/gpu-memory-ratio\":200",
+     .problem = REQUEST_SPLIT},
+    {SLOT "\"koordinator.sh/gpu-memory\":\"8Gi\",\"koordinator.sh/gpu-memory-ratio\":50",
+     .problem = REQUEST_TWICE},
     {SLOT "\"koordinator.sh/gpu.shared\":3,\"koordinator.sh/gpu-core\":100",
      .problem = REQUEST_SPLIT},
     /* NVIDIA time-slicing and MIG */
@@ -172,6 +176,8 @@ static const struct readme readmes[] = {
      "\"annotations\":{\"gpu-fraction\":\"0.5\",\"gpu-memory\":\"2000\"}",
      .problem = REQUEST_FRACTION},
     {"\"cpu\":1", "\"annotations\":{\"gpu-fraction\":\"0.5\"}", .problem = REQUEST_SLOT_MISSING},
+    {"\"elasticgpu.io/slot\":0", "\"annotations\":{\"gpu-fraction\":\"0.5\"}",
+     .problem = REQUEST_SLOT_MISSING},
     {"\"elasticgpu.io/slot\":1",
      "\"annotations\":{\"gpu-fraction\":\"0.5\",\"gpu-fraction-container-name\":\"other\"}",
      .problem = REQUEST_SLOT_ALONE},
@@ -314,6 +320,31 @@ static void test_carrier(void **state) {
     }
 }
 
+/* A list is compared with every card of the cluster: it is short, whosever annotation it is. */
+static void test_long_selection(void **state) {
+    (void) state;
+    static const char *const keys[] = {"elasticgpu.io/gpu-model", "nvidia.com/use-gputype",
+                                       "nvidia.com/nouse-gpuuuid", "volcano.sh/vgpu-use-gpuuuid"};
+    static const struct {
+        int words, blanks;
+        enum request_problem problem;
+    } lists[] = {{64, 1, REQUEST_OK}, {65, 1, REQUEST_SELECTION}, {1, 4096, REQUEST_SELECTION}};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        for (size_t l = 0; l < sizeof(lists) / sizeof(lists[0]); l++) {
+            _cleanup_buf_ struct buf meta = BUF_INIT(0);
+            struct pod pod;
+            buf_printf(&meta, "\"annotations\":{\"%s\":\"a", keys[i]);
+            for (int w = 1; w < lists[l].words; w++)
+                buf_printf(&meta, ",a%d", w);
+            buf_printf(&meta, "%*s\"}", lists[l].blanks, "");
+            read_readme(
+                &(struct readme){.limits = SLOT "\"nvidia.com/gpu\":1", .meta = buf_str(&meta)},
+                &pod);
+            assert_int_equal(pod.problem, lists[l].problem);
+            pod_done(&pod);
+        }
+}
+
 /* A KAI pod's other containers get nothing, and the one it names gets all. */
 static void test_kai_container(void **state) {
     (void) state;
@@ -404,9 +435,9 @@ static void test_annotations(void **state) {
         {8, "{\"volcano.sh/vgpu-node\":\"node-1\",\"volcano.sh/vgpu-time\":\"1700000000\","
             "\"volcano.sh/bind-time\":\"1700000000\",\"volcano.sh/bind-phase\":\"success\","
             "\"volcano.sh/devices-to-allocate\":"
-            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\","
+            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:\","
             "\"volcano.sh/vgpu-ids-new\":"
-            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\"}"},
+            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:\"}"},
         {9, "{\"scheduling.koordinator.sh/device-allocated\":\"{\\\"gpu\\\":["
             "{\\\"minor\\\":1,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"30\\\","
             "\\\"koordinator.sh/gpu-memory\\\":\\\"3221225472\\\","
@@ -503,19 +534,20 @@ static void test_manifests(void **state) {
             if (!strstr(text, line))
                 fail_msg("kube-scheduler-configuration.yaml: no %s", line);
         }
+    /* Another project's scheduler may still run: its pods are taken over only by who says so. */
+    const char *first = strstr(text, "\n  - schedulerName: default-scheduler\n");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "\n  - schedulerName: "));
+    assert_non_null(strstr(first, "\n  # - schedulerName: volcano\n"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_readmes),
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_mixed),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_carrier),
-        cmocka_unit_test(test_kai_container),
-        cmocka_unit_test(test_manifests),
-        cmocka_unit_test(test_annotations),
-        cmocka_unit_test(test_annotations_beside),
+        cmocka_unit_test(test_readmes),       cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_mixed),         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_carrier),       cmocka_unit_test(test_long_selection),
+        cmocka_unit_test(test_kai_container), cmocka_unit_test(test_manifests),
+        cmocka_unit_test(test_annotations),   cmocka_unit_test(test_annotations_beside),
         cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
