@@ -99,17 +99,27 @@ class Proxy(http.server.ThreadingHTTPServer):
 @contextlib.contextmanager
 def between(world):
     """kube-scheduler talks to the extender through the proxy for the length of the block."""
+    proxy = Proxy(world)
+    try:
+        with configured(world, lambda text: text.replace(":9401", f":{PORT}")):
+            yield proxy
+    finally:
+        proxy.stop()
+
+
+@contextlib.contextmanager
+def configured(world, change):
+    """kube-scheduler runs with change(its configuration) for the length of the block."""
     path = world.node_path(CONFIGURATION)
     with open(path) as f:
         original = f.read()
-    assert ":9401" in original
-    proxy = Proxy(world)
+    changed = change(original)
+    assert changed != original
     try:
-        _configure(world, path, original.replace(":9401", f":{PORT}"))
-        yield proxy
+        _configure(world, path, changed)
+        yield
     finally:
         _configure(world, path, original)
-        proxy.stop()
 
 
 def _configure(world, path, text):
