@@ -97,6 +97,8 @@ static void on_response(const struct kube_response *response, void *userdata) {
     const char *text = response->status == 200
                            ? json_string(JSON_PATH(response->body, "data", "config.json"))
                            : NULL;
+    if (response->status != 200 && response->status != 404)
+        log_warn("ConfigMap kube-system/gpu-manager-config cannot be read: %s", response->text);
     if (text && gpu_manager_parse(text, strlen(text), m->node, strings, &config, &err) < 0)
         log_warn("ConfigMap kube-system/gpu-manager-config cannot be used: config.json: %s",
                  err.text);

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "kube/foreign.h"
+#include "kube/scaling.h"
 #include "wire/grpc_server.h"
 
 #define WAIT_MAX_MS                                                                                \
@@ -137,15 +138,16 @@ static int put_variable(const char *variable, void *userdata) {
 
 /* What programs that know another project look for. */
 static int foreign_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
-                         struct gpu_edits *edits) {
+                         uint32_t scaling, struct gpu_edits *edits) {
     struct foreign_part parts[GPU_MAX];
 
     for (uint32_t i = 0; i < g->ndevices && i < GPU_MAX; i++)
-        parts[i] = (struct foreign_part){.index = g->devices[i].index,
-                                         .core = g->devices[i].core,
-                                         .memory = g->devices[i].memory,
-                                         .pod_memory = g->devices[i].pod_memory,
-                                         .card_memory = devices[i]->memory};
+        parts[i] =
+            (struct foreign_part){.index = g->devices[i].index,
+                                  .core = g->devices[i].core,
+                                  .memory = g->devices[i].memory,
+                                  .pod_memory = g->devices[i].pod_memory,
+                                  .card_memory = scaling_capacity(devices[i]->memory, scaling)};
     return foreign_env((enum foreign_kind) g->foreign, parts, g->ndevices, put_variable, edits);
 }
 
@@ -175,7 +177,7 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
     if (r == 0)
         r = mps_edits(a->config.mps_dir, a->config.host_root, g, edits);
     if (r == 0)
-        r = foreign_edits(g, devices, edits);
+        r = foreign_edits(g, devices, a->config.memory_scaling, edits);
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
     if (r == 0)
         r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
