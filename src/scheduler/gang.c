@@ -9,9 +9,9 @@
 
 #include "kube/gang.h"
 
-#define TRIES_PER_SECOND 8 /* of placing a whole gang, which looks at all nodes */
-#define RETRY_MS 500       /* after a gang did not fit */
-#define BACK_OFF_MS 1000   /* after one was not bound in time; doubles */
+#define PLACES_PER_SECOND 256 /* of one member, for which all nodes are looked at */
+#define RETRY_MS 500          /* after a gang did not fit */
+#define BACK_OFF_MS 1000      /* after one was not bound in time; doubles */
 #define BACK_OFF_MAX_MS 60000
 #define KEY_MAX (2 * KUBE_LABEL_MAX)
 
@@ -24,6 +24,9 @@ struct gang {
     bool told;                /* that it is not complete */
     uint64_t promised_ms;     /* when all were promised their places; 0: they are not */
     uint64_t retry_ms;        /* not tried before */
+    uint64_t round;           /* in which it was tried last */
+    uint64_t closed_ms;       /* when it was last found not to be settled, and */
+    uint64_t closed_crowd;    /* among whom; 0: never */
     unsigned failures;
     size_t n, room;
     struct state_pod **members;
@@ -61,6 +64,7 @@ static struct gang *get(struct gangs *g, const struct state_pod *pod, uint64_t n
         return gang;
     key_of(pod, gang->key);
     gang->since_ms = now_ms;
+    gang->round = g->round - 1;
     HASH_ADD_STR(g->all, key, gang);
     if (gang->hh.tbl)
         return gang;
@@ -103,7 +107,7 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
     for (gang = g->all; gang; gang = gang->hh.next)
         gang->n = gang->size = gang->timeout_s = 0;
     for (struct state_pod *pod = g->state->pods; pod; pod = pod->hh.next)
-        if (pod->gang && pod->gang->size > 0)
+        if (pod->gang && pod->gang->size > 0 && !pod->deleting)
             complete &= (gang = get(g, pod, now_ms)) && add_member(gang, pod);
     HASH_ITER(hh, g->all, gang, next)
     if (gang->n == 0)
@@ -151,6 +155,7 @@ static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms
     struct state_node *best = NULL;
     struct place_result result;
     int64_t score, most = 0;
+    g->placed++;
     if (is_held(g, pod, now_ms, why))
         return false;
     state_refresh_all(g->state);
@@ -184,49 +189,62 @@ static int by_size(const void *a, const void *b) {
 
 static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struct buf *why) {
     release_promised(g, gang);
-    size_t settled = count_from(gang, POD_PROMISED);
+    size_t settled = count_from(gang, POD_PROMISED), left = gang->n - settled;
     qsort(gang->members, gang->n, sizeof(struct state_pod *), by_size);
-    for (size_t i = 0; i < gang->n && settled < gang->size; i++)
-        settled += gang->members[i]->stage == POD_PENDING &&
-                   place_member(g, gang->members[i], now_ms, why);
+    for (size_t i = 0; i < gang->n && settled < gang->size && settled + left >= gang->size; i++)
+        if (gang->members[i]->stage == POD_PENDING) {
+            left--;
+            settled += place_member(g, gang->members[i], now_ms, why);
+        }
     if (settled < gang->size) {
         release_promised(g, gang);
         gang->retry_ms = now_ms + RETRY_MS;
         return false;
     }
     for (size_t i = 0; i < gang->n; i++)
-        gang->members[i]->keep_until_ms = now_ms + UINT64_C(1000) * gang->timeout_s;
+        if (gang->members[i]->stage == POD_PROMISED)
+            gang->members[i]->keep_until_ms = now_ms + UINT64_C(1000) * gang->timeout_s;
     gang->promised_ms = now_ms;
     return true;
 }
 
-static bool may_try(struct gangs *g, const struct gang *gang, uint64_t now_ms) {
-    if (now_ms - g->window_ms >= 1000) {
+/* Whether there is time for another gang: what a large one took too much is made up for after it.
+ */
+static bool has_time(struct gangs *g, uint64_t now_ms) {
+    uint64_t back = (now_ms - g->window_ms) / 1000 * PLACES_PER_SECOND;
+    if (back > 0) {
         g->window_ms = now_ms;
-        g->tries = 0;
+        g->placed -= back < g->placed ? back : g->placed;
     }
-    return gang->n >= gang->size && now_ms >= gang->retry_ms && !is_settled(gang) &&
-           g->tries < TRIES_PER_SECOND;
+    return g->placed < PLACES_PER_SECOND;
 }
 
-/* Tries the gangs that wait, in their order, up to `last`. */
-static void try_until(struct gangs *g, const struct gang *last, uint64_t now_ms, struct buf *why) {
+/* Tries the gangs that wait, the oldest first, and none again before all others had their turn:
+ * many that do not fit must not keep one from its place that does. Why `asked` is held goes to
+ * `why`. */
+static void try_all(struct gangs *g, const struct gang *asked, uint64_t now_ms, struct buf *why) {
+    if (g->tried_ms == now_ms && g->tried_crowd == g->crowd)
+        return;
     for (struct gang *gang = g->all; gang; gang = gang->hh.next) {
         _cleanup_buf_ struct buf ignored = BUF_INIT(GATE_WHY_MAX);
-        if (may_try(g, gang, now_ms)) {
-            g->tries++;
-            (void) place_all(g, gang, now_ms, gang == last ? why : &ignored);
-        }
-        if (gang == last)
+        if (gang->round == g->round || now_ms < gang->retry_ms || gang->n < gang->size ||
+            is_settled(gang))
+            continue;
+        if (!has_time(g, now_ms))
             return;
+        gang->round = g->round;
+        (void) place_all(g, gang, now_ms, gang == asked ? why : &ignored);
     }
+    g->round++;
+    g->tried_ms = now_ms;
+    g->tried_crowd = g->crowd;
 }
 
 /* ---- the gate ---- */
 
 bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
     struct gangs *g = self;
-    if (!pod->gang || g->trying)
+    if (!pod->gang || pod->deleting || g->trying)
         return true;
     if (pod->gang->size == 0) {
         buf_printf(why,
@@ -235,15 +253,19 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
         return false;
     }
     refresh(g, now_ms);
-    const struct gang *gang = find(g, pod);
+    struct gang *gang = find(g, pod);
     if (!gang) {
         buf_puts(why, "out of memory");
         return false;
     }
-    if (gang->n >= gang->size && !is_settled(gang))
-        try_until(g, gang, now_ms, why);
-    if (is_settled(gang))
+    /* All members that wait are often asked about in one moment: they need to be counted once. */
+    bool closed = gang->closed_ms == now_ms && gang->closed_crowd == g->crowd;
+    if (!closed && gang->n >= gang->size && !is_settled(gang))
+        try_all(g, gang, now_ms, why);
+    if (!closed && is_settled(gang))
         return true;
+    gang->closed_ms = now_ms;
+    gang->closed_crowd = g->crowd;
     if (gang->n < gang->size)
         buf_printf(why, "gang %s: %zu of %" PRIu32 " pods have arrived", pod->gang->name, gang->n,
                    gang->size);

@@ -398,6 +398,7 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     if (!known && !(pod = pod_new(s, seen)))
         return NULL;
     set_room(pod, seen->room);
+    s->crowd += seen->deleting && !pod->deleting;
     bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
     if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
         set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0) {

@@ -218,7 +218,8 @@ struct state {
     struct state_standing *standings; /* uthash by id */
     struct state_card *cards;         /* uthash by GPU object name */
     struct state_pod *pods;           /* uthash by UID */
-    uint64_t crowd; /* counts the comings and goings of pods, and their changes of gang */
+    uint64_t crowd; /* counts the comings and goings of pods, that they are to go, and their changes
+                       of gang */
     struct state_space *spaces; /* uthash by namespace */
     state_verify verify;
     void *userdata;

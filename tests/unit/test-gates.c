@@ -570,6 +570,72 @@ static void test_gang_loses_a_member(void **state) {
     ungovern(&g);
 }
 
+/* However many older ones wait in vain, one that fits has its turn soon. */
+static void test_gang_among_many_in_vain(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 2);
+    for (int i = 0; i < 360; i++) {
+        char uid[16], gang[160];
+        snprintf(uid, sizeof(uid), "v%d", i);
+        snprintf(gang, sizeof(gang),
+                 "\"elasticgpu.io/gang\":\"v%d\",\"elasticgpu.io/gang-size\":\"3\"", i / 3);
+        arrive(w, "d", uid, WHOLE, gang);
+        state_pod_find(w->state, uid)->held = true;
+    }
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    put_any(&text, "d", "1", HALF, GANG("young", "1"), "2026-02-01T00:00:00Z");
+    show_text(w, buf_str(&text));
+    state_pod_find(w->state, "1")->held = true;
+    for (int i = 0; i < 3 && w->nasked == 0; i++)
+        wake_run(&g.wake, w->now += 1000);
+    assert_int_equal(stage_of(w, "1"), POD_PROMISED);
+    assert_int_equal(w->nasked, 1);
+    respond(w, 0, 200, false, NULL);
+    ungovern(&g);
+}
+
+/* One that is to go is no member, and takes no place in the gang that is made in its stead. */
+static void test_gang_made_anew(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 4);
+    static const char *const uids[] = {"1", "2", "3"};
+    for (int i = 0; i < 3; i++)
+        arrive(w, "d", uids[i], HALF, THREE);
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
+    for (int i = 0; i < 3; i++) {
+        _cleanup_buf_ struct buf text = BUF_INIT(0);
+        state_pod_stage(state_pod_find(w->state, uids[i]), POD_BOUND, w->now);
+        put_any(&text, "d", uids[i], HALF, THREE,
+                EPOCH "\",\"deletionTimestamp\":\"2026-01-01T00:01:00Z");
+        show_text(w, buf_str(&text));
+    }
+    arrive(w, "d", "4", HALF, THREE);
+    assert_string_equal(ask(w, "d", "4", HALF, THREE), "-gang g: 1 of 3 pods have arrived");
+    arrive(w, "d", "5", HALF, THREE);
+    arrive(w, "d", "6", HALF, THREE);
+    assert_string_equal(ask(w, "d", "6", HALF, THREE), "fits");
+    assert_int_equal(stage_of(w, "4"), POD_PROMISED);
+    ungovern(&g);
+}
+
+/* A member that cannot be placed for what it asks keeps the others from starting without it. */
+static void test_gang_with_a_malformed_member(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 4);
+    arrive(w, "d", "1", HALF, THREE);
+    arrive(w, "d", "2", HALF, THREE);
+    arrive(w, "d", "3", "\"elasticgpu.io/gpu-core\":\"150\"", THREE);
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), "-gang g: 2 of 3 pods have arrived");
+    assert_int_equal(stage_of(w, "1"), POD_PENDING);
+    ungovern(&g);
+}
+
 static void test_gang_and_quota(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -718,6 +784,9 @@ int main(void) {
         T(test_gang_times_out),
         T(test_gang_loses_a_member),
         T(test_gang_and_quota),
+        T(test_gang_among_many_in_vain),
+        T(test_gang_made_anew),
+        T(test_gang_with_a_malformed_member),
         T(test_gang_malformed),
         T(test_gangs_in_any_order),
     };
