@@ -103,6 +103,8 @@ static void annotate_gpushare(const struct foreign_pod *p, const struct dialect 
             put_indexes(c, &indexes);
     }
     json_object_end(&inner);
+    if (indexes.len == 0)
+        return; /* init containers only, of which their tools know nothing */
     put_buf(w, "", "ALIYUN_COM_GPU_MEM_IDX", &indexes);
     put_number(w, "", "ALIYUN_COM_GPU_MEM_DEV", card);
     put_number(w, "", "ALIYUN_COM_GPU_MEM_POD", pod);

@@ -469,6 +469,9 @@ static void test_annotations_beside(void **state) {
     assert_string_equal(annotations_of(asks, 2, &one),
                         "{\"elasticgpu.io/assumed\":\"true\",\"elasticgpu.io/container-a\":\"1,0\","
                         "\"elasticgpu.io/container-b\":\"0\"}");
+    const struct gpu_ask init[] = {{.container = "a", .phase = ASK_INIT, .dialect = 4}};
+    _cleanup_buf_ struct buf none = BUF_INIT(0);
+    assert_string_equal(annotations_of(init, 1, &none), "{}");
     struct assigned_device device = {.uuid = "GPU-a", .memory = GIB};
     struct assigned_container c = {.ndevices = 1, .devices = &device};
     struct gpu_ask ask = {.phase = ASK_APP};
