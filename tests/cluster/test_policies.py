@@ -254,6 +254,21 @@ def test_no_slot_where_none_is_needed(cluster):
                                     dryRun="All")) == {"main": "1"}
 
 
+@pytest.mark.parametrize("limits,want", [(None, None), ({MEMORY: "4Mi"}, "1")])
+def test_lists_with_equal_keys_go_through(cluster, limits, want):
+    """Server-side apply knows ports and variables by their keys; the API server takes pods in which one comes twice."""
+    body = pod(new("twice"), limits)
+    body["spec"]["containers"][0].update(
+        env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
+        ports=[{"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b"}])
+    body["spec"]["tolerations"] = [{"key": "a", "operator": "Exists"}] * 2
+    body["spec"]["imagePullSecrets"] = [{"name": "a"}] * 2
+    made = cluster.api.create(kube.pods(), body, dryRun="All")
+    assert slots(made) == {"main": want}
+    main = made["spec"]["containers"][0]
+    assert [e["value"] for e in main["env"]] == ["1", "2"] and [p["name"] for p in main["ports"]] == ["a", "b"]
+
+
 # ---- agents ----
 
 def token_of_agent_on(cluster, node):
@@ -346,6 +361,13 @@ def test_agent_writes_its_own_node_status_only(cluster, agent):
     (SCHEDULER, "patch", "pods", False), (SCHEDULER, "patch", "pods/status", True),
     (SCHEDULER, "create", "bindings", False), (SCHEDULER, "get", "secrets", False),
     (SCHEDULER, "patch", "events", False), (SCHEDULER, "create", "events.events.k8s.io", False),
+    (SCHEDULER, "create", "pods/eviction", True), (SCHEDULER, "delete", "pods", False),
+    (SCHEDULER, "patch", "elasticgpuclaims.elasticgpu.io/status", True),
+    (SCHEDULER, "delete", "elasticgpuclaims.elasticgpu.io", False),
+    (SCHEDULER, "patch", "elasticgpuquotas.elasticgpu.io", False),
+    (SCHEDULER, "patch", "elasticgpureservations.elasticgpu.io", False),
+    (SCHEDULER, "patch", "elasticgpuclasses.elasticgpu.io", False),
+    (SCHEDULER, "patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", False),
     (SCHEDULER, "patch", "nodes/status", False), (SCHEDULER, "create", "csistoragecapacities.storage.k8s.io", False),
 ])
 def test_roles(cluster, user, verb, resource, allowed):
