@@ -7,13 +7,11 @@
 
 #include "base/buf.h"
 #include "kube/dialect.h"
+#include "kube/pod_claims.h"
 #include "wire/json_write.h"
 
 #define LINES_MAX 64 /* resources of one container that are looked at */
 #define SLOT_POINTER "elasticgpu.io~1slot"
-
-const char *const carrier_claim_prefixes[] = {"egpuc.elasticgpu.io/", "elasticgpu.io/egpuc-",
-                                              "egpuc-", "egpuct.elasticgpu.io/", NULL};
 
 bool carrier_is_share(const char *name) {
     for (size_t i = 0; i < dialects_count; i++)
@@ -40,8 +38,9 @@ static size_t collect_lines(struct json container, struct resource_line lines[st
 
 static bool has_claim(struct json annotations, const char *container) {
     char key[512];
-    for (size_t i = 0; carrier_claim_prefixes[i]; i++) {
-        int len = snprintf(key, sizeof(key), "%s%s", carrier_claim_prefixes[i], container);
+    const char *prefix;
+    for (size_t i = 0; (prefix = pod_claims_prefix(i)); i++) {
+        int len = snprintf(key, sizeof(key), "%s%s", prefix, container);
         if (len > 0 && (size_t) len < sizeof(key) && json_string(json_get(annotations, key)))
             return true;
     }

@@ -10,9 +10,6 @@
 
 struct buf;
 
-/* Annotations that give a container a claim, by what comes before its name. */
-extern const char *const carrier_claim_prefixes[]; /* ends with NULL */
-
 /* Whether a limit of that name makes a pod one that asks for a share of a GPU: every name of every
  * dialect but those that only say how, and the carrier. */
 bool carrier_is_share(const char *name);

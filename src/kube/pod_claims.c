@@ -16,6 +16,10 @@ static const struct {
     {"egpuct.elasticgpu.io/", true},
 };
 
+const char *pod_claims_prefix(size_t i) {
+    return i < sizeof(spellings) / sizeof(spellings[0]) ? spellings[i].prefix : NULL;
+}
+
 static int add(struct pod_claims *claims, const char *container, const char *value, bool template) {
     struct pod_claim claim = {.template = NULL};
     size_t len = strlen(value);

@@ -24,6 +24,9 @@ struct pod_claims {
 #define POD_CLAIMS_MAX 32 /* containers of a pod with a claim; more are not read */
 #define POD_CLAIM_TEMPLATE_MAX 16384
 
+/* What comes before the container's name; NULL past the last spelling. */
+const char *pod_claims_prefix(size_t i);
+
 /* Takes in one annotation, if it is of these. 0 or -ENOMEM. */
 int pod_claims_add(struct pod_claims *claims, const char *key, const char *value);
 

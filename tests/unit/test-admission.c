@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "fail-malloc.h"
 #include "kube/dialect.h"
+#include "kube/pod_claims.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -294,34 +295,72 @@ static void test_memory_runs_out(void **state) {
 
 /* ---- deploy/ says the same names ---- */
 
-/* Checks one list of names: what stands in '...' from `at` on, up to the first `]`. */
-static void check_list(const char *file, const char *at) {
-    const char *end = strchr(at, ']');
+/* One name between quotes from *at on, before `end`; false: there is none. */
+static bool next_name(const char **at, const char *end, char ret[static 128]) {
+    const char *quote = strchr(*at, '\'');
+    if (!quote || quote >= end)
+        return false;
+    const char *close = strchr(quote + 1, '\'');
+    assert_true(close && (size_t) (close - quote) <= 128);
+    (void) snprintf(ret, 128, "%.*s", (int) (close - quote - 1), quote + 1);
+    *at = close + 1;
+    return true;
+}
+
+typedef bool (*choice)(const struct dialect *d, const struct dialect_quantity *q);
+
+/* Checks one list, from `at` up to the first `]`: the names of all dialects that `is_meant`, and
+ * `others` more of which it says nothing. `only`: of that dialect alone; NULL: of all. */
+static void check_list(const char *file, const char *at, choice is_meant,
+                       const struct dialect *only, size_t others) {
+    const char *end = strchr(at, ']'), *walk = at;
     size_t found = 0, known = 0;
+    char name[128];
     assert_non_null(end);
-    for (const char *quote = strchr(at, '\''); quote && quote < end;) {
-        char name[128];
-        const char *close = strchr(quote + 1, '\'');
-        assert_true(close && (size_t) (close - quote) < sizeof(name));
-        (void) snprintf(name, sizeof(name), "%.*s", (int) (close - quote - 1), quote + 1);
-        if (!carrier_is_share(name))
-            fail_msg("%s names %s, which is of no dialect", file, name);
+    while (next_name(&walk, end, name))
         found++;
-        quote = strchr(close + 1, '\'');
-    }
     for (size_t i = 0; i < dialects_count; i++)
         for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++) {
             char quoted[128];
-            const char *name = dialects[i].quantities[q].name;
-            (void) snprintf(quoted, sizeof(quoted), "'%s'", name);
-            if (!carrier_is_share(name))
+            const struct dialect *d = &dialects[i];
+            if ((only && d != only) || !is_meant(d, &d->quantities[q]))
                 continue;
             known++;
+            (void) snprintf(quoted, sizeof(quoted), "'%s'", d->quantities[q].name);
             const char *there = strstr(at, quoted);
             if (!there || there > end)
-                fail_msg("%s does not name %s", file, name);
+                fail_msg("%s: %.40s... does not name %s", file, at, d->quantities[q].name);
         }
-    assert_int_equal(found, known + 1); /* and the carrier */
+    if (found != known + others)
+        fail_msg("%s: %.40s... has %zu names, not %zu", file, at, found, known + others);
+}
+
+static bool is_any(const struct dialect *d, const struct dialect_quantity *q) {
+    (void) d, (void) q;
+    return true;
+}
+
+static bool is_share(const struct dialect *d, const struct dialect_quantity *q) {
+    (void) d;
+    return carrier_is_share(q->name);
+}
+
+static bool is_percent(const struct dialect *d, const struct dialect_quantity *q) {
+    return q->kind == QUANTITY_CORE && !d->zero_is_unset;
+}
+
+static bool is_percent_of_each(const struct dialect *d, const struct dialect_quantity *q) {
+    (void) d;
+    return q->kind == QUANTITY_CORE_EACH || q->kind == QUANTITY_CORE_OFFLINE;
+}
+
+static bool is_strict(const struct dialect *d, const struct dialect_quantity *q) {
+    return !d->zero_is_unset && q->kind != QUANTITY_MEMORY;
+}
+
+static bool is_in_bytes(const struct dialect *d, const struct dialect_quantity *q) {
+    (void) d;
+    return q->kind == QUANTITY_MEMORY && q->unit == 1;
 }
 
 /* Leaves one blank where there is white space. */
@@ -350,9 +389,62 @@ static void test_the_lists_in_deploy(void **state) {
         read_source(files[i].file, &text);
         squeeze(&text);
         for (const char *at = buf_str(&text); (at = strstr(at, first)); at++, n++)
-            check_list(files[i].file, at);
+            check_list(files[i].file, at, is_share, NULL, 1); /* and the carrier */
         assert_int_equal(n, files[i].lists);
     }
+}
+
+static void test_the_kinds_of_names_in_the_policy(void **state) {
+    (void) state;
+    static const char file[] = "deploy/policy-pods.yaml";
+    static const struct {
+        const char *variable;
+        choice is_meant;
+    } lists[] = {{"- name: percent ", is_percent},
+                 {"- name: each ", is_percent_of_each},
+                 {"- name: strict ", is_strict},
+                 {"- name: bytes ", is_in_bytes}};
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    read_source(file, &text);
+    squeeze(&text);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        const char *at = strstr(buf_str(&text), lists[i].variable);
+        assert_non_null(at);
+        check_list(file, strchr(at, '['), lists[i].is_meant, NULL, 0);
+    }
+    const char *at = strstr(buf_str(&text), "- name: dialects ");
+    assert_non_null(at);
+    at = strchr(at, '[') + 1; /* a list of lists: those with names, in the order of the table */
+    for (size_t i = 0; i < dialects_count && dialects[i].quantities[0].name; i++) {
+        at = strchr(at, '[');
+        assert_non_null(at);
+        check_list(file, at, is_any, &dialects[i], 0);
+        at = strchr(at, ']') + 1;
+    }
+    assert_true(*at == ']');
+}
+
+/* The lists of prefixes that begin like the first one, each in quotes after `before`. */
+static void check_prefixes(const char *file, const char *before, unsigned lists) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    const char *prefix;
+    read_source(file, &text);
+    squeeze(&text);
+    for (size_t p = 0; (prefix = pod_claims_prefix(p)); p++) {
+        char quoted[128];
+        unsigned n = 0;
+        (void) snprintf(quoted, sizeof(quoted), "%s'%s'", before, prefix);
+        for (const char *at = buf_str(&text); (at = strstr(at, quoted)); at++)
+            n++;
+        if (n != lists)
+            fail_msg("%s has %s %u times, not %u", file, quoted, n, lists);
+    }
+}
+
+static void test_the_claims_in_deploy(void **state) {
+    (void) state;
+    check_prefixes("deploy/policy-pods.yaml", "", 4);
+    check_prefixes("deploy-webhook/webhook.yaml", "k.startsWith(", 2);
 }
 
 int main(void) {
@@ -364,6 +456,8 @@ int main(void) {
         cmocka_unit_test(test_no_review),
         cmocka_unit_test(test_memory_runs_out),
         cmocka_unit_test(test_the_lists_in_deploy),
+        cmocka_unit_test(test_the_kinds_of_names_in_the_policy),
+        cmocka_unit_test(test_the_claims_in_deploy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
