@@ -10,6 +10,7 @@
 #include "claims/model.h"
 
 #define MAKE_RETRY_MS 2000
+#define MAKE_RETRIES_MAX 4 /* doublings of it: 32 s */
 
 /* ---- matching ---- */
 
@@ -60,20 +61,32 @@ static void describe(const struct egpu *e, char text[static CLAIM_MESSAGE_MAX]) 
              e->node[0] ? " of node " : "", e->node);
 }
 
+/* A claim only grows: it keeps what it has of the one when it asks for more of the other. */
+static struct claim_amount grown_to(const struct claim_amount *have,
+                                    const struct claim_amount *want) {
+    struct claim_amount all = *want;
+    if (!have->whole && !want->whole && have->core > want->core)
+        all.core = have->core;
+    if (!have->whole && !want->whole && have->memory > want->memory)
+        all.memory = have->memory;
+    return all;
+}
+
 /* Conditions and status of a claim that has both halves; also where it wants to grow. */
 static void settle(struct claims *c, struct claim_item *item, struct egpu_item *e) {
     const struct egpu_claim *claim = &item->o;
     const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    const struct claim_amount want = grown_to(&e->o.capacity, &claim->request);
     char text[CLAIM_MESSAGE_MAX];
     struct err why;
     if (!claim->problem[0] && !claim_amount_covers(&e->o.capacity, &claim->request)) {
         if (!class || !class->expansion)
             write_claim_resize(c, item, "NotAllowed",
                                "its class does not say allowExpansion: true; make a larger claim");
-        else if (c->world.grow(c->world.self, &e->o, &claim->request, &why) < 0)
+        else if (c->world.grow(c->world.self, &e->o, &want, &why) < 0)
             write_claim_resize(c, item, "NoRoom", why.text);
         else if (strcmp(e->hand.version, e->o.meta.version) != 0 || c->now_ms >= e->hand.until_ms)
-            write_egpu_capacity(c, e, &claim->request);
+            write_egpu_capacity(c, e, &want);
         return;
     }
     bool grown =
@@ -86,8 +99,18 @@ static void settle(struct claims *c, struct claim_item *item, struct egpu_item *
     write_claim_status(c, item, CLAIM_BOUND, &e->o.capacity, "Bound", text);
 }
 
+static void pending(struct claims *c, struct claim_item *item, const char *reason,
+                    const char *message) {
+    write_claim_status(c, item, CLAIM_PENDING, NULL, reason, message);
+}
+
 static void bind(struct claims *c, struct claim_item *item, struct egpu_item *e) {
-    if (!egpu_is_of(&e->o, &item->o)) {
+    char text[CLAIM_MESSAGE_MAX];
+    if (!egpu_holds(&e->o)) {
+        snprintf(text, sizeof(text), "ElasticGPU %.120s is not available: %.200s", e->o.meta.name,
+                 e->o.word.message);
+        pending(c, item, "NoMatch", text);
+    } else if (!egpu_is_of(&e->o, &item->o)) {
         if (strcmp(e->hand.version, e->o.meta.version) != 0 || c->now_ms >= e->hand.until_ms)
             write_egpu_ref(c, e, &item->o);
     } else if (!item->o.bind_completed || strcmp(item->o.egpu, e->o.meta.name) != 0)
@@ -98,19 +121,17 @@ static void bind(struct claims *c, struct claim_item *item, struct egpu_item *e)
 
 /* ---- a claim that has none yet ---- */
 
-static void pending(struct claims *c, struct claim_item *item, const char *reason,
-                    const char *message) {
-    write_claim_status(c, item, CLAIM_PENDING, NULL, reason, message);
-}
-
 /* The node that was chosen does not do: the pod is to be placed anew. */
 static void give_up(struct claims *c, struct claim_item *item, const char *why) {
     item->make_ms = c->now_ms + MAKE_RETRY_MS;
     if (item->o.selected_node[0]) {
         note_claim(c, &item->o, true, "ProvisioningFailed", why);
         write_claim_unselect(c, item);
-    } else
-        pending(c, item, "ProvisioningFailed", why);
+        return;
+    }
+    item->make_ms = c->now_ms + ((uint64_t) MAKE_RETRY_MS << item->tries);
+    item->tries += item->tries < MAKE_RETRIES_MAX;
+    pending(c, item, "ProvisioningFailed", why);
 }
 
 static void make(struct claims *c, struct claim_item *item, const struct egpu_class *class,
@@ -124,8 +145,11 @@ static void make(struct claims *c, struct claim_item *item, const struct egpu_cl
         return;
     }
     c->searches--;
-    if (c->world.find(c->world.self, claim, &claim->request, claim->selected_node, &c->room, &why) <
-        0) {
+    int r =
+        c->world.find(c->world.self, claim, &claim->request, claim->selected_node, &c->room, &why);
+    if (r == -EALREADY)
+        return;
+    if (r < 0) {
         give_up(c, item, why.text);
         return;
     }
@@ -213,14 +237,17 @@ static void sync_bound(struct claims *c, struct claim_item *item) {
     const struct egpu_claim *claim = &item->o;
     struct egpu_item *e = claim->egpu[0] ? claims_egpu_item(c, claim->egpu) : NULL;
     char text[CLAIM_MESSAGE_MAX];
-    if (e && is_kept_for(&e->o, claim))
+    bool holds = e && egpu_holds(&e->o);
+    if (holds && is_kept_for(&e->o, claim))
         bind(c, item, e);
-    else if (e && !e->o.reserved && !e->o.meta.deleting)
+    else if (holds && !e->o.reserved && !e->o.meta.deleting)
         bind(c, item, e); /* the other half was lost */
     else {
         snprintf(text, sizeof(text), "ElasticGPU %.200s %s; the claim stays lost: delete it",
                  claim->egpu[0] ? claim->egpu : "(none)",
-                 e ? "belongs to another claim" : "is gone");
+                 !e      ? "is gone"
+                 : holds ? "belongs to another claim"
+                         : "is not available");
         write_claim_status(c, item, CLAIM_LOST, NULL, e ? "ClaimMisbound" : "ClaimLost", text);
     }
 }

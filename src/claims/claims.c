@@ -10,8 +10,10 @@
 #include "claims/model.h"
 #include "kube/field.h"
 
-#define FAILED_MS 1000  /* a write that was refused is not repeated earlier */
-#define SEARCHES_MAX 64 /* looks for room in one pass */
+#define FAILED_MS 1000 /* a write that was refused is not repeated earlier */
+#define SEARCHES_MAX 8 /* looks for room in one pass */
+#define TEMPLATE_RETRY_MS 2000
+#define TEMPLATE_RETRIES_MAX 5 /* doublings of it: 64 s */
 
 struct claims *claims_new(const struct claims_world *world) {
     struct claims *c = calloc(1, sizeof(*c));
@@ -150,7 +152,7 @@ static int claim_seen(struct claims *c, struct json object, struct err *err) {
         return err_errno(err, ENOMEM, "cannot keep a claim");
     }
     if (strcmp(item->o.meta.uid, o.meta.uid) != 0)
-        item->make_ms = 0;
+        item->make_ms = item->tries = 0;
     egpu_claim_done(&item->o);
     item->o = o;
     item->listed = true;
@@ -387,20 +389,45 @@ static struct claims_hand *hand_of(const struct claims *c, const char *key) {
     return item ? &item->hand : NULL;
 }
 
-void claims_written(struct claims *c, const char *key, int status, const char *uid,
+/* A template that the API server does not take, such as beyond a quota, is asked for ever less
+ * often. */
+static void pod_written(struct claims *c, struct pod_item *pod, int status, const char *why,
+                        uint64_t now_ms) {
+    const struct claims_note note = {"v1",     "Pod", pod->namespace, pod->name,
+                                     pod->key, true,  "ClaimNotMade", why ? why : ""};
+    if (status < 400 || status == 409)
+        return;
+    pod->make_ms = now_ms + ((uint64_t) TEMPLATE_RETRY_MS << pod->tries);
+    pod->tries += pod->tries < TEMPLATE_RETRIES_MAX;
+    if (status < 500)
+        c->world.note(c->world.self, &note);
+}
+
+/* The API server was asked for the claim that an ElasticGPU names; the answer is about the uid that
+ * the key has behind the name. The watch will not show anything. */
+static void asked(struct claims *c, const char *key, int status, const char *uid, uint64_t now_ms) {
+    const char *slash = strchr(key, '/');
+    char name[CLAIMS_KEY_MAX];
+    if (!slash ||
+        snprintf(name, sizeof(name), "%.*s", (int) (slash - key), key) >= (int) sizeof(name))
+        return;
+    struct egpu_item *item = egpu_item(c, name);
+    if (!item)
+        return;
+    bool gone = status == 404 || (status / 100 == 2 && uid && strcmp(uid, slash + 1) != 0);
+    if (gone)
+        snprintf(item->absent, sizeof(item->absent), "%s", slash + 1);
+    item->hand.until_ms = gone ? 0 : now_ms + FAILED_MS;
+}
+
+void claims_written(struct claims *c, const char *key, int status, const char *uid, const char *why,
                     uint64_t now_ms) {
     struct claims_hand *hand = hand_of(c, key);
-    bool ok = status >= 200 && status < 300;
-    if (strncmp(key, "ask:", 4) == 0) {
-        struct egpu_item *item = egpu_item(c, key + 4);
-        bool gone = item && (status == 404 || (ok && uid && strcmp(uid, item->o.claim_uid) != 0));
-        if (gone)
-            memcpy(item->absent, item->o.claim_uid, sizeof(item->absent));
-        hand = item ? &item->hand : NULL;
-        ok = false; /* the watch will not show anything */
-        if (gone)
-            now_ms = 0;
-    }
-    if (hand && !ok)
-        hand->until_ms = now_ms ? now_ms + FAILED_MS : 0;
+    struct pod_item *pod = strncmp(key, "pod:", 4) == 0 ? pod_item(c, key + 4) : NULL;
+    if (strncmp(key, "ask:", 4) == 0)
+        asked(c, key + 4, status, uid, now_ms);
+    else if (pod)
+        pod_written(c, pod, status, why, now_ms);
+    else if (hand && status / 100 != 2)
+        hand->until_ms = now_ms + FAILED_MS;
 }

@@ -36,13 +36,14 @@ struct claims_note {
 /* What the model asks of whoever runs it. */
 struct claims_world {
     void *self;
-    /* Finds room for a claim, on `node` or, with "", on any. Negative errno and a sentence: none.
-     */
+    /* Finds room for a claim, on `node` or, with "", on any. -EALREADY: what an earlier call found
+     * may still become an object; another negative errno and a sentence: none. */
     int (*find)(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
                 const char *node, struct claims_room *ret, struct err *why);
-    /* Whether what an ElasticGPU made by an admin describes is there and free. */
+    /* Whether what an ElasticGPU made by an admin describes is there and free; then it is kept
+     * until the object has another version. */
     int (*check)(void *self, const struct egpu *e, struct err *why);
-    /* Whether there is room to make it that large, the rest of it being held already. */
+    /* The same for making it that large, the rest of it being held already. */
     int (*grow)(void *self, const struct egpu *e, const struct claim_amount *want, struct err *why);
     /* Brings the pods that use it to its capacity; whether they are. */
     bool (*settle)(void *self, const struct egpu *e);
@@ -76,9 +77,9 @@ void claims_gone(struct claims *c, enum claims_kind kind, const char *name);
 /* One pass. `now_ms` only goes forward; `stamp` is the time as API objects write it. */
 void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp);
 
-/* A write was answered. `status` 0: no answer. For a GET, `uid` is that of the object found, or
- * NULL. */
-void claims_written(struct claims *c, const char *key, int status, const char *uid,
+/* A write was answered. `status` 0: no answer; `why` is what was said with another than 2xx, or
+ * NULL. For a GET, `uid` is that of the object found, or NULL. */
+void claims_written(struct claims *c, const char *key, int status, const char *uid, const char *why,
                     uint64_t now_ms);
 
 /* ---- questions ---- */

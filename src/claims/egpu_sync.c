@@ -14,7 +14,7 @@ bool egpu_is_of(const struct egpu *e, const struct egpu_claim *claim) {
            strcmp(e->claim_namespace, claim->meta.namespace) == 0;
 }
 
-/* Made by an admin and nobody's yet: is it what it says? Once it was, it is. */
+/* Nobody's yet, or not found to be there yet: is it what it says? Once it was, it is. */
 static void sync_free(struct claims *c, struct egpu_item *item) {
     const struct egpu *e = &item->o;
     struct err why;
@@ -25,8 +25,7 @@ static void sync_free(struct claims *c, struct egpu_item *item) {
                           "GPUs as the capacity has cards");
         return;
     }
-    bool holds = e->phase == EGPU_AVAILABLE || e->phase == EGPU_BOUND || e->phase == EGPU_RELEASED;
-    if (!holds && c->world.check(c->world.self, e, &why) < 0)
+    if (!egpu_holds(e) && c->world.check(c->world.self, e, &why) < 0)
         write_egpu_status(c, item, EGPU_PENDING, "NoRoom", why.text);
     else
         write_egpu_status(c, item, EGPU_AVAILABLE, "",
@@ -98,7 +97,7 @@ void claims_sync_egpu(struct claims *c, struct egpu_item *item) {
             write_finalizer(c, &e->meta, &item->hand, EGPU_FINALIZER, false);
     } else if (!protected)
         write_finalizer(c, &e->meta, &item->hand, EGPU_FINALIZER, true);
-    else if (e->reserved && e->claim_uid[0])
+    else if (e->reserved && e->claim_uid[0] && egpu_holds(e))
         sync_claimed(c, item);
     else
         sync_free(c, item);

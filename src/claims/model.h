@@ -38,6 +38,7 @@ struct claim_item {
     struct egpu_claim o;
     struct claims_hand hand;
     uint64_t make_ms; /* no attempt to make an ElasticGPU for it before */
+    unsigned tries;   /* that found no room */
     bool listed;
 };
 
@@ -55,6 +56,7 @@ struct pod_item {
     char name[KUBE_NAME_MAX];
     struct pod_claims claims;
     uint64_t make_ms; /* no claim is made of a template before */
+    unsigned tries;   /* that were refused */
     bool scheduled;   /* is on a node: only then a claim is in use */
     bool deleting;
     bool listed;

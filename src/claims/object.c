@@ -221,6 +221,12 @@ int egpu_parse(struct json object, struct egpu *ret, struct err *err) {
     return 0;
 }
 
+bool egpu_holds(const struct egpu *e) {
+    return e->provisioned_by[0] ||
+           (e->has_phase &&
+            (e->phase == EGPU_AVAILABLE || e->phase == EGPU_BOUND || e->phase == EGPU_RELEASED));
+}
+
 void egpu_done(struct egpu *e) {
     claim_meta_done(&e->meta);
     free(e->cards);

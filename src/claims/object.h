@@ -132,6 +132,10 @@ struct egpu_class {
     struct strings parameters; /* "key=value" */
 };
 
+/* Whether it has its share: what an admin describes has it once it was found to be free, what was
+ * made for a claim always. */
+bool egpu_holds(const struct egpu *e);
+
 /* Each reads one object; -EINVAL when it is none, -ENOMEM. What is only odd, such as a request
  * that cannot be read, is kept as such. Free with the _done function. */
 int egpu_parse(struct json object, struct egpu *ret, struct err *err);

@@ -273,7 +273,7 @@ void write_claim_of_pod(struct claims *c, struct pod_item *pod, const struct pod
     struct json_writer w = {.out = &body};
     struct json spec = {0};
     struct err err;
-    char path[PATH_MAX_LEN];
+    char path[PATH_MAX_LEN], key[CLAIMS_KEY_MAX + 8];
     pod->make_ms = c->now_ms + MAKE_RETRY_MS;
     if (json_open(use->template, strlen(use->template), &parser, &spec, &err) < 0 ||
         json_type(spec) != JSON_OBJECT) {
@@ -288,7 +288,8 @@ void write_claim_of_pod(struct claims *c, struct pod_item *pod, const struct pod
     put_owned_claim(&w, pod, use, spec);
     snprintf(path, sizeof(path), "/apis/" API_VERSION "/namespaces/%s/elasticgpuclaims",
              pod->namespace);
-    send(c, "POST", path, &body, "pod");
+    snprintf(key, sizeof(key), "pod:%s", pod->key);
+    send(c, "POST", path, &body, key);
 }
 
 /* ---- ElasticGPUs ---- */
@@ -442,10 +443,10 @@ void write_egpu_delete(struct claims *c, struct egpu_item *item) {
 void write_egpu_ask(struct claims *c, struct egpu_item *item) {
     const struct egpu *e = &item->o;
     const struct buf none = BUF_INIT(0);
-    char path[PATH_MAX_LEN], key[CLAIMS_KEY_MAX + 8];
+    char path[PATH_MAX_LEN], key[CLAIMS_KEY_MAX + KUBE_UID_MAX];
     snprintf(path, sizeof(path), "/apis/" API_VERSION "/namespaces/%s/elasticgpuclaims/%s",
              e->claim_namespace, e->claim_name);
-    key_of(&e->meta, "ask", key);
+    snprintf(key, sizeof(key), "ask:%s/%s", e->meta.name, e->claim_uid);
     hold_off(c, &e->meta, &item->hand);
     send(c, "GET", path, &none, key);
 }

@@ -19,10 +19,13 @@
 #define EVENTS_PER_SECOND 10
 #define COMPONENT "aliquot-scheduler"
 
-/* The share behind an ElasticGPU that was asked for and that no watch has shown yet. */
+/* A share that was found to be free, while the write that says so is under way: behind an
+ * ElasticGPU that no watch has shown yet, or that was shown with that version. */
 struct elastic_making {
     struct elastic_making *next;
     char egpu[KUBE_NAME_MAX];
+    char version[32]; /* "": it is being made */
+    struct claim_amount amount;
     uint64_t since_ms;
     bool refused;
 };
@@ -58,6 +61,7 @@ static struct state_card *find_card(struct state *s, const char *name) {
 
 /* The node on which all its cards are, and what it takes of each; NULL: they are not all there. */
 static struct state_node *resolve(struct state *s, const struct egpu *e,
+                                  const struct claim_amount *amount,
                                   struct assigned_device devices[static CLAIM_CARDS_MAX]) {
     struct state_node *node = NULL;
     for (uint32_t i = 0; i < e->ncards; i++) {
@@ -65,30 +69,33 @@ static struct state_node *resolve(struct state *s, const struct egpu *e,
         if (!card || !card->node || (node && card->node != node))
             return NULL;
         node = card->node;
-        devices[i] = device_of(card, &e->capacity);
+        devices[i] = device_of(card, amount);
     }
     return node && (e->node[0] == '\0' || strcmp(node->name, e->node) == 0) ? node : NULL;
 }
 
-/* What an admin describes holds once it was found to be free; what was made for a claim, always. */
-static bool counts(const struct egpu *e) {
-    return e->provisioned_by[0] ||
-           (e->has_phase &&
-            (e->phase == EGPU_AVAILABLE || e->phase == EGPU_BOUND || e->phase == EGPU_RELEASED));
+/* What it is about to hold, by a write that is under way; NULL: there is none. */
+static struct elastic_making *making_for(const struct elastic *e, const struct egpu *egpu) {
+    struct elastic_making *m;
+    LL_FOREACH(e->makings, m)
+    if (strcmp(m->egpu, egpu->meta.name) == 0 && strcmp(m->version, egpu->meta.version) == 0)
+        return m;
+    return NULL;
 }
 
 static void hold(void *self, const struct egpu *e) {
     struct assigned_device devices[CLAIM_CARDS_MAX];
     struct elastic *elastic = self;
     struct state *s = elastic->state;
+    const struct elastic_making *making = making_for(elastic, e);
     char id[ELASTIC_ID_MAX];
     elastic_id(e->meta.name, id);
-    if (!counts(e)) {
+    if (!making && !egpu_holds(e)) {
         state_unreserve(s, id);
         return;
     }
     /* A card that is not there now is looked for again in every pass. */
-    const struct state_node *node = resolve(s, e, devices);
+    const struct state_node *node = resolve(s, e, making ? &making->amount : &e->capacity, devices);
     if (node && state_reserve(s, id, node->name, devices, e->ncards) < 0)
         log_warn("out of memory: the share of ElasticGPU %s is not kept", e->meta.name);
 }
@@ -200,7 +207,7 @@ static int find(void *self, const struct egpu_claim *claim, const struct claim_a
     snprintf(egpu, sizeof(egpu), "egpu-%s", claim->meta.uid);
     elastic_id(egpu, id);
     if (state_standing_find(e->state, id))
-        return err_set(why, EAGAIN, "an earlier attempt is not over yet");
+        return err_set(why, EALREADY, "an earlier attempt is not over yet");
     claim_amount_ask(want, &ask);
     if (!(node[0] && room_of_pod(e, claim, &ask, node, id, ret)) &&
         !room_by_placement(e, claim, &ask, node, ret))
@@ -211,21 +218,33 @@ static int find(void *self, const struct egpu_claim *claim, const struct claim_a
     return 0;
 }
 
-/* Whether so much is free on each of its cards, whatever it holds already. */
-static int check_free(struct elastic *e, const struct egpu *egpu, const struct claim_amount *more,
-                      struct err *why) {
+static struct place_amount amount_on(const struct state_card *card,
+                                     const struct claim_amount *amount) {
+    const struct place_card place = {.memory = card->memory, .physical = card->physical};
+    struct gpu_ask ask = {.phase = ASK_APP};
+    if (!amount)
+        return (struct place_amount){0};
+    claim_amount_ask(amount, &ask);
+    return place_share(&ask, &place);
+}
+
+/* Whether `want` is free on each of its cards, beside `have` (NULL: nothing) that it has. */
+static int check_free(struct elastic *e, const struct egpu *egpu, const struct claim_amount *want,
+                      const struct claim_amount *have, struct err *why) {
     for (uint32_t i = 0; i < egpu->ncards; i++) {
         const struct state_card *card = find_card(e->state, egpu->cards[i]);
         struct state_node *node = card ? card->node : NULL;
         if (!node)
             return err_set(why, ENODEV, "GPU %s is not there", egpu->cards[i]);
+        const struct place_amount now = amount_on(card, have), then = amount_on(card, want);
         state_refresh(e->state, node);
         for (uint32_t c = 0; c < node->ncards; c++) {
             const struct place_card *place = &node->place[c];
             if (node->cards[c] != card)
                 continue;
-            uint64_t memory = more->whole ? place->memory : more->memory;
-            if (!place->healthy || place->free.core < more->core || place->free.memory < memory)
+            if (!place->healthy || then.core > place->free.core + now.core ||
+                then.memory > place->free.memory + now.memory ||
+                then.slots > place->free.slots + now.slots)
                 return err_set(why, EAGAIN, "GPU %s of node %s has no room for it", card->name,
                                node->name);
         }
@@ -233,25 +252,57 @@ static int check_free(struct elastic *e, const struct egpu *egpu, const struct c
     return 0;
 }
 
+/* Keeps what was found to be free until the watch shows what has become of the write. */
+static int keep_more(struct elastic *e, const struct egpu *egpu, const struct claim_amount *amount,
+                     struct err *why) {
+    struct elastic_making *making = calloc(1, sizeof(*making));
+    if (!making)
+        return err_errno(why, ENOMEM, "cannot keep room");
+    memcpy(making->egpu, egpu->meta.name, sizeof(making->egpu));
+    memcpy(making->version, egpu->meta.version, sizeof(making->version));
+    making->amount = *amount;
+    making->since_ms = e->now(e->userdata);
+    LL_PREPEND(e->makings, making);
+    hold(e, egpu);
+    return 0;
+}
+
+/* Whether just that is kept already; another amount is given back. */
+static bool is_kept(struct elastic *e, const struct egpu *egpu, const struct claim_amount *amount) {
+    struct elastic_making *making = making_for(e, egpu);
+    if (!making)
+        return false;
+    if (claim_amount_compare(&making->amount, amount) == 0)
+        return true;
+    LL_DELETE(e->makings, making);
+    free(making);
+    hold(e, egpu);
+    return false;
+}
+
 static int check(void *self, const struct egpu *egpu, struct err *why) {
     struct elastic *e = self;
     struct assigned_device devices[CLAIM_CARDS_MAX];
-    if (!resolve(e->state, egpu, devices))
+    if (is_kept(e, egpu, &egpu->capacity))
+        return 0;
+    if (!resolve(e->state, egpu, &egpu->capacity, devices))
         return err_set(why, ENODEV, "its GPUs are not all there, on one node and on the named one");
-    return check_free(e, egpu, &egpu->capacity, why);
+    int r = check_free(e, egpu, &egpu->capacity, NULL, why);
+    return r < 0 ? r : keep_more(e, egpu, &egpu->capacity, why);
 }
 
 static int grow(void *self, const struct egpu *egpu, const struct claim_amount *want,
                 struct err *why) {
+    struct elastic *e = self;
     const struct claim_amount *have = &egpu->capacity;
-    struct claim_amount more = {.cards = want->cards};
     if (want->whole || have->whole || want->cards != have->cards)
         return err_set(why, EINVAL,
                        "a share can grow up to 99 percent of its card; make a claim "
                        "of whole cards");
-    more.core = want->core > have->core ? want->core - have->core : 0;
-    more.memory = want->memory > have->memory ? want->memory - have->memory : 0;
-    return check_free(self, egpu, &more, why);
+    if (is_kept(e, egpu, want))
+        return 0;
+    int r = check_free(e, egpu, want, have, why);
+    return r < 0 ? r : keep_more(e, egpu, want, why);
 }
 
 /* ---- writes and Events ---- */
@@ -267,7 +318,7 @@ static struct elastic_making *making_of(struct elastic *e, const char *key) {
     if (sscanf(key, "new:%63[^/]/%253s", namespace, name) == 2)
         claim = claims_find(e->claims, namespace, name);
     for (struct elastic_making *m = claim ? e->makings : NULL; m; m = m->next)
-        if (strcmp(m->egpu + strlen("egpu-"), claim->meta.uid) == 0)
+        if (m->version[0] == '\0' && strcmp(m->egpu + strlen("egpu-"), claim->meta.uid) == 0)
             return m;
     return NULL;
 }
@@ -286,7 +337,8 @@ static void on_written(const struct kube_response *response, void *userdata) {
     if (making && !ok && (status == 0 ? !response->maybe_applied : status < 500 && status != 409))
         making->refused = true;
     claims_written(e->claims, sending->key, status,
-                   json_string(JSON_PATH(response->body, "metadata", "uid")), e->now(e->userdata));
+                   json_string(JSON_PATH(response->body, "metadata", "uid")), response->text,
+                   e->now(e->userdata));
     e->changed(e->userdata);
 }
 
@@ -300,7 +352,7 @@ static void write_out(void *self, const struct claims_write *write) {
     snprintf(sending->key, sizeof(sending->key), "%s", write->key);
     if (e->api.request(e->api.context, write->method, write->path, write->content_type, write->body,
                        write->size, WRITE_TIMEOUT_MS, on_written, sending, &err) < 0) {
-        claims_written(e->claims, write->key, 0, NULL, e->now(e->userdata));
+        claims_written(e->claims, write->key, 0, NULL, NULL, e->now(e->userdata));
         free(sending);
     } else
         e->in_flight++;
@@ -353,15 +405,23 @@ void elastic_done(struct elastic *e) {
     e->claims = claims_free(e->claims);
 }
 
-/* What was asked for and did not come gives its room back. */
+/* Whether the watch has shown what became of the write. */
+static bool is_answered(const struct elastic *e, const struct elastic_making *making) {
+    const struct egpu *egpu = claims_egpu(e->claims, making->egpu);
+    if (making->version[0] == '\0')
+        return egpu != NULL;
+    return !egpu || strcmp(egpu->meta.version, making->version) != 0;
+}
+
+/* What was asked for and did not come gives its room back; of an ElasticGPU that is there hold()
+ * knows what it has. */
 static void review_makings(struct elastic *e) {
     struct elastic_making *making, *next;
     uint64_t now = e->now(e->userdata);
     LL_FOREACH_SAFE(e->makings, making, next) {
-        bool made = claims_egpu(e->claims, making->egpu) != NULL;
-        if (!made && !making->refused && now - making->since_ms < MAKING_MAX_MS)
+        if (!is_answered(e, making) && !making->refused && now - making->since_ms < MAKING_MAX_MS)
             continue;
-        if (!made)
+        if (!claims_egpu(e->claims, making->egpu))
             drop(e, making->egpu);
         LL_DELETE(e->makings, making);
         free(making);
@@ -375,6 +435,7 @@ void elastic_run(struct elastic *e) {
     gmtime_r(&wall, &utc);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
     review_makings(e);
+    elastic_draw_again(e);
     claims_each_egpu(e->claims, hold_again, e);
     claims_plan(e->claims, e->now(e->userdata), stamp);
     elastic_waits_run(e);

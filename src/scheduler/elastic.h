@@ -30,6 +30,8 @@ struct elastic {
     struct elastic_making *makings; /* holds of ElasticGPUs that are being made */
     struct elastic_wait *waits;     /* binds that wait for claims */
     struct elastic_growth *growths; /* pods whose assignment is being written anew */
+    bool undrawn;                   /* a bound pod's claim was not known yet */
+    uint64_t draw_ms;               /* looked for again then */
     uint64_t window_ms;             /* of Events: start of the current second */
     unsigned in_window;
     unsigned in_flight;      /* writes that have not been answered: the Lease is kept for them */

@@ -69,8 +69,10 @@ static void enlarge(struct assignment *a, const char *container, const struct cl
              strcmp(a->containers[i].name, container) == 0 && d < a->containers[i].ndevices; d++) {
             struct assigned_device *device = &a->containers[i].devices[d];
             bool oversold = device->physical < device->memory;
-            device->core = amount->core;
+            device->core = device->core > amount->core ? device->core : amount->core;
             /* What may be on the card at once grows with it where the card is not oversold. */
+            if (device->memory >= memory)
+                continue;
             device->physical = oversold ? device->physical : memory;
             device->memory = memory;
         }
@@ -145,6 +147,16 @@ static uint64_t memory_of(const struct state_pod *pod, const struct state_hold *
     return memory;
 }
 
+/* Whether what it holds is on a card of the ElasticGPU: annotations of a pod can be changed. */
+static bool is_on(const struct state_pod *pod, const struct state_hold *held,
+                  const struct egpu *egpu) {
+    uint64_t cards = egpu ? elastic_cards_of(egpu, pod->node) : 0;
+    for (uint32_t c = 0; c < pod->node->ncards; c++)
+        if ((cards >> c & 1) && strcmp(pod->node->cards[c]->uuid, held->device.uuid) == 0)
+            return true;
+    return false;
+}
+
 struct search {
     struct elastic *elastic;
     const struct egpu_claim *claim;
@@ -165,7 +177,7 @@ static bool check_pod(const char *uid, const char *name, void *userdata) {
         for (uint32_t h = 0; r == 0 && use.claim == search->claim && h < pod->nholds; h++) {
             const struct state_hold *held = &pod->holds[h];
             uint64_t memory = memory_of(pod, held, &use.amount);
-            if (strcmp(held->container, container) != 0 ||
+            if (strcmp(held->container, container) != 0 || !is_on(pod, held, use.egpu) ||
                 (held->device.core >= use.amount.core && held->device.memory >= memory))
                 continue;
             search->settled = false;
@@ -180,7 +192,8 @@ bool elastic_settle(void *self, const struct egpu *egpu) {
     struct elastic *e = self;
     struct search search = {e, claims_find(e->claims, egpu->claim_namespace, egpu->claim_name),
                             true};
-    if (search.claim)
+    /* More pods than may use it, by a class that was changed: what each has is all there is. */
+    if (search.claim && elastic_users(e, search.claim) <= claims_pods_of(e->claims, search.claim))
         claims_users(e->claims, search.claim, check_pod, &search);
     return search.settled;
 }

@@ -18,6 +18,15 @@ struct state_pod *elastic_waiting_pod(struct elastic *e, const struct egpu_claim
 void elastic_waits_run(struct elastic *e);
 void elastic_waits_drop(struct elastic *e);
 
+/* Bound pods whose claims were shown later than they draw on them from now on. */
+void elastic_draw_again(struct elastic *e);
+
+/* Which cards of the node are the ElasticGPU's. */
+uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node);
+
+/* How many pods hold something and use the claim. */
+uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim);
+
 /* struct claims_world: settle. */
 bool elastic_settle(void *self, const struct egpu *egpu);
 void elastic_growths_drop(struct elastic *e);

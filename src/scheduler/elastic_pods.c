@@ -17,6 +17,7 @@
 
 #define WAIT_MAX_MS 3500 /* shorter than any httpTimeout of kube-scheduler's configuration */
 #define SELECT_AGAIN_MS 500
+#define DRAW_AGAIN_MS 1000
 #define TIMEOUT_MS 3000
 
 /* ---- the amounts, before anything is placed ---- */
@@ -50,6 +51,12 @@ static bool count_sharer(const char *uid, const char *name, void *userdata) {
     sharers->n++;
     snprintf(sharers->name, sizeof(sharers->name), "%s", name);
     return true;
+}
+
+uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim) {
+    struct sharers sharers = {.state = e->state};
+    claims_users(e->claims, claim, count_sharer, &sharers);
+    return sharers.n;
 }
 
 static bool may_share(struct elastic *e, const struct state_pod *pod,
@@ -137,7 +144,7 @@ static uint64_t select_key(void *self, const struct state_pod *pod) {
     return hash;
 }
 
-static uint64_t cards_of(const struct egpu *egpu, const struct state_node *node) {
+uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node) {
     uint64_t cards = 0;
     for (uint32_t i = 0; i < egpu->ncards; i++)
         for (uint32_t c = 0; c < node->ncards; c++)
@@ -155,7 +162,7 @@ static bool select_allow(void *self, const struct state_pod *pod, const struct s
             pod->asks[i].claimed ? egpu_of(e, pod, pod->asks[i].container) : NULL;
         if (!egpu)
             continue;
-        allowed[i] &= cards_of(egpu, node);
+        allowed[i] &= elastic_cards_of(egpu, node);
         if (allowed[i] == 0)
             return false;
     }
@@ -167,16 +174,40 @@ int elastic_selector_add(struct elastic *e) {
     return state_add_selector(e->state, &selector);
 }
 
+/* A bound pod goes on drawing on what its claim holds, also after a start of ours, when pods may be
+ * shown before their claims. */
+static void draw_bound(const char *uid, void *userdata) {
+    struct elastic *e = userdata;
+    struct state_pod *pod = state_pod_find(e->state, uid);
+    struct claims_use use;
+    const char *container;
+    struct err err;
+    int r = pod && pod->node ? 0 : -ENOENT;
+    for (uint32_t i = 0; r != -ENOENT; i++) {
+        r = claims_use(e->claims, uid, i, &container, &use, &err);
+        if (r == 0 && use.egpu)
+            (void) draw(pod, container, use.egpu);
+        else if (r != -ENOENT)
+            e->undrawn = true;
+    }
+}
+
 void elastic_pod(struct elastic *e, const char *uid, const struct pod *pod) {
-    struct state_pod *known = state_pod_find(e->state, uid);
     if (!pod)
         claims_gone(e->claims, CLAIMS_PODS, uid);
     else
         (void) claims_pod_seen(e->claims, pod); /* without memory the pod waits */
-    /* A bound pod goes on drawing on what its claim holds, also after a start of ours. */
-    for (uint32_t i = 0; pod && known && known->node && i < pod->claims.n; i++)
-        (void) draw(known, pod->claims.list[i].container,
-                    egpu_of(e, known, pod->claims.list[i].container));
+    if (pod)
+        draw_bound(uid, e);
+}
+
+void elastic_draw_again(struct elastic *e) {
+    uint64_t now = e->now(e->userdata);
+    if (!e->undrawn || now < e->draw_ms)
+        return;
+    e->undrawn = false;
+    e->draw_ms = now + DRAW_AGAIN_MS;
+    claims_each_pod(e->claims, draw_bound, e);
 }
 
 /* ---- binds of first consumers ---- */
@@ -272,6 +303,26 @@ void elastic_waits_drop(struct elastic *e) {
         wait_free(e, e->waits);
 }
 
+/* The claim may have got another card than the pod was promised before there was a claim: then the
+ * pod is placed anew. */
+static void check_promise(struct elastic *e, const char *uid) {
+    struct state_pod *pod = state_pod_find(e->state, uid);
+    bool good = true;
+    if (!pod || pod->stage != POD_PROMISED)
+        return;
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct egpu *egpu = egpu_of(e, pod, pod->holds[i].container);
+        uint64_t cards = egpu ? elastic_cards_of(egpu, pod->node) : UINT64_MAX;
+        bool among = cards == UINT64_MAX;
+        for (uint32_t c = 0; c < pod->node->ncards; c++)
+            among |= (cards >> c & 1) &&
+                     strcmp(pod->node->cards[c]->uuid, pod->holds[i].device.uuid) == 0;
+        good &= among;
+    }
+    if (!good)
+        state_release(e->state, pod);
+}
+
 void elastic_waits_run(struct elastic *e) {
     struct elastic_wait *w, *next;
     LL_FOREACH_SAFE(e->waits, w, next) {
@@ -282,9 +333,10 @@ void elastic_waits_run(struct elastic *e) {
             continue;
         if (progress == KEEP_WAITING)
             err_set(&why, EAGAIN, "the pod's claim is being made; trying again");
-        if (progress == GO_ON)
+        if (progress == GO_ON) {
+            check_promise(e, w->uid);
             binder_bind(e->binder, w->body.data, w->body.len, w->request);
-        else
+        } else
             e->binder->done(why.text, w->request);
         wait_free(e, w);
     }

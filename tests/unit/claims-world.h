@@ -356,7 +356,7 @@ static inline void fake_write(void *self, const struct claims_write *write) {
         return;
     }
     int status = carry_out(s, write, &uid, text);
-    claims_written(c->claims, key, status, uid, s->now);
+    claims_written(c->claims, key, status, uid, NULL, s->now);
 }
 
 /* ---- controllers ---- */

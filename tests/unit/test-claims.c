@@ -128,6 +128,30 @@ static const struct story stories[] = {
      "claim other Bound/Bound gpu=free done=1 by=1 class= node= core=10 guard=1\n"
      "gpu free Bound ns/other uid=u2-other by=1 on=gpu-a core=10 memory=4 guard=1\n"
      "gpu kept Bound ns/c uid=u4-c by=0 on=gpu-a core=40 memory=20 guard=1\n"},
+    {"what is kept for a claim has to be there, too",
+     {{ADD, CLAIMS_EGPUS, "full", STATIC(95, 20, "")},
+      {ADD, CLAIMS_EGPUS, "kept", STATIC(40, 20, CLAIM_REF("c", ""))},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS(""))}},
+     "claim c Pending/NoMatch gpu= done=0 by=0 class= node= core=0 guard=1\n"
+     "gpu full Available / uid= by=0 on=gpu-a core=95 memory=20 guard=1\n"
+     "gpu kept PendingNoRoom ns/c uid= by=0 on=gpu-a core=40 memory=20 guard=1\n"},
+    {"and so has what is named with its claim's uid",
+     {{ADD, CLAIMS_EGPUS, "full", STATIC(95, 20, "")},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("") ",\"elasticGPUName\":\"kept\"")},
+      {ADD, CLAIMS_EGPUS, "kept", STATIC(40, 20, CLAIM_REF("c", ",\"uid\":\"u2-c\""))}},
+     "claim c Pending/NoMatch gpu=kept done=0 by=0 class= node= core=0 guard=1\n"
+     "gpu full Available / uid= by=0 on=gpu-a core=95 memory=20 guard=1\n"
+     "gpu kept PendingNoRoom ns/c uid=u2-c by=0 on=gpu-a core=40 memory=20 guard=1\n"},
+    {"a claim that says it was bound gets nothing by that",
+     {{ADD, CLAIMS_EGPUS, "full", STATIC(95, 20, "")},
+      {ADD, CLAIMS_EGPUS, "more", STATIC(40, 20, "")},
+      {ADD, CLAIMS_CLAIMS, "c",
+       "{\"metadata\":{\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}},\"spec\":{"
+       "\"elasticGPUClassName\":\"\",\"elasticGPUName\":\"more\",\"resources\":{\"requests\":{"
+       "\"elasticgpu.io/gpu-core\":10}}}}"}},
+     "claim c Lost/ClaimMisbound gpu=more done=1 by=0 class= node= core=0 guard=1\n"
+     "gpu full Available / uid= by=0 on=gpu-a core=95 memory=20 guard=1\n"
+     "gpu more PendingNoRoom / uid= by=0 on=gpu-a core=40 memory=20 guard=1\n"},
     {"a claim that names its ElasticGPU waits for it",
      {{ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("") ",\"elasticGPUName\":\"mine\"")},
       {ADD, CLAIMS_EGPUS, "mine", STATIC(40, 20, "")}},
@@ -246,6 +270,14 @@ static const struct story stories[] = {
        "{\"spec\":{\"resources\":{\"requests\":{\"elasticgpu.io/gpu-core\":30}}}}"}},
      "claim c Bound/Bound gpu=egpu-u2-c done=1 by=1 class=grow node= core=30 guard=1\n"
      "gpu egpu-u2-c Bound ns/c uid=u2-c by=1 on=gpu-a core=30 memory=4 guard=1\n"},
+    {"and keeps what it has of the one where it asks for more of the other",
+     {{ADD, CLAIMS_CLASSES, "grow", CLASS(",\"allowExpansion\":true")},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("grow"))},
+      {PATCH, CLAIMS_CLAIMS, "c",
+       "{\"spec\":{\"resources\":{\"requests\":{\"elasticgpu.io/gpu-core\":5,"
+       "\"elasticgpu.io/gpu-memory\":\"8Gi\"}}}}"}},
+     "claim c Bound/Bound gpu=egpu-u2-c done=1 by=1 class=grow node= core=10 guard=1\n"
+     "gpu egpu-u2-c Bound ns/c uid=u2-c by=1 on=gpu-a core=10 memory=8 guard=1\n"},
     {"and not where it does not, nor beyond the card",
      {{ADD, CLAIMS_CLASSES, "grow", CLASS(",\"allowVolumeExpansion\":true")},
       {ADD, CLAIMS_CLASSES, "fast", CLASS("")},

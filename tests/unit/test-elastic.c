@@ -295,6 +295,143 @@ static void test_a_pod_that_runs_is_given_more(void **state) {
         respond(e->w, 0, 200, false, NULL);
 }
 
+/* One made by an admin: 60 core of a card. */
+#define STATIC(rv, card, status)                                                                   \
+    "{" META("s", rv) EGPU_GUARD                                                                   \
+        "},\"spec\":{\"capacity\":{\"elasticgpu.io/gpu-core\":60,\"elasticgpu.io/gpu-memory\":"    \
+        "\"4Gi\"},\"qGPU\":{\"gpuName\":\"" card "\"}}" status "}"
+#define PHASE(name) ",\"status\":{\"phase\":\"" name "\"}"
+
+/* What was found to be free is kept while the write that says so is under way. */
+static void test_what_was_checked_is_kept(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_EGPUS, STATIC("1", "n-00", ""));
+    assert_int_equal(free_core(e->w, "n", 0), 100);
+    run(e);
+    assert_int_equal(free_core(e->w, "n", 0), 40);
+    answer(e, "PATCH", "/elasticgpus/s/status", "Available", 500);
+    run(e); /* the same once more: it is not in its own way */
+    assert_int_equal(free_core(e->w, "n", 0), 40);
+    answer(e, "PATCH", "/elasticgpus/s/status", "Available", 409);
+    see(e, CLAIMS_EGPUS, STATIC("2", "n-01", ""));
+    assert_int_equal(free_core(e->w, "n", 0), 100); /* somebody else was faster */
+    run(e);
+    assert_int_equal(free_core(e->w, "n", 1), 40);
+    answer(e, "PATCH", "/elasticgpus/s/status", "Available", 200);
+    see(e, CLAIMS_EGPUS, STATIC("3", "n-01", PHASE("Available")));
+    run(e);
+    assert_int_equal(free_core(e->w, "n", 1), 40);
+    claims_gone(e->elastic.claims, CLAIMS_EGPUS, "s");
+    assert_int_equal(free_core(e->w, "n", 1), 100);
+}
+
+#define GROWING                                                                                    \
+    "{" META("k", "1") "},\"provisioner\":\"elasticgpu.io/qgpu\",\"allowExpansion\":true}"
+#define LARGER_CLAIM(rv)                                                                           \
+    "{" META(                                                                                      \
+        "c",                                                                                       \
+        rv) ",\"namespace\":\"d\"" GUARD                                                           \
+            ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}},\"spec\":{"              \
+            "\"elasticGPUClassName\":\"k\",\"elasticGPUName\":\"egpu-u-c\",\"resources\":{"        \
+            "\"requests\":{\"elasticgpu.io/gpu-core\":30,\"elasticgpu.io/gpu-memory\":\"4Gi\"}}}," \
+            "\"status\":{\"phase\":\"Bound\",\"capacity\":{\"elasticgpu.io/gpu-core\":\"10\","     \
+            "\"elasticgpu.io/gpu-memory\":\"4Gi\"}}}"
+
+static void test_what_it_grows_by_is_kept(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, GROWING);
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-01", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, LARGER_CLAIM("2"));
+    assert_int_equal(free_core(e->w, "n", 1), 90);
+    run(e);
+    assert_int_equal(free_core(e->w, "n", 1), 70);
+    answer(e, "PATCH", "/elasticgpus/egpu-u-c", "\"elasticgpu.io/gpu-core\":\"30\"", 409);
+    see(e, CLAIMS_EGPUS, EGPU("3", "n-01", PHASE("Bound")));
+    assert_int_equal(free_core(e->w, "n", 1), 90);
+}
+
+/* Places a pod that uses the claim and shows it bound; `annotations` are what it has then. */
+static void bind_user(struct elastic_world *e, const char *uid, struct buf *annotations) {
+    see_pod(e, uid, NULL, USES("c"));
+    assert_string_equal(ask(e, uid), "n");
+    bind_by(e, uid);
+    annotations_of(e->w, &e->w->asked[0], annotations);
+    respond(e->w, 0, 201, false, NULL);
+    buf_puts(annotations, "," USES("c"));
+    see_pod(e, uid, "n", buf_str(annotations));
+}
+
+/* After a start the pod may be shown before the claim that it draws on. */
+static void test_a_bound_pod_is_shown_before_its_claim(void **state) {
+    struct elastic_world *e = *state;
+    _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-00", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    bind_user(e, "p", &annotations);
+    assert_int_equal(free_core(e->w, "n", 0), 90);
+
+    state_pod_gone(e->w->state, "p");
+    claims_gone(e->elastic.claims, CLAIMS_PODS, "p");
+    claims_gone(e->elastic.claims, CLAIMS_CLAIMS, "d/c");
+    claims_gone(e->elastic.claims, CLAIMS_EGPUS, "egpu-u-c");
+    assert_int_equal(free_core(e->w, "n", 0), 100);
+    see_pod(e, "p", "n", buf_str(&annotations));
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-00", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    run(e);
+    assert_int_equal(free_core(e->w, "n", 0), 90);
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 200, false, NULL);
+}
+
+/* The claim was bound to what an admin has made, of another card than the pod was promised. */
+static void test_first_consumer_of_another_card(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, LATE);
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    bool first = free_core(e->w, "n", 0) == 90;
+    bind_by(e, "p");
+    answer(e, "PATCH", "/elasticgpuclaims/c", "\"elasticgpu.io/selected-node\":\"n\"", 200);
+    see(e, CLAIMS_EGPUS,
+        first ? EGPU("3", "n-01", PHASE("Bound")) : EGPU("3", "n-00", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("4"));
+    elastic_run(&e->elastic);
+    size_t binding = 0;
+    while (binding < e->w->nasked && !strstr(e->w->asked[binding].path, "/binding"))
+        binding++;
+    assert_in_range(binding, 0, e->w->nasked - 1);
+    assert_int_equal(free_core(e->w, "n", first ? 0 : 1), 100);
+    assert_int_equal(free_core(e->w, "n", first ? 1 : 0), 90);
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 201, false, NULL);
+    assert_string_equal(e->w->bind_answer, "");
+}
+
+/* Two pods that run name a claim for one, by annotations changed since: neither is given more. */
+static void test_more_pods_than_may_use_it_are_not_given_more(void **state) {
+    struct elastic_world *e = *state;
+    _cleanup_buf_ struct buf p = BUF_INIT(0), q = BUF_INIT(0);
+    see(e, CLAIMS_CLASSES, "{" META("k", "1") "},\"provisioner\":\"x\",\"podsPerClaim\":2}");
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-01", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    bind_user(e, "p", &p);
+    bind_user(e, "q", &q);
+    assert_int_equal(free_core(e->w, "n", 1), 90);
+    see(e, CLAIMS_CLASSES, "{" META("k", "2") "},\"provisioner\":\"x\",\"podsPerClaim\":1}");
+    see(e, CLAIMS_EGPUS, EGPU("3", "n-01", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS,
+        CLAIM("4", ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}",
+              ",\"elasticGPUName\":\"egpu-u-c\"",
+              ",\"status\":{\"phase\":\"Bound\",\"capacity\":{\"elasticgpu.io/gpu-core\":\"9\"}}"));
+    run(e);
+    for (size_t i = 0; i < e->w->nasked; i++)
+        assert_null(strstr(e->w->asked[i].path, "/pods/"));
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 200, false, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_claim_holds_its_share_once, begin, end),
@@ -303,6 +440,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_first_consumer_hears_in_time, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_missing_is_said, begin, end),
         cmocka_unit_test_setup_teardown(test_a_pod_that_runs_is_given_more, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_was_checked_is_kept, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_it_grows_by_is_kept, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_bound_pod_is_shown_before_its_claim, begin, end),
+        cmocka_unit_test_setup_teardown(test_first_consumer_of_another_card, begin, end),
+        cmocka_unit_test_setup_teardown(test_more_pods_than_may_use_it_are_not_given_more, begin,
+                                        end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
