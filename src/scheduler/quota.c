@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,20 @@
 #define CARD_MS 10000 /* how long the smallest card is taken to be the same */
 #define KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX + 4)
 
+/* The quotas of one namespace, or of one cohort. */
+struct quota_group {
+    UT_hash_handle hh;
+    char name[KUBE_LABEL_MAX];
+    struct quota *first;
+    bool summed;   /* the rest is true, of a cohort, as long as */
+    uint64_t uses; /* the state's is that */
+    uint64_t used[QUOTA_RESOURCES], pool[QUOTA_RESOURCES];
+};
+
 struct quota {
     UT_hash_handle hh;
+    struct quota_group *space;
+    struct quota *next_of_space, *next_of_cohort;
     char key[KEY_MAX]; /* kind, namespace, name */
     enum quota_kind kind;
     bool listed;
@@ -29,12 +42,73 @@ static void key_of(enum quota_kind kind, const char *namespace, const char *name
 static void drop(struct quotas *q, struct quota *quota) {
     HASH_DEL(q->all, quota);
     free(quota);
+    q->ungrouped = true;
 }
+
+/* ---- whose they are ---- */
+
+static void drop_groups(struct quota_group **all) {
+    struct quota_group *group, *next;
+    HASH_ITER(hh, *all, group, next) {
+        HASH_DEL(*all, group);
+        free(group);
+    }
+}
+
+static struct quota_group *find_group(struct quota_group *all, const char *name) {
+    struct quota_group *group;
+    HASH_FIND_STR(all, name, group);
+    return group;
+}
+
+static struct quota_group *get_group(struct quota_group **all, const char *name) {
+    struct quota_group *group = find_group(*all, name);
+    if (group || !(group = calloc(1, sizeof(*group))))
+        return group;
+    memcpy(group->name, name, strlen(name) + 1);
+    HASH_ADD_STR(*all, name, group);
+    if (group->hh.tbl)
+        return group;
+    free(group);
+    return NULL;
+}
+
+static bool add_to_groups(struct quotas *q, struct quota *quota) {
+    const char *name = quota->object.cohort;
+    struct quota_group *cohort = name[0] ? get_group(&q->cohorts, name) : NULL;
+    quota->space = get_group(&q->spaces, quota->object.namespace);
+    if (!quota->space || (name[0] && !cohort))
+        return false;
+    quota->next_of_space = quota->space->first;
+    quota->space->first = quota;
+    if (cohort) {
+        quota->next_of_cohort = cohort->first;
+        cohort->first = quota;
+    }
+    return true;
+}
+
+/* So that only those are looked at that matter to a pod. False: out of memory. */
+static bool regroup(struct quotas *q) {
+    bool all = true;
+    if (!q->ungrouped)
+        return true;
+    drop_groups(&q->spaces);
+    drop_groups(&q->cohorts);
+    for (struct quota *quota = q->all; quota && all; quota = quota->hh.next)
+        all = add_to_groups(q, quota);
+    q->ungrouped = !all;
+    return all;
+}
+
+/* ---- what the watches say ---- */
 
 void quotas_done(struct quotas *q) {
     struct quota *quota, *next;
     HASH_ITER(hh, q->all, quota, next)
     drop(q, quota);
+    drop_groups(&q->spaces);
+    drop_groups(&q->cohorts);
 }
 
 void quotas_sync_begin(struct quotas *q, enum quota_kind kind) {
@@ -87,6 +161,8 @@ int quotas_seen(struct quotas *q, enum quota_kind kind, const struct quota_objec
     }
     quota->kind = kind;
     quota->listed = true;
+    /* Mostly it is only the status that is new. */
+    q->ungrouped |= memcmp(&quota->object, object, offsetof(struct quota_object, has_used)) != 0;
     quota->object = *object;
     return 0;
 }
@@ -102,26 +178,32 @@ static bool is_of_cohort(const struct quota *quota, const char *cohort, int r) {
     return quota->object.counted[r] && strcmp(quota->object.cohort, cohort) == 0;
 }
 
-/* Whether an earlier quota of the cohort has counted this one's namespace. */
-static bool was_counted(const struct quotas *q, const struct quota *quota, int r) {
-    for (const struct quota *other = q->all; other != quota; other = other->hh.next)
-        if (is_of_cohort(other, quota->object.cohort, r) &&
-            strcmp(other->object.namespace, quota->object.namespace) == 0)
+/* Whether an earlier quota of the same namespace and cohort has counted that namespace. */
+static bool was_counted(const struct quota *quota, int r) {
+    for (const struct quota *other = quota->space->first; other != quota;
+         other = other->next_of_space)
+        if (is_of_cohort(other, quota->object.cohort, r))
             return true;
     return false;
 }
 
-static void sum_cohort(const struct quotas *q, const char *cohort, int r, uint64_t *ret_used,
-                       uint64_t *ret_pool) {
-    *ret_used = *ret_pool = 0;
-    for (const struct quota *quota = q->all; quota; quota = quota->hh.next) {
-        if (!is_of_cohort(quota, cohort, r))
-            continue;
-        if (__builtin_add_overflow(*ret_pool, quota->object.guaranteed[r], ret_pool))
-            *ret_pool = UINT64_MAX;
-        if (!was_counted(q, quota, r))
-            *ret_used += used_by(q, quota->object.namespace, r);
-    }
+static void sum_cohort(const struct quotas *q, struct quota_group *cohort) {
+    if (cohort->summed && cohort->uses == q->state->uses)
+        return;
+    memset(cohort->used, 0, sizeof(cohort->used));
+    memset(cohort->pool, 0, sizeof(cohort->pool));
+    for (const struct quota *quota = cohort->first; quota; quota = quota->next_of_cohort)
+        for (int r = 0; r < QUOTA_RESOURCES; r++) {
+            uint64_t *pool = &cohort->pool[r];
+            if (!quota->object.counted[r])
+                continue;
+            if (__builtin_add_overflow(*pool, quota->object.guaranteed[r], pool))
+                *pool = UINT64_MAX;
+            if (!was_counted(quota, r))
+                cohort->used[r] += used_by(q, quota->object.namespace, r);
+        }
+    cohort->summed = true;
+    cohort->uses = q->state->uses;
 }
 
 static const char *format(int r, uint64_t value, char out[static 24]) {
@@ -141,16 +223,19 @@ static void say(struct buf *why, int r, const char *who, const char *name, uint6
 
 static bool admits(const struct quotas *q, const struct quota_object *o, int r, uint64_t more,
                    uint64_t own, struct buf *why) {
-    uint64_t used = used_by(q, o->namespace, r), pool;
+    uint64_t used = used_by(q, o->namespace, r);
     used -= own < used ? own : used;
     if (more > o->max[r] || used > o->max[r] - more) {
         say(why, r, "quota exceeded: namespace", o->namespace, used, o->max[r], more);
         return false;
     }
     bool borrows = more > o->guaranteed[r] || used > o->guaranteed[r] - more;
-    if (o->cohort[0] == '\0' || !borrows)
+    struct quota_group *cohort = borrows ? find_group(q->cohorts, o->cohort) : NULL;
+    if (!cohort)
         return true;
-    sum_cohort(q, o->cohort, r, &used, &pool);
+    sum_cohort(q, cohort);
+    const uint64_t pool = cohort->pool[r];
+    used = cohort->used[r];
     used -= own < used ? own : used;
     if (more <= pool && used <= pool - more)
         return true;
@@ -158,16 +243,19 @@ static bool admits(const struct quotas *q, const struct quota_object *o, int r, 
     return false;
 }
 
-bool quotas_admit(const struct quotas *q, const char *namespace, const struct quota_use *more,
+bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_use *more,
                   const struct quota_use *own, struct buf *why) {
-    for (const struct quota *quota = q->all; quota; quota = quota->hh.next) {
-        if (strcmp(quota->object.namespace, namespace) != 0)
-            continue;
+    if (!regroup(q)) {
+        buf_puts(why, "out of memory");
+        return false;
+    }
+    const struct quota_group *space = find_group(q->spaces, namespace);
+    for (const struct quota *quota = space ? space->first : NULL; quota;
+         quota = quota->next_of_space)
         for (int r = 0; r < QUOTA_RESOURCES; r++)
             if (quota->object.counted[r] && more->of[r] > 0 &&
                 !admits(q, &quota->object, r, more->of[r], own ? own->of[r] : 0, why))
                 return false;
-    }
     return true;
 }
 

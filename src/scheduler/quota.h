@@ -17,11 +17,14 @@
 enum quota_kind { QUOTA_OF_OURS, QUOTA_OF_KUBERNETES, QUOTA_KINDS };
 
 struct quota;
+struct quota_group;
 
 struct quotas {
     struct state *state;
-    struct quota *all;    /* uthash */
-    uint64_t card_memory; /* of the smallest card, as of card_ms */
+    struct quota *all;                    /* uthash */
+    struct quota_group *spaces, *cohorts; /* uthash by name: of what is in `all` */
+    bool ungrouped;                       /* they are to be made anew */
+    uint64_t card_memory;                 /* of the smallest card, as of card_ms */
     uint64_t card_ms;
 };
 
@@ -38,7 +41,7 @@ void quotas_gone(struct quotas *q, enum quota_kind kind, const char *namespace, 
 
 /* Whether the namespace may use `more` beside what it uses; otherwise why not, in one sentence.
  * `own` (may be NULL) is a part of what it uses that is not to count. */
-bool quotas_admit(const struct quotas *q, const char *namespace, const struct quota_use *more,
+bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_use *more,
                   const struct quota_use *own, struct buf *why);
 
 /* What the pod will use: what it is promised, or else what it asks. What depends on the card that

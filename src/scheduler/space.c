@@ -37,6 +37,7 @@ int space_join(struct state *s, struct state_pod *pod) {
     if (!space) {
         if (!(space = calloc(1, sizeof(*space))))
             return -ENOMEM;
+        space->state = s;
         memcpy(space->name, pod->namespace, sizeof(space->name));
         HASH_ADD_STR(s->spaces, name, space);
         if (!space->hh.tbl) {
@@ -60,12 +61,18 @@ void space_leave(struct state *s, struct state_pod *pod) {
 
 void space_take(struct state_pod *pod) {
     struct quota_use use = state_pod_use(pod);
-    for (int r = 0; pod->space && r < QUOTA_RESOURCES; r++)
+    if (!pod->space)
+        return;
+    pod->space->state->uses++;
+    for (int r = 0; r < QUOTA_RESOURCES; r++)
         pod->space->used.of[r] += use.of[r];
 }
 
 void space_give(struct state_pod *pod) {
     struct quota_use use = state_pod_use(pod);
-    for (int r = 0; pod->space && r < QUOTA_RESOURCES; r++)
+    if (!pod->space)
+        return;
+    pod->space->state->uses++;
+    for (int r = 0; r < QUOTA_RESOURCES; r++)
         pod->space->used.of[r] -= use.of[r];
 }

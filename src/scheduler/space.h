@@ -12,6 +12,7 @@
 struct state_space {
     UT_hash_handle hh;
     char name[KUBE_LABEL_MAX];
+    struct state *state;   /* that it is a part of */
     uint32_t pods;         /* that ask for GPUs, whether they hold anything or not */
     struct quota_use used; /* by pods that are bound or promised something */
 };

@@ -221,6 +221,7 @@ struct state {
     uint64_t crowd; /* counts the comings and goings of pods, that they are to go, and their changes
                        of gang */
     struct state_space *spaces; /* uthash by namespace */
+    uint64_t uses;              /* counts the changes of what they hold */
     state_verify verify;
     void *userdata;
     const struct place_policy *policy; /* of pods that name none */

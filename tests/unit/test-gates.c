@@ -328,6 +328,30 @@ static void test_quota_arithmetic(void **state) {
     }
 }
 
+/* What is remembered of a cohort follows every change of its quotas and of what is used. */
+static void test_cohort_that_changes(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 8);
+    show_quota(&g, "a", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(50) "}");
+    show_quota(&g, "b", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(50) "}");
+    show_quota(&g, "b", "twice", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(0) "}");
+    assert_string_equal(hold(w, "a", "1", HALF), "fits");
+    assert_string_equal(hold(w, "b", "2", HALF), "fits");
+    assert_non_null(strstr(hold(w, "a", "3", HALF), "cohort lab uses 100 of 100"));
+    state_pod_gone(w->state, "2");
+    assert_string_equal(hold(w, "a", "3", HALF), "fits"); /* borrows it */
+    assert_non_null(strstr(hold(w, "a", "4", HALF), "cohort lab uses 100 of 100"));
+    show_quota(&g, "b", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(100) "}");
+    assert_string_equal(hold(w, "a", "4", HALF), "fits");
+    show_quota(&g, "b", "q", "\"cohort\":\"other\",\"guaranteed\":{" CORES(100) "}");
+    assert_non_null(strstr(hold(w, "a", "5", HALF), "cohort lab uses 150 of 50"));
+    quotas_gone(&g.quotas, QUOTA_OF_OURS, "a", "q");
+    assert_string_equal(hold(w, "a", "5", HALF), "fits");
+    ungovern(&g);
+}
+
 static void count_patch(const struct quota_object *object, const struct quota_use *used,
                         void *userdata) {
     char *out = userdata;
@@ -776,6 +800,7 @@ int main(void) {
         T(test_foreign_names_and_resource_quota),
         T(test_borrowing),
         T(test_quota_arithmetic),
+        T(test_cohort_that_changes),
         T(test_status_of_quotas),
         T(test_gang_is_read),
         T(test_gang_waits_and_goes_together),
