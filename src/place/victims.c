@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-#define EXACT_MAX 10 /* holders whose every subset is tried */
-#define LOOKS 4000   /* at cards, for one test; a pod of few containers needs a few dozen */
+#define EXACT_MAX 10     /* holders whose every subset is tried */
+#define LOOKS 4000       /* at cards, for one test; a pod of few containers needs a few dozen */
+#define LOOKS_OF_TEST 64 /* that many more count as another test */
 
 /* Some of the holders, by index. */
 struct group {
@@ -94,7 +95,10 @@ static bool fits(struct chooser *c, struct place_result *ret) {
     }
     node.cards = cards;
     c->plan->effort = LOOKS;
-    return place_on_node(c->of->policy, c->plan, &node, ret) == PLACE_OK;
+    bool fit = place_on_node(c->of->policy, c->plan, &node, ret) == PLACE_OK;
+    uint32_t more = (LOOKS - c->plan->effort) / LOOKS_OF_TEST;
+    *c->tests -= more < *c->tests ? more : *c->tests;
+    return fit;
 }
 
 /* Keeps the set that is tried if it fits and is the cheapest so far; whether it fits. */

@@ -59,7 +59,7 @@ struct victims_choice {
 
 /* The cheapest set without which the pod fits: the cheapest of all where few holders come into
  * question on a card, else one of which nobody can be left out. `tests` bounds the work over many
- * calls: each look at a node takes one; without any left the best that was found counts. False:
- * nothing that may be taken helps. */
+ * calls: each look at a node takes one, or more where it is hard to tell; without any left the best
+ * that was found counts. False: nothing that may be taken helps. */
 bool victims_choose(const struct victims_case *of, struct place_plan *plan, uint32_t *tests,
                     struct victims_choice *ret);

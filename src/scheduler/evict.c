@@ -24,10 +24,19 @@
 /* Having asked the preempt verb, it deletes its victims and says where the pod will go. */
 #define HANDS_OFF_MS 3000
 #define AGAIN_MS 1000
-#define HOPELESS_MS 5000 /* nobody helps: looked at again then */
-#define SPARED_MS 15000  /* whose eviction was refused is not asked for that long */
+/* Nobody helps, or kube-scheduler is to say where: looked at again then, and less and less often,
+ * so that many who wait without hope leave time for the others. */
+#define HOPELESS_MS 5000
+#define PAUSES_MAX 3    /* how often that doubles */
+#define SPARED_MS 15000 /* whose eviction was refused is not asked for that long */
 #define ADOPT_MS 1000
 #define CATCH_UP_MS 3000
+/* On nodes that were offered longer ago nobody is evicted: a node may be cordoned since, or full.
+ */
+#define OFFER_MS 10000
+#define RUN_TESTS 4000 /* see victims_choose(): the loop is not held up for longer */
+#define FEW_TESTS 256  /* for a node where something is begun, whatever the others have left */
+#define NONE SIZE_MAX
 
 struct evict_case {
     UT_hash_handle hh;
@@ -35,11 +44,17 @@ struct evict_case {
     int32_t priority;
     char *nodes; /* names that kube-scheduler offered, one behind the other */
     size_t nodes_size;
+    uint64_t offered_ms;
+    size_t looked;            /* where in `nodes` the search goes on in the next run */
+    size_t best;              /* where the cheapest node so far is, or NONE */
+    struct victims_cost cost; /* and what it takes */
     char node[KUBE_NAME_MAX]; /* where room is being made; "" while nowhere */
     uint64_t next_ms;         /* not to be looked at before */
     uint64_t nominated_ms;    /* when the API server last took the nomination; 0: not yet */
+    unsigned pauses;          /* one after the other */
     unsigned in_flight;
     bool reserved;
+    bool hopeless; /* when it was last looked at */
 };
 
 /* ---- cases ---- */
@@ -75,12 +90,34 @@ unsigned evictor_waiting(const struct evictor *e) {
     return HASH_COUNT(e->cases);
 }
 
+/* Whether there is room for another one; who is of lower priority, or waits without hope, gives
+ * way: it comes again when kube-scheduler asks about it again. */
+static bool make_way(struct evictor *e, int32_t priority) {
+    struct evict_case *least = NULL;
+    if (HASH_COUNT(e->cases) < CASES_MAX)
+        return true;
+    for (struct evict_case *c = e->cases; c; c = c->hh.next)
+        if (c->node[0] == '\0' && c->in_flight == 0 &&
+            (c->priority < priority || (c->priority == priority && c->hopeless)) &&
+            (!least || c->priority < least->priority))
+            least = c;
+    if (least)
+        drop_case(e, least);
+    return least != NULL;
+}
+
+static void begin_search(struct evict_case *c) {
+    c->looked = 0;
+    c->best = NONE;
+}
+
 static struct evict_case *get_case(struct evictor *e, const struct state_pod *pod) {
     struct evict_case *c = find_case(e, pod->uid);
-    if (c || HASH_COUNT(e->cases) >= CASES_MAX || !(c = calloc(1, sizeof(*c))))
+    if (c || !make_way(e, pod->priority) || !(c = calloc(1, sizeof(*c))))
         return c;
     memcpy(c->uid, pod->uid, sizeof(c->uid));
     c->priority = pod->priority;
+    begin_search(c);
     HASH_ADD_STR(e->cases, uid, c);
     if (c->hh.tbl)
         return c;
@@ -114,6 +151,7 @@ static int offer_nodes(struct evict_case *c, const struct state_pod *pod,
     free(c->nodes);
     c->nodes = names;
     c->nodes_size = size;
+    begin_search(c);
     return 0;
 }
 
@@ -127,7 +165,10 @@ void evictor_refused(struct evictor *e, const struct state_pod *pod,
         drop_case(e, c);
         return;
     }
-    if (c->next_ms < now_ms + PATIENCE_MS)
+    c->offered_ms = now_ms;
+    if (!c->hopeless)
+        c->pauses = 0;
+    if (!c->hopeless || c->next_ms < now_ms + PATIENCE_MS)
         c->next_ms = now_ms + PATIENCE_MS;
 }
 
@@ -368,34 +409,58 @@ static void evict_all(struct evictor *e, struct evict_case *c, const struct stat
 
 /* ---- one case ---- */
 
-/* Where it is cheapest to make room, among the nodes that were offered; NULL: nowhere. */
-static struct state_node *cheapest_node(struct evictor *e, struct evict_case *c,
-                                        const struct state_pod *pod, uint64_t now_ms) {
+/* Looks at the nodes that were offered, from where the last run ended; whether all were. A node
+ * that was begun with less than a whole run's effort, and used it up, has its turn again. */
+static bool look_at_nodes(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                          uint64_t now_ms) {
     struct preempt *p = e->preempt;
-    struct state_node *best = NULL;
-    struct victims_cost cost = {0};
-    for (size_t at = 0; at < c->nodes_size && e->tests > 0; at += strlen(c->nodes + at) + 1) {
-        struct state_node *node = state_node_find(e->state, c->nodes + at);
-        if (!node || !node->exists || !could_help(node, pod) ||
-            !preempt_on_node(p, pod, node, now_ms, &e->tests, &p->choice))
-            continue;
-        if (best && victims_compare(&p->choice.choice.cost, &cost) >= 0)
-            continue;
-        best = node;
-        cost = p->choice.choice.cost;
+    while (c->looked < c->nodes_size && e->tests > 0) {
+        const char *name = c->nodes + c->looked;
+        struct state_node *node = state_node_find(e->state, name);
+        uint32_t before = e->tests;
+        bool helps = node && node->exists && could_help(node, pod) &&
+                     preempt_on_node(p, pod, node, now_ms, &e->tests, &p->choice);
+        if (e->tests == 0 && before < RUN_TESTS)
+            return false;
+        if (helps && (c->best == NONE || victims_compare(&p->choice.choice.cost, &c->cost) < 0)) {
+            c->best = c->looked;
+            c->cost = p->choice.choice.cost;
+        }
+        c->looked += strlen(name) + 1;
     }
-    return best && preempt_on_node(p, pod, best, now_ms, &e->tests, &p->choice) ? best : NULL;
+    return c->looked >= c->nodes_size && (e->tests > 0 || c->best == NONE);
+}
+
+/* Where it is cheapest to make room; NULL: nowhere, or the next run goes on looking. */
+static struct state_node *cheapest_node(struct evictor *e, struct evict_case *c,
+                                        const struct state_pod *pod, uint64_t now_ms,
+                                        bool *ret_more) {
+    struct preempt *p = e->preempt;
+    *ret_more = !look_at_nodes(e, c, pod, now_ms);
+    if (*ret_more)
+        return NULL;
+    struct state_node *best =
+        c->best == NONE ? NULL : state_node_find(e->state, c->nodes + c->best);
+    uint32_t before = e->tests;
+    bool helps = best && preempt_on_node(p, pod, best, now_ms, &e->tests, &p->choice);
+    *ret_more = c->best != NONE && !helps; /* it has changed since, or too little effort was left */
+    if (helps || e->tests > 0 || before == RUN_TESTS)
+        begin_search(c);
+    return helps ? best : NULL;
 }
 
 /* What is begun on a node is finished there as long as that can succeed without more victims. */
 static struct state_node *choose_node(struct evictor *e, struct evict_case *c,
-                                      const struct state_pod *pod, uint64_t now_ms) {
+                                      const struct state_pod *pod, uint64_t now_ms,
+                                      bool *ret_more) {
     struct preempt *p = e->preempt;
     struct state_node *node = c->node[0] ? state_node_find(e->state, c->node) : NULL;
-    if (node && node->exists && preempt_on_node(p, pod, node, now_ms, &e->tests, &p->choice) &&
+    uint32_t tests = FEW_TESTS;
+    *ret_more = false;
+    if (node && node->exists && preempt_on_node(p, pod, node, now_ms, &tests, &p->choice) &&
         (p->choice.choice.n == 0 || c->nodes_size == 0))
         return node;
-    return cheapest_node(e, c, pod, now_ms);
+    return cheapest_node(e, c, pod, now_ms, ret_more);
 }
 
 /* What the pod's containers take together of card `at` of the node by that placement. */
@@ -443,17 +508,30 @@ static bool is_nominated(const struct evict_case *c, const struct state_pod *pod
     return c->nominated_ms != 0 && now_ms - c->nominated_ms < HANDS_OFF_MS;
 }
 
+static void pause_case(struct evict_case *c, uint64_t now_ms) {
+    c->next_ms = now_ms + ((uint64_t) HOPELESS_MS << c->pauses);
+    c->pauses += c->pauses < PAUSES_MAX;
+}
+
 static void give_up(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
                     uint64_t now_ms) {
     bool ours = c->reserved && pod->nominated && strcmp(pod->nominated, c->node) == 0;
     let_go(e, c);
     if (ours)
         nominate(e, c, pod, NULL);
-    c->next_ms = now_ms + HOPELESS_MS;
+    c->hopeless = true;
+    pause_case(c, now_ms);
 }
 
-/* Room that is being made for pods of lower priority is not theirs before it is for this one. They
- * are looked at again right behind it, in the same run. Whether there were any. */
+static bool is_offered(const struct evict_case *c, const char *name) {
+    for (size_t at = 0; at < c->nodes_size; at += strlen(c->nodes + at) + 1)
+        if (strcmp(c->nodes + at, name) == 0)
+            return true;
+    return strcmp(c->node, name) == 0;
+}
+
+/* Gives up the shares that are kept for pods of lower priority: they are looked at again right
+ * behind this one, in the same run. Whether there were any. */
 static bool take_back(struct evictor *e, const struct evict_case *c) {
     bool any = false;
     for (struct evict_case *other = e->cases; other; other = other->hh.next) {
@@ -467,6 +545,30 @@ static bool take_back(struct evictor *e, const struct evict_case *c) {
     return any;
 }
 
+/* Room that is being made for pods of lower priority is not theirs before it is for this one: the
+ * cheapest of `best` and of the nodes where that is so. */
+static struct state_node *take_over(struct evictor *e, const struct evict_case *c,
+                                    const struct state_pod *pod, uint64_t now_ms,
+                                    struct state_node *best) {
+    struct preempt *p = e->preempt;
+    struct victims_cost cost = p->choice.choice.cost;
+    uint32_t tests = RUN_TESTS;
+    if (!take_back(e, c))
+        return best;
+    for (const struct evict_case *other = e->cases; other; other = other->hh.next) {
+        struct state_node *node = NULL;
+        uint32_t few = FEW_TESTS;
+        if (other->priority < c->priority && other->node[0] && is_offered(c, other->node))
+            node = state_node_find(e->state, other->node);
+        if (!node || !node->exists || !preempt_on_node(p, pod, node, now_ms, &few, &p->choice) ||
+            (best && victims_compare(&p->choice.choice.cost, &cost) >= 0))
+            continue;
+        best = node;
+        cost = p->choice.choice.cost;
+    }
+    return best && preempt_on_node(p, pod, best, now_ms, &tests, &p->choice) ? best : NULL;
+}
+
 /* Somebody else, kube-scheduler that is, has found a place for it since. */
 static void follow(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
                    uint64_t now_ms) {
@@ -477,28 +579,80 @@ static void follow(struct evictor *e, struct evict_case *c, const struct state_p
     snprintf(c->node, sizeof(c->node), "%s", pod->nominated);
 }
 
+/* What kube-scheduler said of the nodes is too old, or was said to another replica. Nothing is
+ * begun before it was asked again; what is begun is kept. */
+static void ask_again(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                      uint64_t now_ms) {
+    if (!is_nominated(c, pod, now_ms))
+        let_go(e, c);
+    pause_case(c, now_ms);
+    if (preempt_may(pod))
+        e->ask_again(e->userdata);
+}
+
+/* Whoever is held back by a quota, a gang or a claim would not come where room was made. */
+static bool is_held(struct evictor *e, struct state_pod *pod, uint64_t now_ms) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    return gates_closed(e->preempt->gates, pod, now_ms, &why) != NULL;
+}
+
+static bool is_due(const struct evict_case *c, const struct state_pod *pod, uint64_t now_ms) {
+    return pod->stage == POD_PENDING && c->in_flight == 0 && now_ms >= c->next_ms &&
+           (pod->preempted_ms == 0 || now_ms - pod->preempted_ms >= HANDS_OFF_MS);
+}
+
+/* Makes room on the node that p->choice is about. */
+static void make_room(struct evictor *e, struct evict_case *c, struct state_pod *pod,
+                      const struct state_node *node, uint64_t now_ms) {
+    const struct preempt_choice *choice = &e->preempt->choice;
+    bool evicts = choice->choice.n > 0;
+    bool old = c->nodes_size == 0 || now_ms - c->offered_ms >= OFFER_MS;
+    c->hopeless = false;
+    if (!keep_share(e, c, node, &choice->choice.result)) {
+        give_up(e, c, pod, now_ms);
+        return;
+    }
+    if (evicts && old) {
+        ask_again(e, c, pod, now_ms);
+        return;
+    }
+    c->pauses = 0;
+    if (!is_nominated(c, pod, now_ms))
+        nominate(e, c, pod, node->name);
+    else if (evicts && preempt_may(pod))
+        evict_all(e, c, pod, choice, now_ms);
+}
+
 static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
     struct preempt *p = e->preempt;
     struct state_pod *pod = state_pod_find(e->state, c->uid);
+    bool more = false;
     if (!pod || pod->deleting || pod->stage == POD_BOUND || pod->stage == POD_AWAITED) {
         drop_case(e, c);
         return;
     }
-    if (pod->stage != POD_PENDING || c->in_flight > 0 || now_ms < c->next_ms || e->tests == 0 ||
-        (pod->preempted_ms != 0 && now_ms - pod->preempted_ms < HANDS_OFF_MS))
+    if (!is_due(c, pod, now_ms))
         return;
+    if (is_held(e, pod, now_ms)) {
+        give_up(e, c, pod, now_ms);
+        c->hopeless = false; /* when it is let through it is asked about */
+        return;
+    }
     c->next_ms = now_ms + AGAIN_MS;
     follow(e, c, pod, now_ms);
     state_plan(e->state, pod, &p->request, &p->plan);
-    struct state_node *node = choose_node(e, c, pod, now_ms);
-    if ((!node || p->choice.choice.n > 0) && take_back(e, c))
-        node = choose_node(e, c, pod, now_ms);
-    if (!node || !keep_share(e, c, node, &p->choice.choice.result))
+    struct state_node *node = choose_node(e, c, pod, now_ms, &more);
+    if (more) {
+        c->next_ms = now_ms;
+        e->changed(e->userdata);
+        return;
+    }
+    if (!node || p->choice.choice.n > 0)
+        node = take_over(e, c, pod, now_ms, node);
+    if (node)
+        make_room(e, c, pod, node, now_ms);
+    else
         give_up(e, c, pod, now_ms);
-    else if (!is_nominated(c, pod, now_ms))
-        nominate(e, c, pod, node->name);
-    else if (p->choice.choice.n > 0 && c->nodes_size > 0 && preempt_may(pod))
-        evict_all(e, c, pod, &p->choice, now_ms);
 }
 
 static int by_priority(const struct evict_case *a, const struct evict_case *b) {
@@ -511,7 +665,7 @@ void evictor_run(struct evictor *e, uint64_t now_ms) {
     struct evict_case *c, *next;
     if (!e->leads(e->userdata))
         return;
-    e->tests = PREEMPT_TESTS;
+    e->tests = RUN_TESTS;
     adopt(e, now_ms);
     HASH_SORT(e->cases, by_priority);
     HASH_ITER(hh, e->cases, c, next)

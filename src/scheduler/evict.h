@@ -23,13 +23,15 @@ struct evictor {
     struct api api;
     bool (*leads)(void *userdata);   /* whether this replica may write */
     void (*changed)(void *userdata); /* evictor_run() is to be called soon */
+    /* kube-scheduler is to ask about the pods that wait again */
+    void (*ask_again)(void *userdata);
     uint64_t (*now)(void *userdata);
     void *userdata;
     struct evict_case *cases; /* uthash by UID of the pod that waits */
     uint64_t adopted_ms;      /* when pods were last looked through for those begun earlier */
     uint64_t window_ms;       /* start of the current second */
     unsigned in_window;
-    uint32_t tests;                   /* that one run may still take, see victims_choose() */
+    uint32_t tests;                   /* that this run may still take, see victims_choose() */
     uint64_t evicted, spared, failed; /* counters */
 };
 

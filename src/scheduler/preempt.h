@@ -17,8 +17,7 @@
 struct json_parser;
 struct preempt_budget;
 
-/* Tests of one request or one run over all that wait, see victims_choose(): some tens of
- * milliseconds at most. */
+/* Tests of one request, see victims_choose(): some tens of milliseconds at most. */
 #define PREEMPT_TESTS 10000
 
 /* What it takes on one node. */

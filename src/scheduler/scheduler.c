@@ -109,6 +109,12 @@ static void changed(void *userdata) {
     watch_changed(userdata);
 }
 
+static void ask_again(void *userdata) {
+    struct scheduler *s = userdata;
+    wake_ask(&s->wake);
+    watch_changed(s);
+}
+
 /* ---- the signing key comes first: without it no bound pod can be told from a forged one ---- */
 
 static void start_keys(struct scheduler *s);
@@ -307,6 +313,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                   .api = api,
                                   .leads = leads,
                                   .changed = changed,
+                                  .ask_again = ask_again,
                                   .now = now,
                                   .userdata = s};
     s->events = (struct events){.api = api};
@@ -314,8 +321,8 @@ static int make_parts(struct scheduler *s, struct err *err) {
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
     s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
     s->state->policy = s->options.policy ? s->options.policy : PLACE_DEFAULT_POLICY;
-    s->workload = (struct workload_store){
-        .state = s->state, .api = api, .name_space = s->options.name_space};
+    s->workload =
+        (struct workload_store){.state = s->state, .api = api, .name_space = s->options.name_space};
     s->lease = (struct lease){.api = api,
                               .name_space = s->options.name_space,
                               .identity = s->options.identity,

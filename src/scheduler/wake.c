@@ -146,12 +146,17 @@ static void send_wake(struct wake *w, uint64_t now_ms) {
         return;
     }
     w->sending = true;
+    w->asked = false;
     forget_refusals(w->state);
+}
+
+void wake_ask(struct wake *w) {
+    w->asked = true;
 }
 
 void wake_run(struct wake *w, uint64_t now_ms) {
     if (w->sending || (w->sent_ms != 0 && now_ms - w->sent_ms < INTERVAL_MS))
         return;
-    if (w->again || anybody_fits(w, now_ms))
+    if (w->again || w->asked || anybody_fits(w, now_ms))
         send_wake(w, now_ms);
 }

@@ -25,11 +25,15 @@ struct wake {
     uint64_t sent_ms; /* when the last one was sent */
     bool sending;
     bool again;                 /* the last one failed */
+    bool asked;                 /* wake_ask() */
     uint64_t rounds;            /* how often all that wait have been looked at */
     uint64_t sent, failed;      /* counters */
     struct gpu_request request; /* scratch: too large for the stack */
     struct place_plan plan;
 };
+
+/* The next wake_run() wakes, whether anybody fits or not. */
+void wake_ask(struct wake *w);
 
 /* To be called after changes and from time to time; does nothing when nobody is to be woken, and
  * writes at most once a second. */

@@ -12,6 +12,7 @@ struct stage {
     struct preempt *p;
     struct evictor e;
     bool leads;
+    unsigned asked; /* kube-scheduler is to ask again */
 };
 
 static bool stage_leads(void *userdata) {
@@ -24,6 +25,10 @@ static uint64_t stage_now(void *userdata) {
 
 static void stage_changed(void *userdata) {
     (void) userdata;
+}
+
+static void stage_ask_again(void *userdata) {
+    ((struct stage *) userdata)->asked++;
 }
 
 static struct evictor *evictor_of_world;
@@ -45,6 +50,7 @@ static void begin(struct stage *s) {
                             .api = {fake_request, s->w},
                             .leads = stage_leads,
                             .changed = stage_changed,
+                            .ask_again = stage_ask_again,
                             .now = stage_now,
                             .userdata = s};
     s->w->extender.on_no_room = no_room;
@@ -258,6 +264,10 @@ static void test_budget_says_no(void **state) {
     run_later(s, 5000);
     expect_nothing(s);
     run_later(s, 15000); /* and later it may be allowed */
+    expect_nothing(s);   /* if those nodes are still good for it */
+    assert_int_equal(s->asked, 1);
+    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
+    run_later(s, 400);
     take_nomination(s, "p", WHOLE, 100, "m");
     run_later(s, 0);
     expect(s, "POST", EVICTION("a"), "policy/v1");
@@ -292,6 +302,120 @@ static void test_restart(void **state) {
     assert_string_equal(filter(s->w, "p", HALF, "\"n\""), "n");
     run_later(s, 400);
     expect_nothing(s);
+}
+
+/* The scheduler died between nomination and eviction; nothing in the cluster would make
+ * kube-scheduler ask about the pod. */
+static void test_restart_before_eviction(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "n", 5);
+    show(s, "p", HALF, 100, "", "", NOMINATED("n"));
+    evictor_catch_up(&s->e, s->w->now);
+    expect_nothing(s); /* the node may be good for it no more */
+    assert_int_equal(s->asked, 1);
+    assert_non_null(s->w->state->standings);
+    run_later(s, 1000);
+    assert_int_equal(s->asked, 1);
+    run_later(s, 4000);
+    assert_int_equal(s->asked, 2); /* and less often from there on */
+    run_later(s, 5000);
+    assert_int_equal(s->asked, 2);
+    refuse(s, "p", HALF, 100, "\"n\"");
+    run_later(s, 400);
+    expect(s, "POST", EVICTION("a"), "policy/v1");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", STATUS("a"), "DisruptionTarget");
+    respond(s->w, 0, 200, false, NULL);
+    expect_nothing(s);
+    assert_int_equal(s->asked, 2);
+}
+
+/* Between the choice and the eviction a gate has closed: the pod would not come. */
+static bool stays_closed(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+    (void) pod;
+    (void) now_ms;
+    buf_puts(why, "no");
+    return *(bool *) self;
+}
+
+static void test_held_meanwhile(void **state) {
+    struct stage *s = *state;
+    bool open = true;
+    const struct gates gates = {.n = 1, .rows = {{"test", &open, stays_closed}}};
+    s->p->gates = &gates;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "n", 5);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", WHOLE, 100, "n");
+    open = false;
+    run_later(s, 0);
+    expect(s, "PATCH", STATUS("p"), "{\"nominatedNodeName\":null}");
+    respond(s->w, 0, 200, false, NULL);
+    show(s, "p", WHOLE, 100, "", "", "");
+    assert_null(s->w->state->standings);
+    run_later(s, 6000);
+    expect_nothing(s);
+    open = true;
+    run_later(s, 10000);
+    assert_int_equal(s->asked, 1);
+    expect_nothing(s);
+}
+
+/* Those who wait without hope do not keep a more important pod, or one that has hope, away. */
+static void test_many_wait(void **state) {
+    struct stage *s = *state;
+    char uid[16];
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "n", 5);
+    show(s, "b", "\"elasticgpu.io/gpu-core\":\"1\"", 5, "", "", "");
+    s->w->now += 1;
+    state_pod_find(s->w->state, "a")->spared_ms = s->w->now + 60000;
+    for (unsigned i = 0; i < 300; i++) {
+        snprintf(uid, sizeof(uid), "w%u", i);
+        show(s, uid, WHOLE, 50, "", "", "");
+        refuse(s, uid, WHOLE, 50, "\"n\"");
+    }
+    assert_int_equal(evictor_waiting(&s->e), 256);
+    run_later(s, 400);
+    expect_nothing(s);
+    state_pod_find(s->w->state, "a")->spared_ms = 0;
+    show(s, "p", WHOLE, 50, "", "", "");
+    refuse(s, "p", WHOLE, 50, "\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", WHOLE, 50, "n");
+    show(s, "q", WHOLE, 100, "", "", "");
+    refuse(s, "q", WHOLE, 100, "\"n\"");
+    assert_int_equal(evictor_waiting(&s->e), 256);
+    run_later(s, 400);
+    take_nomination(s, "q", WHOLE, 100, "n");
+}
+
+/* More nodes than one run can look at: the one that helps is found nevertheless, in later runs. */
+static void test_large_cluster(void **state) {
+    struct stage *s = *state;
+    _cleanup_buf_ struct buf names = BUF_INIT(0);
+    char node[16], uid[16];
+    for (unsigned i = 0; i < 1200; i++) {
+        snprintf(node, sizeof(node), "n%u", i);
+        buf_printf(&names, "%s\"%s\"", i ? "," : "", node);
+        show_node(s->w, node, 1);
+        for (unsigned k = 0; k < 4; k++) {
+            snprintf(uid, sizeof(uid), "u%u-%u", i, k);
+            run_low(s, uid, "\"elasticgpu.io/gpu-core\":\"25\"", node, 1 + (int32_t) k);
+            state_pod_find(s->w->state, uid)->priority = k == 3 && i < 1199 ? 200 : 1 + (int) k;
+        }
+    }
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, buf_str(&names));
+    s->w->now += 400;
+    unsigned runs = 0;
+    for (; runs < 20 && s->w->nasked == 0; runs++)
+        run_later(s, 50);
+    assert_true(runs > 1);
+    take_nomination(s, "p", WHOLE, 100, "n1199");
 }
 
 /* Who comes later with a higher priority takes over what was made for another. */
@@ -381,7 +505,9 @@ int main(void) {
         STAGED(test_nobody_helps),    STAGED(test_budget_says_no),
         STAGED(test_restart),         STAGED(test_higher_priority_takes_over),
         STAGED(test_only_the_leader), STAGED(test_hands_off),
-        STAGED(test_follows),
+        STAGED(test_follows),         STAGED(test_restart_before_eviction),
+        STAGED(test_held_meanwhile),  STAGED(test_many_wait),
+        STAGED(test_large_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

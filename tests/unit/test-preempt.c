@@ -152,15 +152,16 @@ static void test_held_pod(void **state) {
     assert_true(state_pod_find(s->w->state, s->uid)->preempted_ms == 0);
 }
 
-static void show_budget(struct stage *s, const char *app, const char *allowed) {
+/* Of the pods with that label. */
+static void show_budget(struct stage *s, const char *key, const char *value, const char *allowed) {
     char text[512];
     struct json object;
     struct budget budget;
     struct err err;
     snprintf(text, sizeof(text),
              "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"d\"},\"spec\":{\"selector\":"
-             "{\"matchLabels\":{\"app\":\"%s\"}}},\"status\":{\"disruptionsAllowed\":%s}}",
-             app, app, allowed);
+             "{\"matchLabels\":{\"%s\":\"%s\"}}},\"status\":{\"disruptionsAllowed\":%s}}",
+             value, key, value, allowed);
     assert_int_equal(json_parse(s->w->parser, text, strlen(text), &object, NULL), 0);
     assert_int_equal(budget_parse(object, &budget, &err), 0);
     assert_int_equal(preempt_budget_seen(s->p, &budget), 0);
@@ -180,7 +181,7 @@ static void test_budgets(void **state) {
     run_low(s, "b", HALF, "n", 5);
     label(s, "a", "app=x,");
     preempt_budgets_begin(s->p);
-    show_budget(s, "x", "0");
+    show_budget(s, "app", "x", "0");
     preempt_budgets_end(s->p);
     const char *nodes = "\"n\":{\"Pods\":[{\"UID\":\"y\"}],\"NumPDBViolations\":0}";
     assert_string_equal(
@@ -195,13 +196,17 @@ static void test_budgets(void **state) {
     struct state_node *node = state_node_find(s->w->state, "n");
     state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
     assert_false(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
-    show_budget(s, "x", "1");
+    show_budget(s, "app", "x", "1");
     assert_true(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
     assert_int_equal(s->p->choice.choice.n, 2);
     /* Refused lately: left alone for a while. */
     state_pod_find(s->w->state, "b")->spared_ms = s->w->now + 10;
     assert_false(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
     assert_true(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests, &s->p->choice));
+    /* The eviction API takes nobody whom two budgets count, however many they allow. */
+    label(s, "a", "app=x,app2=y,");
+    show_budget(s, "app2", "y", "1");
+    assert_false(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests, &s->p->choice));
     preempt_budgets_begin(s->p);
     preempt_budgets_end(s->p);
     assert_null(s->p->budgets);
