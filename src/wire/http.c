@@ -18,6 +18,7 @@
 #include "base/num.h"
 #include "wire/identity.h"
 #include "wire/json_prune.h"
+#include "wire/tls.h"
 
 #define BODY_DEFAULT ((size_t) 1 << 20)
 #define CONNECTIONS_DEFAULT 512u
@@ -25,6 +26,8 @@
 #define IDLE_DEFAULT 120
 #define KEEP_FROM ((size_t) 1 << 20)          /* shorter bodies are kept whole */
 #define BODY_UNASKED ((size_t) 4 << 10)       /* where no route takes a body */
+#define BODY_SURE ((size_t) 64 << 10)         /* is taken whatever others send */
+#define BODIES_PART 4                         /* all bodies together: so many of the largest */
 #define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */
 
 struct http_exchange {
@@ -35,12 +38,13 @@ struct http_exchange {
     char *path;
     const struct http_route *route; /* NULL: none for this path and method */
     struct buf body;
+    size_t counted;           /* bytes of it in the server's sum */
     struct json_prune *prune; /* not NULL: `body` is what is left of what came */
     const char *problem;      /* not NULL: there is no body, for that reason */
-    bool too_large;
-    bool handed_over; /* the handler has run: the answer comes now or later */
-    bool suspended;   /* waits for the answer; libmicrohttpd does not look at the connection */
-    unsigned status;  /* 0: no answer yet */
+    unsigned refused;         /* the status for that, where no handler says it; 0: none */
+    bool handed_over;         /* the handler has run: the answer comes now or later */
+    bool suspended;  /* waits for the answer; libmicrohttpd does not look at the connection */
+    unsigned status; /* 0: no answer yet */
     const char *type;
     struct buf answer;
 };
@@ -55,7 +59,8 @@ struct http_server {
     bool again;
     const struct http_route *routes;
     void *userdata;
-    size_t max_body;
+    size_t max_body, max_bodies;
+    size_t bodies; /* bytes of all that are held now */
     const char *const *keep;
     struct http_exchange *exchanges;
     struct identity *identity;     /* NULL: plain HTTP */
@@ -97,6 +102,12 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
 
 /* ---- one exchange ---- */
 
+/* To be called when the body has become longer or shorter. */
+static void count_body(struct http_exchange *x) {
+    x->server->bodies += x->body.len - x->counted;
+    x->counted = x->body.len;
+}
+
 static struct http_exchange *exchange_free(struct http_exchange *x) {
     if (!x)
         return NULL;
@@ -104,6 +115,7 @@ static struct http_exchange *exchange_free(struct http_exchange *x) {
     if (x->next)
         x->next->prev = x->prev;
     buf_done(&x->body);
+    count_body(x);
     buf_done(&x->answer);
     x->prune = json_prune_free(x->prune);
     free(x->method);
@@ -193,12 +205,12 @@ static void reply_too_large(struct http_exchange *x) {
 }
 
 /* Nothing more is kept, but all is read, so that the client gets to see the answer. */
-static void drop_body(struct http_exchange *x, const char *problem) {
+static void drop_body(struct http_exchange *x, unsigned status, const char *problem) {
     size_t max = x->body.max;
     buf_done(&x->body);
     x->body = BUF_INIT(max);
     x->problem = problem;
-    x->too_large = !keeps_parts(x);
+    x->refused = keeps_parts(x) ? 0 : status;
 }
 
 /* From here on only parts of the body are kept. */
@@ -223,22 +235,32 @@ static void take_parts(struct http_exchange *x, const char *data, size_t len) {
     if (r == 0)
         r = json_prune_feed(x->prune, data, len);
     if (r == -EBADMSG)
-        drop_body(x, "the request is not JSON");
+        drop_body(x, MHD_HTTP_BAD_REQUEST, "the request is not JSON");
     else if (r == -ENOMEM)
-        drop_body(x, "out of memory");
+        drop_body(x, MHD_HTTP_SERVICE_UNAVAILABLE, "out of memory");
     else if (r < 0)
-        drop_body(x, "the request is too large");
+        drop_body(x, MHD_HTTP_CONTENT_TOO_LARGE, "the request is too large");
+}
+
+/* Many clients that each send less than is allowed must not fill the memory together; a usual
+ * request is taken even then. */
+static bool is_crowded(const struct http_exchange *x, size_t len) {
+    const struct http_server *s = x->server;
+    return x->body.len + len > BODY_SURE && s->bodies + len > s->max_bodies;
 }
 
 static void take_body(struct http_exchange *x, const char *data, size_t len) {
     if (x->problem)
         return;
-    if (keeps_parts(x))
+    if (is_crowded(x, len))
+        drop_body(x, MHD_HTTP_SERVICE_UNAVAILABLE, "too many large requests at the same time");
+    else if (keeps_parts(x))
         take_parts(x, data, len);
     else if (len > x->body.max - x->body.len)
-        drop_body(x, "the request is too large");
+        drop_body(x, MHD_HTTP_CONTENT_TOO_LARGE, "the request is too large");
     else
         buf_append(&x->body, data, len);
+    count_body(x);
 }
 
 /* The whole request is there. The second call comes after a suspended connection was resumed. */
@@ -246,9 +268,11 @@ static enum MHD_Result finish_request(struct http_exchange *x) {
     if (!x->handed_over) {
         x->handed_over = true;
         if (x->prune && !x->problem && json_prune_end(x->prune) < 0)
-            drop_body(x, "the request ends before its JSON does");
-        if (x->too_large)
+            drop_body(x, MHD_HTTP_BAD_REQUEST, "the request ends before its JSON does");
+        if (x->refused == MHD_HTTP_CONTENT_TOO_LARGE)
             reply_too_large(x);
+        else if (x->refused)
+            http_reply_text(x, x->refused, x->problem);
         else if (buf_error(&x->body) < 0)
             http_reply_text(x, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
         else
@@ -338,6 +362,7 @@ void http_reply(struct http_exchange *x, unsigned status, const char *content_ty
     x->answer = *body;
     *body = BUF_INIT(body->max);
     buf_done(&x->body);
+    count_body(x);
     if (x->suspended) {
         x->suspended = false;
         MHD_resume_connection(x->connection);
@@ -474,8 +499,8 @@ static int start_daemon(struct http_server *s, const struct http_options *o, int
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, max_per_client(o, fd, connections),
         MHD_OPTION_CONNECTION_TIMEOUT, o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
-        s->identity ? MHD_OPTION_HTTPS_CERT_CALLBACK2 : MHD_OPTION_END, on_handshake,
-        MHD_OPTION_END);
+        s->identity ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, TLS_PRIORITY,
+        MHD_OPTION_HTTPS_CERT_CALLBACK2, on_handshake, MHD_OPTION_END);
     if (!s->daemon)
         return err_set(err, EIO, "cannot start the HTTP server on '%s'", o->listen);
     return 0;
@@ -497,6 +522,7 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
     s->routes = options->routes;
     s->userdata = options->userdata;
     s->max_body = options->max_body ? options->max_body : BODY_DEFAULT;
+    s->max_bodies = options->max_bodies ? options->max_bodies : BODIES_PART * s->max_body;
     s->keep = options->keep;
     int r = load_tls(s, options, err);
     if (r < 0)

@@ -40,6 +40,9 @@ struct http_options {
     void *userdata;                  /* for the handlers */
     size_t max_body;                 /* longer bodies are refused with 413; 0: 1 MiB. Where no
                                         route takes a body: at most 4 KiB */
+    size_t max_bodies;               /* of all requests that are under way, together: bodies longer
+                                        than 64 KiB get 503 where they would be more; 0: four times
+                                        max_body */
     /* NULL, or the members of JSON bodies that are of use (json_prune.h): a body of more than 1 MiB
      * is reduced to them while it comes in, and max_body bounds what is left of it. A handler then
      * is to ask http_body_problem(). */
@@ -68,7 +71,8 @@ const char *http_query(const struct http_exchange *exchange, const char *name);
 /* The body, NUL-terminated behind its length; never NULL. Valid until the reply. */
 const char *http_body(const struct http_exchange *exchange, size_t *ret_len);
 /* NULL, or why there is no body, for a person: it was too large or no JSON even where `keep` says
- * what is of use. Without `keep` the server answers such requests itself. */
+ * what is of use, or too many came at once. Without `keep` the server answers such requests itself.
+ */
 const char *http_body_problem(const struct http_exchange *exchange);
 
 /* Answers. `body` is taken over (and left empty) by http_reply, copied by http_reply_text. */

@@ -13,7 +13,6 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 
-#define PRIORITY "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 #define BUFFER_MAX ((size_t) 4 << 20)
 
 struct tls_client {
@@ -101,7 +100,7 @@ static int set_up(struct tls_client *tls, const char *alpn, struct err *err) {
     int r = gnutls_init(&tls->session, GNUTLS_CLIENT | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL);
     if (r < 0)
         return gnutls_fail(err, r, "cannot set up TLS");
-    r = gnutls_priority_set_direct(tls->session, PRIORITY, NULL);
+    r = gnutls_priority_set_direct(tls->session, TLS_PRIORITY, NULL);
     if (r >= 0)
         r = gnutls_credentials_set(tls->session, GNUTLS_CRD_CERTIFICATE, tls->credentials);
     gnutls_datum_t protocol = {.data = (unsigned char *) (uintptr_t) alpn,

@@ -8,6 +8,9 @@
 
 #include "wire/security.h"
 
+/* GnuTLS' name for what we speak, as client and as server. */
+#define TLS_PRIORITY "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+
 /*
  * ca_file: PEM, one or more certificates. host: DNS name or IP address as text; it is checked
  * against the certificate. alpn: the protocol both must speak ("h2"). End it with its free().

@@ -143,17 +143,22 @@ struct client {
 };
 
 /* The result of the handshake. */
-static int client_begin(struct client *c, const struct fixture *f, const char *trusted) {
+static int client_begin_as(struct client *c, const struct fixture *f, const char *trusted,
+                           const char *priority) {
     c->fd = connect_to(http_server_port(f->server));
     gnutls_certificate_allocate_credentials(&c->trust);
     assert_int_equal(gnutls_certificate_set_x509_trust_file(c->trust, trusted, GNUTLS_X509_FMT_PEM),
                      1);
     gnutls_init(&c->session, GNUTLS_CLIENT);
-    gnutls_set_default_priority(c->session);
+    assert_int_equal(gnutls_priority_set_direct(c->session, priority, NULL), 0);
     gnutls_credentials_set(c->session, GNUTLS_CRD_CERTIFICATE, c->trust);
     gnutls_session_set_verify_cert(c->session, "127.0.0.1", 0);
     gnutls_transport_set_int(c->session, c->fd);
     return gnutls_handshake(c->session);
+}
+
+static int client_begin(struct client *c, const struct fixture *f, const char *trusted) {
+    return client_begin_as(c, f, trusted, "NORMAL");
 }
 
 static void client_end(struct client *c) {
@@ -174,6 +179,16 @@ static void test_verified_client_gets_an_answer(void **state) {
     struct fixture *f = *state;
     struct client c;
     assert_int_equal(client_begin(&c, f, f->cert), 0);
+    client_asks(&c);
+    client_end(&c);
+}
+
+static void test_old_versions_are_turned_away(void **state) {
+    struct fixture *f = *state;
+    struct client c;
+    assert_true(client_begin_as(&c, f, f->cert, "NORMAL:-VERS-ALL:+VERS-TLS1.1") < 0);
+    client_end(&c);
+    assert_int_equal(client_begin_as(&c, f, f->cert, "NORMAL:-VERS-ALL:+VERS-TLS1.2"), 0);
     client_asks(&c);
     client_end(&c);
 }
@@ -250,6 +265,7 @@ static void test_half_a_configuration_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_verified_client_gets_an_answer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_old_versions_are_turned_away, setup, teardown),
         cmocka_unit_test_setup_teardown(test_certificate_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(test_half_a_certificate_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_plain_text_is_turned_away, setup, teardown),

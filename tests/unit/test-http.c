@@ -97,7 +97,8 @@ static int begin(void **state, struct http_options o) {
     struct fixture *f = calloc(1, sizeof(*f));
     o.routes = routes;
     o.userdata = f;
-    o.max_body = BODY_MAX;
+    if (o.max_body == 0)
+        o.max_body = BODY_MAX;
     struct err err;
     assert_int_equal(uv_loop_init(&f->loop), 0);
     assert_int_equal(uv_async_init(&f->loop, &f->stop, on_stop), 0);
@@ -129,6 +130,13 @@ static int setup_hasty(void **state) {
 static int setup_keep(void **state) {
     static const char *const keep[] = {"Pod", NULL};
     return begin(state, (struct http_options){.listen = "127.0.0.1:0", .keep = keep});
+}
+
+/* Two long bodies are one too many. */
+static int setup_crowded(void **state) {
+    return begin(state, (struct http_options){.listen = "127.0.0.1:0",
+                                              .max_body = (size_t) 1 << 20,
+                                              .max_bodies = (size_t) 256 << 10});
 }
 
 static int teardown(void **state) {
@@ -354,6 +362,39 @@ static void test_unasked_body(void **state) {
         ask(f, "POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", &in), 404);
 }
 
+static int post(const struct fixture *f, size_t size, struct buf *in) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    buf_printf(&text, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", size);
+    for (size_t i = 0; i < size; i++)
+        buf_putc(&text, 'x');
+    return ask(f, buf_str(&text), in);
+}
+
+/* Asks until the server has come as far as to answer so. */
+static void post_until(const struct fixture *f, size_t size, int status, struct buf *in) {
+    for (int i = 0; i < 10000; i++)
+        if (post(f, size, in) == status)
+            return;
+    fail_msg("never %d", status);
+}
+
+/* What many send together is bounded, and keeps no usual request out. */
+static void test_bodies_together(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0), half = BUF_INIT(0);
+    int fd = dial(f);
+    buf_puts(&half, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n");
+    for (int i = 0; i < 200000; i++)
+        buf_putc(&half, 'x');
+    say(fd, half.data, half.len);
+    post_until(f, 100000, 503, &in);
+    assert_non_null(strstr(buf_str(&in), "too many large requests"));
+    assert_int_equal(post(f, 60000, &in), 200);
+    (void) close(fd);
+    post_until(f, 100000, 200, &in);
+    assert_int_equal(post(f, 250000, &in), 200); /* nothing is left over */
+}
+
 static void test_garbage(void **state) {
     struct fixture *f = *state;
     _cleanup_buf_ struct buf in = BUF_INIT(0);
@@ -497,6 +538,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_long_bodies_are_reduced, setup_keep, teardown),
         T(test_too_large),
         T(test_unasked_body),
+        cmocka_unit_test_setup_teardown(test_bodies_together, setup_crowded, teardown),
         cmocka_unit_test_setup_teardown(test_garbage, setup_hasty, teardown),
         T(test_huge_header),
         T(test_client_leaves),
