@@ -118,6 +118,20 @@ def test_annotation_in_a_binding_is_the_schedulers_alone(cluster):
     cluster.api.patch(kube.pods(name=name) + "/status", {"status": {"message": "fine"}})
 
 
+@pytest.mark.parametrize("key", ["egpuc.elasticgpu.io/main", "elasticgpu.io/egpuc-main", "egpuc-main",
+                                 "egpuct.elasticgpu.io/main"])
+def test_claims_of_a_pod_stay(cluster, key):
+    """As its volumes do: a pod that runs does not move to another claim, nor lets go of its own."""
+    with_claim, without = new("uses"), new("uses-none")
+    cluster.api.create(kube.pods(), pod(with_claim, annotations={key: "{}"}))
+    cluster.api.create(kube.pods(), pod(without))
+    for name, value in ((with_claim, '{"a": 1}'), (with_claim, None), (without, "{}")):
+        for door in ("", "/status"):
+            refused(cluster.api.patch, kube.pods(name=name) + door, {"metadata": {"annotations": {key: value}}},
+                    text=f"annotation {key} says which claim")
+    cluster.api.patch(kube.pods(name=with_claim), {"metadata": {"annotations": {"other": "fine"}}})
+
+
 def test_binding_without_assignment_is_not_our_business(cluster):
     name = new("plain")
     cluster.api.create(kube.pods(), pod(name, {"example.com/none": "1"}))
