@@ -416,6 +416,9 @@ void kube_reflector_relist(struct kube_reflector *reflector) {
 }
 
 bool kube_reflector_is_synced(const struct kube_reflector *reflector) {
-    return reflector->listed && reflector->failures == 0 &&
+    /* A watch that was taken up again is as good as any, also where nothing happens for long that
+     * would end the count of failures. */
+    bool well = reflector->failures == 0 || (reflector->watch && reflector->watch_status == 200);
+    return reflector->listed && well &&
            (reflector->absent || (reflector->version[0] && !reflector->more));
 }

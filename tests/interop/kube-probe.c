@@ -5,6 +5,7 @@
  * Usage: kube-probe SERVER TOKEN_FILE CA_FILE. Orders, one a line:
  *     request METHOD TIMEOUT_MS PATH [BODY]
  *     reflect PAGE PATH [QUERY]
+ *     synced          whether the reflector is
  *     stop            the reflector
  *     close           everything, and exit
  * With ALIQUOT_FAIL_MALLOC=n its nth allocation fails; how many there were tells the last line.
@@ -131,6 +132,8 @@ static int on_line(const char *line, size_t size, void *user) {
         order_reflect(probe, word[1], word[2], word[3]);
     else if (strcmp(word[0], "relist") == 0)
         kube_reflector_relist(probe->reflector);
+    else if (strcmp(word[0], "synced") == 0)
+        printf("synced %d\n", kube_reflector_is_synced(probe->reflector));
     else if (strcmp(word[0], "stop") == 0)
         kube_reflector_stop(take_ptr(probe->reflector));
     else if (strcmp(word[0], "close") == 0)

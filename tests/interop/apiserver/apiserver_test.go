@@ -435,6 +435,26 @@ func TestGone(t *testing.T) {
 		"trouble soon cannot list /things: Expired", "begin", "added x", "added y", "end", "added z")
 }
 
+// A watch that was refused and then taken up is up to date, also where nothing ever happens.
+func TestQuietWatchAfterTrouble(t *testing.T) {
+	p, _ := begin(t, script(t,
+		step{"limit=500", list("10", "")},
+		step{"resourceVersion=10&watch=true", status(429, "TooManyRequests")},
+		step{"resourceVersion=10&watch=true", events(true)},
+	))
+	p.order("reflect 500 /things")
+	p.expect("begin", "end", "trouble soon cannot watch /things: HTTP status 429")
+	for limit := time.Now().Add(bound); ; time.Sleep(10 * time.Millisecond) {
+		p.order("synced")
+		if p.next() == "synced 1" {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatal("it never is")
+		}
+	}
+}
+
 // A kind that is not installed is one without objects; when it is taken away, so are its objects.
 func TestAbsent(t *testing.T) {
 	p, _ := begin(t, script(t,
