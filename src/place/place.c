@@ -282,8 +282,17 @@ static uint32_t links_cut(const struct place_node *node, uint32_t c) {
     return sum;
 }
 
-/* Whether `ask` fits on card c beside what the pod has there, and what that costs. */
-static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t *ret_cost) {
+/* Whether nothing tells the cards apart but where they are and who may take them. */
+static bool is_alike(const struct search *s, uint32_t a, uint32_t b) {
+    const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
+    return s->node->ndraws == 0 && x->memory == y->memory && x->physical == y->physical &&
+           x->tflops == y->tflops && amount_equal(&x->free, &y->free) &&
+           amount_is_zero(&s->now[a]) && amount_is_zero(&s->now[b]);
+}
+
+/* Whether `ask` fits on card c beside what the pod has there, and how much it adds. */
+static bool fits_on(const struct search *s, uint32_t c, uint32_t ask,
+                    struct place_amount *ret_added) {
     const struct place_card *card = &s->node->cards[c];
     if (!card->healthy || (s->granted[ask] >> c & 1) || !may_take(s->node, ask, c) ||
         !is_linked(s, ask, c))
@@ -293,11 +302,37 @@ static bool try_card(const struct search *s, uint32_t c, uint32_t ask, uint64_t 
         place_share(&s->plan->request->asks[ask], card).memory == 0)
         return false;
     /* A container that draws on a hold may leave the pod with less than it took before. */
-    struct place_amount now = s->now[c], added = amount_sub(after, amount_min(now, after));
-    struct place_card left = *card;
-    left.free = amount_sub(card->free, now);
-    *ret_cost =
-        amount_is_zero(&added) ? 0 : s->policy->card_cost(s->plan, s->node, c, &left, &added);
+    *ret_added = amount_sub(after, amount_min(s->now[c], after));
+    return true;
+}
+
+static uint64_t cost_of(const struct search *s, uint32_t c, const struct place_amount *added) {
+    struct place_card left = s->node->cards[c];
+    left.free = amount_sub(left.free, s->now[c]);
+    return amount_is_zero(added) ? 0 : s->policy->card_cost(s->plan, s->node, c, &left, added);
+}
+
+/* Costs of the last few cards that differed: policies think long, and many cards are alike. */
+#define KNOWN_COSTS 4
+struct known_costs {
+    uint32_t n;
+    uint32_t cards[KNOWN_COSTS];
+    uint64_t costs[KNOWN_COSTS];
+};
+
+static bool try_card(const struct search *s, uint32_t c, uint32_t ask, struct known_costs *known,
+                     uint64_t *ret_cost) {
+    struct place_amount added;
+    if (!fits_on(s, c, ask, &added))
+        return false;
+    for (uint32_t i = 0; i < known->n && i < KNOWN_COSTS; i++)
+        if (is_alike(s, known->cards[i], c)) {
+            *ret_cost = known->costs[i];
+            return true;
+        }
+    uint32_t at = known->n++ % KNOWN_COSTS;
+    known->cards[at] = c;
+    known->costs[at] = *ret_cost = cost_of(s, c, &added);
     return true;
 }
 
@@ -317,10 +352,11 @@ static uint32_t cut_by(const struct search *s, uint32_t ask, uint32_t c) {
 static uint32_t list_candidates(const struct search *s, uint32_t ask, const struct candidate *last,
                                 uint8_t order[static PLACE_CARDS_MAX]) {
     struct candidate found[PLACE_CARDS_MAX];
+    struct known_costs known = {0};
     uint32_t n = 0;
     for (uint32_t c = 0; c < s->node->ncards; c++) {
         struct candidate new = {.card = c};
-        if (!try_card(s, c, ask, &new.cost))
+        if (!try_card(s, c, ask, &known, &new.cost))
             continue;
         new.cut = cut_by(s, ask, c);
         if (last && !is_before(last, &new))
@@ -337,15 +373,12 @@ static uint32_t list_candidates(const struct search *s, uint32_t ask, const stru
 
 /* Cards that nothing tells apart: trying the second cannot help where the first did not. */
 static bool interchangeable(const struct search *s, uint32_t a, uint32_t b) {
-    const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
-    if (s->node->ndraws > 0 || !takes_any_links(s->plan))
+    if (!takes_any_links(s->plan) || !is_alike(s, a, b))
         return false;
     for (uint32_t i = 0; i < s->plan->request->n; i++)
         if (may_take(s->node, i, a) != may_take(s->node, i, b))
             return false;
-    return x->memory == y->memory && x->physical == y->physical && x->tflops == y->tflops &&
-           amount_equal(&x->free, &y->free) && amount_is_zero(&s->now[a]) &&
-           amount_is_zero(&s->now[b]);
+    return true;
 }
 
 /* The memory asked beside whole cards must be in them. */
@@ -364,8 +397,12 @@ static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
     uint32_t ask = s->plan->units[u];
     bool last_of_ask = u + 1 == s->plan->nunits || s->plan->units[u + 1] != ask;
     struct place_amount held = s->now[card];
-    struct candidate at = {.card = card, .cut = cut_by(s, ask, card)};
-    (void) try_card(s, card, ask, &at.cost);
+    struct candidate at = {.card = card};
+    struct place_amount added;
+    if (!last_of_ask && fits_on(s, card, ask, &added)) { /* what the ask's next card comes after */
+        at.cut = cut_by(s, ask, card);
+        at.cost = cost_of(s, card, &added);
+    }
     s->granted[ask] |= UINT64_C(1) << card;
     s->now[card] = hold_with(s, card, ask);
     s->before = at;
@@ -379,12 +416,13 @@ static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
 /* The best connected cards for all units of the ask that begins with unit u; 0: there are none. */
 static uint64_t linked_cards(const struct search *s, uint32_t ask) {
     uint64_t costs[PLACE_CARDS_MAX] = {0};
+    struct known_costs known = {0};
     struct topology_search search = {.n = s->plan->request->asks[ask].cards,
                                      .weakest = least_link(s, ask),
                                      .numa_bind = s->plan->numa_bind,
                                      .costs = costs};
     for (uint32_t c = 0; c < s->node->ncards; c++) {
-        if (try_card(s, c, ask, &costs[c]))
+        if (try_card(s, c, ask, &known, &costs[c]))
             search.candidates |= UINT64_C(1) << c;
         if (is_idle(&s->node->cards[c]))
             search.idle |= UINT64_C(1) << c;

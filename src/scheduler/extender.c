@@ -57,17 +57,22 @@ static int read_args(struct extender *e, const char *body, size_t len, struct po
     e->objects = args.objects;
     e->what_if = false;
     while (n < args.n && (r = args_next(&args, &c.name, &c.object, err)) > 0) {
-        c.node = state_node_find(e->state, c.name);
-        e->what_if |= e->objects && !c.node;
+        state_node_soon(e->state, c.name);
         e->candidates[n++] = c;
     }
     if (r < 0)
         return r;
+    for (size_t i = 0; i < n; i++) {
+        e->candidates[i].node = state_node_find(e->state, e->candidates[i].name);
+        e->what_if |= e->objects && !e->candidates[i].node;
+    }
     *ret_n = n;
     return pod_parse(args.pod, ret_pod, err);
 }
 
 /* ---- judging nodes ---- */
+
+#define AHEAD 8 /* so many nodes further memory is fetched */
 
 /* Answers each node for the pod; the names in the answer are those of the request. Returns how many
  * can take it. */
@@ -75,6 +80,8 @@ static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *
     size_t fitting = 0;
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
+        if (i + AHEAD < n && e->candidates[i + AHEAD].node)
+            state_judge_soon(e->candidates[i + AHEAD].node, &e->plan);
         if (c->node)
             c->reason = state_judge(e->state, &e->plan, c->node, self, &c->score);
         else if (e->objects)

@@ -245,6 +245,16 @@ static struct state_verdict *verdict_set(struct state_node *node, uint64_t shape
     return &node->verdicts[set * STATE_VERDICT_SET];
 }
 
+void state_judge_soon(const struct state_node *node, const struct place_plan *plan) {
+    uint64_t set = (plan->shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
+    const char *from = (const char *) &node->verdicts[set * STATE_VERDICT_SET];
+    __builtin_prefetch(&node->version);
+    __builtin_prefetch(&node->dirty);
+    __builtin_prefetch(from);
+    __builtin_prefetch(from + 64);
+    __builtin_prefetch(from + 128);
+}
+
 enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, int64_t *ret_score) {
     struct place_result result = {.score = 0};

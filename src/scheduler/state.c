@@ -70,12 +70,6 @@ struct state *state_free(struct state *s) {
 
 /* ---- nodes ---- */
 
-struct state_node *state_node_find(struct state *s, const char *name) {
-    struct state_node *node;
-    HASH_FIND_STR(s->nodes, name, node);
-    return node;
-}
-
 struct state_node *state_node_get(struct state *s, const char *name) {
     struct state_node *node = state_node_find(s, name);
     if (node)
@@ -106,6 +100,7 @@ void state_node_drop_if_unused(struct state *s, struct state_node *node) {
     if (node->exists || node->ncards > 0 || node->pods || node->standings || node->loads)
         return;
     state_learn_node(s, node, true);
+    state_name_forget(s, node);
     HASH_DEL(s->nodes, node);
     free(node->topology);
     free(node);

@@ -149,6 +149,7 @@ struct state_verdict {
 #define STATE_SELECTORS_MAX 8
 #define STATE_MODELS_MAX 64
 #define STATE_NODE_IDS 16384
+#define STATE_NAMES 16384
 
 struct state_node {
     UT_hash_handle hh;
@@ -209,6 +210,12 @@ struct state_selector {
                   uint64_t allowed[static GPU_ASKS_MAX]);
 };
 
+/* Where a name was found. */
+struct state_name {
+    uint64_t hash;
+    struct state_node *node; /* NULL: unused */
+};
+
 /* 0 when `signature` is ours for exactly these; negative errno otherwise. */
 typedef int (*state_verify)(const char *pod_uid, const char *node, const char *text,
                             const char *signature, void *userdata);
@@ -236,6 +243,7 @@ struct state {
     struct state_namespace *namespaces;     /* uthash by name: those with policies of their own */
     struct state_selector selectors[STATE_SELECTORS_MAX];
     size_t nselectors;
+    struct state_name names[STATE_NAMES]; /* see state_node_find() */
     bool ranks_dirty;
     uint64_t version; /* counts the changes of nodes */
     uint64_t forged;  /* bound pods whose assignment did not verify, ever */
@@ -269,6 +277,12 @@ void state_gpu_gone(struct state *s, const char *name);
 uint64_t state_hash(uint64_t hash, const char *text);
 
 struct state_node *state_node_find(struct state *s, const char *name);
+
+/* Has the memory fetched that is looked at first when the node is found, or judged, soon after:
+ * nodes are many and far from each other. */
+void state_node_soon(struct state *s, const char *name);
+void state_judge_soon(const struct state_node *node, const struct place_plan *plan);
+
 struct state_pod *state_pod_find(struct state *s, const char *uid);
 
 /* What the pod holds or is promised of that card; false: nothing. */

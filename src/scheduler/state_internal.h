@@ -13,6 +13,9 @@ struct state_node *state_node_get(struct state *s, const char *name);
 /* Forgets a node that nothing refers to any more. */
 void state_node_drop_if_unused(struct state *s, struct state_node *node);
 
+/* names.c: the node is about to go. */
+void state_name_forget(struct state *s, const struct state_node *node);
+
 /* Whether its Binding is certain. */
 static inline bool state_pod_is_settled(const struct state_pod *pod) {
     return pod->stage == POD_BOUND || pod->stage == POD_AWAITED;
