@@ -83,6 +83,10 @@ static void settle(struct claims *c, struct claim_item *item, struct egpu_item *
         if (!class || !class->expansion)
             write_claim_resize(c, item, "NotAllowed",
                                "its class does not say allowExpansion: true; make a larger claim");
+        else if (!e->o.native)
+            write_claim_resize(c, item, "NotAllowed",
+                               "the capacity of its ElasticGPU has other names than "
+                               "elasticgpu.io/gpu-core and elasticgpu.io/gpu-memory");
         else if (c->world.grow(c->world.self, &e->o, &want, &why) < 0)
             write_claim_resize(c, item, "NoRoom", why.text);
         else if (strcmp(e->hand.version, e->o.meta.version) != 0 || c->now_ms >= e->hand.until_ms)

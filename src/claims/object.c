@@ -191,6 +191,16 @@ static void read_claim_ref(struct json spec, struct egpu *e) {
         e->claim_name[0] = e->claim_namespace[0] = '\0';
 }
 
+static bool is_native(struct json capacity) {
+    struct json_iter it = json_iter(capacity);
+    struct json value;
+    const char *key;
+    while (json_next(&it, &key, &value))
+        if (!key || (strcmp(key, RESOURCE_CORE) != 0 && strcmp(key, RESOURCE_MEMORY) != 0))
+            return false;
+    return true;
+}
+
 static void read_egpu_status(struct json status, struct egpu *e) {
     int phase = find_name(json_get(status, "phase"), egpu_phases, 5);
     e->has_phase = phase >= 0;
@@ -210,6 +220,7 @@ int egpu_parse(struct json object, struct egpu *ret, struct err *err) {
         return r;
     }
     (void) claim_amount_read(json_get(spec, "capacity"), &e.capacity, NULL);
+    e.native = is_native(json_get(spec, "capacity"));
     copy_text(FIRST_OF(spec, CLASS_KEYS), e.class, sizeof(e.class));
     e.delete_after = is_text(FIRST_OF(spec, RECLAIM_KEYS), "Delete");
     read_node(spec, &e);

@@ -87,6 +87,7 @@ struct egpu {
     struct claim_meta meta;
     char class[KUBE_NAME_MAX]; /* "": none */
     struct claim_amount capacity;
+    bool native;        /* the capacity has no other names than gpu-core and gpu-memory of ours */
     const char *source; /* "qGPU", "physicalGPU", "gpuShare"; NULL: none or several */
     uint32_t ncards;
     char (*cards)[KUBE_NAME_MAX]; /* names of GPU objects, or UUIDs */

@@ -278,6 +278,17 @@ static const struct story stories[] = {
        "\"elasticgpu.io/gpu-memory\":\"8Gi\"}}}}"}},
      "claim c Bound/Bound gpu=egpu-u2-c done=1 by=1 class=grow node= core=10 guard=1\n"
      "gpu egpu-u2-c Bound ns/c uid=u2-c by=1 on=gpu-a core=10 memory=8 guard=1\n"},
+    {"an ElasticGPU in another dialect stays as it is",
+     {{ADD, CLAIMS_CLASSES, "grow", CLASS(",\"allowExpansion\":true")},
+      {ADD, CLAIMS_EGPUS, "g",
+       "{\"spec\":{\"capacity\":{\"tke.cloud.tencent.com/qgpu-core\":20,"
+       "\"tke.cloud.tencent.com/qgpu-memory\":5},\"qGPU\":{\"gpuName\":\"gpu-a\"}" OF_CLASS(
+           "grow") "}}"},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("grow"))},
+      {PATCH, CLAIMS_CLAIMS, "c",
+       "{\"spec\":{\"resources\":{\"requests\":{\"elasticgpu.io/gpu-core\":30}}}}"}},
+     "claim c Bound/Bound gpu=g done=1 by=1 class=grow node= core=20 resize=NotAllowed guard=1\n"
+     "gpu g Bound ns/c uid=u3-c by=1 on=gpu-a core=20 memory=5 guard=1\n"},
     {"and not where it does not, nor beyond the card",
      {{ADD, CLAIMS_CLASSES, "grow", CLASS(",\"allowVolumeExpansion\":true")},
       {ADD, CLAIMS_CLASSES, "fast", CLASS("")},
