@@ -203,7 +203,7 @@ static void read_pod(struct cluster *c, struct json object) {
     struct defrag_pod *of = &c->pods[mover - c->movers];
     mover->known = true;
     of->stays = pod->deleting || pod->problem != REQUEST_OK || pod->request.n == 0 ||
-                pod->selection || (wish && strcmp(wish, "never") == 0) ||
+                pod->claims.n > 0 || pod->selection || (wish && strcmp(wish, "never") == 0) ||
                 pod->priority > (int64_t) arg_priority || !comes_back(meta) ||
                 !budgets_allow(c, pod);
     of->at_home = is_set(json_get(spec, "nodeSelector")) || is_set(json_get(spec, "affinity"));
@@ -399,9 +399,9 @@ int cmd_defrag(int argc, char **argv) {
         "Tells which pods to move, in which order, so that most cards become free by few moves.\n"
         "Each pod fits where it goes while it is still where it was, once the moves before it are\n"
         "made. Pods stay that nobody would make anew (without a controller, of a DaemonSet), that\n"
-        "a disruption budget protects now, that choose their cards, or that are annotated\n"
-        "elasticgpu.io/defrag: never; those with a nodeSelector or affinity stay on their node.\n"
-        "CPU and memory of the nodes are not looked at.",
+        "a disruption budget protects now, that choose their cards or have a claim, or that are\n"
+        "annotated elasticgpu.io/defrag: never; those with a nodeSelector or affinity stay on\n"
+        "their node. CPU and memory of the nodes are not looked at.",
         "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster cannot "
         "be\n"
         "asked; 2 for wrong arguments."};

@@ -68,6 +68,13 @@ def test_who_stays(cluster, why):
     assert cluster.rows("defrag", "--plan") == ["No moves would empty a card.".split()]
 
 
+def test_claim_has_its_card(cluster):
+    one = pod("u1", "one", 50, annotations={"egpuc.elasticgpu.io/main": "mine"})
+    one["spec"]["containers"][0]["resources"] = {"limits": {"elasticgpu.io/slot": "1"}}
+    cluster.set(pods=[one])
+    assert cluster.plan()["moves"] == []
+
+
 def test_budget_and_closed_node(cluster):
     budget = {"metadata": {"name": "x", "namespace": "team"}, "spec": {"selector": {"matchLabels": {"app": "x"}}},
               "status": {"disruptionsAllowed": 0}}
