@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "kube/assignment.h"
 #include "kube/pod.h"
+#include "kube/pod_claims.h"
 #include "kube/quantity.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -133,14 +134,27 @@ static void forbid(struct refusal *refusal) {
 
 /* ---- rules: each refuses, or leaves the refusal empty ---- */
 
-/* The first annotation of an assignment that is other than in `than`; NULL: none. *ret_new: whether
- * `than` has one of that name at all. */
-static const char *changed_assignment(struct json annotations, struct json than, bool *ret_new) {
+static bool is_assignment(const char *key) {
+    return strncmp(key, ANNOTATION_ASSIGNMENT, strlen(ANNOTATION_ASSIGNMENT)) == 0;
+}
+
+static bool is_claim(const char *key) {
+    const char *prefix;
+    for (size_t i = 0; (prefix = pod_claims_prefix(i)); i++)
+        if (strncmp(key, prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+/* The last annotation of those that `is_meant` that is other than in `than`; NULL: none. *ret_new
+ * becomes true where `than` has none of that name. */
+static const char *changed_annotation(struct json annotations, struct json than,
+                                      bool (*is_meant)(const char *key), bool *ret_new) {
     struct json_iter it = json_iter(annotations);
     struct json value;
     const char *key, *found = NULL;
     while (json_next(&it, &key, &value)) {
-        if (!key || strncmp(key, ANNOTATION_ASSIGNMENT, strlen(ANNOTATION_ASSIGNMENT)) != 0)
+        if (!key || !is_meant(key))
             continue;
         const char *now = json_string(value), *before = json_string(json_get(than, key));
         if (now && before && strcmp(now, before) == 0)
@@ -163,8 +177,8 @@ static int check_assignment(struct admission *a, const struct asked *q, struct r
     struct json now = JSON_PATH(q->object, "metadata", "annotations");
     struct json before = JSON_PATH(q->before, "metadata", "annotations");
     bool comes_or_goes = false;
-    const char *key = changed_assignment(now, before, &comes_or_goes);
-    const char *old = changed_assignment(before, now, &comes_or_goes);
+    const char *key = changed_annotation(now, before, is_assignment, &comes_or_goes);
+    const char *old = changed_annotation(before, now, is_assignment, &comes_or_goes);
     if (!key)
         key = old;
     if (!key || may_assign(q, !comes_or_goes))
@@ -173,6 +187,27 @@ static int check_assignment(struct admission *a, const struct asked *q, struct r
     buf_printf(&refusal->text,
                "annotation %s says which GPU a pod gets: only the Aliquot scheduler writes it, "
                "when it binds the pod",
+               key);
+    return 0;
+}
+
+/* Like the volumes of a pod: what it was placed for is what it has. */
+static int check_claims(struct admission *a, const struct asked *q, struct refusal *refusal) {
+    (void) a;
+    struct json now = JSON_PATH(q->object, "metadata", "annotations");
+    struct json before = JSON_PATH(q->before, "metadata", "annotations");
+    bool comes_or_goes = false;
+    if (creates_pod(q))
+        return 0;
+    const char *key = changed_annotation(now, before, is_claim, &comes_or_goes);
+    if (!key)
+        key = changed_annotation(before, now, is_claim, &comes_or_goes);
+    if (!key)
+        return 0;
+    forbid(refusal);
+    buf_printf(&refusal->text,
+               "annotation %s says which claim a container uses: it cannot be changed, make the "
+               "pod anew",
                key);
     return 0;
 }
@@ -294,6 +329,7 @@ static int check_request(struct admission *a, const struct asked *q, struct refu
 
 static int (*const rules[])(struct admission *, const struct asked *, struct refusal *) = {
     check_assignment,
+    check_claims,
     check_node_name,
     check_request,
 };

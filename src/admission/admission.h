@@ -25,7 +25,8 @@ struct admission *admission_free(struct admission *a); /* takes NULL, returns NU
  * refused.
  *
  * Validate: refuses requests that no node could ever serve or that mean something else than they
- * say, pods with a share that name their node, and assignments by anybody but the scheduler. */
+ * say, pods with a share that name their node, assignments by anybody but the scheduler, and claims
+ * of pods that are there. */
 int admission_mutate(struct admission *a, const char *body, size_t len, struct buf *out,
                      struct err *err);
 int admission_validate(struct admission *a, const char *body, size_t len, struct buf *out,

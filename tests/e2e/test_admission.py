@@ -181,6 +181,15 @@ def test_the_four_doors(cluster, admission):
         with pytest.raises(ApiError) as caught:
             call(*arguments)
         assert caught.value.code == 403 and "only the Aliquot scheduler writes it" in caught.value.message
+    # A claim is said when the pod is made, and no door is open to change it.
+    claimed = {"metadata": {"annotations": {"egpuc-main": "mine"}}}
+    claiming = {**binding, "metadata": {"name": name, **claimed["metadata"]}}
+    for call, *arguments in ((cluster.api.patch, path, claimed), (cluster.api.patch, path + "/status", claimed),
+                             (cluster.api.create, path + "/binding", claiming),
+                             (cluster.api.create, kube.core("bindings", "default"), claiming)):
+        with pytest.raises(ApiError) as caught:
+            call(*arguments)
+        assert caught.value.code == 403 and "cannot be changed" in caught.value.message
     cluster.api.as_user(f"system:serviceaccount:{kit.SYSTEM}:{SCHEDULER}").create(path + "/binding", binding)
     cluster.api.patch(path, {"metadata": {"annotations": {"other": "fine"}}})
     for value in ("other", None):

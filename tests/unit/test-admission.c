@@ -241,6 +241,26 @@ static void test_who_may_write_assignments(void **state) {
                         "{}"));
 }
 
+#define CLAIM(key, value) "{\"metadata\":{\"annotations\":{\"" key "c\":\"" value "\"}}}"
+
+/* They are said when the pod is made, and stay. */
+static void test_claims_cannot_be_changed(void **state) {
+    (void) state;
+    static const char *const users[] = {"tenant", ADMISSION_SCHEDULER};
+    for (size_t i = 0; i < 2; i++) {
+        const char *user = users[i], *one = CLAIM("egpuc-", "a");
+        assert_false(allowed("UPDATE", "pods", "", user, CLAIM("egpuc-", "b"), one));
+        assert_false(allowed("UPDATE", "pods", "status", user, one, WITHOUT));
+        assert_false(allowed("UPDATE", "pods", "", user, WITHOUT, one));
+        assert_false(allowed("CREATE", "pods", "binding", user, one, "null"));
+        assert_false(allowed("CREATE", "bindings", "", user, one, "null"));
+        assert_false(allowed("UPDATE", "pods", "", user, CLAIM("egpuct.elasticgpu.io/", "{}"),
+                             CLAIM("egpuct.elasticgpu.io/", "{ }")));
+        assert_true(allowed("UPDATE", "pods", "status", user, one, one));
+        assert_true(allowed("UPDATE", "pods", "", user, CLAIM("other/", "b"), WITHOUT));
+    }
+}
+
 /* ---- what is no review ---- */
 
 static void test_no_review(void **state) {
@@ -444,7 +464,8 @@ static void check_prefixes(const char *file, const char *before, unsigned lists)
 static void test_the_claims_in_deploy(void **state) {
     (void) state;
     check_prefixes("deploy/policy-pods.yaml", "", 4);
-    check_prefixes("deploy-webhook/webhook.yaml", "k.startsWith(", 2);
+    check_prefixes("deploy/policy-assignment.yaml", "", 2);
+    check_prefixes("deploy-webhook/webhook.yaml", "", 3);
 }
 
 int main(void) {
@@ -453,6 +474,7 @@ int main(void) {
         cmocka_unit_test(test_the_patch_puts_things_beside_others),
         cmocka_unit_test(test_base64),
         cmocka_unit_test(test_who_may_write_assignments),
+        cmocka_unit_test(test_claims_cannot_be_changed),
         cmocka_unit_test(test_no_review),
         cmocka_unit_test(test_memory_runs_out),
         cmocka_unit_test(test_the_lists_in_deploy),
