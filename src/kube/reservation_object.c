@@ -135,10 +135,11 @@ int reservation_object_parse(struct json object, struct reservation_object *ret,
     struct reservation_object o = {0};
     if (field_copy(json_get(meta, "name"), o.name, sizeof(o.name)) < 0)
         return err_set(err, EINVAL, "not an ElasticGPUReservation: it has no name");
-    if (field_copy_optional(json_get(spec, "nodeName"), o.node, sizeof(o.node)) < 0 ||
-        field_copy_optional(json_get(spec, "model"), o.model, sizeof(o.model)) < 0 ||
-        read_owners(json_get(spec, "owners"), &o) < 0)
-        return err_set(err, EINVAL, "ElasticGPUReservation %s has a bad spec", o.name);
+    o.unreadable = field_copy_optional(json_get(spec, "nodeName"), o.node, sizeof(o.node)) < 0 ||
+                   field_copy_optional(json_get(spec, "model"), o.model, sizeof(o.model)) < 0 ||
+                   read_owners(json_get(spec, "owners"), &o) < 0;
+    if (o.unreadable)
+        o.nowners = 0;
     o.created = field_time(json_get(meta, "creationTimestamp"));
     o.starts = field_time(json_get(spec, "starts"));
     o.expires = field_time(json_get(spec, "expires"));

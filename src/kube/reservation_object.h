@@ -28,6 +28,7 @@ struct reservation_object {
     char name[KUBE_NAME_MAX];
     int64_t created;         /* seconds since 1970, as are the next two */
     int64_t starts, expires; /* 0: at once, never */
+    bool unreadable;         /* its spec: then it is for nobody, and gets no place */
     struct gpu_ask ask;
     enum request_problem problem;      /* why `ask` is not usable */
     char node[KUBE_NAME_MAX];          /* only there; "" anywhere */
@@ -38,7 +39,7 @@ struct reservation_object {
     uint64_t status_hash;   /* of the status as text */
 };
 
-/* 0, -EINVAL or -ENOMEM. Free with reservation_object_done(). */
+/* 0, or -EINVAL where there is not even a name. Free with reservation_object_done(). */
 int reservation_object_parse(struct json object, struct reservation_object *ret, struct err *err);
 void reservation_object_done(struct reservation_object *object);
 

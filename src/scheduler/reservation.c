@@ -181,10 +181,10 @@ bool reservations_open(void *self, struct state_pod *pod, uint64_t now_ms, struc
 /* Of a pod that was bound before this process began, its cards tell what it draws on. */
 static void recognise(struct reservations *r, struct state_pod *pod) {
     for (const struct reservation *v = r->all; v; v = v->hh.next) {
-        const struct state_standing *standing = state_standing_find(r->state, v->id);
-        bool all = standing && standing->node == pod->node && pod->nholds > 0;
         if (!is_for(v, pod) || pod->created < v->object.created)
             continue;
+        const struct state_standing *standing = state_standing_find(r->state, v->id);
+        bool all = standing && standing->node == pod->node && pod->nholds > 0;
         for (uint32_t i = 0; all && i < pod->nholds; i++)
             all = has_device(standing, pod->holds[i].device.uuid);
         if (all) {
@@ -295,7 +295,9 @@ static struct reservation_status settle(struct reservations *r, struct reservati
         let_go(r, v);
         return (struct reservation_status){.phase = RESERVATION_EXPIRED};
     }
-    if (v->object.problem != REQUEST_OK)
+    if (v->object.unreadable)
+        status.message = "its owners, nodeName or model are wrong or too long";
+    else if (v->object.problem != REQUEST_OK)
         status.message = request_problem_text(v->object.problem);
     else if (v->object.starts != 0 && now < v->object.starts)
         status.message = "it has not started";

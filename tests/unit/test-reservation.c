@@ -122,6 +122,29 @@ static void test_owners(void **state) {
     reservation_object_done(&o);
 }
 
+/* One that cannot be read says so, is for nobody, and goes when it is deleted. */
+static void test_unreadable(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    char spec[1200];
+    begin(&k, w);
+    show_node(w, "n", 1);
+    snprintf(spec, sizeof(spec),
+             HALF_CARD ",\"owners\":[{\"namespace\":\"default\",\"labels\":{\"k\":\"%0600d\"}}]",
+             0);
+    show(&k, "r", spec, "null");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "\"phase\":\"Pending\",\"message\":\"its owners"));
+    show(&k, "s", HALF_CARD "," OWNER, "null");
+    tick(&k, NOW);
+    assert_int_equal(free_core(w, "n", 0), 50);
+    show(&k, "s", spec, "null");
+    assert_int_equal(free_core(w, "n", 0), 50);
+    reservations_gone(&k.r, "s");
+    assert_int_equal(free_core(w, "n", 0), 100);
+    end(&k);
+}
+
 static void test_kept_for_its_owner(void **state) {
     struct world *w = *state;
     struct kept k;
@@ -326,9 +349,9 @@ static void test_in_any_order(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(test_owners),    T(test_kept_for_its_owner),    T(test_owner_goes_to_it),
-        T(test_its_time),  T(test_no_room_and_malformed), T(test_restart),
-        T(test_node_goes), T(test_in_any_order),
+        T(test_unreadable),       T(test_owners),    T(test_kept_for_its_owner),
+        T(test_owner_goes_to_it), T(test_its_time),  T(test_no_room_and_malformed),
+        T(test_restart),          T(test_node_goes), T(test_in_any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
