@@ -18,6 +18,13 @@ static const struct {
      NULL},
 };
 
+/* What may stand in a name: it is printed on terminals of others. */
+static bool is_name(const char *name) {
+    static const char good[] =
+        "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_./:";
+    return *name && name[strspn(name, good)] == '\0';
+}
+
 static struct json read_mark(struct json metadata, const char *key) {
     struct json value = JSON_PATH(metadata, "annotations", key);
     return json_valid(value) ? value : JSON_PATH(metadata, "labels", key);
@@ -66,7 +73,7 @@ bool gang_read(struct json metadata, struct pod_gang *ret) {
         uint64_t value;
         if (!json_valid(name) || (i > 0 && !size))
             continue; /* a group of somebody else, whose size stands elsewhere */
-        bool good = field_copy(name, gang.name, sizeof(gang.name)) == 0;
+        bool good = field_copy(name, gang.name, sizeof(gang.name)) == 0 && is_name(gang.name);
         if (!good)
             memcpy(gang.name, "?", 2);
         good = good && size && num_parse_u64(size, GANG_SIZE_MAX, &value) == 0 &&

@@ -248,7 +248,8 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
         return true;
     if (pod->gang->size == 0) {
         buf_printf(why,
-                   "gang %s: its size must be a number from 1 to %d and its timeout like 90s or 5m",
+                   "gang %s: its name must be letters, digits and -_./:, its size a number from 1 "
+                   "to %d and its timeout like 90s or 5m",
                    pod->gang->name, GANG_SIZE_MAX);
         return false;
     }

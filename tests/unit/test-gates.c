@@ -408,6 +408,8 @@ static void test_gang_is_read(void **state) {
         {"{\"labels\":{" GANG("g", "2") "}}", "g", 2, GANG_TIMEOUT_S},
         {"{\"annotations\":{" GANG("g", "0x2") "}}", "g", 0, GANG_TIMEOUT_S},
         {"{\"annotations\":{" GANG("g", "4097") "}}", "g", 0, GANG_TIMEOUT_S},
+        {"{\"annotations\":{" GANG("\\u001b[2J", "2") "}}", "?", 0, GANG_TIMEOUT_S},
+        {"{\"annotations\":{" GANG("", "2") "}}", "?", 0, GANG_TIMEOUT_S},
         {"{\"annotations\":{\"elasticgpu.io/gang\":\"g\"}}", "g", 0, GANG_TIMEOUT_S},
         {"{\"annotations\":{\"gang.scheduling.koordinator.sh/name\":\"k\","
          "\"gang.scheduling.koordinator.sh/min-available\":\"8\","
@@ -685,7 +687,7 @@ static void test_gang_malformed(void **state) {
     govern(&g, w);
     show_node(w, "n", 1);
     arrive(w, "d", "1", HALF, GANG("g", "three"));
-    assert_non_null(strstr(ask(w, "d", "1", HALF, GANG("g", "three")), "must be a number from 1"));
+    assert_non_null(strstr(ask(w, "d", "1", HALF, GANG("g", "three")), "its size a number from 1"));
     ungovern(&g);
 }
 
