@@ -124,7 +124,9 @@ static void on_explain(struct http_exchange *exchange, void *userdata) {
     struct buf page = BUF_INIT(ANSWER_MAX);
     const char *namespace = http_query(exchange, "namespace");
     const char *pod = http_query(exchange, "pod");
-    if (namespace && pod && scheduler_write_explanation(userdata, namespace, pod, &page))
+    if (!scheduler_leads(userdata))
+        http_reply_text(exchange, 503, "another replica acts; it knows why the pod waits\n");
+    else if (namespace && pod && scheduler_write_explanation(userdata, namespace, pod, &page))
         http_reply(exchange, 200, JSON_TYPE, &page);
     else
         http_reply_text(exchange, 404, "no pod of that name that asks for a GPU is known\n");
