@@ -72,7 +72,7 @@ static void standing_free(struct state *s, struct state_standing *standing) {
     state_touch(node);
     free(standing->devices);
     free(standing);
-    state_node_drop_if_unused(s, node);
+    s->holds_ended = true; /* the node may be a candidate of the pod that is being looked at */
 }
 
 void state_unreserve(struct state *s, const char *id) {
@@ -124,8 +124,7 @@ int state_reserve(struct state *s, const char *id, const char *node,
         return -ENOMEM;
     if (old)
         standing_free(s, old);
-    at = state_node_get(s, node); /* the node may have been there for the old one only */
-    struct state_standing *standing = at ? standing_new(s, id, devices, n) : NULL;
+    struct state_standing *standing = standing_new(s, id, devices, n);
     if (!standing)
         return -ENOMEM;
     standing->node = at;

@@ -511,6 +511,12 @@ static bool is_stray(struct state_pod *pod, uint64_t now_ms) {
     return now_ms - pod->since_ms >= STRAY_MS;
 }
 
+static void drop_unused_nodes(struct state *s) {
+    struct state_node *node, *next;
+    HASH_ITER(hh, s->nodes, node, next)
+    state_node_drop_if_unused(s, node);
+}
+
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
     unsigned n = 0;
     struct state_pod *pod, *next;
@@ -523,5 +529,8 @@ unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
         if (is_stray(pod, now_ms))
             state_pod_gone(s, pod->uid);
     }
+    if (s->holds_ended)
+        drop_unused_nodes(s);
+    s->holds_ended = false;
     return n;
 }

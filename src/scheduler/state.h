@@ -245,6 +245,7 @@ struct state {
     size_t nselectors;
     struct state_name names[STATE_NAMES]; /* see state_node_find() */
     bool ranks_dirty;
+    bool holds_ended; /* nodes that were there for them may be without use */
     uint64_t version; /* counts the changes of nodes */
     uint64_t forged;  /* bound pods whose assignment did not verify, ever */
 };

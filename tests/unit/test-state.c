@@ -224,6 +224,13 @@ static void test_a_hold_on_what_is_taken(void **state) {
     assert_int_equal(free_core(w, "n", 0), 90);
     assert_int_equal(state_reserve(w->state, "w", "elsewhere", &d, 1), 0);
     assert_int_equal(free_core(w, "n", 0), 100);
+    /* A node that is there for the hold only is not taken from who looks at it just now. */
+    struct state_node *elsewhere = state_node_find(w->state, "elsewhere");
+    state_unreserve(w->state, "w");
+    assert_ptr_equal(state_node_find(w->state, "elsewhere"), elsewhere);
+    state_expire(w->state, w->now, PROMISE_TTL_MS);
+    assert_null(state_node_find(w->state, "elsewhere"));
+    assert_non_null(state_node_find(w->state, "n"));
 }
 
 /* ---- CPU and memory ---- */
