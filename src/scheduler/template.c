@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kube/dialect.h"
+#include "kube/gpu_model.h"
 #include "kube/quantity.h"
 #include "kube/selection.h"
 
@@ -52,6 +53,7 @@ enum place_reason template_judge(struct place_plan *plan, const struct gpu_selec
         cards[i] = (struct place_card){
             .memory = memory,
             .physical = memory,
+            .tflops = gpu_model_tflops(model ? model : ""),
             .free = {.memory = memory, .core = CORE_PER_CARD, .slots = SLOTS_PER_CARD},
             .healthy = true};
     const struct place_node empty = {.cards = cards, .ncards = (uint32_t) n};

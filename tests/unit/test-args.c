@@ -6,6 +6,7 @@
 #include "scheduler-world.h"
 
 #define HALF "\"elasticgpu.io/gpu-core\":\"50\""
+#define TFLOPS(n) "\"elasticgpu.io/slot\":\"1\",\"elasticgpu.io/gpu-tflops\":\"" n "\""
 #define SHARE "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"20Gi\""
 
 #define EMPTY                                                                                      \
@@ -90,6 +91,13 @@ static void test_nodes_that_do_not_exist(void **state) {
                          "", EMPTY "," BY_LABELS);
     assert_string_equal(passed(answer), "new ");
     assert_string_equal(failed(answer, "cloud"), place_reason_text(PLACE_TOO_LARGE));
+
+    /* An A10 has 125 TFLOPS; of the other the model is not known. */
+    answer = ask_objects(w, false, "p", TFLOPS("125"), "", EMPTY "," BY_LABELS);
+    assert_string_equal(passed(answer), "cloud ");
+    assert_string_equal(failed(answer, "new"), place_reason_text(PLACE_NO_TFLOPS));
+    answer = ask_objects(w, false, "p", TFLOPS("126"), "", BY_LABELS);
+    assert_string_equal(failed(answer, "cloud"), place_reason_text(PLACE_TOO_SLOW));
 
     struct json scores = ask_objects(w, true, "p", HALF, "", EMPTY "," PLAIN);
     assert_int_equal(json_size(scores), 2);
