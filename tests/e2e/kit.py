@@ -289,18 +289,24 @@ class Part:
     def restarts(self):
         return self.status()["restartCount"]
 
+    def acting(self, timeout=60):
+        """The pod that acts, waited for: after a restart nobody does for a moment."""
+        return self.world.until(self.pod, timeout, f"a pod of {self.name} acts")
+
     def kill(self):
         """kill -9 of the container's first process; returns the status before it."""
-        before = self.status()
+        before = self.status(self.acting())
         self.world.ctr("tasks", "kill", "-s", "SIGKILL", before["containerID"].partition("://")[2])
         return before
 
-    def wait_restarted(self, before, timeout=60):
-        """Until another container of the same pod is ready."""
-        def again(seen):
-            now = self.status(seen) if seen and seen["status"].get("containerStatuses") else {}
-            return now.get("ready") and now.get("containerID") != before["containerID"]
-        self.world.api.wait(self.path, self.pod()["metadata"]["name"], again, timeout, f"{self.name} back")
+    def wait_restarted(self, before, timeout=120):
+        """Until who acts is another container than the one that was killed, and ready; returns its pod. Who acts may
+        change while one waits, so it is asked anew each time."""
+        def again():
+            seen = self.pod()
+            now = (seen["status"].get("containerStatuses") or [{}])[0]
+            return seen if now.get("ready") and now.get("containerID") != before["containerID"] else None
+        return self.world.until(again, timeout, f"{self.name} back", pause=0.1)
 
     def connect(self, timeout=10):
         """A connection to its HTTP port, as somebody on the node (or, for the agent, in a pod) has it."""
@@ -422,14 +428,15 @@ class World:
         self.cluster.restart("kubelet", how)
         self.cluster.wait_node_ready()
 
-    def wait_tokens(self, timeout=30):
+    def wait_tokens(self, timeout=30, cards=2):
         """Until the node has all of its gpu-core again: kubelet knows the plugin."""
-        self.api.wait(kube.core("nodes"), self.cluster.node, has_tokens, timeout, "gpu-core on the node")
+        self.api.wait(kube.core("nodes"), self.cluster.node, lambda node: has_tokens(node, cards), timeout,
+                      "gpu-core on the node")
 
 
-def has_tokens(node):
+def has_tokens(node, cards=2):
     allocatable = (node or {}).get("status", {}).get("allocatable", {})
-    return int(allocatable.get(CORE, "0")) == 200 and MEMORY in allocatable
+    return int(allocatable.get(CORE, "0")) == 100 * cards and MEMORY in allocatable
 
 
 def holders(usage):
