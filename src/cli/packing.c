@@ -212,20 +212,22 @@ static uint32_t throw_dice(const struct packing *p, uint32_t node) {
     return (uint32_t) ((z ^ z >> 31) % RANKS);
 }
 
-static uint32_t choose(struct packing *p, struct place_plan *plan, struct row *row) {
+static void ask(struct packing *p, struct place_plan *plan, uint32_t i, struct answer *ret) {
+    struct place_result result = {.score = 0};
+    uint64_t looks = place_model_short_looks(p->model);
+    ret->fits = ask_node(p, plan, &p->nodes[i], &result);
+    ret->worth = result.worth;
+    ret->worth.rough = place_model_short_looks(p->model) != looks;
+    ret->version = p->nodes[i].version;
+}
+
+static uint32_t best_of(struct packing *p, struct place_plan *plan, struct row *row) {
     uint32_t best = PACKING_NOWHERE;
     int64_t most = 0;
-    if (row->epoch != place_model_epoch(p->model))
-        memset(row->answers, 0, p->trace->nnodes * sizeof(*row->answers));
-    row->epoch = place_model_epoch(p->model);
     for (uint32_t i = 0; i < p->trace->nnodes; i++) {
         struct answer *answer = &row->answers[i];
-        if (answer->version != p->nodes[i].version) {
-            struct place_result result;
-            answer->fits = ask_node(p, plan, &p->nodes[i], &result);
-            answer->worth = result.worth;
-            answer->version = p->nodes[i].version;
-        }
+        if (answer->version != p->nodes[i].version)
+            ask(p, plan, i, answer);
         if (!answer->fits)
             continue;
         uint32_t rank = p->options->random_ties ? throw_dice(p, i) : i;
@@ -234,6 +236,22 @@ static uint32_t choose(struct packing *p, struct place_plan *plan, struct row *r
             best = i;
             most = score;
         }
+    }
+    return best;
+}
+
+/* Roughly all nodes, closely the best: as much is thought about as by the scheduler, no more. */
+static uint32_t choose(struct packing *p, struct place_plan *plan, struct row *row) {
+    if (row->epoch != place_model_epoch(p->model))
+        memset(row->answers, 0, p->trace->nnodes * sizeof(*row->answers));
+    row->epoch = place_model_epoch(p->model);
+    place_model_allow(p->model, 0);
+    uint32_t best = best_of(p, plan, row);
+    place_model_allow(p->model, PLACE_MODEL_STATES);
+    while (best != PACKING_NOWHERE && row->answers[best].worth.rough &&
+           place_model_has_time(p->model)) {
+        ask(p, plan, best, &row->answers[best]);
+        best = best_of(p, plan, row);
     }
     return best;
 }

@@ -10,6 +10,8 @@
 /* Differences below this are noise: the first of the nodes in their order gets the pod, which keeps
  * the load together. */
 #define BUCKET 50
+/* More than any node can lose or gain: costs of cards are not negative. */
+#define MOST (INT64_C(1000) * PLACE_CARDS_MAX)
 
 static bool any_model(const struct place_plan *plan) {
     return plan->models == WORKLOAD_ANY_MODEL;
@@ -26,7 +28,8 @@ static uint64_t esc_card_cost(const struct place_plan *plan, const struct place_
     place_model_holds(node, card, left, amount, holds);
     uint32_t broken = place_model_broken(plan->model, plan, node, holds);
     int64_t price = place_model_slots_price(plan->model, broken);
-    return (uint64_t) (place_model_expect(plan->model, plan, node, holds) + price * STRANDED_SCALE);
+    int64_t growth = place_model_growth(plan->model, plan, node, holds);
+    return (uint64_t) (growth + (price + MOST) * STRANDED_SCALE);
 }
 
 static int64_t esc_node_value(const struct place_plan *plan, const struct place_node *node,
@@ -34,9 +37,7 @@ static int64_t esc_node_value(const struct place_plan *plan, const struct place_
     struct place_model *m = plan->model;
     if (!place_model_knows(m))
         return place_best_fit.node_value(plan, node, holds);
-    int64_t before = place_model_expect(m, plan, node, NULL);
-    int64_t after = place_model_expect(m, plan, node, holds);
-    int64_t cost = (after - before) / STRANDED_SCALE;
+    int64_t cost = place_model_growth(m, plan, node, holds) / STRANDED_SCALE;
     if (any_model(plan)) {
         struct place_shape shape = place_shape_of(plan);
         cost += place_model_model_price(m, node->model) * (int64_t) workload_milli(&shape) / 1000;

@@ -94,6 +94,14 @@ void place_model_allow(struct place_model *m, uint32_t states) {
     stranded_allow(m->stranded, states);
 }
 
+uint64_t place_model_short_looks(const struct place_model *m) {
+    return stranded_short_looks(m->stranded);
+}
+
+bool place_model_has_time(const struct place_model *m) {
+    return stranded_has_time(m->stranded);
+}
+
 void place_model_write(const struct place_model *m, const struct workload_names *names,
                        struct buf *out) {
     workload_write(&m->workload, names, out);
@@ -196,6 +204,14 @@ int64_t place_model_expect(struct place_model *m, const struct place_plan *plan,
     struct stranded_node state;
     stranded_of(m, plan, node, holds, &state);
     return stranded_expect(m->stranded, &state);
+}
+
+int64_t place_model_growth(struct place_model *m, const struct place_plan *plan,
+                           const struct place_node *node, const struct place_amount *holds) {
+    struct stranded_node before, after;
+    stranded_of(m, plan, node, NULL, &before);
+    stranded_of(m, plan, node, holds, &after);
+    return stranded_growth(m->stranded, &before, &after);
 }
 
 double place_model_next(struct place_model *m, const struct place_plan *plan,

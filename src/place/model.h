@@ -36,8 +36,15 @@ void place_model_end(struct place_model *m, const struct place_plan *plan);
  * alone: the model has learned anew. Rarely, and the more rarely the more it has seen. */
 uint32_t place_model_epoch(const struct place_model *m);
 
-/* How much new thinking the next placements may do: see stranded_allow(). At the start, all. */
+/* How much new thinking the next placements may do: see stranded_allow(). At the start, all. For
+ * one pod PLACE_MODEL_STATES are enough where all nodes are looked at with 0 first, and the best of
+ * them again until it is no rough one: place_worth.rough. */
+#define PLACE_MODEL_STATES 80
 void place_model_allow(struct place_model *m, uint32_t states);
+
+/* How many answers so far came of a short look, and whether better ones can be had now. */
+uint64_t place_model_short_looks(const struct place_model *m);
+bool place_model_has_time(const struct place_model *m);
 
 /* What has arrived, to be kept over restarts: see workload_write() and workload_read(). */
 void place_model_write(const struct place_model *m, const struct workload_names *names,
@@ -62,6 +69,9 @@ bool place_model_knows(const struct place_model *m);
 /* What is expected to be left over of the node in the end (times STRANDED_SCALE, see there), and
  * what the next pod cannot use, after each card i gave away holds[i]; `holds` NULL: as it is. */
 int64_t place_model_expect(struct place_model *m, const struct place_plan *plan,
+                           const struct place_node *node, const struct place_amount *holds);
+/* By how much the first grows with `holds`; less lucky than the difference of two of them. */
+int64_t place_model_growth(struct place_model *m, const struct place_plan *plan,
                            const struct place_node *node, const struct place_amount *holds);
 double place_model_next(struct place_model *m, const struct place_plan *plan,
                         const struct place_node *node, const struct place_amount *holds);

@@ -129,6 +129,7 @@ struct place_worth {
     int64_t value;  /* the policy's node_value */
     uint32_t toll;  /* the policy's node_toll; 0 without */
     uint32_t links; /* class of the weakest link between cards of one container, see topology.h */
+    bool rough;     /* the caller's: made up of short looks, see place_model_short_looks() */
 };
 
 /* Cards granted, by ask: bit i stands for cards[i] of the node. */

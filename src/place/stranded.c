@@ -30,16 +30,19 @@ struct kind {
     struct need needs[TYPICAL_MAX];
 };
 
+/* What is left over of a state in all rounds together, and in the first few of them. */
 struct entry {
     uint64_t key; /* 0: empty */
-    int32_t value;
-    uint32_t rounds;
+    int32_t full; /* UNKNOWN: there was no full look */
+    int32_t brief;
 };
+#define UNKNOWN (-1)
 
 struct stranded {
     uint32_t n; /* typical shapes */
     uint32_t nkinds;
     uint32_t allowed;
+    uint64_t short_looks;
     struct place_shape shapes[TYPICAL_MAX];
     double share[TYPICAL_MAX]; /* of the typical arrivals; in sum 1 */
     uint8_t draws[ROUNDS][DRAWS];
@@ -232,12 +235,12 @@ static int32_t run_round(const struct stranded *s, struct stranded_node node, ui
     return idle(&node);
 }
 
-static int32_t run_rounds(const struct stranded *s, const struct stranded_node *node,
-                          uint32_t rounds) {
+static int32_t run_rounds(const struct stranded *s, const struct stranded_node *node, uint32_t from,
+                          uint32_t to) {
     int32_t sum = 0;
-    for (uint32_t r = 0; r < rounds; r++)
+    for (uint32_t r = from; r < to; r++)
         sum += run_round(s, *node, r);
-    return sum * (int32_t) (ROUNDS / rounds);
+    return sum;
 }
 
 /* A state is a set of cards: their order must not make two of one. */
@@ -261,28 +264,49 @@ static uint64_t key_of(const struct stranded_node *node) {
     return h ? h : 1;
 }
 
-/* Where the state is, or the entry that makes room for it. */
+/* The entry of the state; a new one takes the place of another if need be. */
 static struct entry *look_up(struct stranded *s, uint64_t key) {
     struct entry *set = s->cache[key % CACHE_SETS];
     for (uint32_t i = 0; i < CACHE_WAYS; i++)
         if (set[i].key == key || set[i].key == 0)
             return &set[i];
-    struct entry *out = &set[(key >> 32) % CACHE_WAYS];
-    out->rounds = 0;
-    return out;
+    return &set[(key >> 32) % CACHE_WAYS];
 }
 
-int64_t stranded_expect(struct stranded *s, struct stranded_node *node) {
+/* What is known of the state, with a full look if that may still be taken. */
+static struct entry look_at(struct stranded *s, struct stranded_node *node) {
     sort_cards(node);
     uint64_t key = key_of(node);
     struct entry *entry = look_up(s, key);
-    if (entry->key == key && (entry->rounds == ROUNDS || (entry->rounds && s->allowed == 0)))
-        return entry->value;
-    uint32_t rounds = s->allowed > 0 ? ROUNDS : ROUNDS_SHORT;
-    if (s->allowed > 0 && s->allowed < UINT32_MAX)
-        s->allowed--;
-    *entry = (struct entry){key, run_rounds(s, node, rounds), rounds};
-    return entry->value;
+    if (entry->key != key)
+        *entry = (struct entry){key, UNKNOWN, run_rounds(s, node, 0, ROUNDS_SHORT)};
+    if (entry->full == UNKNOWN && s->allowed > 0) {
+        s->allowed -= s->allowed < UINT32_MAX;
+        entry->full = entry->brief + run_rounds(s, node, ROUNDS_SHORT, ROUNDS);
+    }
+    s->short_looks += entry->full == UNKNOWN;
+    return *entry;
+}
+
+uint64_t stranded_short_looks(const struct stranded *s) {
+    return s->short_looks;
+}
+
+bool stranded_has_time(const struct stranded *s) {
+    return s->allowed > 0;
+}
+
+int64_t stranded_expect(struct stranded *s, struct stranded_node *node) {
+    struct entry at = look_at(s, node);
+    return at.full != UNKNOWN ? at.full : (int64_t) at.brief * (ROUNDS / ROUNDS_SHORT);
+}
+
+int64_t stranded_growth(struct stranded *s, struct stranded_node *before,
+                        struct stranded_node *after) {
+    struct entry from = look_at(s, before), to = look_at(s, after);
+    if (from.full != UNKNOWN && to.full != UNKNOWN)
+        return (int64_t) to.full - from.full;
+    return ((int64_t) to.brief - from.brief) * (ROUNDS / ROUNDS_SHORT);
 }
 
 /* ---- one step ---- */

@@ -51,8 +51,17 @@ uint32_t stranded_kind(struct stranded *s, uint32_t model, uint64_t card_memory)
 #define STRANDED_SCALE 40
 int64_t stranded_expect(struct stranded *s, struct stranded_node *node);
 
+/* By how much that grows from one state to the other; both are looked at in the same way, so that
+ * the luck of the draws, which they share, is no part of it. */
+int64_t stranded_growth(struct stranded *s, struct stranded_node *before,
+                        struct stranded_node *after);
+
 /* How many new states stranded_expect() may look into fully (some 20 us each) before it takes a
  * shorter look at them (some 2 us) until they are asked for again; UINT32_MAX: no limit. */
 void stranded_allow(struct stranded *s, uint32_t states);
+
+/* How many answers so far came of a short look; whether a full one may be taken now. */
+uint64_t stranded_short_looks(const struct stranded *s);
+bool stranded_has_time(const struct stranded *s);
 
 double stranded_next(const struct stranded *s, const struct stranded_node *node);

@@ -6,10 +6,14 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "place/model.h"
 #include "scheduler/explain.h"
 #include "scheduler/template.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
+
+/* At nodes, for one pod; some need no thinking, since others have the same cards. */
+#define CLOSE_LOOKS (2 * PLACE_MODEL_STATES)
 
 int extender_init(struct extender *e) {
     e->candidates = NULL;
@@ -74,10 +78,17 @@ static int read_args(struct extender *e, const char *body, size_t len, struct po
 
 #define AHEAD 8 /* so many nodes further memory is fetched */
 
-/* Answers each node for the pod; the names in the answer are those of the request. Returns how many
- * can take it. */
+/* How much what is judged next may be thought about. */
+static void allow(struct extender *e, uint32_t states) {
+    if (e->state->model)
+        place_model_allow(e->state->model, states);
+}
+
+/* Answers each node for the pod, roughly; the names in the answer are those of the request. Returns
+ * how many can take it. */
 static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *self) {
     size_t fitting = 0;
+    allow(e, 0);
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
         if (i + AHEAD < n && e->candidates[i + AHEAD].node)
@@ -90,6 +101,7 @@ static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *
             c->reason = PLACE_NO_GPU;
         fitting += c->reason == PLACE_OK;
     }
+    allow(e, PLACE_MODEL_STATES);
     return fitting;
 }
 
@@ -117,14 +129,28 @@ static size_t judge_in_doubt(struct extender *e, size_t n, const struct state_po
     return fitting;
 }
 
-static const struct extender_candidate *best_candidate(const struct extender *e, size_t n) {
-    const struct extender_candidate *best = NULL;
+static struct extender_candidate *best_candidate(const struct extender *e, size_t n) {
+    struct extender_candidate *best = NULL;
     for (size_t i = 0; i < n; i++) {
-        const struct extender_candidate *c = &e->candidates[i];
+        struct extender_candidate *c = &e->candidates[i];
         if (c->reason == PLACE_OK && (!best || c->score > best->score))
             best = c;
     }
     return best;
+}
+
+/* Who is the best of many by a rough look is there by luck: it is looked at closely, and stays the
+ * best or makes way for another. */
+static void judge_best(struct extender *e, size_t n, const struct state_pod *self) {
+    for (uint32_t looks = 0; looks < CLOSE_LOOKS; looks++) {
+        struct extender_candidate *best = best_candidate(e, n);
+        if (!best || !best->node)
+            return;
+        int64_t score = best->score;
+        best->reason = state_judge(e->state, &e->plan, best->node, self, &best->score);
+        if (best->reason == PLACE_OK && best->score == score)
+            return;
+    }
 }
 
 /* Promises the pod its place on the node it will most likely be sent to. Failing is harmless: bind
@@ -269,7 +295,10 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
 /* A pod that was only asked about is forgotten again, unless it was known before. */
 static void judge_what_if(struct extender *e, size_t n, const struct pod *pod) {
     bool known = state_pod_find(e->state, pod->uid) != NULL;
+    struct place_model *model = e->state->model;
+    e->state->model = NULL; /* it has not arrived */
     struct state_pod *self = state_pod_learn(e->state, pod);
+    e->state->model = model;
     if (!self) {
         for (size_t i = 0; i < n; i++)
             e->candidates[i].reason = PLACE_NO_GPU;
@@ -348,6 +377,7 @@ static void score_nodes(struct extender *e, size_t n, const struct pod *pod, uin
             return; /* nothing to choose: all zero */
         state_plan(e->state, self, &e->request, &e->plan);
         (void) judge_nodes(e, n, self);
+        judge_best(e, n, self);
     }
     for (size_t i = 0; i < n; i++)
         if (e->candidates[i].reason != PLACE_OK)

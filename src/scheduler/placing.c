@@ -7,10 +7,6 @@
 #include "place/policies.h"
 #include "scheduler/state_internal.h"
 
-/* How much of what no policy has thought about yet is thought about for one pod: it is bounded so
- * that the answer comes in time. */
-#define NEW_STATES 40
-
 /* ---- what a pod wants ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t part) {
@@ -123,7 +119,7 @@ void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_r
     plan->models = state_models_of(s, selection);
     plan->model = s->model;
     if (s->model)
-        place_model_allow(s->model, NEW_STATES);
+        place_model_allow(s->model, PLACE_MODEL_STATES);
     if (selection) {
         plan->topology = selection->topology;
         plan->numa_bind = selection->numa_bind;
@@ -245,6 +241,15 @@ static struct state_verdict *verdict_set(struct state_node *node, uint64_t shape
     return &node->verdicts[set * STATE_VERDICT_SET];
 }
 
+/* Whether a better verdict can be had now. */
+static bool is_outdated(const struct state *s, const struct state_verdict *v) {
+    return v->worth.rough && s->model && place_model_has_time(s->model);
+}
+
+static uint64_t short_looks(const struct state *s) {
+    return s->model ? place_model_short_looks(s->model) : 0;
+}
+
 void state_judge_soon(const struct state_node *node, const struct place_plan *plan) {
     uint64_t set = (plan->shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
     const char *from = (const char *) &node->verdicts[set * STATE_VERDICT_SET];
@@ -263,14 +268,20 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
     bool own = self && self->node == node;
     struct state_verdict *set = verdict_set(node, plan->shape);
     for (uint32_t i = 0; !own && i < STATE_VERDICT_SET; i++) {
-        const struct state_verdict *v = &set[i];
+        struct state_verdict *v = &set[i];
         if (v->shape == plan->shape && v->version == node->version) {
+            if (is_outdated(s, v)) {
+                v->shape = 0;
+                break;
+            }
             if (v->reason == PLACE_OK)
                 *ret_score = place_score(&plan->policy, plan, &v->worth, node->rank);
             return v->reason;
         }
     }
+    uint64_t looks = short_looks(s);
     enum place_reason reason = state_place(s, plan, node, self, false, &result);
+    result.worth.rough = short_looks(s) != looks;
     *ret_score = result.score;
     bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;
     bool certain = !searched || plan->effort > 0;

@@ -3,6 +3,8 @@
 /* Filter and prioritize asked with whole Node objects: by a kube-scheduler without
  * nodeCacheCapable, and by a cluster autoscaler about nodes that do not exist. */
 
+#include "place/model.h"
+#include "place/policies.h"
 #include "scheduler-world.h"
 
 #define HALF "\"elasticgpu.io/gpu-core\":\"50\""
@@ -117,6 +119,50 @@ static void test_a_pod_that_is_known(void **state) {
     assert_string_equal(passed(answer), "");
 }
 
+static bool is_rough(struct world *w, const char *node) {
+    const struct state_node *n = state_node_find(w->state, node);
+    bool rough = false, fine = false;
+    for (uint32_t i = 0; i < STATE_VERDICTS; i++) {
+        rough |= n->verdicts[i].shape && n->verdicts[i].worth.rough;
+        fine |= n->verdicts[i].shape && !n->verdicts[i].worth.rough;
+    }
+    assert_true(rough != fine);
+    return rough;
+}
+
+/* All nodes are judged roughly, the best one closely: that is where the pod goes. Pods that are
+ * only asked about have not arrived. */
+static void test_what_is_learned(void **state) {
+    struct world *w = *state;
+    struct place_model *m = place_model_new();
+    assert_non_null(m);
+    w->state->policy = &place_esc;
+    state_learn_from(w->state, m, 0);
+    for (int i = 0; i < 20; i++) {
+        char uid[8];
+        snprintf(uid, sizeof(uid), "u%d", i);
+        show_pod(w, uid, HALF, NULL, "");
+    }
+    uint64_t arrived = w->state->arrived;
+    assert_int_equal(arrived, 20);
+    assert_true(place_model_knows(m));
+    (void) ask_objects(w, false, "p", HALF, "", EMPTY);
+    (void) ask_objects(w, true, "p", HALF, "", EMPTY);
+    assert_int_equal(w->state->arrived, arrived);
+
+    static const char both[] = "{\"metadata\":{\"name\":\"a\"}},{\"metadata\":{\"name\":\"b\"}}";
+    show_node(w, "a", 2);
+    show_node(w, "b", 2);
+    (void) ask_objects(w, false, "p", HALF, "", both);
+    assert_int_equal(w->state->arrived, arrived + 1);
+    assert_true(is_rough(w, "a") && is_rough(w, "b"));
+    (void) ask_objects(w, true, "p", HALF, "", both);
+    const char *best = state_pod_find(w->state, "p")->node->name;
+    assert_false(is_rough(w, best));
+    w->state->model = NULL;
+    place_model_free(m);
+}
+
 static void test_no_nodes(void **state) {
     struct world *w = *state;
     static const char *const lists[] = {"7", "{\"metadata\":{}}", "{\"metadata\":{\"name\":5}}",
@@ -151,6 +197,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_known_nodes_as_objects, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nodes_that_do_not_exist, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_pod_that_is_known, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_learned, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_nodes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unknown_names, setup, teardown),
     };

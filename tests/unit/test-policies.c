@@ -251,6 +251,32 @@ static void test_esc_is_deterministic(void **state) {
     place_model_free(z);
 }
 
+/* Half a look at what was and a full one at what becomes of it would differ by luck alone. */
+static void test_esc_compares_like_with_like(void **state) {
+    (void) state;
+    int64_t growth[3];
+    struct world a;
+    struct pod pod;
+    make_node(&a, 0, CORES(40), 4, (uint32_t[]){100, 30, 70, 100});
+    struct place_amount holds[PLACE_CARDS_MAX] = {[2] = {CARD * 30 / 100, 30, 0}};
+    for (uint32_t allowed = 0; allowed < 3; allowed++) {
+        struct place_model *m = place_model_new();
+        typical(m);
+        place_model_allow(m, allowed); /* states: of two */
+        make_pod(&pod, m, 1, 30, CORES(2));
+        uint64_t looks = place_model_short_looks(m);
+        growth[allowed] = place_model_growth(m, &pod.plan, &a.node, holds);
+        assert_int_equal(place_model_short_looks(m) - looks, 2 - allowed);
+        assert_false(place_model_has_time(m));
+        int64_t before = place_model_expect(m, &pod.plan, &a.node, NULL);
+        int64_t after = place_model_expect(m, &pod.plan, &a.node, holds);
+        assert_int_equal(growth[allowed] == after - before, allowed != 1);
+        place_model_free(m);
+    }
+    assert_int_equal(growth[0], growth[1]);
+    assert_int_not_equal(growth[1], growth[2]);
+}
+
 /* As many pods of 8 cards are to be expected as there are nodes for them: smaller ones keep off,
  * wherever they come in the order. */
 static void test_slot_price(void **state) {
@@ -518,6 +544,7 @@ int main(void) {
         cmocka_unit_test(test_fgd),
         cmocka_unit_test(test_esc_takes_what_is_lost),
         cmocka_unit_test(test_esc_is_deterministic),
+        cmocka_unit_test(test_esc_compares_like_with_like),
         cmocka_unit_test(test_slot_price),
         cmocka_unit_test(test_model_price),
         cmocka_unit_test(test_young),
