@@ -24,7 +24,10 @@ def machine(build):
     with Cluster("topology-" + secrets.token_hex(2)) as cluster:
         cluster.up()
         aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / "tests/e2e/probe"], machine=MACHINE)
-        yield kit.World(cluster, build)
+        installed = kit.World(cluster, build)
+        installed.wait_tokens(120, CARDS)
+        installed.until(lambda: len(installed.gpus()) == CARDS, 120, "a GPU object of each card")
+        yield installed
 
 
 @pytest.fixture
@@ -56,8 +59,13 @@ def cards(seen):
     return {d["index"] for d in devices}
 
 
+def bound(room, body):
+    """Creates a pod and waits until it has its cards; it need not run."""
+    return room.wait(*room.create(body), lambda seen: seen and assignment_of(seen), 120, "pod bound")
+
+
 def test_links_are_published(machine):
-    seen = {g["spec"]["index"]: g["spec"] for g in machine.api.get(kube.gpus())["items"]}
+    seen = {g["spec"]["index"]: g["spec"] for g in machine.gpus()}
     assert set(seen) == set(range(CARDS))
     for a, spec in seen.items():
         assert spec["numaNode"] == (0 if a in QUADS[0] else 1)
@@ -99,8 +107,21 @@ def test_shares_of_several_cards(machine, room):
         assert tenant.alloc(3000 * MiB, 0) == 0 and tenant.alloc(3000 * MiB, 1) == 0
         assert tenant.alloc(2000 * MiB, 0) == kit.OUT_OF_MEMORY
         assert tenant.alloc(2000 * MiB, 1) == kit.OUT_OF_MEMORY
-    bound = room.start(pod("bound", container(resources=hami), annotations={"nvidia.com/numa-bind": "true"}))
-    assert any(cards(bound) <= quad | ({T4} if quad == QUADS[1] else set()) for quad in QUADS)
+
+
+def test_one_numa_node(machine, room):
+    """Of two cards on two sockets: both are taken, but not by who is to be on one."""
+    uuids = {g["spec"]["index"]: g["spec"]["uuid"] for g in machine.gpus()}
+    two = container(resources={"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"})
+
+    def of(name, *indexes, **words):
+        chosen = {"nvidia.com/use-gpuuuid": ",".join(uuids[i] for i in indexes)}
+        return pod(name, two, annotations=dict(chosen, **words))
+    numa = {"nvidia.com/numa-bind": "true"}
+    assert cards(bound(room, of("any", 0, T4))) == {0, T4}
+    room.create(of("apart", 0, T4, **numa))
+    kept_off(room, "apart", "not linked as the pod asks")
+    assert cards(bound(room, of("together", 0, 7, T4, **numa))) == {7, T4}
 
 
 def test_selection(machine, room):
@@ -128,14 +149,22 @@ def test_policies(machine, room):
     assert cards(packed) == cards(a)
     spread = room.start(pod("spread", container(core=10), annotations=wishes(gpu_model="A100", placement_policy="spread")))
     assert cards(spread) != cards(a)
-    machine.api.patch(kube.core("namespaces", name=room.name),
-                      {"metadata": {"annotations": wishes(placement_policy="spread")}})
+    taken = cards(a) | cards(spread)
+    a100 = wishes(gpu_model="A100")
+    hami = "hami.io/gpu-scheduler-policy"
+    assert cards(bound(room, pod("hami-packed", container(core=5), annotations={**a100, hami: "binpack"}))) == cards(a)
+    assert not cards(bound(room, pod("hami", container(core=5), annotations={**a100, hami: "spread"}))) & taken
 
-    def elsewhere(i=[0]):
-        """The scheduler's watch of namespaces is its own: until it has shown the change, pods are packed."""
-        i[0] += 1
-        name = f"n{i[0]}"
-        taken = set().union(*(cards(p) for p in room.world.api.get(kube.core("pods", room.name))["items"]
-                              if "assignment" in str(p["metadata"].get("annotations"))))
-        return not cards(room.start(pod(name, container(core=5), annotations=wishes(gpu_model="A100")))) & taken
-    machine.until(elsewhere, 40, "a pod of the namespace is spread")
+    def placed(want):
+        """Until a pod without a policy of its own is on such cards: the scheduler's watch of namespaces is its own."""
+        machine.api.patch(kube.core("namespaces", name=room.name),
+                          {"metadata": {"annotations": wishes(placement_policy=want)}})
+
+        def fits():
+            name = kit.new_name(want)
+            on = cards(bound(room, pod(name, container(core=5), annotations=a100)))
+            room.delete(name, grace=0, timeout=120)
+            return on == cards(a) if want == "binpack" else not on & taken
+        machine.until(fits, 120, f"a pod of the namespace placed by {want}")
+    placed("binpack")
+    placed("spread")
