@@ -146,8 +146,7 @@ static void write_reasons(struct json_writer *w, struct scheduler *s, const stru
         struct place_result result;
         if (node->ncards == 0)
             continue;
-        enum place_reason reason =
-            state_place(s->state, &e->plan, node, pod, false, &result);
+        enum place_reason reason = state_place(s->state, &e->plan, node, pod, false, &result);
         json_put_string(w, node->name, place_reason_text(reason));
         shown++;
     }
