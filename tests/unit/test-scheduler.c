@@ -491,6 +491,9 @@ static void test_hostile_bodies(void **state) {
         assert_true(w->bind_answer[0] != '\0');
     }
     _cleanup_buf_ struct buf body = BUF_INIT(0), answer = BUF_INIT(0);
+    struct json root, reason;
+    const char *name;
+    int told = 0;
     buf_puts(&body, "{\"pod\":");
     put_pod(&body, "a", HALF, NULL, "", "Pending");
     buf_puts(&body, ",\"nodenames\":[\"x\"");
@@ -498,7 +501,21 @@ static void test_hostile_bodies(void **state) {
         buf_printf(&body, ",\"node-%d\"", i);
     buf_puts(&body, "]}");
     assert_int_equal(extender_filter(&w->extender, body.data, body.len, 0, &answer), 0);
-    assert_true(answer.len > 5000 * 20);
+    assert_int_equal(json_parse(w->parser, answer.data, answer.len, &root, NULL), 0);
+    struct json_iter it = json_iter(json_get(root, "NodeNames"));
+    assert_false(json_next(&it, NULL, &reason));
+    it = json_iter(json_get(root, "FailedNodes"));
+    assert_false(json_next(&it, NULL, &reason));
+    /* Each once, in the order asked, with its reason. */
+    it = json_iter(json_get(root, "FailedAndUnresolvableNodes"));
+    for (; json_next(&it, &name, &reason); told++) {
+        char expected[32] = "x";
+        if (told > 0)
+            snprintf(expected, sizeof(expected), "node-%d", told - 1);
+        assert_string_equal(name, expected);
+        assert_string_equal(json_string(reason), "node has no GPU");
+    }
+    assert_int_equal(told, 5000);
 }
 
 static void test_relist(void **state) {
