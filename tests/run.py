@@ -62,6 +62,8 @@ def run_meson(build, sanitize, suites, totals):
     for suite in suites:
         command += ["--suite", suite]
     environment = dict(os.environ)
+    if sanitize:        # several times slower, and the bounds are meant for programs as they are
+        command += ["--timeout-multiplier", "5"]
     if sanitize == "thread":
         # gcc 12's runtime cannot place its shadow with the kernel's full address randomisation.
         command = ["setarch", "-R"] + command
