@@ -11,7 +11,7 @@ import re
 import pytest
 
 from cluster import api as kube
-from kit import CARD, SLOT, ApiError, GiB, assignment_of, check_report, check_view, container, pod
+from kit import CARD, SLOT, ApiError, GiB, assignment_of, check_report, check_view, container, holders, pod
 from proxy import configured
 
 MiB = 1 << 20
@@ -39,10 +39,13 @@ def main(**resources):
 
 
 class Case:
-    """A pod, what each container of it gets of each card, and what is written into and beside it."""
+    """A pod, what each container of it gets of each card, and what is written into and beside it. ceiling: the
+    most that it is given of the compute, where that is more than its own part."""
 
-    def __init__(self, body, cards=1, core=0, memory=0, containers=None, annotations=None, env=None, labels=None):
+    def __init__(self, body, cards=1, core=0, memory=0, containers=None, annotations=None, env=None, labels=None,
+                 ceiling=None):
         self.body = body
+        self.ceiling = ceiling
         self.name = body["metadata"]["name"]
         self.containers = containers or {"main": (cards, core, memory)}
         self.annotations = annotations or {}
@@ -99,7 +102,7 @@ SHARES = [
          cards=2, memory=4 * GiB),
     # gpu-manager: README.md, "Submit a Pod with 0.3 GPU utilization and 7680MiB GPU memory"
     Case(pod("vcuda", main(**{"tencent.com/vcuda-core": 50, "tencent.com/vcuda-memory": 30}),
-             annotations={"tencent.com/vcuda-core-limit": "50"}), core=50, memory=7680 * MiB,
+             annotations={"tencent.com/vcuda-core-limit": "70"}), core=50, memory=7680 * MiB, ceiling=70,
          annotations={"tencent.com/predicate-gpu-idx-0": indexes(), "tencent.com/gpu-assigned": "true",
                       "tencent.com/predicate-time": NUMBER, "tencent.com/predicate-node": NODE}),
     # gpu-admission, the fork with nvidia.com names: README.md, "gpu-pod2", written for its gpu-scheduler
@@ -190,11 +193,14 @@ def check_case(space, case, seen):
             found = environment(tenant)
         for name, want in case.env.items():
             check_text(seen, name, found.get(name), want)
+    if case.ceiling:
+        (told,) = holders(space.world.usage())[case.name, "main"]
+        assert (told["computePolicy"], told["computeCeiling"]) == ("burst", case.ceiling)
 
 
 @pytest.mark.parametrize("cases", [SHARES, HALVES, WHOLE, BOTH], ids=["shares", "halves", "whole", "both"])
 def test_readme_pods(space, cases):
-    for case, seen in zip(cases, space.start_all([c.body for c in cases], timeout=50)):
+    for case, seen in zip(cases, space.start_all([c.body for c in cases], timeout=120)):
         check_case(space, case, seen)
 
 
@@ -223,37 +229,42 @@ def wait_sold(world, part):
     """Until the node offers that part of each card's memory, the scheduler knows it, and the agent is registered."""
     each = CARD // GiB * part // 100
     world.api.wait(kube.core("nodes"), world.cluster.node,
-                   lambda node: node["status"]["allocatable"].get("aliyun.com/gpu-mem") == str(2 * each), 60,
+                   lambda node: node["status"]["allocatable"].get("aliyun.com/gpu-mem") == str(2 * each), 120,
                    f"{each} GiB of each card on the node")
     world.until(lambda: all(gpu["status"]["allocatable"]["elasticgpu.io/gpu-memory"] == f"{each}Gi"
-                            for gpu in world.gpus()), 60, f"{each} GiB free of each card, as the scheduler says")
-    world.wait_tokens(60)
+                            for gpu in world.gpus()), 120, f"{each} GiB free of each card, as the scheduler says")
+    world.wait_tokens(120)
 
 
-def test_settings_of_gpu_manager(world, space):
-    """Its fork's ConfigMap keeps a part of the cards back; its label keeps the agent off a node."""
+@pytest.fixture
+def settings(world):
+    """Half of each card kept back by the ConfigMap of gpu-manager's fork; afterwards the node is as it was."""
     config = {"nodeConfig": [{"name": world.cluster.node, "deviceMemoryScaling": 0.5, "cgroupDriver": "systemd",
                               "containerRuntimeEndpoint": "/var/run/containerd/containerd.sock"}]}
-    node = kube.core("nodes", name=world.cluster.node)
     world.api.create(kube.core("configmaps", "kube-system"), {
         "metadata": {"name": "gpu-manager-config"}, "data": {"config.json": json.dumps(config)}})
-    try:
-        before = world.agent.pod()["metadata"]["name"]
-        world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "disable"}}})
-        world.api.wait(world.agent.path, before, lambda seen: seen is None, 60, "the agent off the node")
-        world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "enable"}}})
-        wait_sold(world, 50)
-        seen = space.start(pod("half", main(**{"nvidia.com/vcuda-core": 100})), timeout=50)
-        assert [d["memory"] for d in check_view(space, seen)] == [CARD // 2]
-        size = {"ALIYUN_COM_GPU_MEM_DEV": str(CARD // GiB // 2)}
-        part = Case(pod("part", main(**{"aliyun.com/gpu-mem": 3})), memory=3 * GiB, annotations=size, env=size)
-        check_case(space, part, space.start(part.body, timeout=50))
-        space.delete("half", "part")
-    finally:
-        world.api.delete(kube.core("configmaps", "kube-system", "gpu-manager-config"))
-        world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": None}}})
-        world.until(lambda: world.agent.kill(), 60, "the agent's container")
-        wait_sold(world, 100)
+    yield
+    world.api.delete(kube.core("configmaps", "kube-system", "gpu-manager-config"))
+    world.api.patch(kube.core("nodes", name=world.cluster.node),
+                    {"metadata": {"labels": {"nvidia-device-enable": None}}})
+    for agent in world.agent.pods():        # the next one reads anew; it may be that none is there
+        world.api.delete(world.agent.path + "/" + agent["metadata"]["name"])
+    wait_sold(world, 100)
+
+
+def test_settings_of_gpu_manager(world, settings, space):
+    """Its fork's ConfigMap keeps a part of the cards back; its label keeps the agent off a node."""
+    node = kube.core("nodes", name=world.cluster.node)
+    before = world.agent.pod()["metadata"]["name"]
+    world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "disable"}}})
+    world.api.wait(world.agent.path, before, lambda seen: seen is None, 120, "the agent off the node")
+    world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "enable"}}})
+    wait_sold(world, 50)
+    seen = space.start(pod("half", main(**{"nvidia.com/vcuda-core": 100})), timeout=120)
+    assert [d["memory"] for d in check_view(space, seen)] == [CARD // 2]
+    size = {"ALIYUN_COM_GPU_MEM_DEV": str(CARD // GiB // 2)}
+    part = Case(pod("part", main(**{"aliyun.com/gpu-mem": 3})), memory=3 * GiB, annotations=size, env=size)
+    check_case(space, part, space.start(part.body, timeout=120))
 
 
 REFUSED = {
