@@ -19,8 +19,8 @@
 #include "scheduler/preempt.h"
 #include "scheduler/projection.h"
 #include "scheduler/wake.h"
-#include "scheduler/webhook.h"
 #include "scheduler/watch.h"
+#include "scheduler/webhook.h"
 #include "scheduler/workload_store.h"
 #include "wire/http.h"
 #include "wire/prom.h"
@@ -37,7 +37,7 @@ struct verb_stats {
 struct scheduler_options {
     const char *listen;
     const char *tls_cert, *tls_key;
-    const char *webhook_listen; /* NULL: no admission webhook */
+    const char *webhook_listen;                    /* NULL: no admission webhook */
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
     const char *name_space;                        /* where the signing key and the Lease live */
     const char *health;                            /* directory for health.h; NULL: none */

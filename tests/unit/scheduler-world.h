@@ -119,10 +119,8 @@ static inline void on_bind_done(const char *error, void *request) {
 static inline void start(struct world *w) {
     const struct api api = {fake_request, w};
     w->state = state_new(fake_verify, w);
-    w->extender = (struct extender){.state = w->state,
-                                    .ready = fake_ready,
-                                    .on_refusal = on_refusal,
-                                    .userdata = w};
+    w->extender = (struct extender){
+        .state = w->state, .ready = fake_ready, .on_refusal = on_refusal, .userdata = w};
     w->binder = (struct binder){.state = w->state,
                                 .api = api,
                                 .key = w->key,
