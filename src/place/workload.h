@@ -73,6 +73,6 @@ struct workload_names {
 void workload_write(const struct workload *w, const struct workload_names *names, struct buf *out);
 
 /* Reads what workload_write() wrote, in place of what is there; -EINVAL and nothing changed if it
- * is not whole, -ENOMEM. Any text is safe. */
+ * is not whole, -ENOMEM. Shapes whose models are all not taken are forgotten. Any text is safe. */
 int workload_read(struct workload *w, const struct workload_names *names, const char *text,
                   size_t len);

@@ -124,7 +124,8 @@ static int read_shape(struct reader *r, char *line) {
     c.shape.core = (uint32_t) v[1];
     c.shape.memory = v[2];
     c.shape.cpu = (uint32_t) v[3];
-    workload_add_count(r->w, &c.shape, (uint32_t) count);
+    if (c.shape.models != 0) /* else nobody knows the models any more */
+        workload_add_count(r->w, &c.shape, (uint32_t) count);
     r->shapes++;
     return 0;
 }
