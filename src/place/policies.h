@@ -14,7 +14,8 @@ extern const struct place_policy place_spread;    /* the emptiest node, the empt
 extern const struct place_policy place_fgd;       /* least growth of fragments, one step ahead */
 extern const struct place_policy place_esc;       /* least expected stranded capacity, at prices */
 
-#define PLACE_DEFAULT_POLICY (&place_esc)
+/* Of the scheduler: predictable where few pods have been seen to learn from. */
+#define PLACE_DEFAULT_POLICY (&place_binpack)
 
 /* NULL: there is none of that name. */
 const struct place_policy *place_policy_find(const char *name);

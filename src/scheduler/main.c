@@ -41,7 +41,7 @@ static const struct opt options[] = {
     {"probe", 0, "FILE", "only look at a mark (DIR/alive, DIR/ready): status 0 if it is fresh",
      opt_string, &arg_probe},
     {"placement-policy", 0, "NAME",
-     "of pods that name none: esc, fgd, best-fit, binpack, spread, first-fit (esc)", opt_string,
+     "of pods that name none: esc, fgd, best-fit, binpack, spread, first-fit (binpack)", opt_string,
      &arg_policy},
     {"log-level", 0, "LEVEL", "error, warn, info or debug (info)", opt_string, &arg_log},
     {"version", 0, NULL, "print the version and exit", opt_flag, &arg_version},
