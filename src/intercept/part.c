@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/part.h"
 
-#include "intercept/pool.h"
+#include "intercept/memory/pool.h"
 
 void part_figures(const struct part *part, struct figures *figures) {
     uint64_t left = part->devices, total = 0, used = 0, unused;

@@ -5,9 +5,9 @@
  * and the gate and the times of gangs. */
 
 #include "kube/reflector.h"
-#include "scheduler/gang.h"
-#include "scheduler/quota.h"
-#include "scheduler/reservation.h"
+#include "scheduler/gates/gang.h"
+#include "scheduler/gates/quota.h"
+#include "scheduler/gates/reservation.h"
 
 struct scheduler;
 

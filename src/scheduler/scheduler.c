@@ -8,9 +8,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "place/policies.h"
+#include "scheduler/cluster/keys.h"
 #include "scheduler/elastic_watch.h"
 #include "scheduler/health.h"
-#include "scheduler/keys.h"
 #include "wire/json.h"
 
 #define TICK_MS 1000

@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 #include "place/place.h"
-#include "scheduler/api.h"
-#include "scheduler/gate.h"
-#include "scheduler/state.h"
+#include "scheduler/cluster/api.h"
+#include "scheduler/extender/gate.h"
+#include "scheduler/state/state.h"
 
 struct wake {
     struct state *state;

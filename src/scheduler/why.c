@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "scheduler/explain.h"
+#include "scheduler/extender/explain.h"
 #include "scheduler/scheduler.h"
 #include "wire/json_write.h"
 

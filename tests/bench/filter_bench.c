@@ -22,7 +22,7 @@
 #include "base/opt.h"
 #include "place/model.h"
 #include "place/policies.h"
-#include "scheduler/extender.h"
+#include "scheduler/extender/extender.h"
 #include "wire/http.h"
 
 #define GIB ((uint64_t) 1 << 30)

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "scheduler/bind.h"
-#include "scheduler/extender.h"
+#include "scheduler/extender/bind.h"
+#include "scheduler/extender/extender.h"
 #include "wire/json.h"
 
 /* Any body on /filter, /prioritize and /bind: every answer is JSON, nothing is given out twice. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "scheduler/preempt.h"
+#include "scheduler/preemption/preempt.h"
 #include "wire/json.h"
 
 /* Any body on /preempt, where one of two cards is taken: an answer is JSON, names no node that was

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "intercept/meter.h"
+#include "intercept/compute/meter.h"
 #include "share/arbiter.h"
 
 #define US 1000ull

@@ -17,9 +17,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "scheduler/bind.h"
-#include "scheduler/extender.h"
-#include "scheduler/projection.h"
+#include "scheduler/cluster/projection.h"
+#include "scheduler/extender/bind.h"
+#include "scheduler/extender/extender.h"
 #include "wire/json.h"
 
 #define GIB ((uint64_t) 1 << 30)

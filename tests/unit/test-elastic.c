@@ -5,7 +5,7 @@
 
 #include "scheduler-world.h"
 
-#include "scheduler/elastic.h"
+#include "scheduler/elastic/elastic.h"
 
 #define SLOT "\"elasticgpu.io/slot\":\"1\""
 #define USES(claim) "\"egpuc.elasticgpu.io/main\":\"" claim "\""

@@ -4,7 +4,7 @@
 
 #include "scheduler-world.h"
 
-#include "scheduler/evict.h"
+#include "scheduler/preemption/evict.h"
 
 /* A world in which victims can be evicted. */
 struct stage {

@@ -6,9 +6,9 @@
 
 #include "kube/gang.h"
 #include "kube/quota_object.h"
-#include "scheduler/gang.h"
-#include "scheduler/quota.h"
-#include "scheduler/space.h"
+#include "scheduler/gates/gang.h"
+#include "scheduler/gates/quota.h"
+#include "scheduler/state/space.h"
 #include "scheduler/wake.h"
 
 /* The scheduler of scheduler-world.h with gates. */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "scheduler/lease.h"
+#include "scheduler/cluster/lease.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

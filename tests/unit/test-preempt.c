@@ -4,7 +4,7 @@
 
 #include "scheduler-world.h"
 
-#include "scheduler/preempt.h"
+#include "scheduler/preemption/preempt.h"
 
 /* A world with the verb. */
 struct stage {

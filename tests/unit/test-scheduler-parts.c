@@ -4,8 +4,8 @@
 
 #include "scheduler-world.h"
 
-#include "scheduler/events.h"
-#include "scheduler/keys.h"
+#include "scheduler/cluster/events.h"
+#include "scheduler/cluster/keys.h"
 #include "scheduler/wake.h"
 #include "wire/json_write.h"
 

@@ -2,7 +2,7 @@
 #include "scheduler-world.h"
 
 #include "place/policies.h"
-#include "scheduler/workload_store.h"
+#include "scheduler/cluster/workload_store.h"
 
 /* ---- cards that come and go ---- */
 

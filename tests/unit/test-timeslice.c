@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "intercept/timeslice.h"
+#include "intercept/compute/timeslice.h"
 
 #define ALLOC 0xc030462bUL /* 48 bytes */
 #define ALLOC_SHORT 0xc020462bUL

@@ -15,7 +15,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "scheduler/webhook.h"
+#include "scheduler/cluster/webhook.h"
 #include "wire/http.h"
 #include "wire/json.h"
 

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The events around a measured batch, and the thread that looks when they have passed. The thread
+ * begins with the first measurement, sleeps while there is none, takes no signals, and ends when
+ * the driver does. */
+
+#include <errno.h>
+#include <signal.h>
+
+#include "intercept/compute/gate_state.h"
+#include "intercept/driver.h"
+#include "intercept/objects.h"
+
+/* How often it looks: soon at first, and then less often. */
+#define LOOK_MIN_NS 50000ull
+#define LOOK_MAX_NS 2000000ull
+
+/* While work is on the card the arbiter hears of it. */
+#define RUNNING_NS (COMPUTE_WAIT_NS / 2)
+
+/* A capture elsewhere in the process must not be broken by our events. Returns the mode to go back
+ * to. */
+static CUstreamCaptureMode relax(void) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    return driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS
+               ? mode
+               : CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+static void restore(CUstreamCaptureMode mode) {
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        (void) driver.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+void events_lost(struct measure *measure) {
+    measure->begin = measure->end = measure->context = NULL;
+}
+
+static bool make_events(struct measure *measure, CUcontext context) {
+    CUevent begin = NULL, end = NULL;
+
+    if (driver.cuEventCreate(&begin, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+        return false;
+    if (driver.cuEventCreate(&end, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+        (void) driver.cuEventDestroy_v2(begin);
+        return false;
+    }
+    measure->begin = begin;
+    measure->end = end;
+    measure->context = context;
+    return true;
+}
+
+static bool begin_relaxed(struct measure *measure, CUstream stream) {
+    CUcontext context = NULL;
+
+    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+        return false;
+    if (measure->begin && measure->context != context) {
+        (void) driver.cuEventDestroy_v2(measure->begin);
+        (void) driver.cuEventDestroy_v2(measure->end);
+        events_lost(measure);
+    }
+    if (!measure->begin && !make_events(measure, context))
+        return false;
+    return driver.cuEventRecord(measure->begin, stream) == CUDA_SUCCESS;
+}
+
+bool events_begin(struct measure *measure, CUstream stream) {
+    CUstreamCaptureMode mode = relax();
+    bool begun = begin_relaxed(measure, stream);
+
+    restore(mode);
+    return begun;
+}
+
+bool events_end(struct measure *measure, CUstream stream) {
+    CUstreamCaptureMode mode = relax();
+    bool ended = driver.cuEventRecord(measure->end, stream) == CUDA_SUCCESS;
+
+    restore(mode);
+    return ended;
+}
+
+/* Whether events of the context can be asked for. The helper's current context may have been
+ * destroyed since; a program's own is its own. */
+static bool make_current(bool helper, CUcontext context) {
+    CUcontext current = NULL;
+
+    if (driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context)
+        return true;
+    if (helper)
+        (void) driver.cuCtxSetCurrent(context);
+    return helper;
+}
+
+/* Whether the driver has ended. */
+static bool look(bool helper, struct card *card, int at, uint64_t now) {
+    struct measure *measure = &card->meter.measure[at];
+    float ms = 0;
+    CUresult r;
+
+    if (!make_current(helper, measure->context))
+        return false;
+    r = driver.cuEventQuery(measure->end);
+    if (r == CUDA_ERROR_NOT_READY)
+        return false;
+    if (r == CUDA_SUCCESS)
+        r = driver.cuEventElapsedTime(&ms, measure->begin, measure->end);
+    if (r == CUDA_SUCCESS && ms >= 0) {
+        meter_done(&card->meter, at, (uint64_t) ((double) ms * 1e6), now);
+        return false;
+    }
+    meter_dropped(&card->meter, at);
+    return r == CUDA_ERROR_DEINITIALIZED;
+}
+
+/* Whether anything is under way on the card. */
+static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
+    uint64_t now = gate_clock();
+    bool under_way = false;
+
+    lock_take(&card->lock);
+    for (int at = 0; at < MEASURES_MAX && !*ret_ended; at++) {
+        if (card->meter.measure[at].state != MEASURE_CLOSED)
+            continue;
+        *ret_ended = look(helper, card, at, now);
+        under_way |= card->meter.measure[at].state == MEASURE_CLOSED;
+    }
+    lock_drop(&card->lock);
+    return under_way;
+}
+
+static bool collect(struct gate *gate, bool helper, bool *ret_ended) {
+    bool under_way = false;
+
+    for (uint32_t i = 0; i < gate->ndevices; i++)
+        if (gate->card[i].used && collect_card(helper, &gate->card[i], ret_ended))
+            under_way = true;
+    __atomic_fetch_add(&gate->progress, 1, __ATOMIC_RELEASE);
+    gate_wake(&gate->progress, false);
+    return under_way;
+}
+
+bool events_collect(struct gate *gate) {
+    CUstreamCaptureMode mode = relax();
+    bool ended = false, under_way = collect(gate, false, &ended);
+
+    restore(mode);
+    return under_way;
+}
+
+static void say_running(struct gate *gate) {
+    for (uint32_t i = 0; i < gate->ndevices; i++)
+        if (gate->card[i].used && meter_oldest(&gate->card[i].meter) >= 0)
+            __atomic_fetch_add(&gate->card[i].meter.account.shared->running, 1, __ATOMIC_RELAXED);
+}
+
+static void *watch(void *arg) {
+    struct gate *gate = arg;
+    uint64_t pause = LOOK_MIN_NS, said = 0;
+    bool ended = false;
+
+    (void) relax();
+    while (!ended) {
+        uint32_t work = __atomic_load_n(&gate->work, __ATOMIC_ACQUIRE);
+        uint64_t now = gate_clock();
+
+        if (!collect(gate, true, &ended)) {
+            gate_sleep(&gate->work, work, UINT64_MAX, false);
+            pause = LOOK_MIN_NS;
+            continue;
+        }
+        if (now - said > RUNNING_NS) {
+            say_running(gate);
+            said = now;
+        }
+        gate_sleep(&gate->work, work, pause, false);
+        pause = __atomic_load_n(&gate->work, __ATOMIC_RELAXED) != work ? LOOK_MIN_NS : pause * 2;
+        pause = pause < LOOK_MAX_NS ? pause : LOOK_MAX_NS;
+    }
+    __atomic_store_n(&gate->helper, HELPER_IMPOSSIBLE, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+typedef int pthread_create_fn(unsigned long *thread, const void *attributes, void *(*start)(void *),
+                              void *arg);
+typedef int pthread_detach_fn(unsigned long thread);
+
+/* The thread must not run the program's signal handlers. */
+static bool start_thread(struct gate *gate) {
+    pthread_create_fn *create = (pthread_create_fn *) elf_definition_after(NULL, "pthread_create");
+    pthread_detach_fn *detach = (pthread_detach_fn *) elf_definition_after(NULL, "pthread_detach");
+    uint64_t all = UINT64_MAX, old = 0;
+    unsigned long thread;
+    bool started;
+
+    if (!create || !detach)
+        return false;
+    (void) syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &old, sizeof(all));
+    started = create(&thread, NULL, watch, gate) == 0;
+    (void) syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, NULL, sizeof(old));
+    if (started)
+        (void) detach(thread);
+    return started;
+}
+
+void events_watch(struct gate *gate) {
+    uint32_t none = HELPER_NONE;
+
+    __atomic_fetch_add(&gate->work, 1, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) == HELPER_RUNS) {
+        gate_wake(&gate->work, false);
+        return;
+    }
+    if (!__atomic_compare_exchange_n(&gate->helper, &none, HELPER_RUNS, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE))
+        return;
+    if (!start_thread(gate))
+        __atomic_store_n(&gate->helper, HELPER_IMPOSSIBLE, __ATOMIC_RELEASE);
+}

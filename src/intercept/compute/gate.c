@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "intercept/compute/gate.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "intercept/compute/gate_state.h"
+#include "intercept/driver.h"
+#include "intercept/share.h"
+
+struct gate_view gate_view;
+static struct gate *gate_memory;
+
+/* -- clock and sleep -----------------------------------------------------------------------------
+ */
+
+uint64_t gate_clock(void) {
+    struct timespec t = {0, 0};
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
+}
+
+void gate_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared) {
+    struct timespec t = {.tv_sec = (time_t) (ns / 1000000000u),
+                         .tv_nsec = (long) (ns % 1000000000u)};
+
+    (void) syscall(SYS_futex, word, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, value,
+                   ns == UINT64_MAX ? NULL : &t, NULL, 0);
+}
+
+void gate_wake(uint32_t *word, bool shared) {
+    (void) syscall(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL,
+                   0);
+}
+
+/* -- begin ---------------------------------------------------------------------------------------
+ */
+
+static struct gate *memory(void) {
+    struct gate *gate = __atomic_load_n(&gate_memory, __ATOMIC_ACQUIRE), *other = NULL;
+
+    if (gate)
+        return gate;
+    gate = mmap(NULL, sizeof(*gate), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (gate == MAP_FAILED)
+        return NULL;
+    if (madvise(gate, sizeof(*gate), MADV_WIPEONFORK) == 0 &&
+        __atomic_compare_exchange_n(&gate_memory, &other, gate, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE))
+        return gate;
+    (void) munmap(gate, sizeof(*gate));
+    return other;
+}
+
+static uint32_t own_rate(const struct share *share, uint32_t device) {
+    uint32_t percent = limits_core(share->limits, device);
+
+    return percent && percent < 100 ? percent * (RATE_WHOLE / 100) : 0;
+}
+
+/* The accounts of the share; without the files each process has accounts of its own. */
+static bool find_accounts(struct gate *gate) {
+    const struct grants_file *grants = NULL;
+    struct compute_file *compute = NULL;
+    char path[4096];
+
+    if (share_path("grants", path, sizeof(path)))
+        (void) grants_map(path, &grants);
+    if (share_path("compute", path, sizeof(path)))
+        (void) compute_map(path, &compute);
+    for (uint32_t i = 0; i < gate->ndevices; i++) {
+        struct account *account = &gate->card[i].meter.account;
+
+        account->shared = compute ? &compute->device[i] : &gate->own[i];
+        account->bell = compute ? &compute->bell : NULL;
+        /* Who cannot say what he takes cannot be told what he may. */
+        account->grants = compute ? grants : NULL;
+        account->grant = compute && grants ? &grants->device[i] : NULL;
+        gate->card[i].meter.costs = &gate->costs;
+    }
+    return compute && grants;
+}
+
+static int only_card(struct share *share) {
+    int n = 0;
+
+    if (driver.cuDeviceGetCount(&n) != CUDA_SUCCESS || n != 1)
+        return -1;
+    return share_device(share, 0);
+}
+
+static bool any_limit(const struct share *share) {
+    for (uint32_t i = 0; i < share->ndevices; i++)
+        if (own_rate(share, i))
+            return true;
+    return false;
+}
+
+/* Decides whether launches are metered at all. */
+static void begin_locked(struct gate *gate) {
+    struct share *share = share_view();
+    bool usable = share && share->limits && !share->broken;
+    uint64_t seen = usable ? __atomic_load_n(&share->limits->index, __ATOMIC_ACQUIRE) : 0;
+
+    gate_view.open = false;
+    if (!usable) {
+        gate->none = true;
+    } else if (!gate->ndevices) {
+        gate->ndevices = share->ndevices;
+        gate->only = only_card(share);
+        gate->none = !find_accounts(gate);
+    }
+    /* Without an arbiter a limit may come later. */
+    if (!gate->none || (usable && any_limit(share)))
+        __atomic_store_n(&gate->ready, 1, __ATOMIC_RELEASE);
+    else {
+        gate_view.index = usable ? &share->limits->index : NULL;
+        gate_view.seen = seen;
+        __atomic_store_n(&gate_view.open, true, __ATOMIC_RELEASE);
+    }
+}
+
+/* NULL: launches are not metered. */
+static struct gate *begin(void) {
+    struct gate *gate = memory();
+
+    if (!gate) {
+        gate_view = (struct gate_view){.open = true};
+        return NULL;
+    }
+    if (__atomic_load_n(&gate->ready, __ATOMIC_ACQUIRE))
+        return gate;
+    lock_take(&gate->begin_lock);
+    if (!gate->ready)
+        begin_locked(gate);
+    lock_drop(&gate->begin_lock);
+    return gate->ready ? gate : NULL;
+}
+
+static struct gate *running_gate(void) {
+    struct gate *gate = __atomic_load_n(&gate_memory, __ATOMIC_ACQUIRE);
+
+    return gate && __atomic_load_n(&gate->ready, __ATOMIC_ACQUIRE) ? gate : NULL;
+}
+
+/* -- captures ------------------------------------------------------------------------------------
+ */
+
+static bool captures(const struct gate *gate) {
+    return __atomic_load_n(&gate->captures, __ATOMIC_ACQUIRE) != 0;
+}
+
+static void count_capture(struct gate *gate, bool begins) {
+    uint32_t n = __atomic_load_n(&gate->captures, __ATOMIC_RELAXED);
+
+    while ((begins || n) &&
+           !__atomic_compare_exchange_n(&gate->captures, &n, begins ? n + 1 : n - 1, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        ;
+}
+
+/* While the default stream cannot be asked, because another one is captured, it cannot be used
+ * either. */
+static bool captured(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult r = driver.cuStreamIsCapturing(stream, &status);
+
+    return r == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           (r == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* -- a launch ------------------------------------------------------------------------------------
+ */
+
+static CUstream named(CUstream stream, bool per_thread) {
+    if (stream)
+        return stream;
+    return per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+/* The same for the same queue of work: the thread's own stream is another in each thread. */
+static uint64_t queue_of(CUstream stream) {
+    return stream == CU_STREAM_PER_THREAD ? (uint64_t) (uintptr_t) __builtin_thread_pointer()
+                                          : (uint64_t) (uintptr_t) stream;
+}
+
+static struct card *card_of(struct gate *gate) {
+    int at = gate->only;
+
+    if (at < 0) {
+        CUdevice device;
+
+        if (driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+            return NULL;
+        at = share_device(share_memory, device);
+    }
+    return at >= 0 && (uint32_t) at < gate->ndevices ? &gate->card[at] : NULL;
+}
+
+/* Who waits lets no measurement wait for him. */
+static void end_open(struct gate *gate, struct card *card, uint64_t queue, CUstream stream) {
+    int at = meter_ends(&card->meter, queue);
+
+    if (at < 0)
+        return;
+    if ((captures(gate) && captured(stream)) || !events_end(&card->meter.measure[at], stream)) {
+        meter_dropped(&card->meter, at);
+        return;
+    }
+    meter_closed(&card->meter, at);
+    events_watch(gate);
+}
+
+static void wait_for_result(struct gate *gate, uint32_t seen, uint64_t ns) {
+    if (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) == HELPER_RUNS) {
+        gate_sleep(&gate->progress, seen, ns, false);
+        return;
+    }
+    /* No thread could be had: we look ourselves. */
+    gate_sleep(&gate->progress, seen, ns < 1000000 ? ns : 1000000, false);
+    (void) events_collect(gate);
+}
+
+/* Waits until the launch may go. The card's lock is held, but not while it sleeps. */
+static void wait_turn(struct gate *gate, struct card *card, struct passage *p) {
+    struct meter *meter = &card->meter;
+    uint64_t began = gate_clock(), now = began, result_by = 0;
+
+    for (;;) {
+        const struct grant_device *grant = meter->account.grant;
+        uint32_t generation = grant ? __atomic_load_n(&grant->generation, __ATOMIC_ACQUIRE) : 0;
+        uint32_t progress = __atomic_load_n(&gate->progress, __ATOMIC_ACQUIRE);
+        enum meter_verdict verdict;
+        uint64_t ns = 0;
+        bool ring = false;
+
+        verdict = meter_enter(meter, &p->launch, now, &ns, &ring);
+        if (verdict == METER_WAIT_RESULT && !result_by)
+            result_by = now + ns;
+        if (verdict == METER_WAIT_RESULT && now >= result_by) {
+            meter_force(meter, &p->launch, now);
+            break;
+        }
+        if (verdict == METER_GO)
+            break;
+        end_open(gate, card, p->launch.stream, p->stream);
+        lock_drop(&card->lock);
+        if (ring)
+            gate_wake(meter->account.bell, true);
+        if (verdict == METER_WAIT_RESULT)
+            wait_for_result(gate, progress, result_by - now);
+        else if (grant)
+            gate_sleep(&grant->generation, generation, ns, true);
+        else
+            gate_sleep(&gate->progress, progress, ns, false);
+        lock_take(&card->lock);
+        now = gate_clock();
+    }
+    if (now != began)
+        __atomic_fetch_add(&meter->account.shared->waited, now - began, __ATOMIC_RELAXED);
+}
+
+static void open_measure(struct card *card, int at, const struct passage *p, bool capturing) {
+    struct measure *measure = &card->meter.measure[at];
+
+    meter_opened(&card->meter, at, &p->launch, gate_clock());
+    measure->alone |= capturing;
+    measure->handle = p->stream;
+}
+
+static void enter_slowly(struct gate *gate, struct card *card, struct passage *p) {
+    struct share *share = share_view();
+    int saved = errno, at;
+    bool capturing;
+
+    if (share && share->limits)
+        card->meter.own_rate = own_rate(share, (uint32_t) (card - gate->card));
+    lock_take(&card->lock);
+    card->used = true;
+    wait_turn(gate, card, p);
+    capturing = captures(gate);
+    at = meter_opens(&card->meter, &p->launch, capturing);
+    if (at >= 0 && events_begin(&card->meter.measure[at], p->stream))
+        open_measure(card, at, p, capturing);
+    p->slow = card->meter.open != 0;
+    lock_drop(&card->lock);
+    errno = saved;
+}
+
+void gate_enter_metered(struct passage *passage, uint64_t key, CUstream stream, bool per_thread) {
+    struct gate *gate = running_gate();
+    struct card *card;
+
+    if (__builtin_expect(!gate, 0)) {
+        gate = begin();
+        if (!gate)
+            return;
+    }
+    passage->stream = named(stream, per_thread);
+    if (__builtin_expect(captures(gate), 0) && captured(passage->stream))
+        return;
+    card = card_of(gate);
+    if (!card)
+        return;
+    passage->card = card;
+    passage->slow = false;
+    passage->launch.stream = queue_of(passage->stream);
+    if (__builtin_expect(
+            !meter_charge(&card->meter, cost_find(&gate->costs, key), &passage->launch), 0))
+        enter_slowly(gate, card, passage);
+}
+
+CUresult gate_leave_slowly(struct passage *passage, CUresult result) {
+    struct gate *gate = running_gate();
+    struct card *card = passage->card;
+    int saved = errno, at;
+
+    if (!gate)
+        return result;
+    lock_take(&card->lock);
+    if (result != CUDA_SUCCESS) {
+        meter_refund(&card->meter, &passage->launch);
+    } else {
+        at = meter_launched(&card->meter, &passage->launch, gate_clock());
+        if (at >= 0)
+            end_open(gate, card, passage->launch.stream, passage->stream);
+    }
+    lock_drop(&card->lock);
+    errno = saved;
+    return result;
+}
+
+/* -- what else happens ---------------------------------------------------------------------------
+ */
+
+void gate_graph_changed(CUgraphExec exec) {
+    struct gate *gate = running_gate();
+
+    if (gate)
+        cost_doubt(cost_find(&gate->costs, cost_key((uint64_t) (uintptr_t) exec, 0, 0)));
+}
+
+void gate_forget_context(uint64_t context) {
+    struct gate *gate = running_gate();
+
+    for (uint32_t i = 0; gate && context && i < gate->ndevices; i++) {
+        struct card *card = &gate->card[i];
+
+        if (!card->used)
+            continue;
+        lock_take(&card->lock);
+        for (int at = 0; at < MEASURES_MAX; at++) {
+            struct measure *measure = &card->meter.measure[at];
+
+            if ((uint64_t) (uintptr_t) measure->context != context)
+                continue;
+            if (measure->state != MEASURE_FREE)
+                meter_dropped(&card->meter, at);
+            events_lost(measure);
+        }
+        lock_drop(&card->lock);
+    }
+}
+
+/* Ends what is being measured on the stream, or (NULL) on any. Streams are asked for when they are
+ * destroyed, so the one of an open measure is there. */
+static void end_measures(CUstream stream) {
+    struct gate *gate = running_gate();
+
+    for (uint32_t i = 0; gate && i < gate->ndevices; i++) {
+        struct card *card = &gate->card[i];
+        uint32_t open;
+        CUstream name;
+
+        if (!card->used || !__atomic_load_n(&card->meter.open, __ATOMIC_RELAXED))
+            continue;
+        lock_take(&card->lock);
+        open = card->meter.open;
+        name = stream || !open ? stream : card->meter.measure[open - 1].handle;
+        if (name)
+            end_open(gate, card, queue_of(name), name);
+        lock_drop(&card->lock);
+    }
+}
+
+/* Before a capture begins nothing is left open: a stream may join it at any moment. What cannot be
+ * ended from here, another thread's own stream, is dropped. */
+static void leave_nothing_open(struct gate *gate) {
+    end_measures(NULL);
+    for (uint32_t i = 0; i < gate->ndevices; i++) {
+        struct card *card = &gate->card[i];
+
+        if (!card->used)
+            continue;
+        lock_take(&card->lock);
+        if (card->meter.open)
+            meter_dropped(&card->meter, (int) card->meter.open - 1);
+        lock_drop(&card->lock);
+    }
+}
+
+void gate_capture(bool begins) {
+    struct gate *gate = running_gate() ? running_gate() : begin();
+    int saved = errno;
+
+    if (!gate)
+        return;
+    count_capture(gate, begins);
+    if (begins)
+        leave_nothing_open(gate);
+    errno = saved;
+}
+
+void gate_about_to_wait(CUstream stream, bool per_thread) {
+    int saved = errno;
+
+    end_measures(named(stream, per_thread));
+    errno = saved;
+}
+
+void gate_stream_ends(CUstream stream) {
+    struct gate *gate = running_gate();
+    int saved = errno;
+
+    if (gate && captures(gate) && captured(stream))
+        gate_capture(false);
+    end_measures(stream);
+    errno = saved;
+}
+
+void gate_about_to_wait_all(void) {
+    int saved = errno;
+
+    end_measures(NULL);
+    errno = saved;
+}
+
+void gate_waited(void) {
+    struct gate *gate = running_gate();
+    int saved = errno;
+    bool any = false;
+
+    for (uint32_t i = 0; gate && i < gate->ndevices; i++)
+        any |= gate->card[i].used && meter_oldest(&gate->card[i].meter) >= 0;
+    if (any)
+        (void) events_collect(gate);
+    errno = saved;
+}

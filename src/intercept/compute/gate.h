@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Every launch passes here on its way to the driver: it is charged to the container's account of
+ * the card's time, and waits where that says so. Decisions are meter.h's; here are clock, waiting,
+ * events and the thread that reads them. Compute fails open: whatever is missing or broken here,
+ * the launch goes on.
+ *
+ * Nothing here touches a stream that is being captured. While there is a capture in the process,
+ * launches on other streams are measured one by one, so that no measurement is open when another
+ * stream joins it. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "abi/cuda.h"
+#include "intercept/compute/cost.h"
+#include "intercept/compute/meter.h"
+
+/* Launches over more devices at once are not charged. */
+#define GATE_DEVICES_MAX 16
+
+struct card;
+
+/* A launch between gate_enter and gate_leave. */
+struct passage {
+    struct card *card; /* NULL: it is nobody's business */
+    struct launch launch;
+    CUstream stream;
+    bool slow; /* it takes part in a measurement */
+};
+
+/* What lets launches by without a look at anything else: there is no share, or none with a limit of
+ * compute; `index` (of the limits file) tells when that may have changed. */
+struct gate_view {
+    bool open;
+    const uint64_t *index;
+    uint64_t seen;
+};
+extern struct gate_view gate_view;
+
+static inline bool gate_open(void) {
+    return gate_view.open && (!gate_view.index ||
+                              __atomic_load_n(gate_view.index, __ATOMIC_RELAXED) == gate_view.seen);
+}
+
+void gate_enter_metered(struct passage *passage, uint64_t key, CUstream stream, bool per_thread);
+CUresult gate_leave_slowly(struct passage *passage, CUresult result);
+
+/* Before a launch; `handle`, `grid` and `block` tell kinds of launches apart. `per_thread`: the
+ * default stream is the thread's own. */
+static inline void gate_enter(struct passage *passage, const void *handle, uint64_t grid,
+                              uint64_t block, CUstream stream, bool per_thread) {
+    passage->card = NULL;
+    if (__builtin_expect(!gate_open(), 0))
+        gate_enter_metered(passage, cost_key((uint64_t) (uintptr_t) handle, grid, block), stream,
+                           per_thread);
+}
+
+/* After it, with what the driver answered, which it returns. */
+static inline CUresult gate_leave(struct passage *passage, CUresult result) {
+    if (__builtin_expect(passage->card && (passage->slow || result != CUDA_SUCCESS), 0))
+        return gate_leave_slowly(passage, result);
+    return result;
+}
+
+/* Three dimensions in one word; those that fall together only share an estimate. */
+static inline uint64_t gate_grid(unsigned int x, unsigned int y, unsigned int z) {
+    return x ^ (uint64_t) y << 32 ^ (uint64_t) z << 48 ^ z;
+}
+
+/* The graph costs something else from now on, or is gone. */
+void gate_graph_changed(CUgraphExec exec);
+
+/* The context is about to end, and events in it. */
+void gate_forget_context(uint64_t context);
+
+/* The program is about to wait for the stream. */
+void gate_about_to_wait(CUstream stream, bool per_thread);
+
+/* It is about to destroy the stream, which ends a capture there, too. */
+void gate_stream_ends(CUstream stream);
+
+/* It is about to wait for all streams. */
+void gate_about_to_wait_all(void);
+
+/* It has waited: what ran meanwhile is charged now, in case the program ends before our thread
+ * looks. */
+void gate_waited(void);
+
+/* Captures that began and ended in this process. */
+void gate_capture(bool begins);

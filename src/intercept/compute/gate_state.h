@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What gate.c, gate_card.c and events.c have in common. All of it lies in memory that a forked
+ * child finds zeroed, so the child begins anew, without the parent's thread. */
+
+#include "intercept/compute/gate.h"
+#include "intercept/lock.h"
+#include "share/limits_core.h"
+
+struct card {
+    struct lock lock; /* for the meter's measures, and around events in them */
+    struct meter meter;
+    bool used;
+};
+
+enum helper { HELPER_NONE, HELPER_RUNS, HELPER_IMPOSSIBLE };
+
+struct gate {
+    uint32_t ready;
+    struct lock begin_lock;
+    bool none;
+    int only; /* index in the share of the only card that the program sees; negative: ask */
+    uint32_t ndevices;
+    uint32_t captures;
+    uint32_t helper;
+    uint32_t work;     /* futex word: there is something to wait for */
+    uint32_t progress; /* futex word: a measurement is done */
+    struct cost_table costs;
+    struct compute_device own[LIMITS_DEVICES_MAX]; /* accounts where the share has no file */
+    struct card card[LIMITS_DEVICES_MAX];
+};
+
+/* CLOCK_MONOTONIC in ns. */
+uint64_t gate_clock(void);
+
+/* Sleeps while *word is `value`, at most so long. `shared`: others outside this process change
+ * it. */
+void gate_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared);
+void gate_wake(uint32_t *word, bool shared);
+
+/* Records the first event of a measure, in the current context. The card's lock is held. */
+bool events_begin(struct measure *measure, CUstream stream);
+
+/* Records the second. */
+bool events_end(struct measure *measure, CUstream stream);
+
+/* The events of the measure went with their context. */
+void events_lost(struct measure *measure);
+
+/* Looks which measures are done; whether any is still under way. */
+bool events_collect(struct gate *gate);
+
+/* Has a thread look from now on. */
+void events_watch(struct gate *gate);

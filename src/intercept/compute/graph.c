@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "intercept/compute/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "intercept/compute/gate.h"
+#include "intercept/memory/charge.h"
+#include "intercept/memory/pool.h"
+
+/* Graphs within graphs deeper than this are not looked into: the pool's own figure shows them. */
+#define DEPTH_MAX 8
+
+void graph_memory_seen(void) {
+    struct share *share = share_claim();
+
+    if (share)
+        __atomic_store_n(&share->graphs, true, __ATOMIC_RELAXED);
+}
+
+/* -- what a graph needs ---------------------------------------------------------------------- */
+
+static void add_graph(struct share *share, CUgraph graph, int depth, uint64_t *need);
+
+static void add_node(struct share *share, CUgraphNode node, int depth, uint64_t *need) {
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {0};
+    CUgraphNodeType type;
+    CUgraph child;
+    int device;
+
+    if (driver.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
+        return;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < DEPTH_MAX &&
+        driver.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS)
+        add_graph(share, child, depth + 1, need);
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        driver.cuGraphMemAllocNodeGetParams(node, &params) != CUDA_SUCCESS)
+        return;
+    device = share_device(share, location_device(&params.poolProps.location));
+    if (device >= 0 && __builtin_add_overflow(need[device], params.bytesize, &need[device]))
+        need[device] = UINT64_MAX;
+}
+
+/* At most the sum of all allocations: the driver may let some follow others in the same place. */
+static void add_graph(struct share *share, CUgraph graph, int depth, uint64_t *need) {
+    CUgraphNode *node;
+    size_t n = 0;
+
+    if (driver.cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS || n == 0)
+        return;
+    node = calloc(n, sizeof(CUgraphNode));
+    if (!node)
+        return;
+    if (driver.cuGraphGetNodes(graph, node, &n) == CUDA_SUCCESS)
+        for (size_t i = 0; i < n; i++)
+            add_node(share, node[i], depth, need);
+    free(node);
+}
+
+static bool needs_any(const struct share *share, const uint64_t *need) {
+    for (uint32_t d = 0; d < share->ndevices; d++)
+        if (need[d] > 0)
+            return true;
+    return false;
+}
+
+/* An executable graph has an entry for each device on which it allocates. */
+static uint64_t key_of(CUgraphExec exec, uint32_t device) {
+    return (uint64_t) (uintptr_t) exec ^ (uint64_t) device << 57;
+}
+
+static void exec_forget(struct share *share, CUgraphExec exec) {
+    struct entry entry;
+
+    lock_take(&share->table_lock);
+    for (uint32_t d = 0; d < share->ndevices; d++)
+        if (table_take(&share->table, ENTRY_GRAPH, key_of(exec, d), &entry))
+            table_unpromise(&share->table);
+    lock_drop(&share->table_lock);
+}
+
+static void exec_note(struct share *share, CUgraphExec exec, const uint64_t *need) {
+    exec_forget(share, exec);
+    lock_take(&share->table_lock);
+    for (uint32_t d = 0; d < share->ndevices; d++) {
+        struct entry entry = {.key = key_of(exec, d),
+                              .bytes = need[d],
+                              .refs = 1,
+                              .kind = ENTRY_GRAPH,
+                              .device = (int16_t) d};
+
+        if (need[d] > 0 && table_promise(&share->table))
+            table_put(&share->table, &entry);
+    }
+    lock_drop(&share->table_lock);
+}
+
+static void exec_need(struct share *share, CUgraphExec exec, uint64_t *ret) {
+    lock_take(&share->table_lock);
+    for (uint32_t d = 0; d < share->ndevices; d++) {
+        const struct entry *found = table_find(&share->table, ENTRY_GRAPH, key_of(exec, d));
+
+        ret[d] = found ? found->bytes : 0;
+    }
+    lock_drop(&share->table_lock);
+}
+
+/* -- admission ------------------------------------------------------------------------------- */
+
+/* In which the pool grows. */
+#define GRANULE ((uint64_t) 2 << 20)
+
+/* With the pool lock. Leaves in `need` what it has reserved: all of it, for what the pool has
+ * without use may be that of a graph that is running. */
+static bool admit_one(struct share *share, int device, uint64_t *need) {
+    struct pool_book *book = graph_book(share, device);
+    uint64_t whole =
+        *need > UINT64_MAX - GRANULE ? UINT64_MAX : (*need + GRANULE - 1) / GRANULE * GRANULE;
+
+    if (!book)
+        return false;
+    (void) book_refresh(share, book);
+    if (!share_reserve(share, device, whole, BOOKED))
+        return false;
+    *need = whole;
+    return true;
+}
+
+/* Waits until what was launched before in the stream has ended, so that its memory is free. In
+ * relaxed mode, for a thread elsewhere may be capturing. */
+static void wait_for_stream(CUstream stream, bool per_thread) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool exchanged = driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+
+    (void) (per_thread ? driver.cuStreamSynchronize_ptsz(stream)
+                       : driver.cuStreamSynchronize(stream));
+    if (exchanged)
+        (void) driver.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+static bool capturing(CUstream stream, bool per_thread) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult r = per_thread ? driver.cuStreamIsCapturing_ptsz(stream, &status)
+                            : driver.cuStreamIsCapturing(stream, &status);
+
+    return r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+struct where {
+    CUstream stream;
+    bool per_thread;
+    bool known; /* there is a stream to wait for */
+};
+
+/* With the pool lock. Where it does not fit, the pool gives back what it has without use first, at
+ * last also what the graphs before in the stream have. While that is waited for the lock is free:
+ * the stream may wait in turn, in a host function, for a thread that allocates. */
+static bool admit(struct share *share, int device, uint64_t *need, const struct where *where) {
+    if (*need == 0 || admit_one(share, device, need))
+        return true;
+    if (pools_give_back_locked(share) && admit_one(share, device, need))
+        return true;
+    if (!where->known || capturing(where->stream, where->per_thread))
+        return false;
+    lock_drop(&share->pool_lock);
+    wait_for_stream(where->stream, where->per_thread);
+    lock_take(&share->pool_lock);
+    (void) pools_give_back_locked(share);
+    return admit_one(share, device, need);
+}
+
+/* Reserves what use->need says and keeps the pool lock, so that growth is known to be that of this
+ * use; use->share is NULL where nothing is needed. */
+static bool begin(struct graph_use *use, struct share *share, const struct where *where) {
+    use->share = NULL;
+    if (!needs_any(share, use->need))
+        return true;
+    lock_take(&share->pool_lock);
+    for (uint32_t d = 0; d < share->ndevices; d++) {
+        if (admit(share, (int) d, &use->need[d], where))
+            continue;
+        while (d-- > 0)
+            share_refund(share, (int) d, use->need[d], BOOKED);
+        lock_drop(&share->pool_lock);
+        return false;
+    }
+    use->share = share;
+    return true;
+}
+
+CUresult graph_use_end(struct graph_use *use, CUresult result) {
+    if (!use->share)
+        return result;
+    for (uint32_t d = 0; d < use->share->ndevices; d++) {
+        struct pool_book *book = use->need[d] ? graph_book(use->share, (int) d) : NULL;
+
+        if (!book)
+            continue;
+        book->booked += use->need[d];
+        (void) book_refresh(use->share, book);
+    }
+    lock_drop(&use->share->pool_lock);
+    pools_note_use(use->share);
+    return result;
+}
+
+bool graph_use_begin_slowly(struct graph_use *use, CUgraphExec exec, CUstream stream,
+                            bool per_thread) {
+    struct where where = {stream, per_thread, true};
+    struct share *share = share_claim();
+
+    if (!share)
+        return true;
+    exec_need(share, exec, use->need);
+    return begin(use, share, &where);
+}
+
+/* -- hooks ----------------------------------------------------------------------------------- */
+
+/* A launch in a capturing stream becomes a node, whose graph is looked into when it is made
+ * executable. */
+static CUresult upload(CUresult (*fn)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
+                       bool per_thread) {
+    struct graph_use use;
+    struct passage p;
+
+    /* It takes the card's time, but not that of its launch. */
+    gate_enter(&p, exec, 1, 0, stream, per_thread);
+    if (!graph_use_begin(&use, exec, stream, per_thread))
+        return gate_leave(&p, CUDA_ERROR_OUT_OF_MEMORY);
+    return gate_leave(&p, graph_use_end(&use, fn(exec, stream)));
+}
+
+CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) {
+    return upload(driver.cuGraphUpload, graph, stream, false);
+}
+
+CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
+    return upload(driver.cuGraphUpload_ptsz, exec, stream, true);
+}
+
+struct instantiation {
+    struct share *share; /* NULL: there is no memory in any graph */
+    uint64_t need[LIMITS_DEVICES_MAX];
+    struct graph_use use;
+};
+
+/* The driver may take the memory at once. */
+static bool instantiate_begin(struct instantiation *i, CUgraph graph) {
+    struct where nowhere = {0};
+    struct share *share = __atomic_load_n(&share_memory, __ATOMIC_ACQUIRE);
+
+    i->share = NULL;
+    i->use.share = NULL;
+    if (!share || !__atomic_load_n(&share->graphs, __ATOMIC_RELAXED))
+        return true;
+    i->share = share_claim();
+    if (!i->share)
+        return true;
+    memset(i->need, 0, sizeof(i->need));
+    add_graph(i->share, graph, 0, i->need);
+    memcpy(i->use.need, i->need, sizeof(i->need));
+    return begin(&i->use, i->share, &nowhere);
+}
+
+static CUresult instantiate_end(struct instantiation *i, CUresult r, const CUgraphExec *exec) {
+    r = graph_use_end(&i->use, r);
+    if (r == CUDA_SUCCESS && i->share)
+        exec_note(i->share, *exec, i->need);
+    return r;
+}
+
+/* Instantiates by `call`. */
+#define INSTANTIATE(exec, graph, call)                                                             \
+    do {                                                                                           \
+        struct instantiation i;                                                                    \
+                                                                                                   \
+        if (!instantiate_begin(&i, graph))                                                         \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
+        return instantiate_end(&i, call, exec);                                                    \
+    } while (0)
+
+CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
+                            char *log_buffer, size_t buffer_size) {
+    INSTANTIATE(exec, graph,
+                driver.cuGraphInstantiate(exec, graph, error_node, log_buffer, buffer_size));
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,
+                               char *log_buffer, size_t buffer_size) {
+    INSTANTIATE(exec, graph,
+                driver.cuGraphInstantiate_v2(exec, graph, error_node, log_buffer, buffer_size));
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+    INSTANTIATE(exec, graph, driver.cuGraphInstantiateWithFlags(exec, graph, flags));
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiate_params) {
+    INSTANTIATE(exec, graph, driver.cuGraphInstantiateWithParams(exec, graph, instantiate_params));
+}
+
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *instantiate_params) {
+    INSTANTIATE(exec, graph,
+                driver.cuGraphInstantiateWithParams_ptsz(exec, graph, instantiate_params));
+}
+
+static struct share *share_with_graphs(CUresult r) {
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+
+    return share && __atomic_load_n(&share->graphs, __ATOMIC_RELAXED) ? share : NULL;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+    CUresult r = driver.cuGraphExecDestroy(exec);
+    struct share *share = share_with_graphs(r);
+
+    gate_graph_changed(exec);
+    if (!share)
+        return r;
+    exec_forget(share, exec);
+    pools_refresh(share);
+    return r;
+}
+
+static CUresult updated(CUresult r, CUgraphExec exec, CUgraph graph) {
+    uint64_t need[LIMITS_DEVICES_MAX] = {0};
+    struct share *share = share_with_graphs(r);
+
+    gate_graph_changed(exec);
+    if (!share)
+        return r;
+    add_graph(share, graph, 0, need);
+    exec_note(share, exec, need);
+    return r;
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node_out,
+                           CUgraphExecUpdateResult *update_result_out) {
+    return updated(driver.cuGraphExecUpdate(exec, graph, error_node_out, update_result_out), exec,
+                   graph);
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+                              CUgraphExecUpdateResultInfo *result_info) {
+    return updated(driver.cuGraphExecUpdate_v2(exec, graph, result_info), exec, graph);
+}
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                size_t num_dependencies, CUDA_MEM_ALLOC_NODE_PARAMS *node_params) {
+    graph_memory_seen();
+    return driver.cuGraphAddMemAllocNode(node, graph, dependencies, num_dependencies, node_params);
+}
+
+static void see_node(const CUgraphNodeParams *params) {
+    if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        graph_memory_seen();
+}
+
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                        size_t num_dependencies, CUgraphNodeParams *node_params) {
+    see_node(node_params);
+    return driver.cuGraphAddNode(node, graph, dependencies, num_dependencies, node_params);
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                           const CUgraphEdgeData *dependency_data, size_t num_dependencies,
+                           CUgraphNodeParams *node_params) {
+    see_node(node_params);
+    return driver.cuGraphAddNode_v2(node, graph, dependencies, dependency_data, num_dependencies,
+                                    node_params);
+}
+
+CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                           const CUgraphEdgeData *dependency_data, size_t num_dependencies,
+                           CUgraphNodeParams *node_params) {
+    see_node(node_params);
+    return driver.cuGraphAddNode_v3(node, graph, dependencies, dependency_data, num_dependencies,
+                                    node_params);
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice device) {
+    CUresult r = driver.cuDeviceGraphMemTrim(device);
+    struct share *share = share_with_graphs(r);
+
+    if (share)
+        pools_refresh(share);
+    return r;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Launches of kernels and graphs, in all their variants: through the gate, then on to the driver.
+ */
+
+#include "intercept/compute/gate.h"
+#include "intercept/compute/graph.h"
+#include "intercept/driver.h"
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
+                        unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,
+                        unsigned int block_dim_z, unsigned int shared_mem_bytes, CUstream stream,
+                        void **kernel_params, void **extra) {
+    struct passage p;
+
+    gate_enter(&p, f, gate_grid(grid_dim_x, grid_dim_y, grid_dim_z),
+               gate_grid(block_dim_x, block_dim_y, block_dim_z), stream, false);
+    return gate_leave(&p, driver.cuLaunchKernel(f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x,
+                                                block_dim_y, block_dim_z, shared_mem_bytes, stream,
+                                                kernel_params, extra));
+}
+
+CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
+                             unsigned int grid_dim_z, unsigned int block_dim_x,
+                             unsigned int block_dim_y, unsigned int block_dim_z,
+                             unsigned int shared_mem_bytes, CUstream stream, void **kernel_params,
+                             void **extra) {
+    struct passage p;
+
+    gate_enter(&p, f, gate_grid(grid_dim_x, grid_dim_y, grid_dim_z),
+               gate_grid(block_dim_x, block_dim_y, block_dim_z), stream, true);
+    return gate_leave(&p, driver.cuLaunchKernel_ptsz(
+                              f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
+                              block_dim_z, shared_mem_bytes, stream, kernel_params, extra));
+}
+
+static inline void enter_config(struct passage *p, const CUlaunchConfig *config, CUfunction f,
+                                bool per_thread) {
+    p->card = NULL;
+    if (config)
+        gate_enter(p, f, gate_grid(config->gridDimX, config->gridDimY, config->gridDimZ),
+                   gate_grid(config->blockDimX, config->blockDimY, config->blockDimZ),
+                   config->hStream, per_thread);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernel_params,
+                          void **extra) {
+    struct passage p;
+
+    enter_config(&p, config, f, false);
+    return gate_leave(&p, driver.cuLaunchKernelEx(config, f, kernel_params, extra));
+}
+
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernel_params,
+                               void **extra) {
+    struct passage p;
+
+    enter_config(&p, config, f, true);
+    return gate_leave(&p, driver.cuLaunchKernelEx_ptsz(config, f, kernel_params, extra));
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
+                                   unsigned int grid_dim_z, unsigned int block_dim_x,
+                                   unsigned int block_dim_y, unsigned int block_dim_z,
+                                   unsigned int shared_mem_bytes, CUstream stream,
+                                   void **kernel_params) {
+    struct passage p;
+
+    gate_enter(&p, f, gate_grid(grid_dim_x, grid_dim_y, grid_dim_z),
+               gate_grid(block_dim_x, block_dim_y, block_dim_z), stream, false);
+    return gate_leave(&p, driver.cuLaunchCooperativeKernel(
+                              f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
+                              block_dim_z, shared_mem_bytes, stream, kernel_params));
+}
+
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int grid_dim_x,
+                                        unsigned int grid_dim_y, unsigned int grid_dim_z,
+                                        unsigned int block_dim_x, unsigned int block_dim_y,
+                                        unsigned int block_dim_z, unsigned int shared_mem_bytes,
+                                        CUstream stream, void **kernel_params) {
+    struct passage p;
+
+    gate_enter(&p, f, gate_grid(grid_dim_x, grid_dim_y, grid_dim_z),
+               gate_grid(block_dim_x, block_dim_y, block_dim_z), stream, true);
+    return gate_leave(&p, driver.cuLaunchCooperativeKernel_ptsz(
+                              f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
+                              block_dim_z, shared_mem_bytes, stream, kernel_params));
+}
+
+/* Makes the context of a stream current; false when it has none of its own. */
+static bool push_context(CUstream stream) {
+    CUcontext context = NULL;
+
+    return driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS && context &&
+           driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+}
+
+static void pop_context(void) {
+    CUcontext context;
+
+    (void) driver.cuCtxPopCurrent_v2(&context);
+}
+
+/* Each of the devices is charged for its own part, one after the other, in its own context. */
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launch_params_list,
+                                              unsigned int num_devices, unsigned int flags) {
+    struct passage p[GATE_DEVICES_MAX];
+    unsigned int n = launch_params_list && num_devices <= GATE_DEVICES_MAX ? num_devices : 0;
+    CUresult r;
+
+    for (unsigned int i = 0; i < n; i++) {
+        const CUDA_LAUNCH_PARAMS *l = &launch_params_list[i];
+
+        p[i].card = NULL;
+        if (gate_open() || !push_context(l->hStream))
+            continue;
+        gate_enter(&p[i], l->function, gate_grid(l->gridDimX, l->gridDimY, l->gridDimZ),
+                   gate_grid(l->blockDimX, l->blockDimY, l->blockDimZ), l->hStream, false);
+        pop_context();
+    }
+    r = driver.cuLaunchCooperativeKernelMultiDevice(launch_params_list, num_devices, flags);
+    for (unsigned int i = 0; i < n; i++) {
+        if (!p[i].card || !push_context(launch_params_list[i].hStream))
+            continue;
+        (void) gate_leave(&p[i], r);
+        pop_context();
+    }
+    return r;
+}
+
+CUresult cuLaunch(CUfunction f) {
+    struct passage p;
+
+    gate_enter(&p, f, 0, 0, NULL, false);
+    return gate_leave(&p, driver.cuLaunch(f));
+}
+
+CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
+    struct passage p;
+
+    gate_enter(&p, f, gate_grid((unsigned int) grid_width, (unsigned int) grid_height, 0), 0, NULL,
+               false);
+    return gate_leave(&p, driver.cuLaunchGrid(f, grid_width, grid_height));
+}
+
+CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream) {
+    struct passage p;
+
+    gate_enter(&p, f, gate_grid((unsigned int) grid_width, (unsigned int) grid_height, 0), 0,
+               stream, false);
+    return gate_leave(&p, driver.cuLaunchGridAsync(f, grid_width, grid_height, stream));
+}
+
+/* What a graph costs is learned of the whole: nobody can wait within it, and what its conditions
+ * lead to is known only to the card. */
+static CUresult launch_graph(CUresult (*launch)(CUgraphExec, CUstream), CUgraphExec exec,
+                             CUstream stream, bool per_thread) {
+    struct graph_use use;
+    struct passage p;
+
+    gate_enter(&p, exec, 0, 0, stream, per_thread);
+    if (!graph_use_begin(&use, exec, stream, per_thread))
+        return gate_leave(&p, CUDA_ERROR_OUT_OF_MEMORY);
+    return gate_leave(&p, graph_use_end(&use, launch(exec, stream)));
+}
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+    return launch_graph(driver.cuGraphLaunch, exec, stream, false);
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+    return launch_graph(driver.cuGraphLaunch_ptsz, exec, stream, true);
+}

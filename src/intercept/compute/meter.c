@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "intercept/compute/meter.h"
+
+/* A batch is measured each time so much of the card's time was charged: 100 pairs of events in a
+ * second of work. */
+#define PERIOD_NS 10000000u
+
+/* A batch ends when it holds so much, or has been open for so long. */
+#define BATCH_NS 1000000u
+#define BATCH_OPEN_MAX_NS 5000000u
+
+/* And so many, so that one launch at its edges does not decide. */
+#define BATCH_MIN 4u
+
+/* Launches from this cost on are measured one by one. */
+#define ALONE_NS 300000u
+
+/* A result that does not come within the time that it should take, and this, is not waited for: the
+ * work may wait for a later launch itself. */
+#define RESULT_GRACE_NS 100000000u
+
+/* So long is waited for the first measurement of a kind, whatever it was thought to cost. */
+#define UNKNOWN_GRACE_NS 2000000000u
+
+static void publish(struct meter *meter) {
+    uint64_t launches = meter->launches;
+
+    __atomic_fetch_add(&meter->account.shared->launches, launches - meter->published,
+                       __ATOMIC_RELAXED);
+    meter->published = launches;
+}
+
+int meter_oldest(const struct meter *meter) {
+    int oldest = -1;
+
+    for (int i = 0; i < MEASURES_MAX; i++) {
+        const struct measure *m = &meter->measure[i];
+
+        if (m->state == MEASURE_CLOSED && !m->stalled &&
+            (oldest < 0 || (int64_t) (m->mark - meter->measure[oldest].mark) < 0))
+            oldest = i;
+    }
+    return oldest;
+}
+
+/* What this process has on the card, at most, before this launch. */
+static uint64_t queued(const struct meter *meter, const struct launch *launch) {
+    int oldest = meter_oldest(meter);
+    uint64_t since;
+
+    if (oldest < 0)
+        return 0;
+    since = meter->charged - meter->measure[oldest].mark;
+    return since > launch->ns ? since - launch->ns : 0;
+}
+
+/* What the launch was charged may be known better by now. */
+static void charge_again(struct meter *meter, struct launch *launch) {
+    uint64_t ns = cost_ns(launch->cost);
+
+    if (ns == launch->ns)
+        return;
+    __atomic_fetch_add(&meter->account.shared->charged, ns - launch->ns, __ATOMIC_RELAXED);
+    meter->charged += ns - launch->ns;
+    launch->ns = ns;
+}
+
+/* Who may not launch yet holds his charge; otherwise it is on the card from now on. */
+static void hold(struct meter *meter, struct launch *launch, uint64_t ns) {
+    if (launch->held == ns)
+        return;
+    __atomic_fetch_add(&meter->account.shared->held, ns - launch->held, __ATOMIC_RELAXED);
+    launch->held = ns;
+}
+
+void meter_refund(struct meter *meter, struct launch *launch) {
+    hold(meter, launch, 0);
+    __atomic_fetch_sub(&meter->account.shared->charged, launch->ns, __ATOMIC_RELAXED);
+}
+
+static enum meter_verdict decide(struct meter *meter, struct launch *launch, uint64_t now_ns,
+                                 uint64_t *ret_wait_ns, bool *ret_ring) {
+    struct account_terms terms = account_terms(&meter->account, meter->own_rate, now_ns);
+    const struct grant_device *grant = meter->account.grant;
+    uint64_t neighbours = grant ? grant->neighbours : 0, before;
+
+    *ret_ring = false;
+    *ret_wait_ns = account_wait(&meter->account, &terms, launch->place, now_ns, ret_ring);
+    if (*ret_wait_ns)
+        return METER_WAIT_TIME;
+    before = queued(meter, launch);
+    if (launch->cost->samples == 0 && launch->cost->measuring) {
+        *ret_wait_ns = UNKNOWN_GRACE_NS;
+        return METER_WAIT_RESULT;
+    }
+    if (terms.window && before > terms.window) {
+        /* He has more for the card than it takes: that is wanting, too. */
+        __atomic_fetch_add(&meter->account.shared->waits, 1, __ATOMIC_RELAXED);
+        *ret_wait_ns = before * ((neighbours < 64 ? neighbours : 64) + 1) + RESULT_GRACE_NS;
+        return METER_WAIT_RESULT;
+    }
+    return METER_GO;
+}
+
+enum meter_verdict meter_enter(struct meter *meter, struct launch *launch, uint64_t now_ns,
+                               uint64_t *ret_wait_ns, bool *ret_ring) {
+    enum meter_verdict verdict = decide(meter, launch, now_ns, ret_wait_ns, ret_ring);
+
+    publish(meter);
+    hold(meter, launch, verdict == METER_GO ? 0 : launch->ns);
+    if (verdict == METER_GO)
+        charge_again(meter, launch);
+    return verdict;
+}
+
+/* What has run for so long without an end costs that at least. */
+static void doubt_first(struct meter *meter, const struct measure *m, uint64_t now_ns) {
+    const struct grant_device *grant = meter->account.grant;
+    uint64_t turns = 1 + (grant ? (uint64_t) grant->neighbours : 0);
+    uint64_t ns = (now_ns - m->opened_ns) / turns;
+
+    for (uint32_t i = 0; i < m->batch.n; i++)
+        if (m->batch.cost[i]->samples == 0 && cost_ns(m->batch.cost[i]) < ns)
+            __atomic_store_n(&m->batch.cost[i]->ns, ns, __ATOMIC_RELAXED);
+}
+
+void meter_force(struct meter *meter, struct launch *launch, uint64_t now_ns) {
+    int oldest = meter_oldest(meter);
+
+    if (oldest >= 0) {
+        doubt_first(meter, &meter->measure[oldest], now_ns);
+        meter->measure[oldest].stalled = true;
+    }
+    hold(meter, launch, 0);
+    charge_again(meter, launch);
+}
+
+int meter_opens(struct meter *meter, const struct launch *launch, bool one_by_one) {
+    bool unknown = launch->cost->samples < COST_SAMPLES;
+
+    if (meter->open || (!unknown && meter->charged < meter->due))
+        return -1;
+    /* A short one by itself would show mostly its edges. */
+    if (one_by_one && !unknown && launch->ns < ALONE_NS)
+        return -1;
+    for (int i = 0; i < MEASURES_MAX; i++)
+        if (meter->measure[i].state == MEASURE_FREE)
+            return i;
+    return -1;
+}
+
+/* What others have taken by now: the arbiter's figure, which goes on as it went. */
+static uint64_t others(const struct meter *meter, uint64_t now_ns) {
+    const struct grant_device *grant = meter->account.grant;
+    uint64_t since;
+
+    if (!grant)
+        return 0;
+    since = now_ns - __atomic_load_n(&grant->others_at, __ATOMIC_RELAXED);
+    /* No arbiter says so for long. */
+    if (since > ARBITER_BEAT_NS)
+        since = 0;
+    return __atomic_load_n(&grant->others, __ATOMIC_RELAXED) +
+           since * __atomic_load_n(&grant->others_rate, __ATOMIC_RELAXED) / RATE_WHOLE;
+}
+
+static uint32_t neighbours(const struct meter *meter) {
+    const struct grant_device *grant = meter->account.grant;
+
+    return grant ? __atomic_load_n(&grant->neighbours, __ATOMIC_RELAXED) : 0;
+}
+
+void meter_opened(struct meter *meter, int at, const struct launch *launch, uint64_t now_ns) {
+    struct measure *m = &meter->measure[at];
+
+    m->state = MEASURE_OPEN;
+    m->stalled = false;
+    /* Where streams take turns, what is between two events of one is work of all: such launches
+     * are measured together. */
+    m->alone = launch->cost->samples == 0 ||
+               (meter->turns == meter->turns_seen &&
+                (launch->cost->samples < COST_SAMPLES || launch->ns >= ALONE_NS));
+    meter->turns_seen = meter->turns;
+    m->stream = launch->stream;
+    m->mark = meter->charged - launch->ns;
+    m->others = others(meter, now_ns);
+    m->neighbours = neighbours(meter);
+    m->opened_ns = m->last_ns = now_ns;
+    m->batch.charged = 0;
+    m->batch.n = 0;
+    m->batch.mixed = false;
+    meter->open = (uint32_t) at + 1;
+    /* Until it is closed every launch comes by. */
+    meter->due = 0;
+}
+
+static bool full(const struct measure *m) {
+    return m->alone || m->batch.n == BATCH_MAX ||
+           (m->batch.charged >= BATCH_NS && m->batch.n >= BATCH_MIN) ||
+           m->last_ns - m->opened_ns >= BATCH_OPEN_MAX_NS;
+}
+
+int meter_launched(struct meter *meter, const struct launch *launch, uint64_t now_ns) {
+    int at = (int) meter->open - 1;
+    struct measure *m;
+
+    if (at < 0)
+        return -1;
+    m = &meter->measure[at];
+    /* What is not known yet is measured by itself. */
+    if (m->batch.n && !m->alone && launch->cost->samples < COST_SAMPLES)
+        m->batch.mixed = true;
+    batch_add(&m->batch, launch->cost, launch->ns);
+    m->last_ns = now_ns;
+    if (m->stream == launch->stream)
+        return full(m) ? at : -1;
+    m->batch.mixed = true;
+    if (now_ns - m->opened_ns >= BATCH_OPEN_MAX_NS + m->batch.charged * 2)
+        meter_dropped(meter, at);
+    return -1;
+}
+
+int meter_ends(struct meter *meter, uint64_t stream) {
+    int at = (int) meter->open - 1;
+
+    return at >= 0 && meter->measure[at].stream == stream && meter->measure[at].batch.n ? at : -1;
+}
+
+/* In uneven steps: a program that repeats itself must not show the same launch each time. */
+static void end_open(struct meter *meter) {
+    meter->open = 0;
+    meter->random = meter->random * 6364136223846793005u + 1442695040888963407u;
+    meter->due = meter->charged + PERIOD_NS / 2 + (meter->random >> 33) % PERIOD_NS;
+}
+
+void meter_closed(struct meter *meter, int at) {
+    struct measure *m = &meter->measure[at];
+
+    m->state = MEASURE_CLOSED;
+    for (uint32_t i = 0; i < m->batch.n; i++)
+        __atomic_fetch_add(&m->batch.cost[i]->measuring, 1, __ATOMIC_RELAXED);
+    end_open(meter);
+}
+
+static void no_longer_measured(struct measure *m) {
+    for (uint32_t i = 0; i < m->batch.n; i++)
+        __atomic_fetch_sub(&m->batch.cost[i]->measuring, 1, __ATOMIC_RELAXED);
+    m->state = MEASURE_FREE;
+}
+
+void meter_dropped(struct meter *meter, int at) {
+    if ((int) meter->open - 1 == at)
+        end_open(meter);
+    if (meter->measure[at].state == MEASURE_CLOSED)
+        no_longer_measured(&meter->measure[at]);
+    meter->measure[at].state = MEASURE_FREE;
+}
+
+static uint64_t on_line(uint64_t x0, uint64_t y0, uint64_t x1, uint64_t y1, uint64_t x) {
+    if (x <= x0 || x1 <= x0 || y1 <= y0)
+        return y0;
+    return x >= x1 ? y1
+                   : y0 + (uint64_t) ((double) (y1 - y0) * (double) (x - x0) / (double) (x1 - x0));
+}
+
+/* What others took while the batch ran. It may have waited in the queue since it was launched,
+ * mostly for the batch before it, whose end is known. */
+static uint64_t others_during(struct meter *meter, const struct measure *m, uint64_t elapsed,
+                              uint64_t now) {
+    uint64_t taken = others(meter, now), begin = elapsed < now ? now - elapsed : 0, before;
+
+    if (meter->done_ns <= m->opened_ns)
+        before = on_line(m->opened_ns, m->others, now, taken, begin);
+    else if (begin >= meter->done_ns)
+        before = on_line(meter->done_ns, meter->done_others, now, taken, begin);
+    else
+        before = on_line(m->opened_ns, m->others, meter->done_ns, meter->done_others, begin);
+    meter->done_ns = now;
+    meter->done_others = taken;
+    return taken > before ? taken - before : 0;
+}
+
+static void note_longest(struct meter *meter, const struct measure *m, uint64_t ns) {
+    uint64_t *longest = &meter->account.shared->longest;
+    uint64_t old = __atomic_load_n(longest, __ATOMIC_RELAXED);
+
+    if (m->batch.n)
+        ns /= m->batch.n;
+    if (ns > old)
+        __atomic_store_n(longest, ns, __ATOMIC_RELAXED);
+    else
+        __atomic_store_n(longest, old - (old - ns) / 16, __ATOMIC_RELAXED);
+}
+
+void meter_done(struct meter *meter, int at, uint64_t elapsed_ns, uint64_t now_ns) {
+    struct measure *m = &meter->measure[at];
+    uint32_t now = neighbours(meter);
+    struct sample sample = {
+        .elapsed = elapsed_ns,
+        .others = others_during(meter, m, elapsed_ns, now_ns),
+        .neighbours = now > m->neighbours ? now : m->neighbours,
+        .launching = m->last_ns - m->opened_ns,
+    };
+    int64_t wrong = cost_learn(&m->batch, &sample);
+
+    account_correct(&meter->account, wrong);
+    note_longest(meter, m, (uint64_t) ((int64_t) m->batch.charged + wrong));
+    no_longer_measured(m);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Arrays and mipmapped arrays. Only the driver knows how much memory one takes, and it says so only
+ * of an array that exists: so we make one whose memory is to be mapped later, which takes none, and
+ * ask about that. */
+
+#include "intercept/memory/charge.h"
+#include "intercept/memory/vmm.h"
+
+static uint64_t bytes_per_channel(CUarray_format format) {
+    switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+        return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return 2;
+    default:
+        return 4; /* also block and video formats take no more than that for an element */
+    }
+}
+
+static uint64_t times(uint64_t a, uint64_t b) {
+    uint64_t product;
+
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+/* For drivers that do not answer: the elements themselves, over all levels. */
+static uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels) {
+    uint64_t width = desc->Width, height = desc->Height ? desc->Height : 1,
+             depth = desc->Depth ? desc->Depth : 1;
+    bool layered = desc->Flags & CUDA_ARRAY3D_LAYERED;
+    uint64_t sum = 0;
+
+    for (unsigned int level = 0; level < levels && level < 32; level++) {
+        uint64_t elements = times(times(width, height), depth);
+        uint64_t bytes = times(times(elements, desc->NumChannels), bytes_per_channel(desc->Format));
+
+        if (__builtin_add_overflow(sum, bytes, &sum))
+            return UINT64_MAX;
+        width = width > 1 ? width / 2 : 1;
+        height = height > 1 ? height / 2 : 1;
+        depth = depth > 1 && !layered ? depth / 2 : depth;
+    }
+    return sum;
+}
+
+static bool takes_no_memory(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
+    return desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING);
+}
+
+static uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, CUdevice device) {
+    CUDA_ARRAY_MEMORY_REQUIREMENTS required = {0};
+    CUDA_ARRAY3D_DESCRIPTOR probe = *desc;
+    CUarray array;
+    CUresult r;
+
+    if (takes_no_memory(desc))
+        return 0;
+    probe.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
+    if (driver.cuArray3DCreate_v2(&array, &probe) != CUDA_SUCCESS)
+        return estimate(desc, 1);
+    r = driver.cuArrayGetMemoryRequirements(&required, array, device);
+    (void) driver.cuArrayDestroy(array);
+    return r == CUDA_SUCCESS && required.size ? required.size : estimate(desc, 1);
+}
+
+static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels,
+                             CUdevice device) {
+    CUDA_ARRAY_MEMORY_REQUIREMENTS required = {0};
+    CUDA_ARRAY3D_DESCRIPTOR probe = *desc;
+    CUmipmappedArray mipmap;
+    CUresult r;
+
+    if (takes_no_memory(desc))
+        return 0;
+    probe.Flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
+    if (driver.cuMipmappedArrayCreate(&mipmap, &probe, levels) != CUDA_SUCCESS)
+        return estimate(desc, levels);
+    r = driver.cuMipmappedArrayGetMemoryRequirements(&required, mipmap, device);
+    (void) driver.cuMipmappedArrayDestroy(mipmap);
+    return r == CUDA_SUCCESS && required.size ? required.size : estimate(desc, levels);
+}
+
+/* Reserves for an array, or for a mipmapped one where levels > 0; false: refuse. */
+static bool begin(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels) {
+    CUdevice device = 0;
+
+    charge_on_current(charge);
+    if (!charge->share || !desc || driver.cuCtxGetDevice(&device) != CUDA_SUCCESS) {
+        charge->share = NULL; /* the driver refuses it */
+        return true;
+    }
+    return charge_reserve(charge,
+                          levels ? mipmap_bytes(desc, levels, device) : array_bytes(desc, device));
+}
+
+static CUresult settle(struct charge *charge, CUresult r, CUarray *handle) {
+    return charge_settle(charge, r, ENTRY_ARRAY,
+                         r == CUDA_SUCCESS ? (uint64_t) (uintptr_t) *handle : 0, charge->context);
+}
+
+/* The older descriptors say less. */
+static const CUDA_ARRAY3D_DESCRIPTOR *widen_3d(CUDA_ARRAY3D_DESCRIPTOR *wide,
+                                               const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc) {
+    if (!desc)
+        return NULL;
+    *wide = (CUDA_ARRAY3D_DESCRIPTOR){desc->Width,  desc->Height,      desc->Depth,
+                                      desc->Format, desc->NumChannels, desc->Flags};
+    return wide;
+}
+
+#define WIDEN_2D(wide, desc)                                                                       \
+    ((desc) ? (*(wide) = (CUDA_ARRAY3D_DESCRIPTOR){.Width = (desc)->Width,                         \
+                                                   .Height = (desc)->Height,                       \
+                                                   .Format = (desc)->Format,                       \
+                                                   .NumChannels = (desc)->NumChannels},            \
+               (const CUDA_ARRAY3D_DESCRIPTOR *) (wide))                                           \
+            : NULL)
+
+/* Creates an array by `call`, booked as `desc` says. */
+#define CREATE(handle, desc, call)                                                                 \
+    do {                                                                                           \
+        struct charge charge;                                                                      \
+                                                                                                   \
+        if (!begin(&charge, desc, 0))                                                              \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
+        return settle(&charge, call, handle);                                                      \
+    } while (0)
+
+CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
+    CREATE(handle, desc, driver.cuArray3DCreate_v2(handle, desc));
+}
+
+CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc) {
+    CUDA_ARRAY3D_DESCRIPTOR wide;
+
+    CREATE(handle, widen_3d(&wide, desc), driver.cuArray3DCreate(handle, desc));
+}
+
+CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc) {
+    CUDA_ARRAY3D_DESCRIPTOR wide;
+
+    CREATE(handle, WIDEN_2D(&wide, desc), driver.cuArrayCreate_v2(handle, desc));
+}
+
+CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *desc) {
+    CUDA_ARRAY3D_DESCRIPTOR wide;
+
+    CREATE(handle, WIDEN_2D(&wide, desc), driver.cuArrayCreate(handle, desc));
+}
+
+/* With an array go the bindings of memory to it, if it is a sparse one. */
+static CUresult destroyed(struct refund *refund, CUresult r, uint64_t array) {
+    struct share *share = refund->share;
+
+    (void) refund_settle(refund, r);
+    if (share && r == CUDA_SUCCESS)
+        bindings_end(share, array, 0, UINT64_MAX, -1);
+    return r;
+}
+
+CUresult cuArrayDestroy(CUarray array) {
+    uint64_t key = (uint64_t) (uintptr_t) array;
+    struct refund refund;
+
+    refund_begin(&refund, ENTRY_ARRAY, key);
+    return destroyed(&refund, driver.cuArrayDestroy(array), key);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                                unsigned int levels) {
+    struct charge charge;
+    CUresult r;
+
+    if (!begin(&charge, desc, levels ? levels : 1))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = driver.cuMipmappedArrayCreate(handle, desc, levels);
+    return charge_settle(&charge, r, ENTRY_ARRAY,
+                         r == CUDA_SUCCESS ? (uint64_t) (uintptr_t) *handle : 0, charge.context);
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
+    uint64_t key = (uint64_t) (uintptr_t) mipmap;
+    struct refund refund;
+
+    refund_begin(&refund, ENTRY_ARRAY, key);
+    return destroyed(&refund, driver.cuMipmappedArrayDestroy(mipmap), key);
+}

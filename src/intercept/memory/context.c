@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Start of the driver, and contexts: what a context itself costs is booked like an allocation, and
+ * all that was allocated in it goes with it. */
+
+#include "intercept/compute/gate.h"
+#include "intercept/compute/timeslice.h"
+#include "intercept/memory/charge.h"
+
+CUresult cuInit(unsigned int flags) {
+    CUresult r = driver.cuInit(flags);
+    struct share *share;
+
+    /* Here rather than at the first allocation, which is timed more often. */
+    share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    if (share && share->limits)
+        timeslice_begin(share->limits, share->ndevices);
+    return r;
+}
+
+static uint64_t context_cost(const struct charge *charge) {
+    if (!charge->share || !charge->share->limits || charge->device < 0)
+        return 0;
+    return limits_context(charge->share->limits, (unsigned int) charge->device);
+}
+
+static bool begin(struct charge *charge, CUdevice dev) {
+    charge_on_device(charge, dev);
+    return charge_reserve(charge, context_cost(charge));
+}
+
+static CUresult settle(struct charge *charge, CUresult r, CUcontext *ctx) {
+    uint64_t key = r == CUDA_SUCCESS ? (uint64_t) (uintptr_t) *ctx : 0;
+
+    return charge_settle(charge, r, ENTRY_CONTEXT, key, key);
+}
+
+CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev) {
+    struct charge charge;
+
+    if (!begin(&charge, dev))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return settle(&charge, driver.cuCtxCreate(ctx, flags, dev), ctx);
+}
+
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev) {
+    struct charge charge;
+
+    if (!begin(&charge, dev))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return settle(&charge, driver.cuCtxCreate_v2(ctx, flags, dev), ctx);
+}
+
+CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params_array, int num_params,
+                        unsigned int flags, CUdevice dev) {
+    struct charge charge;
+
+    if (!begin(&charge, dev))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return settle(&charge, driver.cuCtxCreate_v3(ctx, params_array, num_params, flags, dev), ctx);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *ctx_create_params, unsigned int flags,
+                        CUdevice dev) {
+    struct charge charge;
+
+    if (!begin(&charge, dev))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return settle(&charge, driver.cuCtxCreate_v4(ctx, ctx_create_params, flags, dev), ctx);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
+    struct context_end end;
+
+    gate_forget_context((uint64_t) (uintptr_t) ctx);
+    context_end_begin(&end, (uint64_t) (uintptr_t) ctx);
+    return context_end_settle(&end, driver.cuCtxDestroy_v2(ctx));
+}
+
+CUresult cuCtxDestroy(CUcontext ctx) {
+    struct context_end end;
+
+    gate_forget_context((uint64_t) (uintptr_t) ctx);
+    context_end_begin(&end, (uint64_t) (uintptr_t) ctx);
+    return context_end_settle(&end, driver.cuCtxDestroy(ctx));
+}
+
+/* Legacy: a created context lives until it was detached as often as it was created and attached. */
+
+CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags) {
+    CUresult r = driver.cuCtxAttach(ctx, flags);
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    struct entry *found;
+
+    if (!share)
+        return r;
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_CONTEXT, (uint64_t) (uintptr_t) *ctx);
+    if (found)
+        found->refs++;
+    lock_drop(&share->table_lock);
+    return r;
+}
+
+/* Drops one use of the context; true if it was the last. */
+static bool last_use(struct share *share, uint64_t context) {
+    struct entry *found;
+    bool last;
+
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_CONTEXT, context);
+    last = found && found->refs <= 1;
+    if (found && !last)
+        found->refs--;
+    lock_drop(&share->table_lock);
+    return last;
+}
+
+CUresult cuCtxDetach(CUcontext ctx) {
+    uint64_t context = (uint64_t) (uintptr_t) ctx;
+    struct share *share = share_claim();
+    struct context_end end;
+
+    if (!share || !last_use(share, context))
+        return driver.cuCtxDetach(ctx);
+    gate_forget_context(context);
+    context_end_begin(&end, context);
+    return context_end_settle(&end, driver.cuCtxDetach(ctx));
+}
+
+/* The primary context of a device, shared by everybody in the process: it costs once, when it comes
+ * to life. The driver is called under a lock here, so that whether the context lives is known from
+ * the question to the end of the call. */
+
+static bool primary_active(CUdevice dev) {
+    unsigned int flags;
+    int active = 0;
+
+    return driver.cuDevicePrimaryCtxGetState(dev, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+static CUresult retain_booked(struct charge *charge, CUcontext *ctx, CUdevice dev) {
+    CUresult r;
+
+    if (primary_active(dev))
+        return driver.cuDevicePrimaryCtxRetain(ctx, dev);
+    if (!charge_reserve(charge, context_cost(charge)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = driver.cuDevicePrimaryCtxRetain(ctx, dev);
+    if (r == CUDA_SUCCESS)
+        charge->share->primary[dev] = (uint64_t) (uintptr_t) *ctx;
+    return settle(charge, r, ctx);
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {
+    struct charge charge;
+    CUresult r;
+
+    charge_on_device(&charge, dev);
+    if (!charge.share || dev < 0 || dev >= ORDINALS_MAX)
+        return driver.cuDevicePrimaryCtxRetain(ctx, dev);
+    lock_take(&charge.share->primary_lock[dev]);
+    r = retain_booked(&charge, ctx, dev);
+    lock_drop(&charge.share->primary_lock[dev]);
+    return r;
+}
+
+/* A release ends the context only if it was the last; a reset always does. */
+static CUresult leave_primary(CUdevice dev, CUresult (*leave)(CUdevice dev)) {
+    struct share *share = share_claim();
+    struct context_end end;
+    CUresult r;
+
+    if (!share || dev < 0 || dev >= ORDINALS_MAX)
+        return leave(dev);
+    gate_forget_context(share->primary[dev]);
+    lock_take(&share->primary_lock[dev]);
+    r = leave(dev);
+    if (r == CUDA_SUCCESS && share->primary[dev] && !primary_active(dev)) {
+        context_end_begin(&end, share->primary[dev]);
+        share->primary[dev] = 0;
+        (void) context_end_settle(&end, r);
+    }
+    lock_drop(&share->primary_lock[dev]);
+    return r;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
+    return leave_primary(dev, driver.cuDevicePrimaryCtxRelease);
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+    return leave_primary(dev, driver.cuDevicePrimaryCtxRelease_v2);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
+    return leave_primary(dev, driver.cuDevicePrimaryCtxReset);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+    return leave_primary(dev, driver.cuDevicePrimaryCtxReset_v2);
+}

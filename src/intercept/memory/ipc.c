@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Memory by interprocess handles, pools by shareable handles, and external memory. Memory that
+ * another API of this container made (Vulkan, OpenGL, EGL) is not in the ledger, imported or not:
+ * it is in what the driver says that the container holds. */
+
+#include "intercept/memory/export.h"
+#include "intercept/memory/pool.h"
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr) {
+    CUresult r = driver.cuIpcGetMemHandle(handle, dptr);
+    CUdeviceptr base = dptr;
+    size_t size;
+
+    if (r == CUDA_SUCCESS && share_claim() &&
+        driver.cuMemGetAddressRange_v2(&base, &size, dptr) == CUDA_SUCCESS)
+        export_pointer(base);
+    return r;
+}
+
+/* One more use of what is open already, which stands for one import. */
+static bool open_again(struct share *share, uint64_t key) {
+    struct entry *found;
+
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_IMPORT, key);
+    if (found)
+        found->refs++;
+    lock_drop(&share->table_lock);
+    return found;
+}
+
+/* Enters what has been opened; false: it is of another container and does not fit. */
+static bool enter(struct import *import, uint64_t key, uint64_t bytes) {
+    struct charge charge;
+
+    if (!import->share)
+        return true;
+    if (open_again(import->share, key)) {
+        import_ended(import->share);
+        return true;
+    }
+    charge_on_current(&charge);
+    if (!charge.share || !charge_reserve(&charge, import->foreign ? bytes : 0)) {
+        import_ended(import->share);
+        return !charge.share;
+    }
+    (void) charge_settle(&charge, CUDA_SUCCESS, ENTRY_IMPORT, key, charge.context);
+    return true;
+}
+
+static CUresult opened(struct import *import, CUresult r, CUdeviceptr *dptr) {
+    CUdeviceptr base;
+    size_t size = 0;
+
+    if (import_settle(import, r) != CUDA_SUCCESS)
+        return r;
+    if (driver.cuMemGetAddressRange_v2(&base, &size, *dptr) != CUDA_SUCCESS)
+        size = 0;
+    if (enter(import, *dptr, size))
+        return CUDA_SUCCESS;
+    (void) driver.cuIpcCloseMemHandle(*dptr);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags) {
+    struct import import;
+
+    if (!import_begin(&import))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return opened(&import, driver.cuIpcOpenMemHandle(pdptr, handle, flags), pdptr);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags) {
+    struct import import;
+
+    if (!import_begin(&import))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return opened(&import, driver.cuIpcOpenMemHandle_v2(pdptr, handle, flags), pdptr);
+}
+
+/* Drops one use; true if others remain. */
+static bool still_open(uint64_t key) {
+    struct share *share = share_claim();
+    struct entry *found;
+    bool remains;
+
+    if (!share)
+        return false;
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_IMPORT, key);
+    remains = found && found->refs > 1;
+    if (remains)
+        found->refs--;
+    lock_drop(&share->table_lock);
+    return remains;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
+    struct refund refund;
+    CUresult r;
+
+    if (!still_open(dptr)) {
+        refund_begin(&refund, ENTRY_IMPORT, dptr);
+        return refund_settle(&refund, driver.cuIpcCloseMemHandle(dptr));
+    }
+    r = driver.cuIpcCloseMemHandle(dptr);
+    if (r != CUDA_SUCCESS)
+        (void) open_again(share_claim(), dptr);
+    return r;
+}
+
+CUresult cuImportExternalMemory(CUexternalMemory *ext_mem_out,
+                                const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *mem_handle_desc) {
+    struct import import;
+    CUresult r;
+
+    if (!import_begin(&import))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = import_settle(&import, driver.cuImportExternalMemory(ext_mem_out, mem_handle_desc));
+    if (r != CUDA_SUCCESS || enter(&import, (uint64_t) (uintptr_t) *ext_mem_out, 0))
+        return r;
+    (void) driver.cuDestroyExternalMemory(*ext_mem_out);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuDestroyExternalMemory(CUexternalMemory ext_mem) {
+    struct refund refund;
+
+    refund_begin(&refund, ENTRY_IMPORT, (uint64_t) (uintptr_t) ext_mem);
+    return refund_settle(&refund, driver.cuDestroyExternalMemory(ext_mem));
+}
+
+CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+                                          CUmemAllocationHandleType handle_type,
+                                          unsigned long long flags) {
+    CUresult r = driver.cuMemPoolExportToShareableHandle(handle_out, pool, handle_type, flags);
+
+    if (r == CUDA_SUCCESS)
+        pool_exported(pool);
+    return r;
+}
+
+/* Whoever made it has booked it. When the last of its memory is closed here nobody says, so what is
+ * open of others stays open for the books until this process ends. */
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+                                            CUmemAllocationHandleType handle_type,
+                                            unsigned long long flags) {
+    struct import import;
+    CUresult r;
+
+    if (!import_begin(&import))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = import_settle(
+        &import, driver.cuMemPoolImportFromShareableHandle(pool_out, handle, handle_type, flags));
+    if (r == CUDA_SUCCESS)
+        pool_imported(*pool_out);
+    return r;
+}

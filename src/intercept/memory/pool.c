@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "intercept/memory/pool.h"
+
+#include "intercept/compute/gate.h"
+#include "intercept/compute/graph.h"
+#include "intercept/memory/charge.h"
+#include "intercept/memory/spill.h"
+
+/* Where a pool is, besides an index of the share or -1 for a device that is not part of it. */
+#define ON_HOST (-3)
+#define ANYWHERE (-4) /* managed: wherever it is used, so as cuMemAllocManaged books */
+
+static struct pool_book *book_of(struct share *share, CUmemoryPool pool) {
+    for (int i = 0; i < POOLS_MAX; i++)
+        if (share->pool[i].known && !share->pool[i].gone && !share->pool[i].of_graphs &&
+            share->pool[i].pool == (uint64_t) (uintptr_t) pool)
+            return &share->pool[i];
+    return NULL;
+}
+
+static struct pool_book *book_new(struct share *share) {
+    for (int i = 0; i < POOLS_MAX; i++)
+        if (!share->pool[i].known)
+            return &share->pool[i];
+    return NULL;
+}
+
+/* With the pool lock. NULL when there are too many pools: their memory is then booked pointer by
+ * pointer. */
+static struct pool_book *book_note(struct share *share, CUmemoryPool pool, int device) {
+    struct pool_book *book = book_of(share, pool);
+
+    if (book)
+        return book;
+    book = book_new(share);
+    if (book)
+        *book = (struct pool_book){
+            .pool = (uint64_t) (uintptr_t) pool, .device = device, .known = true};
+    return book;
+}
+
+struct pool_book *graph_book(struct share *share, int device) {
+    int ordinal = share_ordinal(share, device);
+    struct pool_book *book;
+
+    for (int i = 0; i < POOLS_MAX; i++)
+        if (share->pool[i].known && share->pool[i].of_graphs && share->pool[i].device == device)
+            return &share->pool[i];
+    book = ordinal < 0 ? NULL : book_new(share);
+    if (book)
+        *book = (struct pool_book){
+            .pool = (uint64_t) ordinal, .device = device, .known = true, .of_graphs = true};
+    return book;
+}
+
+static uint64_t held_by(const struct pool_book *book) {
+    uint64_t held = 0;
+
+    if (book->of_graphs)
+        return driver.cuDeviceGetGraphMemAttribute((CUdevice) book->pool,
+                                                   CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                                   &held) == CUDA_SUCCESS
+                   ? held
+                   : book->booked;
+    if (book->gone ||
+        driver.cuMemPoolGetAttribute((CUmemoryPool) (uintptr_t) book->pool,
+                                     CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &held) != CUDA_SUCCESS)
+        return book->live;
+    return held;
+}
+
+static enum booking booking_of(const struct pool_book *book) {
+    return book->exported ? BOOKED_EXPORTED : BOOKED;
+}
+
+/* With the pool lock: books what the pool holds. It is held already, so there is nothing to refuse.
+ */
+bool book_refresh(struct share *share, struct pool_book *book) {
+    uint64_t held = held_by(book), before = book->booked;
+
+    if (book->device < 0 || held == before)
+        return false;
+    if (held > before)
+        share_force(share, book->device, held - before, booking_of(book));
+    else
+        share_refund(share, book->device, before - held, booking_of(book));
+    book->booked = held;
+    return true;
+}
+
+void pools_refresh(struct share *share) {
+    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
+        return;
+    lock_take(&share->pool_lock);
+    for (int i = 0; i < POOLS_MAX; i++)
+        if (share->pool[i].known)
+            (void) book_refresh(share, &share->pool[i]);
+    lock_drop(&share->pool_lock);
+}
+
+static void trim(const struct pool_book *book) {
+    if (book->of_graphs)
+        (void) driver.cuDeviceGraphMemTrim((CUdevice) book->pool);
+    else
+        (void) driver.cuMemPoolTrimTo((CUmemoryPool) (uintptr_t) book->pool, 0);
+}
+
+bool pools_give_back_locked(struct share *share) {
+    bool changed = false;
+
+    for (int i = 0; i < POOLS_MAX; i++) {
+        struct pool_book *book = &share->pool[i];
+
+        if (!book->known || book->gone || book->device < 0)
+            continue;
+        trim(book);
+        changed |= book_refresh(share, book);
+    }
+    return changed;
+}
+
+bool pools_give_back(struct share *share) {
+    bool changed;
+
+    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
+        return false;
+    lock_take(&share->pool_lock);
+    changed = pools_give_back_locked(share);
+    lock_drop(&share->pool_lock);
+    return changed;
+}
+
+void pools_note_use(struct share *share) {
+    __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&share->pools_dirty, true, __ATOMIC_RELEASE);
+}
+
+void pools_waited(void) {
+    struct share *share = __atomic_load_n(&share_memory, __ATOMIC_ACQUIRE);
+
+    if (share && __atomic_exchange_n(&share->pools_dirty, false, __ATOMIC_ACQ_REL))
+        pools_refresh(share);
+}
+
+/* -- allocations ----------------------------------------------------------------------------- */
+
+struct pool_charge {
+    struct charge charge;
+    struct pool_book *book; /* NULL: booked as a pointer */
+};
+
+/* Which pool of which device the memory will come from; `pool` is NULL for the current one. */
+static void find_pool(struct pool_charge *c, CUmemoryPool pool) {
+    struct share *share = c->charge.share;
+    int ordinal = share_ordinal(share, c->charge.device);
+
+    if (!pool && (ordinal < 0 || driver.cuDeviceGetMemPool(&pool, ordinal) != CUDA_SUCCESS))
+        return;
+    lock_take(&share->pool_lock);
+    c->book = book_note(share, pool, c->charge.device);
+    if (c->book && c->book->device == ANYWHERE)
+        c->book = NULL;
+    if (c->book)
+        c->charge.device = c->book->device;
+    lock_drop(&share->pool_lock);
+    __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
+    if (c->charge.device == ON_HOST)
+        c->charge.share = NULL;
+}
+
+/* Reserves for `bytes`, unless the pool keeps so much without use. */
+static bool begin(struct pool_charge *c, CUmemoryPool pool, size_t bytes, CUstream stream,
+                  bool per_thread) {
+    struct share *share;
+    bool kept;
+
+    c->book = NULL;
+    charge_on_stream(&c->charge, stream, per_thread);
+    if (c->charge.share)
+        find_pool(c, pool);
+    if (charge_reserve(&c->charge, bytes))
+        return true;
+    share = c->charge.share;
+    if (!c->book)
+        return false;
+    lock_take(&share->pool_lock);
+    kept = c->book->booked > c->book->live && c->book->booked - c->book->live >= bytes;
+    lock_drop(&share->pool_lock);
+    return kept && charge_reserve(&c->charge, 0);
+}
+
+/* With the pool lock: the pool may have grown by more than was reserved. */
+static bool book_growth(struct pool_charge *c, uint64_t bytes) {
+    uint64_t held, grown;
+
+    c->book->live += bytes;
+    held = held_by(c->book);
+    grown = held > c->book->booked ? held - c->book->booked : 0;
+    if (grown > c->charge.bytes && !charge_add_free(&c->charge, grown - c->charge.bytes)) {
+        c->book->live -= bytes;
+        return false;
+    }
+    /* What was reserved now belongs to the pool's account, not to the pointer's. */
+    if (c->book->exported)
+        (void) share_export(c->charge.share, c->charge.device, c->charge.bytes);
+    c->book->booked += c->charge.bytes;
+    c->charge.bytes = 0;
+    (void) book_refresh(c->charge.share, c->book);
+    return true;
+}
+
+/* A pointer that the driver has taken away with its context may come back. */
+static void forget_pointer(struct share *share, CUdeviceptr dptr) {
+    struct entry old;
+    bool found;
+
+    lock_take(&share->table_lock);
+    found = table_take(&share->table, ENTRY_POOLED, dptr, &old);
+    if (found)
+        table_unpromise(&share->table);
+    lock_drop(&share->table_lock);
+    if (found && share->pool[old.link].live >= old.bytes)
+        share->pool[old.link].live -= old.bytes;
+}
+
+static void enter_pointer(struct pool_charge *c, CUdeviceptr dptr, uint64_t bytes) {
+    struct share *share = c->charge.share;
+    struct entry entry = {.key = dptr,
+                          .bytes = bytes,
+                          .link = (uint64_t) (c->book - share->pool),
+                          .refs = 1,
+                          .kind = ENTRY_POOLED,
+                          .device = (int16_t) c->charge.device};
+
+    forget_pointer(share, dptr);
+    lock_take(&share->table_lock);
+    table_put(&share->table, &entry);
+    lock_drop(&share->table_lock);
+}
+
+static CUresult driver_allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
+                                bool per_thread) {
+    if (pool)
+        return per_thread ? driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream)
+                          : driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream);
+    return per_thread ? driver.cuMemAllocAsync_ptsz(dptr, bytes, stream)
+                      : driver.cuMemAllocAsync(dptr, bytes, stream);
+}
+
+/* Whether the allocation becomes a node of a graph, which takes memory when the graph does
+ * (graph.h). */
+static bool captured(CUstream stream, bool per_thread) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult r = CUDA_SUCCESS;
+
+    if (!share_claim())
+        return false;
+    r = per_thread ? driver.cuStreamIsCapturing_ptsz(stream, &status)
+                   : driver.cuStreamIsCapturing(stream, &status);
+    if (r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return false;
+    graph_memory_seen();
+    return true;
+}
+
+/* Allocates with `pool`, or from the current one. The driver is called under the lock, so that a
+ * growth is known to be that of this allocation. */
+static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
+                         bool per_thread) {
+    struct pool_charge c;
+    bool booked = true;
+    CUresult r;
+
+    if (captured(stream, per_thread))
+        return driver_allocate(dptr, bytes, pool, stream, per_thread);
+    if (!begin(&c, pool, bytes, stream, per_thread))
+        return pool ? CUDA_ERROR_OUT_OF_MEMORY
+                    : spill_allocate(&c.charge, dptr, bytes, CU_MEM_ATTACH_GLOBAL, false);
+    if (c.charge.share && c.book)
+        lock_take(&c.charge.share->pool_lock);
+    r = driver_allocate(dptr, bytes, pool, stream, per_thread);
+    if (!c.charge.share || !c.book)
+        return charge_settle(&c.charge, r, ENTRY_POINTER, r == CUDA_SUCCESS ? *dptr : 0,
+                             c.charge.context);
+    if (r == CUDA_SUCCESS)
+        booked = book_growth(&c, bytes);
+    if (r == CUDA_SUCCESS && booked)
+        enter_pointer(&c, *dptr, bytes);
+    lock_drop(&c.charge.share->pool_lock);
+    if (r == CUDA_SUCCESS && booked)
+        return r;
+    if (r == CUDA_SUCCESS) {
+        (void) (per_thread ? driver.cuMemFreeAsync_ptsz(*dptr, stream)
+                           : driver.cuMemFreeAsync(*dptr, stream));
+        (void) pools_give_back(c.charge.share);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return charge_settle(&c.charge, r, ENTRY_POINTER, 0, 0);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream) {
+    return allocate(dptr, bytes, NULL, stream, false);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream stream) {
+    return allocate(dptr, bytes, NULL, stream, true);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+    return pool ? allocate(dptr, bytes, pool, stream, false)
+                : driver.cuMemAllocFromPoolAsync(dptr, bytes, pool, stream);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
+                                      CUstream stream) {
+    return pool ? allocate(dptr, bytes, pool, stream, true)
+                : driver.cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream);
+}
+
+/* -- frees ----------------------------------------------------------------------------------- */
+
+void pool_freed(struct share *share, uint64_t book, uint64_t bytes) {
+    struct pool_book *b = &share->pool[book];
+
+    lock_take(&share->pool_lock);
+    b->live -= b->live >= bytes ? bytes : b->live;
+    (void) book_refresh(share, b);
+    if (b->gone && b->live == 0)
+        b->known = false;
+    lock_drop(&share->pool_lock);
+    /* The free may yet be waiting in its stream. */
+    __atomic_store_n(&share->pools_dirty, true, __ATOMIC_RELEASE);
+}
+
+/* Such memory is not of a pool: it goes when the stream has come to it, for which we wait. */
+static CUresult free_spilled(CUdeviceptr dptr, CUstream stream, bool per_thread) {
+    CUresult r =
+        per_thread ? driver.cuStreamSynchronize_ptsz(stream) : driver.cuStreamSynchronize(stream);
+
+    return r == CUDA_SUCCESS ? driver.cuMemFree_v2(dptr) : r;
+}
+
+static CUresult free_async(CUdeviceptr dptr, CUstream stream, bool per_thread) {
+    struct refund refund;
+
+    refund_begin_pointer(&refund, dptr);
+    if (refund.share && refund.entry.kind == ENTRY_SPILLED)
+        return refund_settle(&refund, free_spilled(dptr, stream, per_thread));
+    return refund_settle(&refund, per_thread ? driver.cuMemFreeAsync_ptsz(dptr, stream)
+                                             : driver.cuMemFreeAsync(dptr, stream));
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
+    return free_async(dptr, stream, false);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
+    return free_async(dptr, stream, true);
+}
+
+/* -- pools ----------------------------------------------------------------------------------- */
+
+static void pool_note(CUmemoryPool pool, struct share *share, int device) {
+    lock_take(&share->pool_lock);
+    (void) book_note(share, pool, device);
+    lock_drop(&share->pool_lock);
+    __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
+}
+
+static int home_of_pool(struct share *share, const CUmemPoolProps *props) {
+    CUdevice device = location_device(&props->location);
+
+    if (device >= 0)
+        return share_device(share, device);
+    return props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED ? ANYWHERE : ON_HOST;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
+    CUresult r = driver.cuMemPoolCreate(pool, pool_props);
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+
+    if (share)
+        pool_note(*pool, share, home_of_pool(share, pool_props));
+    return r;
+}
+
+/* What was allocated from the pool stays until it is freed. */
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    CUresult r = driver.cuMemPoolDestroy(pool);
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    struct pool_book *book;
+
+    if (!share)
+        return r;
+    lock_take(&share->pool_lock);
+    book = book_of(share, pool);
+    if (book && book->exported) {
+        book->known = false; /* others may hold what we cannot see: it stays booked */
+    } else if (book) {
+        book->gone = true;
+        (void) book_refresh(share, book);
+        book->known = book->live > 0;
+    }
+    lock_drop(&share->pool_lock);
+    return r;
+}
+
+void pool_exported(CUmemoryPool pool) {
+    struct share *share = share_claim();
+    struct pool_book *book;
+
+    if (!share)
+        return;
+    lock_take(&share->pool_lock);
+    book = book_of(share, pool);
+    if (book && !book->exported && book->device >= 0)
+        book->exported = share_export(share, book->device, book->booked);
+    lock_drop(&share->pool_lock);
+}
+
+void pool_imported(CUmemoryPool pool) {
+    struct share *share = share_claim();
+
+    if (share)
+        pool_note(pool, share, ON_HOST);
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) {
+    CUresult r = driver.cuDeviceGetDefaultMemPool(pool, dev);
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+
+    if (share)
+        pool_note(*pool, share, share_device(share, dev));
+    return r;
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
+    CUresult r = driver.cuDeviceGetMemPool(pool, dev);
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+
+    if (share)
+        pool_note(*pool, share, share_device(share, dev));
+    return r;
+}
+
+static CUresult changed(CUresult r) {
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+
+    if (share)
+        pools_refresh(share);
+    return r;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep) {
+    return changed(driver.cuMemPoolTrimTo(pool, min_bytes_to_keep));
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+    return changed(driver.cuMemPoolSetAttribute(pool, attr, value));
+}
+
+/* -- after these, frees that waited in streams have happened --------------------------------- */
+
+static CUresult waited(CUresult r) {
+    gate_waited();
+    pools_waited();
+    return r;
+}
+
+CUresult cuCtxSynchronize(void) {
+    CUresult r;
+
+    gate_about_to_wait_all();
+    r = driver.cuCtxSynchronize();
+    return waited(r);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+    CUresult r;
+
+    gate_about_to_wait_all();
+    r = driver.cuCtxSynchronize_v2(ctx);
+    return waited(r);
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+    CUresult r;
+
+    gate_about_to_wait(stream, false);
+    r = driver.cuStreamSynchronize(stream);
+    return waited(r);
+}
+
+CUresult cuStreamSynchronize_ptsz(CUstream stream) {
+    CUresult r;
+
+    gate_about_to_wait(stream, true);
+    r = driver.cuStreamSynchronize_ptsz(stream);
+    return waited(r);
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+    CUresult r;
+
+    gate_about_to_wait_all();
+    r = driver.cuEventSynchronize(event);
+    return waited(r);
+}

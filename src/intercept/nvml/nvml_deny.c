@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What a program may not do to a card that others use, too; and counters of the whole card that
+ * cannot be told apart by user. */
+
+#include "intercept/driver.h"
+#include "intercept/nvml/nvml.h"
+
+#define NVML_DENY(symbol, answer, params, args)                                                    \
+    nvmlReturn_t symbol params {                                                                   \
+        return nvml_limited() ? NVML_ERROR_##answer : driver.symbol args;                          \
+    }
+#include "abi/hooks.def"
+
+/* The profiling samples (nvmlGpmSampleGet) are refused: so the device does not have them. */
+nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *gpm_support) {
+    nvmlReturn_t r = driver.nvmlGpmQueryDeviceSupport(device, gpm_support);
+
+    if (r == NVML_SUCCESS && gpm_support && nvml_limited())
+        gpm_support->isSupportedDevice = 0;
+    return r;
+}

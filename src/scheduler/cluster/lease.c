@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/cluster/lease.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "kube/field.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+#define PATH_MAX_LEN 512
+#define BODY_MAX ((size_t) 8 << 10)
+#define NOTE "elasticgpu.io/wanted-by"
+#define DURATION_MAX_S 60
+/* A process that is to end waits this long for the API server to take the Lease back. */
+#define RELEASE_MAX_MS 4000
+
+static uint64_t now(const struct lease *l) {
+    return l->now(l->userdata);
+}
+
+void lease_init(struct lease *l) {
+    const struct lease given = *l;
+    *l = (struct lease){.api = given.api,
+                        .name_space = given.name_space,
+                        .identity = given.identity,
+                        .now = given.now,
+                        .able = given.able,
+                        .open_requests = given.open_requests,
+                        .on_acquired = given.on_acquired,
+                        .on_lost = given.on_lost,
+                        .userdata = given.userdata};
+    l->started_ms = l->seen_ms = now(l);
+    l->duration_ms = LEASE_DURATION_MS;
+}
+
+bool lease_leads(const struct lease *l) {
+    return l->held && !l->yielding && now(l) - l->renewed_ms + LEASE_SETTLE_MS < LEASE_DURATION_MS;
+}
+
+void lease_note_asked(struct lease *l) {
+    l->asked = true;
+    l->asked_ms = now(l);
+}
+
+static bool was_asked(const struct lease *l) {
+    return l->asked && now(l) - l->asked_ms < LEASE_ASKED_MS;
+}
+
+static bool is_mine(const struct lease *l) {
+    return strcmp(l->holder, l->identity) == 0;
+}
+
+static void lose(struct lease *l) {
+    if (!l->held)
+        return;
+    l->held = l->yielding = false;
+    l->lost++;
+    log_info("this replica acts no more%s%s", l->holder[0] ? "; the Lease is held by " : "",
+             l->holder);
+    l->on_lost(l->userdata);
+}
+
+static void end_release(struct lease *l) {
+    void (*done)(void *userdata) = l->on_released;
+    l->on_released = NULL;
+    if (done)
+        done(l->userdata);
+}
+
+/* ---- what the API server says ---- */
+
+static void take_text(struct json value, char out[static LEASE_TEXT_MAX]) {
+    if (field_copy(value, out, LEASE_TEXT_MAX) < 0)
+        out[0] = '\0';
+}
+
+static void take(struct lease *l, struct json object) {
+    char holder[LEASE_TEXT_MAX], renewed[LEASE_TEXT_MAX];
+    uint64_t seconds = 0, transitions = 0;
+    take_text(JSON_PATH(object, "spec", "holderIdentity"), holder);
+    take_text(JSON_PATH(object, "spec", "renewTime"), renewed);
+    take_text(JSON_PATH(object, "metadata", "resourceVersion"), l->version);
+    take_text(json_get(JSON_PATH(object, "metadata", "annotations"), NOTE), l->wanted_by);
+    if (!json_u64(JSON_PATH(object, "spec", "leaseDurationSeconds"), &seconds) || seconds == 0)
+        seconds = LEASE_DURATION_MS / 1000;
+    (void) json_u64(JSON_PATH(object, "spec", "leaseTransitions"), &transitions);
+    if (strcmp(holder, l->holder) != 0 || strcmp(renewed, l->renewed) != 0)
+        l->seen_ms = now(l);
+    memcpy(l->holder, holder, sizeof(holder));
+    memcpy(l->renewed, renewed, sizeof(renewed));
+    l->duration_ms = (seconds < DURATION_MAX_S ? seconds : DURATION_MAX_S) * 1000;
+    l->transitions = transitions;
+}
+
+static void forget(struct lease *l) {
+    l->holder[0] = l->renewed[0] = l->version[0] = l->wanted_by[0] = '\0';
+}
+
+/* ---- writing it ---- */
+
+static void put_time(struct json_writer *w, const char *key) {
+    struct timespec at;
+    struct tm utc;
+    char text[64];
+    clock_gettime(CLOCK_REALTIME, &at);
+    (void) gmtime_r(&at.tv_sec, &utc);
+    (void) strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+    json_put_stringf(w, key, "%s.%06ldZ", text, at.tv_nsec / 1000);
+}
+
+/* The whole Lease as it should be. Our own renewal drops the note, which so has to be repeated by
+ * whoever still wants it; one that is given back keeps it, for the others to stand back. */
+static void encode(const struct lease *l, const char *holder, struct buf *out) {
+    struct json_writer w = {.out = out};
+    bool changes = strcmp(holder, l->holder) != 0;
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "apiVersion", "coordination.k8s.io/v1");
+    json_put_string(&w, "kind", "Lease");
+    json_object_begin(&w, "metadata");
+    json_put_string(&w, "name", LEASE_NAME);
+    json_put_string(&w, "namespace", l->name_space);
+    if (l->version[0])
+        json_put_string(&w, "resourceVersion", l->version);
+    if (!holder[0] && l->wanted_by[0]) {
+        json_object_begin(&w, "annotations");
+        json_put_string(&w, NOTE, l->wanted_by);
+        json_object_end(&w);
+    }
+    json_object_end(&w);
+    json_object_begin(&w, "spec");
+    json_put_string(&w, "holderIdentity", holder);
+    json_put_u64(&w, "leaseDurationSeconds", LEASE_DURATION_MS / 1000);
+    json_put_u64(&w, "leaseTransitions", l->transitions + (changes && holder[0] ? 1 : 0));
+    put_time(&w, "renewTime");
+    json_object_end(&w);
+    json_object_end(&w);
+}
+
+static void request(struct lease *l, const char *method, bool named, const char *type,
+                    const struct buf *body, kube_response_cb on_response) {
+    char path[PATH_MAX_LEN];
+    snprintf(path, sizeof(path), "/apis/coordination.k8s.io/v1/namespaces/%s/leases%s?timeout=%us",
+             l->name_space, named ? "/" LEASE_NAME : "", (unsigned) LEASE_SERVER_S);
+    l->sent_ms = now(l);
+    l->next_ms = l->sent_ms + LEASE_RETRY_MS;
+    bool bad = body && buf_error(body) < 0;
+    l->busy =
+        !bad && l->api.request(l->api.context, method, path, type, body ? body->data : NULL,
+                               body ? body->len : 0, LEASE_TIMEOUT_MS, on_response, l, NULL) >= 0;
+    if (!l->busy)
+        l->failed++;
+}
+
+static void on_written(const struct kube_response *response, void *userdata) {
+    struct lease *l = userdata;
+    bool renewal = l->held;
+    l->busy = false;
+    if (response->status < 200 || response->status > 299) {
+        l->failed += response->status != 409;
+        l->version[0] = '\0'; /* whether it was written or not: the next look tells */
+        l->next_ms = response->status == 409 ? now(l) : now(l) + LEASE_RETRY_MS;
+        return;
+    }
+    take(l, response->body);
+    if (!is_mine(l)) { /* given back */
+        lose(l);
+        end_release(l);
+        l->next_ms = now(l) + LEASE_LOOK_MS;
+        return;
+    }
+    l->held = true;
+    l->renewed_ms = l->sent_ms;
+    l->next_ms = l->sent_ms + LEASE_RENEW_MS;
+    if (!renewal) {
+        l->acquired++;
+        log_info("%s acts from now on", l->identity);
+        l->on_acquired(l->userdata);
+    }
+}
+
+static void write_lease(struct lease *l, const char *holder) {
+    _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
+    encode(l, holder, &body);
+    request(l, l->version[0] ? "PUT" : "POST", l->version[0] != '\0', NULL, &body, on_written);
+}
+
+/* ---- wanting it ---- */
+
+static void on_noted(const struct kube_response *response, void *userdata) {
+    struct lease *l = userdata;
+    l->busy = false;
+    l->failed += response->status < 200 || response->status > 299;
+    l->next_ms = now(l) + LEASE_RETRY_MS;
+}
+
+static void leave_note(struct lease *l) {
+    _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
+    struct json_writer w = {.out = &body};
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "metadata");
+    json_object_begin(&w, "annotations");
+    json_put_string(&w, NOTE, l->identity);
+    json_object_end(&w);
+    json_object_end(&w);
+    json_object_end(&w);
+    request(l, "PATCH", true, KUBE_MERGE_PATCH, &body, on_noted);
+}
+
+/* Nobody's Lease goes to whoever left the note, if that one comes soon. */
+static bool is_promised(const struct lease *l) {
+    return l->wanted_by[0] && strcmp(l->wanted_by, l->identity) != 0 &&
+           now(l) - l->seen_ms < 2 * LEASE_LOOK_MS;
+}
+
+/* It is not ours. */
+static void decide(struct lease *l) {
+    uint64_t at = now(l);
+    bool able = l->able(l->userdata) && !l->on_released;
+    l->next_ms = at + LEASE_LOOK_MS;
+    if (l->holder[0] == '\0') {
+        if (able && !is_promised(l))
+            write_lease(l, l->identity);
+    } else if (is_mine(l)) {
+        /* An earlier process of this replica held it, and is dead. */
+        if (at - l->started_ms >= LEASE_SETTLE_DEAD_MS)
+            write_lease(l, able ? l->identity : "");
+        else
+            l->next_ms = at + LEASE_RETRY_MS;
+    } else if (at - l->seen_ms >= l->duration_ms) {
+        if (able)
+            write_lease(l, l->identity);
+    } else if (able && was_asked(l) && strcmp(l->wanted_by, l->identity) != 0) {
+        leave_note(l);
+    }
+}
+
+/* ---- having it ---- */
+
+static void yield_if_wanted(struct lease *l) {
+    if (l->yielding || !l->wanted_by[0] || strcmp(l->wanted_by, l->identity) == 0 || was_asked(l))
+        return;
+    log_info("%s is asked by kube-scheduler: handing over", l->wanted_by);
+    l->yielding = true;
+    l->yielding_ms = now(l);
+}
+
+/* Whether everything that was begun is decided, or has to be by now. */
+static bool is_quiet(const struct lease *l) {
+    return l->open_requests(l->userdata) == 0 || now(l) - l->yielding_ms >= LEASE_SETTLE_MS;
+}
+
+static void keep_or_yield(struct lease *l) {
+    yield_if_wanted(l);
+    if (!l->yielding || !is_quiet(l))
+        write_lease(l, l->identity);
+    else
+        write_lease(l, "");
+}
+
+/* ---- looking ---- */
+
+static void on_seen(const struct kube_response *response, void *userdata) {
+    struct lease *l = userdata;
+    l->busy = false;
+    if (response->status == 404)
+        forget(l);
+    else if (response->status == 200 && json_valid(response->body))
+        take(l, response->body);
+    else {
+        l->failed++;
+        return;
+    }
+    if (l->held && is_mine(l)) {
+        keep_or_yield(l); /* nobody had it in between: each change of hands names another holder */
+        return;
+    }
+    lose(l);
+    decide(l);
+}
+
+static void look(struct lease *l) {
+    request(l, "GET", true, NULL, NULL, on_seen);
+}
+
+void lease_run(struct lease *l) {
+    bool leaving = l->on_released || l->yielding;
+    if (l->on_released && (!l->held || now(l) - l->yielding_ms >= RELEASE_MAX_MS)) {
+        end_release(l);
+        return;
+    }
+    if (l->busy || (now(l) < l->next_ms && !(leaving && l->held && is_quiet(l))))
+        return;
+    if (l->held && l->version[0])
+        keep_or_yield(l);
+    else
+        look(l);
+}
+
+void lease_release(struct lease *l, void (*done)(void *userdata)) {
+    l->on_released = done;
+    l->yielding = true;
+    l->yielding_ms = now(l);
+    lease_run(l);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Which of several replicas acts: the holder of the Lease aliquot-scheduler. The others keep their
+ * picture of the cluster up to date and wait.
+ *
+ * What makes it safe is time. The holder begins nothing unless it renewed the Lease so lately that
+ * whatever it begins is decided before anybody else may take the Lease: LEASE_SETTLE_MS is the
+ * longest that a request of ours can take from the decision to send it until the API server has
+ * carried it out or dropped it. So a new holder has nobody's requests to wait for; it has to read
+ * anew what was decided until then.
+ *
+ * The replica that kube-scheduler asks is the one that should act. When it is another than the
+ * holder, it leaves a note on the Lease, and the holder hands over unless it is asked itself.
+ *
+ * No I/O but struct api, no clock but now(): a test can play both.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kube/transport.h"
+#include "scheduler/cluster/api.h"
+
+#define LEASE_NAME "aliquot-scheduler"
+#define LEASE_DURATION_MS 15000
+#define LEASE_RENEW_MS 2000
+#define LEASE_LOOK_MS 1000 /* how often the others look at it */
+#define LEASE_RETRY_MS 500
+#define LEASE_TIMEOUT_MS 2000
+
+/* The parts of LEASE_SETTLE_MS. A request that waits for a connection is given up after the first;
+ * one that was sent and is not acknowledged by the API server's host is taken back after the
+ * second; the API server ends one that has arrived after the third. */
+#define LEASE_SEND_MS 4000
+#define LEASE_UNACKED_MS KUBE_UNACKED_MS
+#define LEASE_SERVER_S 2
+#define LEASE_SETTLE_MS (LEASE_SEND_MS + LEASE_UNACKED_MS + LEASE_SERVER_S * 1000 + 1000)
+_Static_assert(LEASE_SETTLE_MS + 2 * LEASE_RENEW_MS <= LEASE_DURATION_MS,
+               "a renewal may fail once without a pause");
+
+/* When a process ends, its connections are reset and nothing waits to be sent any more: what is
+ * left of its requests is with the API server. */
+#define LEASE_SETTLE_DEAD_MS (LEASE_SERVER_S * 1000 + 1000)
+
+/* A holder that was asked within this time does not hand over; one that is not the holder and was
+ * asked within it wants to be. */
+#define LEASE_ASKED_MS 5000
+
+#define LEASE_TEXT_MAX 256
+
+struct lease {
+    struct api api;
+    const char *name_space;
+    const char *identity; /* this replica; stays the same when its container is started again */
+    uint64_t (*now)(void *userdata);
+    /* Whether this replica could act: it knows the cluster and can be asked. */
+    bool (*able)(void *userdata);
+    /* Requests under way that nobody knows the outcome of yet. */
+    unsigned (*open_requests)(void *userdata);
+    /* The Lease is ours, and was somebody's before (or this process is new): what they did until
+     * now must be read before anything is begun. */
+    void (*on_acquired)(void *userdata);
+    void (*on_lost)(void *userdata);
+    void *userdata;
+
+    uint64_t started_ms;         /* of this process */
+    char holder[LEASE_TEXT_MAX]; /* as last seen, like the next three; "" is nobody */
+    char renewed[LEASE_TEXT_MAX];
+    char version[LEASE_TEXT_MAX];
+    char wanted_by[LEASE_TEXT_MAX]; /* the note */
+    uint64_t transitions;
+    uint64_t duration_ms; /* the holder's own, at most a minute */
+    uint64_t seen_ms;     /* when holder and renewal were first seen like this */
+
+    bool held;           /* it was ours at the last look */
+    uint64_t renewed_ms; /* when the request that renewed it last was sent */
+    uint64_t asked_ms;   /* when this replica was asked last */
+    bool asked;
+    bool yielding; /* on the way out: begins nothing, and gives the Lease back when it is quiet */
+    uint64_t yielding_ms;
+    void (*on_released)(void *userdata); /* of lease_release() */
+
+    bool busy;        /* a request is under way */
+    uint64_t next_ms; /* not sooner */
+    uint64_t sent_ms;
+    uint64_t acquired, lost, failed; /* counters */
+};
+
+/* Fills in what is not given by the caller (everything from started_ms on). */
+void lease_init(struct lease *l);
+
+/* To be called several times a second. */
+void lease_run(struct lease *l);
+
+/* kube-scheduler has asked this replica for something. */
+void lease_note_asked(struct lease *l);
+
+/* Whether something may be begun now. */
+bool lease_leads(const struct lease *l);
+
+/* Gives it back as soon as nothing is under way, and calls `done` then, or at once when it is not
+ * ours, or when the API server does not take it back in time. Nothing is begun any more. */
+void lease_release(struct lease *l, void (*done)(void *userdata));

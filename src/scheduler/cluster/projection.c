@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/cluster/projection.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "kube/quantity.h"
+#include "wire/json_write.h"
+
+#define IN_FLIGHT_MAX 16
+#define TIMEOUT_MS 10000
+#define RETRY_MS 2000
+/* A patch of a custom object costs the API server more than a Binding. When many pods are bound at
+ * once, the objects follow behind, and one patch says what happened to a card meanwhile. */
+#define PER_SECOND 40
+#define BURST 80
+#define TEXT_MAX ((size_t) 1 << 20)
+
+/* ---- what it should be ---- */
+
+static void put_amount(struct json_writer *w, const char *key, uint64_t core, uint64_t memory) {
+    char text[24];
+    json_object_begin(w, key);
+    json_put_stringf(w, RESOURCE_CORE, "%" PRIu64, core);
+    json_put_string(w, RESOURCE_MEMORY, quantity_format_bytes(memory, text));
+    json_object_end(w);
+}
+
+static void put_pod(struct json_writer *w, const struct state_pod *pod,
+                    const struct state_card *card) {
+    json_object_begin(w, pod->uid);
+    json_array_begin(w, "containers");
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct state_hold *hold = &pod->holds[i];
+        if (strcmp(hold->device.uuid, card->uuid) != 0)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "container", hold->container);
+        put_amount(w, "resource", hold->device.core, hold->device.memory);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_put_string(w, "namespace", pod->namespace);
+    json_put_string(w, "pod", pod->name);
+    json_object_end(w);
+}
+
+static int by_uid(const void *a, const void *b) {
+    const struct state_pod *const *x = a, *const *y = b;
+    return strcmp((*x)->uid, (*y)->uid);
+}
+
+static size_t collect_holders(const struct state_node *node, const struct state_card *card,
+                              const struct state_pod ***ret) {
+    size_t n = 0, size = 0;
+    struct place_amount ignored;
+    for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
+        if (pod->stage != POD_BOUND || !state_pod_amount(pod, card, &ignored))
+            continue;
+        if (n == size) {
+            void *more = reallocarray(*ret, size = size * 2 + 8, sizeof(struct state_pod *));
+            if (!more)
+                break; /* said again at the next change */
+            *ret = more;
+        }
+        (*ret)[n++] = pod;
+    }
+    if (n > 0)
+        qsort(*ret, n, sizeof(struct state_pod *), by_uid);
+    return n;
+}
+
+/* What a new pod could be given of the card if nothing were promised. */
+static void free_after(const struct state_card *card, const struct state_pod *const *pods, size_t n,
+                       struct place_amount *ret) {
+    struct place_amount free = {.memory = card->memory, .core = 100};
+    for (size_t i = 0; i < n; i++) {
+        struct place_amount total;
+        (void) state_pod_amount(pods[i], card, &total);
+        free.memory -= total.memory < free.memory ? total.memory : free.memory;
+        free.core -= total.core < free.core ? total.core : free.core;
+    }
+    *ret = card->healthy && !card->duplicate ? free : (struct place_amount){0};
+}
+
+void projection_text(struct state *s, struct state_card *card, struct buf *out) {
+    _cleanup_free_ const struct state_pod **pods = NULL;
+    struct json_writer w = {.out = out};
+    struct place_amount free;
+    state_refresh(s, card->node);
+    size_t n = collect_holders(card->node, card, &pods);
+    free_after(card, pods, n, &free);
+    json_object_begin(&w, NULL);
+    put_amount(&w, "allocatable", free.core, free.memory);
+    json_object_begin(&w, "allocated");
+    for (size_t i = 0; i < n; i++)
+        put_pod(&w, pods[i], card);
+    json_object_end(&w);
+    json_object_end(&w);
+}
+
+/* ---- what it is, and the way there ---- */
+
+void projection_observed(struct json status, struct buf *out) {
+    static const char *const keys[] = {"allocatable", "allocated"};
+    for (size_t i = 0; i < 2; i++) {
+        struct json value = json_get(status, keys[i]);
+        buf_printf(out, "%s\"%s\":", i ? "," : "{", keys[i]);
+        if (json_valid(value))
+            json_print(out, value);
+        else
+            buf_puts(out, "null");
+    }
+    buf_puts(out, "}");
+}
+
+/* A merge patch keeps what it does not name, so what is to go is named with null. */
+static void put_allocated(struct json_writer *w, struct json observed, struct json wanted) {
+    struct json_iter it = json_iter(observed);
+    struct json value;
+    const char *key;
+    json_object_begin(w, "allocated");
+    while (json_next(&it, &key, &value))
+        if (key && !json_valid(json_get(wanted, key)))
+            json_put_null(w, key);
+    it = json_iter(wanted);
+    while (json_next(&it, &key, &value)) {
+        _cleanup_buf_ struct buf text = BUF_INIT(TEXT_MAX);
+        json_print(&text, value);
+        json_put_raw(w, key, buf_str(&text));
+    }
+    json_object_end(w);
+}
+
+void projection_patch(const char *observed, const char *wanted, struct json_parser *parser,
+                      struct buf *out) {
+    _cleanup_buf_ struct buf pair = BUF_INIT(TEXT_MAX * 2), free = BUF_INIT(TEXT_MAX);
+    struct json root;
+    buf_printf(&pair, "[%s,%s]", observed ? observed : "null", wanted);
+    if (buf_error(&pair) < 0 || json_parse(parser, pair.data, pair.len, &root, NULL) < 0)
+        return;
+    struct json_iter it = json_iter(root);
+    struct json old, new;
+    (void) json_next(&it, NULL, &old);
+    (void) json_next(&it, NULL, &new);
+    json_print(&free, json_get(new, "allocatable"));
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "status");
+    json_put_raw(&w, "allocatable", buf_str(&free));
+    put_allocated(&w, json_get(old, "allocated"), json_get(new, "allocated"));
+    json_object_end(&w);
+    json_object_end(&w);
+}
+
+/* ---- sending ---- */
+
+struct sending {
+    struct projection *projection;
+    char name[KUBE_NAME_MAX]; /* the card may be gone when the answer comes */
+};
+
+static void on_patched(const struct kube_response *response, void *userdata) {
+    _cleanup_free_ struct sending *sending = userdata;
+    struct projection *p = sending->projection;
+    struct state_card *card;
+    p->in_flight--;
+    HASH_FIND_STR(p->state->cards, sending->name, card);
+    if (response->status >= 200 && response->status < 300)
+        p->patched++;
+    else
+        p->failed++;
+    if (!card)
+        return;
+    card->projecting = false;
+    if (card->node)
+        card->node->unprojected = true; /* compared again with what the watch shows then */
+}
+
+static void send_patch(struct projection *p, struct state_card *card, const char *wanted,
+                       struct json_parser *parser) {
+    _cleanup_free_ struct sending *sending = calloc(1, sizeof(*sending));
+    _cleanup_buf_ struct buf patch = BUF_INIT(TEXT_MAX);
+    char path[KUBE_NAME_MAX + 64];
+    if (!sending)
+        return;
+    projection_patch(card->observed, wanted, parser, &patch);
+    if (buf_error(&patch) < 0 || patch.len == 0)
+        return;
+    sending->projection = p;
+    memcpy(sending->name, card->name, sizeof(sending->name));
+    snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s/status", card->name);
+    if (p->api.request(p->api.context, "PATCH", path, KUBE_MERGE_PATCH, patch.data, patch.len,
+                       TIMEOUT_MS, on_patched, sending, NULL) < 0) {
+        p->failed++;
+        return;
+    }
+    (void) take_ptr(sending);
+    p->paid_ms += 1000 / PER_SECOND;
+    card->projecting = true;
+    card->projected_ms = p->now(p->userdata);
+    p->in_flight++;
+}
+
+static bool may_send(struct projection *p) {
+    const uint64_t saved = (uint64_t) BURST * 1000 / PER_SECOND;
+    uint64_t now = p->now(p->userdata);
+    if (p->paid_ms + saved < now)
+        p->paid_ms = now - saved;
+    return p->paid_ms <= now && p->in_flight < IN_FLIGHT_MAX;
+}
+
+/* Whether the card is as it should be, or being made so. */
+static bool project_card(struct projection *p, struct state_card *card,
+                         struct json_parser *parser) {
+    _cleanup_buf_ struct buf wanted = BUF_INIT(TEXT_MAX);
+    if (!card->observed)
+        return true; /* the agent has not written a status yet; its coming is an event */
+    projection_text(p->state, card, &wanted);
+    if (buf_error(&wanted) < 0 || strcmp(buf_str(&wanted), card->observed) == 0)
+        return true;
+    if (card->projecting)
+        return false;
+    uint64_t hash = state_hash(0, buf_str(&wanted));
+    bool waiting =
+        hash == card->projected_hash && p->now(p->userdata) - card->projected_ms < RETRY_MS;
+    if (!waiting && may_send(p)) {
+        card->projected_hash = hash;
+        send_patch(p, card, buf_str(&wanted), parser);
+    }
+    return false;
+}
+
+void projection_run(struct projection *p, struct json_parser *parser) {
+    state_refresh_all(p->state);
+    for (struct state_node *node = p->state->nodes; node; node = node->hh.next) {
+        bool settled = true;
+        if (!node->unprojected)
+            continue;
+        for (uint32_t i = 0; i < node->ncards; i++)
+            settled &= project_card(p, node->cards[i], parser);
+        node->unprojected = !settled;
+    }
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The admission webhook (admission/admission.h) on an HTTPS port of its own. Its authority and
+ * certificate are made here and kept in the Secret aliquot-webhook, so that all replicas show the
+ * same; both are renewed in time (wire/authority.h). Whom to trust is written into the webhook
+ * configurations named aliquot, as often as it is found missing there. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "scheduler/cluster/api.h"
+#include "wire/authority.h"
+
+#define WEBHOOK_SECRET "aliquot-webhook" /* also the name of the Service */
+#define WEBHOOK_CONFIGURATION "aliquot"  /* of both kinds */
+#define WEBHOOK_CHECK_MS 60000           /* how often all of it is looked at */
+#define WEBHOOK_RETRY_MS 2000            /* after a failure */
+
+struct admission;
+struct http_server;
+struct identity;
+
+struct webhook {
+    uv_loop_t *loop;
+    struct api api;
+    const char *listen;
+    const char *name_space;
+    int64_t (*now)(void); /* seconds since 1970 */
+    uint64_t next_ms;     /* of the loop: when to look again; UINT64_MAX while looking */
+    unsigned step;        /* which configuration is next */
+    bool failing;         /* and it was said */
+    char names[3][256];   /* of the Service */
+    struct authority authority;
+    struct identity *identity; /* NULL until there is a certificate */
+    struct http_server *server;
+    struct admission *admission;
+};
+
+/* Starts the work; the server listens once there is a certificate. `listen` and `name_space` must
+ * outlive it. 0 or -ENOMEM. */
+int webhook_start(struct webhook *w, uv_loop_t *loop, const struct api *api, const char *listen,
+                  const char *name_space);
+
+/* To be called about once a second. */
+void webhook_tick(struct webhook *w, uint64_t now_ms);
+
+/* Stops listening; the loop must run once more. Requests to the API server must have ended before
+ * webhook_done(). Both take a webhook that was never started (all zero). */
+void webhook_stop(struct webhook *w);
+void webhook_done(struct webhook *w);

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/elastic/elastic.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <utlist.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "kube/event.h"
+#include "scheduler/elastic/elastic_internal.h"
+
+#define WRITE_TIMEOUT_MS 10000
+#define MAKING_MAX_MS 60000 /* the API server carries out no request later than this */
+#define EVENTS_PER_SECOND 10
+#define COMPONENT "aliquot-scheduler"
+
+/* A share that was found to be free, while the write that says so is under way: behind an
+ * ElasticGPU that no watch has shown yet, or that was shown with that version. */
+struct elastic_making {
+    struct elastic_making *next;
+    char egpu[KUBE_NAME_MAX];
+    char version[32]; /* "": it is being made */
+    struct claim_amount amount;
+    uint64_t since_ms;
+    bool refused;
+};
+
+void elastic_id(const char *egpu, char ret[static ELASTIC_ID_MAX]) {
+    snprintf(ret, ELASTIC_ID_MAX, "elasticgpu/%s", egpu);
+}
+
+/* ---- standing holds ---- */
+
+static struct assigned_device device_of(const struct state_card *card,
+                                        const struct claim_amount *amount) {
+    const struct place_card place = {.memory = card->memory, .physical = card->physical};
+    struct assigned_device device = {.index = card->index};
+    struct gpu_ask ask = {.phase = ASK_APP};
+    claim_amount_ask(amount, &ask);
+    device.core = place_share(&ask, &place).core;
+    place_given(&ask, &place, &device.memory, &device.physical);
+    memcpy(device.uuid, card->uuid, sizeof(device.uuid));
+    return device;
+}
+
+/* A card by the name of its GPU object, or by its UUID. */
+static struct state_card *find_card(struct state *s, const char *name) {
+    struct state_card *card;
+    HASH_FIND_STR(s->cards, name, card);
+    bool uuid = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
+    for (struct state_card *c = uuid ? s->cards : NULL; !card && c; c = c->hh.next)
+        if (strcmp(c->uuid, name) == 0 && !c->duplicate)
+            card = c;
+    return card;
+}
+
+/* The node on which all its cards are, and what it takes of each; NULL: they are not all there. */
+static struct state_node *resolve(struct state *s, const struct egpu *e,
+                                  const struct claim_amount *amount,
+                                  struct assigned_device devices[static CLAIM_CARDS_MAX]) {
+    struct state_node *node = NULL;
+    for (uint32_t i = 0; i < e->ncards; i++) {
+        const struct state_card *card = find_card(s, e->cards[i]);
+        if (!card || !card->node || (node && card->node != node))
+            return NULL;
+        node = card->node;
+        devices[i] = device_of(card, amount);
+    }
+    return node && (e->node[0] == '\0' || strcmp(node->name, e->node) == 0) ? node : NULL;
+}
+
+/* What it is about to hold, by a write that is under way; NULL: there is none. */
+static struct elastic_making *making_for(const struct elastic *e, const struct egpu *egpu) {
+    struct elastic_making *m;
+    LL_FOREACH(e->makings, m)
+    if (strcmp(m->egpu, egpu->meta.name) == 0 && strcmp(m->version, egpu->meta.version) == 0)
+        return m;
+    return NULL;
+}
+
+static void hold(void *self, const struct egpu *e) {
+    struct assigned_device devices[CLAIM_CARDS_MAX];
+    struct elastic *elastic = self;
+    struct state *s = elastic->state;
+    const struct elastic_making *making = making_for(elastic, e);
+    char id[ELASTIC_ID_MAX];
+    elastic_id(e->meta.name, id);
+    if (!making && !egpu_holds(e)) {
+        state_unreserve(s, id);
+        return;
+    }
+    /* A card that is not there now is looked for again in every pass. */
+    const struct state_node *node = resolve(s, e, making ? &making->amount : &e->capacity, devices);
+    if (node && state_reserve(s, id, node->name, devices, e->ncards) < 0)
+        log_warn("out of memory: the share of ElasticGPU %s is not kept", e->meta.name);
+}
+
+static void hold_again(const struct egpu *e, void *userdata) {
+    hold(userdata, e);
+}
+
+static void drop(void *self, const char *name) {
+    struct elastic *e = self;
+    char id[ELASTIC_ID_MAX];
+    elastic_id(name, id);
+    state_unreserve(e->state, id);
+}
+
+/* ---- room ---- */
+
+static void make_room(const struct state_node *node, uint64_t cards, const struct gpu_ask *ask,
+                      struct claims_room *ret) {
+    ret->ncards = 0;
+    memcpy(ret->node, node->name, sizeof(ret->node));
+    ret->amount = (struct claim_amount){ask->cards, ask->whole, 100, 0};
+    for (uint32_t c = 0; c < node->ncards; c++) {
+        const struct state_card *card = node->cards[c];
+        const struct place_card place = {.memory = card->memory, .physical = card->physical};
+        uint64_t physical;
+        if (!(cards >> c & 1) || ret->ncards == CLAIM_CARDS_MAX)
+            continue;
+        if (!ask->whole) {
+            ret->amount.core = place_share(ask, &place).core;
+            place_given(ask, &place, &ret->amount.memory, &physical);
+        }
+        memcpy(ret->cards[ret->ncards++], card->name, sizeof(ret->cards[0]));
+    }
+}
+
+/* The cards that the pod was promised for the container. */
+static uint64_t promised_cards(const struct state_pod *pod, const char *container) {
+    uint64_t cards = 0;
+    for (uint32_t i = 0; i < pod->nholds; i++)
+        for (uint32_t c = 0; c < pod->node->ncards; c++)
+            if (strcmp(pod->holds[i].container, container) == 0 &&
+                strcmp(pod->holds[i].device.uuid, pod->node->cards[c]->uuid) == 0)
+                cards |= UINT64_C(1) << c;
+    return cards;
+}
+
+/* The first consumer's own promise is what the claim is made of. */
+static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
+                        const struct gpu_ask *ask, const char *node, const char *id,
+                        struct claims_room *ret) {
+    struct state_pod *pod = elastic_waiting_pod(e, claim, node);
+    const char *container = pod ? elastic_container_of(e, pod, claim) : NULL;
+    if (!container || !pod->node || strcmp(pod->node->name, node) != 0)
+        return false;
+    uint64_t cards = promised_cards(pod, container);
+    if (cards == 0 || state_draw(pod, container, id) < 0)
+        return false;
+    make_room(pod->node, cards, ask, ret);
+    return true;
+}
+
+/* As for a pod with that one container. */
+static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
+                              struct gpu_ask *ask, const char *node, struct claims_room *ret) {
+    struct state_pod nobody = {.nasks = 1, .asks = ask};
+    struct state_node *best = NULL;
+    struct place_result result;
+    int64_t score, best_score = INT64_MIN;
+    memcpy(nobody.namespace, claim->meta.namespace, sizeof(nobody.namespace));
+    state_refresh_all(e->state);
+    state_plan(e->state, &nobody, &e->request, &e->plan);
+    for (struct state_node *n = e->state->nodes; n; n = n->hh.next)
+        if ((!node[0] || strcmp(n->name, node) == 0) && n->exists &&
+            state_judge(e->state, &e->plan, n, NULL, &score) == PLACE_OK &&
+            (!best || score > best_score)) {
+            best = n;
+            best_score = score;
+        }
+    if (!best || state_place(e->state, &e->plan, best, NULL, false, &result) != PLACE_OK)
+        return false;
+    make_room(best, result.cards[0], ask, ret);
+    return true;
+}
+
+static int keep_room(struct elastic *e, const char *egpu, const char *id,
+                     const struct claims_room *room) {
+    struct assigned_device devices[CLAIM_CARDS_MAX];
+    struct elastic_making *making = calloc(1, sizeof(*making));
+    if (!making)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < room->ncards; i++)
+        devices[i] = device_of(find_card(e->state, room->cards[i]), &room->amount);
+    if (state_reserve(e->state, id, room->node, devices, room->ncards) < 0) {
+        free(making);
+        return -ENOMEM;
+    }
+    memcpy(making->egpu, egpu, strlen(egpu) + 1);
+    making->since_ms = e->now(e->userdata);
+    LL_PREPEND(e->makings, making);
+    return 0;
+}
+
+static int find(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
+                const char *node, struct claims_room *ret, struct err *why) {
+    struct elastic *e = self;
+    struct gpu_ask ask = {.container = "claim", .phase = ASK_APP};
+    char egpu[KUBE_NAME_MAX], id[ELASTIC_ID_MAX];
+    snprintf(egpu, sizeof(egpu), "egpu-%s", claim->meta.uid);
+    elastic_id(egpu, id);
+    if (state_standing_find(e->state, id))
+        return err_set(why, EALREADY, "an earlier attempt is not over yet");
+    claim_amount_ask(want, &ask);
+    if (!(node[0] && room_of_pod(e, claim, &ask, node, id, ret)) &&
+        !room_by_placement(e, claim, &ask, node, ret))
+        return err_set(why, EAGAIN, "no %s%shas room for it now",
+                       node[0] ? "card of node " : "GPU ", node);
+    if (keep_room(e, egpu, id, ret) < 0)
+        return err_errno(why, ENOMEM, "cannot keep room");
+    return 0;
+}
+
+static struct place_amount amount_on(const struct state_card *card,
+                                     const struct claim_amount *amount) {
+    const struct place_card place = {.memory = card->memory, .physical = card->physical};
+    struct gpu_ask ask = {.phase = ASK_APP};
+    if (!amount)
+        return (struct place_amount){0};
+    claim_amount_ask(amount, &ask);
+    return place_share(&ask, &place);
+}
+
+/* Whether `want` is free on each of its cards, beside `have` (NULL: nothing) that it has. */
+static int check_free(struct elastic *e, const struct egpu *egpu, const struct claim_amount *want,
+                      const struct claim_amount *have, struct err *why) {
+    for (uint32_t i = 0; i < egpu->ncards; i++) {
+        const struct state_card *card = find_card(e->state, egpu->cards[i]);
+        struct state_node *node = card ? card->node : NULL;
+        if (!node)
+            return err_set(why, ENODEV, "GPU %s is not there", egpu->cards[i]);
+        const struct place_amount now = amount_on(card, have), then = amount_on(card, want);
+        state_refresh(e->state, node);
+        for (uint32_t c = 0; c < node->ncards; c++) {
+            const struct place_card *place = &node->place[c];
+            if (node->cards[c] != card)
+                continue;
+            if (!place->healthy || then.core > place->free.core + now.core ||
+                then.memory > place->free.memory + now.memory ||
+                then.slots > place->free.slots + now.slots)
+                return err_set(why, EAGAIN, "GPU %s of node %s has no room for it", card->name,
+                               node->name);
+        }
+    }
+    return 0;
+}
+
+/* Keeps what was found to be free until the watch shows what has become of the write. */
+static int keep_more(struct elastic *e, const struct egpu *egpu, const struct claim_amount *amount,
+                     struct err *why) {
+    struct elastic_making *making = calloc(1, sizeof(*making));
+    if (!making)
+        return err_errno(why, ENOMEM, "cannot keep room");
+    memcpy(making->egpu, egpu->meta.name, sizeof(making->egpu));
+    memcpy(making->version, egpu->meta.version, sizeof(making->version));
+    making->amount = *amount;
+    making->since_ms = e->now(e->userdata);
+    LL_PREPEND(e->makings, making);
+    hold(e, egpu);
+    return 0;
+}
+
+/* Whether just that is kept already; another amount is given back. */
+static bool is_kept(struct elastic *e, const struct egpu *egpu, const struct claim_amount *amount) {
+    struct elastic_making *making = making_for(e, egpu);
+    if (!making)
+        return false;
+    if (claim_amount_compare(&making->amount, amount) == 0)
+        return true;
+    LL_DELETE(e->makings, making);
+    free(making);
+    hold(e, egpu);
+    return false;
+}
+
+static int check(void *self, const struct egpu *egpu, struct err *why) {
+    struct elastic *e = self;
+    struct assigned_device devices[CLAIM_CARDS_MAX];
+    if (is_kept(e, egpu, &egpu->capacity))
+        return 0;
+    if (!resolve(e->state, egpu, &egpu->capacity, devices))
+        return err_set(why, ENODEV, "its GPUs are not all there, on one node and on the named one");
+    int r = check_free(e, egpu, &egpu->capacity, NULL, why);
+    return r < 0 ? r : keep_more(e, egpu, &egpu->capacity, why);
+}
+
+static int grow(void *self, const struct egpu *egpu, const struct claim_amount *want,
+                struct err *why) {
+    struct elastic *e = self;
+    const struct claim_amount *have = &egpu->capacity;
+    if (want->whole || have->whole || want->cards != have->cards)
+        return err_set(why, EINVAL,
+                       "a share can grow up to 99 percent of its card; make a claim "
+                       "of whole cards");
+    if (is_kept(e, egpu, want))
+        return 0;
+    int r = check_free(e, egpu, want, have, why);
+    return r < 0 ? r : keep_more(e, egpu, want, why);
+}
+
+/* ---- writes and Events ---- */
+
+struct sending {
+    struct elastic *elastic;
+    char key[512];
+};
+
+static struct elastic_making *making_of(struct elastic *e, const char *key) {
+    const struct egpu_claim *claim = NULL;
+    char namespace[KUBE_LABEL_MAX], name[KUBE_NAME_MAX];
+    if (sscanf(key, "new:%63[^/]/%253s", namespace, name) == 2)
+        claim = claims_find(e->claims, namespace, name);
+    for (struct elastic_making *m = claim ? e->makings : NULL; m; m = m->next)
+        if (m->version[0] == '\0' && strcmp(m->egpu + strlen("egpu-"), claim->meta.uid) == 0)
+            return m;
+    return NULL;
+}
+
+static void on_written(const struct kube_response *response, void *userdata) {
+    _cleanup_free_ struct sending *sending = userdata;
+    struct elastic *e = sending->elastic;
+    int status = response->status;
+    bool ok = status >= 200 && status < 300;
+    e->in_flight--;
+    e->writes += ok;
+    e->failed += !ok;
+    if (!ok && status != 404 && status != 409)
+        log_warn("claims: %s: %s", sending->key, response->text);
+    struct elastic_making *making = making_of(e, sending->key);
+    if (making && !ok && (status == 0 ? !response->maybe_applied : status < 500 && status != 409))
+        making->refused = true;
+    claims_written(e->claims, sending->key, status,
+                   json_string(JSON_PATH(response->body, "metadata", "uid")), response->text,
+                   e->now(e->userdata));
+    e->changed(e->userdata);
+}
+
+static void write_out(void *self, const struct claims_write *write) {
+    struct elastic *e = self;
+    struct sending *sending = calloc(1, sizeof(*sending));
+    struct err err;
+    if (!sending)
+        return;
+    sending->elastic = e;
+    snprintf(sending->key, sizeof(sending->key), "%s", write->key);
+    if (e->api.request(e->api.context, write->method, write->path, write->content_type, write->body,
+                       write->size, WRITE_TIMEOUT_MS, on_written, sending, &err) < 0) {
+        claims_written(e->claims, write->key, 0, NULL, NULL, e->now(e->userdata));
+        free(sending);
+    } else
+        e->in_flight++;
+}
+
+static void on_noted(const struct kube_response *response, void *userdata) {
+    struct elastic *e = userdata;
+    e->failed += response->status / 100 != 2;
+}
+
+static void note(void *self, const struct claims_note *note) {
+    struct elastic *e = self;
+    _cleanup_buf_ struct buf body = BUF_INIT(16 << 10);
+    const char *namespace = note->namespace[0] ? note->namespace : "default";
+    const struct event event = {COMPONENT, namespace,    note->name,
+                                note->uid, note->reason, note->message};
+    const struct event_object about = {note->api_version, note->kind, note->namespace,
+                                       !note->warning};
+    char path[128];
+    uint64_t now = e->now(e->userdata);
+    if (now - e->window_ms >= 1000) {
+        e->window_ms = now;
+        e->in_window = 0;
+    }
+    if (e->in_window++ >= EVENTS_PER_SECOND)
+        return; /* the status says it, too */
+    event_encode_about(&event, &about, &body);
+    event_path(namespace, path);
+    if (buf_error(&body) == 0)
+        (void) e->api.request(e->api.context, "POST", path, NULL, body.data, body.len,
+                              WRITE_TIMEOUT_MS, on_noted, e, NULL);
+}
+
+/* ---- life ---- */
+
+int elastic_init(struct elastic *e) {
+    const struct claims_world world = {e,    find, check,     grow, elastic_settle,
+                                       hold, drop, write_out, note};
+    e->claims = claims_new(&world);
+    return e->claims && elastic_selector_add(e) == 0 ? 0 : -ENOMEM;
+}
+
+void elastic_done(struct elastic *e) {
+    struct elastic_making *making, *next;
+    LL_FOREACH_SAFE(e->makings, making, next)
+    free(making);
+    e->makings = NULL;
+    elastic_waits_drop(e);
+    elastic_growths_drop(e);
+    e->claims = claims_free(e->claims);
+}
+
+/* Whether the watch has shown what became of the write. */
+static bool is_answered(const struct elastic *e, const struct elastic_making *making) {
+    const struct egpu *egpu = claims_egpu(e->claims, making->egpu);
+    if (making->version[0] == '\0')
+        return egpu != NULL;
+    return !egpu || strcmp(egpu->meta.version, making->version) != 0;
+}
+
+/* What was asked for and did not come gives its room back; of an ElasticGPU that is there hold()
+ * knows what it has. */
+static void review_makings(struct elastic *e) {
+    struct elastic_making *making, *next;
+    uint64_t now = e->now(e->userdata);
+    LL_FOREACH_SAFE(e->makings, making, next) {
+        if (!is_answered(e, making) && !making->refused && now - making->since_ms < MAKING_MAX_MS)
+            continue;
+        if (!claims_egpu(e->claims, making->egpu))
+            drop(e, making->egpu);
+        LL_DELETE(e->makings, making);
+        free(making);
+    }
+}
+
+void elastic_run(struct elastic *e) {
+    char stamp[32];
+    time_t wall = time(NULL);
+    struct tm utc;
+    gmtime_r(&wall, &utc);
+    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    review_makings(e);
+    elastic_draw_again(e);
+    claims_each_egpu(e->claims, hold_again, e);
+    claims_plan(e->claims, e->now(e->userdata), stamp);
+    elastic_waits_run(e);
+}

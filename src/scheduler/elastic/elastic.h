@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Between the claims controller (src/claims, a pure model) and the scheduler: it finds room for
+ * claims by the same placement as for pods, keeps what every ElasticGPU gives as a standing hold of
+ * the state, gives pods that use claims their amounts and their cards, and carries out the writes.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "claims/claims.h"
+#include "scheduler/cluster/api.h"
+#include "scheduler/extender/bind.h"
+#include "scheduler/extender/gate.h"
+#include "scheduler/state/state.h"
+
+struct elastic_making;
+struct elastic_wait;
+struct elastic_growth;
+
+struct elastic {
+    struct state *state;
+    struct api api;
+    struct binder *binder;
+    uint64_t (*now)(void *userdata);
+    void (*changed)(void *userdata); /* elastic_run() is to be called soon */
+    void *userdata;
+    struct claims *claims;
+    struct elastic_making *makings; /* holds of ElasticGPUs that are being made */
+    struct elastic_wait *waits;     /* binds that wait for claims */
+    struct elastic_growth *growths; /* pods whose assignment is being written anew */
+    bool undrawn;                   /* a bound pod's claim was not known yet */
+    uint64_t draw_ms;               /* looked for again then */
+    uint64_t window_ms;             /* of Events: start of the current second */
+    unsigned in_window;
+    unsigned in_flight;      /* writes that have not been answered: the Lease is kept for them */
+    uint64_t writes, failed; /* counters */
+    struct gpu_request request;
+    struct place_plan plan;
+};
+
+/* 0 or -ENOMEM; the fields before `claims` are given. Adds a selector to the state. */
+int elastic_init(struct elastic *e);
+void elastic_done(struct elastic *e);
+
+/* Of the watch of pods; `pod` NULL: the pod with that uid is gone. */
+void elastic_pod(struct elastic *e, const char *uid, const struct pod *pod);
+
+/* One pass of the controller; for who leads, when all watches are complete. */
+void elastic_run(struct elastic *e);
+
+/* The gate of pods that use claims; also fills in what they ask. */
+bool elastic_gate_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
+
+/* As binder_bind(), for a pod that may be the first to use a claim: the node is written on it, and
+ * the bind goes on when the claim is bound. */
+void elastic_bind(struct elastic *e, const char *body, size_t len, void *request);
+
+/* The id of the standing hold behind an ElasticGPU. */
+#define ELASTIC_ID_MAX (KUBE_NAME_MAX + 16)
+void elastic_id(const char *egpu, char ret[static ELASTIC_ID_MAX]);

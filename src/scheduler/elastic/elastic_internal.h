@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Between elastic.c (the controller's world), elastic_pods.c (pods that use claims) and
+ * elastic_grow.c (pods whose claim has grown). */
+
+#include "scheduler/elastic/elastic.h"
+
+/* The container of the promised or bound pod that uses the claim; NULL: none. */
+const char *elastic_container_of(const struct elastic *e, const struct state_pod *pod,
+                                 const struct egpu_claim *claim);
+
+/* The pod whose bind waits for that claim on that node, or NULL. */
+struct state_pod *elastic_waiting_pod(struct elastic *e, const struct egpu_claim *claim,
+                                      const char *node);
+
+/* Goes on with the binds that wait, as far as their claims are bound by now. */
+void elastic_waits_run(struct elastic *e);
+void elastic_waits_drop(struct elastic *e);
+
+/* Bound pods whose claims were shown later than they draw on them from now on. */
+void elastic_draw_again(struct elastic *e);
+
+/* Which cards of the node are the ElasticGPU's. */
+uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node);
+
+/* How many pods hold something and use the claim. */
+uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim);
+
+/* struct claims_world: settle. */
+bool elastic_settle(void *self, const struct egpu *egpu);
+void elastic_growths_drop(struct elastic *e);
+
+int elastic_selector_add(struct elastic *e);

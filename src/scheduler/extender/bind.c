@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/extender/bind.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "kube/field.h"
+#include "kube/foreign.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+/* The API server's bound on the keys and values of all annotations of an object. It does not check
+ * it for a Binding, and a pod beyond it can never get its status written again. */
+#define ANNOTATIONS_MAX ((size_t) 262144)
+#define BODY_MAX ((size_t) 512 << 10)
+#define PATH_MAX_LEN 512
+
+/* One bind under way. It outlives the pod's entry in the state, so it keeps the names, no pointer.
+ */
+struct attempt {
+    struct binder *binder;
+    void *request; /* NULL: an audit, nobody waits for an answer */
+    bool doubted;  /* an earlier Binding of the same pod may still be carried out */
+    bool definite; /* the API server refused: if the pod is not bound, it never will be by this */
+    uint64_t turn; /* the pod's, when the API server was asked about it */
+    bool over;     /* whether every Binding of it was too old by then to be carried out */
+    char uid[KUBE_UID_MAX];
+    char namespace[KUBE_LABEL_MAX];
+    char name[KUBE_NAME_MAX];
+    char node[KUBE_NAME_MAX];
+};
+
+int binder_init(struct binder *b) {
+    b->parser = json_parser_new();
+    return b->parser ? 0 : -ENOMEM;
+}
+
+void binder_done(struct binder *b) {
+    b->parser = json_parser_free(b->parser);
+}
+
+/* ---- ending an attempt ---- */
+
+static void answer(struct attempt *a, const char *error) {
+    if (a->request)
+        a->binder->done(error, a->request);
+    free(a);
+}
+
+static void answer_err(struct attempt *a, const char *what, const char *why) {
+    struct err err;
+    err_set(&err, EIO, "%s: %s", what, why);
+    answer(a, err.text);
+}
+
+static void set_stage(struct attempt *a, enum pod_stage stage) {
+    struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
+    if (pod && pod->stage != POD_BOUND)
+        state_pod_stage(pod, stage, a->binder->now(a->binder->userdata));
+}
+
+static void release(struct attempt *a) {
+    struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
+    if (pod)
+        state_release(a->binder->state, pod);
+}
+
+/* ---- asking the API server what became of it ---- */
+
+static void on_truth(const struct kube_response *response, void *userdata);
+
+static int ask_truth(struct attempt *a, struct err *err) {
+    struct binder *b = a->binder;
+    char path[PATH_MAX_LEN];
+    struct state_pod *pod = state_pod_find(b->state, a->uid);
+    if (pod) {
+        pod->audited_ms = b->now(b->userdata);
+        a->turn = pod->turn;
+        a->over = pod->audited_ms - pod->since_ms >= DOUBT_MAX_MS;
+    }
+    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", a->namespace, a->name);
+    return b->api.request(b->api.context, "GET", path, NULL, NULL, 0, BIND_TIMEOUT_MS, on_truth, a,
+                          err);
+}
+
+/* The pod is on a node: ours, or somebody else was faster. */
+static void settle_bound(struct attempt *a, const struct pod *seen) {
+    struct binder *b = a->binder;
+    if (state_pod_seen(b->state, seen, b->now(b->userdata)) < 0) {
+        answer(a, "out of memory");
+        return;
+    }
+    const struct state_pod *pod = state_pod_find(b->state, a->uid);
+    if (strcmp(seen->node, a->node) == 0 && pod && pod->nholds > 0)
+        answer(a, "");
+    else
+        answer_err(a, "the pod was bound by somebody else, to node", seen->node);
+}
+
+/* What was read before another attempt began or was answered says nothing about that one. */
+static void settle_unbound(struct attempt *a) {
+    struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
+    bool waiting = pod && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED);
+    if (waiting && pod->turn == a->turn && (a->definite || a->over || pod->stage == POD_AWAITED))
+        release(a);
+    answer(a, a->definite ? "the API server refused the Binding; trying again"
+                          : "the Binding got no answer and is not done yet; trying again");
+}
+
+static void settle(struct attempt *a, struct json object) {
+    struct pod seen;
+    struct err err;
+    if (pod_parse(object, &seen, &err) < 0) {
+        answer_err(a, "cannot read the pod back", err.text);
+        return;
+    }
+    if (strcmp(seen.uid, a->uid) != 0) {
+        state_pod_gone(a->binder->state, a->uid);
+        answer(a, "the pod is gone, another one has its name");
+    } else if (seen.node[0] != '\0')
+        settle_bound(a, &seen);
+    else
+        settle_unbound(a);
+    pod_done(&seen);
+}
+
+static void on_truth(const struct kube_response *response, void *userdata) {
+    struct attempt *a = userdata;
+    const struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
+    if (!pod || pod->stage == POD_BOUND) {
+        /* The watch was faster; what it says is newer than this answer may be. */
+        bool ours = pod && pod->node && strcmp(pod->node->name, a->node) == 0 && pod->nholds > 0;
+        answer(a, ours ? "" : "the pod is gone or was bound by somebody else");
+    } else if (response->status == 200 && json_valid(response->body))
+        settle(a, response->body);
+    else if (response->status == 404) {
+        state_pod_gone(a->binder->state, a->uid);
+        answer(a, "the pod is gone");
+    } else
+        answer_err(a, "the Binding got no answer, and the pod cannot be read", response->text);
+}
+
+/* ---- the Binding ---- */
+
+static void on_bound(const struct kube_response *response, void *userdata) {
+    struct attempt *a = userdata;
+    struct binder *b = a->binder;
+    struct err err;
+    int status = response->status;
+    if (status >= 200 && status < 300) {
+        set_stage(a, POD_AWAITED);
+        answer(a, "");
+        return;
+    }
+    if ((status == 0 && response->maybe_applied) || status >= 500 || status == 409 || a->doubted) {
+        a->definite = status == 409 && !a->doubted;
+        b->conflicts += status == 409;
+        b->doubts += status != 409;
+        set_stage(a, POD_IN_DOUBT);
+        if (ask_truth(a, &err) < 0)
+            answer_err(a, "the Binding got no answer", err.text);
+        return;
+    }
+    if (status == 404)
+        state_pod_gone(b->state, a->uid);
+    else
+        release(a);
+    answer_err(a, "cannot bind", response->text);
+}
+
+/* What a Binding puts into the pod's annotations. */
+struct binding_text {
+    struct buf assignment;
+    struct buf foreign; /* further members of the JSON object, each with a comma before it */
+    char signature[SIGNATURE_TEXT_MAX];
+};
+
+static void encode_binding(const struct attempt *a, const struct binding_text *text,
+                           struct buf *out) {
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "apiVersion", "v1");
+    json_put_string(&w, "kind", "Binding");
+    json_object_begin(&w, "metadata");
+    json_put_string(&w, "name", a->name);
+    json_put_string(&w, "namespace", a->namespace);
+    json_put_string(&w, "uid", a->uid);
+    json_object_begin(&w, "annotations");
+    json_put_string(&w, ANNOTATION_ASSIGNMENT, buf_str(&text->assignment));
+    json_put_string(&w, ANNOTATION_SIGNATURE, text->signature);
+    buf_append(out, text->foreign.data, text->foreign.len);
+    json_object_end(&w);
+    json_object_end(&w);
+    json_object_begin(&w, "target");
+    json_put_string(&w, "apiVersion", "v1");
+    json_put_string(&w, "kind", "Node");
+    json_put_string(&w, "name", a->node);
+    json_object_end(&w);
+    json_object_end(&w);
+}
+
+static int check_annotations(const struct state_pod *pod, struct binding_text *text,
+                             struct err *err) {
+    size_t ours = strlen(ANNOTATION_ASSIGNMENT) + text->assignment.len +
+                  strlen(ANNOTATION_SIGNATURE) + strlen(text->signature);
+    if (text->assignment.len > ASSIGNMENT_TEXT_MAX ||
+        pod->annotation_bytes + ours > ANNOTATIONS_MAX)
+        return err_set(err, E2BIG,
+                       "the pod's annotations have no room for the assignment: %zu + %zu bytes are "
+                       "more than %zu",
+                       pod->annotation_bytes, ours, ANNOTATIONS_MAX);
+    /* These are for information, and give way. */
+    if (buf_error(&text->foreign) < 0 ||
+        pod->annotation_bytes + ours + text->foreign.len > ANNOTATIONS_MAX)
+        buf_reset(&text->foreign);
+    return 0;
+}
+
+static uint64_t card_memory(const char *uuid, void *userdata) {
+    const struct state_node *node = userdata;
+    for (uint32_t i = 0; i < node->ncards; i++)
+        if (strcmp(node->cards[i]->uuid, uuid) == 0)
+            return node->cards[i]->memory;
+    return 0;
+}
+
+/* What the tools of other projects read of a pod in their dialects. */
+static void put_foreign(const struct state_pod *pod, const struct assignment *assignment,
+                        struct buf *out) {
+    struct timespec now;
+    (void) clock_gettime(CLOCK_REALTIME, &now);
+    foreign_annotate(&(struct foreign_pod){.asks = pod->asks,
+                                           .nasks = pod->nasks,
+                                           .assignment = assignment,
+                                           .card_memory = card_memory,
+                                           .userdata = pod->node,
+                                           .now_ns = (uint64_t) now.tv_sec * 1000000000 +
+                                                     (uint64_t) now.tv_nsec},
+                     &(struct json_writer){.out = out, .comma = true});
+}
+
+static void assignment_cleanup(struct assignment *a) {
+    assignment_done(a);
+}
+
+static void binding_text_cleanup(struct binding_text *text) {
+    buf_done(&text->assignment);
+    buf_done(&text->foreign);
+}
+
+static int build_binding(const struct attempt *a, const struct state_pod *pod, struct buf *out,
+                         struct err *err) {
+    _cleanup_(assignment_cleanup) struct assignment assignment = {0};
+    _cleanup_(binding_text_cleanup) struct binding_text text = {.assignment = BUF_INIT(BODY_MAX),
+                                                                .foreign = BUF_INIT(BODY_MAX)};
+    int r = state_assignment(pod, &assignment);
+    if (r < 0)
+        return err_errno(err, -r, "cannot build the assignment");
+    assignment_encode(&assignment, &text.assignment);
+    put_foreign(pod, &assignment, &text.foreign);
+    if (buf_error(&text.assignment) < 0)
+        return err_errno(err, -buf_error(&text.assignment), "cannot build the assignment");
+    r = assignment_sign(a->binder->key, a->uid, a->node, buf_str(&text.assignment), text.signature,
+                        err);
+    if (r < 0)
+        return r;
+    r = check_annotations(pod, &text, err);
+    if (r < 0)
+        return r;
+    encode_binding(a, &text, out);
+    return buf_error(out) < 0 ? err_errno(err, -buf_error(out), "cannot build the Binding") : 0;
+}
+
+static void post_binding(struct attempt *a, struct state_pod *pod) {
+    struct binder *b = a->binder;
+    _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
+    char path[PATH_MAX_LEN];
+    struct err err;
+    int r = build_binding(a, pod, &body, &err);
+    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/binding?timeout=%us", a->namespace,
+             a->name, (unsigned) LEASE_SERVER_S);
+    if (r == 0)
+        r = b->api.request(b->api.context, "POST", path, NULL, body.data, body.len, BIND_TIMEOUT_MS,
+                           on_bound, a, &err);
+    if (r < 0) {
+        release(a);
+        answer_err(a, "cannot bind", err.text);
+    }
+}
+
+/* ---- choosing, and the request ---- */
+
+/* Accounts the pod on the node before anything is sent: on the cards it was promised if that still
+ * holds, on others of the same node if not. */
+static int claim(struct binder *b, struct state_pod *pod, struct state_node *node,
+                 struct err *err) {
+    struct place_result result;
+    uint64_t now = b->now(b->userdata);
+    if (pod->node == node && (pod->stage == POD_PROMISED || pod->stage == POD_IN_DOUBT)) {
+        state_pod_stage(pod, POD_BINDING, now);
+        return 0;
+    }
+    state_plan(b->state, pod, &b->request, &b->plan);
+    enum place_reason reason = state_place(b->state, &b->plan, node, pod, false, &result);
+    if (reason != PLACE_OK)
+        return err_set(err, EBUSY, "node %s: %s any more", node->name, place_reason_text(reason));
+    int r = state_promise(b->state, pod, node, &result, POD_BINDING, now);
+    return r < 0 ? err_errno(err, -r, "cannot bind") : 0;
+}
+
+/* A promise is only as good as its cards: one may have gone or become unhealthy since. */
+static void check_promise(struct binder *b, struct state_pod *pod) {
+    if (pod->stage != POD_PROMISED)
+        return;
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct state_node *node = pod->node;
+        bool good = false;
+        for (uint32_t c = 0; c < node->ncards; c++)
+            good |= strcmp(node->cards[c]->uuid, pod->holds[i].device.uuid) == 0 &&
+                    node->cards[c]->healthy && !node->cards[c]->duplicate &&
+                    !node->cards[c]->overcommitted;
+        if (!good) {
+            state_release(b->state, pod);
+            return;
+        }
+    }
+}
+
+/* Whether the bind makes sense as things are; 0 or a negative errno. */
+static int check_bind(const struct binder *b, const struct attempt *a, const struct state_pod *pod,
+                      const struct state_node *node, struct err *err) {
+    if (!b->ready(b->userdata) || !b->key)
+        return err_set(err, EAGAIN, EXTENDER_NOT_READY);
+    if (!pod || strcmp(pod->namespace, a->namespace) != 0 || strcmp(pod->name, a->name) != 0)
+        return err_set(err, ENOENT, "the pod has not been seen yet, or is gone");
+    if (pod->problem != REQUEST_OK)
+        return err_set(err, EINVAL, "%s", request_problem_text(pod->problem));
+    if (pod->nasks == 0)
+        return err_set(err, EINVAL, "the pod asks for no GPU");
+    if (pod->stage == POD_BINDING)
+        return err_set(err, EALREADY, "the pod is being bound already");
+    if (!node)
+        return err_set(err, ENOENT, "node %s has no GPU", a->node);
+    if (pod->stage == POD_IN_DOUBT && pod->node != node)
+        return err_set(err, EBUSY, "an earlier Binding of the pod may still be carried out");
+    return 0;
+}
+
+/* The pod, accounted on its node at stage POD_BINDING; NULL with a reason if that cannot be. */
+static struct state_pod *start(struct binder *b, struct attempt *a, struct err *err) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    struct state_pod *pod = state_pod_find(b->state, a->uid);
+    struct state_node *node = state_node_find(b->state, a->node);
+    if (check_bind(b, a, pod, node, err) < 0 || !pod || !node)
+        return NULL;
+    state_refresh(b->state, node);
+    check_promise(b, pod);
+    a->doubted = pod->stage == POD_IN_DOUBT;
+    if (!a->doubted && gates_closed(b->gates, pod, b->now(b->userdata), &why)) {
+        err_set(err, EBUSY, "%s", buf_str(&why));
+        return NULL;
+    }
+    return claim(b, pod, node, err) < 0 ? NULL : pod;
+}
+
+static int read_request(struct binder *b, const char *body, size_t len, struct attempt *a,
+                        struct err *err) {
+    struct json args;
+    int r = json_parse(b->parser, body, len, &args, err);
+    if (r < 0) {
+        err_wrap(err, "cannot read the request");
+        return r;
+    }
+    if (field_copy(json_get_nocase(args, "PodName"), a->name, sizeof(a->name)) < 0 ||
+        field_copy(json_get_nocase(args, "PodNamespace"), a->namespace, sizeof(a->namespace)) < 0 ||
+        field_copy(json_get_nocase(args, "PodUID"), a->uid, sizeof(a->uid)) < 0 ||
+        field_copy(json_get_nocase(args, "Node"), a->node, sizeof(a->node)) < 0 ||
+        !field_is_name(a->name) || !field_is_name(a->namespace))
+        return err_set(err, EINVAL, "PodName, PodNamespace, PodUID or Node is missing or wrong");
+    return 0;
+}
+
+/* kube-scheduler asks again when it did not hear the answer of a bind that was done. */
+static bool is_done_already(const struct binder *b, const struct attempt *a) {
+    const struct state_pod *pod = state_pod_find(b->state, a->uid);
+    return pod && (pod->stage == POD_BOUND || pod->stage == POD_AWAITED);
+}
+
+static void answer_done(struct binder *b, struct attempt *a) {
+    const struct state_pod *pod = state_pod_find(b->state, a->uid);
+    bool ours = pod->node && strcmp(pod->node->name, a->node) == 0 && pod->nholds > 0;
+    answer(a, ours ? "" : "the pod is bound to another node, or by somebody else");
+}
+
+void binder_bind(struct binder *b, const char *body, size_t len, void *request) {
+    struct err err = {0};
+    struct attempt *a = calloc(1, sizeof(*a));
+    if (!a) {
+        b->done("out of memory", request);
+        return;
+    }
+    a->binder = b;
+    a->request = request;
+    bool understood = read_request(b, body, len, a, &err) >= 0;
+    if (understood && is_done_already(b, a)) {
+        answer_done(b, a);
+        return;
+    }
+    struct state_pod *pod = understood ? start(b, a, &err) : NULL;
+    if (pod)
+        post_binding(a, pod);
+    else
+        answer(a, err.text);
+}
+
+/* ---- audit ---- */
+
+static void audit_pod(struct binder *b, struct state_pod *pod) {
+    struct attempt *a = calloc(1, sizeof(*a));
+    struct err err;
+    if (!a)
+        return;
+    *a = (struct attempt){.binder = b};
+    memcpy(a->uid, pod->uid, sizeof(a->uid));
+    memcpy(a->namespace, pod->namespace, sizeof(a->namespace));
+    memcpy(a->name, pod->name, sizeof(a->name));
+    memcpy(a->node, pod->node->name, sizeof(a->node));
+    if (ask_truth(a, &err) < 0)
+        free(a);
+}
+
+void binder_audit(struct binder *b) {
+    uint64_t now = b->now(b->userdata);
+    struct state_pod *pod, *next;
+    (void) state_expire(b->state, now, PROMISE_TTL_MS);
+    HASH_ITER(hh, b->state->pods, pod, next)
+    if (pod->node && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED) &&
+        now - pod->audited_ms >= AUDIT_AFTER_MS)
+        audit_pod(b, pod);
+}

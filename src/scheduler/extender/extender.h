@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The extender's filter and prioritize as functions from JSON to JSON over the state.
+ * kube-scheduler asks filter for every pod with a GPU request, prioritize when more than one node
+ * is left, and bind (bind.h) for the winner, possibly while it filters the next pod already. So the
+ * likely winner is promised its share here and now, or two pods would be sent to the same free
+ * share.
+ *
+ * Protocol: k8s.io/kube-scheduler extender/v1. Its keys are Go field names without case. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "place/place.h"
+#include "scheduler/extender/args.h"
+#include "scheduler/extender/gate.h"
+#include "scheduler/state/state.h"
+
+struct json_parser;
+
+/* How long a promise without a Binding counts. A bind normally comes within milliseconds; one that
+ * comes later than this is placed again. */
+#define PROMISE_TTL_MS 5000
+
+/* A pod that no node can take, or whose request makes no sense; `pod` may be forgotten afterwards.
+ */
+typedef void (*extender_refusal)(struct state_pod *pod, const char *reason, const char *message,
+                                 void *userdata);
+
+struct extender_candidate;
+
+/* None of these nodes has room for the pod, and no promise is in the way. */
+typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_candidate *candidates,
+                                 size_t n, uint64_t now_ms, void *userdata);
+
+/* What kube-scheduler is told while ready() says no; it asks again. */
+#define EXTENDER_NOT_READY                                                                         \
+    "aliquot-scheduler is still reading the state of the cluster, or another replica hands over "  \
+    "to this one; trying again"
+
+struct extender_candidate {
+    struct state_node *node;
+    const char *name;
+    struct json object; /* the Node as it was given; invalid where nodes are asked by name */
+    enum place_reason reason;
+    int64_t score;
+};
+
+struct extender {
+    struct state *state;
+    bool (*ready)(void *userdata); /* whether the state is complete */
+    extender_refusal on_refusal;   /* may be NULL */
+    extender_no_room on_no_room;   /* may be NULL */
+    void *userdata;
+    const struct gates *gates; /* may be NULL */
+    struct json_parser *parser;
+    struct extender_candidate *candidates; /* kept from call to call */
+    size_t candidates_size;
+    const char *nominated; /* where room is being made for the pod in question, or NULL */
+    bool objects;          /* nodes were given as objects, and go back so */
+    bool what_if; /* some are unknown: who asks wants to know, and nothing is to follow from it */
+    struct place_plan plan;
+    struct gpu_request request;
+};
+
+/* 0 or -ENOMEM; the fields before `parser` are the caller's to fill in. */
+int extender_init(struct extender *e);
+void extender_done(struct extender *e);
+
+/* Both append a complete answer to `out` in every case. Negative when the answer is an error: the
+ * request was not understood, or the time is not right. */
+int extender_filter(struct extender *e, const char *body, size_t len, uint64_t now_ms,
+                    struct buf *out);
+int extender_prioritize(struct extender *e, const char *body, size_t len, uint64_t now_ms,
+                        struct buf *out);
+
+/* {"Error":"..."} as bind answers; "" is success. */
+void extender_error(struct buf *out, const char *text);

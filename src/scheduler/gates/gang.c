@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/gates/gang.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kube/gang.h"
+
+#define PLACES_PER_SECOND 256 /* of one member, for which all nodes are looked at */
+#define RETRY_MS 500          /* after a gang did not fit */
+#define BACK_OFF_MS 1000      /* after one was not bound in time; doubles */
+#define BACK_OFF_MAX_MS 60000
+#define KEY_MAX (2 * KUBE_LABEL_MAX)
+
+struct gang {
+    UT_hash_handle hh;
+    char key[KEY_MAX];
+    uint32_t size, timeout_s; /* the most that any member says */
+    int64_t created;          /* of the oldest member */
+    uint64_t since_ms;        /* when the first member was seen */
+    bool told;                /* that it is not complete */
+    uint64_t promised_ms;     /* when all were promised their places; 0: they are not */
+    uint64_t retry_ms;        /* not tried before */
+    uint64_t round;           /* in which it was tried last */
+    uint64_t closed_ms;       /* when it was last found not to be settled, and */
+    uint64_t closed_crowd;    /* among whom; 0: never */
+    unsigned failures;
+    size_t n, room;
+    struct state_pod **members;
+};
+
+static void key_of(const struct state_pod *pod, char ret[static KEY_MAX]) {
+    (void) snprintf(ret, KEY_MAX, "%s/%s", pod->namespace, pod->gang->name);
+}
+
+static void drop(struct gangs *g, struct gang *gang) {
+    HASH_DEL(g->all, gang);
+    free(gang->members);
+    free(gang);
+}
+
+void gangs_done(struct gangs *g) {
+    struct gang *gang, *next;
+    HASH_ITER(hh, g->all, gang, next)
+    drop(g, gang);
+}
+
+/* ---- who is there ---- */
+
+static struct gang *find(struct gangs *g, const struct state_pod *pod) {
+    struct gang *gang;
+    char key[KEY_MAX];
+    key_of(pod, key);
+    HASH_FIND_STR(g->all, key, gang);
+    return gang;
+}
+
+static struct gang *get(struct gangs *g, const struct state_pod *pod, uint64_t now_ms) {
+    struct gang *gang = find(g, pod);
+    if (gang || !(gang = calloc(1, sizeof(*gang))))
+        return gang;
+    key_of(pod, gang->key);
+    gang->since_ms = now_ms;
+    gang->round = g->round - 1;
+    HASH_ADD_STR(g->all, key, gang);
+    if (gang->hh.tbl)
+        return gang;
+    free(gang);
+    return NULL;
+}
+
+static bool add_member(struct gang *gang, struct state_pod *pod) {
+    if (gang->n == gang->room) {
+        size_t room = gang->room ? 2 * gang->room : 8;
+        void *more = reallocarray(gang->members, room, sizeof(struct state_pod *));
+        if (!more)
+            return false;
+        gang->members = more;
+        gang->room = room;
+    }
+    gang->members[gang->n++] = pod;
+    gang->size = pod->gang->size > gang->size ? pod->gang->size : gang->size;
+    gang->timeout_s =
+        pod->gang->timeout_s > gang->timeout_s ? pod->gang->timeout_s : gang->timeout_s;
+    if (gang->n == 1 || pod->created < gang->created)
+        gang->created = pod->created;
+    return true;
+}
+
+/* The oldest gang first; the name decides between equals. */
+static int by_age(struct gang *a, struct gang *b) {
+    if (a->created != b->created)
+        return a->created < b->created ? -1 : 1;
+    return strcmp(a->key, b->key);
+}
+
+/* Finds the members anew when pods have come or gone. What could not be noted is noted next time.
+ */
+static void refresh(struct gangs *g, uint64_t now_ms) {
+    struct gang *gang, *next;
+    bool complete = true;
+    if (g->crowd == g->state->crowd)
+        return;
+    for (gang = g->all; gang; gang = gang->hh.next)
+        gang->n = gang->size = gang->timeout_s = 0;
+    for (struct state_pod *pod = g->state->pods; pod; pod = pod->hh.next)
+        if (pod->gang && pod->gang->size > 0 && !pod->deleting)
+            complete &= (gang = get(g, pod, now_ms)) && add_member(gang, pod);
+    HASH_ITER(hh, g->all, gang, next)
+    if (gang->n == 0)
+        drop(g, gang);
+    HASH_SORT(g->all, by_age);
+    if (complete)
+        g->crowd = g->state->crowd;
+}
+
+static size_t count_from(const struct gang *gang, enum pod_stage stage) {
+    size_t n = 0;
+    for (size_t i = 0; i < gang->n; i++)
+        n += gang->members[i]->stage >= stage;
+    return n;
+}
+
+/* Whether enough members have their places. */
+static bool is_settled(const struct gang *gang) {
+    return count_from(gang, POD_PROMISED) >= gang->size;
+}
+
+/* ---- placing all at once ---- */
+
+static void release_promised(struct gangs *g, struct gang *gang) {
+    for (size_t i = 0; i < gang->n; i++) {
+        gang->members[i]->keep_until_ms = 0;
+        if (gang->members[i]->stage == POD_PROMISED)
+            state_release(g->state, gang->members[i]);
+    }
+    gang->promised_ms = 0;
+}
+
+/* Whether another gate holds the member; the first that does says why the gang is held. */
+static bool is_held(struct gangs *g, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+    _cleanup_buf_ struct buf own = BUF_INIT(GATE_WHY_MAX);
+    g->trying = true; /* this gate itself is open to it meanwhile */
+    bool held = gates_closed(g->gates, pod, now_ms, &own) != NULL;
+    g->trying = false;
+    if (held && why->len == 0)
+        buf_puts(why, buf_str(&own));
+    return held;
+}
+
+static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+    struct state_node *best = NULL;
+    struct place_result result;
+    int64_t score, most = 0;
+    g->placed++;
+    if (is_held(g, pod, now_ms, why))
+        return false;
+    state_refresh_all(g->state);
+    state_plan(g->state, pod, &g->request, &g->plan);
+    for (struct state_node *node = g->state->nodes; node; node = node->hh.next)
+        if (node->exists && node->ncards > 0 &&
+            state_judge(g->state, &g->plan, node, pod, &score) == PLACE_OK &&
+            (!best || score > most)) {
+            best = node;
+            most = score;
+        }
+    return best && state_place(g->state, &g->plan, best, pod, false, &result) == PLACE_OK &&
+           state_promise(g->state, pod, best, &result, POD_PROMISED, now_ms) == 0;
+}
+
+static uint64_t size_of(const struct state_pod *pod) {
+    uint64_t size = 0;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        size += (uint64_t) pod->asks[i].cards * (pod->asks[i].whole ? 100 : pod->asks[i].core);
+    return size;
+}
+
+/* Large ones first: they find a place only while there is much room. */
+static int by_size(const void *a, const void *b) {
+    const struct state_pod *const *x = a, *const *y = b;
+    uint64_t one = size_of(*x), other = size_of(*y);
+    if (one != other)
+        return one > other ? -1 : 1;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struct buf *why) {
+    release_promised(g, gang);
+    size_t settled = count_from(gang, POD_PROMISED), left = gang->n - settled;
+    qsort(gang->members, gang->n, sizeof(struct state_pod *), by_size);
+    for (size_t i = 0; i < gang->n && settled < gang->size && settled + left >= gang->size; i++)
+        if (gang->members[i]->stage == POD_PENDING) {
+            left--;
+            settled += place_member(g, gang->members[i], now_ms, why);
+        }
+    if (settled < gang->size) {
+        release_promised(g, gang);
+        gang->retry_ms = now_ms + RETRY_MS;
+        return false;
+    }
+    for (size_t i = 0; i < gang->n; i++)
+        if (gang->members[i]->stage == POD_PROMISED)
+            gang->members[i]->keep_until_ms = now_ms + UINT64_C(1000) * gang->timeout_s;
+    gang->promised_ms = now_ms;
+    return true;
+}
+
+/* Whether there is time for another gang: what a large one took too much is made up for after it.
+ */
+static bool has_time(struct gangs *g, uint64_t now_ms) {
+    uint64_t back = (now_ms - g->window_ms) / 1000 * PLACES_PER_SECOND;
+    if (back > 0) {
+        g->window_ms = now_ms;
+        g->placed -= back < g->placed ? back : g->placed;
+    }
+    return g->placed < PLACES_PER_SECOND;
+}
+
+/* Tries the gangs that wait, the oldest first, and none again before all others had their turn:
+ * many that do not fit must not keep one from its place that does. Why `asked` is held goes to
+ * `why`. */
+static void try_all(struct gangs *g, const struct gang *asked, uint64_t now_ms, struct buf *why) {
+    if (g->tried_ms == now_ms && g->tried_crowd == g->crowd)
+        return;
+    for (struct gang *gang = g->all; gang; gang = gang->hh.next) {
+        _cleanup_buf_ struct buf ignored = BUF_INIT(GATE_WHY_MAX);
+        if (gang->round == g->round || now_ms < gang->retry_ms || gang->n < gang->size ||
+            is_settled(gang))
+            continue;
+        if (!has_time(g, now_ms))
+            return;
+        gang->round = g->round;
+        (void) place_all(g, gang, now_ms, gang == asked ? why : &ignored);
+    }
+    g->round++;
+    g->tried_ms = now_ms;
+    g->tried_crowd = g->crowd;
+}
+
+/* ---- the gate ---- */
+
+bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+    struct gangs *g = self;
+    if (!pod->gang || pod->deleting || g->trying)
+        return true;
+    if (pod->gang->size == 0) {
+        buf_printf(why,
+                   "gang %s: its name must be letters, digits and -_./:, its size a number from 1 "
+                   "to %d and its timeout like 90s or 5m",
+                   pod->gang->name, GANG_SIZE_MAX);
+        return false;
+    }
+    refresh(g, now_ms);
+    struct gang *gang = find(g, pod);
+    if (!gang) {
+        buf_puts(why, "out of memory");
+        return false;
+    }
+    /* All members that wait are often asked about in one moment: they need to be counted once. */
+    bool closed = gang->closed_ms == now_ms && gang->closed_crowd == g->crowd;
+    if (!closed && gang->n >= gang->size && !is_settled(gang))
+        try_all(g, gang, now_ms, why);
+    if (!closed && is_settled(gang))
+        return true;
+    gang->closed_ms = now_ms;
+    gang->closed_crowd = g->crowd;
+    if (gang->n < gang->size)
+        buf_printf(why, "gang %s: %zu of %" PRIu32 " pods have arrived", pod->gang->name, gang->n,
+                   gang->size);
+    else if (why->len == 0)
+        buf_printf(why, "gang %s: all %" PRIu32 " pods have arrived, and do not fit together yet",
+                   pod->gang->name, gang->size);
+    return false;
+}
+
+/* ---- time ---- */
+
+static void tell(struct gangs *g, const struct gang *gang, const char *reason, const char *text) {
+    for (size_t i = 0; g->tell && i < gang->n; i++)
+        if (gang->members[i]->stage == POD_PENDING)
+            g->tell(gang->members[i], reason, text, g->userdata);
+}
+
+static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
+    char text[256];
+    size_t bound = count_from(gang, POD_BINDING);
+    uint64_t wait = (uint64_t) BACK_OFF_MS << (gang->failures < 6 ? gang->failures : 6);
+    release_promised(g, gang);
+    gang->failures++;
+    gang->retry_ms = now_ms + (wait < BACK_OFF_MAX_MS ? wait : BACK_OFF_MAX_MS);
+    (void) snprintf(text, sizeof(text),
+                    "gang %s: %zu of %" PRIu32 " pods were bound within %" PRIu32
+                    " s; the shares of the others are given back, and it tries again",
+                    strchr(gang->key, '/') + 1, bound, gang->size, gang->timeout_s);
+    tell(g, gang, "GPUGangTimeout", text);
+}
+
+static void check(struct gangs *g, struct gang *gang, uint64_t now_ms) {
+    char text[256];
+    uint64_t limit = UINT64_C(1000) * gang->timeout_s;
+    if (count_from(gang, POD_BINDING) >= gang->size) {
+        gang->promised_ms = 0;
+        gang->failures = 0;
+        gang->told = false;
+        gang->since_ms = now_ms;
+    } else if (gang->promised_ms > 0) {
+        if (gang->n < gang->size || !is_settled(gang))
+            release_promised(g, gang); /* a member has gone */
+        else if (now_ms - gang->promised_ms >= limit)
+            give_back(g, gang, now_ms);
+    } else if (gang->n < gang->size && !gang->told && now_ms - gang->since_ms >= limit) {
+        gang->told = true;
+        (void) snprintf(text, sizeof(text),
+                        "gang %s: %zu of %" PRIu32 " pods have arrived within %" PRIu32
+                        " s; nothing is kept for them, and it goes on waiting",
+                        strchr(gang->key, '/') + 1, gang->n, gang->size, gang->timeout_s);
+        tell(g, gang, "GPUGangIncomplete", text);
+    }
+}
+
+void gangs_tick(struct gangs *g, uint64_t now_ms) {
+    refresh(g, now_ms);
+    for (struct gang *gang = g->all; gang; gang = gang->hh.next)
+        check(g, gang, now_ms);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Gangs: all of their pods get a share, or none does. Filter holds the members until all are there
+ * and fit together; then all are promised their places at once, for as long as the gang says, and
+ * kube-scheduler is woken. Because that happens in one step, two gangs never hold halves against
+ * each other: the one whose oldest pod is older goes first. What is not bound when the time is over
+ * is given back, and the gang tries again. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "place/place.h"
+#include "scheduler/extender/extender.h"
+#include "scheduler/extender/gate.h"
+#include "scheduler/state/state.h"
+
+struct gang;
+
+struct gangs {
+    struct state *state;
+    const struct gates *gates; /* what holds one member holds all; may be NULL */
+    extender_refusal tell;     /* writes an Event; may be NULL */
+    void *userdata;
+    struct gang *all;               /* uthash */
+    uint64_t crowd;                 /* the state's, when `all` was made */
+    uint64_t round;                 /* in which each gang that waits is tried once */
+    uint64_t tried_ms, tried_crowd; /* when all were, and among whom */
+    uint64_t window_ms, placed;     /* what is tried is bounded in each second */
+    bool trying;
+    struct gpu_request request; /* scratch: too large for the stack */
+    struct place_plan plan;
+};
+
+void gangs_done(struct gangs *g);
+
+/* The gate; `self` is struct gangs. */
+bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
+
+/* To be called about once a second: lets go of what was kept for too long. */
+void gangs_tick(struct gangs *g, uint64_t now_ms);

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/gates/quota.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "scheduler/state/space.h"
+
+#define CARD_MS 10000 /* how long the smallest card is taken to be the same */
+#define KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX + 4)
+
+/* The quotas of one namespace, or of one cohort. */
+struct quota_group {
+    UT_hash_handle hh;
+    char name[KUBE_LABEL_MAX];
+    struct quota *first;
+    bool summed;   /* the rest is true, of a cohort, as long as */
+    uint64_t uses; /* the state's is that */
+    uint64_t used[QUOTA_RESOURCES], pool[QUOTA_RESOURCES];
+};
+
+struct quota {
+    UT_hash_handle hh;
+    struct quota_group *space;
+    struct quota *next_of_space, *next_of_cohort;
+    char key[KEY_MAX]; /* kind, namespace, name */
+    enum quota_kind kind;
+    bool listed;
+    struct quota_object object;
+};
+
+static void key_of(enum quota_kind kind, const char *namespace, const char *name,
+                   char ret[static KEY_MAX]) {
+    (void) snprintf(ret, KEY_MAX, "%d/%s/%s", (int) kind, namespace, name);
+}
+
+static void drop(struct quotas *q, struct quota *quota) {
+    HASH_DEL(q->all, quota);
+    free(quota);
+    q->ungrouped = true;
+}
+
+/* ---- whose they are ---- */
+
+static void drop_groups(struct quota_group **all) {
+    struct quota_group *group, *next;
+    HASH_ITER(hh, *all, group, next) {
+        HASH_DEL(*all, group);
+        free(group);
+    }
+}
+
+static struct quota_group *find_group(struct quota_group *all, const char *name) {
+    struct quota_group *group;
+    HASH_FIND_STR(all, name, group);
+    return group;
+}
+
+static struct quota_group *get_group(struct quota_group **all, const char *name) {
+    struct quota_group *group = find_group(*all, name);
+    if (group || !(group = calloc(1, sizeof(*group))))
+        return group;
+    memcpy(group->name, name, strlen(name) + 1);
+    HASH_ADD_STR(*all, name, group);
+    if (group->hh.tbl)
+        return group;
+    free(group);
+    return NULL;
+}
+
+static bool add_to_groups(struct quotas *q, struct quota *quota) {
+    const char *name = quota->object.cohort;
+    struct quota_group *cohort = name[0] ? get_group(&q->cohorts, name) : NULL;
+    quota->space = get_group(&q->spaces, quota->object.namespace);
+    if (!quota->space || (name[0] && !cohort))
+        return false;
+    quota->next_of_space = quota->space->first;
+    quota->space->first = quota;
+    if (cohort) {
+        quota->next_of_cohort = cohort->first;
+        cohort->first = quota;
+    }
+    return true;
+}
+
+/* So that only those are looked at that matter to a pod. False: out of memory. */
+static bool regroup(struct quotas *q) {
+    bool all = true;
+    if (!q->ungrouped)
+        return true;
+    drop_groups(&q->spaces);
+    drop_groups(&q->cohorts);
+    for (struct quota *quota = q->all; quota && all; quota = quota->hh.next)
+        all = add_to_groups(q, quota);
+    q->ungrouped = !all;
+    return all;
+}
+
+/* ---- what the watches say ---- */
+
+void quotas_done(struct quotas *q) {
+    struct quota *quota, *next;
+    HASH_ITER(hh, q->all, quota, next)
+    drop(q, quota);
+    drop_groups(&q->spaces);
+    drop_groups(&q->cohorts);
+}
+
+void quotas_sync_begin(struct quotas *q, enum quota_kind kind) {
+    for (struct quota *quota = q->all; quota; quota = quota->hh.next)
+        if (quota->kind == kind)
+            quota->listed = false;
+}
+
+void quotas_sync_end(struct quotas *q, enum quota_kind kind) {
+    struct quota *quota, *next;
+    HASH_ITER(hh, q->all, quota, next)
+    if (quota->kind == kind && !quota->listed)
+        drop(q, quota);
+}
+
+static bool counts_anything(const struct quota_object *object) {
+    bool counts = false;
+    for (int r = 0; r < QUOTA_RESOURCES; r++)
+        counts |= object->counted[r];
+    return counts;
+}
+
+void quotas_gone(struct quotas *q, enum quota_kind kind, const char *namespace, const char *name) {
+    char key[KEY_MAX];
+    struct quota *quota;
+    key_of(kind, namespace, name, key);
+    HASH_FIND_STR(q->all, key, quota);
+    if (quota)
+        drop(q, quota);
+}
+
+int quotas_seen(struct quotas *q, enum quota_kind kind, const struct quota_object *object) {
+    char key[KEY_MAX];
+    struct quota *quota;
+    if (!counts_anything(object)) {
+        quotas_gone(q, kind, object->namespace, object->name);
+        return 0;
+    }
+    key_of(kind, object->namespace, object->name, key);
+    HASH_FIND_STR(q->all, key, quota);
+    if (!quota) {
+        if (!(quota = calloc(1, sizeof(*quota))))
+            return -ENOMEM;
+        memcpy(quota->key, key, strlen(key) + 1);
+        HASH_ADD_STR(q->all, key, quota);
+        if (!quota->hh.tbl) {
+            free(quota);
+            return -ENOMEM;
+        }
+    }
+    quota->kind = kind;
+    quota->listed = true;
+    /* Mostly it is only the status that is new. */
+    q->ungrouped |= memcmp(&quota->object, object, offsetof(struct quota_object, has_used)) != 0;
+    quota->object = *object;
+    return 0;
+}
+
+/* ---- arithmetic ---- */
+
+static uint64_t used_by(const struct quotas *q, const char *namespace, int r) {
+    const struct state_space *space = state_space_find(q->state, namespace);
+    return space ? space->used.of[r] : 0;
+}
+
+static bool is_of_cohort(const struct quota *quota, const char *cohort, int r) {
+    return quota->object.counted[r] && strcmp(quota->object.cohort, cohort) == 0;
+}
+
+/* Whether an earlier quota of the same namespace and cohort has counted that namespace. */
+static bool was_counted(const struct quota *quota, int r) {
+    for (const struct quota *other = quota->space->first; other != quota;
+         other = other->next_of_space)
+        if (is_of_cohort(other, quota->object.cohort, r))
+            return true;
+    return false;
+}
+
+static void sum_cohort(const struct quotas *q, struct quota_group *cohort) {
+    if (cohort->summed && cohort->uses == q->state->uses)
+        return;
+    memset(cohort->used, 0, sizeof(cohort->used));
+    memset(cohort->pool, 0, sizeof(cohort->pool));
+    for (const struct quota *quota = cohort->first; quota; quota = quota->next_of_cohort)
+        for (int r = 0; r < QUOTA_RESOURCES; r++) {
+            uint64_t *pool = &cohort->pool[r];
+            if (!quota->object.counted[r])
+                continue;
+            if (__builtin_add_overflow(*pool, quota->object.guaranteed[r], pool))
+                *pool = UINT64_MAX;
+            if (!was_counted(quota, r))
+                cohort->used[r] += used_by(q, quota->object.namespace, r);
+        }
+    cohort->summed = true;
+    cohort->uses = q->state->uses;
+}
+
+static const char *format(int r, uint64_t value, char out[static 24]) {
+    if (r == QUOTA_MEMORY)
+        return num_format_bytes(value, out);
+    (void) snprintf(out, 24, "%" PRIu64, value);
+    return out;
+}
+
+static void say(struct buf *why, int r, const char *who, const char *name, uint64_t used,
+                uint64_t limit, uint64_t more) {
+    char a[24], b[24], c[24];
+    buf_printf(why, "%s %s uses %s of %s %s, and this pod asks %s", who, name, format(r, used, a),
+               format(r, limit, b), quota_resource_name((enum quota_resource) r),
+               format(r, more, c));
+}
+
+static bool admits(const struct quotas *q, const struct quota_object *o, int r, uint64_t more,
+                   uint64_t own, struct buf *why) {
+    uint64_t used = used_by(q, o->namespace, r);
+    used -= own < used ? own : used;
+    if (more > o->max[r] || used > o->max[r] - more) {
+        say(why, r, "quota exceeded: namespace", o->namespace, used, o->max[r], more);
+        return false;
+    }
+    bool borrows = more > o->guaranteed[r] || used > o->guaranteed[r] - more;
+    struct quota_group *cohort = borrows ? find_group(q->cohorts, o->cohort) : NULL;
+    if (!cohort)
+        return true;
+    sum_cohort(q, cohort);
+    const uint64_t pool = cohort->pool[r];
+    used = cohort->used[r];
+    used -= own < used ? own : used;
+    if (more <= pool && used <= pool - more)
+        return true;
+    say(why, r, "nothing left to borrow: cohort", o->cohort, used, pool, more);
+    return false;
+}
+
+bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_use *more,
+                  const struct quota_use *own, struct buf *why) {
+    if (!regroup(q)) {
+        buf_puts(why, "out of memory");
+        return false;
+    }
+    const struct quota_group *space = find_group(q->spaces, namespace);
+    for (const struct quota *quota = space ? space->first : NULL; quota;
+         quota = quota->next_of_space)
+        for (int r = 0; r < QUOTA_RESOURCES; r++)
+            if (quota->object.counted[r] && more->of[r] > 0 &&
+                !admits(q, &quota->object, r, more->of[r], own ? own->of[r] : 0, why))
+                return false;
+    return true;
+}
+
+/* ---- pods ---- */
+
+static struct place_amount amount_of_ask(const struct gpu_ask *ask, uint64_t card_memory) {
+    uint32_t percent = ask->whole ? 100 : ask->core;
+    uint64_t memory = ask->memory;
+    if (!ask->whole && ask->memory == 0 && ask->memory_percent > 0)
+        memory = card_memory * ask->memory_percent / 100;
+    else if (memory == 0)
+        memory = card_memory * percent / 100;
+    return (struct place_amount){
+        .core = percent * ask->cards, .memory = memory * ask->cards, .slots = ask->cards};
+}
+
+struct quota_use quota_of_pod(const struct state_pod *pod, uint64_t card_memory) {
+    struct place_hold hold = {0};
+    if (pod->nholds > 0)
+        return state_pod_use(pod);
+    for (uint32_t i = 0; i < pod->nasks; i++) {
+        const struct place_amount amount = amount_of_ask(&pod->asks[i], card_memory);
+        place_hold_add(&hold, pod->asks[i].phase, &amount);
+    }
+    const struct place_amount total = place_hold_total(&hold);
+    return (struct quota_use){{
+        [QUOTA_CORE] = total.core,
+        [QUOTA_MEMORY] = total.memory,
+        [QUOTA_CARDS] = total.slots,
+    }};
+}
+
+static uint64_t smallest_card(struct quotas *q, uint64_t now_ms) {
+    if (q->card_memory > 0 && now_ms - q->card_ms < CARD_MS)
+        return q->card_memory;
+    q->card_memory = 0;
+    q->card_ms = now_ms;
+    for (const struct state_card *card = q->state->cards; card; card = card->hh.next)
+        if (q->card_memory == 0 || card->memory < q->card_memory)
+            q->card_memory = card->memory;
+    return q->card_memory;
+}
+
+bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+    struct quotas *q = self;
+    if (!q->all)
+        return true;
+    struct quota_use own = state_pod_use(pod);
+    struct quota_use more = quota_of_pod(pod, smallest_card(q, now_ms));
+    return quotas_admit(q, pod->namespace, &more, &own, why);
+}
+
+/* ---- status ---- */
+
+void quotas_project(struct quotas *q, unsigned max,
+                    void (*patch)(const struct quota_object *object, const struct quota_use *used,
+                                  void *userdata),
+                    void *userdata) {
+    for (struct quota *quota = q->all; quota && max > 0; quota = quota->hh.next) {
+        const struct quota_object *o = &quota->object;
+        const struct state_space *space = state_space_find(q->state, o->namespace);
+        const struct quota_use used = space ? space->used : (struct quota_use){0};
+        if (quota->kind != QUOTA_OF_OURS ||
+            (o->has_used && memcmp(o->used, used.of, sizeof(o->used)) == 0))
+            continue;
+        patch(o, &used, userdata);
+        max--;
+    }
+}

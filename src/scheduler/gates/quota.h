@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Quotas of namespaces on shares, in cards times percent and in bytes, whatever dialect a pod is
+ * written in. Usage is what the pods of a namespace hold or are promised. Namespaces of a cohort
+ * may use what others of it leave of their guaranteed amounts; who is within its own guaranteed
+ * amount is never held up by that. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "kube/quota_object.h"
+#include "scheduler/state/state.h"
+
+/* Where a quota was read: a name is unique among those of a kind. */
+enum quota_kind { QUOTA_OF_OURS, QUOTA_OF_KUBERNETES, QUOTA_KINDS };
+
+struct quota;
+struct quota_group;
+
+struct quotas {
+    struct state *state;
+    struct quota *all;                    /* uthash */
+    struct quota_group *spaces, *cohorts; /* uthash by name: of what is in `all` */
+    bool ungrouped;                       /* they are to be made anew */
+    uint64_t card_memory;                 /* of the smallest card, as of card_ms */
+    uint64_t card_ms;
+};
+
+void quotas_done(struct quotas *q);
+
+/* ---- what the watches say ---- */
+
+void quotas_sync_begin(struct quotas *q, enum quota_kind kind);
+void quotas_sync_end(struct quotas *q, enum quota_kind kind);
+int quotas_seen(struct quotas *q, enum quota_kind kind, const struct quota_object *object);
+void quotas_gone(struct quotas *q, enum quota_kind kind, const char *namespace, const char *name);
+
+/* ---- questions ---- */
+
+/* Whether the namespace may use `more` beside what it uses; otherwise why not, in one sentence.
+ * `own` (may be NULL) is a part of what it uses that is not to count. */
+bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_use *more,
+                  const struct quota_use *own, struct buf *why);
+
+/* What the pod will use: what it is promised, or else what it asks. What depends on the card that
+ * it gets is taken to be on a card of `card_memory` bytes. */
+struct quota_use quota_of_pod(const struct state_pod *pod, uint64_t card_memory);
+
+/* The gate; `self` is struct quotas. */
+bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
+
+/* ---- status ---- */
+
+/* Calls `patch` for each ElasticGPUQuota whose status is not what is used; up to `max` of them. */
+void quotas_project(struct quotas *q, unsigned max,
+                    void (*patch)(const struct quota_object *object, const struct quota_use *used,
+                                  void *userdata),
+                    void *userdata);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Reservations: shares that are kept for pods which are not there yet. Each is a standing hold of
+ * the state, on cards that its status names from the moment on that it has been placed. A pod that
+ * it is for is placed on those cards as long as it fits there, and takes of the hold first. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kube/reservation_object.h"
+#include "scheduler/state/state.h"
+
+struct reservation;
+
+struct reservations {
+    struct state *state;
+    struct reservation *all;    /* uthash by name */
+    struct gpu_request request; /* scratch: too large for the stack */
+    struct place_plan plan;
+};
+
+void reservations_done(struct reservations *r);
+
+/* ---- what the watch says ---- */
+
+void reservations_sync_begin(struct reservations *r);
+void reservations_sync_end(struct reservations *r);
+
+/* Takes over the object's assignment. 0 or -ENOMEM. */
+int reservations_seen(struct reservations *r, struct reservation_object *object);
+void reservations_gone(struct reservations *r, const char *name);
+
+/* ---- at work ---- */
+
+/* Keeps the pods of owners to what is kept for them; to be added to the state. */
+struct state_selector reservations_selector(struct reservations *r);
+
+/* The gate, always open: has the pod draw on the first reservation for it in which it fits. `self`
+ * is struct reservations. */
+bool reservations_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
+
+/* About once a second, by the replica that acts, at that time of day: places, lets expire, finds
+ * who draws on what, and calls `patch` for up to `max` of those whose status is to be written. */
+void reservations_tick(struct reservations *r, int64_t now, unsigned max,
+                       void (*patch)(const char *name, const struct reservation_status *status,
+                                     void *userdata),
+                       void *userdata);

@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/preemption/evict.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "kube/event.h"
+#include "kube/field.h"
+#include "kube/scaling.h"
+#include "wire/json_write.h"
+
+#define CASES_MAX 256
+#define EVICTIONS_PER_SECOND 20
+#define TIMEOUT_MS 10000
+
+/* kube-scheduler's own preemption has that long to begin before ours does. */
+#define PATIENCE_MS 300
+/* Having asked the preempt verb, it deletes its victims and says where the pod will go. */
+#define HANDS_OFF_MS 3000
+#define AGAIN_MS 1000
+/* Nobody helps, or kube-scheduler is to say where: looked at again then, and less and less often,
+ * so that many who wait without hope leave time for the others. */
+#define HOPELESS_MS 5000
+#define PAUSES_MAX 3    /* how often that doubles */
+#define SPARED_MS 15000 /* whose eviction was refused is not asked for that long */
+#define ADOPT_MS 1000
+#define CATCH_UP_MS 3000
+/* On nodes that were offered longer ago nobody is evicted: a node may be cordoned since, or full.
+ */
+#define OFFER_MS 10000
+#define RUN_TESTS 4000 /* see victims_choose(): the loop is not held up for longer */
+#define FEW_TESTS 256  /* for a node where something is begun, whatever the others have left */
+#define NONE SIZE_MAX
+
+struct evict_case {
+    UT_hash_handle hh;
+    char uid[KUBE_UID_MAX];
+    int32_t priority;
+    char *nodes; /* names that kube-scheduler offered, one behind the other */
+    size_t nodes_size;
+    uint64_t offered_ms;
+    size_t looked;            /* where in `nodes` the search goes on in the next run */
+    size_t best;              /* where the cheapest node so far is, or NONE */
+    struct victims_cost cost; /* and what it takes */
+    char node[KUBE_NAME_MAX]; /* where room is being made; "" while nowhere */
+    uint64_t next_ms;         /* not to be looked at before */
+    uint64_t nominated_ms;    /* when the API server last took the nomination; 0: not yet */
+    unsigned pauses;          /* one after the other */
+    unsigned in_flight;
+    bool reserved;
+    bool hopeless; /* when it was last looked at */
+};
+
+/* ---- cases ---- */
+
+static struct evict_case *find_case(struct evictor *e, const char *uid) {
+    struct evict_case *c;
+    HASH_FIND_STR(e->cases, uid, c);
+    return c;
+}
+
+static void let_go(struct evictor *e, struct evict_case *c) {
+    if (c->reserved)
+        state_unreserve(e->state, c->uid);
+    c->reserved = false;
+    c->node[0] = '\0';
+    c->nominated_ms = 0;
+}
+
+static void drop_case(struct evictor *e, struct evict_case *c) {
+    let_go(e, c);
+    HASH_DEL(e->cases, c);
+    free(c->nodes);
+    free(c);
+}
+
+void evictor_done(struct evictor *e) {
+    struct evict_case *c, *next;
+    HASH_ITER(hh, e->cases, c, next)
+    drop_case(e, c);
+}
+
+unsigned evictor_waiting(const struct evictor *e) {
+    return HASH_COUNT(e->cases);
+}
+
+/* Whether there is room for another one; who is of lower priority, or waits without hope, gives
+ * way: it comes again when kube-scheduler asks about it again. */
+static bool make_way(struct evictor *e, int32_t priority) {
+    struct evict_case *least = NULL;
+    if (HASH_COUNT(e->cases) < CASES_MAX)
+        return true;
+    for (struct evict_case *c = e->cases; c; c = c->hh.next)
+        if (c->node[0] == '\0' && c->in_flight == 0 &&
+            (c->priority < priority || (c->priority == priority && c->hopeless)) &&
+            (!least || c->priority < least->priority))
+            least = c;
+    if (least)
+        drop_case(e, least);
+    return least != NULL;
+}
+
+static void begin_search(struct evict_case *c) {
+    c->looked = 0;
+    c->best = NONE;
+}
+
+static struct evict_case *get_case(struct evictor *e, const struct state_pod *pod) {
+    struct evict_case *c = find_case(e, pod->uid);
+    if (c || !make_way(e, pod->priority) || !(c = calloc(1, sizeof(*c))))
+        return c;
+    memcpy(c->uid, pod->uid, sizeof(c->uid));
+    c->priority = pod->priority;
+    begin_search(c);
+    HASH_ADD_STR(e->cases, uid, c);
+    if (c->hh.tbl)
+        return c;
+    free(c);
+    return NULL;
+}
+
+/* Whether somebody on the node could be pushed aside, or is on the way out. */
+static bool could_help(const struct state_node *node, const struct state_pod *pod) {
+    for (const struct state_pod *on = node ? node->pods : NULL; on; on = on->next)
+        if (on != pod && (on->deleting || on->priority < pod->priority))
+            return true;
+    return false;
+}
+
+static int offer_nodes(struct evict_case *c, const struct state_pod *pod,
+                       const struct extender_candidate *candidates, size_t n) {
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++)
+        size += could_help(candidates[i].node, pod) ? strlen(candidates[i].name) + 1 : 0;
+    char *names = malloc(size + 1), *at = names;
+    if (!names)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(candidates[i].name) + 1;
+        if (!could_help(candidates[i].node, pod))
+            continue;
+        memcpy(at, candidates[i].name, len);
+        at += len;
+    }
+    free(c->nodes);
+    c->nodes = names;
+    c->nodes_size = size;
+    begin_search(c);
+    return 0;
+}
+
+void evictor_refused(struct evictor *e, const struct state_pod *pod,
+                     const struct extender_candidate *candidates, size_t n, uint64_t now_ms) {
+    struct evict_case *c = preempt_may(pod) ? get_case(e, pod) : NULL;
+    /* The nominated node is asked about alone before all of them are. */
+    if (!c || (n == 1 && c->nodes_size > 0 && strcmp(c->node, candidates[0].name) == 0))
+        return;
+    if (offer_nodes(c, pod, candidates, n) < 0 || (c->nodes_size == 0 && c->node[0] == '\0')) {
+        drop_case(e, c);
+        return;
+    }
+    c->offered_ms = now_ms;
+    if (!c->hopeless)
+        c->pauses = 0;
+    if (!c->hopeless || c->next_ms < now_ms + PATIENCE_MS)
+        c->next_ms = now_ms + PATIENCE_MS;
+}
+
+/* Pods for which somebody, we before a restart or kube-scheduler, has begun to make room. */
+static void adopt(struct evictor *e, uint64_t now_ms) {
+    if (e->adopted_ms != 0 && now_ms - e->adopted_ms < ADOPT_MS)
+        return;
+    e->adopted_ms = now_ms;
+    for (struct state_pod *pod = e->state->pods; pod; pod = pod->hh.next) {
+        if (!pod->nominated || pod->stage != POD_PENDING || pod->deleting ||
+            pod->problem != REQUEST_OK || pod->nasks == 0)
+            continue;
+        struct evict_case *c = get_case(e, pod);
+        if (c && c->node[0] == '\0')
+            snprintf(c->node, sizeof(c->node), "%s", pod->nominated);
+    }
+}
+
+/* ---- what is sent ---- */
+
+/* One request under way. It keeps names: what they stand for may be gone when the answer comes. */
+struct sent {
+    struct evictor *evictor;
+    char for_uid[KUBE_UID_MAX]; /* the pod that waits */
+    char uid[KUBE_UID_MAX];     /* the pod that the request is about */
+    char namespace[KUBE_LABEL_MAX];
+    char name[KUBE_NAME_MAX];
+};
+
+static bool submit(struct evictor *e, const struct evict_case *c, const struct state_pod *pod,
+                   const char *method, const char *subresource, const char *content_type,
+                   const struct buf *body, kube_response_cb on_response) {
+    struct sent *sent = calloc(1, sizeof(*sent));
+    char path[512];
+    if (!sent || buf_error(body) < 0 || !field_is_name(pod->namespace) ||
+        !field_is_name(pod->name)) {
+        free(sent);
+        return false;
+    }
+    sent->evictor = e;
+    memcpy(sent->for_uid, c->uid, sizeof(sent->for_uid));
+    memcpy(sent->uid, pod->uid, sizeof(sent->uid));
+    memcpy(sent->namespace, pod->namespace, sizeof(sent->namespace));
+    memcpy(sent->name, pod->name, sizeof(sent->name));
+    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/%s", pod->namespace, pod->name,
+             subresource);
+    if (e->api.request(e->api.context, method, path, content_type, body->data, body->len,
+                       TIMEOUT_MS, on_response, sent, NULL) == 0)
+        return true;
+    e->failed++;
+    free(sent);
+    return false;
+}
+
+static void on_told(const struct kube_response *response, void *userdata) {
+    (void) response; /* an Event or a condition that is lost does no harm */
+    free(userdata);
+}
+
+static void tell(struct evictor *e, const struct state_pod *pod, const char *reason,
+                 const char *message) {
+    const struct event event = {
+        "aliquot-scheduler", pod->namespace, pod->name, pod->uid, reason, message};
+    _cleanup_buf_ struct buf body = BUF_INIT(16 << 10);
+    char path[128];
+    event_encode(&event, &body);
+    event_path(pod->namespace, path);
+    if (buf_error(&body) == 0)
+        (void) e->api.request(e->api.context, "POST", path, NULL, body.data, body.len, TIMEOUT_MS,
+                              on_told, NULL, NULL);
+}
+
+/* ---- nomination ---- */
+
+static struct evict_case *answered(const struct sent *sent) {
+    struct evict_case *c = find_case(sent->evictor, sent->for_uid);
+    if (c && c->in_flight > 0)
+        c->in_flight--;
+    return c;
+}
+
+static void on_nominated(const struct kube_response *response, void *userdata) {
+    _cleanup_free_ struct sent *sent = userdata;
+    struct evictor *e = sent->evictor;
+    struct evict_case *c = answered(sent);
+    bool ok = response->status >= 200 && response->status < 300;
+    if (!ok) {
+        e->failed++;
+        log_warn("pod %s/%s: cannot write where room is made for it: %s", sent->namespace,
+                 sent->name, response->text);
+    }
+    if (!c)
+        return;
+    uint64_t now = e->now(e->userdata);
+    c->nominated_ms = ok ? now : 0;
+    c->next_ms = ok ? now : now + AGAIN_MS;
+    e->changed(e->userdata);
+}
+
+/* `node` NULL: nowhere. */
+static void nominate(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                     const char *node) {
+    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+    struct json_writer w = {.out = &body};
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "metadata");
+    json_put_string(&w, "uid", pod->uid);
+    json_object_end(&w);
+    json_object_begin(&w, "status");
+    json_put_string(&w, "nominatedNodeName", node);
+    json_object_end(&w);
+    json_object_end(&w);
+    c->in_flight += submit(e, c, pod, "PATCH", "status", KUBE_MERGE_PATCH, &body, on_nominated);
+}
+
+/* ---- eviction ---- */
+
+/* The condition by which kube-scheduler knows its own victims: while it sees one on the nominated
+ * node, it waits, and leaves the nomination as it is. */
+static void mark_victim(struct evictor *e, const struct evict_case *c,
+                        const struct state_pod *victim, const char *message) {
+    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+    struct json_writer w = {.out = &body};
+    char text[32] = "";
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm))
+        (void) strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "metadata");
+    json_put_string(&w, "uid", victim->uid);
+    json_object_end(&w);
+    json_object_begin(&w, "status");
+    json_array_begin(&w, "conditions");
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "type", "DisruptionTarget");
+    json_put_string(&w, "status", "True");
+    json_put_string(&w, "reason", "PreemptionByScheduler");
+    json_put_string(&w, "message", message);
+    json_put_string(&w, "lastTransitionTime", text);
+    json_object_end(&w);
+    json_array_end(&w);
+    json_object_end(&w);
+    json_object_end(&w);
+    (void) submit(e, c, victim, "PATCH", "status", KUBE_STRATEGIC_PATCH, &body, on_told);
+}
+
+static void evicted(struct evictor *e, const struct evict_case *c, struct state_pod *victim) {
+    const struct state_pod *pod = c ? state_pod_find(e->state, c->uid) : NULL;
+    char message[1024];
+    victim->deleting = true; /* which the watch may show later */
+    if (!pod)
+        return;
+    snprintf(message, sizeof(message),
+             "Preempted by pod %s/%s (%s), of priority %d: its share of a GPU is needed",
+             pod->namespace, pod->name, pod->uid, pod->priority);
+    mark_victim(e, c, victim, message);
+    tell(e, victim, "Preempted", message);
+}
+
+static void on_evicted(const struct kube_response *response, void *userdata) {
+    _cleanup_free_ struct sent *sent = userdata;
+    struct evictor *e = sent->evictor;
+    struct evict_case *c = answered(sent);
+    struct state_pod *victim = state_pod_find(e->state, sent->uid);
+    uint64_t now = e->now(e->userdata);
+    int status = response->status;
+    if (status >= 200 && status < 300) {
+        e->evicted++;
+        log_info("pod %s/%s is evicted for the pod %s", sent->namespace, sent->name, sent->for_uid);
+        if (victim)
+            evicted(e, c, victim);
+    } else if (status == 429) {
+        e->spared++;
+        log_info("pod %s/%s stays: %s", sent->namespace, sent->name, response->text);
+        if (victim)
+            victim->spared_ms = now + SPARED_MS;
+    } else if (status != 404) {
+        e->failed++;
+        log_warn("cannot evict pod %s/%s: %s", sent->namespace, sent->name, response->text);
+    }
+    if (c)
+        c->next_ms = now + AGAIN_MS;
+}
+
+static bool evict(struct evictor *e, struct evict_case *c, const struct state_pod *victim) {
+    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+    struct json_writer w = {.out = &body};
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "apiVersion", "policy/v1");
+    json_put_string(&w, "kind", "Eviction");
+    json_object_begin(&w, "metadata");
+    json_put_string(&w, "name", victim->name);
+    json_put_string(&w, "namespace", victim->namespace);
+    json_object_end(&w);
+    json_object_begin(&w, "deleteOptions");
+    json_object_begin(&w, "preconditions");
+    json_put_string(&w, "uid", victim->uid);
+    json_object_end(&w);
+    json_object_end(&w);
+    json_object_end(&w);
+    if (!submit(e, c, victim, "POST", "eviction", NULL, &body, on_evicted))
+        return false;
+    c->in_flight++;
+    return true;
+}
+
+/* Whether so many more may be evicted in this second. */
+static bool may_evict(struct evictor *e, unsigned n, uint64_t now_ms) {
+    if (now_ms - e->window_ms >= 1000) {
+        e->window_ms = now_ms;
+        e->in_window = 0;
+    }
+    return e->in_window == 0 || e->in_window + n <= EVICTIONS_PER_SECOND;
+}
+
+static void evict_all(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                      const struct preempt_choice *choice, uint64_t now_ms) {
+    char message[1024];
+    size_t len =
+        (size_t) snprintf(message, sizeof(message), "Room is made on node %s by evicting", c->node);
+    bool any = false;
+    if (!may_evict(e, choice->choice.n, now_ms))
+        return;
+    e->in_window += choice->choice.n;
+    for (uint32_t i = 0; i < choice->choice.n; i++) {
+        const struct state_pod *victim = choice->victims[i];
+        if (!evict(e, c, victim))
+            continue;
+        if (len < sizeof(message))
+            len += (size_t) snprintf(message + len, sizeof(message) - len, "%s %s/%s",
+                                     any ? "," : "", victim->namespace, victim->name);
+        any = true;
+    }
+    if (any)
+        tell(e, pod, "Preempting", message);
+}
+
+/* ---- one case ---- */
+
+/* Looks at the nodes that were offered, from where the last run ended; whether all were. A node
+ * that was begun with less than a whole run's effort, and used it up, has its turn again. */
+static bool look_at_nodes(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                          uint64_t now_ms) {
+    struct preempt *p = e->preempt;
+    while (c->looked < c->nodes_size && e->tests > 0) {
+        const char *name = c->nodes + c->looked;
+        struct state_node *node = state_node_find(e->state, name);
+        uint32_t before = e->tests;
+        bool helps = node && node->exists && could_help(node, pod) &&
+                     preempt_on_node(p, pod, node, now_ms, &e->tests, &p->choice);
+        if (e->tests == 0 && before < RUN_TESTS)
+            return false;
+        if (helps && (c->best == NONE || victims_compare(&p->choice.choice.cost, &c->cost) < 0)) {
+            c->best = c->looked;
+            c->cost = p->choice.choice.cost;
+        }
+        c->looked += strlen(name) + 1;
+    }
+    return c->looked >= c->nodes_size && (e->tests > 0 || c->best == NONE);
+}
+
+/* Where it is cheapest to make room; NULL: nowhere, or the next run goes on looking. */
+static struct state_node *cheapest_node(struct evictor *e, struct evict_case *c,
+                                        const struct state_pod *pod, uint64_t now_ms,
+                                        bool *ret_more) {
+    struct preempt *p = e->preempt;
+    *ret_more = !look_at_nodes(e, c, pod, now_ms);
+    if (*ret_more)
+        return NULL;
+    struct state_node *best =
+        c->best == NONE ? NULL : state_node_find(e->state, c->nodes + c->best);
+    uint32_t before = e->tests;
+    bool helps = best && preempt_on_node(p, pod, best, now_ms, &e->tests, &p->choice);
+    *ret_more = c->best != NONE && !helps; /* it has changed since, or too little effort was left */
+    if (helps || e->tests > 0 || before == RUN_TESTS)
+        begin_search(c);
+    return helps ? best : NULL;
+}
+
+/* What is begun on a node is finished there as long as that can succeed without more victims. */
+static struct state_node *choose_node(struct evictor *e, struct evict_case *c,
+                                      const struct state_pod *pod, uint64_t now_ms,
+                                      bool *ret_more) {
+    struct preempt *p = e->preempt;
+    struct state_node *node = c->node[0] ? state_node_find(e->state, c->node) : NULL;
+    uint32_t tests = FEW_TESTS;
+    *ret_more = false;
+    if (node && node->exists && preempt_on_node(p, pod, node, now_ms, &tests, &p->choice) &&
+        (p->choice.choice.n == 0 || c->nodes_size == 0))
+        return node;
+    return cheapest_node(e, c, pod, now_ms, ret_more);
+}
+
+/* What the pod's containers take together of card `at` of the node by that placement. */
+static struct place_amount amount_on(const struct preempt *p, const struct state_node *node,
+                                     const struct place_result *result, uint32_t at) {
+    struct place_hold hold = {0};
+    for (uint32_t i = 0; i < p->request.n; i++) {
+        if (!(result->cards[i] >> at & 1))
+            continue;
+        struct place_amount amount = place_share(&p->request.asks[i], &node->place[at]);
+        place_hold_add(&hold, p->request.asks[i].phase, &amount);
+    }
+    return place_hold_total(&hold);
+}
+
+/* Keeps the share that the pod will get there from everybody else, from the moment it is free. */
+static bool keep_share(struct evictor *e, struct evict_case *c, const struct state_node *node,
+                       const struct place_result *result) {
+    struct assigned_device devices[PLACE_CARDS_MAX];
+    uint32_t n = 0;
+    for (uint32_t at = 0; at < node->ncards; at++) {
+        const struct state_card *card = node->cards[at];
+        struct place_amount amount = amount_on(e->preempt, node, result, at);
+        if (amount.memory == 0 && amount.core == 0)
+            continue;
+        devices[n] = (struct assigned_device){
+            .index = card->index,
+            .core = amount.core,
+            .memory = amount.memory,
+            .physical = scaling_physical(amount.memory, card->physical, card->memory, 0)};
+        memcpy(devices[n++].uuid, card->uuid, sizeof(card->uuid));
+    }
+    if (state_reserve(e->state, c->uid, node->name, devices, n) < 0)
+        return false;
+    c->reserved = true;
+    if (strcmp(c->node, node->name) != 0)
+        c->nominated_ms = 0;
+    memcpy(c->node, node->name, sizeof(c->node));
+    return true;
+}
+
+static bool is_nominated(const struct evict_case *c, const struct state_pod *pod, uint64_t now_ms) {
+    if (pod->nominated && strcmp(pod->nominated, c->node) == 0)
+        return true;
+    return c->nominated_ms != 0 && now_ms - c->nominated_ms < HANDS_OFF_MS;
+}
+
+static void pause_case(struct evict_case *c, uint64_t now_ms) {
+    c->next_ms = now_ms + ((uint64_t) HOPELESS_MS << c->pauses);
+    c->pauses += c->pauses < PAUSES_MAX;
+}
+
+static void give_up(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                    uint64_t now_ms) {
+    bool ours = c->reserved && pod->nominated && strcmp(pod->nominated, c->node) == 0;
+    let_go(e, c);
+    if (ours)
+        nominate(e, c, pod, NULL);
+    c->hopeless = true;
+    pause_case(c, now_ms);
+}
+
+static bool is_offered(const struct evict_case *c, const char *name) {
+    for (size_t at = 0; at < c->nodes_size; at += strlen(c->nodes + at) + 1)
+        if (strcmp(c->nodes + at, name) == 0)
+            return true;
+    return strcmp(c->node, name) == 0;
+}
+
+/* Gives up the shares that are kept for pods of lower priority: they are looked at again right
+ * behind this one, in the same run. Whether there were any. */
+static bool take_back(struct evictor *e, const struct evict_case *c) {
+    bool any = false;
+    for (struct evict_case *other = e->cases; other; other = other->hh.next) {
+        if (other->priority >= c->priority || !other->reserved)
+            continue;
+        state_unreserve(e->state, other->uid);
+        other->reserved = false;
+        other->next_ms = 0;
+        any = true;
+    }
+    return any;
+}
+
+/* Room that is being made for pods of lower priority is not theirs before it is for this one: the
+ * cheapest of `best` and of the nodes where that is so. */
+static struct state_node *take_over(struct evictor *e, const struct evict_case *c,
+                                    const struct state_pod *pod, uint64_t now_ms,
+                                    struct state_node *best) {
+    struct preempt *p = e->preempt;
+    struct victims_cost cost = p->choice.choice.cost;
+    uint32_t tests = RUN_TESTS;
+    if (!take_back(e, c))
+        return best;
+    for (const struct evict_case *other = e->cases; other; other = other->hh.next) {
+        struct state_node *node = NULL;
+        uint32_t few = FEW_TESTS;
+        if (other->priority < c->priority && other->node[0] && is_offered(c, other->node))
+            node = state_node_find(e->state, other->node);
+        if (!node || !node->exists || !preempt_on_node(p, pod, node, now_ms, &few, &p->choice) ||
+            (best && victims_compare(&p->choice.choice.cost, &cost) >= 0))
+            continue;
+        best = node;
+        cost = p->choice.choice.cost;
+    }
+    return best && preempt_on_node(p, pod, best, now_ms, &tests, &p->choice) ? best : NULL;
+}
+
+/* Somebody else, kube-scheduler that is, has found a place for it since. */
+static void follow(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                   uint64_t now_ms) {
+    if (c->nominated_ms == 0 || now_ms - c->nominated_ms < HANDS_OFF_MS || !pod->nominated ||
+        strcmp(pod->nominated, c->node) == 0)
+        return;
+    let_go(e, c);
+    snprintf(c->node, sizeof(c->node), "%s", pod->nominated);
+}
+
+/* What kube-scheduler said of the nodes is too old, or was said to another replica. Nothing is
+ * begun before it was asked again; what is begun is kept. */
+static void ask_again(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                      uint64_t now_ms) {
+    if (!is_nominated(c, pod, now_ms))
+        let_go(e, c);
+    pause_case(c, now_ms);
+    if (preempt_may(pod))
+        e->ask_again(e->userdata);
+}
+
+/* Whoever is held back by a quota, a gang or a claim would not come where room was made. */
+static bool is_held(struct evictor *e, struct state_pod *pod, uint64_t now_ms) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    return gates_closed(e->preempt->gates, pod, now_ms, &why) != NULL;
+}
+
+static bool is_due(const struct evict_case *c, const struct state_pod *pod, uint64_t now_ms) {
+    return pod->stage == POD_PENDING && c->in_flight == 0 && now_ms >= c->next_ms &&
+           (pod->preempted_ms == 0 || now_ms - pod->preempted_ms >= HANDS_OFF_MS);
+}
+
+/* Makes room on the node that p->choice is about. */
+static void make_room(struct evictor *e, struct evict_case *c, struct state_pod *pod,
+                      const struct state_node *node, uint64_t now_ms) {
+    const struct preempt_choice *choice = &e->preempt->choice;
+    bool evicts = choice->choice.n > 0;
+    bool old = c->nodes_size == 0 || now_ms - c->offered_ms >= OFFER_MS;
+    c->hopeless = false;
+    if (!keep_share(e, c, node, &choice->choice.result)) {
+        give_up(e, c, pod, now_ms);
+        return;
+    }
+    if (evicts && old) {
+        ask_again(e, c, pod, now_ms);
+        return;
+    }
+    c->pauses = 0;
+    if (!is_nominated(c, pod, now_ms))
+        nominate(e, c, pod, node->name);
+    else if (evicts && preempt_may(pod))
+        evict_all(e, c, pod, choice, now_ms);
+}
+
+static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
+    struct preempt *p = e->preempt;
+    struct state_pod *pod = state_pod_find(e->state, c->uid);
+    bool more = false;
+    if (!pod || pod->deleting || pod->stage == POD_BOUND || pod->stage == POD_AWAITED) {
+        drop_case(e, c);
+        return;
+    }
+    if (!is_due(c, pod, now_ms))
+        return;
+    if (is_held(e, pod, now_ms)) {
+        give_up(e, c, pod, now_ms);
+        c->hopeless = false; /* when it is let through it is asked about */
+        return;
+    }
+    c->next_ms = now_ms + AGAIN_MS;
+    follow(e, c, pod, now_ms);
+    state_plan(e->state, pod, &p->request, &p->plan);
+    struct state_node *node = choose_node(e, c, pod, now_ms, &more);
+    if (more) {
+        c->next_ms = now_ms;
+        e->changed(e->userdata);
+        return;
+    }
+    if (!node || p->choice.choice.n > 0)
+        node = take_over(e, c, pod, now_ms, node);
+    if (node)
+        make_room(e, c, pod, node, now_ms);
+    else
+        give_up(e, c, pod, now_ms);
+}
+
+static int by_priority(const struct evict_case *a, const struct evict_case *b) {
+    if (a->priority != b->priority)
+        return a->priority > b->priority ? -1 : 1;
+    return strcmp(a->uid, b->uid);
+}
+
+void evictor_run(struct evictor *e, uint64_t now_ms) {
+    struct evict_case *c, *next;
+    if (!e->leads(e->userdata))
+        return;
+    e->tests = RUN_TESTS;
+    adopt(e, now_ms);
+    HASH_SORT(e->cases, by_priority);
+    HASH_ITER(hh, e->cases, c, next)
+    run_case(e, c, now_ms);
+}
+
+void evictor_catch_up(struct evictor *e, uint64_t now_ms) {
+    if (e->adopted_ms == 0 || now_ms - e->adopted_ms >= CATCH_UP_MS)
+        evictor_run(e, now_ms);
+}

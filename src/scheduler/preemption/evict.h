@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Preemption for shortages that kube-scheduler cannot see, those of single cards: a refused pod of
+ * higher priority has the cheapest victims evicted, through the API that keeps to disruption
+ * budgets, and the share that becomes free is kept for it until it is bound.
+ *
+ * What has been begun is read from the pods: status.nominatedNodeName of the one that waits, the
+ * deletionTimestamp of those that make room. A scheduler that starts anew evicts nobody again. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "scheduler/cluster/api.h"
+#include "scheduler/extender/extender.h"
+#include "scheduler/preemption/preempt.h"
+
+struct evict_case;
+
+struct evictor {
+    struct state *state;
+    struct preempt *preempt;
+    struct api api;
+    bool (*leads)(void *userdata);   /* whether this replica may write */
+    void (*changed)(void *userdata); /* evictor_run() is to be called soon */
+    /* kube-scheduler is to ask about the pods that wait again */
+    void (*ask_again)(void *userdata);
+    uint64_t (*now)(void *userdata);
+    void *userdata;
+    struct evict_case *cases; /* uthash by UID of the pod that waits */
+    uint64_t adopted_ms;      /* when pods were last looked through for those begun earlier */
+    uint64_t window_ms;       /* start of the current second */
+    unsigned in_window;
+    uint32_t tests;                   /* that this run may still take, see victims_choose() */
+    uint64_t evicted, spared, failed; /* counters */
+};
+
+void evictor_done(struct evictor *e);
+
+/* kube-scheduler offered these nodes for the pod and none has room. */
+void evictor_refused(struct evictor *e, const struct state_pod *pod,
+                     const struct extender_candidate *candidates, size_t n, uint64_t now_ms);
+
+/* To be called after changes and about once a second. */
+void evictor_run(struct evictor *e, uint64_t now_ms);
+
+/* The same if it was not called for longer than that: this replica has only begun to lead. */
+void evictor_catch_up(struct evictor *e, uint64_t now_ms);
+
+/* How many pods wait for room that is being made. */
+unsigned evictor_waiting(const struct evictor *e);

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/preemption/preempt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "base/err.h"
+#include "scheduler/state/state_internal.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+#define COMPARED_OF_TEST 64 /* so many pods and budgets compared count as a test */
+
+struct preempt_budget {
+    struct preempt_budget *prev, *next;
+    bool listed;
+    struct budget budget;
+};
+
+int preempt_init(struct preempt *p) {
+    p->parser = json_parser_new();
+    return p->parser ? 0 : -ENOMEM;
+}
+
+static void drop_budget(struct preempt *p, struct preempt_budget *b) {
+    DL_DELETE(p->budgets, b);
+    budget_done(&b->budget);
+    free(b);
+}
+
+void preempt_done(struct preempt *p) {
+    struct preempt_budget *b, *next;
+    DL_FOREACH_SAFE(p->budgets, b, next)
+    drop_budget(p, b);
+    p->parser = json_parser_free(p->parser);
+    free(p->holds);
+    p->holds = NULL;
+}
+
+/* ---- budgets ---- */
+
+void preempt_budgets_begin(struct preempt *p) {
+    for (struct preempt_budget *b = p->budgets; b; b = b->next)
+        b->listed = false;
+}
+
+void preempt_budgets_end(struct preempt *p) {
+    struct preempt_budget *b, *next;
+    DL_FOREACH_SAFE(p->budgets, b, next) {
+        if (!b->listed)
+            drop_budget(p, b);
+    }
+}
+
+static struct preempt_budget *find_budget(struct preempt *p, const char *namespace,
+                                          const char *name) {
+    for (struct preempt_budget *b = p->budgets; b; b = b->next)
+        if (strcmp(b->budget.namespace, namespace) == 0 && strcmp(b->budget.name, name) == 0)
+            return b;
+    return NULL;
+}
+
+int preempt_budget_seen(struct preempt *p, struct budget *budget) {
+    struct preempt_budget *b = find_budget(p, budget->namespace, budget->name);
+    if (!b) {
+        b = calloc(1, sizeof(*b));
+        if (!b) {
+            budget_done(budget);
+            return -ENOMEM;
+        }
+        DL_APPEND(p->budgets, b);
+    } else
+        budget_done(&b->budget);
+    b->budget = *budget;
+    b->listed = true;
+    return 0;
+}
+
+void preempt_budget_gone(struct preempt *p, const char *namespace, const char *name) {
+    struct preempt_budget *b = find_budget(p, namespace, name);
+    if (b)
+        drop_budget(p, b);
+}
+
+/* ---- one node as a case for victims_choose() ---- */
+
+struct node_case {
+    struct preempt *p;
+    const struct state_pod *pod;
+    struct state_node *node;
+    uint64_t now_ms;
+    struct state_view view;
+    struct victims_case of;
+    int32_t allowed[VICTIMS_BUDGETS_MAX];
+    const struct budget *budgets[VICTIMS_BUDGETS_MAX];
+    uint32_t compared; /* pods with budgets */
+};
+
+static bool is_given(const struct preempt *p, const struct state_pod *pod) {
+    for (uint32_t i = 0; i < p->ngiven; i++)
+        if (p->given[i] == pod)
+            return true;
+    return false;
+}
+
+/* The bits of the budgets that count the pod, new ones added as long as there is room; who is
+ * counted by one more than that stays. */
+static uint64_t budgets_of(struct node_case *c, const struct state_pod *pod, bool *ret_too_many) {
+    uint64_t bits = 0;
+    for (const struct preempt_budget *b = c->p->budgets; b; b = b->next) {
+        uint32_t at = 0;
+        c->compared++;
+        if (!budget_counts(&b->budget, pod->namespace, pod->labels))
+            continue;
+        while (at < c->of.nbudgets && c->budgets[at] != &b->budget)
+            at++;
+        if (at == VICTIMS_BUDGETS_MAX) {
+            *ret_too_many = true;
+            continue;
+        }
+        if (at == c->of.nbudgets) {
+            c->budgets[at] = &b->budget;
+            c->allowed[at] = b->budget.allowed;
+            c->of.nbudgets++;
+        }
+        bits |= UINT64_C(1) << at;
+    }
+    return bits;
+}
+
+static int reserve_holds(struct preempt *p, size_t n) {
+    if (n <= p->holds_size)
+        return 0;
+    void *more = reallocarray(p->holds, n, sizeof(*p->holds));
+    if (!more)
+        return -ENOMEM;
+    p->holds = more;
+    p->holds_size = n;
+    return 0;
+}
+
+static void take(struct place_amount *free, const struct place_amount *amount) {
+    free->memory -= amount->memory < free->memory ? amount->memory : free->memory;
+    free->core -= amount->core < free->core ? amount->core : free->core;
+    free->slots -= amount->slots < free->slots ? amount->slots : free->slots;
+}
+
+/* What the pod holds of each card, behind those of the pods before it. */
+static uint32_t put_holds(struct node_case *c, const struct state_pod *pod, size_t at) {
+    uint32_t n = 0;
+    for (uint32_t card = 0; card < c->node->ncards; card++) {
+        struct victims_hold *hold = &c->p->holds[at + n];
+        *hold = (struct victims_hold){.card = card};
+        n += !c->node->cards[card]->duplicate &&
+             state_pod_amount(pod, c->node->cards[card], &hold->amount);
+    }
+    return n;
+}
+
+static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
+    bool too_many = false;
+    uint32_t n = put_holds(c, pod, at);
+    if (n == 0)
+        return;
+    if (c->of.nholders == VICTIMS_HOLDERS_MAX) { /* one too many to look at stays */
+        for (uint32_t i = 0; i < n; i++)
+            take(&c->view.cards[c->p->holds[at + i].card].free, &c->p->holds[at + i].amount);
+        return;
+    }
+    struct victims_holder *holder = &c->p->described[c->of.nholders];
+    *holder = (struct victims_holder){.priority = pod->priority,
+                                      .since = pod->created,
+                                      .goes = pod->deleting || is_given(c->p, pod),
+                                      .holds = &c->p->holds[at],
+                                      .nholds = n};
+    holder->budgets = budgets_of(c, pod, &too_many);
+    /* What a pod draws of a standing hold does not become free when it goes. */
+    holder->stays = pod->stage != POD_BOUND || pod->draws || c->now_ms < pod->spared_ms || too_many;
+    /* The eviction API refuses whom several budgets count; kube-scheduler deletes its victims. */
+    holder->stays |= !c->of.may_violate && __builtin_popcountll(holder->budgets) > 1;
+    if (is_given(c->p, pod) && !pod->deleting)
+        for (uint32_t b = 0; b < c->of.nbudgets; b++)
+            c->allowed[b] -= (int32_t) (holder->budgets >> b & 1);
+    c->p->holders[c->of.nholders++] = pod;
+}
+
+static int describe_all(struct node_case *c) {
+    size_t pods = 0, at = 0;
+    for (const struct state_pod *pod = c->node->pods; pod; pod = pod->next)
+        pods++;
+    int r = reserve_holds(c->p, (pods + 1) * (c->node->ncards + 1));
+    if (r < 0)
+        return r;
+    for (struct state_pod *pod = c->node->pods; pod; pod = pod->next) {
+        if (pod == c->pod)
+            continue;
+        describe(c, pod, at);
+        at += c->node->ncards + 1;
+    }
+    return 0;
+}
+
+/* All cards as if no pod held anything. */
+static bool empty_view(struct node_case *c) {
+    if (state_view(c->p->state, c->node, c->pod, false, &c->view) != PLACE_OK)
+        return false;
+    for (uint32_t i = 0; i < c->node->ncards; i++) {
+        c->view.cards[i] = c->view.node.cards[i];
+        c->view.cards[i].free = (struct place_amount){c->view.cards[i].memory, 100, SLOTS_PER_CARD};
+    }
+    state_count_standing(c->node, c->pod, false, c->view.cards);
+    c->view.node.cards = c->view.cards;
+    return c->node->ncards > 0;
+}
+
+static bool choose(struct preempt *p, const struct state_pod *pod, struct state_node *node,
+                   bool may_violate, uint64_t now_ms, uint32_t *tests, struct preempt_choice *ret) {
+    struct node_case c = {.p = p, .pod = pod, .node = node, .now_ms = now_ms};
+    c.of = (struct victims_case){.policy = &p->plan.policy,
+                                 .node = &c.view.node,
+                                 .holders = p->described,
+                                 .priority = pod->priority,
+                                 .budget = c.allowed,
+                                 .may_violate = may_violate};
+    if (!empty_view(&c) || describe_all(&c) < 0)
+        return false;
+    uint32_t more = c.compared / COMPARED_OF_TEST;
+    *tests -= more < *tests ? more : *tests;
+    if (!victims_choose(&c.of, &p->plan, tests, &ret->choice))
+        return false;
+    for (uint32_t i = 0; i < ret->choice.n; i++)
+        ret->victims[i] = p->holders[ret->choice.victims[i]];
+    return true;
+}
+
+bool preempt_may(const struct state_pod *pod) {
+    return pod->stage == POD_PENDING && !pod->never_preempts && !pod->deleting &&
+           pod->problem == REQUEST_OK && pod->nasks > 0;
+}
+
+bool preempt_on_node(struct preempt *p, const struct state_pod *pod, struct state_node *node,
+                     uint64_t now_ms, uint32_t *tests, struct preempt_choice *ret) {
+    p->ngiven = 0;
+    return choose(p, pod, node, false, now_ms, tests, ret);
+}
+
+/* ---- the verb ---- */
+
+/* The UID of a victim in either form: {"UID"} or a whole pod. */
+static const char *victim_uid(struct json victim) {
+    const char *uid = json_string(json_get_nocase(victim, "UID"));
+    return uid ? uid : json_string(JSON_PATH(victim, "metadata", "uid"));
+}
+
+static void take_given(struct preempt *p, struct json victims) {
+    struct json_iter it = json_iter(json_get_nocase(victims, "Pods"));
+    struct json victim;
+    p->ngiven = 0;
+    while (p->ngiven < VICTIMS_HOLDERS_MAX && json_next(&it, NULL, &victim)) {
+        const char *uid = victim_uid(victim);
+        struct state_pod *pod = uid ? state_pod_find(p->state, uid) : NULL;
+        if (pod)
+            p->given[p->ngiven++] = pod;
+    }
+}
+
+static void put_victim(struct json_writer *w, const char *uid) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "UID", uid);
+    json_object_end(w);
+}
+
+/* kube-scheduler takes the first one for the most important one: ours go between its own by
+ * priority, as far as those are known here. */
+static void put_victims(struct json_writer *w, struct preempt *p, struct json victims,
+                        const struct preempt_choice *ours) {
+    struct json_iter it = json_iter(json_get_nocase(victims, "Pods"));
+    struct json victim;
+    uint32_t at = 0;
+    json_array_begin(w, "Pods");
+    while (json_next(&it, NULL, &victim)) {
+        const char *uid = victim_uid(victim);
+        const struct state_pod *pod = uid ? state_pod_find(p->state, uid) : NULL;
+        for (; pod && at < ours->choice.n && ours->victims[at]->priority > pod->priority; at++)
+            put_victim(w, ours->victims[at]->uid);
+        if (uid)
+            put_victim(w, uid);
+    }
+    for (; at < ours->choice.n; at++)
+        put_victim(w, ours->victims[at]->uid);
+    json_array_end(w);
+}
+
+static void put_node(struct json_writer *w, struct preempt *p, const char *name,
+                     struct json victims, const struct preempt_choice *ours) {
+    int64_t violations = 0;
+    (void) json_i64(json_get_nocase(victims, "NumPDBViolations"), &violations);
+    json_object_begin(w, name);
+    put_victims(w, p, victims, ours);
+    json_put_i64(w, "NumPDBViolations", violations + ours->choice.cost.violations);
+    json_object_end(w);
+}
+
+/* Returns how many nodes are left. */
+static unsigned put_nodes(struct json_writer *w, struct preempt *p, const struct state_pod *self,
+                          struct json nodes, uint64_t now_ms) {
+    struct preempt_choice *choice = &p->choice;
+    uint32_t tests = PREEMPT_TESTS;
+    struct json_iter it = json_iter(nodes);
+    struct json victims;
+    const char *name;
+    unsigned left = 0;
+    if (self)
+        state_plan(p->state, self, &p->request, &p->plan);
+    json_object_begin(w, "NodeNameToMetaVictims");
+    while (json_next(&it, &name, &victims)) {
+        struct state_node *node = name ? state_node_find(p->state, name) : NULL;
+        choice->choice.n = 0;
+        choice->choice.cost.violations = 0;
+        take_given(p, victims);
+        if (!name || (self && (!node || !choose(p, self, node, true, now_ms, &tests, choice))))
+            continue;
+        put_node(w, p, name, victims, choice);
+        left++;
+    }
+    json_object_end(w);
+    return left;
+}
+
+static int answer(struct preempt *p, const struct pod *pod, struct json nodes, uint64_t now_ms,
+                  struct buf *out) {
+    struct json_writer w = {.out = out};
+    struct state_pod *self = NULL;
+    bool asks = pod->problem != REQUEST_OK || pod->request.n > 0;
+    if (asks && !(self = state_pod_learn(p->state, pod)))
+        return -ENOMEM;
+    /* Whom a gate holds would not come where room was made. */
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    bool helps = !self || (preempt_may(self) && !gates_closed(p->gates, self, now_ms, &why));
+    json_object_begin(&w, NULL);
+    unsigned left = put_nodes(&w, p, self, helps ? nodes : (struct json){0}, now_ms);
+    json_object_end(&w);
+    if (self && left > 0)
+        self->preempted_ms = now_ms;
+    return 0;
+}
+
+int preempt_verb(struct preempt *p, const char *body, size_t len, uint64_t now_ms,
+                 struct buf *out) {
+    struct json args;
+    struct pod pod;
+    struct err err;
+    if (!p->ready(p->userdata)) {
+        buf_puts(out, "aliquot-scheduler is still reading the state of the cluster\n");
+        return -EAGAIN;
+    }
+    int r = json_parse(p->parser, body, len, &args, &err);
+    if (r == 0)
+        r = pod_parse(json_get_nocase(args, "Pod"), &pod, &err);
+    if (r < 0) {
+        buf_printf(out, "cannot read the request: %s\n", err.text);
+        return r;
+    }
+    struct json nodes = json_get_nocase(args, "NodeNameToMetaVictims");
+    if (json_size(nodes) == 0)
+        nodes = json_get_nocase(args, "NodeNameToVictims");
+    r = answer(p, &pod, nodes, now_ms, out);
+    pod_done(&pod);
+    return r;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Whom a pod of higher priority may push aside: place/victims.h over the state, and the extender's
+ * preempt verb, which kube-scheduler asks when a shortage that it sees itself (of CPU, say) could
+ * be ended by victims of its own. Disruption budgets come from a watch. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "kube/budget.h"
+#include "place/victims.h"
+#include "scheduler/extender/gate.h"
+#include "scheduler/state/state.h"
+
+struct json_parser;
+struct preempt_budget;
+
+/* Tests of one request, see victims_choose(): some tens of milliseconds at most. */
+#define PREEMPT_TESTS 10000
+
+/* What it takes on one node. */
+struct preempt_choice {
+    struct state_pod *victims[VICTIMS_HOLDERS_MAX]; /* the most important one first */
+    struct victims_choice choice;
+};
+
+struct preempt {
+    struct state *state;
+    bool (*ready)(void *userdata); /* whether the state is complete */
+    void *userdata;
+    const struct gates *gates; /* may be NULL */
+    struct json_parser *parser;
+    struct preempt_budget *budgets;
+    struct gpu_request request; /* scratch from here on: too large for the stack */
+    struct place_plan plan;
+    struct state_pod *holders[VICTIMS_HOLDERS_MAX];
+    struct victims_holder described[VICTIMS_HOLDERS_MAX];
+    struct victims_hold *holds;
+    size_t holds_size;
+    struct state_pod *given[VICTIMS_HOLDERS_MAX];
+    uint32_t ngiven;
+    struct preempt_choice choice;
+};
+
+/* 0 or -ENOMEM; `state`, `ready` and `userdata` are given. */
+int preempt_init(struct preempt *p);
+void preempt_done(struct preempt *p);
+
+/* ---- budgets, as the watch shows them ---- */
+
+/* Around a full list: what was not shown in between is gone. */
+void preempt_budgets_begin(struct preempt *p);
+void preempt_budgets_end(struct preempt *p);
+int preempt_budget_seen(struct preempt *p, struct budget *budget); /* takes it over; 0 or -ENOMEM */
+void preempt_budget_gone(struct preempt *p, const char *namespace, const char *name);
+
+/* ---- questions ---- */
+
+/* Whether the pod may push others aside at all. */
+bool preempt_may(const struct state_pod *pod);
+
+/* The cheapest victims on the node for the pod that p->plan was made for (state_plan()). Pods that
+ * are being deleted count as gone; with 0 victims it is enough to wait for them. No budget is
+ * broken, and nobody is taken whose eviction was refused lately. */
+bool preempt_on_node(struct preempt *p, const struct state_pod *pod, struct state_node *node,
+                     uint64_t now_ms, uint32_t *tests, struct preempt_choice *ret);
+
+/* Answers ExtenderPreemptionArgs with ExtenderPreemptionResult: to the victims of each node those
+ * are added that its GPUs need, and a node is left out where all victims together do not help.
+ * Negative when there is no answer, `out` then says why. */
+int preempt_verb(struct preempt *p, const char *body, size_t len, uint64_t now_ms, struct buf *out);

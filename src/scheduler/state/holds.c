@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "kube/scaling.h"
+#include "scheduler/state/state_internal.h"
+
+/* ---- holds of bound pods ---- */
+
+uint64_t state_hash(uint64_t hash, const char *text) {
+    const uint64_t prime = UINT64_C(0x100000001b3);
+    if (hash == 0)
+        hash = UINT64_C(0xcbf29ce484222325);
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char) *text) * prime;
+    hash = (hash ^ 0xff) * prime; /* so that "ab","c" is not "a","bc" */
+    return hash ? hash : 1;
+}
+
+static uint64_t assignment_hash(const struct pod *seen) {
+    uint64_t hash = state_hash(0, seen->node);
+    hash = state_hash(hash, seen->assignment ? seen->assignment : "");
+    return state_hash(hash, seen->signature ? seen->signature : "");
+}
+
+static enum ask_phase phase_of(const struct state_pod *pod, const char *container) {
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        if (strcmp(pod->asks[i].container, container) == 0)
+            return pod->asks[i].phase;
+    return ASK_APP;
+}
+
+static uint32_t add_container(const struct state_pod *pod, const struct assigned_container *c,
+                              struct state_hold *holds) {
+    for (uint32_t i = 0; i < c->ndevices; i++) {
+        memcpy(holds[i].container, c->name, sizeof(c->name));
+        holds[i].phase = phase_of(pod, c->name);
+        holds[i].device = c->devices[i];
+    }
+    return c->ndevices;
+}
+
+static bool is_asked(const struct state_pod *pod, const char *container) {
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        if (strcmp(pod->asks[i].container, container) == 0)
+            return true;
+    return false;
+}
+
+/* Holds in the order of the asks, because a sidecar counts only for what starts after it. */
+static int holds_of(const struct state_pod *pod, const struct assignment *a,
+                    struct state_hold **ret, uint32_t *ret_n) {
+    uint32_t total = 0, n = 0;
+    for (uint32_t i = 0; i < a->ncontainers; i++)
+        total += a->containers[i].ndevices;
+    struct state_hold *holds = calloc(total ? total : 1, sizeof(*holds));
+    if (!holds)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < pod->nasks; i++) {
+        const struct assigned_container *c = assignment_find(a, pod->asks[i].container);
+        if (c)
+            n += add_container(pod, c, &holds[n]);
+    }
+    for (uint32_t i = 0; i < a->ncontainers; i++)
+        if (!is_asked(pod, a->containers[i].name))
+            n += add_container(pod, &a->containers[i], &holds[n]);
+    *ret = holds;
+    *ret_n = n;
+    return 0;
+}
+
+/* 1: the pod has an assignment by us for this node, 0: it has not, -ENOMEM. */
+static int read_assignment(struct state *s, const struct pod *seen, struct assignment *ret) {
+    if (!seen->assignment || !seen->signature ||
+        s->verify(seen->uid, seen->node, seen->assignment, seen->signature, s->userdata) < 0)
+        return 0;
+    int r = assignment_parse(seen->assignment, ret, NULL);
+    if (r < 0)
+        return r == -ENOMEM ? r : 0;
+    if (strcmp(ret->node, seen->node) == 0)
+        return 1;
+    assignment_done(ret);
+    return 0;
+}
+
+int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *node,
+                    const struct pod *seen, uint64_t now_ms) {
+    uint64_t hash = assignment_hash(seen);
+    if (pod->stage == POD_BOUND && pod->assignment_hash == hash)
+        return 0;
+    struct assignment a = {0};
+    struct state_hold *holds = NULL;
+    uint32_t n = 0;
+    int r = read_assignment(s, seen, &a);
+    if (r < 0)
+        return r;
+    if (r == 0) {
+        /* What was verified once stays: rewriting the annotations of a running pod does not take
+         * its share away from it, only the agent and the pod's end do. */
+        if (pod->stage == POD_BOUND && pod->node == node && pod->nholds > 0) {
+            pod->assignment_hash = hash;
+            return 0;
+        }
+        s->forged += seen->assignment != NULL;
+    } else {
+        r = holds_of(pod, &a, &holds, &n);
+        assignment_done(&a);
+        if (r < 0)
+            return r;
+    }
+    state_pod_attach(pod, node, holds, n);
+    pod->assignment_hash = hash;
+    state_pod_stage(pod, POD_BOUND, now_ms);
+    return 0;
+}
+
+/* ---- counting ---- */
+
+static int find_card(const struct state_node *node, const char *uuid) {
+    for (uint32_t i = 0; i < node->ncards; i++)
+        if (strcmp(node->cards[i]->uuid, uuid) == 0)
+            return (int) i;
+    return -1;
+}
+
+/* Less than nothing is nothing; false then. */
+static bool take(struct place_amount *free, const struct place_amount *amount) {
+    bool enough = amount->memory <= free->memory && amount->core <= free->core &&
+                  amount->slots <= free->slots;
+    free->memory -= amount->memory < free->memory ? amount->memory : free->memory;
+    free->core -= amount->core < free->core ? amount->core : free->core;
+    free->slots -= amount->slots < free->slots ? amount->slots : free->slots;
+    return enough;
+}
+
+bool state_pod_amount(const struct state_pod *pod, const struct state_card *card,
+                      struct place_amount *ret) {
+    struct place_hold hold = {0};
+    bool holds = false;
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct assigned_device *device = &pod->holds[i].device;
+        struct place_amount amount = {
+            .memory =
+                scaling_charge(device->memory, device->physical, card->physical, card->memory),
+            .core = device->core,
+            .slots = device->core == 0,
+        };
+        if (strcmp(device->uuid, card->uuid) != 0)
+            continue;
+        place_hold_add(&hold, pod->holds[i].phase, &amount);
+        holds = true;
+    }
+    *ret = place_hold_total(&hold);
+    return holds;
+}
+
+/* Returns the set of cards on which there was not enough. What is held of a card that is not there
+ * is counted again as soon as the card shows up. */
+static uint64_t take_pod(const struct state_node *node, const struct state_pod *pod,
+                         struct place_card *cards) {
+    uint64_t short_of = 0;
+    for (uint32_t c = 0; c < node->ncards; c++) {
+        struct place_amount total;
+        if (!node->cards[c]->duplicate && state_pod_amount(pod, node->cards[c], &total) &&
+            !take(&cards[c].free, &total))
+            short_of |= UINT64_C(1) << c;
+    }
+    return short_of;
+}
+
+void state_count(struct state_node *node, const struct state_pod *without, bool settled_only,
+                 struct place_card cards[static PLACE_CARDS_MAX]) {
+    uint64_t short_of = 0;
+    uint32_t unsettled = 0;
+    for (uint32_t i = 0; i < node->ncards; i++) {
+        struct state_card *card = node->cards[i];
+        card->duplicate = find_card(node, card->uuid) != (int) i;
+        cards[i] = (struct place_card){
+            .memory = card->memory,
+            .free = {card->memory, 100, SLOTS_PER_CARD},
+            .healthy = card->healthy && !card->duplicate,
+            .physical = card->physical,
+            .tflops = card->tflops,
+        };
+    }
+    for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
+        unsettled += !state_pod_is_settled(pod);
+        if (pod != without && (!settled_only || state_pod_is_settled(pod)))
+            short_of |= take_pod(node, pod, cards);
+    }
+    state_count_standing(node, without, settled_only, cards);
+    if (without || settled_only)
+        return;
+    node->unsettled = unsettled;
+    for (uint32_t i = 0; i < node->ncards; i++)
+        node->cards[i]->overcommitted = short_of >> i & 1;
+}
+
+/* ---- promises ---- */
+
+void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms) {
+    pod->stage = stage;
+    pod->turn++;
+    pod->since_ms = pod->audited_ms = now_ms;
+    if (pod->node)
+        pod->node->dirty = pod->node->unprojected = true;
+}
+
+void state_release(struct state *s, struct state_pod *pod) {
+    (void) s;
+    if (pod->stage == POD_BOUND)
+        return;
+    state_pod_detach(pod);
+    pod->stage = POD_PENDING;
+    pod->turn++;
+}
+
+void state_pod_request(const struct state_pod *pod, struct gpu_request *ret) {
+    ret->n = pod->nasks;
+    if (pod->nasks > 0)
+        memcpy(ret->asks, pod->asks, pod->nasks * sizeof(*pod->asks));
+}
+
+uint32_t state_hold_ask(const struct state_node *node, const struct gpu_ask *ask, uint64_t mask,
+                        struct state_hold *holds) {
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < node->ncards; c++) {
+        if (!(mask >> c & 1))
+            continue;
+        const struct state_card *card = node->cards[c];
+        const struct place_card place = {
+            .memory = card->memory, .physical = card->physical, .tflops = card->tflops};
+        struct place_amount amount = place_share(ask, &place);
+        struct state_hold *hold = &holds[n++];
+        memcpy(hold->container, ask->container, sizeof(ask->container));
+        hold->phase = ask->phase;
+        hold->device = (struct assigned_device){.index = card->index, .core = amount.core};
+        place_given(ask, &place, &hold->device.memory, &hold->device.physical);
+        memcpy(hold->device.uuid, card->uuid, sizeof(card->uuid));
+    }
+    return n;
+}
+
+int state_promise(struct state *s, struct state_pod *pod, struct state_node *node,
+                  const struct place_result *result, enum pod_stage stage, uint64_t now_ms) {
+    uint32_t total = 0, n = 0;
+    state_release(s, pod);
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        total += (uint32_t) __builtin_popcountll(result->cards[i]);
+    struct state_hold *holds = calloc(total ? total : 1, sizeof(*holds));
+    if (!holds)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        n += state_hold_ask(node, &pod->asks[i], result->cards[i], &holds[n]);
+    state_pod_attach(pod, node, holds, n);
+    state_pod_stage(pod, stage, now_ms);
+    return 0;
+}
+
+/* ---- the assignment of a promised pod ---- */
+
+static struct assigned_container *container_of_hold(struct assignment *a,
+                                                    const struct state_hold *hold) {
+    for (uint32_t i = 0; i < a->ncontainers; i++)
+        if (strcmp(a->containers[i].name, hold->container) == 0)
+            return &a->containers[i];
+    struct assigned_container *c = &a->containers[a->ncontainers++];
+    memcpy(c->name, hold->container, sizeof(c->name));
+    return c;
+}
+
+static void assignment_cleanup(struct assignment *a) {
+    assignment_done(a);
+}
+
+int state_assignment(const struct state_pod *pod, struct assignment *ret) {
+    _cleanup_(assignment_cleanup) struct assignment a = {0};
+    if (!pod->node || pod->nholds == 0)
+        return -ENODATA;
+    memcpy(a.node, pod->node->name, sizeof(a.node));
+    a.containers = calloc(pod->nholds, sizeof(*a.containers));
+    if (!a.containers)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        struct assigned_container *c = container_of_hold(&a, &pod->holds[i]);
+        struct assigned_device *devices =
+            reallocarray(c->devices, c->ndevices + 1, sizeof(*devices));
+        if (!devices)
+            return -ENOMEM;
+        c->devices = devices;
+        c->devices[c->ndevices++] = pod->holds[i].device;
+    }
+    *ret = a;
+    a = (struct assignment){0};
+    return 0;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "place/model.h"
+#include "place/policies.h"
+#include "scheduler/state/state_internal.h"
+
+/* ---- what a pod wants ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t part) {
+    hash = (hash ^ part) * UINT64_C(0x100000001b3);
+    return hash ^ hash >> 29; /* the high bits of one part must reach the low bits of the next */
+}
+
+static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
+                         const struct gpu_request *request, const struct place_plan *plan) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (uint32_t i = 0; i < request->n; i++) {
+        const struct gpu_ask *ask = &request->asks[i];
+        const uint64_t parts[] = {ask->phase,  ask->cards,          ask->whole, ask->core,
+                                  ask->memory, ask->memory_percent, ask->slot,  ask->memory_floor,
+                                  ask->tflops, ask->scaling};
+        for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++)
+            hash = mix(hash, parts[j]);
+    }
+    for (size_t i = 0; i < s->nselectors; i++)
+        hash = mix(hash, s->selectors[i].key(s->selectors[i].self, pod));
+    for (const struct state_draw *d = pod->draws; d; d = d->next)
+        hash = state_hash(state_hash(hash, d->container), d->id);
+    if (s->standings && state_standing_find(s, pod->uid))
+        hash = state_hash(hash, pod->uid);
+    hash = state_hash(hash, plan->policy.name);
+    hash = mix(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);
+    hash = mix(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
+    hash = mix(mix(hash, plan->cpu), plan->memory);
+    hash = mix(hash, s->model ? place_model_epoch(s->model) : 0);
+    return hash ? hash : 1;
+}
+
+/* ---- by which policy ---- */
+
+static struct state_namespace *namespace_find(const struct state *s, const char *name) {
+    struct state_namespace *ns;
+    HASH_FIND_STR(s->namespaces, name, ns);
+    return ns;
+}
+
+static void copy_name(char to[static POLICY_NAME_MAX], const char *from) {
+    size_t len = from ? strnlen(from, POLICY_NAME_MAX - 1) : 0;
+    if (len > 0)
+        memcpy(to, from, len);
+    to[len] = '\0';
+}
+
+int state_namespace_policy(struct state *s, const char *name, const char *node_policy,
+                           const char *card_policy) {
+    struct state_namespace *ns = namespace_find(s, name);
+    bool any = (node_policy && *node_policy) || (card_policy && *card_policy);
+    if (!any) {
+        if (ns)
+            HASH_DEL(s->namespaces, ns);
+        free(ns);
+        return 0;
+    }
+    if (!ns) {
+        if (strlen(name) >= sizeof(ns->name) || !(ns = calloc(1, sizeof(*ns))))
+            return -ENOMEM;
+        memcpy(ns->name, name, strlen(name) + 1);
+        HASH_ADD_STR(s->namespaces, name, ns);
+        if (!ns->hh.tbl) {
+            free(ns);
+            return -ENOMEM;
+        }
+    }
+    copy_name(ns->node_policy, node_policy);
+    copy_name(ns->card_policy, card_policy);
+    ns->listed = true;
+    return 0;
+}
+
+void state_namespaces_unlisted(struct state *s) {
+    struct state_namespace *ns, *next;
+    HASH_ITER(hh, s->namespaces, ns, next)
+    if (!ns->listed)
+        (void) state_namespace_policy(s, ns->name, NULL, NULL);
+}
+
+static const struct place_policy *first_named(const char *pod, const char *ns,
+                                              const struct place_policy *otherwise) {
+    const struct place_policy *found = pod && *pod ? place_policy_find(pod) : NULL;
+    if (!found && ns && *ns)
+        found = place_policy_find(ns);
+    return found ? found : otherwise;
+}
+
+/* The pod's own, or its namespace's, or everybody's; one for nodes and one for cards. */
+static struct place_policy policy_of(const struct state *s, const struct state_pod *pod) {
+    const struct gpu_selection *own = pod->selection;
+    const struct state_namespace *ns = namespace_find(s, pod->namespace);
+    const struct place_policy *node =
+        first_named(own ? own->node_policy : NULL, ns ? ns->node_policy : NULL, s->policy);
+    const struct place_policy *card =
+        first_named(own ? own->card_policy : NULL, ns ? ns->card_policy : NULL, s->policy);
+    struct place_policy mixed = *node;
+    mixed.card_cost = card->card_cost;
+    return mixed;
+}
+
+void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_request *request,
+                struct place_plan *plan) {
+    const struct gpu_selection *selection = pod->selection;
+    state_pod_request(pod, request);
+    place_prepare(request, plan);
+    plan->policy = policy_of(s, pod);
+    plan->cpu = pod->room.cpu;
+    plan->memory = pod->room.memory;
+    plan->models = state_models_of(s, selection);
+    plan->model = s->model;
+    if (s->model)
+        place_model_allow(s->model, PLACE_MODEL_STATES);
+    if (selection) {
+        plan->topology = selection->topology;
+        plan->numa_bind = selection->numa_bind;
+    }
+    plan->shape = shape_of(s, pod, request, plan);
+}
+
+/* ---- which cards it may take ---- */
+
+uint64_t state_models_of(const struct state *s, const struct gpu_selection *selection) {
+    uint64_t set = UINT64_MAX;
+    for (uint32_t i = 0; selection && i <= s->nmodels; i++)
+        if (!selection_model(selection, s->models[i]))
+            set &= ~(UINT64_C(1) << i);
+    return set;
+}
+
+static uint64_t selection_key(void *self, const struct state_pod *pod) {
+    (void) self;
+    return pod->selection ? selection_hash(pod->selection) : 0;
+}
+
+static bool selection_allow(void *self, const struct state_pod *pod, const struct state_node *node,
+                            uint64_t allowed[static GPU_ASKS_MAX]) {
+    uint64_t fit = 0;
+    (void) self;
+    if (!pod->selection)
+        return true;
+    for (uint32_t c = 0; c < node->ncards; c++)
+        if (selection_model(pod->selection, node->cards[c]->model) &&
+            selection_uuid(pod->selection, node->cards[c]->uuid))
+            fit |= UINT64_C(1) << c;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        allowed[i] &= fit;
+    return fit != 0;
+}
+
+const struct state_selector state_selection = {"selection", PLACE_WRONG_GPU, NULL, selection_key,
+                                               selection_allow};
+
+int state_add_selector(struct state *s, const struct state_selector *selector) {
+    if (s->nselectors == STATE_SELECTORS_MAX)
+        return -1;
+    s->selectors[s->nselectors++] = *selector;
+    return 0;
+}
+
+/* Whether each container has as many cards left to choose from as it wants. */
+static bool enough_left(const struct state_pod *pod, const struct state_node *node,
+                        const uint64_t *allowed) {
+    uint64_t all = node->ncards < 64 ? (UINT64_C(1) << node->ncards) - 1 : UINT64_MAX;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        if ((uint32_t) __builtin_popcountll(allowed[i] & all) < pod->asks[i].cards)
+            return false;
+    return true;
+}
+
+static enum place_reason select_cards(const struct state *s, const struct state_node *node,
+                                      const struct state_pod *pod, struct state_view *view) {
+    for (uint32_t i = 0; i < GPU_ASKS_MAX; i++)
+        view->allowed[i] = UINT64_MAX;
+    for (size_t i = 0; pod && i < s->nselectors; i++) {
+        const struct state_selector *sel = &s->selectors[i];
+        bool could = enough_left(pod, node, view->allowed);
+        if (!sel->allow(sel->self, pod, node, view->allowed) ||
+            (could && !enough_left(pod, node, view->allowed)))
+            return sel->reason;
+    }
+    view->node.allowed = view->allowed;
+    return PLACE_OK;
+}
+
+struct place_node state_place_node(const struct state_node *node) {
+    struct cpu_memory left = state_room_sub(node->room, node->used);
+    return (struct place_node){.cards = node->place,
+                               .ncards = node->ncards,
+                               .rank = node->rank,
+                               .cpu_free = left.cpu,
+                               .cpu = node->room.cpu,
+                               .memory_free = left.memory,
+                               .memory = node->room.memory,
+                               .model = node->ncards > 0 ? node->cards[0]->model_id : 0,
+                               .topology = node->topology};
+}
+
+enum place_reason state_view(struct state *s, struct state_node *node, const struct state_pod *self,
+                             bool settled_only, struct state_view *ret) {
+    state_refresh(s, node);
+    ret->node = state_place_node(node);
+    if (self && self->node == node) {
+        ret->node.cpu_free += self->room.cpu;
+        ret->node.memory_free += self->room.memory;
+    }
+    bool draws = self && state_draws_here(s, self, node);
+    if (settled_only || draws || (self && self->node == node)) {
+        state_count(node, self, settled_only, ret->cards);
+        ret->node.cards = ret->cards;
+    }
+    if (draws) {
+        ret->node.ndraws = state_list_draws(self, node, settled_only, ret->draws);
+        ret->node.draws = ret->draws;
+    }
+    return node->ncards > 0 ? select_cards(s, node, self, ret) : PLACE_OK;
+}
+
+/* ---- placing ---- */
+
+enum place_reason state_place(struct state *s, struct place_plan *plan, struct state_node *node,
+                              const struct state_pod *self, bool settled_only,
+                              struct place_result *ret) {
+    struct state_view view;
+    enum place_reason reason = state_view(s, node, self, settled_only, &view);
+    return reason == PLACE_OK ? place_on_node(&plan->policy, plan, &view.node, ret) : reason;
+}
+
+/* Where the verdict on requests of that shape may be. */
+static struct state_verdict *verdict_set(struct state_node *node, uint64_t shape) {
+    uint64_t set = (shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
+    return &node->verdicts[set * STATE_VERDICT_SET];
+}
+
+/* Whether a better verdict can be had now. */
+static bool is_outdated(const struct state *s, const struct state_verdict *v) {
+    return v->worth.rough && s->model && place_model_has_time(s->model);
+}
+
+static uint64_t short_looks(const struct state *s) {
+    return s->model ? place_model_short_looks(s->model) : 0;
+}
+
+void state_judge_soon(const struct state_node *node, const struct place_plan *plan) {
+    uint64_t set = (plan->shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
+    const char *from = (const char *) &node->verdicts[set * STATE_VERDICT_SET];
+    __builtin_prefetch(&node->version);
+    __builtin_prefetch(&node->dirty);
+    __builtin_prefetch(from);
+    __builtin_prefetch(from + 64);
+    __builtin_prefetch(from + 128);
+}
+
+enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_node *node,
+                              const struct state_pod *self, int64_t *ret_score) {
+    struct place_result result = {.score = 0};
+    *ret_score = 0;
+    state_refresh(s, node);
+    bool own = self && self->node == node;
+    struct state_verdict *set = verdict_set(node, plan->shape);
+    for (uint32_t i = 0; !own && i < STATE_VERDICT_SET; i++) {
+        struct state_verdict *v = &set[i];
+        if (v->shape == plan->shape && v->version == node->version) {
+            if (is_outdated(s, v)) {
+                v->shape = 0;
+                break;
+            }
+            if (v->reason == PLACE_OK)
+                *ret_score = place_score(&plan->policy, plan, &v->worth, node->rank);
+            return v->reason;
+        }
+    }
+    uint64_t looks = short_looks(s);
+    enum place_reason reason = state_place(s, plan, node, self, false, &result);
+    result.worth.rough = short_looks(s) != looks;
+    *ret_score = result.score;
+    bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;
+    bool certain = !searched || plan->effort > 0;
+    if (!own && certain)
+        set[node->next_verdict++ % STATE_VERDICT_SET] =
+            (struct state_verdict){plan->shape, node->version, result.worth, reason};
+    return reason;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/state/space.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct state_space *state_space_find(struct state *s, const char *name) {
+    struct state_space *space;
+    HASH_FIND_STR(s->spaces, name, space);
+    return space;
+}
+
+/* Holds of one container are neighbours; cards are counted where slots are elsewhere. */
+struct quota_use state_pod_use(const struct state_pod *pod) {
+    struct place_hold hold = {0};
+    for (uint32_t i = 0; i < pod->nholds;) {
+        const struct state_hold *first = &pod->holds[i];
+        struct place_amount amount = {0};
+        for (; i < pod->nholds && strcmp(pod->holds[i].container, first->container) == 0; i++) {
+            amount.core += pod->holds[i].device.core;
+            amount.memory += pod->holds[i].device.memory;
+            amount.slots++;
+        }
+        place_hold_add(&hold, first->phase, &amount);
+    }
+    const struct place_amount total = place_hold_total(&hold);
+    return (struct quota_use){{
+        [QUOTA_CORE] = total.core,
+        [QUOTA_MEMORY] = total.memory,
+        [QUOTA_CARDS] = total.slots,
+    }};
+}
+
+int space_join(struct state *s, struct state_pod *pod) {
+    struct state_space *space = state_space_find(s, pod->namespace);
+    if (!space) {
+        if (!(space = calloc(1, sizeof(*space))))
+            return -ENOMEM;
+        space->state = s;
+        memcpy(space->name, pod->namespace, sizeof(space->name));
+        HASH_ADD_STR(s->spaces, name, space);
+        if (!space->hh.tbl) {
+            free(space);
+            return -ENOMEM;
+        }
+    }
+    space->pods++;
+    pod->space = space;
+    return 0;
+}
+
+void space_leave(struct state *s, struct state_pod *pod) {
+    struct state_space *space = pod->space;
+    pod->space = NULL;
+    if (!space || --space->pods > 0)
+        return;
+    HASH_DEL(s->spaces, space);
+    free(space);
+}
+
+void space_take(struct state_pod *pod) {
+    struct quota_use use = state_pod_use(pod);
+    if (!pod->space)
+        return;
+    pod->space->state->uses++;
+    for (int r = 0; r < QUOTA_RESOURCES; r++)
+        pod->space->used.of[r] += use.of[r];
+}
+
+void space_give(struct state_pod *pod) {
+    struct quota_use use = state_pod_use(pod);
+    if (!pod->space)
+        return;
+    pod->space->state->uses++;
+    for (int r = 0; r < QUOTA_RESOURCES; r++)
+        pod->space->used.of[r] -= use.of[r];
+}

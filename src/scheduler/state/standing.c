@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "kube/scaling.h"
+#include "scheduler/state/state_internal.h"
+
+/* ---- who draws on what ---- */
+
+static struct state_draw *find_draw(const struct state_pod *pod, const char *container) {
+    for (struct state_draw *d = pod->draws; d; d = d->next)
+        if (strcmp(d->container, container ? container : "") == 0)
+            return d;
+    return NULL;
+}
+
+static void drop_draw(struct state_pod *pod, struct state_draw *draw) {
+    LL_DELETE(pod->draws, draw);
+    free(draw);
+}
+
+void state_draws_drop(struct state_pod *pod) {
+    while (pod->draws)
+        drop_draw(pod, pod->draws);
+}
+
+int state_draw(struct state_pod *pod, const char *container, const char *id) {
+    struct state_draw *draw = find_draw(pod, container);
+    if (draw ? id && strcmp(draw->id, id) == 0 : !id)
+        return 0;
+    if (draw)
+        drop_draw(pod, draw);
+    if (pod->node)
+        state_touch(pod->node);
+    if (!id)
+        return 0;
+    size_t len = strlen(id) + 1, name = container ? strlen(container) + 1 : 1;
+    if (name > sizeof(draw->container) || !(draw = calloc(1, sizeof(*draw) + len)))
+        return -ENOMEM;
+    memcpy(draw->container, container ? container : "", name);
+    memcpy(draw->id, id, len);
+    LL_PREPEND(pod->draws, draw);
+    return 0;
+}
+
+/* The hold that the containers without a row of their own draw on. */
+static const char *id_of_pod(const struct state_pod *pod) {
+    const struct state_draw *draw = find_draw(pod, NULL);
+    return draw ? draw->id : pod->uid;
+}
+
+/* Whether what the container holds is taken of that standing hold. */
+static bool draws_on(const struct state_pod *pod, const char *container, const char *id) {
+    const struct state_draw *draw = find_draw(pod, container);
+    return strcmp(draw ? draw->id : id_of_pod(pod), id) == 0;
+}
+
+/* ---- the holds ---- */
+
+struct state_standing *state_standing_find(const struct state *s, const char *id) {
+    struct state_standing *standing;
+    HASH_FIND_STR(s->standings, id, standing);
+    return standing;
+}
+
+static void standing_free(struct state *s, struct state_standing *standing) {
+    struct state_node *node = standing->node;
+    HASH_DEL(s->standings, standing);
+    DL_DELETE(node->standings, standing);
+    state_touch(node);
+    free(standing->devices);
+    free(standing);
+    s->holds_ended = true; /* the node may be a candidate of the pod that is being looked at */
+}
+
+void state_unreserve(struct state *s, const char *id) {
+    struct state_standing *standing = state_standing_find(s, id);
+    if (standing)
+        standing_free(s, standing);
+}
+
+static bool is_same(const struct state_standing *standing, const char *node,
+                    const struct assigned_device *devices, uint32_t n) {
+    if (strcmp(standing->node->name, node) != 0 || standing->ndevices != n)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct assigned_device *a = &standing->devices[i], *b = &devices[i];
+        if (strcmp(a->uuid, b->uuid) != 0 || a->core != b->core || a->memory != b->memory ||
+            a->physical != b->physical)
+            return false;
+    }
+    return true;
+}
+
+static struct state_standing *standing_new(struct state *s, const char *id,
+                                           const struct assigned_device *devices, uint32_t n) {
+    size_t len = strlen(id) + 1;
+    struct state_standing *standing = calloc(1, sizeof(*standing) + len);
+    if (!standing)
+        return NULL;
+    memcpy(standing->id, id, len);
+    standing->devices = calloc(n ? n : 1, sizeof(*devices));
+    if (standing->devices) {
+        memcpy(standing->devices, devices, n * sizeof(*devices));
+        standing->ndevices = n;
+        HASH_ADD_STR(s->standings, id, standing);
+    }
+    if (standing->hh.tbl)
+        return standing;
+    free(standing->devices);
+    free(standing);
+    return NULL;
+}
+
+int state_reserve(struct state *s, const char *id, const char *node,
+                  const struct assigned_device *devices, uint32_t n) {
+    struct state_standing *old = state_standing_find(s, id);
+    if (old && is_same(old, node, devices, n))
+        return 0;
+    struct state_node *at = state_node_get(s, node);
+    if (!at)
+        return -ENOMEM;
+    if (old)
+        standing_free(s, old);
+    struct state_standing *standing = standing_new(s, id, devices, n);
+    if (!standing)
+        return -ENOMEM;
+    standing->node = at;
+    DL_APPEND(at->standings, standing);
+    state_touch(at);
+    return 0;
+}
+
+/* ---- counting ---- */
+
+static struct place_amount charge(const struct assigned_device *device,
+                                  const struct state_card *card) {
+    return (struct place_amount){
+        .memory = scaling_charge(device->memory, device->physical, card->physical, card->memory),
+        .core = device->core,
+        .slots = device->core == 0,
+    };
+}
+
+static void add(struct place_amount *sum, const struct place_amount *more) {
+    sum->memory += more->memory;
+    sum->core += more->core;
+    sum->slots += more->slots;
+}
+
+/* What is left, never less than nothing. */
+static void subtract(struct place_amount *from, const struct place_amount *less) {
+    from->memory -= less->memory < from->memory ? less->memory : from->memory;
+    from->core -= less->core < from->core ? less->core : from->core;
+    from->slots -= less->slots < from->slots ? less->slots : from->slots;
+}
+
+/* What the pod's containers that draw on `id` hold of the card. */
+static struct place_amount drawn_by(const struct state_pod *pod, const char *id,
+                                    const struct state_card *card) {
+    struct place_hold hold = {0};
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct state_hold *h = &pod->holds[i];
+        if (strcmp(h->device.uuid, card->uuid) != 0 || !draws_on(pod, h->container, id))
+            continue;
+        struct place_amount amount = charge(&h->device, card);
+        place_hold_add(&hold, h->phase, &amount);
+    }
+    return place_hold_total(&hold);
+}
+
+/* What of the hold on card c nobody has taken yet. */
+static struct place_amount remainder_of(const struct state_node *node,
+                                        const struct state_standing *standing, uint32_t c,
+                                        const struct state_pod *without, bool settled_only) {
+    struct place_amount rest = {0};
+    const struct state_card *card = node->cards[c];
+    for (uint32_t i = 0; i < standing->ndevices; i++)
+        if (strcmp(standing->devices[i].uuid, card->uuid) == 0) {
+            struct place_amount amount = charge(&standing->devices[i], card);
+            add(&rest, &amount);
+        }
+    for (const struct state_pod *pod = node->pods; pod; pod = pod->next)
+        if (pod != without && (!settled_only || state_pod_is_settled(pod))) {
+            struct place_amount drawn = drawn_by(pod, standing->id, card);
+            subtract(&rest, &drawn);
+        }
+    return rest;
+}
+
+/* Whether whatever the pod takes may be of that hold: no container has another to draw on. */
+static bool is_all_for(const struct state_pod *pod, const char *id) {
+    for (const struct state_draw *d = pod->draws; d; d = d->next)
+        if (d->container[0])
+            return false;
+    return strcmp(id_of_pod(pod), id) == 0;
+}
+
+void state_count_standing(const struct state_node *node, const struct state_pod *without,
+                          bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]) {
+    for (const struct state_standing *st = node->standings; st; st = st->next) {
+        if (without && is_all_for(without, st->id))
+            continue;
+        for (uint32_t c = 0; c < node->ncards; c++) {
+            struct place_amount rest = remainder_of(node, st, c, without, settled_only);
+            if (!node->cards[c]->duplicate)
+                subtract(&cards[c].free, &rest);
+        }
+    }
+}
+
+bool state_draws_here(const struct state *s, const struct state_pod *pod,
+                      const struct state_node *node) {
+    const struct state_standing *standing = s->standings ? state_standing_find(s, pod->uid) : NULL;
+    bool here = standing && standing->node == node;
+    for (const struct state_draw *d = pod->draws; !here && s->standings && d; d = d->next) {
+        standing = state_standing_find(s, d->id);
+        here = standing && standing->node == node;
+    }
+    return here;
+}
+
+static uint32_t asks_that_draw(const struct state_pod *pod, const char *id) {
+    uint32_t asks = 0;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        asks |= (uint32_t) draws_on(pod, pod->asks[i].container, id) << i;
+    return asks;
+}
+
+uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *node,
+                          bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]) {
+    uint32_t n = 0;
+    for (const struct state_standing *st = node->standings; st; st = st->next) {
+        uint32_t asks = is_all_for(pod, st->id) ? 0 : asks_that_draw(pod, st->id);
+        for (uint32_t c = 0; asks && c < node->ncards && n < STATE_DRAWS_MAX; c++) {
+            struct place_amount rest = remainder_of(node, st, c, pod, settled_only);
+            if (!node->cards[c]->duplicate && (rest.memory > 0 || rest.core > 0 || rest.slots > 0))
+                draws[n++] = (struct place_draw){.asks = asks, .card = c, .amount = rest};
+        }
+    }
+    return n;
+}

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/state/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "kube/gang.h"
+#include "kube/gpu_model.h"
+#include "scheduler/state/space.h"
+#include "scheduler/state/state_internal.h"
+
+#define STRAY_MS 60000
+
+struct state *state_new(state_verify verify, void *userdata) {
+    struct state *s = calloc(1, sizeof(*s));
+    if (s)
+        *s = (struct state){.verify = verify, .userdata = userdata, .policy = &place_binpack};
+    if (s)
+        (void) state_add_selector(s, &state_selection);
+    return s;
+}
+
+static void pod_free(struct state *s, struct state_pod *pod) {
+    state_draws_drop(pod);
+    state_pod_detach(pod);
+    HASH_DEL(s->pods, pod);
+    free(pod->asks);
+    selection_free(pod->selection);
+    free(pod->gang);
+    space_leave(s, pod);
+    s->crowd++;
+    free(pod->event_text);
+    free(pod->nominated);
+    free(pod->labels);
+    free(pod);
+}
+
+static void card_free(struct state *s, struct state_card *card) {
+    HASH_DEL(s->cards, card);
+    free(card->observed);
+    free(card);
+}
+
+struct state *state_free(struct state *s) {
+    if (!s)
+        return NULL;
+    struct state_pod *pod, *next_pod;
+    struct state_card *card, *next_card;
+    struct state_node *node, *next_node;
+    while (s->standings)
+        state_unreserve(s, s->standings->id);
+    while (s->loads)
+        state_load_gone(s, s->loads->uid);
+    while (s->namespaces)
+        (void) state_namespace_policy(s, s->namespaces->name, NULL, NULL);
+    HASH_ITER(hh, s->pods, pod, next_pod)
+    pod_free(s, pod);
+    HASH_ITER(hh, s->cards, card, next_card)
+    card_free(s, card);
+    HASH_ITER(hh, s->nodes, node, next_node) {
+        HASH_DEL(s->nodes, node);
+        free(node->topology);
+        free(node);
+    }
+    free(s);
+    return NULL;
+}
+
+/* ---- nodes ---- */
+
+struct state_node *state_node_get(struct state *s, const char *name) {
+    struct state_node *node = state_node_find(s, name);
+    if (node)
+        return node;
+    size_t len = strlen(name);
+    if (len >= sizeof(node->name) || !(node = calloc(1, sizeof(*node))))
+        return NULL;
+    memcpy(node->name, name, len + 1);
+    node->state = s;
+    HASH_ADD_STR(s->nodes, name, node);
+    if (!node->hh.tbl) {
+        free(node);
+        return NULL;
+    }
+    s->ranks_dirty = true;
+    return node;
+}
+
+static void node_touch(struct state_node *node) {
+    node->dirty = node->unprojected = true;
+}
+
+void state_touch(struct state_node *node) {
+    node->dirty = true;
+}
+
+void state_node_drop_if_unused(struct state *s, struct state_node *node) {
+    if (node->exists || node->ncards > 0 || node->pods || node->standings || node->loads)
+        return;
+    state_learn_node(s, node, true);
+    state_name_forget(s, node);
+    HASH_DEL(s->nodes, node);
+    free(node->topology);
+    free(node);
+}
+
+int state_node_seen(struct state *s, const char *name) {
+    struct state_node *node = state_node_get(s, name);
+    if (!node)
+        return -ENOMEM;
+    node->exists = node->listed = true;
+    return 0;
+}
+
+void state_node_gone(struct state *s, const char *name) {
+    struct state_node *node = state_node_find(s, name);
+    if (!node)
+        return;
+    node->exists = false;
+    state_node_drop_if_unused(s, node);
+}
+
+static int by_name(struct state_node *a, struct state_node *b) {
+    return strcmp(a->name, b->name);
+}
+
+static void rank_nodes(struct state *s) {
+    uint32_t rank = 0;
+    HASH_SORT(s->nodes, by_name);
+    for (struct state_node *node = s->nodes; node; node = node->hh.next)
+        if (node->rank != rank++) {
+            node->rank = rank - 1;
+            node->version = ++s->version;
+        }
+    s->ranks_dirty = false;
+}
+
+/* ---- cards ---- */
+
+static int card_order(const struct state_card *a, const struct state_card *b) {
+    if (a->index != b->index)
+        return a->index < b->index ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static void node_remove_card(struct state_card *card) {
+    struct state_node *node = card->node;
+    if (!node)
+        return;
+    for (uint32_t i = 0; i < node->ncards; i++)
+        if (node->cards[i] == card) {
+            memmove(&node->cards[i], &node->cards[i + 1],
+                    (node->ncards - i - 1) * sizeof(struct state_card *));
+            node->ncards--;
+            break;
+        }
+    node->relinked = true;
+    card->node = NULL;
+    node_touch(node);
+}
+
+/* Keeps the cards in order. A card beyond the 64th is not used. */
+static void node_add_card(struct state_node *node, struct state_card *card) {
+    uint32_t at = node->ncards;
+    if (at == PLACE_CARDS_MAX)
+        return;
+    for (; at > 0 && card_order(card, node->cards[at - 1]) < 0; at--)
+        node->cards[at] = node->cards[at - 1];
+    node->cards[at] = card;
+    node->ncards++;
+    node->relinked = true;
+    card->node = node;
+    node_touch(node);
+}
+
+static struct state_card *card_get(struct state *s, const char *name) {
+    struct state_card *card;
+    HASH_FIND_STR(s->cards, name, card);
+    if (card)
+        return card;
+    card = calloc(1, sizeof(*card));
+    if (!card)
+        return NULL;
+    memcpy(card->name, name, strlen(name) + 1);
+    HASH_ADD_STR(s->cards, name, card);
+    if (card->hh.tbl)
+        return card;
+    free(card);
+    return NULL;
+}
+
+int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed) {
+    char *copy = observed ? strdup(observed) : NULL;
+    struct state_card *card = card_get(s, gpu->name);
+    struct state_node *node = state_node_get(s, gpu->node);
+    if (!card || !node || (observed && !copy)) {
+        free(copy);
+        return -ENOMEM;
+    }
+    free(card->observed);
+    card->observed = copy;
+    card->listed = true;
+    node->unprojected = true;
+    if (card->node != node || card->index != gpu->index) {
+        struct state_node *old = card->node;
+        node_remove_card(card);
+        card->index = gpu->index;
+        node_add_card(node, card);
+        if (old && old != node)
+            state_node_drop_if_unused(s, old);
+    }
+    uint64_t sold = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
+    if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != sold ||
+        card->physical != gpu->memory || card->healthy != gpu->healthy)
+        node_touch(node);
+    memcpy(card->uuid, gpu->uuid, sizeof(card->uuid));
+    if (strcmp(card->model, gpu->model) != 0)
+        node_touch(node);
+    memcpy(card->model, gpu->model, sizeof(card->model));
+    card->model_id = state_model_id(s, card->model);
+    card->tflops = gpu_model_tflops(card->model);
+    state_links_seen(card, gpu);
+    card->memory = sold;
+    card->physical = gpu->memory;
+    card->healthy = gpu->healthy;
+    return 0;
+}
+
+void state_gpu_gone(struct state *s, const char *name) {
+    struct state_card *card;
+    HASH_FIND_STR(s->cards, name, card);
+    if (!card)
+        return;
+    struct state_node *node = card->node;
+    node_remove_card(card);
+    card_free(s, card);
+    if (node)
+        state_node_drop_if_unused(s, node);
+}
+
+/* ---- pods ---- */
+
+struct state_pod *state_pod_find(struct state *s, const char *uid) {
+    struct state_pod *pod;
+    HASH_FIND_STR(s->pods, uid, pod);
+    return pod;
+}
+
+void state_pod_detach(struct state_pod *pod) {
+    if (pod->node) {
+        state_learn_end(pod->node->state, pod);
+        pod->node->used = state_room_sub(pod->node->used, pod->room);
+        DL_DELETE(pod->node->pods, pod);
+        node_touch(pod->node);
+    }
+    space_give(pod);
+    free(pod->holds);
+    pod->node = NULL;
+    pod->prev = pod->next = NULL;
+    pod->holds = NULL;
+    pod->nholds = 0;
+    pod->assignment_hash = 0;
+}
+
+void state_pod_attach(struct state_pod *pod, struct state_node *node, struct state_hold *holds,
+                      uint32_t nholds) {
+    state_pod_detach(pod);
+    pod->node = node;
+    pod->holds = holds;
+    pod->nholds = nholds;
+    DL_APPEND(node->pods, pod);
+    node->used = state_room_add(node->used, pod->room);
+    state_learn_start(node->state, pod);
+    space_take(pod);
+    node_touch(node);
+}
+
+void state_pod_gone(struct state *s, const char *uid) {
+    struct state_pod *pod = state_pod_find(s, uid);
+    state_load_gone(s, uid);
+    if (!pod)
+        return;
+    struct state_node *node = pod->node;
+    pod_free(s, pod);
+    if (node)
+        state_node_drop_if_unused(s, node);
+}
+
+static int set_asks(struct state_pod *pod, const struct gpu_request *request) {
+    struct gpu_ask *asks = NULL;
+    if (request->n > 0) {
+        asks = calloc(request->n, sizeof(*asks));
+        if (!asks)
+            return -ENOMEM;
+        memcpy(asks, request->asks, request->n * sizeof(*asks));
+    }
+    free(pod->asks);
+    pod->asks = asks;
+    pod->nasks = request->n;
+    return 0;
+}
+
+/* Resources of a pod are fixed when it is created; its wish how far memory is oversold is not. */
+static bool same_asks(const struct state_pod *pod, const struct gpu_request *request) {
+    if (pod->nasks != request->n)
+        return false;
+    for (uint32_t i = 0; i < request->n; i++)
+        if (pod->asks[i].scaling != request->asks[i].scaling)
+            return false;
+    return true;
+}
+
+static int set_text(char **text, const char *to) {
+    if (*text && to && strcmp(*text, to) == 0)
+        return 0;
+    char *copy = to && *to ? strdup(to) : NULL;
+    if (to && *to && !copy)
+        return -ENOMEM;
+    free(*text);
+    *text = copy;
+    return 0;
+}
+
+/* What the pod says of itself and may change. */
+static int set_rank(struct state_pod *pod, const struct pod *seen) {
+    pod->problem = seen->problem;
+    pod->annotation_bytes = seen->annotation_bytes;
+    pod->priority = seen->priority;
+    pod->never_preempts = seen->never_preempts;
+    pod->created = seen->created;
+    pod->deleting |= seen->deleting; /* which nothing takes back */
+    int r = set_text(&pod->nominated, seen->nominated);
+    return r < 0 ? r : set_text(&pod->labels, seen->labels);
+}
+
+/* One that nothing is known of but its name. */
+static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
+    struct state_pod *pod = calloc(1, sizeof(*pod));
+    if (!pod)
+        return NULL;
+    memcpy(pod->uid, seen->uid, sizeof(pod->uid));
+    memcpy(pod->namespace, seen->namespace, sizeof(pod->namespace));
+    memcpy(pod->name, seen->name, sizeof(pod->name));
+    s->crowd++;
+    if (space_join(s, pod) == 0)
+        HASH_ADD_STR(s->pods, uid, pod);
+    if (pod->hh.tbl)
+        return pod;
+    space_leave(s, pod);
+    free(pod);
+    return NULL;
+}
+
+/* What a pod asks of CPU and memory can be changed while it runs. */
+static void set_room(struct state_pod *pod, struct cpu_memory room) {
+    if (pod->node)
+        pod->node->used = state_room_add(state_room_sub(pod->node->used, pod->room), room);
+    pod->room = room;
+}
+
+/* A pod may be told to want other cards as long as it has none. */
+static int set_selection(struct state_pod *pod, const struct gpu_selection *selection) {
+    struct gpu_selection *copy = NULL;
+    if (pod->stage != POD_PENDING || selection_hash(pod->selection) == selection_hash(selection))
+        return 0;
+    if (selection && !(copy = selection_copy(selection)))
+        return -ENOMEM;
+    selection_free(pod->selection);
+    pod->selection = copy;
+    return 0;
+}
+
+static int set_gang(struct state *s, struct state_pod *pod, const struct pod_gang *gang) {
+    struct pod_gang *copy = NULL;
+    bool same = gang && pod->gang ? memcmp(gang, pod->gang, sizeof(*gang)) == 0 : gang == pod->gang;
+    if (same)
+        return 0;
+    if (gang && !(copy = malloc(sizeof(*copy))))
+        return -ENOMEM;
+    if (copy)
+        *copy = *gang;
+    free(pod->gang);
+    pod->gang = copy;
+    s->crowd++;
+    return 0;
+}
+
+struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
+    struct state_pod *pod = state_pod_find(s, seen->uid);
+    bool known = pod != NULL;
+    if (!known && !(pod = pod_new(s, seen)))
+        return NULL;
+    set_room(pod, seen->room);
+    s->crowd += seen->deleting && !pod->deleting;
+    bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
+    if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
+        set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0) {
+        if (!known)
+            state_learn_arrival(s, pod);
+        return pod;
+    }
+    if (!known)
+        pod_free(s, pod);
+    return NULL;
+}
+
+static bool of_interest(const struct pod *pod) {
+    return pod->request.n > 0 || pod->problem != REQUEST_OK || pod->assignment;
+}
+
+int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
+    if (seen->finished) {
+        state_pod_gone(s, seen->uid);
+        return 0;
+    }
+    if (!of_interest(seen)) {
+        struct state_node *on = seen->node[0] ? state_node_get(s, seen->node) : NULL;
+        return on ? state_load_seen(s, seen, on) : seen->node[0] ? -ENOMEM : 0;
+    }
+    struct state_pod *pod = state_pod_learn(s, seen);
+    if (!pod)
+        return -ENOMEM;
+    pod->listed = true;
+    if (seen->node[0] == '\0')
+        return 0; /* an event from before our own Binding takes nothing back */
+    struct state_node *node = state_node_get(s, seen->node);
+    if (!node)
+        return -ENOMEM;
+    return state_pod_bound(s, pod, node, seen, now_ms);
+}
+
+/* ---- lists ---- */
+
+void state_sync_begin(struct state *s, enum state_kind kind) {
+    if (kind == STATE_PODS) {
+        for (struct state_pod *p = s->pods; p; p = p->hh.next)
+            p->listed = false;
+        for (struct state_load *l = s->loads; l; l = l->hh.next)
+            l->listed = false;
+    }
+    if (kind == STATE_NAMESPACES)
+        for (struct state_namespace *n = s->namespaces; n; n = n->hh.next)
+            n->listed = false;
+    if (kind == STATE_NODES)
+        for (struct state_node *n = s->nodes; n; n = n->hh.next)
+            n->listed = false;
+    if (kind == STATE_GPUS)
+        for (struct state_card *c = s->cards; c; c = c->hh.next)
+            c->listed = false;
+}
+
+static void drop_unlisted_pods(struct state *s) {
+    struct state_pod *pod, *next;
+    HASH_ITER(hh, s->pods, pod, next) {
+        bool unsettled =
+            pod->stage == POD_BINDING || pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED;
+        if (!pod->listed && !unsettled)
+            state_pod_gone(s, pod->uid);
+    }
+}
+
+void state_sync_end(struct state *s, enum state_kind kind) {
+    if (kind == STATE_PODS) {
+        drop_unlisted_pods(s);
+        state_load_unlisted(s);
+    }
+    struct state_node *node, *next_node;
+    if (kind == STATE_NODES)
+        HASH_ITER(hh, s->nodes, node, next_node)
+    if (!node->listed)
+        state_node_gone(s, node->name);
+    if (kind == STATE_NAMESPACES)
+        state_namespaces_unlisted(s);
+    struct state_card *card, *next_card;
+    if (kind == STATE_GPUS)
+        HASH_ITER(hh, s->cards, card, next_card)
+    if (!card->listed)
+        state_gpu_gone(s, card->name);
+}
+
+/* ---- placing ---- */
+
+void state_refresh(struct state *s, struct state_node *node) {
+    if (s->ranks_dirty)
+        rank_nodes(s);
+    if (!node->dirty)
+        return;
+    state_links_refresh(node);
+    state_count(node, NULL, false, node->place);
+    state_learn_node(s, node, false);
+    node->version = ++s->version;
+    node->dirty = false;
+}
+
+void state_refresh_all(struct state *s) {
+    if (s->ranks_dirty)
+        rank_nodes(s); /* first, since it changes the order of the walk */
+    for (struct state_node *node = s->nodes; node; node = node->hh.next)
+        state_refresh(s, node);
+}
+
+/* A pod that only a request has told of, and that the watch never showed, was made up or is gone.
+ */
+static bool is_stray(struct state_pod *pod, uint64_t now_ms) {
+    if (pod->listed || pod->stage != POD_PENDING)
+        return false;
+    if (pod->since_ms == 0)
+        pod->since_ms = now_ms;
+    return now_ms - pod->since_ms >= STRAY_MS;
+}
+
+static void drop_unused_nodes(struct state *s) {
+    struct state_node *node, *next;
+    HASH_ITER(hh, s->nodes, node, next)
+    state_node_drop_if_unused(s, node);
+}
+
+unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
+    unsigned n = 0;
+    struct state_pod *pod, *next;
+    HASH_ITER(hh, s->pods, pod, next) {
+        if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms &&
+            now_ms >= pod->keep_until_ms) {
+            state_release(s, pod);
+            n++;
+        }
+        if (is_stray(pod, now_ms))
+            state_pod_gone(s, pod->uid);
+    }
+    if (s->holds_ended)
+        drop_unused_nodes(s);
+    s->holds_ended = false;
+    return n;
+}

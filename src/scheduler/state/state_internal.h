@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Between state.c (objects and their life) and holds.c (who holds what). */
+
+#include "scheduler/state/state.h"
+
+#define STATE_DRAWS_MAX 64 /* of one pod on one node */
+
+/* Finds the node or makes one; NULL: out of memory. */
+struct state_node *state_node_get(struct state *s, const char *name);
+
+/* Forgets a node that nothing refers to any more. */
+void state_node_drop_if_unused(struct state *s, struct state_node *node);
+
+/* names.c: the node is about to go. */
+void state_name_forget(struct state *s, const struct state_node *node);
+
+/* Whether its Binding is certain. */
+static inline bool state_pod_is_settled(const struct state_pod *pod) {
+    return pod->stage == POD_BOUND || pod->stage == POD_AWAITED;
+}
+
+/* links.c: takes over how a card is connected, and makes the node's topology of that. */
+void state_links_seen(struct state_card *card, const struct gpu_object *gpu);
+void state_links_refresh(struct state_node *node);
+
+/* load.c */
+struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b);
+struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b);
+int state_load_seen(struct state *s, const struct pod *seen, struct state_node *node);
+void state_load_gone(struct state *s, const char *uid);
+void state_load_unlisted(struct state *s);
+
+/* placing.c: forgets the namespaces that were not shown. */
+void state_namespaces_unlisted(struct state *s);
+
+/* learn.c: what the policies learn from. */
+void state_learn_arrival(struct state *s, const struct state_pod *pod);
+void state_learn_load(struct state *s, const struct state_load *load);
+void state_learn_start(struct state *s, struct state_pod *pod);
+void state_learn_end(struct state *s, struct state_pod *pod);
+void state_learn_node(struct state *s, struct state_node *node, bool gone);
+
+/* standing.c: takes what is held for others than `without` from what is free. */
+void state_count_standing(const struct state_node *node, const struct state_pod *without,
+                          bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]);
+
+/* Whether the pod draws on a hold on that node, and what its containers may draw of which card. */
+bool state_draws_here(const struct state *s, const struct state_pod *pod,
+                      const struct state_node *node);
+uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *node,
+                          bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]);
+void state_draws_drop(struct state_pod *pod);
+
+/* The pod gives up its holds and leaves its node. */
+void state_pod_detach(struct state_pod *pod);
+
+/* The pod takes over `holds` on the node; what it had before is given up. */
+void state_pod_attach(struct state_pod *pod, struct state_node *node, struct state_hold *holds,
+                      uint32_t nholds);
+
+/* The watch shows the pod on the node. 0 or -ENOMEM. */
+int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *node,
+                    const struct pod *seen, uint64_t now_ms);
+
+/* What place_on_node() is told about a node; borrows it and itself. */
+struct state_view {
+    struct place_node node;
+    struct place_card cards[PLACE_CARDS_MAX]; /* unless the node's own will do */
+    uint64_t allowed[GPU_ASKS_MAX];
+    struct place_draw draws[STATE_DRAWS_MAX];
+};
+
+/* The node as it is, with all that is counted on it. */
+struct place_node state_place_node(const struct state_node *node);
+
+/* Looks at the node for the pod `self` (may be NULL), see state_place(). PLACE_OK, or the reason
+ * why a selector keeps the pod off it. */
+enum place_reason state_view(struct state *s, struct state_node *node, const struct state_pod *self,
+                             bool settled_only, struct state_view *ret);
+
+extern const struct state_selector state_selection; /* by the pod's own annotations */
+
+/* What the ask gets of the cards in `mask`; returns how many holds that is. */
+uint32_t state_hold_ask(const struct state_node *node, const struct gpu_ask *ask, uint64_t mask,
+                        struct state_hold *holds);
+
+/* Counts what is free on each card of the node into cards[], leaving out the pod `without` (may be
+ * NULL), and with `settled_only` all whose Binding is not certain. When nothing is
+ * left out, it also brings the node's `unsettled` and its cards' `overcommitted` up to date. */
+void state_count(struct state_node *node, const struct state_pod *without, bool settled_only,
+                 struct place_card cards[static PLACE_CARDS_MAX]);
