@@ -35,7 +35,7 @@ const struct dialect dialects[] = {
     {.name = "Elastic GPU (gpushare.provisioner.elasticgpu.io)",
      .foreign = FOREIGN_ELASTIC,
      .quantities = {{"gpushare.provisioner.elasticgpu.io/gpu-core", QUANTITY_CORE, 1},
-                    {"gpushare.provisioner.elasticgpu.io/gpu-memory", QUANTITY_MEMORY, MIB}}},
+                    {"gpushare.provisioner.elasticgpu.io/gpu-memory", QUANTITY_MEMORY, GIB}}},
     {.name = "gpushare (aliyun.com)",
      .foreign = FOREIGN_GPUSHARE,
      .quantities = {{"aliyun.com/gpu-mem", QUANTITY_MEMORY, GIB},

@@ -80,9 +80,9 @@ SHARES = [
     Case(pod("elastic-com", main(**{"elasticgpu.com/gpu-core": 10, "elasticgpu.com/gpu-memory": 2048})),
          core=10, memory=2048 * MiB,
          annotations={"elasticgpu.io/assumed": "true", "elasticgpu.io/container-main": indexes()}),
-    # elastic-gpu: README.md, capacity of a class
+    # elastic-gpu: README.md, the request of a claim
     Case(pod("elastic-class", main(**{"gpushare.provisioner.elasticgpu.io/gpu-core": 10,
-                                      "gpushare.provisioner.elasticgpu.io/gpu-memory": 4096})),
+                                      "gpushare.provisioner.elasticgpu.io/gpu-memory": 4})),
          core=10, memory=4 * GiB),
     # qGPU, online and offline together: tencentcloud.com/document/product/457, offline pods
     Case(pod("qgpu-offline", main(**{QGPU + "core-greedy": 10, QGPU + "memory": 5}),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An API server of three kinds of objects, two cards, and any number of claims controllers that are
- * told of changes late, in any order between kinds, and die at any write. */
+/* An API server of three kinds of objects, a few cards, and any number of claims controllers that
+ * are told of changes late, in any order between kinds, and die at any write. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -246,7 +246,11 @@ static inline int carry_out(struct server *s, const struct claims_write *w, cons
     return result;
 }
 
-/* ---- cards: two of them, 100 core and 40 GiB each ---- */
+/* ---- cards, 100 core and 40 GiB each: one of node-a, one of node-b, and two of node-d that are
+ * only given whole ---- */
+
+static const char *const every_card[] = {"gpu-a", "gpu-b", "gpu-d0", "gpu-d1"};
+static const char *const every_node[] = {"node-a", "node-b", "node-d", "node-d"};
 
 static inline bool holds_card(const struct egpu *e, const char *card) {
     for (uint32_t i = 0; i < e->ncards; i++)
@@ -290,27 +294,26 @@ static inline bool fits_card(struct server *s, const char *card, const char *wit
 static inline int fake_find(void *self, const struct egpu_claim *claim,
                             const struct claim_amount *want, const char *node,
                             struct claims_room *ret, struct err *why) {
-    static const char *const cards[] = {"gpu-a", "gpu-b"}, *const nodes[] = {"node-a", "node-b"};
     struct server *s = ((struct controller *) self)->server;
     (void) claim;
-    for (size_t i = 0; i < 2; i++) {
-        if ((node[0] && strcmp(node, nodes[i]) != 0) || want->cards != 1 ||
-            !fits_card(s, cards[i], "", want))
+    *ret = (struct claims_room){.amount = *want};
+    for (size_t i = want->whole ? 2 : 0; i < (want->whole ? 4 : 2); i++) {
+        if ((node[0] && strcmp(node, every_node[i]) != 0) ||
+            !fits_card(s, every_card[i], "", want) || ret->ncards == want->cards)
             continue;
-        *ret = (struct claims_room){.amount = *want, .ncards = 1};
-        snprintf(ret->node, sizeof(ret->node), "%s", nodes[i]);
-        snprintf(ret->cards[0], sizeof(ret->cards[0]), "%s", cards[i]);
-        return 0;
+        snprintf(ret->node, sizeof(ret->node), "%s", every_node[i]);
+        snprintf(ret->cards[ret->ncards++], sizeof(ret->cards[0]), "%s", every_card[i]);
     }
-    return err_set(why, EAGAIN, "no card has room for it");
+    return ret->ncards == want->cards ? 0 : err_set(why, EAGAIN, "no card has room for it");
 }
 
 static inline int fake_check(void *self, const struct egpu *e, struct err *why) {
     struct server *s = ((struct controller *) self)->server;
-    if (strncmp(e->cards[0], "gpu-", 4) == 0 &&
-        fits_card(s, e->cards[0], e->meta.name, &e->capacity))
-        return 0;
-    return err_set(why, EAGAIN, "its card is not there, or has no room");
+    for (uint32_t i = 0; i < e->ncards; i++)
+        if (strncmp(e->cards[i], "gpu-", 4) != 0 ||
+            !fits_card(s, e->cards[i], e->meta.name, &e->capacity))
+            return err_set(why, EAGAIN, "its card is not there, or has no room");
+    return 0;
 }
 
 static inline int fake_grow(void *self, const struct egpu *e, const struct claim_amount *want,
@@ -419,10 +422,9 @@ static inline uint32_t draw(struct server *s, uint32_t below) {
 }
 
 static inline void check_cards(struct server *s) {
-    static const char *const cards[] = {"gpu-a", "gpu-b"};
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof(every_card) / sizeof(every_card[0]); i++) {
         struct claim_amount used;
-        used_of(s, cards[i], "", &used);
+        used_of(s, every_card[i], "", &used);
         assert_in_range(used.core, 0, 100);
         assert_in_range(used.memory, 0, 40 * GIB);
     }
@@ -490,11 +492,13 @@ static inline void finish(struct server *s) {
 static inline void tell_egpu(struct json root, struct buf *out) {
     struct egpu e;
     assert_int_equal(egpu_parse(root, &e, NULL), 0);
-    buf_printf(out, "gpu %s %s%s %s/%s uid=%s by=%d on=%s core=%u memory=%" PRIu64 " guard=%d%s\n",
-               e.meta.name, e.has_phase ? egpu_phase_name(e.phase) : "-", e.word.reason,
-               e.claim_namespace, e.claim_name, e.claim_uid, e.bound_by_us,
-               e.ncards ? e.cards[0] : "-", e.capacity.core, e.capacity.memory / GIB,
-               strings_have(&e.meta.finalizers, EGPU_FINALIZER),
+    buf_printf(out, "gpu %s %s%s %s/%s uid=%s by=%d on=", e.meta.name,
+               e.has_phase ? egpu_phase_name(e.phase) : "-", e.word.reason, e.claim_namespace,
+               e.claim_name, e.claim_uid, e.bound_by_us);
+    for (uint32_t i = 0; i < e.ncards; i++)
+        buf_printf(out, "%s%s", i > 0 ? "+" : "", e.cards[i]);
+    buf_printf(out, " core=%u memory=%" PRIu64 " guard=%d%s\n", e.capacity.core * e.capacity.cards,
+               e.capacity.memory / GIB, strings_have(&e.meta.finalizers, EGPU_FINALIZER),
                e.meta.deleting ? " deleting" : "");
     egpu_done(&e);
 }
@@ -504,9 +508,9 @@ static inline void tell_claim(struct json root, struct buf *out) {
     assert_int_equal(egpu_claim_parse(root, &c, NULL), 0);
     buf_printf(out, "claim %s %s/%s gpu=%s done=%d by=%d class=%s node=%s core=%u%s%s guard=%d%s\n",
                c.meta.name, claim_phase_name(c.phase), c.word.reason, c.egpu, c.bind_completed,
-               c.bound_by_us, c.has_class ? c.class : "(default)", c.selected_node, c.granted.core,
-               c.resize.reason[0] ? " resize=" : "", c.resize.reason,
-               strings_have(&c.meta.finalizers, CLAIM_FINALIZER),
+               c.bound_by_us, c.has_class ? c.class : "(default)", c.selected_node,
+               c.granted.core * c.granted.cards, c.resize.reason[0] ? " resize=" : "",
+               c.resize.reason, strings_have(&c.meta.finalizers, CLAIM_FINALIZER),
                c.meta.deleting ? " deleting" : "");
     egpu_claim_done(&c);
 }

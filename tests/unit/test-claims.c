@@ -16,6 +16,16 @@
 #define STATIC(core, memory, extra)                                                                \
     "{\"spec\":{\"capacity\":{\"elasticgpu.io/gpu-core\":" #core                                   \
     ",\"elasticgpu.io/gpu-memory\":\"" #memory "Gi\"},\"qGPU\":{\"gpuName\":\"gpu-a\"}" extra "}}"
+#define README_CLAIM                                                                               \
+    "{\"spec\":{\"egpuClassName\":\"gpushare-egpuclass\",\"resources\":{\"requests\":{"            \
+    "\"gpushare.provisioner.elasticgpu.io/gpu-core\":10,"                                          \
+    "\"gpushare.provisioner.elasticgpu.io/gpu-memory\":4}}}}"
+#define WHOLE_CLASS "{\"provisioner\":\"elasticgpu.io/physical-gpu\"}"
+#define CLAIM_OF(core, extra)                                                                      \
+    "{\"spec\":{\"resources\":{\"requests\":{\"elasticgpu.io/gpu-core\":" #core "}}" extra "}}"
+#define STATIC_WHOLE                                                                               \
+    "{\"spec\":{\"capacity\":{\"elasticgpu.io/gpu-core\":200},\"physicalGPU\":{\"gpuNames\":["     \
+    "\"gpu-d0\",\"gpu-d1\"]}}}"
 #define CLAIM_REF(name, extra) ",\"claimRef\":{\"namespace\":\"ns\",\"name\":\"" name "\"" extra "}"
 
 enum act { ADD, PATCH, DELETE, DESTROY, POD, WAITING_POD, NO_POD };
@@ -260,7 +270,7 @@ static const struct story stories[] = {
        "\"gpu-a\"]}}}"},
       {ADD, CLAIMS_EGPUS, "h", STATIC(60, 1, "")},
       {ADD, CLAIMS_EGPUS, "i", STATIC(60, 1, "")}},
-     "gpu g FailedMalformed / uid= by=0 on=gpu-a core=100 memory=0 guard=1\n"
+     "gpu g FailedMalformed / uid= by=0 on=gpu-a core=200 memory=0 guard=1\n"
      "gpu h Available / uid= by=0 on=gpu-a core=60 memory=1 guard=1\n"
      "gpu i PendingNoRoom / uid= by=0 on=gpu-a core=60 memory=1 guard=1\n"},
     {"a claim grows where its class lets it",
@@ -322,6 +332,51 @@ static const struct story stories[] = {
      "core=10 guard=1\n"
      "gpu egpu-u2-qgpu-egpuc Bound ns/qgpu-egpuc uid=u2-qgpu-egpuc by=1 on=gpu-a core=10 memory=4 "
      "guard=1\n"},
+    {"class and claims of the README, with memory in GiB",
+     {{ADD, CLAIMS_CLASSES, "gpushare-egpuclass",
+       "{\"provisioner\":\"gpushare.provisioner.elasticgpu.io\",\"reclaimPolicy\":\"Retain\","
+       "\"egpuBindingMode\":\"Immediate\"}"},
+      {ADD, CLAIMS_CLAIMS, "gpushare-egpuc-1", README_CLAIM},
+      {ADD, CLAIMS_CLAIMS, "gpushare-egpuc-2", README_CLAIM},
+      {DELETE, CLAIMS_CLAIMS, "gpushare-egpuc-2", NULL}},
+     "claim gpushare-egpuc-1 Bound/Bound gpu=egpu-u2-gpushare-egpuc-1 done=1 by=1 "
+     "class=gpushare-egpuclass node= core=10 guard=1\n"
+     "gpu egpu-u2-gpushare-egpuc-1 Bound ns/gpushare-egpuc-1 uid=u2-gpushare-egpuc-1 by=1 on=gpu-a "
+     "core=10 memory=4 guard=1\n"
+     "gpu egpu-u4-gpushare-egpuc-2 ReleasedClaimGone ns/gpushare-egpuc-2 uid=u4-gpushare-egpuc-2 "
+     "by=1 on=gpu-a core=10 memory=4 guard=1\n"},
+    {"whole cards are of one node",
+     {{ADD, CLAIMS_CLASSES, "whole", WHOLE_CLASS},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM_OF(200, OF_CLASS("whole"))},
+      {ADD, CLAIMS_CLAIMS, "d", CLAIM_OF(100, OF_CLASS("whole"))}},
+     "claim c Bound/Bound gpu=egpu-u2-c done=1 by=1 class=whole node= core=200 guard=1\n"
+     "claim d Pending/ProvisioningFailed gpu= done=0 by=0 class=whole node= core=0 guard=1\n"
+     "gpu egpu-u2-c Bound ns/c uid=u2-c by=1 on=gpu-d0+gpu-d1 core=200 memory=0 guard=1\n"},
+    {"and a claim of one of several is served by a card of them",
+     {{ADD, CLAIMS_CLASSES, "whole", WHOLE_CLASS},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM_OF(100, OF_CLASS("whole"))},
+      {ADD, CLAIMS_CLAIMS, "d", CLAIM_OF(200, OF_CLASS("whole"))},
+      {ADD, CLAIMS_CLAIMS, "e", CLAIM_OF(100, OF_CLASS("whole"))},
+      {DELETE, CLAIMS_CLAIMS, "c", NULL}},
+     "claim d Pending/ProvisioningFailed gpu= done=0 by=0 class=whole node= core=0 guard=1\n"
+     "claim e Bound/Bound gpu=egpu-u5-e done=1 by=1 class=whole node= core=100 guard=1\n"
+     "gpu egpu-u5-e Bound ns/e uid=u5-e by=1 on=gpu-d1 core=100 memory=0 guard=1\n"},
+    {"a class gives whole cards, or shares, and says what to ask",
+     {{ADD, CLAIMS_CLASSES, "whole", WHOLE_CLASS},
+      {ADD, CLAIMS_CLASSES, "fast", CLASS("")},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("whole"))},
+      {ADD, CLAIMS_CLAIMS, "d", CLAIM_OF(200, OF_CLASS("fast"))}},
+     "claim c Pending/ProvisioningFailed gpu= done=0 by=0 class=whole node= core=0 guard=1\n"
+     "claim d Pending/ProvisioningFailed gpu= done=0 by=0 class=fast node= core=0 guard=1\n"},
+    {"whole cards that an admin has put together go to who asks for as many",
+     {{ADD, CLAIMS_EGPUS, "pair", STATIC_WHOLE},
+      {ADD, CLAIMS_EGPUS, "again", STATIC_WHOLE},
+      {ADD, CLAIMS_CLAIMS, "one", CLAIM_OF(100, OF_CLASS(""))},
+      {ADD, CLAIMS_CLAIMS, "two", CLAIM_OF(200, OF_CLASS(""))}},
+     "claim one Pending/NoMatch gpu= done=0 by=0 class= node= core=0 guard=1\n"
+     "claim two Bound/Bound gpu=pair done=1 by=1 class= node= core=200 guard=1\n"
+     "gpu again PendingNoRoom / uid= by=0 on=gpu-d0+gpu-d1 core=200 memory=0 guard=1\n"
+     "gpu pair Bound ns/two uid=u4-two by=1 on=gpu-d0+gpu-d1 core=200 memory=0 guard=1\n"},
     {"a provisioner that cannot make it says so",
      {{ADD, CLAIMS_CLASSES, "mig", "{\"provisioner\":\"elasticgpu.io/mig\"}"},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("mig"))}},
@@ -561,6 +616,8 @@ static void test_amounts(void **unused) {
         {"{\"tke.cloud.tencent.com/qgpu-core\":10,\"tke.cloud.tencent.com/qgpu-memory\":\"4GB\"}",
          {1, false, 10, 4000000000}},
         {"{\"gpushare.provisioner.elasticgpu.io/gpu-core\":5}", {1, false, 5, 0}},
+        {"{\"gpushare.provisioner.elasticgpu.io/gpu-memory\":4}", {1, false, 0, 4 * GIB}},
+        {"{\"gpushare.provisioner.elasticgpu.io/gpu-memory\":\"512Mi\"}", {1, false, 0, GIB / 2}},
         {"{\"elasticgpu.io/gpu-memory\":\"1Gi\"}", {1, false, 0, GIB}},
         {"{\"elasticgpu.io/gpu-core\":\"200\"}", {2, true, 100, 0}},
     };

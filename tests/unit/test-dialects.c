@@ -53,7 +53,7 @@ static const struct readme readmes[] = {
     {SLOT "\"elasticgpu.com/gpu-core\":20,\"elasticgpu.com/gpu-memory\":256",
      .ask = {.core = 20, .memory = 256 * MIB, .dialect = 2}},
     {SLOT "\"gpushare.provisioner.elasticgpu.io/gpu-core\":10,"
-          "\"gpushare.provisioner.elasticgpu.io/gpu-memory\":4096",
+          "\"gpushare.provisioner.elasticgpu.io/gpu-memory\":4",
      .ask = {.core = 10, .memory = 4 * GIB, .dialect = 3}},
     /* qGPU; an online pod asks for memory only, an offline one for what is left */
     {"\"" Q "core\":30,\"" Q "memory\":10", .ask = {.core = 30, .memory = 10 * GIB, .dialect = 1}},
