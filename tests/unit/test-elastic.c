@@ -409,6 +409,63 @@ static void test_first_consumer_of_another_card(void **state) {
     assert_string_equal(e->w->bind_answer, "");
 }
 
+/* Two pods may use it: each gets half, both together hold it once, and a third waits. */
+static void test_two_pods_share_a_claim(void **state) {
+    struct elastic_world *e = *state;
+    _cleanup_buf_ struct buf p = BUF_INIT(0), q = BUF_INIT(0);
+    see(e, CLAIMS_CLASSES, "{" META("k", "1") "},\"provisioner\":\"x\",\"podsPerClaim\":2}");
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-01", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    bind_user(e, "p", &p);
+    bind_user(e, "q", &q);
+    for (size_t i = 0; i < 2; i++) {
+        const char *given = buf_str(i == 0 ? &p : &q);
+        assert_non_null(strstr(given, "\\\"core\\\":5"));
+        assert_non_null(strstr(given, "\\\"memory\\\":2147483648"));
+        assert_non_null(strstr(given, "GPU-n-1"));
+    }
+    assert_int_equal(free_core(e->w, "n", 1), 90);
+    assert_int_equal(free_core(e->w, "n", 0), 100);
+    see_pod(e, "r", NULL, USES("c"));
+    assert_non_null(strstr(ask(e, "r"), "its class lets 2 pods use it"));
+    state_pod_gone(e->w->state, "p");
+    claims_gone(e->elastic.claims, CLAIMS_PODS, "p");
+    assert_int_equal(free_core(e->w, "n", 1), 90);
+    assert_string_equal(ask(e, "r"), "n");
+}
+
+#define WHOLE_CLAIM(rv, notes, spec, status)                                                       \
+    "{" META("c", rv) ",\"namespace\":\"d\"" GUARD notes                                           \
+                      "},\"spec\":{\"elasticGPUClassName\":\"k\",\"resources\":{"                  \
+                      "\"requests\":{\"elasticgpu.io/gpu-core\":200}}" spec "}" status "}"
+
+/* Two whole cards of one node, although there are two idle ones elsewhere, one each. */
+static void test_whole_cards(void **state) {
+    struct elastic_world *e = *state;
+    _cleanup_buf_ struct buf p = BUF_INIT(0);
+    show_node(e->w, "a", 1);
+    show_node(e->w, "b", 1);
+    see(e, CLAIMS_CLASSES, "{" META("k", "1") "},\"provisioner\":\"elasticgpu.io/pgpu\"}");
+    see(e, CLAIMS_CLAIMS, WHOLE_CLAIM("1", "", "", ""));
+    run(e);
+    assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 0);
+    answer(e, "POST", "/elasticgpus", "\"physicalGPU\":{\"gpuNames\":[\"n-00\",\"n-01\"]}", 201);
+    see(e, CLAIMS_EGPUS,
+        "{" META("egpu-u-c", "2") EGPU_GUARD
+        ",\"annotations\":{\"elasticgpu.io/provisioned-by\":\"elasticgpu.io/pgpu\"}},\"spec\":{"
+        "\"capacity\":{\"elasticgpu.io/gpu-core\":\"200\"},\"physicalGPU\":{\"gpuNames\":["
+        "\"n-00\",\"n-01\"]},\"claimRef\":{\"namespace\":\"d\",\"name\":\"c\","
+        "\"uid\":\"u-c\"}},\"status\":{\"phase\":\"Bound\"}}");
+    see(e, CLAIMS_CLAIMS,
+        WHOLE_CLAIM("3", ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}",
+                    ",\"elasticGPUName\":\"egpu-u-c\"", ",\"status\":{\"phase\":\"Bound\"}"));
+    bind_user(e, "p", &p);
+    assert_non_null(strstr(buf_str(&p), "GPU-n-0"));
+    assert_non_null(strstr(buf_str(&p), "GPU-n-1"));
+    assert_non_null(strstr(buf_str(&p), "\\\"core\\\":100"));
+    assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 0);
+}
+
 /* Two pods that run name a claim for one, by annotations changed since: neither is given more. */
 static void test_more_pods_than_may_use_it_are_not_given_more(void **state) {
     struct elastic_world *e = *state;
@@ -444,6 +501,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_what_it_grows_by_is_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_a_bound_pod_is_shown_before_its_claim, begin, end),
         cmocka_unit_test_setup_teardown(test_first_consumer_of_another_card, begin, end),
+        cmocka_unit_test_setup_teardown(test_two_pods_share_a_claim, begin, end),
+        cmocka_unit_test_setup_teardown(test_whole_cards, begin, end),
         cmocka_unit_test_setup_teardown(test_more_pods_than_may_use_it_are_not_given_more, begin,
                                         end),
     };
