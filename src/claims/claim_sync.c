@@ -75,7 +75,7 @@ static struct claim_amount grown_to(const struct claim_amount *have,
 /* Conditions and status of a claim that has both halves; also where it wants to grow. */
 static void settle(struct claims *c, struct claim_item *item, struct egpu_item *e) {
     const struct egpu_claim *claim = &item->o;
-    const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    const struct egpu_class *class = claims_class_of(c, claim);
     const struct claim_amount want = grown_to(&e->o.capacity, &claim->request);
     char text[CLAIM_MESSAGE_MAX];
     struct err why;
@@ -163,7 +163,7 @@ static void make(struct claims *c, struct claim_item *item, const struct egpu_cl
 
 static void provision(struct claims *c, struct claim_item *item) {
     const struct egpu_claim *claim = &item->o;
-    const struct egpu_class *class = claims_class(c, claim->class);
+    const struct egpu_class *class = claims_class_of(c, claim);
     const struct provisioner *p = class ? provisioner_find(class->provisioner) : NULL;
     char text[CLAIM_MESSAGE_MAX];
     if (claim->class[0] == '\0')
@@ -213,7 +213,7 @@ static void sync_named(struct claims *c, struct claim_item *item) {
 
 static void sync_unbound(struct claims *c, struct claim_item *item) {
     const struct egpu_claim *claim = &item->o;
-    const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    const struct egpu_class *class = claims_class_of(c, claim);
     const struct egpu_class *by_default = claims_default_class(c);
     if (claim->problem[0]) {
         pending(c, item, "Malformed", claim->problem);

@@ -249,8 +249,12 @@ const struct egpu_class *claims_default_class(const struct claims *c) {
     return best;
 }
 
+const struct egpu_class *claims_class_of(const struct claims *c, const struct egpu_claim *claim) {
+    return claim->has_class ? claims_class(c, claim->class) : NULL;
+}
+
 uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim) {
-    const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    const struct egpu_class *class = claims_class_of(c, claim);
     return class ? class->pods : 1;
 }
 
@@ -303,7 +307,7 @@ static void divide(struct claim_amount *a, uint32_t n) {
 
 static int use_waiting(const struct claims *c, const struct egpu_claim *claim,
                        struct claims_use *ret, struct err *why) {
-    const struct egpu_class *class = claim->has_class ? claims_class(c, claim->class) : NULL;
+    const struct egpu_class *class = claims_class_of(c, claim);
     if (!class || !class->wait_consumer || claim->egpu[0] || claim->problem[0])
         return err_set(why, EAGAIN, "claim %s is not bound: %s", claim->meta.name,
                        claim->word.message[0] ? claim->word.message : "it was only just made");

@@ -89,6 +89,9 @@ const struct egpu_claim *claims_find(const struct claims *c, const char *namespa
 const struct egpu *claims_egpu(const struct claims *c, const char *name);
 const struct egpu_class *claims_class(const struct claims *c, const char *name);
 
+/* NULL: it has none, or there is none of that name. */
+const struct egpu_class *claims_class_of(const struct claims *c, const struct egpu_claim *claim);
+
 /* How many pods may use the claim at a time, each an equal part of it. */
 uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim);
 

@@ -346,3 +346,11 @@ void egpu_class_done(struct egpu_class *c) {
     claim_meta_done(&c->meta);
     strings_done(&c->parameters);
 }
+
+const char *egpu_class_parameter(const struct egpu_class *class, const char *key) {
+    size_t len = strlen(key);
+    for (uint32_t i = 0; i < class->parameters.n; i++)
+        if (strncmp(class->parameters.v[i], key, len) == 0 && class->parameters.v[i][len] == '=')
+            return class->parameters.v[i] + len + 1;
+    return NULL;
+}

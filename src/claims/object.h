@@ -25,6 +25,7 @@ struct err;
 #define NOTE_BIND_COMPLETED "elasticgpu.io/bind-completed"
 #define NOTE_BOUND_BY_US "elasticgpu.io/bound-by-controller"
 #define NOTE_PROVISIONED_BY "elasticgpu.io/provisioned-by"
+#define PARAMETER_POLICY "placementPolicy"
 
 #define CLAIM_CARDS_MAX 64
 #define CLAIM_STRINGS_MAX 64 /* labels, finalizers */
@@ -132,6 +133,9 @@ struct egpu_class {
     bool is_default;
     struct strings parameters; /* "key=value" */
 };
+
+/* The value of a parameter, or NULL. */
+const char *egpu_class_parameter(const struct egpu_class *class, const char *key);
 
 /* Whether it has its share: what an admin describes has it once it was found to be free, what was
  * made for a claim always. */

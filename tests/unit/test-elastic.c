@@ -361,6 +361,16 @@ static void bind_user(struct elastic_world *e, const char *uid, struct buf *anno
     see_pod(e, uid, "n", buf_str(annotations));
 }
 
+/* Another pod, with 20 core of its own. */
+static void bind_other(struct elastic_world *e, const char *uid, struct buf *annotations) {
+    e->w->annotations = "";
+    assert_string_equal(filter(e->w, uid, "\"elasticgpu.io/gpu-core\":\"20\"", "\"n\""), "n");
+    bind_by(e, uid);
+    annotations_of(e->w, &e->w->asked[0], annotations);
+    respond(e->w, 0, 201, false, NULL);
+    show_pod(e->w, uid, "\"elasticgpu.io/gpu-core\":\"20\"", "n", buf_str(annotations));
+}
+
 /* After a start the pod may be shown before the claim that it draws on. */
 static void test_a_bound_pod_is_shown_before_its_claim(void **state) {
     struct elastic_world *e = *state;
@@ -466,6 +476,51 @@ static void test_whole_cards(void **state) {
     assert_int_equal(free_core(e->w, "n", 0) + free_core(e->w, "n", 1), 0);
 }
 
+#define CLASS_OF_POLICY(rv, mode, policy)                                                          \
+    "{" META("k", rv) "},\"provisioner\":\"elasticgpu.io/qgpu\",\"bindingMode\":\"" mode           \
+                      "\",\"parameters\":{\"x\":\"y\",\"placementPolicy\":\"" policy "\"}}"
+
+/* The class says how the cards of its claims are chosen: of two, one is in use already. */
+static void test_a_class_has_its_policy(void **state) {
+    struct elastic_world *e = *state;
+    struct place_plan plan;
+    struct gpu_request request;
+    _cleanup_buf_ struct buf other = BUF_INIT(0);
+    bind_other(e, "x", &other);
+    bool first = free_core(e->w, "n", 0) == 80;
+    see(e, CLAIMS_CLASSES, CLASS_OF_POLICY("1", "Immediate", "spread"));
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    run(e);
+    answer(e, "POST", "/elasticgpus", first ? "\"n-01\"" : "\"n-00\"", 422);
+    claims_gone(e->elastic.claims, CLAIMS_CLAIMS, "d/c");
+    run(e);
+    see(e, CLAIMS_CLASSES, CLASS_OF_POLICY("2", "Immediate", "binpack"));
+    see(e, CLAIMS_CLAIMS, CLAIM("2", "", "", ""));
+    run(e);
+    answer(e, "POST", "/elasticgpus", first ? "\"n-00\"" : "\"n-01\"", 422);
+
+    /* A first consumer's pod: its own word goes before the class's, that before the namespace's. */
+    claims_gone(e->elastic.claims, CLAIMS_CLAIMS, "d/c");
+    run(e);
+    see(e, CLAIMS_CLASSES, CLASS_OF_POLICY("3", "WaitForFirstConsumer", "spread"));
+    see(e, CLAIMS_CLAIMS, CLAIM("3", "", "", ""));
+    assert_int_equal(state_namespace_policy(e->w->state, "d", "fgd", "fgd"), 0);
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    assert_int_equal(free_core(e->w, "n", first ? 1 : 0), 90);
+    state_plan(e->w->state, state_pod_find(e->w->state, "p"), &request, &plan);
+    assert_string_equal(plan.policy.name, "spread");
+    see_pod(e, "q", NULL, USES("c") ",\"elasticgpu.io/placement-policy\":\"best-fit\"");
+    state_plan(e->w->state, state_pod_find(e->w->state, "q"), &request, &plan);
+    assert_string_equal(plan.policy.name, "best-fit");
+
+    /* A policy that there is not is none. */
+    see(e, CLAIMS_CLASSES, CLASS_OF_POLICY("4", "WaitForFirstConsumer", "?"));
+    assert_string_equal(ask(e, "p"), "n");
+    state_plan(e->w->state, state_pod_find(e->w->state, "p"), &request, &plan);
+    assert_string_equal(plan.policy.name, "fgd");
+}
+
 /* Two pods that run name a claim for one, by annotations changed since: neither is given more. */
 static void test_more_pods_than_may_use_it_are_not_given_more(void **state) {
     struct elastic_world *e = *state;
@@ -501,6 +556,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_what_it_grows_by_is_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_a_bound_pod_is_shown_before_its_claim, begin, end),
         cmocka_unit_test_setup_teardown(test_first_consumer_of_another_card, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_class_has_its_policy, begin, end),
         cmocka_unit_test_setup_teardown(test_two_pods_share_a_claim, begin, end),
         cmocka_unit_test_setup_teardown(test_whole_cards, begin, end),
         cmocka_unit_test_setup_teardown(test_more_pods_than_may_use_it_are_not_given_more, begin,

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/event.h"
+#include "place/policies.h"
 #include "scheduler/elastic/elastic_internal.h"
 
 #define WRITE_TIMEOUT_MS 10000
@@ -158,10 +159,16 @@ static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
     return true;
 }
 
+const struct place_policy *elastic_policy(const struct elastic *e, const struct egpu_claim *claim) {
+    const struct egpu_class *class = claims_class_of(e->claims, claim);
+    const char *name = class ? egpu_class_parameter(class, PARAMETER_POLICY) : NULL;
+    return name ? place_policy_find(name) : NULL;
+}
+
 /* As for a pod with that one container. */
 static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
                               struct gpu_ask *ask, const char *node, struct claims_room *ret) {
-    struct state_pod nobody = {.nasks = 1, .asks = ask};
+    struct state_pod nobody = {.nasks = 1, .asks = ask, .class_policy = elastic_policy(e, claim)};
     struct state_node *best = NULL;
     struct place_result result;
     int64_t score, best_score = INT64_MIN;

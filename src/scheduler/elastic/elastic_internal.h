@@ -21,6 +21,9 @@ void elastic_waits_drop(struct elastic *e);
 /* Bound pods whose claims were shown later than they draw on them from now on. */
 void elastic_draw_again(struct elastic *e);
 
+/* The policy that the claim's class names; NULL: none, or none of ours. */
+const struct place_policy *elastic_policy(const struct elastic *e, const struct egpu_claim *claim);
+
 /* Which cards of the node are the ElasticGPU's. */
 uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node);
 

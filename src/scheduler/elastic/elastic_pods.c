@@ -93,6 +93,8 @@ static bool take_use(struct elastic *e, struct state_pod *pod, const char *conta
         return false;
     }
     claim_amount_ask(&use->amount, ask);
+    if (!pod->class_policy)
+        pod->class_policy = elastic_policy(e, use->claim);
     return draw(pod, container, use->egpu) == 0;
 }
 
@@ -106,6 +108,7 @@ bool elastic_gate_open(void *self, struct state_pod *pod, uint64_t now_ms, struc
     (void) now_ms;
     if (!has_claims(pod))
         return true;
+    pod->class_policy = NULL;
     while ((r = claims_use(e->claims, pod->uid, i, &container, &use, &err)) == 0 &&
            take_use(e, pod, container, &use, &err))
         i++;

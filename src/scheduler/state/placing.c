@@ -87,22 +87,26 @@ void state_namespaces_unlisted(struct state *s) {
         (void) state_namespace_policy(s, ns->name, NULL, NULL);
 }
 
-static const struct place_policy *first_named(const char *pod, const char *ns,
+static const struct place_policy *first_named(const char *pod, const struct place_policy *class,
+                                              const char *ns,
                                               const struct place_policy *otherwise) {
     const struct place_policy *found = pod && *pod ? place_policy_find(pod) : NULL;
+    if (!found)
+        found = class;
     if (!found && ns && *ns)
         found = place_policy_find(ns);
     return found ? found : otherwise;
 }
 
-/* The pod's own, or its namespace's, or everybody's; one for nodes and one for cards. */
+/* The pod's own, or its class's, or its namespace's, or everybody's; one for nodes and one for
+ * cards. */
 static struct place_policy policy_of(const struct state *s, const struct state_pod *pod) {
     const struct gpu_selection *own = pod->selection;
     const struct state_namespace *ns = namespace_find(s, pod->namespace);
-    const struct place_policy *node =
-        first_named(own ? own->node_policy : NULL, ns ? ns->node_policy : NULL, s->policy);
-    const struct place_policy *card =
-        first_named(own ? own->card_policy : NULL, ns ? ns->card_policy : NULL, s->policy);
+    const struct place_policy *node = first_named(own ? own->node_policy : NULL, pod->class_policy,
+                                                  ns ? ns->node_policy : NULL, s->policy);
+    const struct place_policy *card = first_named(own ? own->card_policy : NULL, pod->class_policy,
+                                                  ns ? ns->card_policy : NULL, s->policy);
     struct place_policy mixed = *node;
     mixed.card_cost = card->card_cost;
     return mixed;

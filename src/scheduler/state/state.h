@@ -86,6 +86,8 @@ struct state_pod {
     struct pod_gang *gang;           /* NULL: none */
     struct state_space *space;       /* of its namespace */
     uint64_t keep_until_ms;          /* a promise does not run out before that; 0: as usual */
+    /* Of the class of its claims; NULL: none. */
+    const struct place_policy *class_policy;
     size_t annotation_bytes;
     int32_t priority;
     bool never_preempts;
