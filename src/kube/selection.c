@@ -27,9 +27,11 @@ static int check_list(const char *text) {
 static int take_list(struct gpu_selection *selection, const char *text, size_t at) {
     char **list = (char **) (void *) ((char *) selection + at);
     int r = check_list(text);
-    if (r == 0 && text[strspn(text, " ,")] != '\0' && !(*list = strdup(text)))
-        return -ENOMEM;
-    return r;
+    if (r < 0 || text[strspn(text, " ,")] == '\0')
+        return r;
+    free(*list);
+    *list = strdup(text);
+    return *list ? 0 : -ENOMEM;
 }
 
 static int take_topology(struct gpu_selection *selection, const char *text, size_t at) {
@@ -88,7 +90,8 @@ static int take_chain(struct gpu_selection *selection, const char *text, size_t 
 
 /* ---- the names ---- */
 
-/* Ours before those of other systems: what a row has set, a later one does not change. */
+/* Ours before those of other systems: they are read from the last to the first, and what an earlier
+ * row says replaces what later ones have said. */
 static const struct row {
     const char *key;
     bool ours; /* a value that means nothing is an error */
@@ -115,24 +118,15 @@ static const struct row {
 #undef AT
 };
 
-/* Whether an earlier row has set the same member. */
-static bool is_set(const struct gpu_selection *selection, const struct row *row) {
-    if (row->take == take_list)
-        return *(char *const *) (const void *) ((const char *) selection + row->at) != NULL;
-    if (row->take == take_policy)
-        return *((const char *) selection + row->at) != '\0';
-    return false;
-}
-
 int selection_read(struct json annotations, struct gpu_selection **ret) {
     struct gpu_selection *selection = NULL;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (size_t i = sizeof(rows) / sizeof(rows[0]); i-- > 0;) {
         const char *text = json_string(json_get(annotations, rows[i].key));
         if (!text)
             continue;
         if (!selection && !(selection = calloc(1, sizeof(*selection))))
             return -ENOMEM;
-        int r = is_set(selection, &rows[i]) ? 0 : rows[i].take(selection, text, rows[i].at);
+        int r = rows[i].take(selection, text, rows[i].at);
         if (r == -ENOMEM || r == -E2BIG || (r < 0 && rows[i].ours)) {
             selection_free(selection);
             return r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler-world.h"
 
+#include "kube/selection.h"
 #include "place/policies.h"
 #include "scheduler/cluster/workload_store.h"
 
@@ -103,6 +104,152 @@ static void test_selection(void **state) {
     assert_string_equal(filter(w, "e", TENTH, "\"n\""), "n");
     w->annotations = "\"elasticgpu.io/topology\":\"excellent\"";
     assert_memory_equal(filter(w, "f", TENTH, "\"n\""), "-GPU request is malformed", 25);
+}
+
+/* ---- annotations that select, all of them ---- */
+
+/* Of two cards, an A100 and a T4, each row with both: a use is that card, an avoid the other. */
+static void test_every_list(void **state) {
+    static const struct {
+        const char *key;
+        bool uuid, avoid;
+    } rows[] = {
+        {"elasticgpu.io/gpu-model", false, false},
+        {"elasticgpu.io/gpu-model-avoid", false, true},
+        {"elasticgpu.io/gpu-uuid", true, false},
+        {"elasticgpu.io/gpu-uuid-avoid", true, true},
+        {"nvidia.com/use-gputype", false, false},
+        {"nvidia.com/nouse-gputype", false, true},
+        {"nvidia.com/use-gpuuuid", true, false},
+        {"nvidia.com/nouse-gpuuuid", true, true},
+        {"volcano.sh/vgpu-use-gpuuuid", true, false},
+        {"volcano.sh/vgpu-nouse-gpuuuid", true, true},
+    };
+    static const char *const models[] = {"a100", "T4", "H100"};
+    static const char *const uuids[] = {"GPU-n-0", "gpu-N-1", "GPU-n-2"};
+    struct world *w = *state;
+    show_model(w, 0, "NVIDIA A100-SXM4-40GB", 40);
+    show_model(w, 1, "Tesla T4", 15);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (unsigned named = 0; named < 3; named++) {
+            char text[96];
+            snprintf(text, sizeof(text), "\"%s\":\"nobody, %s\"", rows[i].key,
+                     rows[i].uuid ? uuids[named] : models[named]);
+            w->annotations = text;
+            const char *answer = filter(w, "a", TENTH, "\"n\"");
+            if (named == 2 && !rows[i].avoid) {
+                assert_string_equal(answer, "-no GPU of the node is one that the pod selects");
+            } else {
+                assert_string_equal(answer, "n");
+                if (named < 2)
+                    assert_int_equal(promised(w, "a", NULL), rows[i].avoid ? 1 - named : named);
+            }
+            state_pod_gone(w->state, "a");
+        }
+    /* Ours goes before another system's of the same meaning. */
+    w->annotations =
+        "\"volcano.sh/vgpu-use-gpuuuid\":\"GPU-n-2\","
+        "\"nvidia.com/use-gpuuuid\":\"GPU-n-2\",\"elasticgpu.io/gpu-uuid\":\"GPU-n-1\"";
+    assert_string_equal(filter(w, "a", TENTH, "\"n\""), "n");
+    assert_int_equal(promised(w, "a", NULL), 1);
+}
+
+static void test_every_wish(void **state) {
+    static const struct {
+        const char *annotations;
+        struct gpu_selection want; /* lists are in the test above */
+    } rows[] = {
+        {"\"elasticgpu.io/topology\":\"none\"", {.topology = TOPOLOGY_NONE}},
+        {"\"elasticgpu.io/topology\":\"Best\"", {.topology = TOPOLOGY_BEST}},
+        {"\"elasticgpu.io/topology\":\"restricted\"", {.topology = TOPOLOGY_RESTRICTED}},
+        {"\"elasticgpu.io/numa-bind\":\"true\"", {.numa_bind = true}},
+        {"\"elasticgpu.io/numa-bind\":\"false\"", {.numa_bind = false}},
+        {"\"nvidia.com/numa-bind\":\"true\"", {.numa_bind = true}},
+        {"\"nvidia.com/numa-bind\":\"perhaps\"", {.numa_bind = false}},
+        {"\"elasticgpu.io/placement-policy\":\"FGD\"",
+         {.node_policy = "fgd", .card_policy = "fgd"}},
+        {"\"hami.io/node-scheduler-policy\":\"spread\"", {.node_policy = "spread"}},
+        {"\"hami.io/node-scheduler-policy\":\"binpack\"", {.node_policy = "binpack"}},
+        {"\"hami.io/node-scheduler-policy\":\"whatever\"", {.node_policy = ""}},
+        {"\"hami.io/gpu-scheduler-policy\":\"spread\"", {.card_policy = "spread"}},
+        {"\"hami.io/gpu-scheduler-policy\":\"binpack\"", {.card_policy = "binpack"}},
+        {"\"hami.io/gpu-scheduler-policy\":\"topology-aware\"", {.topology = TOPOLOGY_BEST}},
+        {"\"hami.io/gpu-scheduler-policy\":\"mutex,numa, spread,a-word-longer-than-any-policy\"",
+         {.numa_bind = true, .card_policy = "spread"}},
+        {"\"hami.io/node-scheduler-policy\":\"spread\",\"hami.io/"
+         "gpu-scheduler-policy\":\"binpack\"",
+         {.node_policy = "spread", .card_policy = "binpack"}},
+        {"\"hami.io/node-scheduler-policy\":\"spread\",\"hami.io/gpu-scheduler-policy\":\"spread\","
+         "\"elasticgpu.io/placement-policy\":\"esc\"",
+         {.node_policy = "esc", .card_policy = "esc"}},
+    };
+    struct world *w = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct gpu_selection *read = NULL;
+        const struct gpu_selection *want = &rows[i].want;
+        struct json root;
+        char text[256];
+        snprintf(text, sizeof(text), "{%s}", rows[i].annotations);
+        assert_int_equal(json_parse(w->parser, text, strlen(text), &root, NULL), 0);
+        assert_int_equal(selection_read(root, &read), 0);
+        assert_non_null(read);
+        assert_int_equal(read->topology, want->topology);
+        assert_int_equal(read->numa_bind, want->numa_bind);
+        assert_string_equal(read->node_policy, want->node_policy);
+        assert_string_equal(read->card_policy, want->card_policy);
+        assert_true(!read->use_models && !read->avoid_models && !read->use_uuids &&
+                    !read->avoid_uuids);
+        assert_null(selection_free(read));
+    }
+}
+
+/* Which of the two nodes has the higher score. */
+static const char *preferred(struct world *w, const char *annotations) {
+    static char best[16];
+    struct json score;
+    int64_t most = INT64_MIN, points;
+    w->annotations = annotations;
+    (void) filter(w, "x", TENTH, "\"used\",\"free\"");
+    struct json_iter it = json_iter(ask_nodes(w, true, "x", TENTH, "\"used\",\"free\""));
+    while (json_next(&it, NULL, &score)) {
+        assert_true(json_i64(json_get(score, "Score"), &points));
+        assert_int_not_equal(points, most);
+        if (points > most)
+            snprintf(best, sizeof(best), "%s", json_string(json_get(score, "Host")));
+        most = points > most ? points : most;
+    }
+    state_pod_gone(w->state, "x");
+    return best;
+}
+
+/* HAMi's two tiers are apart: the node by one policy, the card on it by another. */
+static void test_policy_of_each_tier(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    const char *key = "\"hami.io/node-scheduler-policy\":";
+    char text[128];
+    show_node(w, "used", 2);
+    show_node(w, "free", 2);
+    run_pod(w, "a", TENTH, "used", &a);
+    uint32_t card = state_pod_find(w->state, "a")->holds[0].device.index;
+    static const char *const nodes[] = {"spread", "binpack"}, *const want[] = {"free", "used"};
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 3; j++) { /* the policy of the cards does not choose the node */
+            snprintf(text, sizeof(text), "%s\"%s\"%s", key, nodes[i],
+                     j == 0   ? ""
+                     : j == 1 ? ",\"hami.io/gpu-scheduler-policy\":\"spread\""
+                              : ",\"hami.io/gpu-scheduler-policy\":\"binpack\"");
+            assert_string_equal(preferred(w, text), want[i]);
+        }
+    w->annotations = "\"hami.io/node-scheduler-policy\":\"binpack\","
+                     "\"hami.io/gpu-scheduler-policy\":\"spread\"";
+    assert_string_equal(filter(w, "b", TENTH, "\"used\""), "used");
+    assert_int_not_equal(promised(w, "b", NULL), card);
+    state_pod_gone(w->state, "b");
+    w->annotations = "\"hami.io/node-scheduler-policy\":\"spread\","
+                     "\"hami.io/gpu-scheduler-policy\":\"binpack\"";
+    assert_string_equal(filter(w, "b", TENTH, "\"used\""), "used");
+    assert_int_equal(promised(w, "b", NULL), card);
 }
 
 static void test_policies(void **state) {
@@ -326,6 +473,9 @@ int main(void) {
         T(test_unequal_cards),
         T(test_tflops_of_an_unknown_model),
         T(test_selection),
+        T(test_every_list),
+        T(test_every_wish),
+        T(test_policy_of_each_tier),
         T(test_policies),
         T(test_a_hold_is_not_free),
         T(test_two_containers_draw_on_one_hold),
