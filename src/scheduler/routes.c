@@ -58,8 +58,10 @@ static void on_preempt(struct http_exchange *exchange, void *userdata) {
     struct buf answer = BUF_INIT(ANSWER_MAX);
     uint64_t start = uv_hrtime();
     size_t len;
-    const char *body = http_body(exchange, &len);
-    int r = preempt_verb(&s->preempt, body, len, scheduler_now(s), &answer);
+    const char *body = http_body(exchange, &len), *problem = http_body_problem(exchange);
+    int r = problem ? -EMSGSIZE : preempt_verb(&s->preempt, body, len, scheduler_now(s), &answer);
+    if (problem)
+        buf_printf(&answer, "%s\n", problem);
     observe(s, VERB_PREEMPT, start, r == 0);
     http_reply(exchange, r == 0 ? 200 : 400, r == 0 ? JSON_TYPE : "text/plain", &answer);
 }

@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "wire/json.h"
 
-#define KEY_MAX 128 /* longer keys are on nobody's path */
+#define KEY_MAX 256 /* longer keys are on nobody's path */
 
 /* What becomes of a value. */
 enum fate {
@@ -86,10 +86,12 @@ static const char *part_of(const char *path, uint32_t depth) {
     return path;
 }
 
-/* Whether the next part of a path is this key; *ret_last when nothing comes behind it. */
+/* Whether the next part of a path is this key, or stands for any; *ret_last when nothing comes
+ * behind it. */
 static bool part_is(const char *part, const char *key, size_t len, bool *ret_last) {
     size_t own = part ? strcspn(part, "/") : 0;
-    if (!part || own != len || strncasecmp(part, key, len) != 0)
+    bool any = own == 1 && *part == '*' && len > 0;
+    if (!part || (!any && (own != len || strncasecmp(part, key, len) != 0)))
         return false;
     *ret_last = part[own] == '\0';
     return true;

@@ -2,9 +2,12 @@
 """Garbage on every socket and HTTP port, and from the tenant: a clean error, no crash, the service goes on."""
 
 import contextlib
+import http.client
+import itertools
 import json
 import os
 import random
+import re
 import socket
 import stat
 import struct
@@ -113,6 +116,64 @@ def test_extender_verbs(world, verb):
         assert status == 200 or 400 <= status < 500, (verb, body[:80], answer[:200])
         if status == 200:
             json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+def peak_memory(world, part, reset=False):
+    """VmHWM and VmRSS of a container's process in bytes."""
+    container = part.status()["containerID"].partition("://")[2]
+    pid = next(line.split()[1] for line in world.ctr("tasks", "ls").splitlines() if line.startswith(container))
+    base = f"/proc/{world.cluster.host_pid(pid)}"
+    if reset:
+        with open(base + "/clear_refs", "w") as f:
+            f.write("5")
+    with open(base + "/status") as f:
+        text = f.read()
+    return [int(re.search(rf"^{key}:\s+(\d+) kB", text, re.M)[1]) << 10 for key in ("VmHWM", "VmRSS")]
+
+
+def stream(part, path, size, parts):
+    """Posts a body that is made while it is sent; the answer."""
+    connection = http.client.HTTPConnection("aliquot", timeout=60)
+    connection.sock = part.connect(timeout=60)
+    with contextlib.closing(connection):
+        connection.request("POST", path, parts, {"Content-Type": "application/json", "Content-Length": str(size)})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()[:500]
+        return json.loads(answer.read())
+
+
+def joined(head, items, tail):
+    """The pieces of a JSON document, of about a megabyte each, and how long it is."""
+    whole = (",".join(items[i:i + 64]) + ("," if i + 64 < len(items) else "") for i in range(0, len(items), 64))
+    return (sum(map(len, items)) + len(items) - 1 + len(head) + len(tail),
+            itertools.chain([head.encode()], (text.encode() for text in whole), [tail.encode()]))
+
+
+def test_bodies_of_a_large_cluster(world):
+    """5,000 whole Nodes to filter, and the whole pods of thousands of nodes to preempt, 75 MB each: they are answered,
+    and nobody keeps them in memory."""
+    real = world.api.get("/api/v1/nodes/" + world.cluster.node)
+    images = [{"names": [noise(50).hex()] * 4, "sizeBytes": i} for i in range(30)]
+    other = dict(real, metadata={"name": "NAME", "labels": real["metadata"]["labels"]}, status={"images": images})
+    other["status"]["allocatable"] = {"cpu": "8"}
+    text = json.dumps(other).ljust(15000)
+    nodes = [text.replace("NAME", f"made-up-{i:04d}", 1) for i in range(4999)] + [json.dumps(real)]
+    asks = pod("p", container(core=1), priority=1000)
+    asks["metadata"].update(namespace="default", uid="made-up")
+    victims = [f'"{name}":{{"Pods":[{text}],"NumPDBViolations":0}}' for name, text in
+               zip([f"n{i}" for i in range(4999)] + [world.cluster.node], nodes)]
+    _, before = peak_memory(world, world.scheduler, reset=True)
+    size, parts = joined('{"Pod":%s,"NodeNames":null,"Nodes":{"items":[' % json.dumps(asks), nodes, "]}}")
+    assert size > 75_000_000
+    answer = stream(world.scheduler, "/filter", size, parts)
+    assert [n["metadata"]["name"] for n in answer["Nodes"]["items"]] == [world.cluster.node]
+    assert set(answer["FailedAndUnresolvableNodes"].values()) == {"node has no GPU"}
+    assert len(answer["FailedAndUnresolvableNodes"]) == 4999
+    size, parts = joined('{"Pod":%s,"NodeNameToVictims":{' % json.dumps(asks), victims, "}}")
+    answer = stream(world.scheduler, "/preempt", size, parts)
+    assert list(answer["NodeNameToMetaVictims"]) == [world.cluster.node], answer
+    most, _ = peak_memory(world, world.scheduler)
+    assert most - before < 40_000_000, (before, most)
 
 
 def sockets(world, directory):

@@ -13,8 +13,12 @@
 #include "fail-malloc.h"
 #include "wire/json_prune.h"
 
-static const char *const keep[] = {"Pod", "NodeNames", "Nodes/items/*/metadata/name",
-                                   "Nodes/items/*/status/allocatable", NULL};
+static const char *const keep[] = {"Pod",
+                                   "NodeNames",
+                                   "Nodes/items/*/metadata/name",
+                                   "Nodes/items/*/status/allocatable",
+                                   "Victims/*/Pods/*/uid",
+                                   NULL};
 
 /* Reduces `text`, given in pieces of `piece` bytes. */
 static int prune(const char *text, size_t len, size_t piece, struct buf *out) {
@@ -44,6 +48,9 @@ static const struct {
      "\"4\"}}},{\"metadata\":{\"name\":\"m\"}}, 5]}}",
      "{\"Nodes\":{\"items\":[{\"metadata\":{\"name\":\"n\"},\"status\":{\"allocatable\":{\"cpu\":"
      "\"4\"}}},{\"metadata\":{\"name\":\"m\"}},5]}}"},
+    {"{\"victims\":{\"a\":{\"Pods\":[{\"uid\":\"u\",\"spec\":{\"uid\":\"no\"}},{}],\"n\":1},\"b\":{"
+     "\"pods\":null,\"x\":[1]},\"c\":2,\"\":{\"pods\":[{\"uid\":\"no\"}]}}}",
+     "{\"victims\":{\"a\":{\"Pods\":[{\"uid\":\"u\"},{}]},\"b\":{\"pods\":null},\"c\":2}}"},
     /* Keys that are too long, or written in another way, are nobody's. */
     {"{\"\\u0050od\":1,\"Pod \":2}", "{}"},
 };
@@ -117,6 +124,21 @@ static void test_a_long_document(void **state) {
     json_prune_free(p);
 }
 
+/* Of a key that is too long nothing is kept, also where any key will do. */
+static void test_long_keys(void **state) {
+    (void) state;
+    for (size_t len = 250; len < 262; len++) {
+        char name[300], text[500];
+        _cleanup_buf_ struct buf out = BUF_INIT(0);
+        memset(name, 'n', len);
+        name[len] = '\0';
+        int n =
+            snprintf(text, sizeof(text), "{\"Victims\":{\"%s\":{\"Pods\":[{\"uid\":1}]}}}", name);
+        assert_int_equal(prune(text, (size_t) n, 11, &out), 0);
+        assert_string_equal(buf_str(&out), len <= 256 ? text : "{\"Victims\":{}}");
+    }
+}
+
 static void test_the_bound_of_what_is_kept(void **state) {
     (void) state;
     _cleanup_buf_ struct buf out = BUF_INIT(20);
@@ -144,7 +166,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_left),    cmocka_unit_test(test_cut_short),
         cmocka_unit_test(test_no_json),         cmocka_unit_test(test_too_deep),
         cmocka_unit_test(test_a_long_document), cmocka_unit_test(test_the_bound_of_what_is_kept),
-        cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_memory_runs_out), cmocka_unit_test(test_long_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

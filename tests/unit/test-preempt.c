@@ -4,7 +4,9 @@
 
 #include "scheduler-world.h"
 
+#include "scheduler/extender/args.h"
 #include "scheduler/preemption/preempt.h"
+#include "wire/json_prune.h"
 
 /* A world with the verb. */
 struct stage {
@@ -100,6 +102,40 @@ static void test_its_own_victims_are_enough(void **state) {
                                  "\"n\":{\"pods\":[{\"metadata\":{\"uid\":\"b\"}}]}"),
                         ANSWER("\"n\":{\"Pods\":[{\"UID\":\"a\"},{\"UID\":\"b\"}],"
                                "\"NumPDBViolations\":0}"));
+}
+
+/* Whole pods of thousands of nodes are reduced to who they are while they come in, and the answer
+ * is the same. */
+static void test_long_requests(void **state) {
+    struct stage *s = *state;
+    enum { PADDING = 20000, NODES = 1000 };
+    static char padding[PADDING + 1];
+    _cleanup_buf_ struct buf left = BUF_INIT(1 << 20), body = BUF_INIT(0);
+    struct json_prune *prune = json_prune_new(args_keep, &left);
+    memset(padding, 'x', PADDING);
+    show_node(s->w, "node-7", 1);
+    run_low(s, "a", WHOLE, "node-7", 5);
+    buf_puts(
+        &body,
+        "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"p\"},\"spec\":{" HIGH
+        ",\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{" WHOLE
+        "}}}]}},\"NodeNameToMetaVictims\":null,\"NodeNameToVictims\":{");
+    for (int i = 0; i < NODES; i++)
+        buf_printf(
+            &body,
+            "%s\"node-%d\":{\"Pods\":[{\"metadata\":{\"name\":\"v\",\"uid\":\"v%d\"},\"spec\":{"
+            "\"x\":\"%s\"}}],\"NumPDBViolations\":2}",
+            i ? "," : "", i, i, padding);
+    buf_puts(&body, "}}");
+    assert_true(body.len > (size_t) 20000000);
+    assert_int_equal(json_prune_feed(prune, body.data, body.len), 0);
+    assert_int_equal(json_prune_end(prune), 0);
+    json_prune_free(prune);
+    assert_true(left.len < (size_t) 100000);
+    assert_int_equal(preempt_verb(s->p, left.data, left.len, s->w->now, &s->answer), 0);
+    assert_string_equal(buf_str(&s->answer),
+                        ANSWER("\"node-7\":{\"Pods\":[{\"UID\":\"v7\"},{\"UID\":\"a\"}],"
+                               "\"NumPDBViolations\":2}"));
 }
 
 static void test_node_is_left_out(void **state) {
@@ -219,6 +255,7 @@ int main(void) {
         STAGED(test_share_needs_more), STAGED(test_its_own_victims_are_enough),
         STAGED(test_node_is_left_out), STAGED(test_who_may_not),
         STAGED(test_budgets),          STAGED(test_held_pod),
+        STAGED(test_long_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -406,6 +406,21 @@ static void test_refused_binding(void **state) {
     assert_string_equal(w->bind_answer, "");
 }
 
+/* Go's decoder takes keys in any case, and so do we. */
+static void test_bind_in_any_case(void **state) {
+    struct world *w = *state;
+    static const char body[] =
+        "{\"podNAME\":\"pod-a\",\"podnamespace\":\"d\",\"PODUID\":\"a\",\"node\":\"n\"}";
+    show_node(w, "n", 1);
+    show_pod(w, "a", WHOLE, NULL, "");
+    binder_bind(&w->binder, body, strlen(body), w);
+    assert_int_equal(w->nasked, 1);
+    assert_non_null(strstr(buf_str(&w->asked[0].body), "\"name\":\"n\""));
+    respond(w, 0, 201, false, NULL);
+    assert_string_equal(w->bind_answer, "");
+    assert_int_equal(free_core(w, "n", 0), 0);
+}
+
 static void test_promised_card_lost(void **state) {
     struct world *w = *state;
     show_node(w, "n", 2);
@@ -622,6 +637,7 @@ int main(void) {
         T(test_doubt_ends),
         T(test_bound_by_somebody_else),
         T(test_refused_binding),
+        T(test_bind_in_any_case),
         T(test_promised_card_lost),
         T(test_annotations_too_large),
         T(test_malformed_request),

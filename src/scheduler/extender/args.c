@@ -16,8 +16,10 @@ const char *const args_keep[] = {
     "Nodes/items/*/metadata/name",
     "Nodes/items/*/metadata/labels",
     "Nodes/items/*/status/allocatable",
-    /* preempt */
-    "NodeNameToVictims",
+    /* preempt: of whole pods, who they are */
+    "NodeNameToVictims/*/NumPDBViolations",
+    "NodeNameToVictims/*/Pods/*/UID",
+    "NodeNameToVictims/*/Pods/*/metadata/uid",
     "NodeNameToMetaVictims",
     /* bind */
     "PodName",
