@@ -278,6 +278,76 @@ static void test_budget_says_no(void **state) {
     assert_int_equal(s->e.spared, 2);
 }
 
+static void show_budget(struct stage *s, const char *app, int allowed) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct json object;
+    struct budget budget;
+    struct err err;
+    buf_printf(&text,
+               "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"d\"},\"spec\":{\"selector\":"
+               "{\"matchLabels\":{\"app\":\"%s\"}}},\"status\":{\"disruptionsAllowed\":%d}}",
+               app, app, allowed);
+    assert_int_equal(json_parse(s->w->parser, text.data, text.len, &object, NULL), 0);
+    assert_int_equal(budget_parse(object, &budget, &err), 0);
+    assert_int_equal(preempt_budget_seen(s->p, &budget), 0);
+}
+
+static void label(struct stage *s, const char *uid, const char *labels) {
+    struct state_pod *pod = state_pod_find(s->w->state, uid);
+    free(pod->labels);
+    pod->labels = strdup(labels);
+}
+
+/* Of a set nobody goes before those have gone whose eviction may be refused; those go one by one.
+ */
+static void test_refused_in_the_middle(void **state) {
+    struct stage *s = *state;
+    static const char quarter[] = "\"elasticgpu.io/gpu-core\":\"25\"";
+    show_node(s->w, "n", 1);
+    run_low(s, "a", quarter, "n", 9);
+    run_low(s, "b", quarter, "n", 6);
+    run_low(s, "c", quarter, "n", 5);
+    run_low(s, "d", quarter, "n", 7);
+    label(s, "b", "app=x,");
+    label(s, "c", "app=y,");
+    show_budget(s, "x", 1);
+    show_budget(s, "y", 1);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", WHOLE, 100, "n");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("b"), "\"uid\":\"b\"");
+    respond(s->w, 0, 429, false, NULL);
+    run_later(s, 1000);
+    expect(s, "PATCH", STATUS("p"), "{\"nominatedNodeName\":null}");
+    respond(s->w, 0, 200, false, NULL);
+    expect_nothing(s); /* nobody went, nobody goes */
+    assert_int_equal(s->e.evicted, 0);
+
+    show(s, "p", WHOLE, 100, "", "", "");
+    s->w->now += 20000;
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    run_later(s, 6000);
+    take_nomination(s, "p", WHOLE, 100, "n");
+    run_later(s, 0);
+    static const char *const guarded[] = {EVICTION("b"), EVICTION("c")};
+    for (size_t i = 0; i < 2; i++) {
+        expect(s, "POST", guarded[i], "policy/v1");
+        run_later(s, 10);
+        assert_int_equal(s->w->nasked, 2); /* nobody else before the answer */
+        assert_non_null(strstr(s->w->asked[1].path, "/events"));
+        respond(s->w, 0, 201, false, NULL);
+        expect(s, "PATCH", i == 0 ? STATUS("b") : STATUS("c"), "DisruptionTarget");
+        respond(s->w, 0, 200, false, NULL);
+        run_later(s, 0); /* the next one at once */
+    }
+    expect(s, "POST", EVICTION("a"), "policy/v1");
+    assert_string_equal(s->w->asked[1].path, EVICTION("d")); /* those cannot be refused */
+    while (s->w->nasked > 0)
+        respond(s->w, 0, 201, false, NULL);
+}
+
 /* Everything in memory is lost between the eviction and the Binding. */
 static void test_restart(void **state) {
     struct stage *s = *state;
@@ -507,7 +577,7 @@ int main(void) {
         STAGED(test_only_the_leader), STAGED(test_hands_off),
         STAGED(test_follows),         STAGED(test_restart_before_eviction),
         STAGED(test_held_meanwhile),  STAGED(test_many_wait),
-        STAGED(test_large_cluster),
+        STAGED(test_large_cluster),   STAGED(test_refused_in_the_middle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,6 +341,11 @@ static void on_evicted(const struct kube_response *response, void *userdata) {
         log_info("pod %s/%s is evicted for the pod %s", sent->namespace, sent->name, sent->for_uid);
         if (victim)
             evicted(e, c, victim);
+        if (c && c->in_flight == 0) { /* others may have waited for this one */
+            c->next_ms = now;
+            e->changed(e->userdata);
+            return;
+        }
     } else if (status == 429) {
         e->spared++;
         log_info("pod %s/%s stays: %s", sent->namespace, sent->name, response->text);
@@ -385,16 +390,32 @@ static bool may_evict(struct evictor *e, unsigned n, uint64_t now_ms) {
     return e->in_window == 0 || e->in_window + n <= EVICTIONS_PER_SECOND;
 }
 
-static void evict_all(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
-                      const struct preempt_choice *choice, uint64_t now_ms) {
+/* Whom to evict next of those: one that a budget counts, alone, as its eviction may be refused, and
+ * then nobody else is to have gone for nothing; when there is no such any more, all. Returns how
+ * many, which are moved to the front. */
+static uint32_t put_next_first(const struct preempt *p, struct preempt_choice *choice) {
+    for (uint32_t i = 0; i < choice->choice.n; i++)
+        if (preempt_is_guarded(p, choice->victims[i])) {
+            struct state_pod *guarded = choice->victims[i];
+            choice->victims[i] = choice->victims[0];
+            choice->victims[0] = guarded;
+            return 1;
+        }
+    return choice->choice.n;
+}
+
+static void evict_next(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                       uint64_t now_ms) {
+    struct preempt_choice *choice = &e->preempt->choice;
     char message[1024];
     size_t len =
         (size_t) snprintf(message, sizeof(message), "Room is made on node %s by evicting", c->node);
+    uint32_t n = put_next_first(e->preempt, choice);
     bool any = false;
-    if (!may_evict(e, choice->choice.n, now_ms))
+    if (!may_evict(e, n, now_ms))
         return;
-    e->in_window += choice->choice.n;
-    for (uint32_t i = 0; i < choice->choice.n; i++) {
+    e->in_window += n;
+    for (uint32_t i = 0; i < n; i++) {
         const struct state_pod *victim = choice->victims[i];
         if (!evict(e, c, victim))
             continue;
@@ -620,7 +641,7 @@ static void make_room(struct evictor *e, struct evict_case *c, struct state_pod 
     if (!is_nominated(c, pod, now_ms))
         nominate(e, c, pod, node->name);
     else if (evicts && preempt_may(pod))
-        evict_all(e, c, pod, choice, now_ms);
+        evict_next(e, c, pod, now_ms);
 }
 
 static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {

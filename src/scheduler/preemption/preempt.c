@@ -84,6 +84,13 @@ void preempt_budget_gone(struct preempt *p, const char *namespace, const char *n
         drop_budget(p, b);
 }
 
+bool preempt_is_guarded(const struct preempt *p, const struct state_pod *pod) {
+    for (const struct preempt_budget *b = p->budgets; b; b = b->next)
+        if (budget_counts(&b->budget, pod->namespace, pod->labels))
+            return true;
+    return false;
+}
+
 /* ---- one node as a case for victims_choose() ---- */
 
 struct node_case {

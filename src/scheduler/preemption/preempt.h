@@ -67,6 +67,9 @@ bool preempt_may(const struct state_pod *pod);
 bool preempt_on_node(struct preempt *p, const struct state_pod *pod, struct state_node *node,
                      uint64_t now_ms, uint32_t *tests, struct preempt_choice *ret);
 
+/* Whether a budget counts the pod, so that the API server may refuse to evict it. */
+bool preempt_is_guarded(const struct preempt *p, const struct state_pod *pod);
+
 /* Answers ExtenderPreemptionArgs with ExtenderPreemptionResult: to the victims of each node those
  * are added that its GPUs need, and a node is left out where all victims together do not help.
  * Negative when there is no answer, `out` then says why. */
