@@ -18,6 +18,7 @@ struct err;
     REQUIRED(nvmlDeviceGetMemoryInfo, (nvmlDevice_t, nvmlMemory_t *) )                             \
     OPTIONAL(nvmlSystemGetDriverVersion, (char *, unsigned int) )                                  \
     OPTIONAL(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t, nvmlPciInfo_t *) )                            \
+    OPTIONAL(nvmlDeviceGetMigMode, (nvmlDevice_t, unsigned int *, unsigned int *) )                \
     OPTIONAL(nvmlDeviceGetUtilizationRates, (nvmlDevice_t, nvmlUtilization_t *) )                  \
     OPTIONAL(nvmlDeviceGetTemperature, (nvmlDevice_t, nvmlTemperatureSensors_t, unsigned int *) )  \
     OPTIONAL(nvmlDeviceGetPowerUsage, (nvmlDevice_t, unsigned int *) )                             \

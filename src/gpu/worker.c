@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "gpu/context.h"
 #include "gpu/device.h"
 #include "gpu/events.h"
@@ -54,7 +55,8 @@ struct worker {
     struct failure failures[GPU_MAX];
     uint32_t sequence;
     struct gpu_links links;
-    uint64_t links_ms; /* when they were read; 0: never */
+    uint64_t links_ms;     /* when they were read; 0: never */
+    bool divided[GPU_MAX]; /* in MIG mode when it was last asked */
     struct utilization utilization[GPU_MAX];
     nvmlProcessInfo_v2_t list[GPU_PROCESSES_MAX];
     nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
@@ -311,6 +313,20 @@ static bool put_links(struct worker *w, uint32_t index) {
     return put(w, &msg, GPU_MESSAGE_LINKS, index, sizeof(msg.links));
 }
 
+/* A card in MIG mode is given away in instances, by NVIDIA's own device plugin; as a whole it runs
+ * nothing. For us it is not there. */
+static bool is_divided(struct worker *w, nvmlDevice_t device, uint32_t index) {
+    unsigned int current = 0, pending = 0;
+    bool divided = w->nvml.nvmlDeviceGetMigMode &&
+                   w->nvml.nvmlDeviceGetMigMode(device, &current, &pending) == NVML_SUCCESS &&
+                   current != 0;
+
+    if (divided && !w->divided[index])
+        log_info("GPU %u is in MIG mode and left to NVIDIA's device plugin", index);
+    w->divided[index] = divided;
+    return divided;
+}
+
 /* Each card stands for itself: whatever fails on one is told and the next is looked at.
  * ret_answers: whether any call on it succeeded. */
 static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
@@ -321,8 +337,12 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
 
     d->minor = -1;
     healthy = check(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
-                    "nvmlDeviceGetHandleByIndex") &&
-              read_identity(w, device, d) && no_failure(w, device, index, d) &&
+                    "nvmlDeviceGetHandleByIndex");
+    if (healthy && is_divided(w, device, index)) {
+        *ret_answers = true;
+        return true;
+    }
+    healthy = healthy && read_identity(w, device, d) && no_failure(w, device, index, d) &&
               read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
     if (healthy)

@@ -77,6 +77,17 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     return NVML_SUCCESS;
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
+                                         unsigned int *pending);
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
+                                  unsigned int *pending) {
+    if (index_of(device) == 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *pending = (unsigned int) fault("mig-pending");
+    *current = (unsigned int) fault("mig");
+    return NVML_SUCCESS;
+}
+
 /* As drivers from 615 on have it: notes what it is asked in the file "limits". */
 EXPORT nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device,
                                                  nvmlSetMemoryLimits_v1_t *limits);

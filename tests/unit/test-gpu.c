@@ -166,6 +166,26 @@ static void lost_card(void **state) {
     assert_int_equal(status(f).restarts, 0);
 }
 
+/* Divided by the hardware it is nobody's to share: it is gone from here, and back afterwards. */
+static void mig_mode(void **state) {
+    struct fixture *f = *state;
+    uint64_t polls;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    switch_fault(f, "mig-pending", true); /* from its next reset on */
+    polls = status(f).polls;
+    RUN_UNTIL(f, status(f).polls > polls + 2);
+    assert_int_equal(snap(f)->ndevices, 2);
+    switch_fault(f, "mig", true);
+    RUN_UNTIL(f, snap(f)->ndevices == 1);
+    assert_string_equal(snap(f)->devices[0].uuid, "GPU-fake-0");
+    assert_true(snap(f)->devices[0].healthy);
+    switch_fault(f, "mig", false);
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    assert_true(snap(f)->devices[1].healthy);
+    assert_int_equal(status(f).restarts, 0);
+}
+
 /* Long before the next poll is due; a program's own fault takes no card away. */
 static void xid(void **state) {
     struct fixture *f = *state;
@@ -515,6 +535,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_card, setup, teardown),
+        cmocka_unit_test_setup_teardown(mig_mode, setup, teardown),
         cmocka_unit_test_setup_teardown(xid, setup, teardown),
         cmocka_unit_test_setup_teardown(xid_of_an_old_driver, setup, teardown),
         cmocka_unit_test_setup_teardown(hanging_call, setup, teardown),
