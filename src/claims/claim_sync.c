@@ -20,18 +20,12 @@ static bool is_kept_for(const struct egpu *e, const struct egpu_claim *claim) {
            (e->claim_uid[0] == '\0' || strcmp(e->claim_uid, claim->meta.uid) == 0);
 }
 
-static bool has_labels(const struct egpu *e, const struct strings *selector) {
-    for (uint32_t i = 0; i < selector->n; i++)
-        if (!strings_have(&e->meta.labels, selector->v[i]))
-            return false;
-    return true;
-}
-
-static bool is_free(const struct egpu *e, const struct egpu_claim *claim) {
+static bool is_free(const struct claims *c, const struct egpu *e, const struct egpu_claim *claim) {
     return !e->reserved && !e->meta.deleting && e->phase == EGPU_AVAILABLE && e->has_phase &&
-           strcmp(e->class, claim->class) == 0 && has_labels(e, &claim->selector) &&
-           (claim->selected_node[0] == '\0' || e->node[0] == '\0' ||
-            strcmp(e->node, claim->selected_node) == 0);
+           strcmp(e->class, claim->class) == 0 &&
+           label_terms_hold(&claim->selector, e->meta.labels, e->meta.name) &&
+           (claim->selected_node[0] == '\0' ||
+            strcmp(c->world.node(c->world.self, e), claim->selected_node) == 0);
 }
 
 /* What is kept for the claim goes before everything, then the smallest that is large enough. */
@@ -44,7 +38,7 @@ static struct egpu_item *best_match(const struct claims *c, const struct egpu_cl
             continue;
         if (is_kept_for(e, claim) && !e->meta.deleting)
             return item;
-        if (kept_only || !is_free(e, claim))
+        if (kept_only || !is_free(c, e, claim))
             continue;
         int order = best ? claim_amount_compare(&e->capacity, &best->o.capacity) : -1;
         if (order < 0 || (order == 0 && best && strcmp(item->key, best->key) < 0))

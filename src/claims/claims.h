@@ -40,6 +40,8 @@ struct claims_world {
      * may still become an object; another negative errno and a sentence: none. */
     int (*find)(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
                 const char *node, struct claims_room *ret, struct err *why);
+    /* The node on which its cards are; "": they are not all there. */
+    const char *(*node)(void *self, const struct egpu *e);
     /* Whether what an ElasticGPU made by an admin describes is there and free; then it is kept
      * until the object has another version. */
     int (*check)(void *self, const struct egpu *e, struct err *why);

@@ -55,7 +55,8 @@ static int strings_read(struct json list, struct strings *ret) {
 
 void claim_meta_done(struct claim_meta *m) {
     strings_done(&m->finalizers);
-    strings_done(&m->labels);
+    free(m->labels);
+    m->labels = NULL;
 }
 
 static int read_meta(struct json object, struct claim_meta *ret, struct err *err) {
@@ -71,7 +72,7 @@ static int read_meta(struct json object, struct claim_meta *ret, struct err *err
     ret->deleting = json_string(json_get(meta, "deletionTimestamp")) != NULL;
     int r = strings_read(json_get(meta, "finalizers"), &ret->finalizers);
     if (r == 0)
-        r = strings_read(json_get(meta, "labels"), &ret->labels);
+        r = labels_read(json_get(meta, "labels"), &ret->labels);
     return r < 0 ? err_errno(err, -r, "cannot keep an object") : 0;
 }
 
@@ -162,6 +163,11 @@ static int read_source(struct json spec, struct egpu *e) {
     return 0;
 }
 
+static int read_affinity(struct json spec, struct egpu *e) {
+    struct json terms = JSON_PATH(spec, "nodeAffinity", "required", "nodeSelectorTerms");
+    return node_selector_read(terms, &e->affinity);
+}
+
 /* kubernetes.io/hostname In [one node], by expression or by field: what ties it to a node. */
 static void read_node(struct json spec, struct egpu *e) {
     struct json terms = JSON_PATH(spec, "nodeAffinity", "required", "nodeSelectorTerms");
@@ -213,7 +219,7 @@ int egpu_parse(struct json object, struct egpu *ret, struct err *err) {
     struct egpu e = {0};
     struct json spec = json_get(object, "spec");
     int r = read_meta(object, &e.meta, err);
-    if (r == 0 && (r = read_source(spec, &e)) < 0)
+    if (r == 0 && ((r = read_source(spec, &e)) < 0 || (r = read_affinity(spec, &e)) < 0))
         err_errno(err, -r, "cannot keep an object");
     if (r < 0) {
         egpu_done(&e);
@@ -240,6 +246,7 @@ bool egpu_holds(const struct egpu *e) {
 
 void egpu_done(struct egpu *e) {
     claim_meta_done(&e->meta);
+    node_selector_done(&e->affinity);
     free(e->cards);
     e->cards = NULL;
 }
@@ -295,13 +302,15 @@ int egpu_claim_parse(struct json object, struct egpu_claim *ret, struct err *err
     int r = read_meta(object, &c.meta, err);
     if (r == 0 && c.meta.namespace[0] == '\0')
         r = err_set(err, EINVAL, "a claim has no namespace");
-    if (r == 0 && (r = strings_read(JSON_PATH(spec, "selector", "matchLabels"), &c.selector)) < 0)
+    if (r == 0 && (r = label_selector_read(json_get(spec, "selector"), &c.selector)) == -ENOMEM)
         err_errno(err, -r, "cannot keep a claim");
-    if (r < 0) {
+    if (r < 0 && r != -EINVAL) {
         egpu_claim_done(&c);
         return r;
     }
     read_request(spec, &c);
+    if (r == -EINVAL)
+        snprintf(c.problem, sizeof(c.problem), "spec.selector cannot be understood");
     copy_text(json_get(spec, "elasticGPUName"), c.egpu, sizeof(c.egpu));
     c.has_class = json_type(class) == JSON_STRING;
     copy_text(class, c.class, sizeof(c.class));
@@ -316,7 +325,7 @@ int egpu_claim_parse(struct json object, struct egpu_claim *ret, struct err *err
 
 void egpu_claim_done(struct egpu_claim *c) {
     claim_meta_done(&c->meta);
-    strings_done(&c->selector);
+    label_terms_done(&c->selector);
 }
 
 /* ---- ElasticGPUClass ---- */
@@ -325,7 +334,9 @@ int egpu_class_parse(struct json object, struct egpu_class *ret, struct err *err
     struct egpu_class c = {0};
     uint64_t pods = 1;
     int r = read_meta(object, &c.meta, err);
-    if (r == 0 && (r = strings_read(json_get(object, "parameters"), &c.parameters)) < 0)
+    if (r == 0 &&
+        ((r = strings_read(json_get(object, "parameters"), &c.parameters)) < 0 ||
+         (r = node_selector_read(json_get(object, "allowedTopologies"), &c.topologies)) < 0))
         err_errno(err, -r, "cannot keep a class");
     if (r < 0) {
         egpu_class_done(&c);
@@ -345,6 +356,7 @@ int egpu_class_parse(struct json object, struct egpu_class *ret, struct err *err
 void egpu_class_done(struct egpu_class *c) {
     claim_meta_done(&c->meta);
     strings_done(&c->parameters);
+    node_selector_done(&c->topologies);
 }
 
 const char *egpu_class_parameter(const struct egpu_class *class, const char *key) {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "kube/gpu_object.h"
+#include "kube/labels.h"
 #include "kube/pod.h"
 #include "wire/json.h"
 
@@ -28,7 +29,7 @@ struct err;
 #define PARAMETER_POLICY "placementPolicy"
 
 #define CLAIM_CARDS_MAX 64
-#define CLAIM_STRINGS_MAX 64 /* labels, finalizers */
+#define CLAIM_STRINGS_MAX 64 /* finalizers, parameters */
 #define CLAIM_REASON_MAX 64
 #define CLAIM_MESSAGE_MAX 384
 
@@ -74,7 +75,7 @@ struct claim_meta {
     char created[32];
     bool deleting;
     struct strings finalizers;
-    struct strings labels; /* "key=value" */
+    char *labels; /* "key=value," for each, or NULL */
 };
 void claim_meta_done(struct claim_meta *m);
 
@@ -92,8 +93,9 @@ struct egpu {
     const char *source; /* "qGPU", "physicalGPU", "gpuShare"; NULL: none or several */
     uint32_t ncards;
     char (*cards)[KUBE_NAME_MAX]; /* names of GPU objects, or UUIDs */
-    char node[KUBE_NAME_MAX];     /* that its nodeAffinity names; "": any */
-    bool reserved;                /* has a claimRef */
+    char node[KUBE_NAME_MAX];     /* that its nodeAffinity names, for people; "": none */
+    struct node_selector affinity;
+    bool reserved; /* has a claimRef */
     char claim_namespace[KUBE_LABEL_MAX];
     char claim_name[KUBE_NAME_MAX];
     char claim_uid[KUBE_UID_MAX]; /* "" of a claimRef: kept for whoever has that name */
@@ -113,7 +115,7 @@ struct egpu_claim {
     char egpu[KUBE_NAME_MAX];        /* spec.elasticGPUName */
     bool has_class;                  /* false: the default class */
     char class[KUBE_NAME_MAX];       /* "" with has_class: none at all */
-    struct strings selector;         /* labels that its ElasticGPU must have */
+    struct label_terms selector;     /* what its ElasticGPU must have for labels */
     char selected_node[KUBE_NAME_MAX];
     bool bind_completed;
     bool bound_by_us;
@@ -131,7 +133,8 @@ struct egpu_class {
     bool expansion;     /* claims may grow */
     uint32_t pods;      /* that may use one claim at a time, each 1/pods of it; at least 1 */
     bool is_default;
-    struct strings parameters; /* "key=value" */
+    struct strings parameters;       /* "key=value" */
+    struct node_selector topologies; /* where claims of it are made */
 };
 
 /* The value of a parameter, or NULL. */

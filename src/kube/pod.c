@@ -12,6 +12,7 @@
 #include "kube/assignment.h"
 #include "kube/field.h"
 #include "kube/gang.h"
+#include "kube/labels.h"
 #include "kube/scaling.h"
 #include "kube/selection.h"
 #include "wire/json.h"
@@ -237,22 +238,6 @@ static void read_scaling(struct pod *pod) {
     }
 }
 
-static int read_labels(struct pod *pod, struct json labels) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    struct json_iter it = json_iter(labels);
-    struct json value;
-    const char *key;
-    while (json_next(&it, &key, &value)) {
-        const char *word = json_string(value);
-        if (key && word)
-            buf_printf(&text, "%s=%s,", key, word);
-    }
-    if (buf_error(&text) < 0)
-        return buf_error(&text);
-    pod->labels = text.len > 0 ? strdup(buf_str(&text)) : NULL;
-    return text.len > 0 && !pod->labels ? -ENOMEM : 0;
-}
-
 /* Who may push whom aside, and where room is being made for it. */
 static int read_rank(struct pod *pod, struct json meta, struct json spec, struct json status) {
     const char *policy = json_string(json_get(spec, "preemptionPolicy"));
@@ -265,7 +250,7 @@ static int read_rank(struct pod *pod, struct json meta, struct json spec, struct
     if (field_copy_optional(json_get(status, "nominatedNodeName"), pod->nominated,
                             sizeof(pod->nominated)) < 0)
         pod->nominated[0] = '\0';
-    return pod->request.n > 0 ? read_labels(pod, json_get(meta, "labels")) : 0;
+    return pod->request.n > 0 ? labels_read(json_get(meta, "labels"), &pod->labels) : 0;
 }
 
 static int read_gang(struct pod *pod, struct json meta) {

@@ -664,6 +664,7 @@ const char *place_reason_text(enum place_reason reason) {
         [PLACE_NO_TFLOPS] = "the TFLOPS of this GPU model are not known: ask for gpu-core instead",
         [PLACE_TOO_SLOW] = "no GPU has that many TFLOPS",
         [PLACE_RESERVED] = "what is reserved for the pod is on other GPUs",
+        [PLACE_CLAIMED] = "the pod's claim is on another node, or its class allows only others",
         [PLACE_NOT_TOGETHER] = "the GPUs have no room for all containers at once",
     };
     return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];

@@ -74,6 +74,7 @@ enum place_reason {
     PLACE_NO_TFLOPS,    /* compute asked in TFLOPS, and nobody knows those of these cards */
     PLACE_TOO_SLOW,     /* no card has that many TFLOPS at all */
     PLACE_RESERVED,     /* by the caller: what is kept for the pod is elsewhere */
+    PLACE_CLAIMED,      /* by the caller: the pod's claim is elsewhere, or may not be here */
     PLACE_REASONS,
 };
 

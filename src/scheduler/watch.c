@@ -60,10 +60,12 @@ static void on_node(struct scheduler *s, enum kube_event event, struct json obje
     struct err err;
     if (node_object_parse(object, &node, &err) < 0)
         watch_refuse(s, err.text);
-    else if (event == KUBE_DELETED)
+    else if (event == KUBE_DELETED) {
         state_node_gone(s->state, node.name);
-    else if (state_node_seen(s->state, node.name) < 0 ||
-             state_node_room(s->state, node.name, node.allocatable) < 0)
+        (void) elastic_node(&s->elastic, node.name, (struct json){0});
+    } else if (state_node_seen(s->state, node.name) < 0 ||
+               state_node_room(s->state, node.name, node.allocatable) < 0 ||
+               elastic_node(&s->elastic, node.name, JSON_PATH(object, "metadata", "labels")) < 0)
         out_of_memory(s);
 }
 
@@ -122,6 +124,11 @@ static void budgets_end(struct scheduler *s) {
     preempt_budgets_end(&s->preempt);
 }
 
+static void nodes_end(struct scheduler *s) {
+    NODES_end(s);
+    elastic_nodes_end(&s->elastic);
+}
+
 static void pods_begin(struct scheduler *s) {
     PODS_begin(s);
     claims_sync_begin(s->elastic.claims, CLAIMS_PODS);
@@ -152,7 +159,7 @@ static void on_namespace(struct scheduler *s, enum kube_event event, struct json
 
 static const struct watch_kind watch_kinds[] = {
     {"/api/v1/pods", RUNNING, false, pods_begin, on_pod, pods_end},
-    {"/api/v1/nodes", NULL, false, NODES_begin, on_node, NODES_end},
+    {"/api/v1/nodes", NULL, false, NODES_begin, on_node, nodes_end},
     {GPU_OBJECTS_PATH, NULL, false, GPUS_begin, on_gpu, GPUS_end},
     {"/api/v1/namespaces", NULL, false, NAMESPACES_begin, on_namespace, NAMESPACES_end},
     {EGPUS_PATH, NULL, true, elastic_egpus_begin, elastic_on_egpu, elastic_egpus_end},

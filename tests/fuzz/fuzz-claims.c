@@ -22,6 +22,11 @@ static int find(void *self, const struct egpu_claim *claim, const struct claim_a
     return 0;
 }
 
+static const char *node(void *self, const struct egpu *e) {
+    (void) self;
+    return node_selector_holds(&e->affinity, "a=b,n=4,", e->meta.name) ? "n" : "";
+}
+
 static int check(void *self, const struct egpu *e, struct err *why) {
     (void) self;
     return e->capacity.core % 2 ? err_set(why, EAGAIN, "no room") : 0;
@@ -84,8 +89,8 @@ static void show(struct claims *c, char kind, struct json root) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const struct claims_world world = {NULL, find, check,     grow, settle,
-                                              hold, drop, write_out, note};
+    static const struct claims_world world = {NULL,   find, node, check,     grow,
+                                              settle, hold, drop, write_out, note};
     static struct json_parser *parser;
     struct claims *c = claims_new(&world);
     uint64_t now = 10000;

@@ -307,6 +307,14 @@ static inline int fake_find(void *self, const struct egpu_claim *claim,
     return ret->ncards == want->cards ? 0 : err_set(why, EAGAIN, "no card has room for it");
 }
 
+static inline const char *fake_node(void *self, const struct egpu *e) {
+    (void) self;
+    for (size_t i = 0; i < sizeof(every_card) / sizeof(every_card[0]); i++)
+        if (holds_card(e, every_card[i]))
+            return every_node[i];
+    return "";
+}
+
 static inline int fake_check(void *self, const struct egpu *e, struct err *why) {
     struct server *s = ((struct controller *) self)->server;
     for (uint32_t i = 0; i < e->ncards; i++)
@@ -385,8 +393,8 @@ static inline void show(struct controller *c, const struct change *change) {
 /* Begins anew: lists everything as it is. */
 static inline void start_controller(struct server *s, size_t i) {
     struct controller *c = &s->controllers[i];
-    const struct claims_world world = {c,         fake_find, fake_check, fake_grow, fake_settle,
-                                       fake_hold, fake_drop, fake_write, fake_note};
+    const struct claims_world world = {c,           fake_find, fake_node, fake_check, fake_grow,
+                                       fake_settle, fake_hold, fake_drop, fake_write, fake_note};
     claims_free(c->claims);
     c->server = s;
     c->claims = claims_new(&world);

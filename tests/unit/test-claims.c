@@ -16,6 +16,11 @@
 #define STATIC(core, memory, extra)                                                                \
     "{\"spec\":{\"capacity\":{\"elasticgpu.io/gpu-core\":" #core                                   \
     ",\"elasticgpu.io/gpu-memory\":\"" #memory "Gi\"},\"qGPU\":{\"gpuName\":\"gpu-a\"}" extra "}}"
+#define LABELLED(core, labels)                                                                     \
+    "{\"metadata\":{\"labels\":{" labels                                                           \
+    "}},\"spec\":{\"capacity\":{\"elasticgpu.io/gpu-core\":" #core                                 \
+    ",\"elasticgpu.io/gpu-memory\":\"5Gi\"},\"qGPU\":{\"gpuName\":\"gpu-a\"}}}"
+#define SELECTOR(text) ",\"selector\":{" text "}"
 #define README_CLAIM                                                                               \
     "{\"spec\":{\"egpuClassName\":\"gpushare-egpuclass\",\"resources\":{\"requests\":{"            \
     "\"gpushare.provisioner.elasticgpu.io/gpu-core\":10,"                                          \
@@ -332,6 +337,59 @@ static const struct story stories[] = {
      "core=10 guard=1\n"
      "gpu egpu-u2-qgpu-egpuc Bound ns/qgpu-egpuc uid=u2-qgpu-egpuc by=1 on=gpu-a core=10 memory=4 "
      "guard=1\n"},
+    {"of those with the labels of the selector, the smallest",
+     {{ADD, CLAIMS_EGPUS, "small", STATIC(10, 5, "")},
+      {ADD, CLAIMS_EGPUS, "slow", LABELLED(20, "\"tier\":\"slow\",\"old\":\"yes\"")},
+      {ADD, CLAIMS_EGPUS, "fast", LABELLED(30, "\"tier\":\"fast\"")},
+      {ADD, CLAIMS_CLAIMS, "c",
+       CLAIM(OF_CLASS("") SELECTOR("\"matchLabels\":{\"tier\":\"fast\"}"))}},
+     "claim c Bound/Bound gpu=fast done=1 by=1 class= node= core=30 guard=1\n"
+     "gpu fast Bound ns/c uid=u4-c by=1 on=gpu-a core=30 memory=5 guard=1\n"
+     "gpu slow Available / uid= by=0 on=gpu-a core=20 memory=5 guard=1\n"
+     "gpu small Available / uid= by=0 on=gpu-a core=10 memory=5 guard=1\n"},
+    {"a selector has expressions, too",
+     {{ADD, CLAIMS_EGPUS, "small", STATIC(10, 5, "")},
+      {ADD, CLAIMS_EGPUS, "slow", LABELLED(20, "\"tier\":\"slow\",\"old\":\"yes\"")},
+      {ADD, CLAIMS_EGPUS, "fast", LABELLED(30, "\"tier\":\"fast\"")},
+      {ADD, CLAIMS_CLAIMS, "c",
+       CLAIM(OF_CLASS("") SELECTOR("\"matchExpressions\":[{\"key\":\"tier\",\"operator\":\"In\","
+                                   "\"values\":[\"fast\",\"slow\"]}"
+                                   ",{\"key\":\"old\",\"operator\":\"DoesNotExist\"}]"))},
+      {ADD, CLAIMS_CLAIMS, "d",
+       CLAIM(OF_CLASS("") SELECTOR(
+           "\"matchExpressions\":[{\"key\":\"tier\",\"operator\":\"NotIn\",\"values\":[\"slow\"]},"
+           "{\"key\":\"tier\",\"operator\":\"Exists\"}]"))},
+      {ADD, CLAIMS_CLAIMS, "e",
+       CLAIM(OF_CLASS("")
+                 SELECTOR("\"matchExpressions\":[{\"key\":\"tier\",\"operator\":\"Near\"}]"))}},
+     "claim c Bound/Bound gpu=fast done=1 by=1 class= node= core=30 guard=1\n"
+     "claim d Pending/NoMatch gpu= done=0 by=0 class= node= core=0 guard=1\n"
+     "claim e Pending/Malformed gpu= done=0 by=0 class= node= core=0 guard=1\n"
+     "gpu fast Bound ns/c uid=u4-c by=1 on=gpu-a core=30 memory=5 guard=1\n"
+     "gpu slow Available / uid= by=0 on=gpu-a core=20 memory=5 guard=1\n"
+     "gpu small Available / uid= by=0 on=gpu-a core=10 memory=5 guard=1\n"},
+    {"with a selector none is made",
+     {{ADD, CLAIMS_CLASSES, "fast", CLASS("")},
+      {ADD, CLAIMS_CLAIMS, "c",
+       CLAIM(OF_CLASS("fast") SELECTOR("\"matchLabels\":{\"tier\":\"fast\"}"))}},
+     "claim c Pending/NoMatch gpu= done=0 by=0 class=fast node= core=0 guard=1\n"},
+    {"where a node was chosen, an ElasticGPU of another node does not serve",
+     {{ADD, CLAIMS_CLASSES, "late", CLASS(",\"bindingMode\":\"WaitForFirstConsumer\"")},
+      {ADD, CLAIMS_EGPUS, "there", STATIC(20, 5, OF_CLASS("late"))},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("late"))},
+      {PATCH, CLAIMS_CLAIMS, "c",
+       "{\"metadata\":{\"annotations\":{\"elasticgpu.io/selected-node\":\"node-b\"}}}"}},
+     "claim c Bound/Bound gpu=egpu-u3-c done=1 by=1 class=late node=node-b core=10 guard=1\n"
+     "gpu egpu-u3-c Bound ns/c uid=u3-c by=1 on=gpu-b core=10 memory=4 guard=1\n"
+     "gpu there Available / uid= by=0 on=gpu-a core=20 memory=5 guard=1\n"},
+    {"and one of that node does",
+     {{ADD, CLAIMS_CLASSES, "late", CLASS(",\"bindingMode\":\"WaitForFirstConsumer\"")},
+      {ADD, CLAIMS_EGPUS, "here", STATIC(20, 5, OF_CLASS("late"))},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("late"))},
+      {PATCH, CLAIMS_CLAIMS, "c",
+       "{\"metadata\":{\"annotations\":{\"elasticgpu.io/selected-node\":\"node-a\"}}}"}},
+     "claim c Bound/Bound gpu=here done=1 by=1 class=late node=node-a core=20 guard=1\n"
+     "gpu here Bound ns/c uid=u3-c by=1 on=gpu-a core=20 memory=5 guard=1\n"},
     {"class and claims of the README, with memory in GiB",
      {{ADD, CLAIMS_CLASSES, "gpushare-egpuclass",
        "{\"provisioner\":\"gpushare.provisioner.elasticgpu.io\",\"reclaimPolicy\":\"Retain\","

@@ -521,6 +521,86 @@ static void test_a_class_has_its_policy(void **state) {
     assert_string_equal(plan.policy.name, "fgd");
 }
 
+static void label(struct elastic_world *e, const char *node, const char *labels) {
+    struct json root;
+    struct err err;
+    assert_int_equal(json_parse(e->w->parser, labels, strlen(labels), &root, &err), 0);
+    assert_int_equal(elastic_node(&e->elastic, node, root), 0);
+}
+
+#define CLASS_OF_ZONE(rv, mode, zone)                                                              \
+    "{" META("k", rv) "},\"provisioner\":\"elasticgpu.io/qgpu\",\"bindingMode\":\"" mode           \
+                      "\",\"allowedTopologies\":[{\"matchLabelExpressions\":["                     \
+                      "{\"key\":\"zone\",\"values\":[\"" zone "\"]}]}]}"
+
+/* Claims are made only where their class allows, and so their first consumers go only there. */
+static void test_allowed_topologies(void **state) {
+    struct elastic_world *e = *state;
+    show_node(e->w, "m", 1);
+    label(e, "n", "{\"zone\":\"z1\"}");
+    label(e, "m", "{\"zone\":\"z2\",\"x\":\"y\"}");
+    see(e, CLAIMS_CLASSES, CLASS_OF_ZONE("1", "Immediate", "z2"));
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    run(e);
+    answer(e, "POST", "/elasticgpus", "\"gpuName\":\"m-00\"", 422);
+    claims_gone(e->elastic.claims, CLAIMS_CLAIMS, "d/c");
+    run(e);
+
+    see(e, CLAIMS_CLASSES, CLASS_OF_ZONE("2", "WaitForFirstConsumer", "z1"));
+    see(e, CLAIMS_CLAIMS, CLAIM("2", "", "", ""));
+    see_pod(e, "p", NULL, USES("c"));
+    e->w->annotations = USES("c");
+    assert_string_equal(filter(e->w, "p", SLOT, "\"m\",\"n\""), "n");
+    label(e, "n", "{}");
+    assert_non_null(strstr(filter(e->w, "p", SLOT, "\"m\",\"n\""), "class allows only others"));
+    label(e, "m", "{\"zone\":\"z1\"}");
+    assert_string_equal(filter(e->w, "p", SLOT, "\"m\",\"n\""), "m");
+    see(e, CLAIMS_CLASSES, CLASS_OF_ZONE("3", "WaitForFirstConsumer", "z3"));
+    assert_non_null(strstr(filter(e->w, "p", SLOT, "\"m\",\"n\""), "class allows only others"));
+
+    /* A claim for which the node was chosen before that is not made there either. */
+    see(e, CLAIMS_CLAIMS,
+        CLAIM("3", ",\"annotations\":{\"elasticgpu.io/selected-node\":\"m\"}", "", ""));
+    run(e);
+    answer(e, "PATCH", "/elasticgpuclaims/c", "\"elasticgpu.io/selected-node\":null", 200);
+}
+
+#define AFFINE(rv, phase)                                                                          \
+    "{" META("s", rv) EGPU_GUARD                                                                   \
+        "},\"spec\":{\"capacity\":{\"elasticgpu.io/"                                               \
+        "gpu-core\":60},\"qGPU\":{\"gpuName\":\"n-00\"},"                                          \
+        "\"nodeAffinity\":{\"required\":{\"nodeSelectorTerms\":[{\"matchExpressions\":[{"          \
+        "\"key\":\"zone\",\"operator\":\"In\",\"values\":[\"z1\"]}]}]}},\"claimRef\":{"            \
+        "\"namespace\":\"d\",\"name\":\"c\",\"uid\":\"u-c\"}}" phase "}"
+
+/* What an administrator makes is not there while its node is none that it may be on. */
+static void test_node_affinity(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_EGPUS, AFFINE("1", ""));
+    run(e);
+    answer(e, "PATCH", "/elasticgpus/s/status", "nodeAffinity allows", 200);
+    assert_int_equal(free_core(e->w, "n", 0), 100);
+    see(e, CLAIMS_EGPUS, AFFINE("2", PHASE("Pending")));
+    label(e, "n", "{\"zone\":\"z1\"}");
+    run(e);
+    answer(e, "PATCH", "/elasticgpus/s/status", "\"phase\":\"Available\"", 200);
+
+    /* The node is labelled anew: what is bound is kept, and new pods do not go there. */
+    see(e, CLAIMS_EGPUS, AFFINE("3", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS,
+        CLAIM("4", ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}",
+              ",\"elasticGPUName\":\"s\"", PHASE("Bound")));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    label(e, "n", "{\"zone\":\"z2\"}");
+    assert_non_null(strstr(ask(e, "p"), "claim is on another node"));
+    state_pod_gone(e->w->state, "p");
+    elastic_run(&e->elastic);
+    assert_int_equal(free_core(e->w, "n", 0), 40);
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 200, false, NULL);
+}
+
 /* Two pods that run name a claim for one, by annotations changed since: neither is given more. */
 static void test_more_pods_than_may_use_it_are_not_given_more(void **state) {
     struct elastic_world *e = *state;
@@ -557,6 +637,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_bound_pod_is_shown_before_its_claim, begin, end),
         cmocka_unit_test_setup_teardown(test_first_consumer_of_another_card, begin, end),
         cmocka_unit_test_setup_teardown(test_a_class_has_its_policy, begin, end),
+        cmocka_unit_test_setup_teardown(test_allowed_topologies, begin, end),
+        cmocka_unit_test_setup_teardown(test_node_affinity, begin, end),
         cmocka_unit_test_setup_teardown(test_two_pods_share_a_claim, begin, end),
         cmocka_unit_test_setup_teardown(test_whole_cards, begin, end),
         cmocka_unit_test_setup_teardown(test_more_pods_than_may_use_it_are_not_given_more, begin,

@@ -72,7 +72,14 @@ static struct state_node *resolve(struct state *s, const struct egpu *e,
         node = card->node;
         devices[i] = device_of(card, amount);
     }
-    return node && (e->node[0] == '\0' || strcmp(node->name, e->node) == 0) ? node : NULL;
+    return node;
+}
+
+static const char *node_of(void *self, const struct egpu *egpu) {
+    struct assigned_device devices[CLAIM_CARDS_MAX];
+    struct elastic *e = self;
+    const struct state_node *node = resolve(e->state, egpu, &egpu->capacity, devices);
+    return node ? node->name : "";
 }
 
 /* What it is about to hold, by a write that is under way; NULL: there is none. */
@@ -150,7 +157,8 @@ static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
                         struct claims_room *ret) {
     struct state_pod *pod = elastic_waiting_pod(e, claim, node);
     const char *container = pod ? elastic_container_of(e, pod, claim) : NULL;
-    if (!container || !pod->node || strcmp(pod->node->name, node) != 0)
+    if (!container || !pod->node || strcmp(pod->node->name, node) != 0 ||
+        !elastic_may_be_on(e, claim, pod->node))
         return false;
     uint64_t cards = promised_cards(pod, container);
     if (cards == 0 || state_draw(pod, container, id) < 0)
@@ -177,6 +185,7 @@ static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
     state_plan(e->state, &nobody, &e->request, &e->plan);
     for (struct state_node *n = e->state->nodes; n; n = n->hh.next)
         if ((!node[0] || strcmp(n->name, node) == 0) && n->exists &&
+            elastic_may_be_on(e, claim, n) &&
             state_judge(e->state, &e->plan, n, NULL, &score) == PLACE_OK &&
             (!best || score > best_score)) {
             best = n;
@@ -292,8 +301,10 @@ static int check(void *self, const struct egpu *egpu, struct err *why) {
     struct assigned_device devices[CLAIM_CARDS_MAX];
     if (is_kept(e, egpu, &egpu->capacity))
         return 0;
-    if (!resolve(e->state, egpu, &egpu->capacity, devices))
-        return err_set(why, ENODEV, "its GPUs are not all there, on one node and on the named one");
+    const struct state_node *node = resolve(e->state, egpu, &egpu->capacity, devices);
+    if (!node || !elastic_is_on(e, &egpu->affinity, node))
+        return err_set(why, ENODEV,
+                       "its GPUs are not all there, on one node, and one that nodeAffinity allows");
     int r = check_free(e, egpu, &egpu->capacity, NULL, why);
     return r < 0 ? r : keep_more(e, egpu, &egpu->capacity, why);
 }
@@ -396,7 +407,7 @@ static void note(void *self, const struct claims_note *note) {
 /* ---- life ---- */
 
 int elastic_init(struct elastic *e) {
-    const struct claims_world world = {e,    find, check,     grow, elastic_settle,
+    const struct claims_world world = {e,    find, node_of,   check, grow, elastic_settle,
                                        hold, drop, write_out, note};
     e->claims = claims_new(&world);
     return e->claims && elastic_selector_add(e) == 0 ? 0 : -ENOMEM;
@@ -409,6 +420,7 @@ void elastic_done(struct elastic *e) {
     e->makings = NULL;
     elastic_waits_drop(e);
     elastic_growths_drop(e);
+    elastic_nodes_drop(e);
     e->claims = claims_free(e->claims);
 }
 

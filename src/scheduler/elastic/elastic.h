@@ -18,6 +18,7 @@
 struct elastic_making;
 struct elastic_wait;
 struct elastic_growth;
+struct elastic_node;
 
 struct elastic {
     struct state *state;
@@ -30,6 +31,7 @@ struct elastic {
     struct elastic_making *makings; /* holds of ElasticGPUs that are being made */
     struct elastic_wait *waits;     /* binds that wait for claims */
     struct elastic_growth *growths; /* pods whose assignment is being written anew */
+    struct elastic_node *nodes;     /* uthash by name: labels */
     bool undrawn;                   /* a bound pod's claim was not known yet */
     uint64_t draw_ms;               /* looked for again then */
     uint64_t window_ms;             /* of Events: start of the current second */
@@ -46,6 +48,12 @@ void elastic_done(struct elastic *e);
 
 /* Of the watch of pods; `pod` NULL: the pod with that uid is gone. */
 void elastic_pod(struct elastic *e, const char *uid, const struct pod *pod);
+
+/* Of the watch of nodes, by what nodeAffinity and allowedTopologies look at. Without `labels` it
+ * has none, or is gone. 0 or -ENOMEM. */
+int elastic_node(struct elastic *e, const char *name, struct json labels);
+/* A full list has been shown. */
+void elastic_nodes_end(struct elastic *e);
 
 /* One pass of the controller; for who leads, when all watches are complete. */
 void elastic_run(struct elastic *e);

@@ -24,6 +24,13 @@ void elastic_draw_again(struct elastic *e);
 /* The policy that the claim's class names; NULL: none, or none of ours. */
 const struct place_policy *elastic_policy(const struct elastic *e, const struct egpu_claim *claim);
 
+/* Whether the node is one of those; whether the claim's class lets it be made there. */
+bool elastic_is_on(const struct elastic *e, const struct node_selector *among,
+                   const struct state_node *node);
+bool elastic_may_be_on(const struct elastic *e, const struct egpu_claim *claim,
+                       const struct state_node *node);
+void elastic_nodes_drop(struct elastic *e);
+
 /* Which cards of the node are the ElasticGPU's. */
 uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node);
 

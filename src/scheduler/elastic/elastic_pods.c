@@ -121,29 +121,41 @@ bool elastic_gate_open(void *self, struct state_pod *pod, uint64_t now_ms, struc
 
 /* ---- the cards ---- */
 
-static const struct egpu *egpu_of(const struct elastic *e, const struct state_pod *pod,
-                                  const char *container) {
-    struct claims_use use;
+static bool use_of(const struct elastic *e, const struct state_pod *pod, const char *container,
+                   struct claims_use *ret) {
     const char *of;
     struct err err;
     for (uint32_t i = 0;; i++) {
-        int r = claims_use(e->claims, pod->uid, i, &of, &use, &err);
+        int r = claims_use(e->claims, pod->uid, i, &of, ret, &err);
         if (r == -ENOENT)
-            return NULL;
+            return false;
         if (r == 0 && strcmp(of, container) == 0)
-            return use.egpu;
+            return true;
     }
+}
+
+static const struct egpu *egpu_of(const struct elastic *e, const struct state_pod *pod,
+                                  const char *container) {
+    struct claims_use use;
+    return use_of(e, pod, container, &use) ? use.egpu : NULL;
+}
+
+/* Of a claim that is not made yet, where it may be: a class can be made anew under its name. */
+static uint64_t key_of(const struct elastic *e, const struct claims_use *use) {
+    const struct egpu_class *class = use->egpu ? NULL : claims_class_of(e->claims, use->claim);
+    if (use->egpu)
+        return state_hash(state_hash(1, use->egpu->meta.name), use->egpu->meta.uid);
+    return class && class->topologies.n > 0 ? state_hash(1, class->meta.version) : 0;
 }
 
 static uint64_t select_key(void *self, const struct state_pod *pod) {
     const struct elastic *e = self;
-    uint64_t hash = 0;
-    for (uint32_t i = 0; i < pod->nasks; i++) {
-        const struct egpu *egpu =
-            pod->asks[i].claimed ? egpu_of(e, pod, pod->asks[i].container) : NULL;
-        if (egpu)
-            hash = state_hash(state_hash(hash, pod->asks[i].container), egpu->meta.name);
-    }
+    struct claims_use use;
+    uint64_t hash = 0, key;
+    for (uint32_t i = 0; i < pod->nasks; i++)
+        if (pod->asks[i].claimed && use_of(e, pod, pod->asks[i].container, &use) &&
+            (key = key_of(e, &use)) != 0)
+            hash = state_hash(hash ^ key, pod->asks[i].container);
     return hash;
 }
 
@@ -160,20 +172,23 @@ uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node
 static bool select_allow(void *self, const struct state_pod *pod, const struct state_node *node,
                          uint64_t allowed[static GPU_ASKS_MAX]) {
     const struct elastic *e = self;
+    struct claims_use use;
     for (uint32_t i = 0; i < pod->nasks; i++) {
-        const struct egpu *egpu =
-            pod->asks[i].claimed ? egpu_of(e, pod, pod->asks[i].container) : NULL;
-        if (!egpu)
+        if (!pod->asks[i].claimed || !use_of(e, pod, pod->asks[i].container, &use))
             continue;
-        allowed[i] &= elastic_cards_of(egpu, node);
-        if (allowed[i] == 0)
+        if (!use.egpu && !elastic_may_be_on(e, use.claim, node))
+            return false;
+        if (!use.egpu)
+            continue;
+        allowed[i] &= elastic_cards_of(use.egpu, node);
+        if (allowed[i] == 0 || !elastic_is_on(e, &use.egpu->affinity, node))
             return false;
     }
     return true;
 }
 
 int elastic_selector_add(struct elastic *e) {
-    const struct state_selector selector = {"claims", PLACE_ELSEWHERE, e, select_key, select_allow};
+    const struct state_selector selector = {"claims", PLACE_CLAIMED, e, select_key, select_allow};
     return state_add_selector(e->state, &selector);
 }
 
