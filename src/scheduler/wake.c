@@ -72,7 +72,7 @@ static bool is_let_through(struct wake *w, struct state_pod *pod, uint64_t now_m
 static bool anybody_fits(struct wake *w, uint64_t now_ms) {
     struct seen_shapes seen = {.n = 0};
     state_refresh_all(w->state);
-    for (struct state_pod *pod = w->state->pods; pod; pod = pod->hh.next) {
+    for (struct state_pod *pod = w->state->open; pod; pod = pod->open_next) {
         if (pod->held && pod->stage <= POD_PROMISED && is_let_through(w, pod, now_ms))
             return true;
         if (!pod->refused || pod->stage != POD_PENDING || pod->wake_round > w->rounds)
@@ -95,7 +95,7 @@ static bool anybody_fits(struct wake *w, uint64_t now_ms) {
 
 /* Everybody that waits is asked about again: those that are refused then are marked again. */
 static void forget_refusals(struct state *s) {
-    for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next)
+    for (struct state_pod *pod = s->open; pod; pod = pod->open_next)
         pod->refused = pod->held = false;
 }
 

@@ -120,11 +120,11 @@ static void test_a_pod_that_is_known(void **state) {
 }
 
 static bool is_rough(struct world *w, const char *node) {
-    const struct state_node *n = state_node_find(w->state, node);
+    const struct state_verdict *v = state_node_find(w->state, node)->alike->verdicts.of;
     bool rough = false, fine = false;
     for (uint32_t i = 0; i < STATE_VERDICTS; i++) {
-        rough |= n->verdicts[i].shape && n->verdicts[i].worth.rough;
-        fine |= n->verdicts[i].shape && !n->verdicts[i].worth.rough;
+        rough |= v[i].shape && v[i].worth.rough;
+        fine |= v[i].shape && !v[i].worth.rough;
     }
     assert_true(rough != fine);
     return rough;

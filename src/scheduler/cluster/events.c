@@ -73,7 +73,7 @@ void events_warn(struct events *e, struct state_pod *pod, const char *reason, co
  * none. Forgets what is waiting for pods that do not wait any more. */
 static struct state_pod *next_waiting(struct events *e, struct state *s, uint64_t now_ms) {
     struct state_pod *found = NULL;
-    for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next) {
+    for (struct state_pod *pod = s->open; pod; pod = pod->open_next) {
         if (!pod->event_text)
             continue;
         if (pod->stage != POD_PENDING) {

@@ -14,10 +14,13 @@
 #define IN_FLIGHT_MAX 16
 #define TIMEOUT_MS 10000
 #define RETRY_MS 2000
-/* A patch of a custom object costs the API server more than a Binding. When many pods are bound at
- * once, the objects follow behind, and one patch says what happened to a card meanwhile. */
-#define PER_SECOND 40
-#define BURST 80
+/* A patch of a custom object costs the API server more than a Binding, and pods that are bound wait
+ * for it. Where little happens, each change is written at once. When many pods are bound one after
+ * the other, the objects follow behind, and one patch says what happened to a card meanwhile: so
+ * many a second, and as many more as it takes to visit every node that waits within LAG_S. */
+#define PER_SECOND 5
+#define BURST 40
+#define LAG_S 20
 #define TEXT_MAX ((size_t) 1 << 20)
 
 /* ---- what it should be ---- */
@@ -159,6 +162,12 @@ void projection_patch(const char *observed, const char *wanted, struct json_pars
 
 /* ---- sending ---- */
 
+/* The time between two patches with so many nodes waiting. */
+static uint64_t price_ms(const struct projection *p) {
+    uint64_t more = p->state->nunprojected / LAG_S;
+    return 1000 / (PER_SECOND + (more < 1000 - PER_SECOND ? more : 1000 - PER_SECOND));
+}
+
 struct sending {
     struct projection *projection;
     char name[KUBE_NAME_MAX]; /* the card may be gone when the answer comes */
@@ -178,7 +187,7 @@ static void on_patched(const struct kube_response *response, void *userdata) {
         return;
     card->projecting = false;
     if (card->node)
-        card->node->unprojected = true; /* compared again with what the watch shows then */
+        state_unproject(card->node); /* compared again with what the watch shows then */
 }
 
 static void send_patch(struct projection *p, struct state_card *card, const char *wanted,
@@ -200,14 +209,14 @@ static void send_patch(struct projection *p, struct state_card *card, const char
         return;
     }
     (void) take_ptr(sending);
-    p->paid_ms += 1000 / PER_SECOND;
+    p->paid_ms += price_ms(p);
     card->projecting = true;
     card->projected_ms = p->now(p->userdata);
     p->in_flight++;
 }
 
 static bool may_send(struct projection *p) {
-    const uint64_t saved = (uint64_t) BURST * 1000 / PER_SECOND;
+    const uint64_t saved = BURST * price_ms(p);
     uint64_t now = p->now(p->userdata);
     if (p->paid_ms + saved < now)
         p->paid_ms = now - saved;
@@ -235,14 +244,18 @@ static bool project_card(struct projection *p, struct state_card *card,
     return false;
 }
 
+static void project_node(struct projection *p, struct state_node *node,
+                         struct json_parser *parser) {
+    bool settled = true;
+    state_projected(node);
+    for (uint32_t i = 0; i < node->ncards; i++)
+        settled &= project_card(p, node->cards[i], parser);
+    if (!settled)
+        state_unproject(node); /* behind all others */
+}
+
 void projection_run(struct projection *p, struct json_parser *parser) {
     state_refresh_all(p->state);
-    for (struct state_node *node = p->state->nodes; node; node = node->hh.next) {
-        bool settled = true;
-        if (!node->unprojected)
-            continue;
-        for (uint32_t i = 0; i < node->ncards; i++)
-            settled &= project_card(p, node->cards[i], parser);
-        node->unprojected = !settled;
-    }
+    for (size_t n = p->state->nunprojected; n > 0 && may_send(p); n--)
+        project_node(p, p->state->unprojected, parser);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <utlist.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -438,7 +439,7 @@ void binder_audit(struct binder *b) {
     uint64_t now = b->now(b->userdata);
     struct state_pod *pod, *next;
     (void) state_expire(b->state, now, PROMISE_TTL_MS);
-    HASH_ITER(hh, b->state->pods, pod, next)
+    DL_FOREACH_SAFE2(b->state->open, pod, next, open_next)
     if (pod->node && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED) &&
         now - pod->audited_ms >= AUDIT_AFTER_MS)
         audit_pod(b, pod);

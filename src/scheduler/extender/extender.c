@@ -14,6 +14,7 @@
 
 /* At nodes, for one pod; some need no thinking, since others have the same cards. */
 #define CLOSE_LOOKS (2 * PLACE_MODEL_STATES)
+_Static_assert(EXTENDER_LIST > CLOSE_LOOKS, "the node that is best in the end must be on the list");
 
 int extender_init(struct extender *e) {
     e->candidates = NULL;
@@ -48,6 +49,18 @@ static int reserve_candidates(struct extender *e, size_t n) {
     return 0;
 }
 
+#define AHEAD 8 /* so many nodes further memory is fetched */
+
+static void find_nodes(struct extender *e, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct extender_candidate *c = &e->candidates[i];
+        if (i + AHEAD < n)
+            state_node_soon(e->state, c[AHEAD].hash);
+        c->node = state_node_at(e->state, c->name, c->hash);
+        e->what_if |= e->objects && !c->node;
+    }
+}
+
 static int read_args(struct extender *e, const char *body, size_t len, struct pod *ret_pod,
                      size_t *ret_n, struct err *err) {
     struct extender_candidate c = {0};
@@ -61,22 +74,17 @@ static int read_args(struct extender *e, const char *body, size_t len, struct po
     e->objects = args.objects;
     e->what_if = false;
     while (n < args.n && (r = args_next(&args, &c.name, &c.object, err)) > 0) {
-        state_node_soon(e->state, c.name);
+        c.hash = state_name_soon(e->state, c.name);
         e->candidates[n++] = c;
     }
     if (r < 0)
         return r;
-    for (size_t i = 0; i < n; i++) {
-        e->candidates[i].node = state_node_find(e->state, e->candidates[i].name);
-        e->what_if |= e->objects && !e->candidates[i].node;
-    }
+    find_nodes(e, n);
     *ret_n = n;
     return pod_parse(args.pod, ret_pod, err);
 }
 
 /* ---- judging nodes ---- */
-
-#define AHEAD 8 /* so many nodes further memory is fetched */
 
 /* How much what is judged next may be thought about. */
 static void allow(struct extender *e, uint32_t states) {
@@ -166,10 +174,29 @@ static void promise_best(struct extender *e, size_t n, struct state_pod *self, u
 
 /* ---- answers ---- */
 
+/* The score of the last one on the list of the best; with fewer, the least there is. */
+static int64_t least_listed(const struct extender *e, size_t n) {
+    int64_t best[EXTENDER_LIST]; /* descending */
+    size_t held = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct extender_candidate *c = &e->candidates[i];
+        bool full = held == EXTENDER_LIST;
+        if (c->reason != PLACE_OK || (full && c->score <= best[held - 1]))
+            continue;
+        size_t at = full ? held - 1 : held++;
+        for (; at > 0 && best[at - 1] < c->score; at--)
+            best[at] = best[at - 1];
+        best[at] = c->score;
+    }
+    return held < EXTENDER_LIST ? INT64_MIN : best[held - 1];
+}
+
+/* Those that can take the pod, the best of them where they are many, or all. */
 static void put_names(struct json_writer *w, const struct extender *e, size_t n, bool all) {
+    int64_t least = e->what_if || all ? INT64_MIN : least_listed(e, n);
     args_put_begin(w, e->objects);
     for (size_t i = 0; i < n; i++)
-        if (all || e->candidates[i].reason == PLACE_OK)
+        if (all || (e->candidates[i].reason == PLACE_OK && e->candidates[i].score >= least))
             args_put(w, e->candidates[i].name, e->candidates[i].object);
     args_put_end(w, e->objects);
 }
@@ -202,12 +229,22 @@ static void put_failed(struct json_writer *w, const struct extender *e, size_t n
     json_object_end(w);
 }
 
+static bool any_fits(const struct extender *e, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (e->candidates[i].reason == PLACE_OK)
+            return true;
+    return false;
+}
+
+/* The reasons of thousands of nodes would be most of the answer, and kube-scheduler looks at them
+ * only when no node is left: so they are not said when there is one. */
 static void put_filter_answer(struct buf *out, const struct extender *e, size_t n, bool all,
                               const char *common_failure) {
     struct json_writer w = {.out = out};
+    bool failed = common_failure || n <= EXTENDER_LIST || !any_fits(e, n);
     json_object_begin(&w, NULL);
     put_names(&w, e, common_failure ? 0 : n, all);
-    put_failed(&w, e, all ? 0 : n, common_failure);
+    put_failed(&w, e, all || !failed ? 0 : n, common_failure);
     json_put_string(&w, "Error", "");
     json_object_end(&w);
 }

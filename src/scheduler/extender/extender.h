@@ -41,9 +41,15 @@ typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_ca
     "aliquot-scheduler is still reading the state of the cluster, or another replica hands over "  \
     "to this one; trying again"
 
+/* So many nodes does filter name at most, the best ones. Our scores outweigh all others together,
+ * so the pod goes to the best node anyhow, and kube-scheduler is spared scoring, and sending back,
+ * those that cannot be it. Who asks about nodes that do not exist yet is named all. */
+#define EXTENDER_LIST 161
+
 struct extender_candidate {
     struct state_node *node;
     const char *name;
+    uint64_t hash;      /* state_name_soon() */
     struct json object; /* the Node as it was given; invalid where nodes are asked by name */
     enum place_reason reason;
     int64_t score;

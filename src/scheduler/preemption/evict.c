@@ -177,7 +177,7 @@ static void adopt(struct evictor *e, uint64_t now_ms) {
     if (e->adopted_ms != 0 && now_ms - e->adopted_ms < ADOPT_MS)
         return;
     e->adopted_ms = now_ms;
-    for (struct state_pod *pod = e->state->pods; pod; pod = pod->hh.next) {
+    for (struct state_pod *pod = e->state->open; pod; pod = pod->open_next) {
         if (!pod->nominated || pod->stage != POD_PENDING || pod->deleting ||
             pod->problem != REQUEST_OK || pod->nasks == 0)
             continue;

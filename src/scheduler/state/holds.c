@@ -2,9 +2,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "base/cleanup.h"
 #include "kube/scaling.h"
+#include "scheduler/state/space.h"
 #include "scheduler/state/state_internal.h"
 
 /* ---- holds of bound pods ---- */
@@ -201,11 +203,18 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
 /* ---- promises ---- */
 
 void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms) {
+    struct state *s = pod->space->state;
+    if (pod->stage != POD_BOUND)
+        DL_DELETE2(s->open, pod, open_prev, open_next);
+    if (stage != POD_BOUND)
+        DL_APPEND2(s->open, pod, open_prev, open_next);
     pod->stage = stage;
     pod->turn++;
     pod->since_ms = pod->audited_ms = now_ms;
-    if (pod->node)
-        pod->node->dirty = pod->node->unprojected = true;
+    if (pod->node) {
+        state_touch(pod->node);
+        state_unproject(pod->node);
+    }
 }
 
 void state_release(struct state *s, struct state_pod *pod) {

@@ -25,23 +25,30 @@ static struct state_name *places_of(struct state *s, uint64_t hash) {
     return &s->names[hash % STATE_NAMES & ~UINT64_C(1)];
 }
 
-void state_node_soon(struct state *s, const char *name) {
+uint64_t state_name_soon(struct state *s, const char *name) {
     uint64_t hash = hash_of(name, strlen(name));
+    __builtin_prefetch(places_of(s, hash));
+    return hash;
+}
+
+void state_node_soon(struct state *s, uint64_t hash) {
     const struct state_name *at = places_of(s, hash);
     for (int i = 0; i < 2; i++)
         if (at[i].hash == hash && at[i].node)
-            __builtin_prefetch(at[i].node->name);
+            __builtin_prefetch(at[i].node);
 }
 
 struct state_node *state_node_find(struct state *s, const char *name) {
-    size_t len = strlen(name);
-    uint64_t hash = hash_of(name, len);
+    return state_node_at(s, name, hash_of(name, strlen(name)));
+}
+
+struct state_node *state_node_at(struct state *s, const char *name, uint64_t hash) {
     struct state_name *at = places_of(s, hash);
     struct state_node *node;
     for (int i = 0; i < 2; i++)
         if (at[i].hash == hash && at[i].node && strcmp(at[i].node->name, name) == 0)
             return at[i].node;
-    HASH_FIND(hh, s->nodes, name, len, node);
+    HASH_FIND_STR(s->nodes, name, node);
     if (node) {
         at[1] = at[0];
         at[0] = (struct state_name){hash, node};

@@ -7,11 +7,31 @@
 #include "place/policies.h"
 #include "scheduler/state/state_internal.h"
 
+static uint64_t selection_key(void *self, const struct state_pod *pod);
+
 /* ---- what a pod wants ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t part) {
     hash = (hash ^ part) * UINT64_C(0x100000001b3);
     return hash ^ hash >> 29; /* the high bits of one part must reach the low bits of the next */
+}
+
+/* Whether the pod may take any card, or any of certain models, so that nodes that look alike are
+ * alike to it. */
+static bool takes_alike(const struct state *s, const struct state_pod *pod) {
+    const struct gpu_selection *own = pod->selection;
+    for (size_t i = 0; i < s->nselectors; i++) {
+        const struct state_selector *sel = &s->selectors[i];
+        if (sel->key(sel->self, pod) != 0 && sel->key != selection_key)
+            return false;
+    }
+    return !pod->draws && !(s->standings && state_standing_find(s, pod->uid)) &&
+           !(own && (own->use_uuids || own->avoid_uuids));
+}
+
+/* The last bit of a shape says takes_alike(). */
+static bool is_alike_to(const struct place_plan *plan, const struct state_node *node) {
+    return plan->shape & 1 && node->alike;
 }
 
 static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
@@ -35,8 +55,10 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
     hash = mix(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);
     hash = mix(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
     hash = mix(mix(hash, plan->cpu), plan->memory);
-    hash = mix(hash, s->model ? place_model_epoch(s->model) : 0);
-    return hash ? hash : 1;
+    hash = mix(hash, s->model ? place_model_epoch(s->model) : 0) & ~UINT64_C(1);
+    if (takes_alike(s, pod))
+        return hash | 1;
+    return hash ? hash : 2;
 }
 
 /* ---- by which policy ---- */
@@ -240,9 +262,9 @@ enum place_reason state_place(struct state *s, struct place_plan *plan, struct s
 }
 
 /* Where the verdict on requests of that shape may be. */
-static struct state_verdict *verdict_set(struct state_node *node, uint64_t shape) {
+static struct state_verdict *verdict_set(struct state_verdicts *verdicts, uint64_t shape) {
     uint64_t set = (shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
-    return &node->verdicts[set * STATE_VERDICT_SET];
+    return &verdicts->of[set * STATE_VERDICT_SET];
 }
 
 /* Whether a better verdict can be had now. */
@@ -256,9 +278,9 @@ static uint64_t short_looks(const struct state *s) {
 
 void state_judge_soon(const struct state_node *node, const struct place_plan *plan) {
     uint64_t set = (plan->shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
-    const char *from = (const char *) &node->verdicts[set * STATE_VERDICT_SET];
-    __builtin_prefetch(&node->version);
-    __builtin_prefetch(&node->dirty);
+    const struct state_verdicts *verdicts =
+        is_alike_to(plan, node) ? &node->alike->verdicts : &node->verdicts;
+    const char *from = (const char *) &verdicts->of[set * STATE_VERDICT_SET];
     __builtin_prefetch(from);
     __builtin_prefetch(from + 64);
     __builtin_prefetch(from + 128);
@@ -269,11 +291,13 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
     struct place_result result = {.score = 0};
     *ret_score = 0;
     state_refresh(s, node);
-    bool own = self && self->node == node;
-    struct state_verdict *set = verdict_set(node, plan->shape);
+    bool own = self && self->node == node, alike = is_alike_to(plan, node);
+    struct state_verdicts *verdicts = alike ? &node->alike->verdicts : &node->verdicts;
+    uint64_t version = alike ? 0 : node->version;
+    struct state_verdict *set = verdict_set(verdicts, plan->shape);
     for (uint32_t i = 0; !own && i < STATE_VERDICT_SET; i++) {
         struct state_verdict *v = &set[i];
-        if (v->shape == plan->shape && v->version == node->version) {
+        if (v->shape == plan->shape && v->version == version) {
             if (is_outdated(s, v)) {
                 v->shape = 0;
                 break;
@@ -290,7 +314,7 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
     bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;
     bool certain = !searched || plan->effort > 0;
     if (!own && certain)
-        set[node->next_verdict++ % STATE_VERDICT_SET] =
-            (struct state_verdict){plan->shape, node->version, result.worth, reason};
+        set[verdicts->next++ % STATE_VERDICT_SET] =
+            (struct state_verdict){plan->shape, version, result.worth, reason};
     return reason;
 }

@@ -12,6 +12,7 @@
 #include "scheduler/state/state_internal.h"
 
 #define STRAY_MS 60000
+#define CACHE_LINE ((size_t) 64)
 
 struct state *state_new(state_verify verify, void *userdata) {
     struct state *s = calloc(1, sizeof(*s));
@@ -26,6 +27,8 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     state_draws_drop(pod);
     state_pod_detach(pod);
     HASH_DEL(s->pods, pod);
+    if (pod->stage != POD_BOUND)
+        DL_DELETE2(s->open, pod, open_prev, open_next);
     free(pod->asks);
     selection_free(pod->selection);
     free(pod->gang);
@@ -41,6 +44,17 @@ static void card_free(struct state *s, struct state_card *card) {
     HASH_DEL(s->cards, card);
     free(card->observed);
     free(card);
+}
+
+/* Nobody refers to it any more. */
+static void node_free(struct state *s, struct state_node *node) {
+    state_alike_leave(node);
+    state_projected(node);
+    if (node->dirty)
+        DL_DELETE2(s->dirty, node, dirty_prev, dirty_next);
+    HASH_DEL(s->nodes, node);
+    free(node->topology);
+    free(node);
 }
 
 struct state *state_free(struct state *s) {
@@ -59,23 +73,29 @@ struct state *state_free(struct state *s) {
     pod_free(s, pod);
     HASH_ITER(hh, s->cards, card, next_card)
     card_free(s, card);
-    HASH_ITER(hh, s->nodes, node, next_node) {
-        HASH_DEL(s->nodes, node);
-        free(node->topology);
-        free(node);
-    }
+    HASH_ITER(hh, s->nodes, node, next_node)
+    node_free(s, node);
     free(s);
     return NULL;
 }
 
 /* ---- nodes ---- */
 
+/* Its first bytes in one line of the cache. */
+static struct state_node *node_alloc(void) {
+    const size_t size = (sizeof(struct state_node) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    struct state_node *node = aligned_alloc(CACHE_LINE, size);
+    if (node)
+        memset(node, 0, size);
+    return node;
+}
+
 struct state_node *state_node_get(struct state *s, const char *name) {
     struct state_node *node = state_node_find(s, name);
     if (node)
         return node;
     size_t len = strlen(name);
-    if (len >= sizeof(node->name) || !(node = calloc(1, sizeof(*node))))
+    if (len >= sizeof(node->name) || !(node = node_alloc()))
         return NULL;
     memcpy(node->name, name, len + 1);
     node->state = s;
@@ -88,12 +108,32 @@ struct state_node *state_node_get(struct state *s, const char *name) {
     return node;
 }
 
-static void node_touch(struct state_node *node) {
-    node->dirty = node->unprojected = true;
+void state_touch(struct state_node *node) {
+    if (node->dirty)
+        return;
+    node->dirty = true;
+    DL_APPEND2(node->state->dirty, node, dirty_prev, dirty_next);
 }
 
-void state_touch(struct state_node *node) {
-    node->dirty = true;
+void state_unproject(struct state_node *node) {
+    if (node->unprojected)
+        return;
+    node->unprojected = true;
+    node->state->nunprojected++;
+    DL_APPEND2(node->state->unprojected, node, behind_prev, behind_next);
+}
+
+void state_projected(struct state_node *node) {
+    if (!node->unprojected)
+        return;
+    node->unprojected = false;
+    node->state->nunprojected--;
+    DL_DELETE2(node->state->unprojected, node, behind_prev, behind_next);
+}
+
+static void node_touch(struct state_node *node) {
+    state_touch(node);
+    state_unproject(node);
 }
 
 void state_node_drop_if_unused(struct state *s, struct state_node *node) {
@@ -101,9 +141,7 @@ void state_node_drop_if_unused(struct state *s, struct state_node *node) {
         return;
     state_learn_node(s, node, true);
     state_name_forget(s, node);
-    HASH_DEL(s->nodes, node);
-    free(node->topology);
-    free(node);
+    node_free(s, node);
 }
 
 int state_node_seen(struct state *s, const char *name) {
@@ -202,7 +240,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     free(card->observed);
     card->observed = copy;
     card->listed = true;
-    node->unprojected = true;
+    state_unproject(node);
     if (card->node != node || card->index != gpu->index) {
         struct state_node *old = card->node;
         node_remove_card(card);
@@ -346,8 +384,10 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
     s->crowd++;
     if (space_join(s, pod) == 0)
         HASH_ADD_STR(s->pods, uid, pod);
-    if (pod->hh.tbl)
+    if (pod->hh.tbl) {
+        DL_APPEND2(s->open, pod, open_prev, open_next);
         return pod;
+    }
     space_leave(s, pod);
     free(pod);
     return NULL;
@@ -355,8 +395,12 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
 
 /* What a pod asks of CPU and memory can be changed while it runs. */
 static void set_room(struct state_pod *pod, struct cpu_memory room) {
-    if (pod->node)
+    if (pod->room.cpu == room.cpu && pod->room.memory == room.memory)
+        return;
+    if (pod->node) {
         pod->node->used = state_room_add(state_room_sub(pod->node->used, pod->room), room);
+        state_touch(pod->node);
+    }
     pod->room = room;
 }
 
@@ -490,15 +534,17 @@ void state_refresh(struct state *s, struct state_node *node) {
     state_links_refresh(node);
     state_count(node, NULL, false, node->place);
     state_learn_node(s, node, false);
+    state_alike_refresh(node);
     node->version = ++s->version;
     node->dirty = false;
+    DL_DELETE2(s->dirty, node, dirty_prev, dirty_next);
 }
 
 void state_refresh_all(struct state *s) {
     if (s->ranks_dirty)
-        rank_nodes(s); /* first, since it changes the order of the walk */
-    for (struct state_node *node = s->nodes; node; node = node->hh.next)
-        state_refresh(s, node);
+        rank_nodes(s);
+    while (s->dirty)
+        state_refresh(s, s->dirty);
 }
 
 /* A pod that only a request has told of, and that the watch never showed, was made up or is gone.
@@ -520,7 +566,7 @@ static void drop_unused_nodes(struct state *s) {
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
     unsigned n = 0;
     struct state_pod *pod, *next;
-    HASH_ITER(hh, s->pods, pod, next) {
+    DL_FOREACH_SAFE2(s->open, pod, next, open_next) {
         if (pod->stage == POD_PROMISED && now_ms - pod->since_ms >= ttl_ms &&
             now_ms >= pod->keep_until_ms) {
             state_release(s, pod);

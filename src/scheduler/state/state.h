@@ -109,6 +109,7 @@ struct state_pod {
     uint64_t refused_version; /* of the state, at that time */
     bool held;                /* a gate was closed to it, and kube-scheduler not woken since */
     uint64_t wake_round;      /* the round of wake.c in which it was looked at last */
+    struct state_pod *open_prev, *open_next; /* among state.open */
     UT_hash_handle hh;
 };
 
@@ -137,10 +138,11 @@ struct state_card {
     UT_hash_handle hh;
 };
 
-/* What was found out about a node for one shape of request, as long as the node does not change. */
+/* What was found out for one shape of request about a node, as long as that does not change, or
+ * about all nodes that are alike. */
 struct state_verdict {
     uint64_t shape;   /* 0: unused */
-    uint64_t version; /* of the node */
+    uint64_t version; /* of the node; of those that are alike, which never change: 0 */
     struct place_worth worth;
     enum place_reason reason;
 };
@@ -148,24 +150,42 @@ struct state_verdict {
  * only one set is looked through. */
 #define STATE_VERDICTS 16
 #define STATE_VERDICT_SET 4
+struct state_verdicts {
+    struct state_verdict of[STATE_VERDICTS];
+    uint32_t next; /* the one to be replaced next */
+};
+
+/* Nodes that placement cannot tell apart: their cards, and what is free, are the same. */
+struct state_alike {
+    UT_hash_handle hh;
+    uint32_t nodes; /* how many they are */
+    struct state_verdicts verdicts;
+    size_t len;
+    unsigned char key[]; /* all that placement looks at but the node's rank */
+};
+
 #define STATE_SELECTORS_MAX 8
 #define STATE_MODELS_MAX 64
 #define STATE_NODE_IDS 16384
 #define STATE_NAMES 16384
 
 struct state_node {
+    /* What each filter looks at of every node stands together. */
+    struct state_alike *alike; /* as of state_refresh(); NULL: like no other */
+    uint64_t version;          /* of the state, when `place` or `rank` changed last */
+    uint32_t rank;             /* in the order of all names */
+    bool exists;               /* there is a Node object */
+    bool listed;
+    bool dirty;       /* `place` is to be counted anew, see state_refresh(); in state.dirty then */
+    bool unprojected; /* allocated may have changed since the GPU objects were last compared; in
+                         state.unprojected then */
+    char name[KUBE_NAME_MAX];
     UT_hash_handle hh;
     struct state *state; /* that it is a part of */
-    char name[KUBE_NAME_MAX];
-    uint64_t version; /* of the state, when `place` or `rank` changed last */
-    struct state_verdict verdicts[STATE_VERDICTS];
-    uint32_t next_verdict; /* the one to be replaced next */
-    bool exists;           /* there is a Node object */
-    bool listed;
-    bool dirty;         /* `place` is to be counted anew, see state_refresh() */
-    bool unprojected;   /* allocated may have changed since the GPU objects were last compared */
-    uint32_t unsettled; /* pods whose Binding is not certain, as of state_refresh() */
-    uint32_t rank;      /* in the order of all names */
+    struct state_node *dirty_prev, *dirty_next;
+    struct state_node *behind_prev, *behind_next; /* among state.unprojected */
+    struct state_verdicts verdicts; /* for pods to which nodes are not alike that look so */
+    uint32_t unsettled;             /* pods whose Binding is not certain, as of state_refresh() */
     uint32_t ncards;
     struct state_card *cards[PLACE_CARDS_MAX]; /* by index, then name */
     struct place_card
@@ -223,10 +243,15 @@ typedef int (*state_verify)(const char *pod_uid, const char *node, const char *t
                             const char *signature, void *userdata);
 
 struct state {
-    struct state_node *nodes;         /* uthash by name */
+    struct state_node *nodes;       /* uthash by name */
+    struct state_node *dirty;       /* those that state_refresh_all() has to look at */
+    struct state_node *unprojected; /* those whose GPU objects may be behind, oldest first */
+    size_t nunprojected;
+    struct state_alike *alikes;       /* uthash by what they are */
     struct state_standing *standings; /* uthash by id */
     struct state_card *cards;         /* uthash by GPU object name */
     struct state_pod *pods;           /* uthash by UID */
+    struct state_pod *open;           /* those of them that are not POD_BOUND */
     uint64_t crowd; /* counts the comings and goings of pods, that they are to go, and their changes
                        of gang */
     struct state_space *spaces; /* uthash by namespace */
@@ -281,9 +306,13 @@ uint64_t state_hash(uint64_t hash, const char *text);
 
 struct state_node *state_node_find(struct state *s, const char *name);
 
-/* Has the memory fetched that is looked at first when the node is found, or judged, soon after:
- * nodes are many and far from each other. */
-void state_node_soon(struct state *s, const char *name);
+/* The same in three steps for many nodes, which are far from each other in memory: the first two
+ * have fetched what the next one looks at. */
+uint64_t state_name_soon(struct state *s, const char *name); /* a hash, for the others */
+void state_node_soon(struct state *s, uint64_t hash);
+struct state_node *state_node_at(struct state *s, const char *name, uint64_t hash);
+
+/* Has the memory fetched that is looked at when the node is judged soon after. */
 void state_judge_soon(const struct state_node *node, const struct place_plan *plan);
 
 struct state_pod *state_pod_find(struct state *s, const char *uid);
@@ -351,6 +380,10 @@ int state_draw(struct state_pod *pod, const char *container, const char *id);
 
 /* What the node can give has changed for a reason that the state does not see. */
 void state_touch(struct state_node *node);
+
+/* The GPU objects of the node are to be compared with what they should say. */
+void state_unproject(struct state_node *node);
+void state_projected(struct state_node *node); /* they have been */
 
 /* ---- what the extender does ---- */
 

@@ -16,6 +16,10 @@ void state_node_drop_if_unused(struct state *s, struct state_node *node);
 /* names.c: the node is about to go. */
 void state_name_forget(struct state *s, const struct state_node *node);
 
+/* alike.c: finds out anew whom the node is like, and that it is like nobody. */
+void state_alike_refresh(struct state_node *node);
+void state_alike_leave(struct state_node *node);
+
 /* Whether its Binding is certain. */
 static inline bool state_pod_is_settled(const struct state_pod *pod) {
     return pod->stage == POD_BOUND || pod->stage == POD_AWAITED;

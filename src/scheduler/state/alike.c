@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Which nodes are alike. A pod of a kind that nobody has asked about before is judged once for each
+ * state that nodes are in, not for each node: in a large cluster most have company. What is
+ * compared is everything that state_view() hands to placement for a pod that may take any card, or
+ * cards of certain models, byte by byte. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "place/topology.h"
+#include "scheduler/state/state_internal.h"
+
+/* Without gaps between the members, which would be compared too. */
+struct key_card {
+    uint64_t memory, physical, free_memory;
+    uint32_t free_core, free_slots, tflops, model;
+    uint64_t healthy;
+};
+struct key_node {
+    uint64_t cpu_free, cpu, memory_free, memory;
+    uint32_t model, ncards;
+};
+struct key {
+    struct key_node node;
+    struct key_card cards[PLACE_CARDS_MAX];
+    unsigned char topology[sizeof(struct place_topology) + PLACE_CARDS_MAX * PLACE_CARDS_MAX];
+};
+_Static_assert(sizeof(struct key_card) == 48 && sizeof(struct key_node) == 40, "no gaps");
+
+/* Models beyond those that have an id are told apart by their names alone. */
+static bool has_model_id(const struct state_card *card) {
+    return card->model_id != 0 || card->model[0] == '\0';
+}
+
+/* Returns how long the key is; 0: the node is like no other. */
+static size_t make_key(const struct state_node *node, struct key *ret) {
+    const struct place_node view = state_place_node(node);
+    size_t len = sizeof(ret->node) + node->ncards * sizeof(ret->cards[0]);
+    ret->node = (struct key_node){view.cpu_free, view.cpu,   view.memory_free,
+                                  view.memory,   view.model, node->ncards};
+    for (uint32_t i = 0; i < node->ncards; i++) {
+        const struct place_card *card = &node->place[i];
+        if (!has_model_id(node->cards[i]))
+            return 0;
+        ret->cards[i] = (struct key_card){.memory = card->memory,
+                                          .physical = card->physical,
+                                          .free_memory = card->free.memory,
+                                          .free_core = card->free.core,
+                                          .free_slots = card->free.slots,
+                                          .tflops = card->tflops,
+                                          .model = node->cards[i]->model_id,
+                                          .healthy = card->healthy};
+    }
+    if (node->topology) {
+        size_t more = topology_size(node->topology->ncards);
+        memcpy((unsigned char *) ret + len, node->topology, more);
+        len += more;
+    }
+    return len;
+}
+
+static struct state_alike *alike_new(struct state *s, const struct key *key, size_t len) {
+    struct state_alike *alike = calloc(1, sizeof(*alike) + len);
+    if (!alike)
+        return NULL;
+    alike->len = len;
+    memcpy(alike->key, key, len);
+    HASH_ADD(hh, s->alikes, key, len, alike);
+    if (alike->hh.tbl)
+        return alike;
+    free(alike);
+    return NULL;
+}
+
+void state_alike_leave(struct state_node *node) {
+    struct state_alike *alike = node->alike;
+    node->alike = NULL;
+    if (!alike || --alike->nodes > 0)
+        return;
+    HASH_DEL(node->state->alikes, alike);
+    free(alike);
+}
+
+void state_alike_refresh(struct state_node *node) {
+    struct key key;
+    struct state_alike *alike = NULL;
+    size_t len = node->ncards > 0 ? make_key(node, &key) : 0;
+    if (len > 0)
+        HASH_FIND(hh, node->state->alikes, &key, len, alike);
+    if (len > 0 && !alike)
+        alike = alike_new(node->state, &key, len);
+    if (alike)
+        alike->nodes++;
+    state_alike_leave(node);
+    node->alike = alike;
+}
