@@ -16,9 +16,10 @@ struct pod_gang {
     char name[64];
     uint32_t size;      /* how many must run together; 0: what the pod says is no number */
     uint32_t timeout_s; /* how long shares are kept for members that are not bound yet */
+    uint32_t gated;     /* scheduling gates of the pod: while it has any, nobody binds it */
 };
 
-/* Whether the object with that metadata is of a gang. */
+/* Whether the object with that metadata is of a gang; `gated` is the caller's to fill. */
 bool gang_read(struct json metadata, struct pod_gang *ret);
 
 /* "90", "90s", "1m30s", "2h" as seconds; false for anything else, 0, and more than a day. */

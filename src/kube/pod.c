@@ -132,7 +132,7 @@ static void read_containers(struct pod *pod, struct json meta, struct json spec)
                          .memory = json_string(json_get(annotations, KAI_MEMORY)),
                          .devices = json_string(json_get(annotations, KAI_DEVICES)),
                          .container = json_string(json_get(annotations, KAI_CONTAINER))};
-    f.asked = f.fraction || f.memory;
+    f.asked = (f.fraction || f.memory) && !dialect_is_left(DIALECT_KAI);
     read_list(pod, json_get(spec, "initContainers"), labels, &f, true);
     read_list(pod, json_get(spec, "containers"), labels, &f, false);
     if (pod->problem == REQUEST_OK && f.asked && !f.found) {
@@ -253,10 +253,11 @@ static int read_rank(struct pod *pod, struct json meta, struct json spec, struct
     return pod->request.n > 0 ? labels_read(json_get(meta, "labels"), &pod->labels) : 0;
 }
 
-static int read_gang(struct pod *pod, struct json meta) {
+static int read_gang(struct pod *pod, struct json meta, struct json spec) {
     struct pod_gang gang;
     if (pod->request.n == 0 || !gang_read(meta, &gang))
         return 0;
+    gang.gated = (uint32_t) json_size(json_get(spec, "schedulingGates"));
     pod->gang = malloc(sizeof(gang));
     if (pod->gang)
         *pod->gang = gang;
@@ -302,7 +303,8 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
     read_containers(&pod, meta, spec);
     read_scaling(&pod);
     if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0 ||
-        read_selection(&pod, json_get(meta, "annotations")) < 0 || read_gang(&pod, meta) < 0) {
+        read_selection(&pod, json_get(meta, "annotations")) < 0 ||
+        read_gang(&pod, meta, spec) < 0) {
         pod_done(&pod);
         return err_errno(err, ENOMEM, "cannot keep a pod");
     }

@@ -12,7 +12,8 @@
 #define PLACES_PER_SECOND 256 /* of one member, for which all nodes are looked at */
 #define RETRY_MS 500          /* after a gang did not fit */
 #define BACK_OFF_MS 1000      /* after one was not bound in time; doubles */
-#define BACK_OFF_MAX_MS 60000
+#define BACK_OFF_MAX_MS 300000
+#define STALLED_MS 60000 /* shares are not kept longer when no further member is bound */
 #define KEY_MAX (2 * KUBE_LABEL_MAX)
 
 struct gang {
@@ -22,13 +23,17 @@ struct gang {
     int64_t created;          /* of the oldest member */
     uint64_t since_ms;        /* when the first member was seen */
     bool told;                /* that it is not complete */
+    bool fresh;               /* not counted yet */
+    bool started;             /* all were bound once, and some of them still are */
     uint64_t promised_ms;     /* when all were promised their places; 0: they are not */
+    uint64_t moved_ms;        /* when another one was bound since, of */
+    size_t bound;             /* so many then */
     uint64_t retry_ms;        /* not tried before */
     uint64_t round;           /* in which it was tried last */
     uint64_t closed_ms;       /* when it was last found not to be settled, and */
     uint64_t closed_crowd;    /* among whom; 0: never */
     unsigned failures;
-    size_t n, room;
+    size_t n, room, gated; /* members, and those beside that have scheduling gates */
     struct state_pod **members;
 };
 
@@ -64,6 +69,7 @@ static struct gang *get(struct gangs *g, const struct state_pod *pod, uint64_t n
         return gang;
     key_of(pod, gang->key);
     gang->since_ms = now_ms;
+    gang->fresh = true;
     gang->round = g->round - 1;
     HASH_ADD_STR(g->all, key, gang);
     if (gang->hh.tbl)
@@ -90,6 +96,31 @@ static bool add_member(struct gang *gang, struct state_pod *pod) {
     return true;
 }
 
+static size_t count_from(const struct gang *gang, enum pod_stage stage) {
+    size_t n = 0;
+    for (size_t i = 0; i < gang->n; i++)
+        n += gang->members[i]->stage >= stage;
+    return n;
+}
+
+/* Of a gang that has begun some may have ended, which is not seen here: those that are left, and
+ * those that are made anew, do not wait for them. */
+static uint32_t size_needed(const struct gang *gang) {
+    return gang->started && gang->n < gang->size ? (uint32_t) gang->n : gang->size;
+}
+
+/* Whether enough members have their places. */
+static bool is_settled(const struct gang *gang) {
+    return count_from(gang, POD_PROMISED) >= size_needed(gang);
+}
+
+/* A gang of which some are bound already when it is seen first has begun under another process. */
+static void note_begun(struct gang *gang) {
+    bool any = count_from(gang, POD_BINDING) > 0;
+    gang->started = any && (gang->started || gang->fresh);
+    gang->fresh = false;
+}
+
 /* The oldest gang first; the name decides between equals. */
 static int by_age(struct gang *a, struct gang *b) {
     if (a->created != b->created)
@@ -105,28 +136,24 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
     if (g->crowd == g->state->crowd)
         return;
     for (gang = g->all; gang; gang = gang->hh.next)
-        gang->n = gang->size = gang->timeout_s = 0;
-    for (struct state_pod *pod = g->state->pods; pod; pod = pod->hh.next)
-        if (pod->gang && pod->gang->size > 0 && !pod->deleting)
-            complete &= (gang = get(g, pod, now_ms)) && add_member(gang, pod);
-    HASH_ITER(hh, g->all, gang, next)
-    if (gang->n == 0)
-        drop(g, gang);
+        gang->n = gang->gated = gang->size = gang->timeout_s = 0;
+    for (struct state_pod *pod = g->state->pods; pod; pod = pod->hh.next) {
+        if (!pod->gang || pod->gang->size == 0 || pod->deleting)
+            continue;
+        gang = get(g, pod, now_ms);
+        if (gang && pod->gang->gated)
+            gang->gated++;
+        else
+            complete &= gang && add_member(gang, pod);
+    }
+    HASH_ITER(hh, g->all, gang, next) {
+        note_begun(gang);
+        if (gang->n == 0)
+            drop(g, gang);
+    }
     HASH_SORT(g->all, by_age);
     if (complete)
         g->crowd = g->state->crowd;
-}
-
-static size_t count_from(const struct gang *gang, enum pod_stage stage) {
-    size_t n = 0;
-    for (size_t i = 0; i < gang->n; i++)
-        n += gang->members[i]->stage >= stage;
-    return n;
-}
-
-/* Whether enough members have their places. */
-static bool is_settled(const struct gang *gang) {
-    return count_from(gang, POD_PROMISED) >= gang->size;
 }
 
 /* ---- placing all at once ---- */
@@ -190,13 +217,14 @@ static int by_size(const void *a, const void *b) {
 static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struct buf *why) {
     release_promised(g, gang);
     size_t settled = count_from(gang, POD_PROMISED), left = gang->n - settled;
+    const uint32_t size = size_needed(gang);
     qsort(gang->members, gang->n, sizeof(struct state_pod *), by_size);
-    for (size_t i = 0; i < gang->n && settled < gang->size && settled + left >= gang->size; i++)
+    for (size_t i = 0; i < gang->n && settled < size && settled + left >= size; i++)
         if (gang->members[i]->stage == POD_PENDING) {
             left--;
             settled += place_member(g, gang->members[i], now_ms, why);
         }
-    if (settled < gang->size) {
+    if (settled < size) {
         release_promised(g, gang);
         gang->retry_ms = now_ms + RETRY_MS;
         return false;
@@ -204,7 +232,8 @@ static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struc
     for (size_t i = 0; i < gang->n; i++)
         if (gang->members[i]->stage == POD_PROMISED)
             gang->members[i]->keep_until_ms = now_ms + UINT64_C(1000) * gang->timeout_s;
-    gang->promised_ms = now_ms;
+    gang->promised_ms = gang->moved_ms = now_ms;
+    gang->bound = count_from(gang, POD_BINDING);
     return true;
 }
 
@@ -227,7 +256,7 @@ static void try_all(struct gangs *g, const struct gang *asked, uint64_t now_ms, 
         return;
     for (struct gang *gang = g->all; gang; gang = gang->hh.next) {
         _cleanup_buf_ struct buf ignored = BUF_INIT(GATE_WHY_MAX);
-        if (gang->round == g->round || now_ms < gang->retry_ms || gang->n < gang->size ||
+        if (gang->round == g->round || now_ms < gang->retry_ms || gang->n < size_needed(gang) ||
             is_settled(gang))
             continue;
         if (!has_time(g, now_ms))
@@ -261,16 +290,19 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
     }
     /* All members that wait are often asked about in one moment: they need to be counted once. */
     bool closed = gang->closed_ms == now_ms && gang->closed_crowd == g->crowd;
-    if (!closed && gang->n >= gang->size && !is_settled(gang))
+    if (!closed && gang->n >= size_needed(gang) && !is_settled(gang))
         try_all(g, gang, now_ms, why);
     if (!closed && is_settled(gang))
         return true;
     gang->closed_ms = now_ms;
     gang->closed_crowd = g->crowd;
-    if (gang->n < gang->size)
+    if (gang->n < size_needed(gang)) {
         buf_printf(why, "gang %s: %zu of %" PRIu32 " pods have arrived", pod->gang->name, gang->n,
                    gang->size);
-    else if (why->len == 0)
+        if (gang->gated > 0)
+            buf_printf(why, ", and %zu more %s scheduling gates", gang->gated,
+                       gang->gated == 1 ? "has" : "have");
+    } else if (why->len == 0)
         buf_printf(why, "gang %s: all %" PRIu32 " pods have arrived, and do not fit together yet",
                    pod->gang->name, gang->size);
     return false;
@@ -287,29 +319,44 @@ static void tell(struct gangs *g, const struct gang *gang, const char *reason, c
 static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
     char text[256];
     size_t bound = count_from(gang, POD_BINDING);
-    uint64_t wait = (uint64_t) BACK_OFF_MS << (gang->failures < 6 ? gang->failures : 6);
+    uint64_t kept_s = (now_ms - gang->promised_ms) / 1000;
+    uint64_t wait = (uint64_t) BACK_OFF_MS << (gang->failures < 9 ? gang->failures : 9);
     release_promised(g, gang);
     gang->failures++;
     gang->retry_ms = now_ms + (wait < BACK_OFF_MAX_MS ? wait : BACK_OFF_MAX_MS);
-    (void) snprintf(text, sizeof(text),
-                    "gang %s: %zu of %" PRIu32 " pods were bound within %" PRIu32
-                    " s; the shares of the others are given back, and it tries again",
-                    strchr(gang->key, '/') + 1, bound, gang->size, gang->timeout_s);
+    (void) snprintf(
+        text, sizeof(text),
+        "gang %s: %zu of %" PRIu32 " pods were bound within %" PRIu64
+        " s; the shares of the others are given back, and it tries again in %" PRIu64 " s",
+        strchr(gang->key, '/') + 1, bound, gang->size, kept_s, (gang->retry_ms - now_ms) / 1000);
     tell(g, gang, "GPUGangTimeout", text);
+}
+
+/* Whether what is promised was kept for long enough: for the time that the gang says, or for less
+ * when nobody is bound any more. What keeps a member from its place may last for ever, and others
+ * need the shares. */
+static bool is_over(struct gang *gang, uint64_t now_ms) {
+    size_t bound = count_from(gang, POD_BINDING);
+    if (bound > gang->bound)
+        gang->moved_ms = now_ms;
+    gang->bound = bound;
+    return now_ms - gang->promised_ms >= UINT64_C(1000) * gang->timeout_s ||
+           now_ms - gang->moved_ms >= STALLED_MS;
 }
 
 static void check(struct gangs *g, struct gang *gang, uint64_t now_ms) {
     char text[256];
     uint64_t limit = UINT64_C(1000) * gang->timeout_s;
-    if (count_from(gang, POD_BINDING) >= gang->size) {
+    if (count_from(gang, POD_BINDING) >= size_needed(gang)) {
+        gang->started = true;
         gang->promised_ms = 0;
         gang->failures = 0;
         gang->told = false;
         gang->since_ms = now_ms;
     } else if (gang->promised_ms > 0) {
-        if (gang->n < gang->size || !is_settled(gang))
+        if (!is_settled(gang))
             release_promised(g, gang); /* a member has gone */
-        else if (now_ms - gang->promised_ms >= limit)
+        else if (is_over(gang, now_ms))
             give_back(g, gang, now_ms);
     } else if (gang->n < gang->size && !gang->told && now_ms - gang->since_ms >= limit) {
         gang->told = true;

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Quotas: what holds a pod of a namespace although there is room. */
+
+#include "gates-world.h"
+
+static void test_use_of_a_namespace(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 8);
+    assert_null(state_space_find(w->state, "a"));
+    hold(w, "a", "1", HALF);
+    hold(w, "a", "2", "\"elasticgpu.io/gpu-core\":\"200\"");
+    hold(w, "b", "3", HALF);
+    const struct state_space *a = state_space_find(w->state, "a");
+    assert_int_equal(a->pods, 2);
+    assert_int_equal(a->used.of[QUOTA_CORE], 250);
+    assert_int_equal(a->used.of[QUOTA_MEMORY], 200 * GIB);
+    assert_int_equal(a->used.of[QUOTA_CARDS], 3);
+    state_release(w->state, state_pod_find(w->state, "2"));
+    assert_int_equal(a->used.of[QUOTA_CORE], 50);
+    state_pod_gone(w->state, "1");
+    assert_int_equal(a->used.of[QUOTA_CORE], 0);
+    state_pod_gone(w->state, "2");
+    assert_null(state_space_find(w->state, "a"));
+    assert_int_equal(state_space_find(w->state, "b")->used.of[QUOTA_CORE], 50);
+}
+
+/* Init containers run one after the other, and beside no app container. */
+static void test_use_of_init_containers(void **state) {
+    (void) state;
+    struct state_hold holds[] = {
+        {.container = "init", .phase = ASK_INIT, .device = {.core = 40, .memory = 9}},
+        {.container = "init", .phase = ASK_INIT, .device = {.core = 40, .memory = 9}},
+        {.container = "next", .phase = ASK_INIT, .device = {.core = 70, .memory = 1}},
+        {.container = "app", .phase = ASK_APP, .device = {.core = 30, .memory = 5}},
+        {.container = "other", .phase = ASK_APP, .device = {.core = 30, .memory = 5}},
+    };
+    const struct state_pod pod = {.nholds = 5, .holds = holds};
+    const struct quota_use use = state_pod_use(&pod);
+    assert_int_equal(use.of[QUOTA_CORE], 80);
+    assert_int_equal(use.of[QUOTA_MEMORY], 18);
+    assert_int_equal(use.of[QUOTA_CARDS], 2);
+}
+
+static void test_plain_limit(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 8);
+    show_quota(&g, "a", "q", "\"max\":{" CORES(100) "," GIBS(70) "}");
+    assert_string_equal(hold(w, "a", "1", HALF), "fits");
+    assert_string_equal(hold(w, "a", "2", HALF),
+                        "-quota exceeded: namespace a uses 40 GiB of 70 GiB "
+                        "elasticgpu.io/gpu-memory, and this pod asks 40 GiB");
+    assert_string_equal(hold(w, "b", "3", WHOLE), "fits");
+    /* What it waits for is let go; then it is woken, once. */
+    wake_run(&g.wake, w->now);
+    assert_int_equal(w->nasked, 0);
+    state_pod_gone(w->state, "1");
+    wake_run(&g.wake, w->now += 2000);
+    assert_int_equal(w->nasked, 1);
+    respond(w, 0, 200, false, NULL);
+    wake_run(&g.wake, w->now += 2000);
+    assert_int_equal(w->nasked, 0);
+    assert_string_equal(ask(w, "a", "2", HALF, ""), "fits");
+    quotas_gone(&g.quotas, QUOTA_OF_OURS, "a", "q");
+    assert_string_equal(hold(w, "a", "4", WHOLE), "fits");
+    ungovern(&g);
+}
+
+static void test_bind_asks_again(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 1);
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+    show_quota(&g, "d", "q", "\"max\":{" CORES(10) "}");
+    bind_pod(w, "a", "n");
+    assert_non_null(strstr(w->bind_answer, "quota exceeded"));
+    assert_int_equal(w->nasked, 0);
+    ungovern(&g);
+}
+
+static void test_foreign_names_and_resource_quota(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 4);
+    show_resource_quota(&g, "a",
+                        "\"hard\":{\"limits.nvidia.com/gpumem\":\"30720\","
+                        "\"limits.nvidia.com/gpucores\":60,\"pods\":\"9\"}");
+    show_resource_quota(&g, "b",
+                        "\"scopes\":[\"BestEffort\"],\"hard\":{"
+                        "\"limits.nvidia.com/gpucores\":1}");
+    const char *hami = "\"nvidia.com/gpu\":\"2\",\"nvidia.com/gpumem\":\"10240\","
+                       "\"nvidia.com/gpucores\":\"20\",\"elasticgpu.io/slot\":\"1\"";
+    assert_string_equal(hold(w, "a", "1", hami), "fits");
+    assert_int_equal(state_space_find(w->state, "a")->used.of[QUOTA_MEMORY], 20 * GIB);
+    assert_int_equal(state_space_find(w->state, "a")->used.of[QUOTA_CORE], 40);
+    assert_string_equal(hold(w, "a", "2", hami),
+                        "-quota exceeded: namespace a uses 40 of 60 elasticgpu.io/gpu-core, and "
+                        "this pod asks 40");
+    assert_string_equal(hold(w, "b", "3", HALF), "fits");
+    ungovern(&g);
+}
+
+static void test_borrowing(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 8);
+    show_quota(&g, "a", "q",
+               "\"cohort\":\"lab\",\"guaranteed\":{" CORES(100) "},\"max\":{" CORES(250) "}");
+    show_quota(&g, "b", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(200) "}");
+    show_quota(&g, "c", "q", "\"cohort\":\"other\",\"guaranteed\":{" CORES(900) "}");
+    assert_string_equal(hold(w, "a", "1", WHOLE), "fits");
+    assert_string_equal(hold(w, "a", "2", WHOLE), "fits"); /* borrowed of b */
+    assert_string_equal(hold(w, "a", "3", WHOLE), /* more than its own limit, of whomsoever */
+                        "-quota exceeded: namespace a uses 200 of 250 elasticgpu.io/gpu-core, and "
+                        "this pod asks 100");
+    assert_string_equal(hold(w, "a", "4", HALF), "fits");
+    assert_string_equal(hold(w, "b", "5", WHOLE), "fits"); /* its own, though 350 of 300 are used */
+    assert_string_equal(hold(w, "b", "6", WHOLE), "fits");
+    assert_string_equal(hold(w, "b", "7", TENTH),
+                        "-nothing left to borrow: cohort lab uses 450 of 300 "
+                        "elasticgpu.io/gpu-core, and this pod asks 10");
+    state_pod_gone(w->state, "1");
+    state_pod_gone(w->state, "2");
+    assert_string_equal(ask(w, "b", "7", TENTH, ""), "fits");
+    ungovern(&g);
+}
+
+/* Against the definition, for any amounts: never more than max; beyond what is guaranteed only as
+ * long as the cohort's sum holds; within it always. */
+static void test_quota_arithmetic(void **state) {
+    struct world *w = *state;
+    uint64_t seed = 42;
+    for (int round = 0; round < 2000; round++) {
+        struct quotas q = {.state = w->state};
+        uint64_t used[3], part[3], most[3], pool = 0, all = 0;
+        static const char *const names[] = {"a", "b", "c"};
+        for (int i = 0; i < 3; i++) {
+            struct quota_object o = {.cohort = "lab", .counted = {true, false, false}};
+            struct state_pod pod = {.uid = {(char) ('1' + i)}};
+            memcpy(o.namespace, names[i], 2);
+            memcpy(o.name, "q", 2);
+            memcpy(pod.namespace, names[i], 2);
+            o.guaranteed[0] = part[i] = rnd(&seed) % 8;
+            most[i] = part[i] + rnd(&seed) % 4;
+            o.max[0] = rnd(&seed) % 4 ? most[i] : (most[i] = UINT64_MAX);
+            used[i] = rnd(&seed) % 8;
+            pool += part[i];
+            all += used[i];
+            assert_int_equal(quotas_seen(&q, QUOTA_OF_OURS, &o), 0);
+            assert_int_equal(space_join(w->state, &pod), 0);
+            state_space_find(w->state, names[i])->used.of[0] = used[i];
+        }
+        for (uint64_t more = 1; more < 6; more++) {
+            _cleanup_buf_ struct buf why = BUF_INIT(512);
+            const struct quota_use ask_for = {{more}};
+            bool fits =
+                used[0] + more <= most[0] && (used[0] + more <= part[0] || all + more <= pool);
+            assert_int_equal(quotas_admit(&q, "a", &ask_for, NULL, &why), fits);
+            assert_int_equal(why.len == 0, fits);
+        }
+        quotas_done(&q);
+        for (int i = 0; i < 3; i++) {
+            struct state_pod pod = {.space = state_space_find(w->state, names[i])};
+            space_leave(w->state, &pod);
+        }
+    }
+}
+
+/* What is remembered of a cohort follows every change of its quotas and of what is used. */
+static void test_cohort_that_changes(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 8);
+    show_quota(&g, "a", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(50) "}");
+    show_quota(&g, "b", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(50) "}");
+    show_quota(&g, "b", "twice", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(0) "}");
+    assert_string_equal(hold(w, "a", "1", HALF), "fits");
+    assert_string_equal(hold(w, "b", "2", HALF), "fits");
+    state_pod_gone(w->state, "2");
+    assert_string_equal(hold(w, "a", "3", HALF), "fits"); /* borrows it */
+    show_quota(&g, "b", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(100) "}");
+    assert_string_equal(hold(w, "a", "4", HALF), "fits");
+    show_quota(&g, "b", "q", "\"cohort\":\"other\",\"guaranteed\":{" CORES(100) "}");
+    assert_non_null(strstr(hold(w, "a", "5", HALF), "cohort lab uses 150 of 50"));
+    quotas_gone(&g.quotas, QUOTA_OF_OURS, "a", "q");
+    assert_string_equal(hold(w, "a", "5", HALF), "fits");
+    ungovern(&g);
+}
+
+static void count_patch(const struct quota_object *object, const struct quota_use *used,
+                        void *userdata) {
+    char *out = userdata;
+    size_t len = strlen(out);
+    snprintf(out + len, 256 - len, "%s=%" PRIu64 " ", object->namespace, used->of[QUOTA_CORE]);
+}
+
+static void test_status_of_quotas(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    char told[256] = "";
+    govern(&g, w);
+    show_node(w, "n", 2);
+    show_quota(&g, "a", "q", "\"max\":{" CORES(100) "}");
+    hold(w, "a", "1", HALF);
+    quotas_project(&g.quotas, 9, count_patch, told);
+    assert_string_equal(told, "a=50 ");
+    struct json object;
+    struct quota_object seen;
+    parse(
+        w,
+        "{\"metadata\":{\"name\":\"q\",\"namespace\":\"a\"},\"spec\":{\"max\":{" CORES(
+            100) "}},"
+                 "\"status\":{\"used\":{" CORES(50) "," GIBS(40) ",\"elasticgpu.io/gpu\":\"1\"}}}",
+        &object);
+    assert_int_equal(quota_object_parse(object, &seen, NULL), 0);
+    assert_int_equal(quotas_seen(&g.quotas, QUOTA_OF_OURS, &seen), 0);
+    quotas_project(&g.quotas, 9, count_patch, told);
+    assert_string_equal(told, "a=50 ");
+    /* A list without it: gone. */
+    quotas_sync_begin(&g.quotas, QUOTA_OF_OURS);
+    quotas_sync_end(&g.quotas, QUOTA_OF_OURS);
+    assert_null(g.quotas.all);
+    ungovern(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_use_of_a_namespace),
+        T(test_use_of_init_containers),
+        T(test_plain_limit),
+        T(test_bind_asks_again),
+        T(test_foreign_names_and_resource_quota),
+        T(test_borrowing),
+        T(test_quota_arithmetic),
+        T(test_cohort_that_changes),
+        T(test_status_of_quotas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
