@@ -17,7 +17,7 @@ bool carrier_is_share(const char *name) {
     for (size_t i = 0; i < dialects_count; i++)
         for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
             if (strcmp(name, dialects[i].quantities[q].name) == 0)
-                return dialects[i].quantities[q].kind != QUANTITY_PRIORITY;
+                return dialects[i].quantities[q].kind != QUANTITY_PRIORITY && !dialect_is_left(i);
     return strcmp(name, RESOURCE_SLOT) == 0;
 }
 
@@ -50,8 +50,8 @@ static bool has_claim(struct json annotations, const char *container) {
 /* Whether the pod's KAI annotations are about this container; the first app container where they
  * name none. */
 static bool has_fraction(struct json annotations, const char *container, bool first_app) {
-    if (!json_string(json_get(annotations, KAI_FRACTION)) &&
-        !json_string(json_get(annotations, KAI_MEMORY)))
+    if (dialect_is_left(DIALECT_KAI) || (!json_string(json_get(annotations, KAI_FRACTION)) &&
+                                         !json_string(json_get(annotations, KAI_MEMORY))))
         return false;
     const char *named = json_string(json_get(annotations, KAI_CONTAINER));
     return named ? strcmp(named, container) == 0 : first_app;

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/opt.h"
+#include "kube/dialect.h"
 #include "kube/scaling.h"
 
 static const struct opt_usage usage = {
@@ -76,7 +77,7 @@ static int check(const struct config *c, struct err *err) {
         r = require_absolute("host-root", c->host_root, err);
     if (r == 0)
         r = require_absolute("mps-dir", c->mps_dir, err);
-    return r;
+    return r == 0 ? dialect_leave(c->served_elsewhere, err) : r;
 }
 
 static int parse_level(const char *value, void *target, struct err *err) {
@@ -174,8 +175,13 @@ static const struct opt options[] = {
     {"overuse-rules", 0, "NS=POLICY,...", "other policies for both, by namespace", parse_rules,
      &given.overuse_rules},
     {"memory-scaling", 0, "FACTOR",
-     "sell so many times the cards' memory (default 1); 1.5: half as much again", parse_scaling,
-     &given.memory_scaling},
+     "sell so many times the cards' memory (default: as gpu-manager-config says, or 1); 1.5: half "
+     "as much again",
+     parse_scaling, &given.memory_scaling},
+    {"served-elsewhere", 0, "NAMES",
+     "resources that another plugin of the cluster serves, such as nvidia.com/gpu, with commas "
+     "between: they and those of the same project ask nothing here (give it to the scheduler, too)",
+     opt_string, &given.served_elsewhere},
     {"mps-dir", 0, "DIR",
      "of a running MPS daemon: DIR/pipe, and DIR/shm as its clients' /dev/shm (default: no MPS)",
      opt_string, &given.mps_dir},
@@ -199,8 +205,8 @@ static void set_defaults(struct config *c) {
         .cdi_dir = "/var/run/cdi",
         .library = default_library(),
         .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
-        .memory_scaling = SCALING_ONE,
         .mps_dir = "",
+        .served_elsewhere = "",
         .compute_policy = SHARE_FIXED,
     };
     (void) terms_policies_parse("all", &c->pod_policies);

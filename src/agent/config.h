@@ -28,9 +28,10 @@ struct config {
     const char *token_file;
     const char *ca_file;
     enum overuse_policy on_overuse, on_escape;
-    const char *overuse_rules; /* NULL: none */
-    uint32_t memory_scaling;   /* in thousandths, 1000 and more */
-    const char *mps_dir;       /* "": MPS is not used */
+    const char *overuse_rules;    /* NULL: none */
+    uint32_t memory_scaling;      /* in thousandths, 1000 and more; 0: not said */
+    const char *mps_dir;          /* "": MPS is not used */
+    const char *served_elsewhere; /* for dialect_leave() */
 };
 
 /* Fills *ret from the command line and the environment and checks it. -ECANCELED after --help or

@@ -211,8 +211,7 @@ static void on_bad_slot(const char *nonce, const char *why, void *userdata) {
 static void on_gpu_manager(const struct gpu_manager_config *config, void *userdata) {
     struct agent *a = userdata;
 
-    if (config->found && config->scaling > 0 && a->config.memory_scaling == SCALING_ONE)
-        a->config.memory_scaling = config->scaling;
+    a->config.memory_scaling = gpu_manager_scaling(a->config.memory_scaling, config);
     if (config->found)
         log_info("ConfigMap gpu-manager-config: the node sells %u.%03u of its cards' memory; the "
                  "driver of cgroups%s%s and the runtime's endpoint%s%s are found without it",

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/client.h"
+#include "kube/dialect.h"
 #include "kube/gpu_object.h"
 #include "kube/node.h"
 #include "kube/quantity.h"
@@ -283,7 +284,8 @@ static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
         uint64_t memory = scaling_capacity(s->devices[i].memory, p->agent->config.memory_scaling);
 
         for (size_t j = 0; j < SUMS; j++)
-            want[j] += sums[j].unit > 0 ? memory / sums[j].unit : 1;
+            if (dialect_knows(sums[j].name))
+                want[j] += sums[j].unit > 0 ? memory / sums[j].unit : 1;
     }
     for (size_t i = 0; i < SUMS; i++) {
         if (p->capacity[i] == want[i] || (want[i] == 0 && p->capacity[i] == UINT64_MAX))

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "kube/quantity.h"
 
 #define PERCENT UINT64_C(100)
@@ -97,14 +98,58 @@ struct reading {
     bool mig; /* there is a name that NVIDIA's own plugin serves */
 };
 
-static const struct dialect_quantity *find_quantity(const char *name,
-                                                    const struct dialect **ret_dialect) {
+/* ---- rows that somebody else serves ---- */
+
+static uint32_t left; /* bit 1 << row */
+
+bool dialect_is_left(size_t row) {
+    return (left >> row & 1) != 0;
+}
+
+/* The row that the name stands for, KAI's by its annotation; dialects_count: none. */
+static size_t find_row(const char *name) {
+    if (strcmp(name, KAI_FRACTION) == 0)
+        return DIALECT_KAI;
     for (size_t i = 0; i < dialects_count; i++)
         for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
-            if (strcmp(name, dialects[i].quantities[q].name) == 0) {
-                *ret_dialect = &dialects[i];
-                return &dialects[i].quantities[q];
-            }
+            if (strcmp(name, dialects[i].quantities[q].name) == 0)
+                return i;
+    return dialects_count;
+}
+
+int dialect_leave(const char *names, struct err *err) {
+    uint32_t rows = 0;
+    for (size_t len; *names; names += len + (names[len] == ',')) {
+        char name[128];
+        len = strcspn(names, ",");
+        (void) snprintf(name, sizeof(name), "%.*s", (int) (len < sizeof(name) ? len : 0), names);
+        size_t row = find_row(name);
+        if (row == dialects_count)
+            return err_set(err, EINVAL,
+                           "%.*s is no resource that Aliquot serves: give names such as "
+                           "nvidia.com/gpu, with commas between (docs/dialects.md has all)",
+                           len < 100 ? (int) len : 100, names);
+        if (dialects[row].offered)
+            return err_set(err, EINVAL, "%s cannot be left to others: Aliquot's agents offer it",
+                           name);
+        rows |= UINT32_C(1) << row;
+    }
+    left |= rows;
+    return 0;
+}
+
+/* ---- lines ---- */
+
+static const struct dialect_quantity *find_quantity(const char *name,
+                                                    const struct dialect **ret_dialect) {
+    size_t row = find_row(name);
+    if (row == dialects_count || dialect_is_left(row))
+        return NULL;
+    for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[row].quantities[q].name; q++)
+        if (strcmp(name, dialects[row].quantities[q].name) == 0) {
+            *ret_dialect = &dialects[row];
+            return &dialects[row].quantities[q];
+        }
     return NULL;
 }
 

@@ -152,6 +152,14 @@ struct resource_line {
     size_t quantity_len;
 };
 
+/* Leaves dialects to somebody else in the cluster who serves them, for the life of the process and
+ * before anything is read: their names ask nothing of us then. `names`, with commas between: one
+ * name of each ("nvidia.com/gpu"; gpu-fraction for KAI's), and all of its row goes. -EINVAL where a
+ * name is in no row, or in one that the agent offers itself; nothing is changed then. */
+struct err;
+int dialect_leave(const char *names, struct err *err);
+bool dialect_is_left(size_t row);
+
 /* Understands the resources of one container. `ret` gets everything but container, phase, ordinal
  * and scaling; a container that asks nothing of us gives REQUEST_OK and *ret_asks false. */
 enum request_problem dialect_read(const struct resource_line *lines, size_t n, struct gpu_ask *ret,

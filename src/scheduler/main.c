@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/opt.h"
+#include "kube/dialect.h"
 #include "place/policies.h"
 #include "scheduler/health.h"
 #include "scheduler/scheduler.h"
@@ -19,6 +20,7 @@ static struct scheduler_options arg = {
 static const char *arg_log = "info";
 static const char *arg_probe;
 static const char *arg_policy;
+static const char *arg_elsewhere = "";
 static bool arg_version;
 
 static const struct opt options[] = {
@@ -43,6 +45,10 @@ static const struct opt options[] = {
     {"placement-policy", 0, "NAME",
      "of pods that name none: esc, fgd, best-fit, binpack, spread, first-fit (binpack)", opt_string,
      &arg_policy},
+    {"served-elsewhere", 0, "NAMES",
+     "resources that another plugin of the cluster serves, such as nvidia.com/gpu, with commas "
+     "between: they and those of the same project ask nothing here (give it to the agents, too)",
+     opt_string, &arg_elsewhere},
     {"log-level", 0, "LEVEL", "error, warn, info or debug (info)", opt_string, &arg_log},
     {"version", 0, NULL, "print the version and exit", opt_flag, &arg_version},
     OPT_END,
@@ -106,6 +112,10 @@ int main(int argc, char **argv) {
     arg.policy = arg_policy ? place_policy_find(arg_policy) : NULL;
     if (arg_policy && !arg.policy) {
         fprintf(stderr, "aliquot-scheduler: there is no placement policy %s\n", arg_policy);
+        return 2;
+    }
+    if (dialect_leave(arg_elsewhere, &err) < 0) {
+        fprintf(stderr, "aliquot-scheduler: --served-elsewhere: %s\n", err.text);
         return 2;
     }
     int level = log_level_parse(arg_log);

@@ -203,21 +203,25 @@ static void quote_numbers(const char *limits, struct buf *out) {
     }
 }
 
-static void read_readme(const struct readme *r, struct pod *ret) {
+static void read_pod(const char *text, struct pod *ret) {
     struct json_parser *parser = json_parser_new();
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json object;
     struct err err;
+    if (json_parse(parser, text, strlen(text), &object, &err) < 0 ||
+        pod_parse(object, ret, &err) < 0)
+        fail_msg("%s: %s", err.text, text);
+    json_parser_free(parser);
+}
+
+static void read_readme(const struct readme *r, struct pod *ret) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
     buf_printf(&text,
                "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"%s%s},"
                "\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{",
                r->meta ? "," : "", r->meta ? r->meta : "");
     quote_numbers(r->limits, &text);
     buf_printf(&text, "}}}]}}");
-    if (json_parse(parser, buf_str(&text), text.len, &object, &err) < 0 ||
-        pod_parse(object, ret, &err) < 0)
-        fail_msg("%s: %s", err.text, buf_str(&text));
-    json_parser_free(parser);
+    read_pod(buf_str(&text), ret);
 }
 
 static bool same(const struct gpu_ask *a, const struct gpu_ask *b) {
@@ -544,6 +548,43 @@ static void test_manifests(void **state) {
     assert_non_null(strstr(first, "\n  # - schedulerName: volcano\n"));
 }
 
+/* The last test: what is left stays left. */
+static void test_left_to_others(void **state) {
+    (void) state;
+    static const char *const bad[] = {
+        "nvidia.com/mig-1g.5gb",        "elasticgpu.io/slot",
+        "nvidia.com/gpu, gpu-fraction", ",",
+        "elasticgpu.io/gpu-core",       "volcano.sh/vgpu-number,tke.cloud.tencent.com/qgpu-memory"};
+    struct err err;
+    struct pod pod;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        err.text[0] = '\0';
+        assert_int_equal(dialect_leave(bad[i], &err), -EINVAL);
+        assert_true(err.text[0] != '\0');
+    }
+    assert_true(dialect_knows("volcano.sh/vgpu-number")); /* nothing of what was refused */
+    assert_int_equal(dialect_leave("", &err), 0);
+    assert_int_equal(dialect_leave("nvidia.com/gpu,gpu-fraction,aliyun.com/gpu-count", &err), 0);
+    for (size_t i = 0; i < dialects_count; i++)
+        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
+            assert_int_equal(dialect_knows(dialects[i].quantities[q].name),
+                             dialects[i].foreign != FOREIGN_GPUSHARE &&
+                                 strcmp(dialects[i].name, "HAMi (nvidia.com/gpu)") != 0);
+    /* Beside a share of ours, what others serve is theirs: in the pod and in one container. */
+    read_pod(
+        "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\",\"annotations\":{"
+        "\"gpu-fraction\":\"0.5\"},\"labels\":{\"aliyun.com/gpu-count\":\"2\"}},\"spec\":{"
+        "\"containers\":[{\"name\":\"theirs\",\"resources\":{\"limits\":{\"nvidia.com/gpu\":\"1\","
+        "\"nvidia.com/gpumem\":\"many\"}}},{\"name\":\"ours\",\"resources\":{\"limits\":{"
+        "\"elasticgpu.io/gpu-core\":\"10\",\"aliyun.com/gpu-mem\":\"3\"}}}]}}",
+        &pod);
+    assert_int_equal(pod.problem, REQUEST_OK);
+    assert_int_equal(pod.request.n, 1);
+    assert_string_equal(pod.request.asks[0].container, "ours");
+    assert_int_equal(pod.request.asks[0].memory, 0);
+    pod_done(&pod);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_readmes),       cmocka_unit_test(test_nothing),
@@ -551,7 +592,7 @@ int main(void) {
         cmocka_unit_test(test_carrier),       cmocka_unit_test(test_long_selection),
         cmocka_unit_test(test_kai_container), cmocka_unit_test(test_manifests),
         cmocka_unit_test(test_annotations),   cmocka_unit_test(test_annotations_beside),
-        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_environment),   cmocka_unit_test(test_left_to_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

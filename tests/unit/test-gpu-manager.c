@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "agent/config.h"
 #include "agent/gpu_manager.h"
 #include "base/err.h"
 #include "kube/scaling.h"
@@ -69,11 +70,43 @@ static void test_kept_back(void **state) {
     assert_true(scaling_capacity(100, 1) == 100);
 }
 
+/* What the agent was told goes before the ConfigMap, also where that is to sell all and no more. */
+static void test_who_has_the_say(void **state) {
+    (void) state;
+    const struct gpu_manager_config none = {.found = false, .scaling = 500},
+                                    silent = {.found = true},
+                                    half = {.found = true, .scaling = 500};
+    assert_int_equal(gpu_manager_scaling(0, &none), SCALING_ONE);
+    assert_int_equal(gpu_manager_scaling(0, &silent), SCALING_ONE);
+    assert_int_equal(gpu_manager_scaling(0, &half), 500);
+    assert_int_equal(gpu_manager_scaling(SCALING_ONE, &half), SCALING_ONE);
+    assert_int_equal(gpu_manager_scaling(1500, &half), 1500);
+}
+
+static int options(int argc, const char *const *arguments, struct config *ret) {
+    char *argv[8] = {(char *) (uintptr_t) "aliquot-agent"};
+    struct err err;
+    for (int i = 0; i < argc; i++)
+        argv[i + 1] = (char *) (uintptr_t) arguments[i];
+    return config_parse(argc + 1, argv, ret, &err);
+}
+
+static void test_options(void **state) {
+    (void) state;
+    static const char *const plain[] = {"--node-name=n"}, *const one[] = {"--node-name=n",
+                                                                          "--memory-scaling=1"};
+    struct config config;
+    assert_int_equal(options(1, plain, &config), 0);
+    assert_int_equal(config.memory_scaling, 0);
+    assert_int_equal(options(2, one, &config), 0);
+    assert_int_equal(config.memory_scaling, SCALING_ONE);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_readme),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_kept_back),
+        cmocka_unit_test(test_readme),    cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_kept_back), cmocka_unit_test(test_who_has_the_say),
+        cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
