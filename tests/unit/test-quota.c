@@ -82,6 +82,58 @@ static void test_bind_asks_again(void **state) {
     ungovern(&g);
 }
 
+static void show_model(struct world *w, const char *node, const char *model) {
+    struct gpu_object gpu = {.memory = 40 * GIB, .healthy = true};
+    snprintf(gpu.name, sizeof(gpu.name), "%s-00", node);
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%s", node);
+    snprintf(gpu.node, sizeof(gpu.node), "%s", node);
+    snprintf(gpu.model, sizeof(gpu.model), "%s", model);
+    show_node(w, node, 0);
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+}
+
+/* TFLOPS are as much of a card as they are of the one that the pod gets; before, of the fastest. */
+static void test_tflops(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    static const char tflops[] =
+        "\"elasticgpu.io/gpu-tflops\":\"100\",\"elasticgpu.io/slot\":\"1\"";
+    govern(&g, w);
+    show_model(w, "n", "NVIDIA A10");            /* 125 */
+    show_model(w, "m", "NVIDIA A100-SXM4-40GB"); /* 312 */
+    show_quota(&g, "a", "q", "\"max\":{" CORES(32) "}");
+    show_quota(&g, "b", "q", "\"max\":{" CORES(112) "," GIBS(40) "}");
+    arrive(w, "a", "1", tflops, "");
+    assert_string_equal(ask(w, "a", "1", tflops, ""),
+                        "-quota exceeded: namespace a uses 0 of 32 elasticgpu.io/gpu-core, and "
+                        "this pod asks 33");
+    assert_string_equal(hold(w, "b", "2", tflops), "fits"); /* on n */
+    assert_int_equal(state_space_find(w->state, "b")->used.of[QUOTA_CORE], 80);
+    assert_int_equal(state_space_find(w->state, "b")->used.of[QUOTA_MEMORY], 32 * GIB);
+    assert_string_equal(hold(w, "b", "3", tflops),
+                        "-quota exceeded: namespace b uses 80 of 112 elasticgpu.io/gpu-core, and "
+                        "this pod asks 33");
+    show_quota(&g, "b", "q", "\"max\":{" CORES(113) "," GIBS(40) "}");
+    assert_non_null(strstr(ask(w, "b", "3", tflops, ""), "uses 32 GiB of 40 GiB"));
+    show_quota(&g, "b", "q", "\"max\":{" CORES(113) "}");
+    assert_string_equal(ask(w, "b", "3", tflops, ""), "fits");
+    /* What it gets may be more than could be known: the place decides. */
+    state_pod_gone(w->state, "2");
+    show_quota(&g, "d", "q", "\"max\":{" CORES(50) "}");
+    show_pod(w, "4", tflops, NULL, "");
+    assert_string_equal(filter(w, "4", tflops, "\"n\",\"m\""), "n,m");
+    bind_pod(w, "4", "n");
+    assert_non_null(
+        strstr(w->bind_answer, "uses 0 of 50 elasticgpu.io/gpu-core, and this pod asks 80"));
+    assert_int_equal(w->nasked, 0);
+    assert_int_equal(state_space_find(w->state, "d")->used.of[QUOTA_CORE], 0);
+    bind_pod(w, "4", "m");
+    respond(w, 0, 201, false, NULL);
+    assert_string_equal(w->bind_answer, "");
+    assert_int_equal(state_space_find(w->state, "d")->used.of[QUOTA_CORE], 33);
+    ungovern(&g);
+}
+
 static void test_foreign_names_and_resource_quota(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -236,6 +288,7 @@ int main(void) {
         T(test_use_of_init_containers),
         T(test_plain_limit),
         T(test_bind_asks_again),
+        T(test_tflops),
         T(test_foreign_names_and_resource_quota),
         T(test_borrowing),
         T(test_quota_arithmetic),

@@ -352,9 +352,16 @@ static int check_bind(const struct binder *b, const struct attempt *a, const str
     return 0;
 }
 
+static bool is_held(const struct binder *b, struct state_pod *pod, struct err *err) {
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    if (!gates_closed(b->gates, pod, b->now(b->userdata), &why))
+        return false;
+    err_set(err, EBUSY, "%s", buf_str(&why));
+    return true;
+}
+
 /* The pod, accounted on its node at stage POD_BINDING; NULL with a reason if that cannot be. */
 static struct state_pod *start(struct binder *b, struct attempt *a, struct err *err) {
-    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     struct state_pod *pod = state_pod_find(b->state, a->uid);
     struct state_node *node = state_node_find(b->state, a->node);
     if (check_bind(b, a, pod, node, err) < 0 || !pod || !node)
@@ -362,11 +369,14 @@ static struct state_pod *start(struct binder *b, struct attempt *a, struct err *
     state_refresh(b->state, node);
     check_promise(b, pod);
     a->doubted = pod->stage == POD_IN_DOUBT;
-    if (!a->doubted && gates_closed(b->gates, pod, b->now(b->userdata), &why)) {
-        err_set(err, EBUSY, "%s", buf_str(&why));
+    if ((!a->doubted && is_held(b, pod, err)) || claim(b, pod, node, err) < 0)
+        return NULL;
+    /* On this node it may take more than a quota was asked for. */
+    if (!a->doubted && is_held(b, pod, err)) {
+        state_release(b->state, pod);
         return NULL;
     }
-    return claim(b, pod, node, err) < 0 ? NULL : pod;
+    return pod;
 }
 
 static int read_request(struct binder *b, const char *body, size_t len, struct attempt *a,

@@ -11,7 +11,7 @@
 #include "base/num.h"
 #include "scheduler/state/space.h"
 
-#define CARD_MS 10000 /* how long the smallest card is taken to be the same */
+#define CARD_MS 10000 /* how long the least card is taken to be the same */
 #define KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX + 4)
 
 /* The quotas of one namespace, or of one cohort. */
@@ -261,42 +261,38 @@ bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_us
 
 /* ---- pods ---- */
 
-static struct place_amount amount_of_ask(const struct gpu_ask *ask, uint64_t card_memory) {
-    uint32_t percent = ask->whole ? 100 : ask->core;
-    uint64_t memory = ask->memory;
-    if (!ask->whole && ask->memory == 0 && ask->memory_percent > 0)
-        memory = card_memory * ask->memory_percent / 100;
-    else if (memory == 0)
-        memory = card_memory * percent / 100;
-    return (struct place_amount){
-        .core = percent * ask->cards, .memory = memory * ask->cards, .slots = ask->cards};
+/* A card on which a pod takes the least that it can: with the memory of the smallest one of the
+ * cluster, and as fast as the fastest. */
+static const struct place_card *least_card(struct quotas *q, uint64_t now_ms) {
+    struct place_card *least = &q->least;
+    if (least->memory > 0 && now_ms - q->least_ms < CARD_MS)
+        return least;
+    *least = (struct place_card){0};
+    q->least_ms = now_ms;
+    for (const struct state_card *card = q->state->cards; card; card = card->hh.next) {
+        if (least->memory == 0 || card->memory < least->memory)
+            least->memory = least->physical = card->memory;
+        if (card->tflops > least->tflops)
+            least->tflops = card->tflops;
+    }
+    return least;
 }
 
-struct quota_use quota_of_pod(const struct state_pod *pod, uint64_t card_memory) {
+/* What the pod will use: what it is promised, or else what it asks, on such a card. */
+static struct quota_use use_of_pod(const struct state_pod *pod, const struct place_card *card) {
     struct place_hold hold = {0};
     if (pod->nholds > 0)
         return state_pod_use(pod);
     for (uint32_t i = 0; i < pod->nasks; i++) {
-        const struct place_amount amount = amount_of_ask(&pod->asks[i], card_memory);
+        const uint32_t cards = pod->asks[i].cards;
+        struct place_amount amount = place_share(&pod->asks[i], card);
+        /* What no card can give is held by that, not by a quota. */
+        amount.core = (amount.core < 100 ? amount.core : 100) * cards;
+        amount.memory *= cards;
+        amount.slots = cards;
         place_hold_add(&hold, pod->asks[i].phase, &amount);
     }
-    const struct place_amount total = place_hold_total(&hold);
-    return (struct quota_use){{
-        [QUOTA_CORE] = total.core,
-        [QUOTA_MEMORY] = total.memory,
-        [QUOTA_CARDS] = total.slots,
-    }};
-}
-
-static uint64_t smallest_card(struct quotas *q, uint64_t now_ms) {
-    if (q->card_memory > 0 && now_ms - q->card_ms < CARD_MS)
-        return q->card_memory;
-    q->card_memory = 0;
-    q->card_ms = now_ms;
-    for (const struct state_card *card = q->state->cards; card; card = card->hh.next)
-        if (q->card_memory == 0 || card->memory < q->card_memory)
-            q->card_memory = card->memory;
-    return q->card_memory;
+    return quota_use_of(&hold);
 }
 
 bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
@@ -304,7 +300,7 @@ bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf 
     if (!q->all)
         return true;
     struct quota_use own = state_pod_use(pod);
-    struct quota_use more = quota_of_pod(pod, smallest_card(q, now_ms));
+    struct quota_use more = use_of_pod(pod, least_card(q, now_ms));
     return quotas_admit(q, pod->namespace, &more, &own, why);
 }
 

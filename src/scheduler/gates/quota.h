@@ -24,8 +24,8 @@ struct quotas {
     struct quota *all;                    /* uthash */
     struct quota_group *spaces, *cohorts; /* uthash by name: of what is in `all` */
     bool ungrouped;                       /* they are to be made anew */
-    uint64_t card_memory;                 /* of the smallest card, as of card_ms */
-    uint64_t card_ms;
+    struct place_card least;              /* as of least_ms: on which a pod takes least */
+    uint64_t least_ms;
 };
 
 void quotas_done(struct quotas *q);
@@ -43,10 +43,6 @@ void quotas_gone(struct quotas *q, enum quota_kind kind, const char *namespace, 
  * `own` (may be NULL) is a part of what it uses that is not to count. */
 bool quotas_admit(struct quotas *q, const char *namespace, const struct quota_use *more,
                   const struct quota_use *own, struct buf *why);
-
-/* What the pod will use: what it is promised, or else what it asks. What depends on the card that
- * it gets is taken to be on a card of `card_memory` bytes. */
-struct quota_use quota_of_pod(const struct state_pod *pod, uint64_t card_memory);
 
 /* The gate; `self` is struct quotas. */
 bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);

@@ -11,6 +11,15 @@ struct state_space *state_space_find(struct state *s, const char *name) {
     return space;
 }
 
+struct quota_use quota_use_of(const struct place_hold *hold) {
+    const struct place_amount total = place_hold_total(hold);
+    return (struct quota_use){{
+        [QUOTA_CORE] = total.core,
+        [QUOTA_MEMORY] = total.memory,
+        [QUOTA_CARDS] = total.slots,
+    }};
+}
+
 /* Holds of one container are neighbours; cards are counted where slots are elsewhere. */
 struct quota_use state_pod_use(const struct state_pod *pod) {
     struct place_hold hold = {0};
@@ -24,12 +33,7 @@ struct quota_use state_pod_use(const struct state_pod *pod) {
         }
         place_hold_add(&hold, first->phase, &amount);
     }
-    const struct place_amount total = place_hold_total(&hold);
-    return (struct quota_use){{
-        [QUOTA_CORE] = total.core,
-        [QUOTA_MEMORY] = total.memory,
-        [QUOTA_CARDS] = total.slots,
-    }};
+    return quota_use_of(&hold);
 }
 
 int space_join(struct state *s, struct state_pod *pod) {

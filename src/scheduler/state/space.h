@@ -24,6 +24,9 @@ struct state_space *state_space_find(struct state *s, const char *name);
  * has most counts. */
 struct quota_use state_pod_use(const struct state_pod *pod);
 
+/* What containers take together as a quota counts it; slots are cards here. */
+struct quota_use quota_use_of(const struct place_hold *hold);
+
 /* ---- for state.c ---- */
 
 int space_join(struct state *s, struct state_pod *pod); /* 0 or -ENOMEM */
