@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import re
 
 import pytest
 
@@ -15,6 +16,7 @@ V1ALPHA = "/apis/elasticgpu.io/v1alpha/"        # as the first examples of the E
 EGPUS = V1ALPHA1 + "elasticgpus"
 CLASSES = V1ALPHA1 + "elasticgpuclasses"
 CLAIM_GUARD = "elasticgpu.io/claim-protection"
+FIXED = ("qgpu-class", "gpushare-egpuclass")    # names of classes that stand as they are
 GARBAGE = 90    # seconds in which Kubernetes has learned of a new kind, to delete or to count its objects
 
 
@@ -37,7 +39,7 @@ def classes(world):
     made = []
 
     def make(name, version=V1ALPHA1, **fields):
-        full = kit.new_name(name) if name != "qgpu-class" else name
+        full = name if name in FIXED else kit.new_name(name)
         metadata = {"name": full, "annotations": fields.pop("annotations", {})}
         body = {"apiVersion": version[len("/apis/"):-1], "kind": "ElasticGPUClass", "metadata": metadata}
         world.api.create(version + "elasticgpuclasses", dict(body, provisioner="elasticgpu.io/qgpu") | fields)
@@ -121,6 +123,86 @@ def test_the_first_example_as_it_stands(world, space, classes, egpus):
     space.delete("qgpu-pod")
     gone(world, claims_in(space), "qgpu-egpuc")
     assert "gone" in egpu_phase(world, name, "Released")["status"]["message"]
+
+
+def columns(world, *what):
+    """The rows of `kubectl get` by name, each {column: text}; empty columns only at a row's end."""
+    head, *rows = world.cluster.kubectl("get", *what).splitlines()
+    starts = [found.start() for found in re.finditer(r"\S+(?: \S+)*", head)]
+    names = [head[a:b].strip() for a, b in zip(starts, starts[1:] + [None])]
+    cut = [[row[a:b].strip() for a, b in zip(starts, starts[1:] + [None])] for row in rows]
+    return {row[0]: dict(zip(names, row)) for row in cut}
+
+
+def test_the_readme_as_it_stands(world, space, classes, egpus):
+    """Class and claims of the Elastic GPU project's README; kubectl shows what became of them."""
+    classes("gpushare-egpuclass", V1ALPHA, provisioner="gpushare.provisioner.elasticgpu.io", reclaimPolicy="Retain",
+            egpuBindingMode="Immediate")
+    names = ["gpushare-egpuc-1", "gpushare-egpuc-2"]
+    for name in names:
+        world.api.create(claims_in(space, V1ALPHA), {
+            "apiVersion": "elasticgpu.io/v1alpha", "kind": "ElasticGPUClaim", "metadata": {"name": name},
+            "spec": {"egpuClassName": "gpushare-egpuclass", "resources": {"requests": {
+                "gpushare.provisioner.elasticgpu.io/gpu-core": 10,
+                "gpushare.provisioner.elasticgpu.io/gpu-memory": 4}}}})
+    egpus += [phase(space, name, "Bound")["spec"]["elasticGPUName"] for name in names]
+    for name in egpus:
+        egpu_phase(world, name, "Bound")
+    pods = space.start_all([pod(f"test-cuda-{i}", container("test1"),
+                                annotations={"egpuc.elasticgpu.io/test1": name}) for i, name in enumerate(names)])
+    for seen in pods:
+        (device,) = check_view(space, seen, "test1")
+        assert (device["core"], device["memory"]) == (10, 4 * GiB)
+
+    shown = columns(world, "egpuc", "-n", space.name)["gpushare-egpuc-1"]
+    assert {k: shown[k] for k in ("STATUS", "ELASTICGPU", "CORE", "MEMORY")} == {
+        "STATUS": "Bound", "ELASTICGPU": egpus[0], "CORE": "10", "MEMORY": "4Gi"}
+    shown = columns(world, "elasticgpus")[egpus[0]]
+    assert {k: v for k, v in shown.items() if k not in ("NAME", "AGE")} == {
+        "CORE": "10", "MEMORY": "4Gi", "RECLAIM": "Retain", "STATUS": "Bound", "NAMESPACE": space.name,
+        "CLAIM": "gpushare-egpuc-1", "CLASS": "gpushare-egpuclass"}
+    shown = columns(world, "egpuclass")["gpushare-egpuclass"]
+    assert shown["PROVISIONER"] == "gpushare.provisioner.elasticgpu.io" and shown["RECLAIM"] == "Retain"
+
+
+def test_whole_cards_and_a_claim_for_two(world, space, classes, egpus):
+    """A claim of two whole cards, one that an administrator gives away, and half of a claim for each of two pods."""
+    whole = classes("whole", provisioner="elasticgpu.io/physical-gpu")
+    cards = {g["metadata"]["name"]: g["spec"]["uuid"] for g in world.gpus()}
+
+    def claimed(name, core, **spec):
+        world.api.create(claims_in(space), dict(claim(name), spec=dict(
+            {"resources": {"requests": {kit.CORE: core}}}, **spec)))
+        return phase(space, name, "Bound")["spec"]["elasticGPUName"]
+
+    made = claimed("both", 200, elasticGPUClassName=whole)
+    assert sorted(world.api.get(EGPUS + "/" + made)["spec"]["physicalGPU"]["gpuNames"]) == sorted(cards)
+    seen = space.start(with_claim("p", "both"))
+    devices = check_view(space, seen)
+    assert sorted((d["uuid"], d["core"], d["memory"]) for d in devices) == sorted((u, 100, CARD) for u in cards.values())
+    space.delete("p")
+    world.api.delete(claims_in(space) + "/both")
+    gone(world, EGPUS, made)
+
+    card = sorted(cards)[1]
+    egpus.append(kit.new_name("static-whole"))
+    world.api.create(EGPUS, {
+        "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPU", "metadata": {"name": egpus[0], "labels": {"tier": "a"}},
+        "spec": {"capacity": {kit.CORE: 100}, "physicalGPU": {"gpuNames": [card]}}})
+    egpu_phase(world, egpus[0], "Available")
+    assert claimed("one", 100, elasticGPUClassName="", selector={"matchExpressions": [
+        {"key": "tier", "operator": "In", "values": ["a", "b"]}]}) == egpus[0]
+    two = classes("two", podsPerClaim=2)
+    claimed("half", 40, elasticGPUClassName=two)
+    pods = space.start_all([with_claim("q", "one"), with_claim("r", "half"), with_claim("s", "half")])
+    (device,), (r,), (s,) = (check_view(space, seen) for seen in pods)
+    assert (device["uuid"], device["core"], device["memory"]) == (cards[card], 100, CARD)
+    assert r["uuid"] == s["uuid"] != device["uuid"]
+    assert [(d["core"], d["memory"]) for d in (r, s)] == [(20, CARD * 20 // 100)] * 2
+    space.create(with_claim("t", "half"))
+    space.event("t", "its class lets 2 pods use it at a time")
+    # What the claim holds is counted once: beside its 40 there is room for 60.
+    space.start(pod("u", container(core=60)))
 
 
 def test_first_consumer_default_class_delete_and_no_sharing(world, space, classes):
@@ -262,7 +344,7 @@ def test_scheduler_dies_between_the_halves(world, space, classes):
         gone(world, EGPUS, e["metadata"]["name"])
 
 
-def test_what_makes_no_sense_is_refused(world, space, classes):
+def test_what_makes_no_sense_is_refused(world, space, classes, egpus):
     def refused(path, body, text):
         with pytest.raises(ApiError, match=text) as caught:
             world.api.create(path, body)
@@ -277,10 +359,27 @@ def test_what_makes_no_sense_is_refused(world, space, classes):
     refused(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
                       "metadata": {"name": kit.new_name("k")}, "provisioner": "x", "reclaimPolicy": "Recycle"},
             "Unsupported value")
+    refused(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
+                      "metadata": {"name": kit.new_name("k")}, "provisioner": "x",
+                      "parameters": {"placementPolicy": "best"}}, "placementPolicy must be")
+    refused(claims_in(space), claim("c", selector={"matchExpressions": [{"key": "a", "operator": "In"}]}), "need values")
     mig = classes("mig", provisioner="elasticgpu.io/mig")
     world.api.create(claims_in(space), claim("c", elasticGPUClassName=mig))
     told = reason(space, "c", "ProvisioningFailed")
     assert "not available on any node" in bound_condition(told)["message"]
-    refuse = {"spec": {"elasticGPUClassName": "other"}}
-    with pytest.raises(ApiError, match="class cannot be changed"):
-        world.api.patch(claims_in(space) + "/c", refuse)
+
+    def fixed(path, patch, text):
+        with pytest.raises(ApiError, match=text):
+            world.api.patch(path, patch)
+
+    fixed(claims_in(space) + "/c", {"spec": {"elasticGPUClassName": "other"}}, "class cannot be changed")
+    fixed(CLASSES + "/" + mig, {"provisioner": "elasticgpu.io/qgpu"}, "provisioner cannot be changed")
+    world.api.create(claims_in(space), claim("named", elasticGPUClassName="", elasticGPUName="a"))
+    fixed(claims_in(space) + "/named", {"spec": {"elasticGPUName": "b"}}, "cannot be changed once it is set")
+    egpus.append(egpu["metadata"]["name"])
+    world.api.create(EGPUS, dict(egpu, spec={
+        "capacity": {kit.CORE: 1}, "qGPU": {"gpuName": "nowhere"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [
+            {"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}}))
+    fixed(EGPUS + "/" + egpus[0], {"spec": {"nodeAffinity": None}}, "nodeAffinity cannot be changed")
+    fixed(EGPUS + "/" + egpus[0], {"spec": {"qGPU": {"gpuName": "there"}}}, "source cannot be changed")
