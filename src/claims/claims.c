@@ -333,7 +333,8 @@ static int use_claim(const struct claims *c, const struct pod_item *pod,
     if (!claim)
         return err_set(why, EAGAIN, "claim %s of container %s does not exist in namespace %s",
                        use->claim, use->container, pod->namespace);
-    if (claim->meta.deleting)
+    /* Who runs keeps what it has of it: it stays until then. */
+    if (claim->meta.deleting && !pod->scheduled)
         return err_set(why, EAGAIN, "claim %s is being deleted", use->claim);
     if (use->template && strcmp(claim->owner_pod, pod->key) != 0)
         return err_set(why, EAGAIN,

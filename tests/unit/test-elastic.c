@@ -29,6 +29,12 @@
     CLAIM(rv, ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}",                       \
           ",\"elasticGPUName\":\"egpu-u-c\"", ",\"status\":{\"phase\":\"Bound\"}")
 
+#define DELETED_CLAIM(rv)                                                                          \
+    CLAIM(rv,                                                                                      \
+          ",\"deletionTimestamp\":\"2026-01-01T00:00:00Z\",\"annotations\":{"                      \
+          "\"elasticgpu.io/bind-completed\":\"yes\"}",                                             \
+          ",\"elasticGPUName\":\"egpu-u-c\"", ",\"status\":{\"phase\":\"Bound\"}")
+
 #define GROWING_CLAIM(rv)                                                                          \
     CLAIM(rv, ",\"annotations\":{\"elasticgpu.io/bind-completed\":\"yes\"}",                       \
           ",\"elasticGPUName\":\"egpu-u-c\"",                                                      \
@@ -389,6 +395,13 @@ static void test_a_bound_pod_is_shown_before_its_claim(void **state) {
     see(e, CLAIMS_EGPUS, EGPU("1", "n-00", PHASE("Bound")));
     see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
     run(e);
+    assert_int_equal(free_core(e->w, "n", 0), 90);
+
+    /* Also where the claim is being deleted, and stays only for the pod's sake. */
+    state_pod_gone(e->w->state, "p");
+    claims_gone(e->elastic.claims, CLAIMS_PODS, "p");
+    see(e, CLAIMS_CLAIMS, DELETED_CLAIM("3"));
+    see_pod(e, "p", "n", buf_str(&annotations));
     assert_int_equal(free_core(e->w, "n", 0), 90);
     while (e->w->nasked > 0)
         respond(e->w, 0, 200, false, NULL);
