@@ -43,15 +43,6 @@ ROW(classes, class, CLAIMS_CLASSES)
 
 /* ---- its place in the daemon ---- */
 
-static int request(void *context, const char *method, const char *path, const char *content_type,
-                   const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
-                   void *userdata, struct err *err) {
-    struct scheduler *s = context;
-    struct err ignored;
-    return kube_request(s->client, method, path, content_type, body, size, timeout_ms, on_response,
-                        userdata, NULL, err ? err : &ignored);
-}
-
 static uint64_t now(void *userdata) {
     return scheduler_now(userdata);
 }
@@ -63,7 +54,7 @@ static void changed(void *userdata) {
 int elastic_start(struct scheduler *s) {
     const struct gate gate = {"claims", &s->elastic, elastic_gate_open};
     s->elastic = (struct elastic){.state = s->state,
-                                  .api = {request, s},
+                                  .api = s->binder.api,
                                   .binder = &s->binder,
                                   .now = now,
                                   .changed = changed,

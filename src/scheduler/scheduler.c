@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -18,6 +20,7 @@
 #define STALE_MS 5000 /* a watch may be broken for that long */
 #define KEYS_RETRY_MS 2000
 #define KEYS_REPAIR_MS 60000
+#define DECISION_PATH_MAX 2048
 #define BODY_MAX ((size_t) 16 << 20) /* 5,000 names are 160 KB; of 75 MB of nodes 5 MB are kept */
 
 uint64_t scheduler_now(const struct scheduler *s) {
@@ -67,6 +70,48 @@ static int request(void *context, const char *method, const char *path, const ch
     struct err ignored;
     return kube_request(s->client, method, path, content_type, body, size, timeout_ms, on_response,
                         userdata, NULL, err ? err : &ignored);
+}
+
+/* A write that says who has what. */
+struct decision {
+    struct scheduler *scheduler;
+    kube_response_cb on_response;
+    void *userdata;
+};
+
+static void on_decided(const struct kube_response *response, void *userdata) {
+    const struct decision decision = *(struct decision *) userdata;
+    free(userdata);
+    decision.scheduler->undecided--;
+    decision.on_response(response, decision.userdata);
+}
+
+/* As request(), for whoever acts: it is carried out within LEASE_SETTLE_MS or never, so that the
+ * next one who acts finds it, and the Lease is not given back before it is answered. */
+static int decide(void *context, const char *method, const char *path, const char *content_type,
+                  const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
+                  void *userdata, struct err *err) {
+    struct scheduler *s = context;
+    char bounded[DECISION_PATH_MAX];
+    struct err ignored;
+    if (strcmp(method, "GET") == 0 || strstr(path, "?timeout="))
+        return request(s, method, path, content_type, body, size, timeout_ms, on_response, userdata,
+                       err);
+    int n = snprintf(bounded, sizeof(bounded), "%s?timeout=%us", path, (unsigned) LEASE_SERVER_S);
+    struct decision *decision = calloc(1, sizeof(*decision));
+    if (!decision || n < 0 || (size_t) n >= sizeof(bounded)) {
+        free(decision);
+        return err_errno(err ? err : &ignored, decision ? ENAMETOOLONG : ENOMEM, "cannot write");
+    }
+    *decision = (struct decision){s, on_response, userdata};
+    int r =
+        request(s, method, bounded, content_type, body, size,
+                timeout_ms < LEASE_SEND_MS ? timeout_ms : LEASE_SEND_MS, on_decided, decision, err);
+    if (r < 0)
+        free(decision);
+    else
+        s->undecided++;
+    return r;
 }
 
 static int verify(const char *pod_uid, const char *node, const char *text, const char *signature,
@@ -175,14 +220,14 @@ static bool is_able(void *userdata) {
 
 static unsigned open_requests(void *userdata) {
     const struct scheduler *s = userdata;
-    unsigned n = s->elastic.in_flight;
-    for (const struct state_pod *pod = s->state->pods; pod; pod = pod->hh.next)
+    unsigned n = s->undecided;
+    for (const struct state_pod *pod = s->state->open; pod; pod = pod->open_next)
         n += pod->stage == POD_BINDING || pod->stage == POD_IN_DOUBT;
     return n;
 }
 
 static void on_acquired(void *userdata) {
-    watch_relist_pods(userdata);
+    watch_relist_holders(userdata);
 }
 
 static void on_lost(void *userdata) {
@@ -241,8 +286,10 @@ static void on_tick(uv_timer_t *timer) {
     check_watches(s);
     binder_audit(&s->binder);
     workload_store_run(&s->workload, scheduler_now(s), scheduler_leads(s));
-    if (!scheduler_leads(s))
+    if (!scheduler_leads(s)) {
+        elastic_waits_refuse(&s->elastic, EXTENDER_NOT_READY);
         return;
+    }
     events_flush(&s->events, s->state, scheduler_now(s));
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
         start_keys(s); /* puts back what somebody has deleted */
@@ -288,7 +335,7 @@ static void start_timers(struct scheduler *s) {
 /* ---- start and end ---- */
 
 static int make_parts(struct scheduler *s, struct err *err) {
-    const struct api api = {request, s};
+    const struct api api = {request, s}, deciding = {decide, s};
     s->state = state_new(verify, s);
     s->parser = json_parser_new();
     if (!s->state || !s->parser)
@@ -300,7 +347,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                     .userdata = s,
                                     .gates = &s->gates};
     s->binder = (struct binder){.state = s->state,
-                                .api = api,
+                                .api = deciding,
                                 .now = now,
                                 .ready = is_ready,
                                 .userdata = s,
@@ -310,7 +357,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
         .state = s->state, .ready = is_caught_up, .userdata = s, .gates = &s->gates};
     s->evictor = (struct evictor){.state = s->state,
                                   .preempt = &s->preempt,
-                                  .api = api,
+                                  .api = deciding,
                                   .leads = leads,
                                   .changed = changed,
                                   .ask_again = ask_again,

@@ -70,6 +70,7 @@ struct scheduler {
     struct signing_verifier *verifier;
     uint64_t
         keys_ms; /* when the stored key was last looked at; UINT64_MAX while that is under way */
+    unsigned undecided; /* writes that say who has what, and have not been answered */
     struct verb_stats stats[VERBS];
     uint64_t objects_refused; /* watched objects that could not be read */
     uv_timer_t beat;          /* several times a second: the Lease, the port */

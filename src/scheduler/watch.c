@@ -246,10 +246,16 @@ bool watch_is_fresh(const struct scheduler *s, uint64_t stale_ms) {
     return fresh;
 }
 
-void watch_relist_pods(struct scheduler *s) {
+/* Whether its objects hold shares of cards. */
+static bool holds(const struct watch_kind *kind) {
+    return kind->object == on_pod || kind->object == elastic_on_egpu ||
+           kind->object == govern_reservation;
+}
+
+void watch_relist_holders(struct scheduler *s) {
     for (size_t i = 0; i < KINDS; i++) {
         struct watch *w = &s->watches[i];
-        if (!w->reflector || w->kind->object != on_pod)
+        if (!w->reflector || !holds(w->kind))
             continue;
         w->relisting = true;
         kube_reflector_relist(w->reflector);

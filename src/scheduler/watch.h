@@ -30,7 +30,7 @@ struct watch {
     const struct watch_kind *kind;
     struct kube_reflector *reflector;
     bool synced;       /* a whole list has been seen */
-    bool relisting;    /* asked for anew, see watch_relist_pods() */
+    bool relisting;    /* asked for anew, see watch_relist_holders() */
     uint64_t fresh_ms; /* when it was last known to be in order */
 };
 
@@ -44,9 +44,9 @@ bool watch_has_started(const struct scheduler *s);
 /* Whether every kind has been listed and no watch has been broken for that long. */
 bool watch_is_fresh(const struct scheduler *s, uint64_t stale_ms);
 
-/* Reads all pods anew, so that whatever was decided before this call is known when
- * watch_is_relisted() says so. */
-void watch_relist_pods(struct scheduler *s);
+/* Reads all that holds shares anew (pods, ElasticGPUs, reservations), so that whatever was decided
+ * before this call is known when watch_is_relisted() says so. */
+void watch_relist_holders(struct scheduler *s);
 bool watch_is_relisted(const struct scheduler *s);
 
 /* To be called about once a second: notes which watches are in order. */

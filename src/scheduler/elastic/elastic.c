@@ -346,7 +346,6 @@ static void on_written(const struct kube_response *response, void *userdata) {
     struct elastic *e = sending->elastic;
     int status = response->status;
     bool ok = status >= 200 && status < 300;
-    e->in_flight--;
     e->writes += ok;
     e->failed += !ok;
     if (!ok && status != 404 && status != 409)
@@ -372,8 +371,7 @@ static void write_out(void *self, const struct claims_write *write) {
                        write->size, WRITE_TIMEOUT_MS, on_written, sending, &err) < 0) {
         claims_written(e->claims, write->key, 0, NULL, NULL, e->now(e->userdata));
         free(sending);
-    } else
-        e->in_flight++;
+    }
 }
 
 static void on_noted(const struct kube_response *response, void *userdata) {

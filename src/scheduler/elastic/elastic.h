@@ -36,7 +36,6 @@ struct elastic {
     uint64_t draw_ms;               /* looked for again then */
     uint64_t window_ms;             /* of Events: start of the current second */
     unsigned in_window;
-    unsigned in_flight;      /* writes that have not been answered: the Lease is kept for them */
     uint64_t writes, failed; /* counters */
     struct gpu_request request;
     struct place_plan plan;
@@ -64,6 +63,9 @@ bool elastic_gate_open(void *self, struct state_pod *pod, uint64_t now_ms, struc
 /* As binder_bind(), for a pod that may be the first to use a claim: the node is written on it, and
  * the bind goes on when the claim is bound. */
 void elastic_bind(struct elastic *e, const char *body, size_t len, void *request);
+
+/* Answers every bind that waits for a claim with that error. */
+void elastic_waits_refuse(struct elastic *e, const char *why);
 
 /* The id of the standing hold behind an ElasticGPU. */
 #define ELASTIC_ID_MAX (KUBE_NAME_MAX + 16)

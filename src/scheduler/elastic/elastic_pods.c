@@ -321,6 +321,13 @@ void elastic_waits_drop(struct elastic *e) {
         wait_free(e, e->waits);
 }
 
+void elastic_waits_refuse(struct elastic *e, const char *why) {
+    while (e->waits) {
+        e->binder->done(why, e->waits->request);
+        wait_free(e, e->waits);
+    }
+}
+
 /* The claim may have got another card than the pod was promised before there was a claim: then the
  * pod is placed anew. */
 static void check_promise(struct elastic *e, const char *uid) {
