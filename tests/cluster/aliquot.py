@@ -28,9 +28,9 @@ def load_images(cluster, build, programs=()):
     return {os.path.basename(a): os.path.getsize(a) for a in archives}
 
 
-def apply(cluster):
+def apply(cluster, deploy=DEPLOY):
     """kubectl apply -k deploy/, and waits until everything of it is there."""
-    cluster.kubectl("apply", "-k", DEPLOY)
+    cluster.kubectl("apply", "-k", str(deploy))
     apps = "/apis/apps/v1/namespaces/aliquot-system/"
     try:
         cluster.api.wait(apps + "deployments", "aliquot-scheduler", _deployed, 60, "aliquot-scheduler ready")
@@ -51,10 +51,10 @@ def _evidence(cluster):
     return "\n".join(found)
 
 
-def install(cluster, build, gpus=2, programs=(), machine=None):
+def install(cluster, build, gpus=2, programs=(), machine=None, deploy=DEPLOY):
     start_simulator(cluster, build, gpus, machine=machine)
     load_images(cluster, build, programs)
-    apply(cluster)
+    apply(cluster, deploy)
     wait_gpus(cluster, gpus)
 
 

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several cards in one container, and which: by links, NUMA node, model, UUID, TFLOPS and policy, on a machine of two
-sockets with four linked cards each and one card of another model."""
+sockets with four linked cards each and one card of another model. NVIDIA's device plugin serves whole cards and MIG
+devices in this cluster; what of it matters here, resources of the node, stands for it."""
 
 import pathlib
+import re
 import secrets
+import subprocess
 
 import kit
 import pytest
 from cluster import aliquot
 from cluster import api as kube
-from cluster.cluster import Cluster
-from kit import CORE, GROUP, SLOT, GiB, assignment_of, container, pod
+from cluster.cluster import REPOSITORY, Cluster
+from kit import CORE, GROUP, SLOT, assignment_of, container, pod
+from proxy import configured
 
+THEIRS = "nvidia.com/gpu"
+MIG = "nvidia.com/mig-1g.6gb"
 MACHINE = pathlib.Path(__file__).with_name("two-quads.machine")
 CARDS = 9
 QUADS = [{0, 1, 2, 3}, {4, 5, 6, 7}]
@@ -20,14 +26,24 @@ MiB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def machine(build):
+def manifests(tmp_path_factory):
+    """Those of a cluster in which NVIDIA's plugin keeps its names."""
+    made = tmp_path_factory.mktemp("manifests")
+    subprocess.run([pathlib.Path(REPOSITORY) / "scripts/leave-dialects", f"{THEIRS},{THEIRS}.shared", made], check=True)
+    return made / "deploy"
+
+
+@pytest.fixture(scope="module")
+def machine(build, manifests):
     with Cluster("topology-" + secrets.token_hex(2)) as cluster:
         cluster.up()
-        aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / "tests/e2e/probe"], machine=MACHINE)
+        aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / "tests/e2e/probe"], machine=MACHINE,
+                        deploy=manifests)
         installed = kit.World(cluster, build)
         installed.wait_tokens(120, CARDS)
         installed.until(lambda: len(installed.gpus()) == CARDS, 120, "a GPU object of each card")
-        yield installed
+        with configured(installed, lambda _: (manifests / "kube-scheduler-configuration.yaml").read_text()):
+            yield installed
 
 
 @pytest.fixture
@@ -94,9 +110,9 @@ def test_whole_cards_by_links(machine, room):
 
 
 def test_shares_of_several_cards(machine, room):
-    """As HAMi writes it: two cards, half of the compute and 4000 MiB of each; spread over cards, but well linked."""
-    hami = {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "50"}
-    body = pod("hami", container(resources=hami),
+    """As volcano writes it: two cards, half of the compute and 4000 MiB of each; spread over cards, but well linked."""
+    volcano = {"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "4000", "volcano.sh/vgpu-cores": "50"}
+    body = pod("volcano", container(resources=volcano),
                annotations={"hami.io/gpu-scheduler-policy": "topology-aware", "nvidia.com/use-gputype": "a100"})
     seen = room.start(body)
     (devices,) = assignment_of(seen).values()
@@ -112,7 +128,7 @@ def test_shares_of_several_cards(machine, room):
 def test_one_numa_node(machine, room):
     """Of two cards on two sockets: both are taken, but not by who is to be on one."""
     uuids = {g["spec"]["index"]: g["spec"]["uuid"] for g in machine.gpus()}
-    two = container(resources={"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"})
+    two = container(resources={"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "4000"})
 
     def of(name, *indexes, **words):
         chosen = {"nvidia.com/use-gpuuuid": ",".join(uuids[i] for i in indexes)}
@@ -168,3 +184,38 @@ def test_policies(machine, room):
         machine.until(fits, 120, f"a pod of the namespace placed by {want}")
     placed("binpack")
     placed("spread")
+
+
+@pytest.fixture
+def plugin(machine):
+    """What NVIDIA's plugin would advertise: one whole card, and the two MIG devices of the divided one."""
+    status = "/api/v1/nodes/" + machine.cluster.node + "/status"
+
+    def advertise(cards, devices):
+        amounts = {THEIRS: cards, MIG: devices}
+        machine.api.patch(status, {"status": {"capacity": amounts, "allocatable": amounts}})
+    advertise("1", "2")
+    yield
+    advertise(None, None)
+
+
+def test_beside_the_plugin_of_nvidia(machine, room, plugin):
+    """Its pods are none of our business: nothing is added to them, kube-scheduler counts, no share of ours is taken.
+    Whole cards, MIG devices, and one of them in a pod whose other container has a share of ours."""
+    assert {g["spec"]["model"] for g in machine.gpus()} == {"NVIDIA A100-SXM4-40GB", "Tesla T4"}
+    cards = container(resources={THEIRS: "1"})
+    device = container(resources={MIG: "1"})
+    for body in (pod("whole", cards), pod("mig", device)):
+        seen = room.start(body)
+        assert seen["spec"]["containers"][0]["resources"]["limits"] == body["spec"]["containers"][0]["resources"]["limits"]
+        assert not assignment_of(seen)
+    room.create(pod("second", cards))
+    kept_off(room, "second", "Insufficient " + THEIRS)
+    both = room.start(pod("both", dict(device, name="theirs"), container("ours", port=7001, core=30)))
+    kit.check_view(room, both, "ours", 7001)
+    assert assignment_of(both).keys() == {"ours"}
+    room.create(pod("third", dict(device)))
+    kept_off(room, "third", "Insufficient " + MIG)
+    with pytest.raises(kube.ApiError) as refused:
+        room.create(pod("mixed", container(core=30, resources={MIG: "1"})))
+    assert re.search(r"nvidia\.com/mig-\* .*ask for it alone", refused.value.message)

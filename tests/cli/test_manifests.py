@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/leave-dialects: one project's names leave every list of the manifests, and nobody else's."""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+SCRIPT = TOP / "scripts/leave-dialects"
+FILES = ("deploy/policy-pods.yaml", "deploy/kube-scheduler-configuration.yaml", "deploy-webhook/webhook.yaml")
+PROJECTS = {
+    "elasticgpu.com/gpu-core": r"elasticgpu\.com/.*",
+    "gpushare.provisioner.elasticgpu.io/gpu-memory": r"gpushare\..*",
+    "aliyun.com/gpu-mem": r"aliyun\.com/.*",
+    "tencent.com/vcuda-core": r"tencent\.com/.*",
+    "nvidia.com/vcuda-memory": r"nvidia\.com/vcuda.*",
+    "nvidia.com/gpu": r"nvidia\.com/(gpu|gpumem|gpumem-percentage|gpucores|priority)",
+    "volcano.sh/vgpu-number": r"volcano\.sh/.*",
+    "koordinator.sh/gpu.shared": r"koordinator\.sh/.*",
+    "nvidia.com/gpu.shared": r"nvidia\.com/gpu\.shared",
+    "gpu-fraction": r"gpu-fraction|gpu-memory",
+}
+
+
+def lists(text):
+    """Every name that stands in a list, as often as it does."""
+    quoted = re.findall(r"'([a-z][^' ]*)'(?=[,\]])", text)
+    return sorted(quoted + re.findall(r"^      - name: ([a-z.]+/[a-z.-]+)$", text, re.M))
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_one_project(name, tmp_path):
+    subprocess.run([SCRIPT, name, tmp_path], check=True)
+    theirs = re.compile(PROJECTS[name])
+    left = 0
+    for file in FILES:
+        before, after = lists((TOP / file).read_text()), lists((tmp_path / file).read_text())
+        assert after == [n for n in before if not theirs.fullmatch(n)], file
+        left += len(before) - len(after)
+    assert left > 0
+    for file in ("agent", "scheduler"):
+        assert (tmp_path / f"deploy/{file}.yaml").read_text().count(f"- --served-elsewhere={name}\n") == 1
+
+
+@pytest.mark.parametrize("name", ["elasticgpu.io/gpu-core", "tke.cloud.tencent.com/qgpu-core", "nvidia.com/mig-1g.5gb", ""])
+def test_not_to_be_left(name, tmp_path):
+    made = subprocess.run([SCRIPT, name, tmp_path], stderr=subprocess.PIPE, text=True)
+    assert made.returncode == 1 and name in made.stderr and not list(tmp_path.iterdir())
