@@ -136,12 +136,8 @@ static void make(struct claims *c, struct claim_item *item, const struct egpu_cl
                  const struct provisioner *p) {
     const struct egpu_claim *claim = &item->o;
     struct err why;
-    if (c->now_ms < item->make_ms || c->searches == 0)
+    if (c->searches == 0)
         return;
-    if (p->admit(class, &claim->request, &why) < 0) {
-        give_up(c, item, why.text);
-        return;
-    }
     c->searches--;
     int r =
         c->world.find(c->world.self, claim, &claim->request, claim->selected_node, &c->room, &why);
@@ -155,11 +151,22 @@ static void make(struct claims *c, struct claim_item *item, const struct egpu_cl
     item->make_ms = c->now_ms + MAKE_RETRY_MS;
 }
 
+/* Somebody else's provisioner is told by an annotation, as those of volumes are. */
+static void ask_others(struct claims *c, struct claim_item *item, const struct egpu_class *class) {
+    char text[CLAIM_MESSAGE_MAX];
+    snprintf(text, sizeof(text), "waiting for the provisioner %s, which is none of Aliquot's",
+             class->provisioner);
+    if (strcmp(item->o.provisioner, class->provisioner) != 0)
+        write_claim_provisioner(c, item, class->provisioner);
+    else
+        pending(c, item, "ExternalProvisioning", text);
+}
+
 static void provision(struct claims *c, struct claim_item *item) {
     const struct egpu_claim *claim = &item->o;
     const struct egpu_class *class = claims_class_of(c, claim);
-    const struct provisioner *p = class ? provisioner_find(class->provisioner) : NULL;
     char text[CLAIM_MESSAGE_MAX];
+    struct err why;
     if (claim->class[0] == '\0')
         pending(c, item, "NoMatch",
                 "no ElasticGPU fits, and no class makes one (no class is named, and none is the "
@@ -167,16 +174,18 @@ static void provision(struct claims *c, struct claim_item *item) {
     else if (!class) {
         snprintf(text, sizeof(text), "ElasticGPUClass %s does not exist", claim->class);
         pending(c, item, "NoClass", text);
-    } else if (!p) {
-        snprintf(text, sizeof(text), "waiting for the provisioner %s, which is none of Aliquot's",
-                 class->provisioner);
-        pending(c, item, "ExternalProvisioning", text);
     } else if (claim->selector.n > 0)
         pending(c, item, "NoMatch", "no ElasticGPU has the labels of the selector and fits");
+    else if (c->now_ms < item->make_ms)
+        return;
+    else if (claims_may_make(class, claim, &why) < 0)
+        give_up(c, item, why.text);
     else if (class->wait_consumer && claim->selected_node[0] == '\0')
         pending(c, item, "WaitForFirstConsumer", "waiting for the first pod that uses the claim");
+    else if (!provisioner_find(class->provisioner))
+        ask_others(c, item, class);
     else
-        make(c, item, class, p);
+        make(c, item, class, provisioner_find(class->provisioner));
 }
 
 /* It names an ElasticGPU itself. */

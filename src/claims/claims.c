@@ -305,6 +305,12 @@ static void divide(struct claim_amount *a, uint32_t n) {
     a->whole = false;
 }
 
+int claims_may_make(const struct egpu_class *class, const struct egpu_claim *claim,
+                    struct err *why) {
+    const struct provisioner *p = provisioner_find(class->provisioner);
+    return p ? p->admit(class, &claim->request, why) : 0;
+}
+
 static int use_waiting(const struct claims *c, const struct egpu_claim *claim,
                        struct claims_use *ret, struct err *why) {
     const struct egpu_class *class = claims_class_of(c, claim);
@@ -313,7 +319,7 @@ static int use_waiting(const struct claims *c, const struct egpu_claim *claim,
                        claim->word.message[0] ? claim->word.message : "it was only just made");
     ret->egpu = NULL;
     ret->amount = claim->request;
-    return 0;
+    return claims_may_make(class, claim, why) < 0 ? -EAGAIN : 0;
 }
 
 static int use_bound(const struct claims *c, const struct egpu_claim *claim, struct claims_use *ret,

@@ -48,9 +48,9 @@ static void reclaim(struct claims *c, struct egpu_item *item) {
 
 /* Its claim is gone for certain. */
 static void sync_released(struct claims *c, struct egpu_item *item) {
-    if (item->o.phase == EGPU_FAILED)
-        return;
-    if (item->o.phase != EGPU_RELEASED || !item->o.has_phase)
+    bool told =
+        item->o.has_phase && (item->o.phase == EGPU_RELEASED || item->o.phase == EGPU_FAILED);
+    if (!told)
         write_egpu_status(c, item, EGPU_RELEASED, "ClaimGone",
                           item->o.delete_after
                               ? "its claim is gone; it will be deleted"

@@ -79,6 +79,9 @@ struct egpu_item *claims_egpu_item(const struct claims *c, const char *name);
 struct claim_item *claims_claim_item(const struct claims *c, const char *namespace,
                                      const char *name);
 const struct egpu_class *claims_default_class(const struct claims *c);
+/* Whether the provisioner of the class, if it is ours, can make such a claim at all. */
+int claims_may_make(const struct egpu_class *class, const struct egpu_claim *claim,
+                    struct err *why);
 bool claims_in_use(const struct claims *c, const struct egpu_claim *claim);
 
 /* One pass over one object. */
@@ -94,6 +97,8 @@ void write_finalizer(struct claims *c, const struct claim_meta *m, struct claims
                      const char *finalizer, bool present);
 void write_claim_class(struct claims *c, struct claim_item *item, const char *class);
 void write_claim_egpu(struct claims *c, struct claim_item *item, const char *egpu);
+/* Asks somebody else's provisioner for it. */
+void write_claim_provisioner(struct claims *c, struct claim_item *item, const char *provisioner);
 void write_claim_unselect(struct claims *c, struct claim_item *item);
 /* Writes the status where it is not like this yet. */
 void write_claim_status(struct claims *c, struct claim_item *item, enum claim_phase phase,

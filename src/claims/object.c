@@ -315,6 +315,7 @@ int egpu_claim_parse(struct json object, struct egpu_claim *ret, struct err *err
     c.has_class = json_type(class) == JSON_STRING;
     copy_text(class, c.class, sizeof(c.class));
     copy_text(annotation(object, NOTE_SELECTED_NODE), c.selected_node, sizeof(c.selected_node));
+    copy_text(annotation(object, NOTE_PROVISIONER), c.provisioner, sizeof(c.provisioner));
     c.bind_completed = json_valid(annotation(object, NOTE_BIND_COMPLETED));
     c.bound_by_us = json_valid(annotation(object, NOTE_BOUND_BY_US));
     read_owner(object, &c);

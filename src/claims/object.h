@@ -25,6 +25,7 @@ struct err;
 #define NOTE_SELECTED_NODE "elasticgpu.io/selected-node"
 #define NOTE_BIND_COMPLETED "elasticgpu.io/bind-completed"
 #define NOTE_BOUND_BY_US "elasticgpu.io/bound-by-controller"
+#define NOTE_PROVISIONER "elasticgpu.io/provisioner" /* on claims: who is asked to make it */
 #define NOTE_PROVISIONED_BY "elasticgpu.io/provisioned-by"
 #define PARAMETER_POLICY "placementPolicy"
 
@@ -117,6 +118,7 @@ struct egpu_claim {
     char class[KUBE_NAME_MAX];       /* "" with has_class: none at all */
     struct label_terms selector;     /* what its ElasticGPU must have for labels */
     char selected_node[KUBE_NAME_MAX];
+    char provisioner[128]; /* that is asked to make it; "": none yet, or ours */
     bool bind_completed;
     bool bound_by_us;
     char owner_pod[KUBE_UID_MAX]; /* controller ownerReference to a Pod */

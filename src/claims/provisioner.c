@@ -3,12 +3,13 @@
 
 #include <string.h>
 
-static const struct provisioner *const provisioners[] = {
-    &provisioner_share,
-    &provisioner_whole,
-    &provisioner_mig,
-    &provisioner_mps,
-};
+#define PROVISIONERS(row) row(share) row(whole) row(mig) row(mps)
+
+#define DECLARE(name) extern const struct provisioner provisioner_##name;
+PROVISIONERS(DECLARE)
+
+#define ADDRESS(name) &provisioner_##name,
+static const struct provisioner *const provisioners[] = {PROVISIONERS(ADDRESS)};
 
 const struct provisioner *provisioner_find(const char *name) {
     for (size_t i = 0; i < sizeof(provisioners) / sizeof(provisioners[0]); i++)

@@ -4,7 +4,7 @@
 /* Provisioners: what stands behind a claim. An ElasticGPUClass names one; it says which claims it
  * can serve, how the ElasticGPU made for one describes its source, and what is to be done before
  * such an object is deleted. Which card is chosen is the placement's business. A new one is a file
- * here and a row in provisioner.c. */
+ * here that defines `const struct provisioner provisioner_NAME`, and its name in provisioner.c. */
 
 #include <stddef.h>
 
@@ -29,9 +29,6 @@ struct provisioner {
     /* Takes back what was made, before the object is deleted; negative errno: it cannot. */
     int (*remove)(const struct egpu *e, struct err *why);
 };
-
-extern const struct provisioner provisioner_share, provisioner_whole, provisioner_mig,
-    provisioner_mps;
 
 /* NULL: none of ours. */
 const struct provisioner *provisioner_find(const char *name);

@@ -152,14 +152,27 @@ void write_claim_egpu(struct claims *c, struct claim_item *item, const char *egp
     patch_end(c, &p, &item->o.meta, &item->hand, "");
 }
 
-void write_claim_unselect(struct claims *c, struct claim_item *item) {
+/* `value` NULL takes it away. */
+static void write_claim_note(struct claims *c, struct claim_item *item, const char *key,
+                             const char *value) {
     struct patch p;
     patch_begin(&p, &item->o.meta);
     json_object_begin(&p.w, "annotations");
-    json_put_null(&p.w, NOTE_SELECTED_NODE);
+    if (value)
+        json_put_string(&p.w, key, value);
+    else
+        json_put_null(&p.w, key);
     json_object_end(&p.w);
     json_object_end(&p.w);
     patch_end(c, &p, &item->o.meta, &item->hand, "");
+}
+
+void write_claim_provisioner(struct claims *c, struct claim_item *item, const char *provisioner) {
+    write_claim_note(c, item, NOTE_PROVISIONER, provisioner);
+}
+
+void write_claim_unselect(struct claims *c, struct claim_item *item) {
+    write_claim_note(c, item, NOTE_SELECTED_NODE, NULL);
 }
 
 void claims_select(const struct egpu_claim *claim, const char *node, struct buf *path,

@@ -514,11 +514,13 @@ static inline void tell_egpu(struct json root, struct buf *out) {
 static inline void tell_claim(struct json root, struct buf *out) {
     struct egpu_claim c;
     assert_int_equal(egpu_claim_parse(root, &c, NULL), 0);
-    buf_printf(out, "claim %s %s/%s gpu=%s done=%d by=%d class=%s node=%s core=%u%s%s guard=%d%s\n",
-               c.meta.name, claim_phase_name(c.phase), c.word.reason, c.egpu, c.bind_completed,
-               c.bound_by_us, c.has_class ? c.class : "(default)", c.selected_node,
-               c.granted.core * c.granted.cards, c.resize.reason[0] ? " resize=" : "",
-               c.resize.reason, strings_have(&c.meta.finalizers, CLAIM_FINALIZER),
+    buf_printf(out, "claim %s %s/%s gpu=%s done=%d by=%d class=%s node=%s core=%u", c.meta.name,
+               claim_phase_name(c.phase), c.word.reason, c.egpu, c.bind_completed, c.bound_by_us,
+               c.has_class ? c.class : "(default)", c.selected_node,
+               c.granted.core * c.granted.cards);
+    buf_printf(out, "%s%s%s%s", c.resize.reason[0] ? " resize=" : "", c.resize.reason,
+               c.provisioner[0] ? " asks=" : "", c.provisioner);
+    buf_printf(out, " guard=%d%s\n", strings_have(&c.meta.finalizers, CLAIM_FINALIZER),
                c.meta.deleting ? " deleting" : "");
     egpu_claim_done(&c);
 }

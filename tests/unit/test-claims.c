@@ -21,6 +21,7 @@
     "}},\"spec\":{\"capacity\":{\"elasticgpu.io/gpu-core\":" #core                                 \
     ",\"elasticgpu.io/gpu-memory\":\"5Gi\"},\"qGPU\":{\"gpuName\":\"gpu-a\"}}}"
 #define SELECTOR(text) ",\"selector\":{" text "}"
+#define OTHERS_CLASS(mode) "{\"provisioner\":\"acme.io/x\",\"bindingMode\":\"" mode "\"}"
 #define README_CLAIM                                                                               \
     "{\"spec\":{\"egpuClassName\":\"gpushare-egpuclass\",\"resources\":{\"requests\":{"            \
     "\"gpushare.provisioner.elasticgpu.io/gpu-core\":10,"                                          \
@@ -439,6 +440,37 @@ static const struct story stories[] = {
      {{ADD, CLAIMS_CLASSES, "mig", "{\"provisioner\":\"elasticgpu.io/mig\"}"},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("mig"))}},
      "claim c Pending/ProvisioningFailed gpu= done=0 by=0 class=mig node= core=0 guard=1\n"},
+    {"and says so before a pod is sent somewhere for it",
+     {{ADD, CLAIMS_CLASSES, "mps",
+       "{\"provisioner\":\"elasticgpu.io/mps\",\"bindingMode\":\"WaitForFirstConsumer\"}"},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("mps"))}},
+     "claim c Pending/ProvisioningFailed gpu= done=0 by=0 class=mps node= core=0 guard=1\n"},
+    {"somebody else's provisioner is asked, once a node was chosen",
+     {{ADD, CLAIMS_CLASSES, "acme", OTHERS_CLASS("Immediate")},
+      {ADD, CLAIMS_CLASSES, "late", OTHERS_CLASS("WaitForFirstConsumer")},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("acme"))},
+      {ADD, CLAIMS_CLAIMS, "d", CLAIM(OF_CLASS("late"))},
+      {ADD, CLAIMS_CLAIMS, "e", CLAIM(OF_CLASS("late"))},
+      {PATCH, CLAIMS_CLAIMS, "e",
+       "{\"metadata\":{\"annotations\":{\"elasticgpu.io/selected-node\":\"node-b\"}}}"}},
+     "claim c Pending/ExternalProvisioning gpu= done=0 by=0 class=acme node= core=0 asks=acme.io/x "
+     "guard=1\n"
+     "claim d Pending/WaitForFirstConsumer gpu= done=0 by=0 class=late node= core=0 guard=1\n"
+     "claim e Pending/ExternalProvisioning gpu= done=0 by=0 class=late node=node-b core=0 "
+     "asks=acme.io/x guard=1\n"},
+    {"and what it makes is bound, and its own to take back",
+     {{ADD, CLAIMS_CLASSES, "acme", OTHERS_CLASS("Immediate")},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("acme"))},
+      {ADD, CLAIMS_EGPUS, "theirs",
+       "{\"metadata\":{\"annotations\":{\"elasticgpu.io/provisioned-by\":\"acme.io/x\"}},\"spec\":{"
+       "\"capacity\":{\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-memory\":\"4Gi\"},"
+       "\"reclaimPolicy\":\"Delete\",\"qGPU\":{\"gpuName\":\"gpu-b\"}" OF_CLASS("acme")
+           CLAIM_REF("c", ",\"uid\":\"u2-c\"") "}}"},
+      {ADD, CLAIMS_CLAIMS, "d", CLAIM(OF_CLASS("acme"))},
+      {DELETE, CLAIMS_CLAIMS, "c", NULL}},
+     "claim d Pending/ExternalProvisioning gpu= done=0 by=0 class=acme node= core=0 asks=acme.io/x "
+     "guard=1\n"
+     "gpu theirs ReleasedClaimGone ns/c uid=u2-c by=0 on=gpu-b core=10 memory=4 guard=1\n"},
     {"what cannot be taken back is Failed",
      {{ADD, CLAIMS_EGPUS, "g",
        "{\"metadata\":{\"annotations\":{\"elasticgpu.io/provisioned-by\":\"elasticgpu.io/mps\"}},"
@@ -643,6 +675,14 @@ static void test_a_first_consumer_gets_what_is_asked(void **unused) {
     use_of(s, "uid-p", 0, &use, why);
     assert_null(use.egpu);
     assert_int_equal(use.amount.core, 10);
+    act(s, &(struct deed){ADD, CLAIMS_CLASSES, "mig",
+                          "{\"provisioner\":\"elasticgpu.io/mig\",\"bindingMode\":"
+                          "\"WaitForFirstConsumer\"}"});
+    act(s, &(struct deed){ADD, CLAIMS_CLAIMS, "m", CLAIM(OF_CLASS("mig"))});
+    act(s, &(struct deed){POD, CLAIMS_PODS, "q", "\"egpuc.elasticgpu.io/main\":\"m\""});
+    run(s);
+    use_of(s, "uid-q", -EAGAIN, &use, why);
+    assert_non_null(strstr(why, "MIG instances are not made"));
     finish(s);
     free(s);
 }
