@@ -121,7 +121,7 @@ def make_certificates(cluster):
     if not os.path.exists(os.path.join(where, "ca.crt")):
         openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca", "-days", "2")
         with open(os.path.join(where, "san"), "w") as f:
-            f.write("subjectAltName=IP:127.0.0.1")
+            f.write("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
     openssl("req", *key, "-keyout", "new.key", "-out", "new.csr", "-subj", "/CN=extender")
     openssl("x509", "-req", "-in", "new.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "1",
             "-extfile", "san", "-out", "new.crt")
