@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/num.h"
@@ -20,6 +21,10 @@
 #include "place/policies.h"
 #include "wire/json_write.h"
 
+#define HASH_FUNCTION HASH_OAT /* the default falls through a switch, which our warnings refuse */
+#define HASH_NONFATAL_OOM 1    /* an item that could not be added has no table */
+#include <uthash.h>
+
 #define OPT_OUT "elasticgpu.io/defrag" /* annotation of a pod: "never" */
 #define SYSTEM_PRIORITY 2000000000
 
@@ -30,6 +35,7 @@ static uint32_t arg_priority = SYSTEM_PRIORITY - 1;
 /* ---- the cluster ---- */
 
 struct mover {
+    UT_hash_handle hh;
     struct pod pod;
     bool known; /* the pods list has it */
     char uid[KUBE_UID_MAX];
@@ -43,7 +49,7 @@ struct cluster {
     struct place_node *nodes;
     uint32_t *first;
     uint32_t nnodes;
-    struct mover *movers;
+    struct mover *movers, *by_uid;
     struct defrag_pod *pods;
     struct victims_hold *holds;
     uint32_t npods, nholds;
@@ -56,6 +62,7 @@ static void cluster_done(struct cluster *c) {
     for (size_t i = 0; i < c->nbudgets; i++)
         budget_done(&c->budgets[i]);
     cards_done(&c->cards);
+    HASH_CLEAR(hh, c->by_uid);
     free(c->budgets);
     free(c->place);
     free(c->nodes);
@@ -105,10 +112,21 @@ static void add_card(struct cluster *c, uint32_t at) {
 }
 
 static struct mover *find_mover(const struct cluster *c, const char *uid) {
-    for (uint32_t i = 0; i < c->npods; i++)
-        if (strcmp(c->movers[i].uid, uid) == 0)
-            return &c->movers[i];
-    return NULL;
+    struct mover *mover;
+    HASH_FIND_STR(c->by_uid, uid, mover);
+    return mover;
+}
+
+static void add_mover(struct cluster *c, const char *uid, uint32_t node) {
+    struct mover *mover = strlen(uid) < KUBE_UID_MAX ? find_mover(c, uid) : NULL;
+    if (mover || strlen(uid) >= KUBE_UID_MAX)
+        return;
+    mover = &c->movers[c->npods];
+    memcpy(mover->uid, uid, strlen(uid) + 1);
+    HASH_ADD_STR(c->by_uid, uid, mover);
+    if (mover->hh.tbl)
+        c->pods[c->npods++] =
+            (struct defrag_pod){.node = node, .stays = true, .request = &mover->pod.request};
 }
 
 static enum ask_phase phase_of(const struct mover *mover, const char *container) {
@@ -134,32 +152,25 @@ static bool hold_of(const struct mover *mover, const struct card *card, struct p
     return holds;
 }
 
+/* A pod is on one node: where it was met first. */
 static void add_holds(struct cluster *c, uint32_t at) {
     struct defrag_pod *pod = &c->pods[at];
-    bool found = false;
-    pod->request = &c->movers[at].pod.request;
     pod->holds = &c->holds[c->nholds];
-    for (uint32_t node = 0; node < c->nnodes && !found; node++)
-        for (uint32_t i = 0; i < c->nodes[node].ncards; i++) {
-            struct victims_hold *hold = &c->holds[c->nholds];
-            if (!hold_of(&c->movers[at], &c->cards.list[c->first[node] + i], &hold->amount))
-                continue;
-            hold->card = i;
-            pod->node = node;
-            pod->nholds++;
-            c->nholds++;
-            found = true;
-        }
+    for (uint32_t i = 0; i < c->nodes[pod->node].ncards; i++) {
+        struct victims_hold *hold = &c->holds[c->nholds];
+        if (!hold_of(&c->movers[at], &c->cards.list[c->first[pod->node] + i], &hold->amount))
+            continue;
+        hold->card = i;
+        pod->nholds++;
+        c->nholds++;
+    }
 }
 
 static void read_holders(struct cluster *c) {
     for (uint32_t i = 0; i < c->cards.n; i++) {
         add_card(c, i);
-        for (size_t h = 0; h < c->cards.list[i].nholders; h++) {
-            const char *uid = c->cards.list[i].holders[h].uid;
-            if (strlen(uid) < KUBE_UID_MAX && !find_mover(c, uid))
-                snprintf(c->movers[c->npods++].uid, KUBE_UID_MAX, "%s", uid);
-        }
+        for (size_t h = 0; h < c->cards.list[i].nholders; h++)
+            add_mover(c, c->cards.list[i].holders[h].uid, c->nnodes - 1);
     }
 }
 
@@ -209,6 +220,21 @@ static void read_pod(struct cluster *c, struct json object) {
     of->at_home = is_set(json_get(spec, "nodeSelector")) || is_set(json_get(spec, "affinity"));
 }
 
+/* The cards of a node stand together, in the order of the nodes' names. */
+static void close_node(struct cluster *c, const char *name) {
+    uint32_t from = 0, to = c->nnodes;
+    while (from < to) {
+        uint32_t mid = from + (to - from) / 2;
+        if (strcmp(c->cards.list[c->first[mid]].node, name) < 0)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    for (; from < c->nnodes && strcmp(c->cards.list[c->first[from]].node, name) == 0; from++)
+        for (uint32_t i = 0; i < c->nodes[from].ncards; i++)
+            c->place[c->first[from] + i].healthy = false;
+}
+
 /* A node that takes no new pods is no place to go to. */
 static void read_node(struct cluster *c, struct json object) {
     const char *name = json_string(JSON_PATH(object, "metadata", "name"));
@@ -220,9 +246,8 @@ static void read_node(struct cluster *c, struct json object) {
         const char *effect = json_string(json_get(taint, "effect"));
         closed |= effect && strcmp(effect, "PreferNoSchedule") != 0;
     }
-    for (uint32_t i = 0; closed && name && i < c->cards.n; i++)
-        if (strcmp(c->cards.list[i].node, name) == 0)
-            c->place[i].healthy = false;
+    if (closed && name)
+        close_node(c, name);
 }
 
 static void read_budget(struct cluster *c, struct json object) {
@@ -235,11 +260,18 @@ static void read_budget(struct cluster *c, struct json object) {
         c->nbudgets++;
 }
 
+/* A large cluster takes some seconds: whoever looks on is told what takes them. */
+static void tell_progress(const char *doing, const char *what) {
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "aliquot defrag: %s %s ...\n", doing, what);
+}
+
 static int read_list(struct cluster *c, const char *kind,
                      void (*read)(struct cluster *c, struct json object), struct err *err) {
     _cleanup_json_ struct json_parser *parser = NULL;
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json list, item;
+    tell_progress("reading the", kind);
     int r = KUBECTL(&text, err, "get", kind, "-A", "-o", "json");
     if (r == 0)
         r = json_open(buf_str(&text), text.len, &parser, &list, err);
@@ -252,6 +284,7 @@ static int read_list(struct cluster *c, const char *kind,
 }
 
 static int read_cluster(struct cluster *c, struct err *err) {
+    tell_progress("reading the", "GPUs");
     int r = cards_ask(&c->cards, err);
     if (r == 0)
         r = make_room(c, err);
@@ -259,8 +292,6 @@ static int read_cluster(struct cluster *c, struct err *err) {
         return r;
     read_holders(c);
     r = read_list(c, "poddisruptionbudgets.policy", read_budget, err);
-    for (uint32_t i = 0; i < c->npods; i++)
-        c->pods[i].stays = true; /* until it is known to be there */
     if (r == 0)
         r = read_list(c, "pods", read_pod, err);
     if (r == 0)
@@ -303,6 +334,7 @@ static int show_json(const struct cluster *c, const struct defrag_plan *plan, st
     struct json_writer w = {.out = &out};
     json_object_begin(&w, NULL);
     json_put_u64(&w, "emptied", plan->emptied);
+    json_put_bool(&w, "cutShort", plan->cut_short);
     json_array_begin(&w, "moves");
     for (uint32_t i = 0; i < plan->nmoves; i++) {
         const struct defrag_move *move = &plan->moves[i];
@@ -337,6 +369,8 @@ static int show_table(const struct cluster *c, const struct defrag_plan *plan, s
     enum { STEP, POD, FROM, TO, COLUMNS };
     static const char *const titles[COLUMNS] = {"STEP", "POD", "FROM", "TO"};
     _cleanup_(table_done) struct table table = {.columns = COLUMNS};
+    if (plan->cut_short)
+        puts("Not everything was looked at: plan again when these moves are made.");
     if (plan->nmoves == 0) {
         puts("No moves would empty a card.");
         return 0;
@@ -370,6 +404,7 @@ static int plan_moves(struct err *err) {
     int r = read_cluster(&c, err);
     if (r < 0)
         return r;
+    tell_progress("planning", "moves");
     moves = calloc(c.npods + 1, sizeof(*moves));
     const struct defrag_case of = {.policy = &place_binpack,
                                    .nodes = c.nodes,

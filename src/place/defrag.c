@@ -9,33 +9,52 @@
 #define EXACT_PODS 16     /* on them */
 #define EXACT_LOOKS 20000 /* at nodes, for one set */
 #define LOOKS 4000        /* at cards, for one pod on one node */
+#define EFFORT 10000000   /* placements tried in all: some seconds */
+#define SHAPES_MAX 256    /* of requests, of which it is remembered where they fit */
+#define NO_SHAPE UINT32_MAX
+
+/* What is known of a shape on a node. */
+struct seen {
+    uint64_t version; /* the node's when it was found out */
+    int64_t score;
+    bool fits;
+};
+
+struct shape {
+    const struct gpu_request *request; /* of the first pod that has it */
+    struct seen *on;                   /* by node; NULL: nothing is known yet */
+};
 
 struct planner {
     const struct defrag_case *of;
     struct place_node *nodes; /* with our own cards */
     struct place_card *cards; /* free as of the moves so far; healthy: may be gone to */
     uint32_t ncards;
-    bool *target;    /* by card: in use, and healthy */
-    bool *emptied;   /* by card: is to be emptied */
-    uint32_t *users; /* by card: pods on it before any move */
-    uint32_t *could; /* cards that could be emptied, the least used ones first */
+    uint64_t *version; /* by node: counts its changes, from 1 */
+    bool *target;      /* by card: in use, and healthy */
+    bool *emptied;     /* by card: is to be emptied */
+    uint32_t *users;   /* pods on each card before any move, those of one card together */
+    uint32_t *begin;   /* by card: where its pods begin there; one more than there are cards */
+    uint32_t *arrived; /* by card: pods that have moved there */
+    uint64_t *could;   /* cards that could be emptied, the least used ones first: that number
+                          above, the card below */
     uint32_t ncould;
-    bool *moved; /* by pod */
+    bool *moved;     /* by pod */
+    uint32_t *shape; /* by pod */
+    struct shape shapes[SHAPES_MAX];
+    uint32_t nshapes;
     struct defrag_move *moves;
     uint32_t nmoves, max_moves;
-    uint32_t looks;
+    uint32_t looks, effort;
     struct place_plan plan;
 };
 
-static uint32_t card_of(const struct planner *p, const struct defrag_pod *pod, uint32_t hold) {
-    return p->of->first[pod->node] + pod->holds[hold].card;
+static uint32_t could_card(const struct planner *p, uint32_t i) {
+    return (uint32_t) p->could[i];
 }
 
-static bool is_on(const struct planner *p, const struct defrag_pod *pod, uint32_t card) {
-    for (uint32_t h = 0; h < pod->nholds; h++)
-        if (card_of(p, pod, h) == card)
-            return true;
-    return false;
+static uint32_t card_of(const struct planner *p, const struct defrag_pod *pod, uint32_t hold) {
+    return p->of->first[pod->node] + pod->holds[hold].card;
 }
 
 /* ---- moving ---- */
@@ -61,14 +80,24 @@ static void put(struct planner *p, const struct defrag_move *move, bool there) {
         struct place_amount total = place_hold_total(&hold);
         add(&p->cards[p->of->first[move->node] + c].free, &total, !there);
     }
+    for (uint32_t c = 0; c < node->ncards; c++)
+        for (uint32_t i = 0; i < request->n; i++)
+            if (move->result.cards[i] >> c & 1)
+                p->arrived[p->of->first[move->node] + c] += there ? 1 : UINT32_MAX;
+    p->version[move->node]++;
+}
+
+static void leave(struct planner *p, const struct defrag_pod *pod, bool left) {
+    for (uint32_t h = 0; h < pod->nholds; h++)
+        add(&p->cards[card_of(p, pod, h)].free, &pod->holds[h].amount, left);
+    p->version[pod->node]++;
 }
 
 /* What it leaves becomes free only when it is there. */
 static void make_move(struct planner *p, const struct defrag_move *move) {
     const struct defrag_pod *pod = &p->of->pods[move->pod];
     put(p, move, true);
-    for (uint32_t h = 0; h < pod->nholds; h++)
-        add(&p->cards[card_of(p, pod, h)].free, &pod->holds[h].amount, true);
+    leave(p, pod, true);
     p->moved[move->pod] = true;
     p->moves[p->nmoves++] = *move;
 }
@@ -76,8 +105,7 @@ static void make_move(struct planner *p, const struct defrag_move *move) {
 static void take_back(struct planner *p) {
     const struct defrag_move *move = &p->moves[--p->nmoves];
     const struct defrag_pod *pod = &p->of->pods[move->pod];
-    for (uint32_t h = 0; h < pod->nholds; h++)
-        add(&p->cards[card_of(p, pod, h)].free, &pod->holds[h].amount, false);
+    leave(p, pod, false);
     put(p, move, false);
     p->moved[move->pod] = false;
 }
@@ -86,8 +114,9 @@ static void take_back(struct planner *p) {
 
 static bool place(struct planner *p, uint32_t pod, uint32_t node, struct defrag_move *ret) {
     const struct defrag_pod *of = &p->of->pods[pod];
-    if (of->at_home && of->node != node)
+    if ((of->at_home && of->node != node) || p->effort == 0)
         return false;
+    p->effort--;
     place_prepare(of->request, &p->plan);
     p->plan.effort = LOOKS;
     *ret = (struct defrag_move){.pod = pod, .node = node};
@@ -160,26 +189,43 @@ static uint64_t size_of(const struct defrag_pod *pod) {
     return size;
 }
 
-/* Who is on a card of the set, the largest first. */
-static uint32_t who_moves(const struct planner *p, uint32_t set, uint32_t *ret) {
+static bool goes_before(const struct planner *p, uint32_t pod, uint32_t other) {
+    uint64_t size = size_of(&p->of->pods[pod]), others = size_of(&p->of->pods[other]);
+    return size != others ? size > others : pod < other;
+}
+
+/* Adds a pod to those, the largest first, unless it is there. */
+static uint32_t add_pod(const struct planner *p, uint32_t pod, uint32_t *pods, uint32_t n) {
+    uint32_t at = n;
+    for (uint32_t i = 0; i < n; i++)
+        if (pods[i] == pod)
+            return n;
+    for (; at > 0 && goes_before(p, pod, pods[at - 1]); at--)
+        pods[at] = pods[at - 1];
+    pods[at] = pod;
+    return n + 1;
+}
+
+/* Who is on a card of the set; no more than one too many. */
+static uint32_t who_moves(const struct planner *p, uint32_t set, uint32_t ret[EXACT_PODS + 1]) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < p->of->npods; i++) {
-        bool on = false;
-        for (uint32_t c = 0; c < p->ncould; c++)
-            on |= (set >> c & 1) && is_on(p, &p->of->pods[i], p->could[c]);
-        if (!on)
-            continue;
-        uint32_t at = n++;
-        for (; at > 0 && size_of(&p->of->pods[i]) > size_of(&p->of->pods[ret[at - 1]]); at--)
-            ret[at] = ret[at - 1];
-        ret[at] = i;
-    }
+    for (uint32_t i = 0; i < p->ncould; i++)
+        for (uint32_t u = p->begin[could_card(p, i)];
+             (set >> i & 1) && n <= EXACT_PODS && u < p->begin[could_card(p, i) + 1]; u++)
+            n = add_pod(p, p->users[u], ret, n);
     return n;
+}
+
+static void begin_anew(struct planner *p) {
+    while (p->nmoves > 0)
+        take_back(p);
+    memset(p->emptied, 0, p->ncards * sizeof(*p->emptied));
+    open_cards(p);
 }
 
 static bool try_set(struct planner *p, uint32_t set, uint32_t *pods, uint32_t n) {
     for (uint32_t c = 0; c < p->ncould; c++)
-        p->emptied[p->could[c]] = set >> c & 1;
+        p->emptied[could_card(p, c)] = set >> c & 1;
     open_cards(p);
     while (p->nmoves > 0)
         take_back(p);
@@ -203,55 +249,76 @@ static void try_sets(struct planner *p, uint32_t *pods) {
         if (best && try_set(p, best, pods, who_moves(p, best, pods)))
             return;
     }
-    while (p->nmoves > 0)
-        take_back(p);
-    memset(p->emptied, 0, p->ncards * sizeof(*p->emptied));
+    begin_anew(p);
 }
 
 /* ---- one card after the other ---- */
 
-static bool best_place(struct planner *p, uint32_t pod, struct defrag_move *ret) {
-    bool found = false;
-    for (uint32_t node = 0; node < p->of->nnodes; node++) {
-        struct defrag_move move;
-        if (!place(p, pod, node, &move) || (found && move.result.score <= ret->result.score))
-            continue;
-        *ret = move;
-        found = true;
-    }
-    return found;
+/* What is known of the pod on that node, found out if need be. */
+static struct seen look(struct planner *p, uint32_t pod, uint32_t node) {
+    struct shape *shape = p->shape[pod] == NO_SHAPE ? NULL : &p->shapes[p->shape[pod]];
+    struct seen *known = NULL;
+    struct defrag_move move;
+    if (shape && !shape->on)
+        shape->on = calloc(p->of->nnodes, sizeof(*shape->on)); /* without memory it takes longer */
+    if (shape && shape->on)
+        known = &shape->on[node];
+    if (known && known->version == p->version[node])
+        return *known;
+    const bool fits = place(p, pod, node, &move);
+    const struct seen seen = {p->version[node], fits ? move.result.score : 0, fits};
+    if (known && p->effort > 0)
+        *known = seen;
+    return seen;
 }
 
-/* Whether somebody has moved there meanwhile. */
-static bool is_taken(const struct planner *p, uint32_t card) {
-    for (uint32_t i = 0; i < p->nmoves; i++) {
-        const struct defrag_move *move = &p->moves[i];
-        uint32_t first = p->of->first[move->node];
-        for (uint32_t a = 0; a < p->of->pods[move->pod].request->n; a++)
-            if (card >= first && card < first + p->nodes[move->node].ncards &&
-                move->result.cards[a] >> (card - first) & 1)
-                return true;
+static bool best_place(struct planner *p, uint32_t pod, struct defrag_move *ret) {
+    const struct defrag_pod *of = &p->of->pods[pod];
+    uint32_t best = p->of->nnodes;
+    int64_t most = 0;
+    if (of->at_home)
+        return place(p, pod, of->node, ret);
+    for (uint32_t node = 0; node < p->of->nnodes; node++) {
+        const struct seen seen = look(p, pod, node);
+        if (!seen.fits || (best < p->of->nnodes && seen.score <= most))
+            continue;
+        best = node;
+        most = seen.score;
     }
-    return false;
+    return best < p->of->nnodes && place(p, pod, best, ret);
+}
+
+static void set_emptied(struct planner *p, uint32_t node, uint32_t card, bool emptied) {
+    p->emptied[card] = emptied;
+    p->cards[card].healthy = p->target[card] && !emptied;
+    p->version[node]++;
 }
 
 static bool empty_card(struct planner *p, uint32_t card) {
+    const uint32_t node = p->of->pods[p->users[p->begin[card]]].node;
     uint32_t before = p->nmoves;
     bool fits = true;
-    p->emptied[card] = true;
-    open_cards(p);
-    for (uint32_t i = 0; fits && i < p->of->npods; i++) {
+    set_emptied(p, node, card, true);
+    for (uint32_t u = p->begin[card]; fits && u < p->begin[card + 1]; u++) {
         struct defrag_move move;
-        if (p->moved[i] || !is_on(p, &p->of->pods[i], card))
+        if (p->moved[p->users[u]])
             continue;
-        fits = p->nmoves < p->max_moves && best_place(p, i, &move);
+        fits = p->nmoves < p->max_moves && best_place(p, p->users[u], &move);
         if (fits)
             make_move(p, &move);
     }
     while (!fits && p->nmoves > before)
         take_back(p);
-    p->emptied[card] = fits;
+    set_emptied(p, node, card, fits);
     return fits;
+}
+
+static void empty_cards(struct planner *p) {
+    begin_anew(p);
+    p->effort = EFFORT;
+    for (uint32_t i = 0; i < p->ncould; i++)
+        if (p->arrived[could_card(p, i)] == 0)
+            (void) empty_card(p, could_card(p, i));
 }
 
 /* ---- the whole ---- */
@@ -260,29 +327,78 @@ static bool empty_card(struct planner *p, uint32_t card) {
 static bool could_be_emptied(const struct planner *p, uint32_t card) {
     if (!p->cards[card].healthy)
         return false;
-    for (uint32_t i = 0; i < p->of->npods; i++)
-        if (p->of->pods[i].stays && is_on(p, &p->of->pods[i], card))
+    for (uint32_t u = p->begin[card]; u < p->begin[card + 1]; u++)
+        if (p->of->pods[p->users[u]].stays)
             return false;
-    return p->users[card] > 0;
+    return p->begin[card + 1] > p->begin[card];
+}
+
+static int by_use(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *) a, y = *(const uint64_t *) b;
+    return (x > y) - (x < y);
+}
+
+static void find_users(struct planner *p) {
+    for (uint32_t i = 0; i < p->of->npods; i++)
+        for (uint32_t h = 0; h < p->of->pods[i].nholds; h++)
+            p->begin[card_of(p, &p->of->pods[i], h) + 1]++;
+    for (uint32_t c = 0; c < p->ncards; c++)
+        p->begin[c + 1] += p->begin[c];
+    for (uint32_t i = p->of->npods; i-- > 0;) /* from behind: each card's pods in their order */
+        for (uint32_t h = 0; h < p->of->pods[i].nholds; h++)
+            p->users[--p->begin[card_of(p, &p->of->pods[i], h) + 1]] = i;
+    /* What stood behind a card's pods is where they begin now. */
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < p->of->npods; i++)
+        all += p->of->pods[i].nholds;
+    memmove(p->begin, p->begin + 1, p->ncards * sizeof(*p->begin));
+    p->begin[p->ncards] = all;
 }
 
 static void find_cards(struct planner *p) {
-    for (uint32_t i = 0; i < p->of->npods; i++)
-        for (uint32_t h = 0; h < p->of->pods[i].nholds; h++)
-            p->users[card_of(p, &p->of->pods[i], h)]++;
+    find_users(p);
     for (uint32_t c = 0; c < p->ncards; c++) {
-        p->target[c] = p->users[c] > 0 && p->cards[c].healthy;
-        if (!could_be_emptied(p, c))
-            continue;
-        uint32_t at = p->ncould++;
-        for (; at > 0 && p->users[c] < p->users[p->could[at - 1]]; at--)
-            p->could[at] = p->could[at - 1];
-        p->could[at] = c;
+        const uint32_t users = p->begin[c + 1] - p->begin[c];
+        p->target[c] = users > 0 && p->cards[c].healthy;
+        if (could_be_emptied(p, c))
+            p->could[p->ncould++] = (uint64_t) users << 32 | c;
+    }
+    qsort(p->could, p->ncould, sizeof(*p->could), by_use);
+    open_cards(p);
+}
+
+static bool same_ask(const struct gpu_ask *a, const struct gpu_ask *b) {
+    return a->phase == b->phase && a->cards == b->cards && a->whole == b->whole &&
+           a->core == b->core && a->memory == b->memory && a->memory_percent == b->memory_percent &&
+           a->tflops == b->tflops && a->memory_floor == b->memory_floor && a->slot == b->slot &&
+           a->scaling == b->scaling;
+}
+
+static bool same_request(const struct gpu_request *a, const struct gpu_request *b) {
+    bool same = a->n == b->n;
+    for (uint32_t i = 0; same && i < a->n; i++)
+        same = same_ask(&a->asks[i], &b->asks[i]);
+    return same;
+}
+
+static void find_shapes(struct planner *p) {
+    for (uint32_t i = 0; i < p->of->npods; i++) {
+        const struct gpu_request *request = p->of->pods[i].request;
+        uint32_t at = 0;
+        while (at < p->nshapes && !same_request(p->shapes[at].request, request))
+            at++;
+        p->shape[i] = at < SHAPES_MAX ? at : NO_SHAPE;
+        if (at == p->nshapes && at < SHAPES_MAX)
+            p->shapes[p->nshapes++].request = request;
     }
 }
 
 static int make_planner(const struct defrag_case *of, struct defrag_plan *ret, struct planner *p) {
-    *p = (struct planner){.of = of, .moves = ret->moves, .max_moves = ret->nmoves};
+    size_t nholds = 0;
+    *p =
+        (struct planner){.of = of, .moves = ret->moves, .max_moves = ret->nmoves, .effort = EFFORT};
+    for (uint32_t i = 0; i < of->npods; i++)
+        nholds += of->pods[i].nholds;
     for (uint32_t i = 0; i < of->nnodes; i++)
         p->ncards += of->nodes[i].ncards;
     size_t n = p->ncards ? p->ncards : 1;
@@ -290,15 +406,21 @@ static int make_planner(const struct defrag_case *of, struct defrag_plan *ret, s
     p->cards = calloc(n, sizeof(*p->cards));
     p->target = calloc(n, sizeof(*p->target));
     p->emptied = calloc(n, sizeof(*p->emptied));
-    p->users = calloc(n, sizeof(*p->users));
+    p->begin = calloc(n + 1, sizeof(*p->begin));
+    p->arrived = calloc(n, sizeof(*p->arrived));
     p->could = calloc(n, sizeof(*p->could));
     p->moved = calloc(of->npods ? of->npods : 1, sizeof(*p->moved));
-    if (!p->nodes || !p->cards || !p->target || !p->emptied || !p->users || !p->could || !p->moved)
+    p->shape = calloc(of->npods ? of->npods : 1, sizeof(*p->shape));
+    p->version = calloc(of->nnodes ? of->nnodes : 1, sizeof(*p->version));
+    p->users = calloc(nholds ? nholds : 1, sizeof(*p->users));
+    if (!p->nodes || !p->cards || !p->target || !p->emptied || !p->users || !p->could ||
+        !p->moved || !p->begin || !p->arrived || !p->shape || !p->version)
         return -ENOMEM;
     memcpy(p->cards, of->cards, p->ncards * sizeof(*p->cards));
     for (uint32_t i = 0; i < of->nnodes; i++) {
         p->nodes[i] = of->nodes[i];
         p->nodes[i].cards = &p->cards[of->first[i]];
+        p->version[i] = 1;
     }
     return 0;
 }
@@ -309,29 +431,35 @@ static void drop_planner(struct planner *p) {
     free(p->target);
     free(p->emptied);
     free(p->users);
+    free(p->begin);
+    free(p->arrived);
     free(p->could);
     free(p->moved);
+    free(p->shape);
+    free(p->version);
+    for (uint32_t i = 0; i < p->nshapes; i++)
+        free(p->shapes[i].on);
 }
 
 int defrag_choose(const struct defrag_case *of, struct defrag_plan *ret) {
     struct planner p;
+    uint32_t pods[EXACT_PODS + 1];
     int r = make_planner(of, ret, &p);
-    uint32_t *pods = r == 0 ? calloc(of->npods ? of->npods : 1, sizeof(*pods)) : NULL;
-    if (r == 0 && pods) {
+    if (r == 0) {
         find_cards(&p);
+        find_shapes(&p);
         bool few = p.ncould <= EXACT_CARDS &&
                    who_moves(&p, (UINT32_C(1) << p.ncould) - 1, pods) <= EXACT_PODS;
         if (few)
             try_sets(&p, pods);
-        for (uint32_t i = 0; !few && i < p.ncould; i++)
-            if (!is_taken(&p, p.could[i]))
-                (void) empty_card(&p, p.could[i]);
+        if (!few || p.effort == 0)
+            empty_cards(&p);
         ret->nmoves = p.nmoves;
+        ret->cut_short = p.effort == 0;
         ret->emptied = 0;
         for (uint32_t c = 0; c < p.ncards; c++)
             ret->emptied += p.emptied[c];
     }
-    free(pods);
     drop_planner(&p);
-    return r == 0 && !pods ? -ENOMEM : r;
+    return r;
 }

@@ -2,6 +2,8 @@
 """`aliquot defrag --plan` against a kubectl that answers from files."""
 
 import json
+import os
+import subprocess
 
 import pytest
 
@@ -45,7 +47,7 @@ def test_plan(cluster):
     assert plan["moves"][0]["to"]["node"] == "b"
     rows = cluster.rows("defrag", "--plan")
     assert rows == ["STEP POD FROM TO".split(), "1 team/one a-00 b-00".split(), "Moves: 1. Cards that become free: 1.".split()]
-    assert cluster.plan("--max-moves", "0") == {"emptied": 0, "moves": []}
+    assert cluster.plan("--max-moves", "0") == {"emptied": 0, "cutShort": False, "moves": []}
 
 
 STAY = {
@@ -82,6 +84,27 @@ def test_budget_and_closed_node(cluster):
     assert moves(cluster.plan()) == [("two", ["b-00"], ["a-00"])]
     cluster.set(nodes=[{"metadata": {"name": "a"}, "spec": {"unschedulable": True}}])
     assert cluster.plan()["moves"] == []
+
+
+def test_large_cluster(aliquot, tmp_path):
+    """5,000 nodes of 8 cards and 20,000 pods: nothing of it takes the one times the other."""
+    cards, pods = [], []
+    for n in range(5000):
+        for i in range(8):
+            held = [(f"u{n}-{i}", "team", f"p{n}-{i}", 30 + n % 40, f"{20 + n % 40}Gi")] if i % 2 else []
+            cards.append(gpu(f"n{n:04d}", i, (70 - n % 40, f"{60 - n % 40}Gi") if held else (100, "80Gi"), held))
+            pods += [pod(uid, name, core) for uid, _, name, core, _ in held]
+    nodes = [{"metadata": {"name": f"n{n:04d}"}, "spec": {"unschedulable": n < 10}} for n in range(5000)]
+    for kind, items in dict(gpus=cards, pods=pods, nodes=nodes, poddisruptionbudgets=[]).items():
+        (tmp_path / kind).write_text(json.dumps({"items": items}))
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f"#!/bin/sh\nexec cat {tmp_path}/${{2%%.*}}\n")
+    kubectl.chmod(0o755)
+    done = subprocess.run([aliquot, "defrag", "--plan", "--json", "--max-moves", "20000"], timeout=60,
+                          env=dict(os.environ, KUBECTL=str(kubectl)), capture_output=True, check=True)
+    plan = json.loads(done.stdout)
+    assert not plan["cutShort"] and plan["emptied"] > 5000
+    assert not any(m["to"]["node"] < "n0010" for m in plan["moves"])
 
 
 def test_wrong_use(cluster):

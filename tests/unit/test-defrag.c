@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "place/defrag.h"
 
@@ -253,12 +255,99 @@ static void test_many_pods(void **state) {
     assert_true(emptied > 100);
 }
 
+enum { MANY = 5000, EACH = 8, ALL = 20000 };
+
+/* 5,000 nodes of 8 cards, 20,000 pods of 60 kinds on every other card. */
+struct large {
+    struct place_node nodes[MANY];
+    struct place_card cards[MANY * EACH];
+    uint32_t first[MANY];
+    struct gpu_request requests[ALL];
+    struct victims_hold holds[ALL];
+    struct defrag_pod pods[ALL];
+    struct defrag_move moves[ALL];
+};
+
+static void add_large_pod(struct large *l, uint32_t i, uint32_t c, uint32_t core) {
+    l->requests[i] = (struct gpu_request){
+        .n = 1, .asks = {{.container = "c", .phase = ASK_APP, .cards = 1, .core = core}}};
+    l->holds[i] = (struct victims_hold){c % EACH, {core * GIB, core, 0}};
+    l->pods[i] = (struct defrag_pod){
+        .node = c / EACH, .request = &l->requests[i], .holds = &l->holds[i], .nholds = 1};
+    l->cards[c].free.core -= core;
+    l->cards[c].free.memory -= core * GIB;
+}
+
+static struct large *make_large(void) {
+    struct world w = {.random = 42}; /* for draw() */
+    struct large *l = calloc(1, sizeof(*l));
+    assert_non_null(l);
+    for (uint32_t n = 0; n < MANY; n++) {
+        l->first[n] = n * EACH;
+        l->nodes[n] =
+            (struct place_node){.cards = &l->cards[l->first[n]], .ncards = EACH, .rank = n};
+    }
+    for (uint32_t c = 0; c < MANY * EACH; c++)
+        l->cards[c] = (struct place_card){.memory = 100 * GIB,
+                                          .free = {100 * GIB, 100, SLOTS_PER_CARD},
+                                          .healthy = true,
+                                          .physical = 100 * GIB};
+    for (uint32_t i = 0; i < ALL;) {
+        uint32_t core = 10 + draw(&w, 60), c = draw(&w, MANY * EACH / 2) * 2;
+        if (l->cards[c].free.core >= core)
+            add_large_pod(l, i++, c, core);
+    }
+    return l;
+}
+
+static uint32_t count_used(const struct large *l) {
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < MANY * EACH; c++)
+        n += l->cards[c].free.core < 100;
+    return n;
+}
+
+/* The effort is bounded, and what is counted is how often a node is looked at: with this many it
+ * does not grow with the pods times the nodes, on whatever machine. */
+static void test_large_cluster(void **state) {
+    (void) state;
+    struct large *l = make_large();
+    const struct defrag_case of = {.policy = &place_binpack,
+                                   .nodes = l->nodes,
+                                   .cards = l->cards,
+                                   .first = l->first,
+                                   .nnodes = MANY,
+                                   .pods = l->pods,
+                                   .npods = ALL};
+    struct defrag_plan p = {.moves = l->moves, .nmoves = ALL};
+    uint32_t used = count_used(l);
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    assert_int_equal(defrag_choose(&of, &p), 0);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    print_message("%u cards in use, %u of them emptied by %u moves, planned in %.2f s\n", used,
+                  p.emptied, p.nmoves,
+                  (double) (to.tv_sec - from.tv_sec) + (double) (to.tv_nsec - from.tv_nsec) / 1e9);
+    assert_false(p.cut_short);
+    assert_true(p.emptied > used / 10);
+    for (uint32_t i = 0; i < p.nmoves; i++) { /* as play() does it */
+        const struct defrag_pod *pod = &l->pods[p.moves[i].pod];
+        uint32_t core = pod->holds[0].amount.core;
+        uint32_t to_card = (uint32_t) __builtin_ctzll(p.moves[i].result.cards[0]);
+        struct place_card *at = &l->cards[l->first[p.moves[i].node] + to_card];
+        assert_true(at->free.core < 100 && at->free.core >= core);
+        at->free.core -= core;
+        l->cards[l->first[pod->node] + pod->holds[0].card].free.core += core;
+    }
+    assert_int_equal(used - count_used(l), p.emptied);
+    free(l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_halves),
-        cmocka_unit_test(test_nothing_to_gain),
-        cmocka_unit_test(test_against_every_plan),
-        cmocka_unit_test(test_many_pods),
+        cmocka_unit_test(test_two_halves),         cmocka_unit_test(test_nothing_to_gain),
+        cmocka_unit_test(test_against_every_plan), cmocka_unit_test(test_many_pods),
+        cmocka_unit_test(test_large_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
