@@ -1,92 +1,36 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler, API server, etcd, kube-scheduler and network are killed, paused and cut at random while pods come and
-go; all the time no card is given away twice, and afterwards every pod, GPU object and record agrees.
+"""Scheduler, API server, etcd, kube-scheduler and network are killed, paused and cut at random while pods, claims,
+gangs and reservations come and go; all the time no card is given away twice, and afterwards every pod, GPU object,
+claim and record agrees.
 
     make chaos SECONDS=600 SEED=1
 
-The same code runs for some seconds in test_chaos.py.
+The same code runs for some seconds in test_chaos.py. The load is in chaos_load.py, the audit in chaos_audit.py.
 """
 
 import argparse
-import base64
 import contextlib
+import json
 import os
 import pathlib
 import random
 import signal
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 
 if __name__ == "__main__":      # pytest has the paths already
     TOP = pathlib.Path(__file__).resolve().parent.parent.parent
     sys.path[:0] = [str(TOP / "tests"), str(TOP / "tests" / "e2e")]
 
+import chaos_audit
 import kit
-from cluster import api as kube
-from cluster.cluster import ClusterError
-from kit import GiB, assignment_of, check_no_share_twice, container, pod
+from chaos_load import LOW, Load
+from chaos_nodes import Nodes
+from cluster import api as kube, config
+from kit import check_no_share_twice, container, pod
 
-SHARES = [{"core": 50, "memory": 40 * GiB}, {"core": 25, "memory": 20 * GiB}, {"core": 10, "memory": 8 * GiB},
-          {"memory": 30 * GiB}, {"core": 30}, {"core": 100}]
-WAITING = 4         # pods more than fit, so that something waits at all times
-UNREACHABLE = (OSError, kube.ApiError, kube.Timeout, ClusterError, subprocess.SubprocessError)
 QUIET = 180         # seconds until everything agrees again
-
-
-# ---- load ----
-
-class Load(threading.Thread):
-    """Creates and deletes pods as fast as the cluster takes them, and asks all the time whether a card is given away
-    twice. Whatever cannot be reached is tried again."""
-
-    def __init__(self, space, seed):
-        super().__init__(daemon=True)
-        self.space = space
-        self.api = kube.Api(*space.api._where, space.api.token)     # connections of its own
-        self.rng = random.Random(seed)
-        self.ended = threading.Event()
-        self.failure = None
-        self.created = self.bound = self.looks = 0
-
-    def run(self):
-        seen = set()
-        while not self.ended.is_set():
-            try:
-                self.turn(seen)
-            except AssertionError as error:
-                self.failure = error
-                return
-            except UNREACHABLE:
-                self.ended.wait(0.2)
-
-    def turn(self, seen):
-        pods = self.api.get(self.space.path)["items"]
-        # Those that are being deleted hold until they have ended.
-        check_no_share_twice(p for p in pods if p["status"].get("phase") not in ("Succeeded", "Failed"))
-        self.looks += 1
-        bound = {p["metadata"]["uid"] for p in pods if p["spec"].get("nodeName")}
-        self.bound += len(bound - seen)
-        seen |= bound
-        alive = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
-        if sum(not p["spec"].get("nodeName") for p in alive) < WAITING:
-            self.api.create(self.space.path, pod(kit.new_name("c"), container(**self.rng.choice(SHARES)),
-                                                 terminationGracePeriodSeconds=1))
-            self.created += 1
-        elif alive and self.rng.random() < 0.7:
-            self.api.delete(self.space.path + "/" + self.rng.choice(alive)["metadata"]["name"],
-                            gracePeriodSeconds=self.rng.choice([0, 1]))
-        self.ended.wait(0.05)
-
-    def end(self):
-        self.ended.set()
-        self.join(60)
-        assert not self.is_alive()
-        if self.failure:
-            raise self.failure
 
 
 # ---- faults ----
@@ -94,9 +38,11 @@ class Load(threading.Thread):
 class Faults:
     """Each takes some seconds and puts back what it took away."""
 
-    def __init__(self, world, rng):
+    def __init__(self, world, rng, rest):
+        """rest: seconds between two faults at most. Who takes over has work to do before the next one."""
         self.world = world
         self.rng = rng
+        self.rest = rest
         self.cluster = world.cluster
 
     def pids(self):
@@ -149,111 +95,115 @@ class Faults:
 
     KINDS = [kill_one, pause_one, kill_api_server, cut_network, kill_all, kill_etcd, kill_kube_scheduler]
 
-    def run(self, seconds, say):
+    def run(self, seconds, say, load):
         """Every kind once, in random order, then any until the time is up. Returns {kind: how often}."""
         until = time.monotonic() + seconds
         plan = self.rng.sample(self.KINDS, len(self.KINDS))
         count = {}
-        while plan or time.monotonic() < until:
+        while not load.failure and (plan or time.monotonic() < until):
             kind = plan.pop() if plan else self.rng.choice(self.KINDS)
-            say(f"{max(0, until - time.monotonic()):4.0f} s left: {kind.__name__}")
+            say(f"{max(0, until - time.monotonic()):4.0f} s left: {load.watcher.bound} bound; {kind.__name__}")
             kind(self)
             count[kind.__name__] = count.get(kind.__name__, 0) + 1
-            time.sleep(self.rng.uniform(0, 3))
+            time.sleep(self.rng.uniform(0, self.rest))
         return count
 
 
 # ---- audit ----
 
-def check_signature(world, seen, key_file):
-    annotations = seen["metadata"]["annotations"]
-    text = (f'aliquot-assignment-v1\n{seen["metadata"]["uid"]}\n{seen["spec"]["nodeName"]}\n'
-            f'{annotations[kit.ASSIGNMENT]}')
-    with tempfile.NamedTemporaryFile() as message, tempfile.NamedTemporaryFile() as signature:
-        message.write(text.encode())
-        signature.write(base64.b64decode(annotations[kit.SIGNATURE]))
-        message.flush()
-        signature.flush()
-        done = subprocess.run(["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", key_file, "-rawin", "-in",
-                               message.name, "-sigfile", signature.name], stdout=subprocess.PIPE, text=True)
-    assert done.returncode == 0, f'{seen["metadata"]["name"]}: {done.stdout}'
-
-
-def check_signatures(world, pods):
-    public = world.api.get(kube.core("configmaps", kit.SYSTEM, "aliquot-signing"))["data"]["public.pem"]
-    with tempfile.NamedTemporaryFile("w") as key:
-        key.write(public)
-        key.flush()
-        for seen in pods:
-            check_signature(world, seen, key.name)
-
-
-def cards_of(pods):
-    """{pod UID: {UUID}} by the pods' own annotations."""
-    return {p["metadata"]["uid"]: {d["uuid"] for devices in assignment_of(p).values() for d in devices} for p in pods}
-
-
-def views(world, space):
-    """What each of the four books says of who holds what, as {name: value}; all must be the same."""
-    pods = [p for p in world.api.get(space.path)["items"] if p["spec"].get("nodeName")]
-    uuids = {g["metadata"]["name"]: g["spec"]["uuid"] for g in world.gpus()}
-    status = kit.json.loads(world.scheduler.http("/status"))
-    agent = {}
-    for gpu in world.usage()["gpus"]:
-        for holder in gpu["holders"]:
-            agent.setdefault(holder["pod"], set()).add(gpu["uuid"])
-    return {
-        "annotations": cards_of(pods),
-        "GPU objects": {uid: {uuids[g] for g in gpus} for uid, gpus in world.allocated().items()},
-        "scheduler": {p["uid"]: {h["uuid"] for h in p["holds"]} for p in status["pods"] if p["stage"] != "pending"},
-        "agent": {p["metadata"]["uid"]: agent.get(p["metadata"]["name"], set()) for p in pods},
-    }, pods
-
-
-def agree(world, space):
-    """Raises until every book says the same and every pod that was placed runs."""
-    found, pods = views(world, space)
-    for name, value in found.items():
-        assert value == found["annotations"], f"{name}: {value}, by the annotations: {found['annotations']}"
-    assert all(kit.is_running(p) for p in pods), [p["metadata"]["name"] for p in pods if not kit.is_running(p)]
-    check_no_share_twice(pods)
-    return pods
-
-
 def metrics(world):
     """Of whichever replica has the port: for a moment it may be none."""
-    return kit.parse_metrics(world.until(lambda: world.scheduler.http("/metrics"), QUIET, "metrics").decode())
+    return kit.parse_metrics(world.scheduler.http("/metrics").decode())
 
 
-def audit(world, space):
-    """Everything agrees; then all is let go, and the cards can be given away anew to the last byte."""
-    pods = world.until(lambda: agree(world, space), QUIET, "all books agree", pause=0.5)
-    check_signatures(world, pods)
-    told = metrics(world)
-    assert told["aliquot_scheduler_gpus_overcommitted", ()] == 0
-    assert told["aliquot_scheduler_forged_assignments_total", ()] == 0
-    names = [p["metadata"]["name"] for p in world.api.get(space.path)["items"]]
+def agree(world):
+    """Raises until every book says the same and every pod that was placed runs."""
+    moment = chaos_audit.Moment(world.api)
+    chaos_audit.judge_cards(moment)
+    chaos_audit.judge_claims(moment)
+    chaos_audit.judge_gpu_objects(moment, world.gpus())
+    chaos_audit.judge_scheduler(moment, json.loads(world.scheduler.http("/status")), metrics(world))
+    chaos_audit.judge_agent(moment, world.usage(), world.cluster.node)
+    late = [chaos_audit.name_of(p) for p in moment.bound() if not kit.is_running(p)]
+    assert not late, f"bound, and not running: {late}"
+    return moment
+
+
+def delete_pods(world, space, unless):
+    for seen in world.api.get(space.path)["items"]:
+        if not unless(seen):
+            world.api.delete(f"{space.path}/{chaos_audit.name_of(seen)}", gracePeriodSeconds=0)
+
+
+def all_members_run(world):
+    """Of every gang that is whole; of the others none."""
+    found = chaos_audit.gangs(chaos_audit.Moment(world.api))
+    for name, (size, pods, bound) in found.items():
+        want = len(pods) if len(pods) >= size else 0
+        assert len(bound) >= want, f"gang {name}: {len(bound)} of {len(pods)} are bound, and there is room"
+    return [found]
+
+
+def is_free(world):
+    moment = agree(world)
+    assert not moment.bound() and not moment.egpus and not moment.claims, "not everything is gone"
+    return True
+
+
+def audit(world, space, load, say):
+    """Everything agrees; gangs that have room run as a whole; all is let go, and then every card can be given away
+    as a whole. Returns how many pods had a share when the faults ended."""
+    delete_pods(world, space, lambda p: p["spec"].get("nodeName") or chaos_audit.note(p, chaos_audit.GANG))
+    moment = world.until(lambda: agree(world), QUIET, "all books agree", pause=0.5)
+    chaos_audit.judge_signatures(world.api, moment.bound())
+    say("all books agree: only gangs stay")
+    delete_pods(world, space, lambda p: chaos_audit.note(p, chaos_audit.GANG))
+    world.until(lambda: all_members_run(world), QUIET, "gangs as a whole", pause=0.5)
+    say("everything is let go")
+    load.clear()
+    world.until(lambda: is_free(world), QUIET, "nobody has anything", pause=0.5)
+    names = space.create(*(pod(f"whole-{i}", container(core=100), priorityClassName=load.priorities[LOW])
+                           for i in range(len(world.gpus()))))
+    whole = [space.running(name, QUIET) for name in names]
+    check_no_share_twice(whole)
     space.delete(*names, grace=0, timeout=QUIET)
     world.wait_all_released(QUIET)
-    whole = [space.running(name, QUIET) for name in space.create(*(pod(f"whole-{i}", container(core=100))
-                                                                  for i in range(len(world.gpus()))))]
-    check_no_share_twice(whole)
-    return len(pods)
+    return len(moment.bound())
 
 
-def run(world, space, seconds, seed, say):
+def show(world, space, say):
+    """What one wants to read when something was found, while it is there."""
+    for title, text in kit.evidence(world, space, 60):
+        say(f"---- {title}\n{text}")
+    with contextlib.suppress(Exception):
+        say("---- scheduler's picture\n" + world.scheduler.http("/status").decode())
+    for kind in ("pods", "elasticgpuclaims", "elasticgpus", "elasticgpureservations"):
+        with contextlib.suppress(Exception):
+            say(f"---- {kind}\n" + world.cluster.kubectl("get", kind, "-n", space.name, "-o", "json"))
+
+
+def run(world, space, seconds, seed, say, nodes, gpus, rest):
     """Returns what happened, for people; raises when something is wrong."""
-    load = Load(space, seed)
-    load.start()
-    try:
-        faults = Faults(world, random.Random(seed)).run(seconds, say)
-    finally:
-        load.end()
-    say("the faults are over: all books must agree")
-    audited = audit(world, space)
+    with Nodes(world, nodes, gpus, seed), Load(space, seed) as load:
+        try:
+            faults = Faults(world, random.Random(seed), rest).run(seconds, say, load)
+            load.end()
+            say(f"{load.told()}; the faults are over: all books must agree")
+            audited = audit(world, space, load, say)
+        except BaseException:
+            load.ended.set()
+            show(world, space, say)
+            raise
     return (f"{sum(faults.values())} faults ({', '.join(f'{n} {k}' for k, n in sorted(faults.items()))}), "
-            f"{load.created} pods created, {load.bound} bound, {load.looks} looks at all of them, "
-            f"{audited} running at the end; nothing given twice, nothing leaked")
+            f"{load.told()}, {audited} pods with a share at the end; nothing given twice, nothing leaked")
+
+
+def retry_at_once(cluster):
+    """After an error kube-scheduler leaves a pod alone for up to 10 s; with so many errors nothing would be bound."""
+    path = f"/proc/{cluster.init_pid}/root{config.SCHEDULER_CONFIGURATION}"
+    with open(path, "a") as f:
+        f.write("podMaxBackoffSeconds: 1\n")
+    cluster.restart("kube-scheduler")
 
 
 def main():
@@ -261,6 +211,7 @@ def main():
     parser.add_argument("--build", default="build")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=6, help="nodes without a kubelet, of 4 GPUs each (6)")
     arguments = parser.parse_args()
     from cluster import aliquot
     from cluster.cluster import Cluster
@@ -275,15 +226,11 @@ def main():
         aliquot.install(cluster, str(build), gpus=2, programs=[str(build / "tests/e2e/probe")])
         world = kit.World(cluster, build)
         world.wait_tokens(60)
+        retry_at_once(cluster)
         space = kit.Space(world, "chaos")
         world.api.create(kube.core("namespaces"), {"metadata": {"name": space.name}})
         world.api.wait(kube.core("serviceaccounts", space.name), "default", bool, 30)
-        try:
-            print(run(world, space, arguments.seconds, arguments.seed, say))
-        except BaseException:
-            for title, text in kit.evidence(world, space, 60):
-                say(f"---- {title}\n{text}")
-            raise
+        print(run(world, space, arguments.seconds, arguments.seed, say, arguments.nodes, 4, 8))
 
 
 if __name__ == "__main__":

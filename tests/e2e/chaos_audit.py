@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds what of each card, counted from the objects of the API server alone, and what is wrong with it.
+
+Moment is what the API server's store held at one revision: nothing can have changed between the kinds. Each judge
+raises AssertionError. Nothing here knows how the scheduler counts.
+"""
+
+import base64
+import json
+import subprocess
+import tempfile
+import time
+
+import kit
+from cluster import api as kube
+from kit import CARD, assignment_of
+
+GROUP = "/apis/elasticgpu.io/v1alpha1/"
+EGPUS, CLASSES, RESERVATIONS = GROUP + "elasticgpus", GROUP + "elasticgpuclasses", GROUP + "elasticgpureservations"
+CLAIM = "egpuc.elasticgpu.io/main"          # annotation: the container's claim
+TEMPLATE = "egpuct.elasticgpu.io/main"      # annotation: the spec of one
+QUEUE = "elasticgpu.io/queue"
+GIVEN, GANG, SIZE = "chaos/given", "chaos/gang", "chaos/members"    # annotations of the load, for the audit
+UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+
+
+def quantity(value):
+    text = str(value)
+    return int(text[:-2]) * UNITS[text[-2:]] if text[-2:] in UNITS else int(text)
+
+
+def is_over(pod):
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+class Moment:
+    """Pods, ElasticGPUs, claims and reservations at one revision of the store."""
+
+    def __init__(self, api):
+        listed = api.get(kube.core("pods"))
+        at = {"resourceVersion": listed["metadata"]["resourceVersion"], "resourceVersionMatch": "Exact"}
+        self.pods = [p for p in listed["items"] if not is_over(p)]
+        self.egpus = {e["metadata"]["name"]: e for e in api.get(EGPUS, **at)["items"]}
+        self.claims = {key(c): c for c in api.get(GROUP + "elasticgpuclaims", **at)["items"]}
+        self.reservations = {r["metadata"]["name"]: r for r in api.get(RESERVATIONS, **at)["items"]}
+        self.gpus = {g["metadata"]["name"]: g["spec"] for g in api.get(kube.gpus(), **at)["items"]}
+        self.cards = {g["uuid"]: g for g in self.gpus.values()}
+
+    def bound(self):
+        return [p for p in self.pods if p["spec"].get("nodeName") and assignment_of(p)]
+
+
+def key(seen):
+    return seen["metadata"]["namespace"] + "/" + seen["metadata"]["name"]
+
+
+def name_of(seen):
+    return seen["metadata"]["name"]
+
+
+def note(seen, name):
+    return seen["metadata"].get("annotations", {}).get(name)
+
+
+class Sums(dict):
+    """{UUID: (core, memory)}"""
+
+    def add(self, uuid, core, memory):
+        had = self.get(uuid, (0, 0))
+        self[uuid] = (had[0] + core, had[1] + memory)
+
+
+def devices_of(pod):
+    return [d for devices in assignment_of(pod).values() for d in devices]
+
+
+def claim_of(moment, pod):
+    """The claim of a pod that has one; it is there as long as the pod is bound."""
+    name = note(pod, CLAIM) or (name_of(pod) + "-main" if note(pod, TEMPLATE) else None)
+    if not name:
+        return None
+    found = moment.claims.get(pod["metadata"]["namespace"] + "/" + name)
+    assert found, f"{name_of(pod)} is bound, and its claim {name} is not there"
+    return found
+
+
+def egpu_share(moment, egpu):
+    """(UUID, core, memory) of a share that stands behind a claim; None while its card is not there."""
+    gpu = moment.gpus.get(egpu["spec"]["qGPU"]["gpuName"])
+    capacity = egpu["spec"]["capacity"]
+    return gpu and (gpu["uuid"], quantity(capacity[kit.CORE]), quantity(capacity[kit.MEMORY]))
+
+
+# ---- each pod for itself ----
+
+def judge_pod(moment, pod):
+    """It has just what it asked for, of cards of its node, and no card twice."""
+    devices = devices_of(pod)
+    where = {moment.cards[d["uuid"]]["nodeName"] for d in devices if d["uuid"] in moment.cards}
+    assert where <= {pod["spec"]["nodeName"]}, f"{name_of(pod)} is on {pod['spec']['nodeName']}, its cards on {where}"
+    assert len({d["uuid"] for d in devices}) == len(devices), f"{name_of(pod)} has a card twice: {devices}"
+    count, core, memory = json.loads(note(pod, GIVEN))
+    got = [(d["core"], d["memory"]) for d in devices]
+    assert got == [(core, memory)] * count, f"{name_of(pod)} asked {count} x {core} %, {memory} bytes, and has {got}"
+
+
+def judge_draws(moment):
+    """What pods have by claims is what the ElasticGPUs behind them give; returns the sums of the others."""
+    drawn, held = {}, Sums()
+    for pod in moment.bound():
+        claim = claim_of(moment, pod)
+        if not claim:
+            for d in devices_of(pod):
+                held.add(d["uuid"], d["core"], d["memory"])
+            continue
+        name = claim["spec"].get("elasticGPUName")
+        assert name in moment.egpus, f"{name_of(pod)} is bound, and claim {key(claim)} has no ElasticGPU: {name}"
+        for d in devices_of(pod):
+            drawn.setdefault(name, Sums()).add(d["uuid"], d["core"], d["memory"])
+    for name, sums in drawn.items():
+        share = egpu_share(moment, moment.egpus[name])
+        for uuid, (core, memory) in sums.items():
+            assert share and uuid == share[0], f"pods of ElasticGPU {name} are on {uuid}, it is on {share}"
+            assert core <= share[1] and memory <= share[2], f"pods have more of ElasticGPU {name} than it is: {sums}"
+    return held
+
+
+def reserved(moment, held):
+    """What reservations keep beyond what their owners have of it already, as [(UUID, core, memory)]."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
+    for name, reservation in moment.reservations.items():
+        status = reservation.get("status", {})
+        if status.get("phase") != "Held" or reservation["spec"].get("expires", "9") <= stamp:
+            continue
+        used = Sums()
+        for pod in moment.bound():
+            if pod["metadata"].get("labels", {}).get(QUEUE) == name:
+                for d in devices_of(pod):
+                    used.add(d["uuid"], d["core"], d["memory"])
+        for devices in json.loads(status["assignment"])["containers"].values():
+            for d in devices:
+                core, memory = used.get(d["uuid"], (0, 0))
+                yield d["uuid"], max(0, d["core"] - core), max(0, d["memory"] - memory)
+
+
+def sums(moment):
+    """What is held of each card: by pods, by ElasticGPUs, by reservations."""
+    held = judge_draws(moment)
+    for egpu in moment.egpus.values():
+        share = egpu_share(moment, egpu)
+        if share:
+            held.add(*share)
+    for share in reserved(moment, held):
+        held.add(*share)
+    return held
+
+
+def judge_cards(moment):
+    for uuid, (core, memory) in sums(moment).items():
+        assert core <= 100 and memory <= moment.cards.get(uuid, {"memory": CARD})["memory"], \
+            f"of {uuid} are given {core} % and {memory} bytes: {holders(moment, uuid)}"
+
+
+def holders(moment, uuid):
+    """For people: who has a part of the card."""
+    found = [(key(p), d["core"], d["memory"]) for p in moment.bound() for d in devices_of(p) if d["uuid"] == uuid]
+    found += [("ElasticGPU " + n, *egpu_share(moment, e)[1:]) for n, e in moment.egpus.items()
+              if (egpu_share(moment, e) or [None])[0] == uuid]
+    return found + [(f"reservation {n}", r.get("status")) for n, r in moment.reservations.items()
+                    if uuid in r.get("status", {}).get("assignment", "")]
+
+
+# ---- gangs ----
+
+def gangs(moment):
+    """{name: (size, members, those of them that are bound)}; only those of which none was deleted yet."""
+    found = {}
+    for pod in moment.pods:
+        if note(pod, GANG):
+            found.setdefault(note(pod, GANG), []).append(pod)
+    return {name: (int(note(pods[0], SIZE)), pods, [p for p in pods if p["spec"].get("nodeName")])
+            for name, pods in found.items()}
+
+
+def judge_gangs(moment, was_whole):
+    """Of a gang of which not all members have ever been there, none is bound."""
+    for name, (size, pods, bound) in gangs(moment).items():
+        if len(pods) >= size:
+            was_whole.add(name)
+        assert not bound or name in was_whole, f"gang {name}: {len(pods)} of {size} have come, and some are bound"
+
+
+# ---- claims ----
+
+def phase_of(seen):
+    return seen.get("status", {}).get("phase")
+
+
+def judge_claims(moment):
+    """Both halves of each binding name each other, and nothing stands there for nobody."""
+    by_uid = {c["metadata"]["uid"]: c for c in moment.claims.values()}
+    for claim in moment.claims.values():
+        assert phase_of(claim) in ("Pending", "Bound"), f"{key(claim)}: {claim}"
+        if phase_of(claim) == "Bound":
+            egpu = moment.egpus.get(claim["spec"]["elasticGPUName"], {"spec": {}})
+            assert egpu["spec"].get("claimRef", {}).get("uid") == claim["metadata"]["uid"], f"{key(claim)} <> {egpu}"
+            assert phase_of(egpu) == "Bound", egpu
+    for name, egpu in moment.egpus.items():
+        claim = by_uid.get(egpu["spec"].get("claimRef", {}).get("uid"))
+        if claim:
+            assert phase_of(egpu) == "Bound" and claim["spec"].get("elasticGPUName") == name, (egpu, claim)
+        else:
+            kept = phase_of(egpu) == "Released" and egpu["spec"]["reclaimPolicy"] == "Retain"
+            assert kept, f"nobody has {egpu}"
+
+
+# ---- what others keep: each has to come to agree ----
+
+def judge_gpu_objects(moment, gpus):
+    """GPU.status names just the pods that are bound, with what they have, and the rest of the card."""
+    want = {g["metadata"]["name"]: {} for g in gpus}
+    names = {g["spec"]["uuid"]: g["metadata"]["name"] for g in gpus}
+    for pod in moment.bound():
+        for d in devices_of(pod):
+            want[names[d["uuid"]]].setdefault(pod["metadata"]["uid"], []).append((d["core"], d["memory"]))
+    for gpu in gpus:
+        told = {uid: [(quantity(c["resource"][kit.CORE]), quantity(c["resource"][kit.MEMORY])) for c in v["containers"]]
+                for uid, v in (gpu["status"].get("allocated") or {}).items()}
+        assert told == want[gpu["metadata"]["name"]], f"{gpu['metadata']['name']}: {told}, by the pods: {want}"
+        free = [full - sum(x[i] for v in told.values() for x in v) for i, full in enumerate((100, gpu["spec"]["memory"]))]
+        assert [quantity(gpu["status"]["allocatable"][k]) for k in (kit.CORE, kit.MEMORY)] == free, gpu["status"]
+
+
+def judge_scheduler(moment, status, metrics):
+    """The scheduler's own picture: who holds what, what is free on each card, how many are bound."""
+    told = {p["uid"]: sorted((h["uuid"], h["core"], h["memory"]) for h in p["holds"])
+            for p in status["pods"] if p["stage"] != "pending"}
+    want = {p["metadata"]["uid"]: sorted((d["uuid"], d["core"], d["memory"]) for d in devices_of(p))
+            for p in moment.bound()}
+    assert told == want, f"the scheduler: {told}, by the pods: {want}"
+    held = sums(moment)
+    for node in status["nodes"]:
+        for gpu in node["gpus"]:
+            core, memory = held.get(gpu["uuid"], (0, 0))
+            assert (gpu["freeCore"], gpu["freeMemory"]) == (100 - core, gpu["memory"] - memory), \
+                f"{gpu}, held: {core} %, {memory} bytes by {holders(moment, gpu['uuid'])}"
+    assert metrics["aliquot_scheduler_pods", (("stage", "bound"),)] == len(want)
+    assert metrics["aliquot_scheduler_gpus_overcommitted", ()] == 0
+    assert metrics["aliquot_scheduler_forged_assignments_total", ()] == 0
+
+
+def judge_agent(moment, usage, node):
+    """The agent of the real node has records of just its pods."""
+    told = {}
+    for gpu in usage["gpus"]:
+        for holder in gpu["holders"]:
+            told.setdefault(holder["pod"], set()).add(gpu["uuid"])
+    want = {name_of(p): {d["uuid"] for d in devices_of(p)} for p in moment.bound() if p["spec"]["nodeName"] == node}
+    assert told == want, f"the agent: {told}, by the pods: {want}"
+
+
+# ---- signatures ----
+
+def judge_signature(seen, key_file):
+    annotations = seen["metadata"]["annotations"]
+    text = (f'aliquot-assignment-v1\n{seen["metadata"]["uid"]}\n{seen["spec"]["nodeName"]}\n'
+            f'{annotations[kit.ASSIGNMENT]}')
+    with tempfile.NamedTemporaryFile() as message, tempfile.NamedTemporaryFile() as signature:
+        message.write(text.encode())
+        signature.write(base64.b64decode(annotations[kit.SIGNATURE]))
+        message.flush()
+        signature.flush()
+        done = subprocess.run(["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", key_file, "-rawin", "-in",
+                               message.name, "-sigfile", signature.name], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0, f'{seen["metadata"]["name"]}: {done.stdout}'
+
+
+def judge_signatures(api, pods):
+    public = api.get(kube.core("configmaps", kit.SYSTEM, "aliquot-signing"))["data"]["public.pem"]
+    with tempfile.NamedTemporaryFile("w") as key_file:
+        key_file.write(public)
+        key_file.flush()
+        for seen in pods:
+            judge_signature(seen, key_file.name)
+
+
+# ---- over time ----
+
+class Watcher:
+    """Judges every moment that the load looks at, with what it remembers of those before."""
+
+    WAITED = 60     # seconds in which a pod of higher priority was seen to wait before somebody was evicted
+
+    def __init__(self):
+        self.assigned = {}      # {UID: assignment}: it never changes
+        self.evicted = set()
+        self.whole_gangs = set()
+        self.waiting = []       # [(when, priority)] of pods that waited
+        self.looks = 0
+
+    @property
+    def bound(self):
+        return len(self.assigned)
+
+    def look(self, moment):
+        judge_cards(moment)
+        judge_gangs(moment, self.whole_gangs)
+        for pod in moment.bound():
+            text = note(pod, kit.ASSIGNMENT)
+            if pod["metadata"]["uid"] not in self.assigned:
+                judge_pod(moment, pod)
+            was = self.assigned.setdefault(pod["metadata"]["uid"], text)
+            assert was == text, f"{name_of(pod)} had {was}, and now {text}"
+        self.judge_evictions(moment)
+        self.looks += 1
+
+    def judge_evictions(self, moment):
+        """Nobody is evicted but for a pod of higher priority that waits."""
+        at = time.monotonic()
+        self.waiting = [(t, p) for t, p in self.waiting if at - t < self.WAITED]
+        waits = [p["spec"].get("priority", 0) for p in moment.pods if not p["spec"].get("nodeName")]
+        if waits:
+            self.waiting.append((at, max(waits)))
+        for pod in moment.pods:
+            entry = kit.condition(pod, "DisruptionTarget")
+            if entry.get("status") != "True" or pod["metadata"]["uid"] in self.evicted:
+                continue
+            # Our own, of the eviction API that carries it out, or kube-scheduler's.
+            assert entry["reason"] in ("PreemptionByScheduler", "EvictionByEvictionAPI"), f"{name_of(pod)}: {entry}"
+            assert any(p > pod["spec"].get("priority", 0) for _, p in self.waiting), \
+                f"{name_of(pod)} is evicted, and nobody of higher priority waits: {entry}"
+            self.evicted.add(pod["metadata"]["uid"])
