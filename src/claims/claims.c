@@ -79,6 +79,7 @@ static void drop_pod(struct claims *c, struct pod_item *item) {
     }                                                                                              \
     static void lower##_gone(struct claims *c, const char *key) {                                  \
         struct type *item = lower##_item(c, key);                                                  \
+        c->news |= item != NULL;                                                                   \
         if (item)                                                                                  \
             drop_##lower(c, item);                                                                 \
     }
@@ -105,10 +106,15 @@ void claims_sync_begin(struct claims *c, enum claims_kind kind) {
 
 void claims_sync_end(struct claims *c, enum claims_kind kind) {
     kinds[kind].sweep(c);
+    c->news = true;
 }
 
 void claims_gone(struct claims *c, enum claims_kind kind, const char *name) {
     kinds[kind].gone(c, name);
+}
+
+bool claims_has_news(const struct claims *c) {
+    return c->news;
 }
 
 struct claims *claims_free(struct claims *c) {
@@ -176,6 +182,7 @@ static int class_seen(struct claims *c, struct json object, struct err *err) {
 }
 
 int claims_seen(struct claims *c, enum claims_kind kind, struct json object, struct err *err) {
+    c->news = true;
     switch (kind) {
     case CLAIMS_EGPUS:
         return egpu_seen(c, object, err);
@@ -204,6 +211,7 @@ int claims_pod_seen(struct claims *c, const struct pod *pod) {
     item->scheduled = pod->node[0] != '\0';
     item->deleting = pod->deleting;
     item->listed = true;
+    c->news = true;
     return 0;
 }
 
@@ -377,6 +385,7 @@ static void sync_pod(struct claims *c, struct pod_item *pod) {
 
 void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp) {
     c->now_ms = now_ms;
+    c->news = false;
     c->stamp = stamp;
     c->searches = SEARCHES_MAX;
     for (struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
@@ -435,6 +444,7 @@ void claims_written(struct claims *c, const char *key, int status, const char *u
                     uint64_t now_ms) {
     struct claims_hand *hand = hand_of(c, key);
     struct pod_item *pod = strncmp(key, "pod:", 4) == 0 ? pod_item(c, key + 4) : NULL;
+    c->news = true;
     if (strncmp(key, "ask:", 4) == 0)
         asked(c, key + 4, status, uid, now_ms);
     else if (pod)

@@ -76,6 +76,10 @@ void claims_gone(struct claims *c, enum claims_kind kind, const char *name);
 
 /* ---- the work ---- */
 
+/* Whether something was shown or answered since the last pass; without that, only time brings
+ * something to do: what was refused is tried again. */
+bool claims_has_news(const struct claims *c);
+
 /* One pass. `now_ms` only goes forward; `stamp` is the time as API objects write it. */
 void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp);
 

@@ -73,6 +73,7 @@ struct claims {
     uint64_t now_ms;
     const char *stamp;
     unsigned searches; /* for room, left in this pass */
+    bool news;
 };
 
 struct egpu_item *claims_egpu_item(const struct claims *c, const char *name);

@@ -233,6 +233,35 @@ static void test_first_consumer(void **state) {
     assert_string_equal(e->w->bind_answer, "");
 }
 
+/* Who does not act any more says so at once. Who acts next makes the claim on the node that was
+ * chosen, without a bind that waits for it, and the pod finds it there. */
+static void test_first_consumer_of_who_acts_no_more(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, LATE);
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    bind_by(e, "p");
+    answer(e, "PATCH", "/elasticgpuclaims/c", "\"elasticgpu.io/selected-node\":\"n\"", 200);
+    elastic_waits_refuse(&e->elastic, "another acts");
+    assert_string_equal(e->w->bind_answer, "another acts");
+    see(e, CLAIMS_CLAIMS,
+        CLAIM("2", ",\"annotations\":{\"elasticgpu.io/selected-node\":\"n\"}", "", ""));
+    elastic_run(&e->elastic);
+    bool first = strstr(buf_str(&e->w->asked[0].body), "n-00") != NULL;
+    answer(e, "POST", "/elasticgpus", "\"gpuName\":\"n-0", 201);
+    see(e, CLAIMS_EGPUS,
+        first ? EGPU("3", "n-00", ",\"status\":{\"phase\":\"Bound\"}")
+              : EGPU("3", "n-01", ",\"status\":{\"phase\":\"Bound\"}"));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("4"));
+    assert_string_equal(ask(e, "p"), "n");
+    assert_int_equal(free_core(e->w, "n", first ? 0 : 1), 90);
+    assert_int_equal(free_core(e->w, "n", first ? 1 : 0), 100);
+    bind_by(e, "p");
+    answer(e, "POST", "/binding", "\\\"core\\\":10", 201);
+    assert_string_equal(e->w->bind_answer, "");
+}
+
 static void test_first_consumer_hears_in_time(void **state) {
     struct elastic_world *e = *state;
     see(e, CLAIMS_CLASSES, LATE);
@@ -253,6 +282,35 @@ static void test_first_consumer_hears_in_time(void **state) {
     e->w->now += 3000;
     elastic_run(&e->elastic);
     assert_non_null(strstr(e->w->bind_answer, "being made"));
+}
+
+/* Every claim is looked at when one of them has changed, or its pod; not whenever a pod has. */
+static void test_pods_without_claims_are_no_news(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, QGPU);
+    assert_true(claims_has_news(e->elastic.claims));
+    elastic_run(&e->elastic);
+    assert_false(claims_has_news(e->elastic.claims));
+    see_pod(e, "x", NULL, "");
+    elastic_pod(&e->elastic, "x", NULL);
+    assert_false(claims_has_news(e->elastic.claims));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_true(claims_has_news(e->elastic.claims));
+    elastic_run(&e->elastic);
+    elastic_pod(&e->elastic, "p", NULL);
+    assert_true(claims_has_news(e->elastic.claims));
+
+    /* Time is news enough: what was refused is tried again. */
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    elastic_run(&e->elastic);
+    answer(e, "POST", "/elasticgpus", "", 422);
+    elastic_run(&e->elastic);
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 201, false, NULL);
+    elastic_run(&e->elastic);
+    assert_false(claims_has_news(e->elastic.claims));
+    run(e);
+    answer(e, "POST", "/elasticgpus", "", 422);
 }
 
 static void test_what_is_missing_is_said(void **state) {
@@ -642,7 +700,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_claim_holds_its_share_once, begin, end),
         cmocka_unit_test_setup_teardown(test_room_of_a_refused_object_is_given_back, begin, end),
         cmocka_unit_test_setup_teardown(test_first_consumer, begin, end),
+        cmocka_unit_test_setup_teardown(test_first_consumer_of_who_acts_no_more, begin, end),
         cmocka_unit_test_setup_teardown(test_first_consumer_hears_in_time, begin, end),
+        cmocka_unit_test_setup_teardown(test_pods_without_claims_are_no_news, begin, end),
         cmocka_unit_test_setup_teardown(test_what_is_missing_is_said, begin, end),
         cmocka_unit_test_setup_teardown(test_a_pod_that_runs_is_given_more, begin, end),
         cmocka_unit_test_setup_teardown(test_what_was_checked_is_kept, begin, end),

@@ -18,6 +18,7 @@
 #define WRITE_TIMEOUT_MS 10000
 #define MAKING_MAX_MS 60000 /* the API server carries out no request later than this */
 #define EVENTS_PER_SECOND 10
+#define PASS_MS 500 /* the next pass where nothing has happened */
 #define COMPONENT "aliquot-scheduler"
 
 /* A share that was found to be free, while the write that says so is under way: behind an
@@ -445,7 +446,7 @@ static void review_makings(struct elastic *e) {
     }
 }
 
-void elastic_run(struct elastic *e) {
+static void pass(struct elastic *e, uint64_t now) {
     char stamp[32];
     time_t wall = time(NULL);
     struct tm utc;
@@ -454,6 +455,14 @@ void elastic_run(struct elastic *e) {
     review_makings(e);
     elastic_draw_again(e);
     claims_each_egpu(e->claims, hold_again, e);
-    claims_plan(e->claims, e->now(e->userdata), stamp);
+    claims_plan(e->claims, now, stamp);
+    e->pass_ms = now;
+}
+
+/* What pods do that use no claims is nothing to look at every claim for. */
+void elastic_run(struct elastic *e) {
+    uint64_t now = e->now(e->userdata);
+    if (claims_has_news(e->claims) || now - e->pass_ms >= PASS_MS)
+        pass(e, now);
     elastic_waits_run(e);
 }

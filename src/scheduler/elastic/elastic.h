@@ -34,6 +34,7 @@ struct elastic {
     struct elastic_node *nodes;     /* uthash by name: labels */
     bool undrawn;                   /* a bound pod's claim was not known yet */
     uint64_t draw_ms;               /* looked for again then */
+    uint64_t pass_ms;               /* when the last pass was */
     uint64_t window_ms;             /* of Events: start of the current second */
     unsigned in_window;
     uint64_t writes, failed; /* counters */
