@@ -6,6 +6,7 @@ import signal
 import time
 
 import kit
+from cluster import api as kube
 from kit import (CARD, CORE, OUT_OF_MEMORY, GiB, assignment_of, check_no_share_twice, check_report, check_view,
                  container, is_running, pod)
 
@@ -229,3 +230,30 @@ def test_init_container_leaves_its_part_to_the_app(world, space):
     check_view(space, seen)
     check_view(space, space.start(pod("other", container(core=100))))
     assert world.api.get(kit.kube.core("nodes", name=world.cluster.node))["status"]["capacity"][CORE] == "200"
+
+
+def test_a_card_falls_ill_and_is_healed(world, space):
+    """Nothing new goes to it, kubelet and people are told, who runs beside it is undisturbed; then it is as before."""
+    old = space.start(pod("old", container(core=20, memory=10 * GiB)))
+    (ill,) = (g for g in world.gpus() if g["spec"]["uuid"] != assignment_of(old)["main"][0]["uuid"])
+    card = ["--gpu", str(ill["spec"]["index"])]
+
+    def told(state):
+        world.api.wait(kube.gpus(), ill["metadata"]["name"], lambda gpu: gpu["status"]["state"] == state, 30, state)
+    with space.tenant(old) as tenant:
+        assert tenant.alloc(9 * GiB) == 0
+        world.aliquot("sim", "inject", "xid", "48", *card)
+        try:
+            told("Unhealthy")
+            space.create(pod("whole", container(core=100)))
+            space.unschedulable("whole")
+            (device,) = check_view(space, space.start(pod("beside", container(core=30, memory=10 * GiB))))
+            assert device["uuid"] != ill["spec"]["uuid"]
+            assert tenant.alloc(9 * GiB) == OUT_OF_MEMORY
+        finally:
+            world.aliquot("sim", "inject", "reset", *card)
+        told("Healthy")
+        (device,) = check_view(space, space.running("whole"))
+        assert device["uuid"] == ill["spec"]["uuid"]
+        assert tenant.info()["total"] == 10 * GiB
+    still_limited(space, old)
