@@ -39,13 +39,13 @@ def main(**resources):
 
 
 class Case:
-    """A pod, what each container of it gets of each card, and what is written into and beside it. ceiling: the
-    most that it is given of the compute, where that is more than its own part."""
+    """A pod, what each container of it gets of each card, and what is written into and beside it. terms: its policy
+    for compute and its ceiling (0: none), where it is not held to its own part."""
 
     def __init__(self, body, cards=1, core=0, memory=0, containers=None, annotations=None, env=None, labels=None,
-                 ceiling=None):
+                 terms=None):
         self.body = body
-        self.ceiling = ceiling
+        self.terms = terms
         self.name = body["metadata"]["name"]
         self.containers = containers or {"main": (cards, core, memory)}
         self.annotations = annotations or {}
@@ -86,7 +86,7 @@ SHARES = [
          core=10, memory=4 * GiB),
     # qGPU, online and offline together: tencentcloud.com/document/product/457, offline pods
     Case(pod("qgpu-offline", main(**{QGPU + "core-greedy": 10, QGPU + "memory": 5}),
-             annotations={"tke.cloud.tencent.com/app-class": "offline"}), memory=5 * GiB),
+             annotations={"tke.cloud.tencent.com/app-class": "offline"}), memory=5 * GiB, terms=("offline", 0)),
     # gpushare-scheduler-extender: docs/userguide.md
     Case(pod("gpushare", main(**{"aliyun.com/gpu-mem": 3})), memory=3 * GiB,
          annotations={"ALIYUN_COM_GPU_MEM_IDX": indexes(), "ALIYUN_COM_GPU_MEM_DEV": str(CARD // GiB),
@@ -100,9 +100,11 @@ SHARES = [
     # ACK, "Enable multi-GPU sharing": 8 GiB over 2 cards, 4 GiB of each
     Case(pod("cgpu-two", main(**{"aliyun.com/gpu-mem": 8})), labels={"aliyun.com/gpu-count": "2"},
          cards=2, memory=4 * GiB),
+    # the same as a resource, of which the node says that it has two
+    Case(pod("gpushare-two", main(**{"aliyun.com/gpu-mem": 4, "aliyun.com/gpu-count": 2})), cards=2, memory=2 * GiB),
     # gpu-manager: README.md, "Submit a Pod with 0.3 GPU utilization and 7680MiB GPU memory"
     Case(pod("vcuda", main(**{"tencent.com/vcuda-core": 50, "tencent.com/vcuda-memory": 30}),
-             annotations={"tencent.com/vcuda-core-limit": "70"}), core=50, memory=7680 * MiB, ceiling=70,
+             annotations={"tencent.com/vcuda-core-limit": "70"}), core=50, memory=7680 * MiB, terms=("burst", 70),
          annotations={"tencent.com/predicate-gpu-idx-0": indexes(), "tencent.com/gpu-assigned": "true",
                       "tencent.com/predicate-time": NUMBER, "tencent.com/predicate-node": NODE}),
     # gpu-admission, the fork with nvidia.com names: README.md, "gpu-pod2", written for its gpu-scheduler
@@ -119,6 +121,9 @@ SHARES = [
          core=30, memory=3000 * MiB,
          annotations={HAMI: hami_devices, "hami.io/bind-phase": "success", "hami.io/vgpu-node": NODE},
          env={"CUDA_DEVICE_MEMORY_LIMIT_0": "3000m", "CUDA_DEVICE_SM_LIMIT": "30"}),
+    # HAMi: examples/nvidia/use_priority.yaml: not before those of priority 0
+    Case(pod("hami-priority", main(**{"nvidia.com/gpu": 1, "nvidia.com/gpumem": 2000, "nvidia.com/priority": 1})),
+         memory=2000 * MiB, terms=("offline", 0)),
     # volcano: docs/user-guide/how_to_use_vgpu.md, 1024 MB on each of two cards
     Case(pod("volcano", main(**{"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 1024}), schedulerName="volcano"),
          cards=2, memory=1024 * MiB, annotations={"volcano.sh/vgpu-ids-new": volcano_devices}),
@@ -193,9 +198,9 @@ def check_case(space, case, seen):
             found = environment(tenant)
         for name, want in case.env.items():
             check_text(seen, name, found.get(name), want)
-    if case.ceiling:
+    if case.terms:
         (told,) = holders(space.world.usage())[case.name, "main"]
-        assert (told["computePolicy"], told["computeCeiling"]) == ("burst", case.ceiling)
+        assert (told["computePolicy"], told["computeCeiling"]) == case.terms
 
 
 @pytest.mark.parametrize("cases", [SHARES, HALVES, WHOLE, BOTH], ids=["shares", "halves", "whole", "both"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The product at work: shares are what they say, from every side that one can look at them."""
 
+import json
 import re
 
 import kit
@@ -185,6 +186,32 @@ def test_nvidia_smi_in_a_container(space):
         assert "4096MiB" in table and "81920MiB" not in table, table
         (process,) = a.nvml()["devices"][0]["processes"]
         assert process["pid"] == a.ask("pid")["pid"]
+
+
+def test_sidecar(world, space):
+    """A restartable init container keeps its part beside the app's, also over a restart of its own. An init container
+    before them, larger than each, adds nothing."""
+    here = {"elasticgpu.io/gpu-uuid": world.gpus()[0]["spec"]["uuid"]}
+    first = container("first", argv=["probe", "report"], core=60, memory=9 * GiB)
+    side = container("side", port=7001, core=30, memory=5 * GiB, restartPolicy="Always")
+    seen = space.start(pod("pod", container(core=40, memory=7 * GiB), init=[first, side], annotations=here))
+    assert {name: [(d["core"], d["memory"]) for d in devices] for name, devices in assignment_of(seen).items()} == \
+           {"first": [(60, 9 * GiB)], "side": [(30, 5 * GiB)], "main": [(40, 7 * GiB)]}
+    report = json.loads(space.logs("pod", "first"))
+    kit.check_report(assignment_of(seen)["first"], report["driver"], report["nvml"])
+    check_view(space, seen)
+    check_view(space, seen, "side", 7001)
+    space.create(pod("excess", container(core=40), annotations=here))
+    space.unschedulable("excess")
+    check_view(space, space.start(pod("fits", container(core=30), annotations=here)))
+
+    def of_side(now):
+        return next(c for c in now["status"]["initContainerStatuses"] if c["name"] == "side")
+    world.ctr("tasks", "kill", "-s", "SIGKILL", of_side(seen)["containerID"].partition("://")[2])
+    again = space.wait("pod", lambda now: of_side(now)["restartCount"] == 1 and "running" in of_side(now)["state"])
+    check_view(space, again, "side", 7001)
+    check_view(space, again)
+    assert "nodeName" not in space.get("excess")["spec"]
 
 
 def test_dashboards_find_their_names(world, space):
