@@ -282,9 +282,27 @@ static void test_status_of_quotas(void **state) {
     ungovern(&g);
 }
 
+/* Of two of which one may be written at a time, one fails always. */
+static void test_nobody_starves(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    char told[256] = "";
+    govern(&g, w);
+    show_node(w, "n", 2);
+    show_quota(&g, "a", "q", "\"max\":{" CORES(100) "}");
+    show_quota(&g, "b", "q", "\"max\":{" CORES(100) "}");
+    hold(w, "a", "1", HALF);
+    for (int i = 0; i < 4; i++)
+        quotas_project(&g.quotas, 1, count_patch, told);
+    assert_non_null(strstr(told, "a=50"));
+    assert_non_null(strstr(told, "b=0"));
+    ungovern(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_use_of_a_namespace),
+        T(test_nobody_starves),
         T(test_use_of_init_containers),
         T(test_plain_limit),
         T(test_bind_asks_again),

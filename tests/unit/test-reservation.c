@@ -347,11 +347,29 @@ static void test_in_any_order(void **state) {
     end(&k);
 }
 
+/* Of two of which one may be written at a time, one fails always. */
+static void test_nobody_starves(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    int of_both = 0;
+    begin(&k, w);
+    show_node(w, "n", 2);
+    show(&k, "a", HALF_CARD "," OWNER, "{}");
+    show(&k, "b", "\"resources\":{\"elasticgpu.io/gpu-core\":20}," OWNER, "{}");
+    for (int i = 0; i < 4; i++) {
+        reservations_tick(&k.r, NOW, 1, on_patch, &k);
+        of_both |= strstr(k.status, "\\\"core\\\":50") ? 1 : 2;
+    }
+    assert_int_equal(of_both, 3);
+    end(&k);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_unreadable),       T(test_owners),    T(test_kept_for_its_owner),
         T(test_owner_goes_to_it), T(test_its_time),  T(test_no_room_and_malformed),
         T(test_restart),          T(test_node_goes), T(test_in_any_order),
+        T(test_nobody_starves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

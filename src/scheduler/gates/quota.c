@@ -31,6 +31,7 @@ struct quota {
     char key[KEY_MAX]; /* kind, namespace, name */
     enum quota_kind kind;
     bool listed;
+    bool had_turn; /* its status was sent, and others wait for theirs */
     struct quota_object object;
 };
 
@@ -314,10 +315,14 @@ void quotas_project(struct quotas *q, unsigned max,
         const struct quota_object *o = &quota->object;
         const struct state_space *space = state_space_find(q->state, o->namespace);
         const struct quota_use used = space ? space->used : (struct quota_use){0};
-        if (quota->kind != QUOTA_OF_OURS ||
+        if (quota->kind != QUOTA_OF_OURS || quota->had_turn ||
             (o->has_used && memcmp(o->used, used.of, sizeof(o->used)) == 0))
             continue;
         patch(o, &used, userdata);
+        quota->had_turn = true;
         max--;
     }
+    /* Those whose status the API server does not take are not to keep others from theirs. */
+    for (struct quota *quota = max > 0 ? q->all : NULL; quota; quota = quota->hh.next)
+        quota->had_turn = false;
 }

@@ -49,7 +49,8 @@ bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf 
 
 /* ---- status ---- */
 
-/* Calls `patch` for each ElasticGPUQuota whose status is not what is used; up to `max` of them. */
+/* Calls `patch` for each ElasticGPUQuota whose status is not what is used; up to `max` of them, in
+ * turns. */
 void quotas_project(struct quotas *q, unsigned max,
                     void (*patch)(const struct quota_object *object, const struct quota_use *used,
                                   void *userdata),

@@ -16,6 +16,7 @@
 struct reservation {
     UT_hash_handle hh;
     bool listed;
+    bool had_turn; /* its status was sent, and others wait for theirs */
     char id[ID_MAX];
     struct reservation_object object; /* `held` may be ahead of what the watch has shown */
 };
@@ -321,10 +322,14 @@ void reservations_tick(struct reservations *r, int64_t now, unsigned max,
         _cleanup_buf_ struct buf text = BUF_INIT(0);
         const struct reservation_status status = settle(r, v, now, &users);
         reservation_encode_status(&status, &text);
-        if (max == 0 || buf_error(&text) < 0 ||
+        if (max == 0 || v->had_turn || buf_error(&text) < 0 ||
             reservation_status_hash(buf_str(&text), text.len) == v->object.status_hash)
             continue;
         patch(v->object.name, &status, userdata);
+        v->had_turn = true;
         max--;
     }
+    /* Those whose status the API server does not take are not to keep others from theirs. */
+    for (struct reservation *v = max > 0 ? r->all : NULL; v; v = v->hh.next)
+        v->had_turn = false;
 }

@@ -41,7 +41,8 @@ struct state_selector reservations_selector(struct reservations *r);
 bool reservations_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
 
 /* About once a second, by the replica that acts, at that time of day: places, lets expire, finds
- * who draws on what, and calls `patch` for up to `max` of those whose status is to be written. */
+ * who draws on what, and calls `patch` for up to `max` of those whose status is to be written, in
+ * turns. */
 void reservations_tick(struct reservations *r, int64_t now, unsigned max,
                        void (*patch)(const char *name, const struct reservation_status *status,
                                      void *userdata),
