@@ -3,6 +3,7 @@
 /* The driver's functions for nodes of each kind: the same three or four for every kind, in terms of
  * CUgraphNodeParams. */
 
+#include <stddef.h>
 #include <string.h>
 
 #include "sim/cuda/graph.h"
@@ -21,6 +22,20 @@ static CUresult set(CUgraphNode node, CUgraphNodeType type, const CUgraphNodePar
     CUresult r = graph_enter_kind(node, type);
     return r == CUDA_SUCCESS ? graph_set(node, params) : r;
 }
+
+static CUresult get(CUgraphNode node, CUgraphNodeType type, void *out, size_t at, size_t size) {
+    CUresult r = graph_enter_kind(node, type);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(out, (const char *) &node->params + at, size);
+    return CUDA_SUCCESS;
+}
+
+/* `out` has the type of the member, or its first fields. */
+#define GET(node, type, out, member)                                                               \
+    get(node, type, out, offsetof(CUgraphNodeParams, member), sizeof(*(out)))
 
 /* -- any kind -------------------------------------------------------------------------------- */
 
@@ -78,13 +93,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 }
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *node_params) {
-    CUresult r = graph_enter_kind(node, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!node_params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *node_params = node->params.kernel;
-    return CUDA_SUCCESS;
+    return GET(node, CU_GRAPH_NODE_TYPE_KERNEL, node_params, kernel);
 }
 
 CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *node_params) {
@@ -126,13 +135,7 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 }
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *node_params) {
-    CUresult r = graph_enter_kind(node, CU_GRAPH_NODE_TYPE_MEMCPY);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!node_params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *node_params = node->params.memcpy.copyParams;
-    return CUDA_SUCCESS;
+    return GET(node, CU_GRAPH_NODE_TYPE_MEMCPY, node_params, memcpy.copyParams);
 }
 
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *node_params) {
@@ -155,13 +158,7 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *node_params) {
-    CUresult r = graph_enter_kind(node, CU_GRAPH_NODE_TYPE_MEMSET);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!node_params)
-        return CUDA_ERROR_INVALID_VALUE;
-    memcpy(node_params, &node->params.memset, sizeof(*node_params));
-    return CUDA_SUCCESS;
+    return GET(node, CU_GRAPH_NODE_TYPE_MEMSET, node_params, memset);
 }
 
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *node_params) {
@@ -183,13 +180,7 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
 }
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *node_params) {
-    CUresult r = graph_enter_kind(node, CU_GRAPH_NODE_TYPE_HOST);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!node_params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *node_params = node->params.host;
-    return CUDA_SUCCESS;
+    return GET(node, CU_GRAPH_NODE_TYPE_HOST, node_params, host);
 }
 
 CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *node_params) {
@@ -218,23 +209,13 @@ CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraph
     return add(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
-static CUresult get_event(CUgraphNode node, CUgraphNodeType type, CUevent *event_out) {
-    CUresult r = graph_enter_kind(node, type);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!event_out)
-        return CUDA_ERROR_INVALID_VALUE;
-    *event_out = node->params.eventRecord.event;
-    return CUDA_SUCCESS;
-}
-
 static CUresult set_event(CUgraphNode node, CUgraphNodeType type, CUevent event) {
     CUgraphNodeParams p = {.type = type, .eventRecord = {event}};
     return set(node, type, &p);
 }
 
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out) {
-    return get_event(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event_out);
+    return GET(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event_out, eventRecord.event);
 }
 
 CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event) {
@@ -242,7 +223,7 @@ CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event) {
 }
 
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event_out) {
-    return get_event(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event_out);
+    return GET(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event_out, eventWait.event);
 }
 
 CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
@@ -258,13 +239,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgrap
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
-    CUresult r = graph_enter_kind(node, CU_GRAPH_NODE_TYPE_GRAPH);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!graph)
-        return CUDA_ERROR_INVALID_VALUE;
-    *graph = node->params.graph.graph;
-    return CUDA_SUCCESS;
+    return GET(node, CU_GRAPH_NODE_TYPE_GRAPH, graph, graph.graph);
 }
 
 /* -- memory ---------------------------------------------------------------------------------- */
@@ -281,13 +256,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params_out) {
-    CUresult r = graph_enter_kind(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!params_out)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params_out = node->params.alloc;
-    return CUDA_SUCCESS;
+    return GET(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params_out, alloc);
 }
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -297,11 +266,5 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNo
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *dptr_out) {
-    CUresult r = graph_enter_kind(node, CU_GRAPH_NODE_TYPE_MEM_FREE);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!dptr_out)
-        return CUDA_ERROR_INVALID_VALUE;
-    *dptr_out = node->params.free.dptr;
-    return CUDA_SUCCESS;
+    return GET(node, CU_GRAPH_NODE_TYPE_MEM_FREE, dptr_out, free.dptr);
 }
