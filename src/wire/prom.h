@@ -38,7 +38,7 @@ void prom_double(struct buf *out, const char *name, const struct prom_label *lab
 
 /* A histogram with fixed bounds; observe anywhere, write when asked. Bounds are in nanoseconds and
  * written in seconds, as Prometheus wants. */
-#define PROM_BUCKETS 16
+#define PROM_BUCKETS 22
 struct prom_histogram {
     uint64_t buckets[PROM_BUCKETS + 1]; /* not cumulative; the last is +Inf */
     uint64_t sum_ns;

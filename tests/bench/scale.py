@@ -8,6 +8,13 @@ Node and GPU objects and bound pods made for it.
 
 The objects are written into etcd, as the API server stores them, since 65,000 requests would take longer than what is
 measured; from then on everything goes through the API server. No kubelet and no controller runs.
+
+Rounds take turns, so that what else the machine does falls on all alike: the same pods with aliquot-scheduler, and
+without any extender, when kube-scheduler adds up what nodes advertise. CPU time says the most where the machine is
+shared, and by how much one process holds up the others where it has few cores.
+
+Another project's extender beside it, on the same pods: --dialect gpushare --peer NAME=COMMAND,URL, where COMMAND runs
+it on the node with KUBECONFIG in its environment, and URL is what kube-scheduler puts before "/filter" and "/bind".
 """
 
 import argparse
@@ -38,11 +45,27 @@ from figures import duration, machine, write_between    # noqa: E402
 GPUS = 8
 PODS_PER_NODE = 4
 ROUND_MAX = 300             # seconds for one measurement of the rate
+ROUNDS = 2
 RESTARTS = 3
+ASKED = 300                 # times that filter is asked directly
+CALM = 0.2                  # seconds between two looks whether somebody still works
 PORT = 9401
 CARD = kit.CARD
 NOW = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 SHARES = [(10, 8), (20, 16), (25, 20), (30, 24), (50, 40), (15, 4), (5, 2), (40, 32)]     # percent, GiB
+HALF = (50, CARD >> 31)
+PROCESSES = ("kube-scheduler", "kube-apiserver", "etcd", "aliquot-scheduler")
+UNBATCHED = "--feature-gates=OpportunisticBatching=false"
+
+# How a pod asks for (percent, GiB), and what it carries when it holds that of card `index`, beside the assignment.
+DIALECTS = {
+    "elasticgpu": (lambda core, gib: {kit.CORE: str(core), kit.MEMORY: f"{gib}Gi"},
+                   lambda index, gib: {}, HALF[0]),
+    "gpushare": (lambda core, gib: {"aliyun.com/gpu-mem": str(gib), "elasticgpu.io/slot": "1"},  # admission adds it
+                 lambda index, gib: {"ALIYUN_COM_GPU_MEM_IDX": str(index), "ALIYUN_COM_GPU_MEM_POD": str(gib),
+                                     "ALIYUN_COM_GPU_MEM_DEV": str(CARD >> 30), "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
+                                     "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1"}, 0),
+}
 
 
 class Progress:
@@ -85,7 +108,10 @@ def card_uuid(node, index):
 
 def node_object(number):
     resources = {"cpu": "64", "memory": "512Gi", "pods": "250", "ephemeral-storage": "1Ti",
-                 kit.CORE: str(100 * GPUS), kit.MEMORY: str(GPUS * CARD >> 28)}
+                 # What is counted by kube-scheduler alone.
+                 kit.CORE: str(100 * GPUS), kit.MEMORY: str(GPUS * CARD),
+                 "aliyun.com/gpu-mem": str(GPUS * CARD >> 30), "aliyun.com/gpu-count": str(GPUS),
+                 "elasticgpu.io/slot": str(100 * GPUS)}
     name = node_name(number)
     return f"/registry/minions/{name}", {
         "apiVersion": "v1", "kind": "Node", "spec": {},
@@ -99,10 +125,10 @@ def share(core, memory):
     return {kit.CORE: str(core), kit.MEMORY: f"{memory >> 30}Gi"}
 
 
-def gpu_object(node, index, holder):
-    """holder: the pod that holds half of it, or None."""
-    free = share(50, CARD // 2) if holder else share(100, CARD)
-    allocated = {holder["uid"]: {"containers": [{"container": "main", "resource": share(50, CARD // 2)}],
+def gpu_object(node, index, holder, core):
+    """holder: the pod that holds half of its memory and `core` percent of it, or None."""
+    free = share(100 - core, CARD // 2) if holder else share(100, CARD)
+    allocated = {holder["uid"]: {"containers": [{"container": "main", "resource": share(core, CARD // 2)}],
                                  "namespace": holder["namespace"], "pod": holder["name"]}} if holder else {}
     name = f"{node_name(node)}-gpu-{index}"
     return f"/registry/elasticgpu.io/gpus/{name}", {
@@ -126,8 +152,8 @@ def pod_object(metadata, resources, node=None):
         "status": {"phase": "Running" if node else "Pending", "qosClass": "BestEffort"}}
 
 
-def assignment(node, index):
-    device = {"index": index, "uuid": card_uuid(node, index), "core": 50, "memory": CARD // 2}
+def assignment(node, index, core):
+    device = {"index": index, "uuid": card_uuid(node, index), "core": core, "memory": CARD // 2}
     return json.dumps({"v": 1, "node": node_name(node), "containers": {"main": [device]}}, separators=(",", ":"))
 
 
@@ -164,9 +190,10 @@ class Etcd:
 # ---- the cluster ----
 
 class Bench:
-    def __init__(self, cluster, build, nodes, pods, progress):
-        self.cluster, self.build, self.nodes, self.progress = cluster, build, nodes, progress
-        self.round = pods
+    def __init__(self, cluster, build, options, progress):
+        self.cluster, self.build, self.nodes, self.progress = cluster, build, options.nodes, progress
+        self.round = options.pods
+        self.resources, self.annotations, self.core = DIALECTS[options.dialect]
         self.api = cluster.api
         self.pid = None
         self.etcd = Etcd(cluster)
@@ -194,18 +221,34 @@ class Bench:
         """Nodes, GPUs and the pods that hold a half of every other one."""
         where = [(node, index) for index in range(PODS_PER_NODE) for node in range(self.nodes)]
         metas = [meta(f"bound-{i:06d}", "scale") for i in range(len(where))]
-        lines = "".join(f'{m["uid"]}\t{node_name(n)}\t{assignment(n, i)}\n' for m, (n, i) in zip(metas, where))
+        said = [assignment(n, i, self.core) for n, i in where]
+        lines = "".join(f'{m["uid"]}\t{node_name(n)}\t{text}\n' for m, (n, _), text in zip(metas, where, said))
         signatures = subprocess.run([self.build / "tests/bench/sign", key], input=lines, stdout=subprocess.PIPE,
                                     text=True, check=True).stdout.split()
         holders = dict(zip(where, metas))
-        for m, signature, (node, index) in zip(metas, signatures, where):
-            m["annotations"] = {kit.ASSIGNMENT: assignment(node, index), kit.SIGNATURE: signature}
+        for m, text, signature, (_, index) in zip(metas, said, signatures, where):
+            m["annotations"] = {kit.ASSIGNMENT: text, kit.SIGNATURE: signature, **self.annotations(index, HALF[1])}
         say = self.progress.steps
         self.etcd.put((node_object(n) for n in range(self.nodes)), say("Node objects", self.nodes))
-        self.etcd.put((gpu_object(n, i, holders.get((n, i))) for n in range(self.nodes) for i in range(GPUS)),
+        self.etcd.put((gpu_object(n, i, holders.get((n, i)), self.core) for n in range(self.nodes) for i in range(GPUS)),
                       say("GPU objects", self.nodes * GPUS))
-        self.etcd.put((pod_object(m, share(50, CARD // 2), node_name(n)) for m, (n, _) in zip(metas, where)),
+        self.etcd.put((pod_object(m, self.resources(*HALF), node_name(n)) for m, (n, _) in zip(metas, where)),
                       say("bound pods", len(where)))
+        for path, count in ((kube.core("nodes"), self.nodes), (kube.gpus(), self.nodes * GPUS),
+                            (kube.pods("scale"), len(where))):
+            self.await_objects(path, count)
+
+    def await_objects(self, path, count):
+        """Until the API server has read what was written behind its back: it is not to be measured with that."""
+        deadline = time.monotonic() + 120
+        while True:
+            page = self.api.get(path, limit=1)
+            if len(page["items"]) + page["metadata"].get("remainingItemCount", 0) >= count:
+                return
+            assert time.monotonic() < deadline, f"{path}: not all of {count} objects within 120 s"
+            time.sleep(CALM)
+
+    # ---- processes ----
 
     def start_scheduler(self):
         """Starts it; returns the seconds until it knows the cluster."""
@@ -230,88 +273,203 @@ class Bench:
         self.cluster.stop("aliquot-scheduler", signal.SIGTERM)
         return self.start_scheduler()
 
-    def start_kube_scheduler(self, extender, *gates):
-        """With or without the extender, and without a bound on requests per second in either case."""
+    def start_kube_scheduler(self, extender, gates):
+        """`extender`: "aliquot", None, or the URL of another one. Without a bound on requests per second in any case."""
         with open(SCHEDULER_CONFIGURATION) as f:
             text = f.read()
         text = re.sub(r"(?m)^  kubeconfig:.*$", r"\g<0>" + "\n  qps: 5000\n  burst: 10000", text, count=1)
-        if not extender:
+        if extender != "aliquot":
             text = text[:text.index("extenders:")]
+        if extender and extender != "aliquot":
+            names = "".join(f"\n      - name: {name}" for name in self.resources(1, 1))
+            text += (f"extenders:\n  - urlPrefix: {extender}\n    filterVerb: filter\n    bindVerb: bind\n"
+                     f"    httpTimeout: 60s\n    nodeCacheCapable: true\n    managedResources:{names}\n")
         with open(self.node_path("/etc/kubernetes/scale.yaml"), "w") as f:
             f.write(text)
         self.cluster.spawn("kube-scheduler", ["kube-scheduler", "--config=/etc/kubernetes/scale.yaml",
                                               "--leader-elect=false", "--bind-address=127.0.0.1", *gates])
 
-    def rate(self, extender, *gates):
-        """Pods bound per second, of as many that are there at once: kube-scheduler is stopped while they are made."""
+    def pids(self):
+        """{program: PID on this machine} of the node's processes."""
+        found = {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{name}/ns/pid") == os.readlink(f"/proc/{self.cluster.init_pid}/ns/pid"):
+                    found[os.path.basename(os.readlink(f"/proc/{name}/exe"))] = int(name)
+        return found
+
+    def cpu(self):
+        """Milliseconds that each program of the node has been on a CPU."""
+        spent = {}
+        for name, pid in self.pids().items():
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
+                fields = f.read().rpartition(")")[2].split()
+                spent[name] = (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+        return spent
+
+    # ---- rounds ----
+
+    def wish(self, number):
+        return self.resources(*SHARES[number % len(SHARES)])
+
+    def rate(self, extender, gates):
+        """(pods bound per second, {program: ms of CPU time per pod}, {request: times per pod}) of as many pods as are
+        there at once: kube-scheduler is stopped while they are made."""
         name = f"round-{self.made}"
         self.made += 1
         self.api.create(kube.core("namespaces"), {"metadata": {"name": name}})
-        self.start_kube_scheduler(extender, *gates)
-        first = pod_object(meta("warm", name), self.wish(0, extender))     # it has read the cluster when this is bound
-        self.etcd.put([first])
+        self.start_kube_scheduler(extender, gates)
+        self.etcd.put([pod_object(meta("warm", name), self.wish(0))])   # it has read the cluster when this is bound
         self.api.wait(kube.pods(name), "warm", lambda p: p and p["spec"].get("nodeName"), 300, "the first pod bound")
-        at = self.progress.steps(f"pods bound {'with' if extender else 'without'} the extender {' '.join(gates)}", self.round)
-        bound, times = set(), []
+        at = self.progress.steps(f'pods bound with {extender or "no extender"} {" ".join(gates)}', self.round)
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGSTOP))
-        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.wish(i, extender)) for i in range(self.round)), at_once=1)
+        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.wish(i)) for i in range(self.round)), at_once=1)
+        time.sleep(5 * CALM)
+        spent, asked = self.cpu(), self.requests()
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGCONT))
-        began = time.monotonic()
+        began, bound = time.monotonic(), set()
         for _, pod in self.api.watch(kube.pods(name), ROUND_MAX):
-            if pod["spec"].get("nodeName") and pod["metadata"]["name"] not in bound:
+            if pod["spec"].get("nodeName"):
                 bound.add(pod["metadata"]["name"])
-                times.append(time.monotonic())
                 at(len(bound))
                 if len(bound) == self.round + 1:
                     break
+        took, after = time.monotonic() - began, self.cpu()
+        asked = {k: (n - asked.get(k, 0)) / self.round for k, n in self.requests().items()}
         self.cluster.stop("kube-scheduler", signal.SIGKILL)
-        return self.round / (times[-1] - began)
+        return self.round / took, {k: (after[k] - spent.get(k, 0)) / self.round for k in after}, asked
 
-    @staticmethod
-    def wish(number, extender):
-        core, gib = SHARES[number % len(SHARES)]
-        return {kit.CORE: str(core), kit.MEMORY: f"{gib}Gi"} if extender else {"cpu": f"{10 * core}m"}
+    def requests(self):
+        """{(verb, resource): number} that the API server has answered, but for lists and watches."""
+        found = {}
+        for (name, labels), count in kit.parse_metrics(self.api.raw("GET", "/metrics")[1].decode()).items():
+            of = dict(labels)
+            if name == "apiserver_request_total" and of["verb"] in ("POST", "PUT", "PATCH"):
+                key = of["verb"], "/".join(filter(None, (of["resource"], of["subresource"])))
+                found[key] = found.get(key, 0) + count
+        return found
+
+    def await_port(self, url):
+        port = int(url.partition("://")[2].partition("/")[0].rpartition(":")[2])
+        deadline = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(OSError):
+                self.cluster.connect(port, timeout=5).close()
+                return
+            assert time.monotonic() < deadline, f"{url}: nobody listens within 120 s"
+            time.sleep(CALM)
+
+    def ask_filter(self, url, kinds):
+        """Milliseconds for each of ASKED filters of pods of so many kinds, from the first to the last byte."""
+        host, _, path = url.partition("://")[2].partition("/")
+        port = int(host.rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.sock = self.cluster.connect(port, timeout=60)
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        names, times = [node_name(n) for n in range(self.nodes)], []
+        for i in range(ASKED):
+            _, pod = pod_object(meta(f"ask-{i}", "scale"), self.resources(10 + i % kinds % 80, 1 + i % kinds % 40))
+            body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names})
+            began = time.monotonic()
+            connection.request("POST", "/" + "/".join(filter(None, (path, "filter"))), body,
+                               {"Content-Type": "application/json"})
+            text = connection.getresponse().read()
+            times.append(1000 * (time.monotonic() - began))
+            answer = json.loads(text)
+            assert answer.get("NodeNames"), text[:300]
+        return times
 
     def metrics(self):
         return kit.parse_metrics(self.cluster.http("GET", PORT, "/metrics")[1].decode())
 
 
 def quantile(metrics, verb, part):
-    """Upper bound of the bucket in which it lies, in nanoseconds."""
+    """In nanoseconds; within a bucket answers are taken to be spread evenly."""
     name = "aliquot_scheduler_request_duration_seconds"
     buckets = sorted((float(dict(labels)["le"]), count) for (n, labels), count in metrics.items()
                      if n == name + "_bucket" and dict(labels)["verb"] == verb)
+    low = below = 0
     for bound, count in buckets:
-        if count >= part * buckets[-1][1]:
-            return bound * 1e9
+        if count > below and count >= part * buckets[-1][1]:
+            return 1e9 * (low + (bound - low) * (part * buckets[-1][1] - below) / (count - below))
+        low, below = bound, count
     return float("inf")
 
 
-def rows(bench):
+def at(times, part):
+    return sorted(times)[min(len(times) - 1, int(part * len(times)))]
+
+
+def two(values, form):
+    return " and ".join(form.format(v) for v in values)
+
+
+def measure_rounds(bench, kinds):
+    """{name: [(rate, CPU, requests) of each round]}, in turns."""
+    found = {name: [] for name in kinds}
+    for _ in range(ROUNDS):
+        for name, (extender, gates) in kinds.items():
+            found[name].append(bench.rate(extender, gates))
+    return found
+
+
+def rounds_table(found, programs):
+    lines = ["| kube-scheduler with | pods bound per second | " + " | ".join(f"{p}, CPU ms per pod" for p in programs) +
+             " | all, CPU ms per pod |", "|---" * (len(programs) + 3) + "|"]
+    for name, rounds in found.items():
+        cells = [two([cpu.get(p, 0) for _, cpu, _ in rounds], "{:.1f}") for p in programs]
+        total = two([sum(cpu.get(p, 0) for p in programs) for _, cpu, _ in rounds], "{:.1f}")
+        lines.append(f'| {name} | {two([r for r, _, _ in rounds], "{:.0f}")} | ' + " | ".join(cells) + f" | {total} |")
+    return lines
+
+
+def requests_line(found):
+    parts = []
+    for name, rounds in found.items():
+        asked = {k: statistics.mean(r.get(k, 0) for _, _, r in rounds) for k in rounds[0][2]}
+        parts.append(f"{name}: " + ", ".join(f"{v} {r} {n:.2f}" for (v, r), n in sorted(asked.items()) if n >= 0.01))
+    return "Requests that change something, per pod. " + "; ".join(parts) + "."
+
+
+def measure(bench, peers):
     progress = bench.progress
     bench.fill(bench.prepare())
     progress.say("aliquot-scheduler starts")
     first = bench.start_scheduler()
     rebuild = statistics.median([bench.restart_scheduler() for _ in range(RESTARTS)])
-    found = [("time until a restarted scheduler knows the cluster (the first one ever)", f"{rebuild:.2f} s ({first:.2f} s)")]
-    plain, ours = [], []
-    for _ in range(2):
-        plain.append(bench.rate(False))
-        ours.append(bench.rate(True))
-    unbatched = bench.rate(False, "--feature-gates=OpportunisticBatching=false")
-    metrics = bench.metrics()
+    rows = [("time until a restarted scheduler knows the cluster (the first one ever)", f"{rebuild:.2f} s ({first:.2f} s)")]
+    urls = {"aliquot-scheduler": f"http://127.0.0.1:{PORT}"}
+    kinds = {"aliquot-scheduler": ("aliquot", ()), "no extender": (None, ()),
+             "no extender, no OpportunisticBatching": (None, (UNBATCHED,))}
+    for name, (command, url) in peers.items():
+        bench.cluster.spawn(name, [command], env={"KUBECONFIG": "/etc/kubernetes/admin.conf"})
+        urls[name], kinds[name] = url, (url, ())
+    for name, url in urls.items():
+        progress.say(f"filter of {name}")
+        bench.await_port(url)
+        for text, number in (("pods of a new kind each", ASKED), ("pods of 8 kinds", 8)):
+            times = bench.ask_filter(url, number)
+            rows.append((f"{name}: filter asked from outside, {text}, median / p99",
+                         f"{at(times, 0.5):.1f} ms / {at(times, 0.99):.1f} ms"))
+    before = bench.metrics()
+    found = measure_rounds(bench, kinds)
+    metrics = {k: v - before.get(k, 0) for k, v in bench.metrics().items()}
     for verb in ("filter", "prioritize", "bind"):
-        found.append((f"{verb}, median / p99 no more than",
-                      f"{duration(quantile(metrics, verb, 0.5))} / {duration(quantile(metrics, verb, 0.99))}"))
-    found += [
-        ("pods bound per second without an extender", " and ".join(f"{r:.0f}" for r in plain)),
-        ("the same without OpportunisticBatching", f"{unbatched:.0f}"),
-        ("pods bound per second with aliquot-scheduler", " and ".join(f"{r:.0f}" for r in ours)),
-    ]
+        rows.append((f"{verb} as kube-scheduler asked, median / p99",
+                     f"{duration(quantile(metrics, verb, 0.5))} / {duration(quantile(metrics, verb, 0.99))}"))
     memory = bench.resident()
-    found.append(("memory of aliquot-scheduler, now / at most",
-                  f'{memory["VmRSS"] / 1e6:.0f} MB / {memory["VmHWM"] / 1e6:.0f} MB'))
-    return found
+    rows.append(("memory of aliquot-scheduler, now / at most",
+                 f'{memory["VmRSS"] / 1e6:.0f} MB / {memory["VmHWM"] / 1e6:.0f} MB'))
+    programs = [*PROCESSES, *(os.path.basename(command) for command, _ in peers.values())]
+    return [*(f"| {a} | {b} |" for a, b in rows), "", *rounds_table(found, programs), "", requests_line(found)]
+
+
+def peer(text):
+    name, _, rest = text.partition("=")
+    command, _, url = rest.partition(",")
+    if not url:
+        raise argparse.ArgumentTypeError("want NAME=COMMAND,URL")
+    return name, (command, url)
 
 
 def main():
@@ -319,24 +477,26 @@ def main():
     parser.add_argument("--build", default="build")
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=1000, help="for each measurement of the rate")
+    parser.add_argument("--dialect", choices=sorted(DIALECTS), default="elasticgpu", help="in which all pods ask")
+    parser.add_argument("--peer", type=peer, action="append", default=[], metavar="NAME=COMMAND,URL")
     parser.add_argument("--write", help="also put the table between the markers in this file")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     progress = Progress()
-    progress.say(f"about {30 + arguments.nodes * 0.07:.0f} s on a machine of two cores")
+    progress.say(f"about {60 + options.nodes * 0.07:.0f} s on a machine of two cores")
     with Cluster(f"scale-{os.getpid()}", progress.say) as cluster:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
-        bench = Bench(cluster, pathlib.Path(arguments.build).resolve(), arguments.nodes, arguments.pods, progress)
+        bench = Bench(cluster, pathlib.Path(options.build).resolve(), options, progress)
         try:
-            table = rows(bench)
+            table = measure(bench, dict(options.peer))
         except BaseException:
-            for name in ("aliquot-scheduler", "kube-scheduler"):
+            for name in ("aliquot-scheduler", "kube-scheduler", *(name for name, _ in options.peer)):
                 progress.say(f"---- {name}\n{cluster.log(name)[-4000:]}")
             raise
-    title = f"{arguments.nodes:,} nodes x {GPUS} GPUs, {arguments.nodes * PODS_PER_NODE:,} bound pods"
-    text = "\n".join([machine(), "", f"| {title} | |", "|---|---|", *(f"| {a} | {b} |" for a, b in table)])
+    title = f"{options.nodes:,} nodes x {GPUS} GPUs, {options.nodes * PODS_PER_NODE:,} bound pods"
+    text = "\n".join([machine(), "", f"| {title} | |", "|---|---|", *table])
     print(text)
-    if arguments.write:
-        write_between(pathlib.Path(arguments.write), "scale", text)
+    if options.write:
+        write_between(pathlib.Path(options.write), "scale", text)
 
 
 if __name__ == "__main__":
