@@ -357,7 +357,7 @@ static int use_claim(const struct claims *c, const struct pod_item *pod,
                        use->claim, use->container);
     ret->claim = claim;
     int r = claim->bind_completed ? use_bound(c, claim, ret, why) : use_waiting(c, claim, ret, why);
-    if (r == 0)
+    if (r == 0 && ret->egpu) /* until then the pod stands for the whole claim */
         divide(&ret->amount, claims_pods_of(c, claim));
     return r;
 }

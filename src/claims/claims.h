@@ -105,7 +105,7 @@ uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim);
 struct claims_use {
     const struct egpu_claim *claim;
     const struct egpu *egpu;    /* NULL: the claim waits for its first pod */
-    struct claim_amount amount; /* of this pod */
+    struct claim_amount amount; /* of this pod; all of a claim that waits */
 };
 
 /* What the `i`th claim of the pod gives. -ENOENT: the pod has no more. -EAGAIN: not yet, or not at

@@ -163,14 +163,23 @@ struct search {
     bool settled;
 };
 
+/* A promise is given up, and made anew with all there is; a Binding is waited for. */
+static void give_more(struct elastic *e, struct state_pod *pod, const char *container,
+                      const struct claim_amount *amount, uint64_t memory) {
+    if (pod->stage == POD_PROMISED)
+        state_release(e->state, pod);
+    else if (pod->stage >= POD_AWAITED)
+        write_pod(e, pod, container, amount, memory);
+}
+
 static bool check_pod(const char *uid, const char *name, void *userdata) {
     struct search *search = userdata;
     struct elastic *e = search->elastic;
-    const struct state_pod *pod = state_pod_find(e->state, uid);
+    struct state_pod *pod = state_pod_find(e->state, uid);
     struct claims_use use;
     const char *container;
     struct err err;
-    int r = pod && pod->node && pod->stage >= POD_AWAITED && !pod->deleting ? 0 : -ENOENT;
+    int r = pod && pod->node && !pod->deleting ? 0 : -ENOENT;
     (void) name;
     for (uint32_t i = 0; r != -ENOENT; i++) {
         r = claims_use(e->claims, uid, i, &container, &use, &err);
@@ -181,7 +190,7 @@ static bool check_pod(const char *uid, const char *name, void *userdata) {
                 (held->device.core >= use.amount.core && held->device.memory >= memory))
                 continue;
             search->settled = false;
-            write_pod(e, pod, container, &use.amount, memory);
+            give_more(e, pod, container, &use.amount, memory);
             break;
         }
     }

@@ -134,12 +134,6 @@ static bool use_of(const struct elastic *e, const struct state_pod *pod, const c
     }
 }
 
-static const struct egpu *egpu_of(const struct elastic *e, const struct state_pod *pod,
-                                  const char *container) {
-    struct claims_use use;
-    return use_of(e, pod, container, &use) ? use.egpu : NULL;
-}
-
 /* Of a claim that is not made yet, where it may be: a class can be made anew under its name. */
 static uint64_t key_of(const struct elastic *e, const struct claims_use *use) {
     const struct egpu_class *class = use->egpu ? NULL : claims_class_of(e->claims, use->claim);
@@ -328,21 +322,23 @@ void elastic_waits_refuse(struct elastic *e, const char *why) {
     }
 }
 
-/* The claim may have got another card than the pod was promised before there was a claim: then the
- * pod is placed anew. */
+/* The claim may have got another card than the pod was promised before there was a claim, and is
+ * more than the pod's own part where several may use it: then the pod is placed anew. */
 static void check_promise(struct elastic *e, const char *uid) {
     struct state_pod *pod = state_pod_find(e->state, uid);
     bool good = true;
     if (!pod || pod->stage != POD_PROMISED)
         return;
     for (uint32_t i = 0; i < pod->nholds; i++) {
-        const struct egpu *egpu = egpu_of(e, pod, pod->holds[i].container);
-        uint64_t cards = egpu ? elastic_cards_of(egpu, pod->node) : UINT64_MAX;
-        bool among = cards == UINT64_MAX;
+        struct claims_use use;
+        if (!use_of(e, pod, pod->holds[i].container, &use) || !use.egpu)
+            continue;
+        uint64_t cards = elastic_cards_of(use.egpu, pod->node);
+        bool among = false;
         for (uint32_t c = 0; c < pod->node->ncards; c++)
             among |= (cards >> c & 1) &&
                      strcmp(pod->node->cards[c]->uuid, pod->holds[i].device.uuid) == 0;
-        good &= among;
+        good &= among && claims_pods_of(e->claims, use.claim) == 1;
     }
     if (!good)
         state_release(e->state, pod);
