@@ -297,7 +297,7 @@ void claims_each_pod(const struct claims *c, void (*each)(const char *uid, void 
 /* A pod that waits for its node is not let go on with a claim that is being deleted. */
 bool claims_in_use(const struct claims *c, const struct egpu_claim *claim) {
     for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
-        if (pod->scheduled && names(pod, claim))
+        if (names(pod, claim) && (pod->scheduled || c->world.begun(c->world.self, pod->key)))
             return true;
     return false;
 }

@@ -49,6 +49,8 @@ struct claims_world {
     int (*grow)(void *self, const struct egpu *e, const struct claim_amount *want, struct err *why);
     /* Brings the pods that use it to its capacity; whether they are. */
     bool (*settle)(void *self, const struct egpu *e);
+    /* Whether a pod may be on a node by now, though no watch has shown it there. */
+    bool (*begun)(void *self, const char *pod_uid);
     /* An ElasticGPU began to hold, or holds something else, or is gone. */
     void (*hold)(void *self, const struct egpu *e);
     void (*drop)(void *self, const char *name);

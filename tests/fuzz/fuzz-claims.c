@@ -43,6 +43,11 @@ static bool settle(void *self, const struct egpu *e) {
     return e->capacity.core % 3 != 0;
 }
 
+static bool begun(void *self, const char *pod_uid) {
+    (void) self;
+    return pod_uid[0] % 2 != 0;
+}
+
 static void hold(void *self, const struct egpu *e) {
     (void) self;
     if (e->ncards > CLAIM_CARDS_MAX || (e->reserved && (!*e->claim_name || !*e->claim_namespace)))
@@ -89,8 +94,8 @@ static void show(struct claims *c, char kind, struct json root) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const struct claims_world world = {NULL,   find, node, check,     grow,
-                                              settle, hold, drop, write_out, note};
+    static const struct claims_world world = {NULL,  find, node, check,     grow, settle,
+                                              begun, hold, drop, write_out, note};
     static struct json_parser *parser;
     struct claims *c = claims_new(&world);
     uint64_t now = 10000;

@@ -337,6 +337,11 @@ static inline bool fake_settle(void *self, const struct egpu *e) {
     return ((struct controller *) self)->server->settled;
 }
 
+static inline bool fake_begun(void *self, const char *pod_uid) {
+    (void) self, (void) pod_uid;
+    return false;
+}
+
 static inline void fake_hold(void *self, const struct egpu *e) {
     (void) self, (void) e;
 }
@@ -393,8 +398,9 @@ static inline void show(struct controller *c, const struct change *change) {
 /* Begins anew: lists everything as it is. */
 static inline void start_controller(struct server *s, size_t i) {
     struct controller *c = &s->controllers[i];
-    const struct claims_world world = {c,           fake_find, fake_node, fake_check, fake_grow,
-                                       fake_settle, fake_hold, fake_drop, fake_write, fake_note};
+    const struct claims_world world = {c,         fake_find,   fake_node,  fake_check,
+                                       fake_grow, fake_settle, fake_begun, fake_hold,
+                                       fake_drop, fake_write,  fake_note};
     claims_free(c->claims);
     c->server = s;
     c->claims = claims_new(&world);

@@ -285,6 +285,25 @@ static void test_a_bound_pod_is_shown_before_its_claim(void **state) {
         respond(e->w, 0, 200, false, NULL);
 }
 
+/* From the sending of its Binding on a pod uses its claim, though no watch shows it on a node. */
+static void test_a_claim_stays_while_its_pod_is_being_bound(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-00", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    bind_by(e, "p");
+    assert_int_equal(e->w->nasked, 1);
+    see(e, CLAIMS_CLAIMS, DELETED_CLAIM("3"));
+    run(e);
+    assert_int_equal(e->w->nasked, 1);
+    respond(e->w, 0, 409, false, NULL); /* nothing was bound; it is asked what there is */
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 404, false, NULL);
+    run(e);
+    answer(e, "PATCH", "/elasticgpuclaims/c", "\"finalizers\":[]", 200);
+}
+
 /* The claim was bound to what an admin has made, of another card than the pod was promised. */
 static void test_first_consumer_of_another_card(void **state) {
     struct elastic_world *e = *state;
@@ -503,6 +522,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_what_is_missing_is_said, begin, end),
         cmocka_unit_test_setup_teardown(test_what_was_checked_is_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_a_bound_pod_is_shown_before_its_claim, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_claim_stays_while_its_pod_is_being_bound, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(test_first_consumer_of_another_card, begin, end),
         cmocka_unit_test_setup_teardown(test_a_class_has_its_policy, begin, end),
         cmocka_unit_test_setup_teardown(test_allowed_topologies, begin, end),

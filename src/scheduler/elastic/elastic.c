@@ -406,8 +406,8 @@ static void note(void *self, const struct claims_note *note) {
 /* ---- life ---- */
 
 int elastic_init(struct elastic *e) {
-    const struct claims_world world = {e,    find, node_of,   check, grow, elastic_settle,
-                                       hold, drop, write_out, note};
+    const struct claims_world world = {
+        e, find, node_of, check, grow, elastic_settle, elastic_begun, hold, drop, write_out, note};
     e->claims = claims_new(&world);
     return e->claims && elastic_selector_add(e) == 0 ? 0 : -ENOMEM;
 }

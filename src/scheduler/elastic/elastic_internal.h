@@ -37,8 +37,9 @@ uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node
 /* How many pods hold something and use the claim. */
 uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim);
 
-/* struct claims_world: settle. */
+/* struct claims_world: settle, begun. */
 bool elastic_settle(void *self, const struct egpu *egpu);
+bool elastic_begun(void *self, const char *pod_uid);
 void elastic_growths_drop(struct elastic *e);
 
 int elastic_selector_add(struct elastic *e);

@@ -222,6 +222,13 @@ void elastic_draw_again(struct elastic *e) {
     claims_each_pod(e->claims, draw_bound, e);
 }
 
+/* From the sending of its Binding on a pod may be bound; what it uses must not go meanwhile. */
+bool elastic_begun(void *self, const char *pod_uid) {
+    const struct elastic *e = self;
+    const struct state_pod *pod = state_pod_find(e->state, pod_uid);
+    return pod && pod->stage >= POD_BINDING;
+}
+
 /* ---- binds of first consumers ---- */
 
 struct elastic_wait {
