@@ -16,10 +16,12 @@
 #include "cli/table.h"
 #include "kube/assignment.h"
 #include "kube/pod.h"
+#include "wire/json_write.h"
 
 static const char *arg_namespace;
 static struct page_source arg_source = {.name_space = "aliquot-system"};
 static uint32_t arg_nodes = 20;
+static bool arg_json;
 
 /* ---- what the pod says itself ---- */
 
@@ -28,14 +30,33 @@ static const char *text_of(struct json v) {
     return text ? text : "";
 }
 
-static void print_condition(struct json object) {
+/* What kube-scheduler says of a pod that it has not placed; invalid when it says nothing. */
+static struct json find_condition(struct json object) {
     struct json_iter it = json_iter(JSON_PATH(object, "status", "conditions"));
     struct json condition;
     while (json_next(&it, NULL, &condition))
         if (strcmp(text_of(json_get(condition, "type")), "PodScheduled") == 0 &&
             strcmp(text_of(json_get(condition, "status")), "False") == 0)
-            printf("kube-scheduler says: %s: %s\n", text_of(json_get(condition, "reason")),
-                   text_of(json_get(condition, "message")));
+            return condition;
+    return (struct json){0};
+}
+
+static void print_condition(struct json object) {
+    struct json condition = find_condition(object);
+    if (json_valid(condition))
+        printf("kube-scheduler says: %s: %s\n", text_of(json_get(condition, "reason")),
+               text_of(json_get(condition, "message")));
+}
+
+static void print_gates(struct json object) {
+    struct json_iter it = json_iter(JSON_PATH(object, "spec", "schedulingGates"));
+    struct json gate;
+    const char *sep = "It has scheduling gates, and kube-scheduler does not look at it before they "
+                      "are gone:";
+    for (; json_next(&it, NULL, &gate); sep = ",")
+        printf("%s %s", sep, text_of(json_get(gate, "name")));
+    if (*sep == ',')
+        puts("");
 }
 
 static void print_waiting(struct json statuses) {
@@ -141,6 +162,8 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
     _cleanup_(assignment_cleanup) struct assignment a = {0};
     _cleanup_(table_done) struct table t = {.columns = S_COLUMNS};
     printf("Pod %s/%s is on node %s.\n", pod->namespace, pod->name, pod->node);
+    if (pod->deleting)
+        puts("It is being deleted, and holds its share until its containers have ended.");
     if (!pod->assignment) {
         printf("It was bound without aliquot-scheduler (spec.nodeName, or another scheduler), so "
                "the node's\nagent gives it no GPU. Delete it and leave the choice of the node to "
@@ -164,6 +187,20 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
 
 /* ---- a pod that waits ---- */
 
+/* What is not free although nobody uses it, and for whom. */
+static void put_kept(struct buf *out, struct json kept) {
+    struct json_iter it = json_iter(kept);
+    struct json hold;
+    while (json_next(&it, NULL, &hold)) {
+        uint64_t core = 0, memory = 0;
+        char text[24];
+        (void) json_u64(json_get(hold, "core"), &core);
+        (void) json_u64(json_get(hold, "memory"), &memory);
+        buf_printf(out, " (%" PRIu64 " %% %s kept for %s)", core, num_format_bytes(memory, text),
+                   text_of(json_get(hold, "for")));
+    }
+}
+
 static void put_free(struct buf *out, struct json gpus) {
     struct json_iter it = json_iter(gpus);
     struct json gpu;
@@ -180,6 +217,7 @@ static void put_free(struct buf *out, struct json gpus) {
             buf_printf(out, "%" PRIu64 " %% %s", core, num_format_bytes(memory, text));
         else
             buf_puts(out, "not healthy");
+        put_kept(out, json_get(gpu, "kept"));
     }
 }
 
@@ -204,41 +242,51 @@ static int print_nodes(struct json page, struct err *err) {
     }
     while (json_next(&it, NULL, &node))
         more++;
-    int r = table_print(&t, stdout);
+    int r = json_size(nodes) > 0 ? table_print(&t, stdout) : 0;
     if (r < 0)
         return err_errno(err, -r, "cannot print");
     if (more > 0)
-        printf("and %" PRIu64 " more nodes; see --nodes\n", more);
+        printf("and %" PRIu64 " more node%s; see --nodes\n", more, more > 1 ? "s" : "");
     if (json_u64(json_get(page, "nodesWithoutGPU"), &without) && without > 0)
-        printf("%" PRIu64 " nodes have no GPU\n", without);
+        printf("%" PRIu64 " %s no GPU\n", without, without > 1 ? "nodes have" : "node has");
     return 0;
 }
 
-static int print_page(struct json page, struct err *err) {
+static int print_page(const struct pod *pod, struct json object, struct json page,
+                      struct err *err) {
     uint64_t fitting = 0;
+    bool gated = json_size(JSON_PATH(object, "spec", "schedulingGates")) > 0;
     const char *held = json_string(json_get(page, "held"));
     printf("It asks: %s.\n", text_of(json_get(page, "wants")));
     if (held)
         printf("Held, whatever is free: %s.\n", held);
     int r = print_nodes(page, err);
     (void) json_u64(json_get(page, "nodesThatFit"), &fitting);
-    if (r == 0 && fitting > 0 && !held)
-        printf("%" PRIu64 " nodes have room: if it stays pending, something else than the GPUs "
-               "keeps it from them.\n",
-               fitting);
+    if (r == 0 && fitting > 0 && !held && !gated)
+        printf("%" PRIu64 " %s room: if it stays pending, something else than the GPUs keeps it "
+               "from %s.\n",
+               fitting, fitting > 1 ? "nodes have" : "node has", fitting > 1 ? "them" : "it");
+    if (r == 0 && pod->nominated[0])
+        printf("Room is being made for it on node %s: it goes there when the pods that were "
+               "evicted for it have ended.\n",
+               pod->nominated);
     return r;
 }
 
-static int ask_scheduler(const struct pod *pod, struct err *err) {
+static int get_page(const struct pod *pod, struct buf *text, struct err *err) {
+    char path[512];
+    (void) snprintf(path, sizeof(path), "/explain?namespace=%s&pod=%s", pod->namespace, pod->name);
+    return page_get(&arg_source, path, text, err);
+}
+
+static int ask_scheduler(const struct pod *pod, struct json object, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json page;
-    char path[512];
-    (void) snprintf(path, sizeof(path), "/explain?namespace=%s&pod=%s", pod->namespace, pod->name);
-    int r = page_get(&arg_source, path, &text, err);
+    int r = get_page(pod, &text, err);
     if (r == 0)
         r = json_open(buf_str(&text), text.len, &parser, &page, err);
-    return r < 0 ? r : print_page(page, err);
+    return r < 0 ? r : print_page(pod, object, page, err);
 }
 
 /* Without the scheduler there is no answer node by node, but what is free can be shown. */
@@ -268,13 +316,65 @@ static int explain_pending(const struct pod *pod, struct json object) {
     printf("Pod %s/%s is pending.\n", pod->namespace, pod->name);
     if (pod->problem != REQUEST_OK)
         printf("Container %s: %s.\n", pod->problem_container, request_problem_text(pod->problem));
-    else if (ask_scheduler(pod, &err) < 0) {
+    else if (ask_scheduler(pod, object, &err) < 0) {
         fflush(stdout);
         fprintf(stderr, "aliquot explain: aliquot-scheduler cannot be asked: %s\n", err.text);
         print_event(pod);
         print_free_cards();
     }
+    print_gates(object);
     print_condition(object);
+    return 0;
+}
+
+/* ---- JSON ---- */
+
+/* A text that is to be JSON already, and was written by somebody else; null where it is not. */
+static void put_document(struct json_writer *w, const char *key, const char *text) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json root;
+    bool good = text && json_open(text, strlen(text), &parser, &root, NULL) == 0;
+    json_put_raw(w, key, good ? text : "null");
+}
+
+/* What aliquot-scheduler says; null where it cannot be asked. */
+static void put_page(struct json_writer *w, const struct pod *pod) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct err err;
+    int r = get_page(pod, &text, &err);
+    put_document(w, "scheduler", r < 0 ? NULL : buf_str(&text));
+    if (r < 0)
+        fprintf(stderr, "aliquot explain: aliquot-scheduler cannot be asked: %s\n", err.text);
+}
+
+static void put_or_null(struct json_writer *w, const char *key, const char *text) {
+    json_put_string(w, key, text && *text ? text : NULL);
+}
+
+static int explain_json(const struct pod *pod, struct json object, struct err *err) {
+    _cleanup_buf_ struct buf out = BUF_INIT(0);
+    struct json_writer w = {.out = &out};
+    struct json condition = find_condition(object);
+    bool asks = pod->problem != REQUEST_OK || pod->request.n > 0;
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "namespace", pod->namespace);
+    json_put_string(&w, "name", pod->name);
+    json_put_string(&w, "uid", pod->uid);
+    json_put_string(&w, "phase", text_of(JSON_PATH(object, "status", "phase")));
+    json_put_bool(&w, "asksForGPU", asks);
+    json_put_string(&w, "problem",
+                    pod->problem == REQUEST_OK ? NULL : request_problem_text(pod->problem));
+    put_or_null(&w, "node", pod->node);
+    put_or_null(&w, "nominatedNode", pod->nominated);
+    put_document(&w, "assignment", pod->assignment);
+    json_put_string(&w, "kubeScheduler", json_string(json_get(condition, "message")));
+    if (asks && !pod->node[0] && !pod->finished && pod->problem == REQUEST_OK)
+        put_page(&w, pod);
+    else
+        json_put_null(&w, "scheduler");
+    json_object_end(&w);
+    if (buf_error(&out) < 0 || puts(buf_str(&out)) < 0)
+        return err_errno(err, out.error ? out.error : EIO, "cannot print");
     return 0;
 }
 
@@ -298,6 +398,8 @@ static int explain_pod(const char *name, struct err *err) {
         r = pod_parse(object, &pod, err);
     if (r < 0)
         return r;
+    if (arg_json)
+        return explain_json(&pod, object, err);
     if (pod.finished) {
         printf("Pod %s/%s has ended (%s) and holds nothing.\n", pod.namespace, pod.name,
                text_of(JSON_PATH(object, "status", "phase")));
@@ -316,6 +418,7 @@ static const struct opt options[] = {
     {"namespace", 'n', "NAME", "the pod's namespace (that of the context)", opt_string,
      &arg_namespace},
     {"nodes", 0, "N", "how many nodes to list (20)", opt_u32, &arg_nodes},
+    {"json", 0, NULL, "all of it as JSON, and all nodes", opt_flag, &arg_json},
     {"system", 0, "NAME", "where Aliquot is installed (aliquot-system)", opt_string,
      &arg_source.name_space},
     {"scheduler", 0, "URL", "ask the scheduler there, as http://127.0.0.1:9401 on its host",

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -100,13 +101,12 @@ static void add_sum(struct sum *all, const struct sum *part) {
     }
 }
 
-static int view_cluster(const struct cards *cards, const char *name, struct err *err) {
+static int view_cluster(const struct cards *cards, struct err *err) {
     static const char *const titles[N_COLUMNS] = {"NODE", "GPUS",   "HEALTHY",         "PODS",
                                                   "CORE", "MEMORY", "MOST ON ONE CARD"};
     _cleanup_(table_done) struct table t = {.columns = N_COLUMNS};
     const struct card *end = cards->list + cards->n;
     struct sum all = {0};
-    (void) name;
     table_titles(&t, titles);
     for (const struct card *card = cards->list; card < end;) {
         struct sum sum = {0};
@@ -144,48 +144,18 @@ static void put_card(struct table *t, const struct card *card) {
         put_holder(t, &card->holders[i]);
 }
 
-static const char *name_of_node(const struct card *card) {
-    return card->node;
-}
-
-static const char *name_of_card(const struct card *card) {
-    return card->name;
-}
-
-static int print_cards(const struct cards *cards, const char *name, const char *what,
-                       const char *(*name_of)(const struct card *), struct err *err) {
+static int view_cards(const struct cards *cards, struct err *err) {
     static const char *const titles[C_COLUMNS] = {"NODE", "GPU",    "NAME", "MODEL / HOLDER",
                                                   "CORE", "MEMORY", "STATE"};
     _cleanup_(table_done) struct table t = {.columns = C_COLUMNS};
-    size_t found = 0;
     table_titles(&t, titles);
-    for (size_t i = 0; i < cards->n; i++) {
-        if (name && strcmp(name, name_of(&cards->list[i])) != 0)
-            continue;
+    for (size_t i = 0; i < cards->n; i++)
         put_card(&t, &cards->list[i]);
-        found++;
-    }
-    if (name && found == 0)
-        return err_set(err, ENOENT, "no %s '%s'; `aliquot inspect` shows what there is", what,
-                       name);
     int r = table_print(&t, stdout);
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }
 
-static int view_node(const struct cards *cards, const char *name, struct err *err) {
-    return print_cards(cards, name, "node with a GPU", name_of_node, err);
-}
-
-static int view_card(const struct cards *cards, const char *name, struct err *err) {
-    return print_cards(cards, name, "GPU object", name_of_card, err);
-}
-
 enum pod_column { P_NAMESPACE, P_POD, P_CONTAINER, P_NODE, P_GPU, P_CORE, P_MEMORY, P_COLUMNS };
-
-static bool is_wanted(const struct holder *h, const char *name) {
-    return (!name || strcmp(h->pod, name) == 0) &&
-           (!arg_namespace || strcmp(h->namespace, arg_namespace) == 0);
-}
 
 static void put_pod(struct table *t, const struct card *card, const struct holder *h) {
     char memory[24];
@@ -199,28 +169,20 @@ static void put_pod(struct table *t, const struct card *card, const struct holde
     table_set(t, P_MEMORY, "%s", num_format_bytes(h->memory, memory));
 }
 
-static int view_pod(const struct cards *cards, const char *name, struct err *err) {
+static int view_pod(const struct cards *cards, struct err *err) {
     static const char *const titles[P_COLUMNS] = {"NAMESPACE", "POD",  "CONTAINER", "NODE",
                                                   "GPU",       "CORE", "MEMORY"};
     _cleanup_(table_done) struct table t = {.columns = P_COLUMNS};
-    size_t found = 0;
     table_titles(&t, titles);
     for (size_t i = 0; i < cards->n; i++)
         for (size_t j = 0; j < cards->list[i].nholders; j++)
-            if (is_wanted(&cards->list[i].holders[j], name)) {
-                put_pod(&t, &cards->list[i], &cards->list[i].holders[j]);
-                found++;
-            }
-    if (name && found == 0)
-        return err_set(
-            err, ENOENT, "no pod '%s' holds a share%s%s; `aliquot explain %s` tells why one waits",
-            name, arg_namespace ? " in namespace " : "", arg_namespace ? arg_namespace : "", name);
+            put_pod(&t, &cards->list[i], &cards->list[i].holders[j]);
     int r = table_print(&t, stdout);
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }
 
-static int view_memory(const struct cards *cards, const char *name, struct err *err) {
-    return inspect_memory(cards, name, arg_details, err);
+static int view_memory(const struct cards *cards, struct err *err) {
+    return inspect_memory(cards, arg_details, err);
 }
 
 /* ---- JSON ---- */
@@ -278,13 +240,29 @@ static int print_json(const struct cards *cards, struct err *err) {
 
 /* ---- the command ---- */
 
+/* Whether the view shows the card, or of it the holder, by the name that was given. */
+static bool is_node(const struct card *card, const char *name) {
+    return strcmp(card->node, name) == 0;
+}
+
+static bool is_card(const struct card *card, const char *name) {
+    return strcmp(card->name, name) == 0;
+}
+
+static bool is_pod(const struct holder *h, const char *name) {
+    return (!name || strcmp(h->pod, name) == 0) &&
+           (!arg_namespace || strcmp(h->namespace, arg_namespace) == 0);
+}
+
 static const struct view {
     const char *name;
-    int (*show)(const struct cards *cards, const char *name, struct err *err);
-    bool takes_name;
+    int (*show)(const struct cards *cards, struct err *err);
+    bool (*wants_card)(const struct card *card, const char *name);
+    bool (*wants_holder)(const struct holder *h, const char *name);
 } views[] = {
-    {"cluster", view_cluster, false}, {"node", view_node, true},     {"card", view_card, true},
-    {"pod", view_pod, true},          {"memory", view_memory, true},
+    {"cluster", view_cluster, NULL, NULL},  {"node", view_cards, is_node, NULL},
+    {"card", view_cards, is_card, NULL},    {"pod", view_pod, NULL, is_pod},
+    {"memory", view_memory, is_node, NULL},
 };
 #define VIEWS (sizeof(views) / sizeof(views[0]))
 
@@ -296,10 +274,45 @@ static const struct view *find_view(const char *name, struct err *err) {
     return NULL;
 }
 
+static bool keep_holders(const struct view *view, struct card *card, const char *name) {
+    size_t kept = 0;
+    for (size_t i = 0; i < card->nholders; i++)
+        if (view->wants_holder(&card->holders[i], name))
+            card->holders[kept++] = card->holders[i];
+    card->nholders = kept;
+    return kept > 0;
+}
+
+/* Leaves of the cards those that the view is about. */
+static void select_cards(const struct view *view, const char *name, struct cards *cards) {
+    size_t kept = 0;
+    for (size_t i = 0; i < cards->n; i++) {
+        struct card *card = &cards->list[i];
+        bool wanted = !view->wants_card || !name || view->wants_card(card, name);
+        if (wanted && view->wants_holder)
+            wanted = keep_holders(view, card, name);
+        if (wanted)
+            cards->list[kept++] = *card;
+        else
+            free(card->holders);
+    }
+    cards->n = kept;
+}
+
+static int nothing_there(const struct view *view, const char *name, struct err *err) {
+    if (view->wants_holder)
+        return err_set(
+            err, ENOENT, "no pod '%s' holds a share%s%s; `aliquot explain %s` tells why one waits",
+            name, arg_namespace ? " in namespace " : "", arg_namespace ? arg_namespace : "", name);
+    return err_set(err, ENOENT, "no %s '%s'; `aliquot inspect` shows what there is",
+                   view->wants_card == is_card ? "GPU object" : "node with a GPU", name);
+}
+
 static const struct opt options[] = {
     {"namespace", 'n', "NAME", "only pods of this namespace (view pod)", opt_string,
      &arg_namespace},
-    {"json", 0, NULL, "print all nodes, cards and holders as JSON", opt_flag, &arg_json},
+    {"json", 0, NULL, "the nodes, cards and holders that the view is about as JSON", opt_flag,
+     &arg_json},
     {"details", 'd', NULL, "list the pods of each node too (view memory)", opt_flag, &arg_details},
     OPT_END,
 };
@@ -326,12 +339,18 @@ static int inspect(int argc, char **argv, struct err *err) {
     const struct view *view = find_view(words[0], err);
     if (!view)
         return -EINVAL;
-    if (words[1] && !view->takes_name)
+    if (words[1] && !view->wants_card && !view->wants_holder)
         return err_set(err, EINVAL, "view %s takes no name; see --help", view->name);
     r = cards_ask(&cards, err);
     if (r < 0)
         return r;
-    return arg_json ? print_json(&cards, err) : view->show(&cards, words[1], err);
+    if (cards.n == 0)
+        fprintf(stderr, "aliquot inspect: there are no GPU objects: no agent has found a GPU yet "
+                        "(`kubectl get pods -n aliquot-system -o wide`)\n");
+    select_cards(view, words[1], &cards);
+    if (words[1] && cards.n == 0)
+        return nothing_there(view, words[1], err);
+    return arg_json ? print_json(&cards, err) : view->show(&cards, err);
 }
 
 int cmd_inspect(int argc, char **argv) {

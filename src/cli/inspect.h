@@ -7,6 +7,5 @@
 
 #include "cli/cards.h"
 
-/* Prints memory by node and card in GiB, of one node or of all (`node` NULL); with `details` the
- * pods of each node too. */
-int inspect_memory(const struct cards *cards, const char *node, bool details, struct err *err);
+/* Prints memory by node and card in GiB; with `details` the pods of each node too. */
+int inspect_memory(const struct cards *cards, bool details, struct err *err);

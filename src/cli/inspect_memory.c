@@ -150,9 +150,9 @@ static size_t most_cards(const struct cards *cards) {
     return most < CARDS_MAX ? most : CARDS_MAX;
 }
 
-static int print_hosts(const struct cards *cards, struct json nodes, const char *node, bool details,
+static int print_hosts(const struct cards *cards, struct json nodes, bool details,
                        struct err *err) {
-    size_t ncards = most_cards(cards), columns = ncards + 3, found = 0;
+    size_t ncards = most_cards(cards), columns = ncards + 3;
     _cleanup_(table_done) struct table t = {.columns = columns};
     uint64_t taken = 0, sold = 0;
     char one[24], other[24];
@@ -162,17 +162,11 @@ static int print_hosts(const struct cards *cards, struct json nodes, const char 
     table_set(&t, columns - 1, "GPU Memory(GiB)");
     for (size_t at = 0; at < cards->n;) {
         at = next_host(cards, at, &host);
-        if (node && strcmp(node, host.name) != 0)
-            continue;
         find_address(nodes, &host);
-        found++;
         put_host(&t, columns, &host, &taken, &sold);
         if (details && r == 0)
             r = print_pods(&host);
     }
-    if (node && found == 0)
-        return err_set(err, ENOENT,
-                       "no node with a GPU '%s'; `aliquot inspect` shows what there is", node);
     if (r == 0 && !details)
         r = table_print(&t, stdout);
     if (r < 0)
@@ -182,7 +176,7 @@ static int print_hosts(const struct cards *cards, struct json nodes, const char 
     return 0;
 }
 
-int inspect_memory(const struct cards *cards, const char *node, bool details, struct err *err) {
+int inspect_memory(const struct cards *cards, bool details, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json nodes = {0};
@@ -190,5 +184,5 @@ int inspect_memory(const struct cards *cards, const char *node, bool details, st
     if (KUBECTL(&text, &trouble, "get", "nodes", "-o", "json") < 0 ||
         json_open(buf_str(&text), text.len, &parser, &nodes, &trouble) < 0)
         fprintf(stderr, "aliquot inspect: no addresses of nodes: %s\n", trouble.text);
-    return print_hosts(cards, nodes, node, details, err);
+    return print_hosts(cards, nodes, details, err);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "scheduler/extender/explain.h"
@@ -15,6 +16,35 @@ static const struct state_pod *find_pod(const struct state *s, const char *names
     return NULL;
 }
 
+/* For whom a share is kept: "pod NAMESPACE/NAME", "reservation NAME", or as the hold is called. */
+static void write_keeper(struct json_writer *w, struct state *s, const char *id) {
+    const struct state_pod *pod = state_pod_find(s, id);
+    char text[KUBE_LABEL_MAX + KUBE_NAME_MAX + 16];
+    char *slash;
+    if (pod)
+        (void) snprintf(text, sizeof(text), "pod %s/%s", pod->namespace, pod->name);
+    else
+        (void) snprintf(text, sizeof(text), "%s", id);
+    if (!pod && (slash = strchr(text, '/')))
+        *slash = ' ';
+    json_put_string(w, "for", text);
+}
+
+static void write_kept(struct json_writer *w, const struct state_node *node, uint32_t card) {
+    json_array_begin(w, "kept");
+    for (const struct state_standing *st = node->standings; st; st = st->next) {
+        const struct place_amount rest = state_standing_rest(st, card);
+        if (rest.core == 0 && rest.memory == 0)
+            continue;
+        json_object_begin(w, NULL);
+        write_keeper(w, node->state, st->id);
+        json_put_u64(w, "core", rest.core);
+        json_put_u64(w, "memory", rest.memory);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
 static void write_gpus(struct json_writer *w, const struct state_node *node) {
     json_array_begin(w, "gpus");
     for (uint32_t i = 0; i < node->ncards; i++) {
@@ -23,9 +53,20 @@ static void write_gpus(struct json_writer *w, const struct state_node *node) {
         json_put_bool(w, "healthy", node->place[i].healthy);
         json_put_u64(w, "freeCore", node->place[i].free.core);
         json_put_u64(w, "freeMemory", node->place[i].free.memory);
+        write_kept(w, node, i);
         json_object_end(w);
     }
     json_array_end(w);
+}
+
+/* Of a claim that is not bound, nobody knows yet what it asks. */
+static bool is_known(const struct state_pod *pod) {
+    for (uint32_t i = 0; i < pod->nasks; i++) {
+        const struct gpu_ask *ask = &pod->asks[i];
+        if (ask->claimed && !ask->whole && ask->core == 0 && ask->memory == 0)
+            return false;
+    }
+    return true;
 }
 
 static void write_nodes(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
@@ -76,7 +117,10 @@ bool scheduler_write_explanation(struct scheduler *s, const char *namespace, con
         json_put_string(&w, "wants", request_problem_text(pod->problem));
     } else {
         write_held(&w, s, pod);
-        write_nodes(&w, s, pod);
+        if (is_known(pod))
+            write_nodes(&w, s, pod);
+        else
+            state_plan(s->state, pod, &s->extender.request, &s->extender.plan);
         explain_wants(&s->extender.request, wants);
         json_put_string(&w, "wants", wants);
     }

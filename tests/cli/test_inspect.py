@@ -138,6 +138,13 @@ def test_json(cluster):
     assert [n["name"] for n in nodes] == ["a", "b"]
     card = nodes[1]["gpus"][0]
     assert (card["name"], card["freeCore"], card["freeMemory"]) == ("b-00", 40, 19968 << 20)
+    def only(*words):
+        return json.loads(cluster.run("inspect", *words, "--json").stdout)["nodes"]
+    assert [g["name"] for n in only("node", "b") for g in n["gpus"]] == ["b-00", "b-01"]
+    assert [g["name"] for n in only("card", "b-01") for g in n["gpus"]] == ["b-01"]
+    assert [h["pod"] for n in only("pod", "web") for g in n["gpus"] for h in g["holders"]] == ["web"]
+    assert only("pod", "-n", "nobodys") == []
+    assert "no node with a GPU 'c'" in cluster.fails("inspect", "node", "c", "--json")
     assert card["holders"][1] == {"namespace": "team", "pod": "web", "uid": "u2", "container": "main", "core": 10,
                                   "memory": 512 << 20}
 
@@ -158,7 +165,9 @@ def test_nothing_there(cluster):
     cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [{}, {"spec": 1}, None, {"spec": {}}]}
     assert cluster.rows("inspect", "node")[1:] == ["0 0 of 0 % 0 B of 0 B Unknown".split()]
     cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": []}
-    assert cluster.rows("inspect")[-1] == "all 0 0 0 0 of 0 % 0 B of 0 B 0 % 0 B".split()
+    done = cluster.run("inspect")
+    assert done.returncode == 0 and "no agent has found a GPU yet" in done.stderr
+    assert done.stdout.splitlines()[-1].split() == "all 0 0 0 0 of 0 % 0 B of 0 B 0 % 0 B".split()
 
 
 def test_as_a_plugin_of_kubectl(cluster, tmp_path):
@@ -215,7 +224,7 @@ def test_a_pod_that_waits(cluster):
     assert "a no GPU is healthy 0: not healthy".split() in rows
     assert "3 nodes have no GPU".split() in rows
     assert "kube-scheduler says: Unschedulable: 0/2 nodes are available".split() == rows[-1]
-    assert "and 1 more nodes; see --nodes".split() in cluster.rows("explain", "--nodes", "1", "-n", "team", "p")
+    assert "and 1 more node; see --nodes".split() in cluster.rows("explain", "--nodes", "1", "-n", "team", "p")
 
 
 def test_a_pod_that_is_held(cluster):
@@ -231,7 +240,49 @@ def test_something_else_keeps_it(cluster):
     waiting(cluster, page)
     text = cluster.run("explain", "-n", "team", "p").stdout
     assert "b     - (it has room)" in text
-    assert "1 nodes have room: if it stays pending, something else than the GPUs" in text
+    assert "1 node has room: if it stays pending, something else than the GPUs" in text
+
+
+def test_what_is_kept_for_others(cluster):
+    """What is not free although nobody uses it, and where a pod is on its way to."""
+    gpu = dict(PAGE["nodes"][1]["gpus"][0], kept=[{"for": "reservation demo", "core": 60, "memory": 48 * GiB},
+                                                  {"for": "pod team/p", "core": 10, "memory": 0}])
+    waiting(cluster, dict(PAGE, nodes=[dict(PAGE["nodes"][1], gpus=[gpu])]))
+    seen = pod(conditions=[UNSCHEDULABLE])
+    seen["status"]["nominatedNodeName"] = "b"
+    cluster.answers["get pod p -n team -o json"] = seen
+    text = cluster.run("explain", "-n", "team", "p").stdout
+    assert "0: 40 % 20 GiB (60 % 48 GiB kept for reservation demo) (10 % 0 B kept for pod team/p)" in text
+    assert "Room is being made for it on node b" in text
+
+
+def test_a_gated_pod(cluster):
+    waiting(cluster, dict(PAGE, nodesThatFit=1))
+    cluster.answers["get pod p -n team -o json"]["spec"]["schedulingGates"] = [{"name": "a.b/c"}, {"name": "d"}]
+    text = cluster.run("explain", "-n", "team", "p").stdout
+    assert "does not look at it before they are gone: a.b/c, d\n" in text and "something else" not in text
+
+
+def test_a_claim_that_gives_nothing_yet(cluster):
+    waiting(cluster, {"wants": "main wants what its claim gives of one GPU", "held": "claim x does not exist"})
+    text = cluster.run("explain", "-n", "team", "p").stdout
+    assert "Held, whatever is free: claim x does not exist." in text and "WHY NOT" not in text
+
+
+def test_explain_as_json(cluster):
+    waiting(cluster)
+    told = json.loads(cluster.run("explain", "-n", "team", "p", "--json").stdout)
+    assert told["scheduler"] == PAGE and told["kubeScheduler"] == "0/2 nodes are available"
+    assert (told["name"], told["node"], told["asksForGPU"], told["problem"]) == ("p", None, True, None)
+    del cluster.answers[FORWARD]
+    done = cluster.run("explain", "-n", "team", "p", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["scheduler"] is None and "cannot be asked" in done.stderr
+    for note, seen in (('{"v": 1}', {"v": 1}), ('{"v": ', None)):
+        cluster.answers["get pod p -o json"] = pod("p", "b", annotations={"elasticgpu.io/assignment": note})
+        told = json.loads(cluster.run("explain", "p", "--json").stdout)
+        assert (told["node"], told["assignment"]) == ("b", seen)
+    cluster.answers["get pod p -o json"] = pod(core="150")
+    assert "malformed" in json.loads(cluster.run("explain", "p", "--json").stdout)["problem"]
 
 
 def test_the_schedulers_address(cluster):

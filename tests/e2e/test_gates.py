@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds a pod although there is room: quotas, gangs and reservations; and what people are told about it."""
 
+import json
+
 import pytest
 
 from kit import (CORE, MEMORY, QGPU_CORE, QGPU_MEMORY, SLOT, GiB, assignment_of, check_no_share_twice, container,
@@ -84,6 +86,35 @@ def test_gang_of_three(world, space):
     assert whole["metadata"]["name"] not in world.aliquot("inspect", "pod", "-n", space.name)
 
 
+@pytest.fixture
+def controller(space):
+    """An owner for pods, as whoever makes them anew is."""
+    path = kube.core("configmaps", space.name)
+    made = space.api.create(path, {"metadata": {"name": "controller"}})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": "controller", "uid": made["metadata"]["uid"],
+            "controller": True}
+
+
+def test_plan_of_moves(world, space, controller):
+    """Two pods that are each on a card of their own, where one card would do."""
+    def owned(name, core):
+        body = pod(name, container(core=core, memory=GiB))
+        body["metadata"]["ownerReferences"] = [controller]
+        return body
+    most, filler = space.start(owned("most", 60)), space.start(owned("filler", 40))
+    rest = space.start(owned("rest", 40))
+    assert assignment_of(most)["main"][0]["uuid"] == assignment_of(filler)["main"][0]["uuid"] \
+        != assignment_of(rest)["main"][0]["uuid"]
+    world.until(lambda: rest["metadata"]["uid"] in world.allocated(), 30, "the GPU objects with all pods")
+    assert world.aliquot("defrag", "--plan").strip() == "No moves would empty a card."
+    space.delete("filler")
+    world.until(lambda: filler["metadata"]["uid"] not in world.allocated(), 30, "the GPU objects without the pod")
+    plan = json.loads(world.aliquot("defrag", "--plan", "--json"))
+    [move] = plan["moves"]
+    assert plan["emptied"] == 1 and move["pod"] in ("most", "rest") and move["namespace"] == space.name
+    assert sorted(move["from"]["gpus"] + move["to"]["gpus"]) == [g["metadata"]["name"] for g in world.gpus()]
+
+
 def test_inspect_and_explain(world, space):
     small = space.start(pod("small", container(core=60, memory=30 * GiB)))
     space.create(pod("large", container(core=200)))
@@ -96,6 +127,9 @@ def test_inspect_and_explain(world, space):
     told = world.aliquot("explain", "small", "-n", space.name)
     assert f"is on node {node}" in told and "alone" in told and "30 GiB" in told
     assert f"{space.name}/small (main)" in world.aliquot("inspect", "node", node)
+    told = json.loads(world.aliquot("explain", "large", "-n", space.name, "--json"))
+    assert told["scheduler"]["nodes"][0]["name"] == node and not told["scheduler"]["nodes"][0]["fits"]
+    assert "whole GPUs" in told["scheduler"]["wants"] and told["kubeScheduler"]
     assert "30/80" in world.aliquot("inspect", "memory") and "30/160" in world.aliquot("inspect", "memory")
 
 
@@ -123,6 +157,8 @@ def test_reservation(world, space, reservation):
     assert status["node"] == world.gpus()[0]["spec"]["nodeName"]
     space.create(pod("both", container(core=200)))
     space.unschedulable("both")
+    told = world.aliquot("explain", "both", "-n", space.name)
+    assert f"40 % 32 GiB (60 % 48 GiB kept for reservation {reservation})" in told
     space.delete("both")
     space.start(pod("one", container(core=100)))
     space.create(pod("other", container(core=50)))

@@ -33,6 +33,8 @@ static void put(struct text *t, const char *format, ...) {
 static void put_ask(struct text *t, const struct gpu_ask *ask) {
     char memory[24];
     put(t, "%s wants ", ask->container);
+    if (ask->claimed && !ask->whole && ask->core == 0 && ask->memory == 0)
+        put(t, "what its claim gives");
     if (ask->whole)
         put(t, "%" PRIu32 " whole GPU%s", ask->cards, ask->cards > 1 ? "s" : "");
     if (ask->core > 0)

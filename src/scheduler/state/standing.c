@@ -190,6 +190,10 @@ static struct place_amount remainder_of(const struct state_node *node,
     return rest;
 }
 
+struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card) {
+    return remainder_of(standing->node, standing, card, NULL, false);
+}
+
 /* Whether whatever the pod takes may be of that hold: no container has another to draw on. */
 static bool is_all_for(const struct state_pod *pod, const char *id) {
     for (const struct state_draw *d = pod->draws; d; d = d->next)

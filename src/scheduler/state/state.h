@@ -109,6 +109,7 @@ struct state_pod {
     uint64_t refused_version; /* of the state, at that time */
     bool held;                /* a gate was closed to it, and kube-scheduler not woken since */
     uint64_t wake_round;      /* the round of wake.c in which it was looked at last */
+    bool shortened; /* kube-scheduler was named the best of the nodes that fit, and not all */
     struct state_pod *open_prev, *open_next; /* among state.open */
     UT_hash_handle hh;
 };
@@ -372,6 +373,9 @@ int state_reserve(struct state *s, const char *id, const char *node,
                   const struct assigned_device *devices, uint32_t n);
 void state_unreserve(struct state *s, const char *id);
 struct state_standing *state_standing_find(const struct state *s, const char *id);
+
+/* What of the hold on cards[card] of its node nobody has taken yet. */
+struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card);
 
 /* Has a container of the pod (NULL: all without a row of their own, which draw on the pod's UID
  * otherwise) draw on `id` (NULL: no more), whether or not there is such a hold yet. 0 or -ENOMEM.
