@@ -474,7 +474,8 @@ const char *request_problem_text(enum request_problem problem) {
             MALFORMED "elasticgpu.io/slot is set by Aliquot itself; ask for gpu-core or gpu-memory",
         [REQUEST_SLOT_MISSING] =
             MALFORMED "what is asked needs elasticgpu.io/slot: 1 beside it, which Aliquot's "
-                      "admission policy adds",
+                      "admission policy adds; a name that another plugin serves is left to it in "
+                      "all places (scripts/leave-dialects)",
         [REQUEST_SLOT_COUNT] = MALFORMED "elasticgpu.io/slot must be 1",
         [REQUEST_TOO_MANY] = MALFORMED "more than 32 containers ask for GPU",
         [REQUEST_SCALING] = MALFORMED

@@ -468,6 +468,31 @@ static void test_the_claims_in_deploy(void **state) {
     check_prefixes("deploy-webhook/webhook.yaml", "", 3);
 }
 
+/* The last test: what is left stays left. Only the third container is ours. */
+static void test_names_that_others_serve(void **state) {
+    (void) state;
+    static const char text[] =
+        "{\"metadata\":{\"annotations\":{\"gpu-fraction\":\"0.5\"}},\"spec\":{\"containers\":["
+        "{\"name\":\"a\"},{\"name\":\"b\",\"resources\":{\"limits\":{\"nvidia.com/gpu\":\"1\","
+        "\"nvidia.com/gpumem\":\"3000\"}}},{\"name\":\"c\",\"resources\":{\"limits\":{"
+        "\"aliyun.com/gpu-mem\":\"3\",\"nvidia.com/gpu\":\"1\"}}}]}}";
+    _cleanup_buf_ struct buf patch = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct json root;
+    struct err err;
+    assert_true(carrier_is_share("nvidia.com/gpu"));
+    assert_int_equal(dialect_leave("nvidia.com/gpu,gpu-fraction", &err), 0);
+    assert_false(carrier_is_share("nvidia.com/gpu"));
+    assert_true(carrier_is_share("nvidia.com/gpu.shared"));
+    assert_int_equal(json_open(text, sizeof(text) - 1, &parser, &root, NULL), 0);
+    carrier_patch(root, &patch);
+    assert_string_equal(
+        buf_str(&patch),
+        "[{\"op\":\"add\",\"path\":\"/spec/containers/2/resources/limits/elasticgpu.io~1slot\","
+        "\"value\":\"1\"},{\"op\":\"add\",\"path\":\"/spec/containers/2/resources/requests\","
+        "\"value\":{\"elasticgpu.io/slot\":\"1\"}}]");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_table),
@@ -480,6 +505,7 @@ int main(void) {
         cmocka_unit_test(test_the_lists_in_deploy),
         cmocka_unit_test(test_the_kinds_of_names_in_the_policy),
         cmocka_unit_test(test_the_claims_in_deploy),
+        cmocka_unit_test(test_names_that_others_serve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
