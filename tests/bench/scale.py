@@ -46,6 +46,7 @@ GPUS = 8
 PODS_PER_NODE = 4
 ROUND_MAX = 300             # seconds for one measurement of the rate
 ROUNDS = 2
+PEER_PODS = 100             # of one with two pods a second
 RESTARTS = 3
 ASKED = 300                 # times that filter is asked directly
 CALM = 0.2                  # seconds between two looks whether somebody still works
@@ -192,7 +193,6 @@ class Etcd:
 class Bench:
     def __init__(self, cluster, build, options, progress):
         self.cluster, self.build, self.nodes, self.progress = cluster, build, options.nodes, progress
-        self.round = options.pods
         self.resources, self.annotations, self.core = DIALECTS[options.dialect]
         self.api = cluster.api
         self.pid = None
@@ -312,7 +312,7 @@ class Bench:
     def wish(self, number):
         return self.resources(*SHARES[number % len(SHARES)])
 
-    def rate(self, extender, gates):
+    def rate(self, extender, gates, pods):
         """(pods bound per second, {program: ms of CPU time per pod}, {request: times per pod}) of as many pods as are
         there at once: kube-scheduler is stopped while they are made."""
         name = f"round-{self.made}"
@@ -321,9 +321,9 @@ class Bench:
         self.start_kube_scheduler(extender, gates)
         self.etcd.put([pod_object(meta("warm", name), self.wish(0))])   # it has read the cluster when this is bound
         self.api.wait(kube.pods(name), "warm", lambda p: p and p["spec"].get("nodeName"), 300, "the first pod bound")
-        at = self.progress.steps(f'pods bound with {extender or "no extender"} {" ".join(gates)}', self.round)
+        at = self.progress.steps(f'pods bound with {extender or "no extender"} {" ".join(gates)}', pods)
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGSTOP))
-        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.wish(i)) for i in range(self.round)), at_once=1)
+        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.wish(i)) for i in range(pods)), at_once=1)
         time.sleep(5 * CALM)
         spent, asked = self.cpu(), self.requests()
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGCONT))
@@ -332,12 +332,13 @@ class Bench:
             if pod["spec"].get("nodeName"):
                 bound.add(pod["metadata"]["name"])
                 at(len(bound))
-                if len(bound) == self.round + 1:
+                if len(bound) == pods + 1:
                     break
         took, after = time.monotonic() - began, self.cpu()
-        asked = {k: (n - asked.get(k, 0)) / self.round for k, n in self.requests().items()}
+        asked = {k: (n - asked.get(k, 0)) / pods for k, n in self.requests().items()}
         self.cluster.stop("kube-scheduler", signal.SIGKILL)
-        return self.round / took, {k: (after[k] - spent.get(k, 0)) / self.round for k in after}, asked
+        self.progress.say(f"{pods / took:.1f} pods/s")
+        return pods / took, {k: (after[k] - spent.get(k, 0)) / pods for k in after}, asked
 
     def requests(self):
         """{(verb, resource): number} that the API server has answered, but for lists and watches."""
@@ -404,12 +405,15 @@ def two(values, form):
     return " and ".join(form.format(v) for v in values)
 
 
-def measure_rounds(bench, kinds):
-    """{name: [(rate, CPU, requests) of each round]}, in turns."""
+def measure_rounds(bench, kinds, pods, peers):
+    """{name: [(rate, CPU, requests) of each round]}, in turns; of peers one round of fewer pods."""
     found = {name: [] for name in kinds}
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         for name, (extender, gates) in kinds.items():
-            found[name].append(bench.rate(extender, gates))
+            if name not in peers:
+                found[name].append(bench.rate(extender, gates, pods))
+            elif number == 0:
+                found[name].append(bench.rate(extender, gates, min(pods, PEER_PODS)))
     return found
 
 
@@ -431,7 +435,7 @@ def requests_line(found):
     return "Requests that change something, per pod. " + "; ".join(parts) + "."
 
 
-def measure(bench, peers):
+def measure(bench, pods, peers):
     progress = bench.progress
     bench.fill(bench.prepare())
     progress.say("aliquot-scheduler starts")
@@ -451,8 +455,9 @@ def measure(bench, peers):
             times = bench.ask_filter(url, number)
             rows.append((f"{name}: filter asked from outside, {text}, median / p99",
                          f"{at(times, 0.5):.1f} ms / {at(times, 0.99):.1f} ms"))
+            progress.say(" ".join(rows[-1]))
     before = bench.metrics()
-    found = measure_rounds(bench, kinds)
+    found = measure_rounds(bench, kinds, pods, peers)
     metrics = {k: v - before.get(k, 0) for k, v in bench.metrics().items()}
     for verb in ("filter", "prioritize", "bind"):
         rows.append((f"{verb} as kube-scheduler asked, median / p99",
@@ -487,7 +492,7 @@ def main():
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
         bench = Bench(cluster, pathlib.Path(options.build).resolve(), options, progress)
         try:
-            table = measure(bench, dict(options.peer))
+            table = measure(bench, options.pods, dict(options.peer))
         except BaseException:
             for name in ("aliquot-scheduler", "kube-scheduler", *(name for name, _ in options.peer)):
                 progress.say(f"---- {name}\n{cluster.log(name)[-4000:]}")

@@ -233,6 +233,13 @@ static void test_the_best_are_named(void **state) {
     assert_true(best);
     assert_int_equal(json_size(json_get(answer, "FailedAndUnresolvableNodes")), 0);
 
+    /* It comes again: whatever kept the pod off those nodes, the others are to be tried. */
+    answer = ask_nodes(w, false, "b", TENTH, buf_str(&names));
+    assert_int_equal(json_size(json_get(answer, "NodeNames")), MANY - (MANY + 6) / 7);
+    assert_int_equal(json_size(ask_nodes(w, true, "b", TENTH, buf_str(&names))), MANY);
+    answer = ask_nodes(w, false, "e", TENTH, buf_str(&names));
+    assert_int_equal(json_size(json_get(answer, "NodeNames")), EXTENDER_LIST);
+
     /* Of few, all; and when nobody can take it, why. */
     answer = ask_nodes(w, false, "c", TENTH, buf_str(&some));
     n = json_size(json_get(answer, "NodeNames"));

@@ -191,9 +191,9 @@ static int64_t least_listed(const struct extender *e, size_t n) {
     return held < EXTENDER_LIST ? INT64_MIN : best[held - 1];
 }
 
-/* Those that can take the pod, the best of them where they are many, or all. */
+/* Those that can take the pod, the best of them where they are many, or all nodes. */
 static void put_names(struct json_writer *w, const struct extender *e, size_t n, bool all) {
-    int64_t least = e->what_if || all ? INT64_MIN : least_listed(e, n);
+    int64_t least = e->what_if || e->all || all ? INT64_MIN : least_listed(e, n);
     args_put_begin(w, e->objects);
     for (size_t i = 0; i < n; i++)
         if (all || (e->candidates[i].reason == PLACE_OK && e->candidates[i].score >= least))
@@ -325,6 +325,8 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
         return filter_none_fits(e, n, self, now_ms, out);
     if (fitting == 1)
         promise_best(e, n, self, now_ms); /* prioritize will not be asked */
+    e->all = self->shortened;
+    self->shortened |= fitting > EXTENDER_LIST;
     put_filter_answer(out, e, n, false, NULL);
     return 0;
 }
@@ -350,6 +352,7 @@ static void judge_what_if(struct extender *e, size_t n, const struct pod *pod) {
 static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint64_t now_ms,
                       struct buf *out) {
     e->nominated = NULL;
+    e->all = false;
     if (pod->problem == REQUEST_OK && pod->request.n == 0) {
         put_filter_answer(out, e, n, true, NULL);
         return 0;

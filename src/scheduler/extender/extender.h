@@ -43,7 +43,9 @@ typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_ca
 
 /* So many nodes does filter name at most, the best ones. Our scores outweigh all others together,
  * so the pod goes to the best node anyhow, and kube-scheduler is spared scoring, and sending back,
- * those that cannot be it. Who asks about nodes that do not exist yet is named all. */
+ * those that cannot be it. When it comes again with the pod, something that we do not know of
+ * (another extender, a plugin) did not take those: then it is named all, as is who asks about nodes
+ * that do not exist yet. */
 #define EXTENDER_LIST 161
 
 struct extender_candidate {
@@ -67,6 +69,7 @@ struct extender {
     size_t candidates_size;
     const char *nominated; /* where room is being made for the pod in question, or NULL */
     bool objects;          /* nodes were given as objects, and go back so */
+    bool all;              /* all nodes that fit are to be named */
     bool what_if; /* some are unknown: who asks wants to know, and nothing is to follow from it */
     struct place_plan plan;
     struct gpu_request request;
