@@ -298,6 +298,62 @@ static void test_node_goes(void **state) {
     end(&k);
 }
 
+/* A card that breaks, or goes, while nobody uses what is kept of it. */
+static void test_card_breaks(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 2);
+    show(&k, "r", HALF_CARD "," OWNER, "null");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "GPU-n-0"));
+    run(w, "mine", QUEUE, "n");
+    show_gpu(w, "n", 0, false);
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "GPU-n-0")); /* in use */
+    state_pod_gone(w->state, "mine");
+    run(w, "other", "", "n");
+    run(w, "others", "", "n");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "GPU-n-0")); /* there is no better place yet */
+    state_pod_gone(w->state, "other");
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "GPU-n-1"));
+    assert_null(strstr(k.status, "GPU-n-0"));
+    assert_int_equal(free_core(w, "n", 1), 0);
+    show_gpu(w, "n", 0, true);
+    assert_int_equal(free_core(w, "n", 0), 100);
+    tick(&k, NOW);
+    assert_non_null(strstr(k.status, "GPU-n-1")); /* and there it stays */
+    end(&k);
+}
+
+/* Thousands for which there is no room: a tick is short, and the one that fits has its turn. */
+static void test_many_in_vain(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    char name[16];
+    int ticks = 0;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    for (int i = 0; i < 3000; i++) {
+        snprintf(name, sizeof(name), "a%04d", i);
+        show(&k, name, "\"resources\":{\"elasticgpu.io/gpu-core\":\"200\"}," OWNER, "null");
+    }
+    show(&k, "z", HALF_CARD "," OWNER, "null");
+    for (; ticks < 60 && free_core(w, "n", 0) == 100; ticks++) {
+        tick(&k, NOW);
+        assert_in_range(k.r.looked, 1, 64);
+    }
+    assert_int_equal(ticks, 47); /* 3,001 of 64 each */
+    reservations_gone(&k.r, "z");
+    show(&k, "z", HALF_CARD "," OWNER, "null");
+    for (ticks = 0; ticks < 60 && free_core(w, "n", 0) == 100; ticks++)
+        tick(&k, NOW);
+    assert_true(ticks <= 48); /* and again */
+    end(&k);
+}
+
 /* In any order of what happens, others never get what is kept, and nothing is counted twice. */
 static void test_in_any_order(void **state) {
     struct world *w = *state;
@@ -366,10 +422,10 @@ static void test_nobody_starves(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(test_unreadable),       T(test_owners),    T(test_kept_for_its_owner),
-        T(test_owner_goes_to_it), T(test_its_time),  T(test_no_room_and_malformed),
-        T(test_restart),          T(test_node_goes), T(test_in_any_order),
-        T(test_nobody_starves),
+        T(test_unreadable),       T(test_owners),      T(test_kept_for_its_owner),
+        T(test_owner_goes_to_it), T(test_its_time),    T(test_no_room_and_malformed),
+        T(test_restart),          T(test_node_goes),   T(test_in_any_order),
+        T(test_nobody_starves),   T(test_card_breaks), T(test_many_in_vain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,11 +12,13 @@
 
 #define ID_PREFIX "reservation/" /* of the standing hold */
 #define ID_MAX (KUBE_NAME_MAX + 16)
+#define PLACES_PER_TICK 64 /* for which all nodes are looked at */
 
 struct reservation {
     UT_hash_handle hh;
     bool listed;
-    bool had_turn; /* its status was sent, and others wait for theirs */
+    uint32_t round; /* in which a place was looked for last */
+    bool had_turn;  /* its status was sent, and others wait for theirs */
     char id[ID_MAX];
     struct reservation_object object; /* `held` may be ahead of what the watch has shown */
 };
@@ -75,6 +77,13 @@ static int by_id(struct reservation *a, struct reservation *b) {
     return strcmp(a->id, b->id);
 }
 
+/* So that the same one is chosen whatever the order in which the watch shows them. */
+static void sort(struct reservations *r) {
+    if (r->unsorted)
+        HASH_SORT(r->all, by_id);
+    r->unsorted = false;
+}
+
 static struct reservation *get(struct reservations *r, const char *name) {
     struct reservation *v;
     char id[ID_MAX];
@@ -88,7 +97,8 @@ static struct reservation *get(struct reservations *r, const char *name) {
         free(v);
         return NULL;
     }
-    HASH_SORT(r->all, by_id);
+    v->round = r->round - 1;
+    r->unsorted = true;
     return v;
 }
 
@@ -165,6 +175,7 @@ static bool fits_in(struct reservations *r, const struct reservation *v, struct 
 }
 
 static void choose(struct reservations *r, struct state_pod *pod) {
+    sort(r);
     for (const struct reservation *v = r->all; v; v = v->hh.next)
         if (is_for(v, pod) && fits_in(r, v, pod))
             return;
@@ -179,28 +190,26 @@ bool reservations_open(void *self, struct state_pod *pod, uint64_t now_ms, struc
     return true;
 }
 
-/* Of a pod that was bound before this process began, its cards tell what it draws on. */
-static void recognise(struct reservations *r, struct state_pod *pod) {
-    for (const struct reservation *v = r->all; v; v = v->hh.next) {
-        if (!is_for(v, pod) || pod->created < v->object.created)
-            continue;
-        const struct state_standing *standing = state_standing_find(r->state, v->id);
-        bool all = standing && standing->node == pod->node && pod->nholds > 0;
+/* Of pods that were bound before this process began, their cards tell what they draw on. */
+static void recognise(struct reservations *r, const struct reservation *v) {
+    const struct state_standing *standing =
+        is_held(v) ? state_standing_find(r->state, v->id) : NULL;
+    for (struct state_pod *pod = standing ? standing->node->pods : NULL; pod; pod = pod->next) {
+        bool all = pod->stage == POD_BOUND && !pod->draws && pod->nholds > 0 &&
+                   pod->created >= v->object.created && is_for(v, pod);
         for (uint32_t i = 0; all && i < pod->nholds; i++)
             all = has_device(standing, pod->holds[i].device.uuid);
-        if (all) {
+        if (all)
             (void) state_draw(pod, NULL, v->id);
-            return;
-        }
     }
 }
 
 static void find_draws(struct reservations *r) {
+    for (const struct reservation *v = r->all; v; v = v->hh.next)
+        recognise(r, v);
     for (struct state_pod *pod = r->state->pods; pod; pod = pod->hh.next)
         if (pod->stage == POD_PENDING && pod->refused && pod->problem == REQUEST_OK)
             choose(r, pod);
-        else if (pod->stage == POD_BOUND && !pod->draws)
-            recognise(r, pod);
 }
 
 /* ---- placing ---- */
@@ -239,11 +248,24 @@ static int note_place(struct reservation *v, const struct state_node *node, uint
     }
     for (uint32_t i = 0; i < n; i++)
         c->devices[c->ndevices++] = holds[i].device;
+    assignment_done(&v->object.held);
     v->object.held = a;
     return 0;
 }
 
+/* Each has its turn before any has a second one: many for which there is no room do not keep one
+ * from its place, and not the loop for long. */
+static bool may_look(struct reservations *r, struct reservation *v) {
+    if (v->round == r->round || r->looked == PLACES_PER_TICK)
+        return false;
+    v->round = r->round;
+    r->looked++;
+    return true;
+}
+
 static bool place(struct reservations *r, struct reservation *v) {
+    if (!may_look(r, v))
+        return false;
     struct gpu_selection selection = {.use_models = v->object.model};
     const struct state_pod self = {
         .nasks = 1, .asks = &v->object.ask, .selection = v->object.model[0] ? &selection : NULL};
@@ -256,6 +278,18 @@ static bool place(struct reservations *r, struct reservation *v) {
 static bool is_lost(const struct reservations *r, const struct reservation *v, size_t users) {
     const struct state_standing *standing = state_standing_find(r->state, v->id);
     return is_held(v) && users == 0 && (!standing || !standing->node->exists);
+}
+
+/* Whether a card of it has gone or is not healthy, and nobody uses it: of use only elsewhere. */
+static bool is_broken(const struct reservations *r, const struct reservation *v, size_t users) {
+    const struct state_standing *standing = state_standing_find(r->state, v->id);
+    if (!is_held(v) || users > 0 || !standing)
+        return false;
+    uint32_t good = 0;
+    for (uint32_t c = 0; c < standing->node->ncards; c++)
+        good += standing->node->cards[c]->healthy && !standing->node->cards[c]->duplicate &&
+                has_device(standing, standing->node->cards[c]->uuid);
+    return good < standing->ndevices;
 }
 
 /* ---- status ---- */
@@ -302,7 +336,7 @@ static struct reservation_status settle(struct reservations *r, struct reservati
         status.message = request_problem_text(v->object.problem);
     else if (v->object.starts != 0 && now < v->object.starts)
         status.message = "it has not started";
-    else if (!is_held(v) && !place(r, v))
+    else if ((!is_held(v) || is_broken(r, v, users->n)) && !place(r, v))
         status.message = "no node has room for it";
     if (is_held(v))
         status = (struct reservation_status){RESERVATION_HELD, NULL, &v->object.held, users->of,
@@ -317,7 +351,9 @@ void reservations_tick(struct reservations *r, int64_t now, unsigned max,
     struct users users;
     if (!r->all)
         return;
+    sort(r);
     find_draws(r);
+    r->looked = 0;
     for (struct reservation *v = r->all; v; v = v->hh.next) {
         _cleanup_buf_ struct buf text = BUF_INIT(0);
         const struct reservation_status status = settle(r, v, now, &users);
@@ -329,6 +365,8 @@ void reservations_tick(struct reservations *r, int64_t now, unsigned max,
         v->had_turn = true;
         max--;
     }
+    if (r->looked < PLACES_PER_TICK)
+        r->round++; /* all had their turn */
     /* Those whose status the API server does not take are not to keep others from theirs. */
     for (struct reservation *v = max > 0 ? r->all : NULL; v; v = v->hh.next)
         v->had_turn = false;
