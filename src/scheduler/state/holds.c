@@ -204,9 +204,9 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
 
 void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms) {
     struct state *s = pod->space->state;
-    if (pod->stage != POD_BOUND)
+    if (pod->stage != POD_BOUND && stage == POD_BOUND)
         DL_DELETE2(s->open, pod, open_prev, open_next);
-    if (stage != POD_BOUND)
+    if (pod->stage == POD_BOUND && stage != POD_BOUND)
         DL_APPEND2(s->open, pod, open_prev, open_next);
     pod->stage = stage;
     pod->turn++;
