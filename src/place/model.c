@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "place/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +9,16 @@
 #include "place/stranded.h"
 
 #define CORE_PER_CARD 100
+#define CARD 1000
+/* Of the forty rounds: finer differences are the luck of their draws. */
+#define RESOLUTION_MIN 50
 
 struct place_model {
     struct workload workload;
     struct stranded *stranded;
     struct scarce scarce;
+    uint32_t tflops[WORKLOAD_MODELS_MAX]; /* of a card; 0: not known */
+    int64_t resolution;
     uint32_t epoch;
 };
 
@@ -39,9 +45,30 @@ void place_model_free(struct place_model *m) {
 
 /* ---- learning ---- */
 
+static uint32_t model_of(const struct place_node *node) {
+    return node->model < WORKLOAD_MODELS_MAX ? node->model : WORKLOAD_MODELS_MAX - 1;
+}
+
+/* The percent that so many TFLOPS are of a card, on average over all cards that have them and may
+ * be taken; 0 if nobody knows. */
+static uint32_t core_of_tflops(const struct place_plan *plan, uint32_t tflops) {
+    const struct place_model *m = plan->model;
+    uint64_t cards = 0, sum = 0;
+    for (uint32_t i = 0; m && i < WORKLOAD_MODELS_MAX; i++) {
+        if (!(plan->models >> i & 1) || m->tflops[i] < tflops)
+            continue;
+        cards += m->scarce.by_model[i];
+        sum += m->scarce.by_model[i] * tflops * CORE_PER_CARD / m->tflops[i];
+    }
+    return cards ? (uint32_t) (sum / cards) : 0;
+}
+
 /* Memory asked in percent is as much of the histogram as compute is: what is larger counts. */
-static void add_ask(struct place_shape *shape, const struct gpu_ask *ask) {
+static void add_ask(struct place_shape *shape, const struct place_plan *plan,
+                    const struct gpu_ask *ask) {
     uint32_t core = ask->whole ? CORE_PER_CARD : ask->core;
+    if (!ask->whole && ask->tflops > 0)
+        core = core_of_tflops(plan, ask->tflops);
     if (!ask->whole && ask->memory == 0 && ask->memory_percent > core)
         core = ask->memory_percent;
     if (ask->cards > 1 || core == CORE_PER_CARD || shape->core + core > CORE_PER_CARD) {
@@ -61,9 +88,9 @@ struct place_shape place_shape_of(const struct place_plan *plan) {
     shape.cpu = plan->cpu < UINT32_MAX ? (uint32_t) plan->cpu : UINT32_MAX;
     for (uint32_t i = 0; i < plan->request->n; i++)
         if (plan->request->asks[i].phase != ASK_INIT)
-            add_ask(&shape, &plan->request->asks[i]);
+            add_ask(&shape, plan, &plan->request->asks[i]);
     for (uint32_t i = 0; shape.cards == 0 && i < plan->request->n; i++)
-        add_ask(&shape, &plan->request->asks[i]); /* only init containers ask */
+        add_ask(&shape, plan, &plan->request->asks[i]); /* only init containers ask */
     return shape;
 }
 
@@ -71,6 +98,10 @@ void place_model_learn(struct place_model *m) {
     stranded_learn(m->stranded, &m->workload);
     scarce_learn(&m->scarce);
     workload_settled(&m->workload);
+    /* A mean of n arrivals, each of which may change it by a card. */
+    m->resolution = m->workload.total ? (int64_t) (CARD / sqrt(m->workload.total)) : CARD;
+    if (m->resolution < RESOLUTION_MIN)
+        m->resolution = RESOLUTION_MIN;
     m->epoch++;
 }
 
@@ -140,8 +171,7 @@ static const struct place_amount nothing[PLACE_CARDS_MAX];
 static struct scarce_node scarce_of(const struct place_node *node, const struct place_amount *holds,
                                     uint64_t cpu) {
     struct scarce_node ret = {.cpu = cpu_left(node, cpu), .most = (uint32_t) node->cpu};
-    ret.model =
-        (uint8_t) (node->model < WORKLOAD_MODELS_MAX ? node->model : WORKLOAD_MODELS_MAX - 1);
+    ret.model = (uint8_t) model_of(node);
     for (uint32_t c = 0; c < node->ncards && c < PLACE_CARDS_MAX; c++) {
         if (!node->cards[c].healthy)
             continue;
@@ -158,6 +188,8 @@ void place_model_node(struct place_model *m, uint32_t id, const struct place_nod
     struct scarce_node now = {0};
     if (node)
         now = scarce_of(node, nothing, 0);
+    if (node && node->ncards > 0)
+        m->tflops[model_of(node)] = node->cards[0].tflops;
     scarce_set(&m->scarce, id, &now);
 }
 
@@ -221,17 +253,18 @@ double place_model_next(struct place_model *m, const struct place_plan *plan,
     return stranded_next(m->stranded, &state);
 }
 
-uint32_t place_model_broken(struct place_model *m, const struct place_plan *plan,
+uint64_t place_model_broken(struct place_model *m, const struct place_plan *plan,
                             const struct place_node *node, const struct place_amount *holds) {
     struct scarce_node before = scarce_of(node, nothing, 0);
     struct scarce_node after = scarce_of(node, holds, plan->cpu);
-    return scarce_broken(&m->scarce, &before, &after, place_shape_of(plan).cards);
+    struct place_shape shape = place_shape_of(plan);
+    return scarce_broken(&m->scarce, &before, &after, &shape);
 }
 
-int64_t place_model_slots_price(struct place_model *m, uint32_t broken) {
+int64_t place_model_slots_price(struct place_model *m, uint64_t broken) {
     return scarce_slots_price(&m->scarce, broken);
 }
 
-int64_t place_model_model_price(const struct place_model *m, uint32_t model) {
-    return scarce_model_price(&m->scarce, model);
+int64_t place_model_resolution(const struct place_model *m) {
+    return m->resolution;
 }

@@ -54,7 +54,8 @@ int place_model_read(struct place_model *m, const struct workload_names *names, 
 
 /* ---- for policies ---- */
 
-/* What the pod is as a shape: containers that share a card count as one. */
+/* What the pod is as a shape: containers that share a card count as one. Compute asked in TFLOPS is
+ * the part that it is of the cards that the plan's model knows, on average. */
 struct place_shape place_shape_of(const struct place_plan *plan);
 
 /* What a pod holds of the node's cards if it holds of `card` all but `left`, and `amount` beside.
@@ -76,8 +77,11 @@ int64_t place_model_growth(struct place_model *m, const struct place_plan *plan,
 double place_model_next(struct place_model *m, const struct place_plan *plan,
                         const struct place_node *node, const struct place_amount *holds);
 
-/* Slots that the pod breaks, and their price; the price of the model it takes: see scarce.h. */
-uint32_t place_model_broken(struct place_model *m, const struct place_plan *plan,
+/* Slots of others that the pod breaks, and their price: see scarce.h. */
+uint64_t place_model_broken(struct place_model *m, const struct place_plan *plan,
                             const struct place_node *node, const struct place_amount *holds);
-int64_t place_model_slots_price(struct place_model *m, uint32_t broken);
-int64_t place_model_model_price(const struct place_model *m, uint32_t model);
+int64_t place_model_slots_price(struct place_model *m, uint64_t broken);
+
+/* Costs that differ by less, in thousandths of a card, are not known to differ: the more has
+ * arrived, the less that is. The same until the epoch changes. */
+int64_t place_model_resolution(const struct place_model *m);

@@ -12,6 +12,7 @@
 /* Looks at a card before giving up on a pod with many containers, on all nodes together: a few
  * milliseconds. The first solution is nearly always the first try; this bounds the worst case. */
 #define EFFORT 40000
+#define STEPS_PER_LOOK 16 /* of the search for linked cards, which are short */
 
 #define RANKS INT64_C(100000)
 #define SCORE_STEP INT64_C(1000)
@@ -413,8 +414,16 @@ static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
     return false;
 }
 
+/* What a search for linked cards costs, of which the first try of all units from u on is left. */
+static void charge(struct search *s, uint32_t u, uint32_t steps) {
+    uint32_t first_try = (s->plan->nunits - u) * s->node->ncards;
+    uint32_t spare = s->looks > first_try ? s->looks - first_try : 0;
+    s->looks -= steps / STEPS_PER_LOOK < spare ? steps / STEPS_PER_LOOK : spare;
+}
+
 /* The best connected cards for all units of the ask that begins with unit u; 0: there are none. */
-static uint64_t linked_cards(const struct search *s, uint32_t ask) {
+static uint64_t linked_cards(struct search *s, uint32_t u) {
+    uint32_t ask = s->plan->units[u];
     uint64_t costs[PLACE_CARDS_MAX] = {0};
     struct known_costs known = {0};
     struct topology_search search = {.n = s->plan->request->asks[ask].cards,
@@ -427,7 +436,9 @@ static uint64_t linked_cards(const struct search *s, uint32_t ask) {
         if (is_idle(&s->node->cards[c]))
             search.idle |= UINT64_C(1) << c;
     }
-    return topology_pick(s->node->topology, &search);
+    uint64_t set = topology_pick(s->node->topology, &search);
+    charge(s, u, search.steps);
+    return set;
 }
 
 /* Gives the ask all these cards at once and goes on behind it; takes them back if that leads
@@ -459,7 +470,7 @@ static bool place_units(struct search *s, uint32_t u) {
     uint32_t ask = s->plan->units[u];
     /* The cards of one container are a set: taking them in one order tries each set once. */
     bool continues = u > 0 && s->plan->units[u - 1] == ask;
-    uint64_t set = !continues && wants_links(s, ask) ? linked_cards(s, ask) : 0;
+    uint64_t set = !continues && wants_links(s, ask) ? linked_cards(s, u) : 0;
     if (set && try_set(s, u, set))
         return true;
     uint8_t order[PLACE_CARDS_MAX];

@@ -101,9 +101,9 @@ struct place_policy {
     /* May be NULL both: what the placement uses up that has a price in the whole cluster, as a
      * code, and the value at the prices of now. Remembered are value and code: the price may change
      * while the node does not. */
-    uint32_t (*node_toll)(const struct place_plan *plan, const struct place_node *node,
+    uint64_t (*node_toll)(const struct place_plan *plan, const struct place_node *node,
                           const struct place_amount *holds);
-    int64_t (*settle)(const struct place_plan *plan, int64_t value, uint32_t toll);
+    int64_t (*settle)(const struct place_plan *plan, int64_t value, uint64_t toll);
 };
 /* A request in the order in which it is placed. Borrows the request. The effort is shared by all
  * nodes that the plan is tried on: once it is spent, a node gets one simple try, and a
@@ -128,7 +128,7 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret);
 /* What a placement is worth, as far as that depends on its node alone. */
 struct place_worth {
     int64_t value;  /* the policy's node_value */
-    uint32_t toll;  /* the policy's node_toll; 0 without */
+    uint64_t toll;  /* the policy's node_toll; 0 without */
     uint32_t links; /* class of the weakest link between cards of one container, see topology.h */
     bool rough;     /* the caller's: made up of short looks, see place_model_short_looks() */
 };

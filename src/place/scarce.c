@@ -6,12 +6,11 @@
 #include <string.h>
 
 #define CARD 1000
-/* Of a card of a model on which no more insist than it has cards, relative to all. */
-#define MODEL_PRICE 700
+#define LISTED 256 /* kinds of pods of which the most frequent are watched */
 /* More slots than the mean are wanted, by so many times its root: arrivals are random. */
 #define LUCK 1
 
-_Static_assert(SCARCE_SIZES *SCARCE_TIERS <= 32, "broken slots are a set of 32 bits");
+_Static_assert(SCARCE_SIZES *SCARCE_TIERS <= 64, "broken slots are a set of 64 bits");
 
 void scarce_init(struct scarce *s, const struct workload *workload) {
     s->workload = workload;
@@ -56,6 +55,16 @@ void scarce_set(struct scarce *s, uint32_t id, const struct scarce_node *node) {
 
 /* ---- pods ---- */
 
+/* Any card will do for the others: no slot is theirs. */
+static bool is_choosy(const struct place_shape *shape) {
+    return shape->cards > 1 || (shape->cards == 1 && shape->models != WORKLOAD_ANY_MODEL);
+}
+
+/* What the pod takes of a card of its own, in thousandths: see struct scarce_size. */
+static uint32_t milli_of(const struct place_shape *shape) {
+    return (uint32_t) (workload_milli(shape) / shape->cards);
+}
+
 static struct scarce_size *size_of(struct scarce *s, uint32_t cards, uint64_t models) {
     for (uint32_t i = 0; i < s->nsizes; i++)
         if (s->sizes[i].cards == cards && s->sizes[i].models == models)
@@ -67,7 +76,7 @@ static struct scarce_size *size_of(struct scarce *s, uint32_t cards, uint64_t mo
 static struct scarce_running *running_of(struct scarce *s, uint32_t cards, uint64_t models) {
     for (uint32_t i = 0; i < SCARCE_RUNNING_MAX; i++) {
         struct scarce_running *r = &s->running[i];
-        if (r->pods > 0 && r->cards == cards && r->models == models)
+        if (r->milli > 0 && r->cards == cards && r->models == models)
             return r;
     }
     return NULL;
@@ -76,10 +85,10 @@ static struct scarce_running *running_of(struct scarce *s, uint32_t cards, uint6
 static struct scarce_running *begin_running(struct scarce *s, const struct place_shape *shape) {
     struct scarce_running *r = running_of(s, shape->cards, shape->models);
     for (uint32_t i = 0; !r && i < SCARCE_RUNNING_MAX; i++)
-        if (s->running[i].pods == 0)
+        if (s->running[i].milli == 0)
             r = &s->running[i];
     if (r)
-        *r = (struct scarce_running){shape->models, shape->cards, r->pods + 1};
+        *r = (struct scarce_running){shape->models, shape->cards, r->milli + milli_of(shape)};
     return r;
 }
 
@@ -88,27 +97,28 @@ static struct scarce_running *begin_running(struct scarce *s, const struct place
 static struct scarce_running *end_running(struct scarce *s, const struct place_shape *shape) {
     struct scarce_running *r = running_of(s, shape->cards, shape->models);
     for (uint32_t i = 0; !(r && r->models == shape->models) && i < SCARCE_RUNNING_MAX; i++)
-        if (s->running[i].cards == shape->cards && s->running[i].pods > (r ? r->pods : 0))
+        if (s->running[i].cards == shape->cards && s->running[i].milli > (r ? r->milli : 0))
             r = &s->running[i];
     if (r)
-        r->pods--;
+        r->milli -= milli_of(shape) < r->milli ? milli_of(shape) : r->milli;
     return r;
 }
 
 void scarce_run(struct scarce *s, const struct place_shape *shape, int change) {
-    if (shape->cards < 2)
+    if (!is_choosy(shape))
         return;
     struct scarce_running *r = change > 0 ? begin_running(s, shape) : end_running(s, shape);
     struct scarce_size *size = r ? size_of(s, r->cards, r->models) : NULL;
     if (size)
-        size->running = r->pods;
+        size->running = (double) r->milli / CARD;
     s->priced = false;
 }
 
 void scarce_arrived(struct scarce *s, const struct place_shape *shape) {
     struct scarce_size *size = size_of(s, shape->cards, shape->models);
     if (size)
-        size->arrived++;
+        size->arrived += (double) milli_of(shape) / CARD;
+    s->asked += workload_milli(shape);
     s->priced = false;
 }
 
@@ -131,36 +141,39 @@ static uint32_t most_cpu(const struct scarce *s, const struct scarce_size *size)
     return most;
 }
 
-/* The tiers: the CPU that a quarter, half, nine tenths and all of the pods of the size ask at most,
- * and how many need more than the tier below gives. The last is for a pod larger than all so far:
- * after n of them, one in n + 1 (Laplace's rule). */
+/* The tiers: the CPU that a quarter, half, nine tenths and all of the pods of as many cards ask at
+ * most, whose models may be these, and how many need more than the tier below gives. The last is
+ * for a pod larger than all so far: after n of them, one in n + 1 (Laplace's rule). */
 static void measure(const struct scarce *s, struct scarce_size *size) {
     static const uint64_t percents[SCARCE_TIERS - 1] = {25, 50, 90, 100};
-    const struct workload_count *of_size[WORKLOAD_SHAPES_MAX];
+    const struct workload_count *like[WORKLOAD_SHAPES_MAX];
     const struct workload *w = s->workload;
-    uint64_t sum = 0, below = 0;
+    uint64_t all = 0, sum = 0, below = 0;
     uint32_t n = 0, t = 0;
     for (uint32_t i = 0; i < w->n; i++)
-        if (w->shapes[i].shape.cards == size->cards && w->shapes[i].shape.models == size->models)
-            of_size[n++] = &w->shapes[i];
-    qsort(of_size, n, sizeof(of_size[0]), by_cpu);
+        if (w->shapes[i].shape.cards == size->cards && (w->shapes[i].shape.models & size->models)) {
+            like[n++] = &w->shapes[i];
+            all += w->shapes[i].count;
+        }
+    qsort(like, n, sizeof(like[0]), by_cpu);
     for (uint32_t i = 0; i < n; i++) {
-        sum += of_size[i]->count;
-        for (; t < SCARCE_TIERS - 1 && sum * 100 >= size->arrived * percents[t]; t++) {
-            size->cpu[t] = of_size[i]->shape.cpu;
-            size->share[t] = (double) (size->arrived - below) / size->arrived;
+        sum += like[i]->count;
+        if (i + 1 < n && like[i + 1]->shape.cpu == like[i]->shape.cpu)
+            continue;
+        for (; t < SCARCE_TIERS - 1 && sum * 100 >= all * percents[t]; t++) {
+            size->cpu[t] = like[i]->shape.cpu;
+            size->share[t] = (double) (all - below) / (double) all;
             below = sum;
         }
     }
     size->cpu[t] = most_cpu(s, size);
-    size->share[t] = 1.0 / (size->arrived + 1.0);
+    size->share[t] = 1.0 / ((double) all + 1.0);
 }
 
 /* By the cards that they ask together. */
 static int by_weight(const void *a, const void *b) {
     const struct scarce_size *x = a, *y = b;
-    uint64_t weight_x = (uint64_t) x->arrived * x->cards,
-             weight_y = (uint64_t) y->arrived * y->cards;
+    double weight_x = x->arrived * x->cards, weight_y = y->arrived * y->cards;
     return (weight_x < weight_y) - (weight_x > weight_y);
 }
 
@@ -170,7 +183,7 @@ static uint32_t list_sizes(const struct workload *w, uint32_t max, struct scarce
     for (uint32_t i = 0; i < w->n; i++) {
         const struct place_shape *shape = &w->shapes[i].shape;
         uint32_t at = 0;
-        if (shape->cards < 2)
+        if (!is_choosy(shape))
             continue;
         while (at < n && (ret[at].cards != shape->cards || ret[at].models != shape->models))
             at++;
@@ -178,19 +191,21 @@ static uint32_t list_sizes(const struct workload *w, uint32_t max, struct scarce
             continue;
         if (at == n)
             ret[n++] = (struct scarce_size){.cards = shape->cards, .models = shape->models};
-        ret[at].arrived += w->shapes[i].count;
+        ret[at].arrived += (double) milli_of(shape) * w->shapes[i].count / CARD;
     }
     return n;
 }
 
-static void learn_sizes(struct scarce *s) {
-    struct scarce_size sizes[SCARCE_RUNNING_MAX];
-    uint32_t n = list_sizes(s->workload, SCARCE_RUNNING_MAX, sizes);
+void scarce_learn(struct scarce *s) {
+    struct scarce_size sizes[LISTED];
+    uint32_t n = list_sizes(s->workload, LISTED, sizes);
     qsort(sizes, n, sizeof(sizes[0]), by_weight);
     s->nsizes = n < SCARCE_SIZES ? n : SCARCE_SIZES;
+    s->asked = s->workload->milli;
+    s->priced = false;
     for (uint32_t i = 0; i < s->nsizes; i++) {
         const struct scarce_running *r = running_of(s, sizes[i].cards, sizes[i].models);
-        sizes[i].running = r ? r->pods : 0;
+        sizes[i].running = r ? (double) r->milli / CARD : 0;
         measure(s, &sizes[i]);
         s->sizes[i] = sizes[i];
     }
@@ -199,37 +214,25 @@ static void learn_sizes(struct scarce *s) {
             count_slots(s, &s->nodes[id], true);
 }
 
-static void learn_models(struct scarce *s) {
-    const struct workload *w = s->workload;
-    memset(s->insisting, 0, sizeof(s->insisting));
-    s->arrived = w->milli;
-    for (uint32_t i = 0; i < w->n; i++) {
-        const struct workload_count *c = &w->shapes[i];
-        if (c->shape.models == WORKLOAD_ANY_MODEL)
-            continue;
-        for (uint32_t m = 0; m < WORKLOAD_MODELS_MAX; m++)
-            if (c->shape.models >> m & 1)
-                s->insisting[m] += workload_milli(&c->shape) * c->count;
-    }
-}
-
-void scarce_learn(struct scarce *s) {
-    learn_sizes(s);
-    learn_models(s);
-    s->priced = false;
-}
-
 /* ---- prices ---- */
 
-uint32_t scarce_broken(const struct scarce *s, const struct scarce_node *before,
-                       const struct scarce_node *after, uint32_t cards) {
-    uint32_t broken = 0;
+/* Whether such pods are among those that the tier's slots are for. */
+static bool is_theirs(const struct scarce_size *size, uint32_t tier,
+                      const struct place_shape *shape) {
+    return shape->cards == size->cards && shape->models == size->models &&
+           (tier == 0 || shape->cpu > size->cpu[tier - 1]);
+}
+
+uint64_t scarce_broken(const struct scarce *s, const struct scarce_node *before,
+                       const struct scarce_node *after, const struct place_shape *shape) {
+    uint64_t broken = 0;
     for (uint32_t i = 0; i < s->nsizes; i++) {
-        if (cards >= s->sizes[i].cards)
+        const struct scarce_size *size = &s->sizes[i];
+        if (shape->cards > size->cards)
             continue;
         for (uint32_t t = 0; t < SCARCE_TIERS; t++)
-            if (slots_of(after, &s->sizes[i], t) < slots_of(before, &s->sizes[i], t))
-                broken |= UINT32_C(1) << (i * SCARCE_TIERS + t);
+            if (!is_theirs(size, t, shape) && slots_of(after, size, t) < slots_of(before, size, t))
+                broken |= UINT64_C(1) << (i * SCARCE_TIERS + t);
     }
     return broken;
 }
@@ -245,9 +248,9 @@ static double steep(double x) {
  * many as bring the mean about but do not run yet, or as many as come by chance onto what is free,
  * whichever is more. */
 static double due(const struct scarce *s, const struct scarce_size *size) {
-    if (s->workload->milli == 0)
+    if (s->asked == 0)
         return 0;
-    double each = (double) size->arrived / (double) s->workload->milli;
+    double each = size->arrived / (double) s->asked;
     double mean = (double) s->cards * CARD * each - size->running;
     double chance = (double) s->free * each;
     return mean > chance ? mean : chance;
@@ -267,7 +270,7 @@ static void set_prices(struct scarce *s) {
     s->priced = true;
 }
 
-int64_t scarce_slots_price(struct scarce *s, uint32_t broken) {
+int64_t scarce_slots_price(struct scarce *s, uint64_t broken) {
     int64_t sum = 0;
     if (broken == 0)
         return 0;
@@ -281,13 +284,4 @@ int64_t scarce_slots_price(struct scarce *s, uint32_t broken) {
         sum += most;
     }
     return sum;
-}
-
-int64_t scarce_model_price(const struct scarce *s, uint32_t model) {
-    uint32_t m = model < WORKLOAD_MODELS_MAX ? model : WORKLOAD_MODELS_MAX - 1;
-    if (s->by_model[m] == 0 || s->arrived == 0)
-        return 0;
-    double demand = (double) s->insisting[m] / (double) s->arrived;
-    double supply = (double) s->by_model[m] / (double) s->cards;
-    return (int64_t) (MODEL_PRICE * demand / supply);
 }

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What is scarce in the cluster as a whole, and its price in thousandths of a card:
+/* What is scarce in the cluster as a whole, and its price in thousandths of a card.
  *
- *   slots    nodes that still have k cards idle at once, with the CPU that pods of k cards ask, of
- *            the models that they may have. A smaller pod that breaks such a slot pays the more,
- *            the fewer there are left for the pods of k cards that are still to be expected;
- *   models   cards that some pods insist on. Who could go elsewhere pays the more, the larger the
- *            part of all demand that insists on them, compared with their part of all cards. */
+ * A slot is a place for a pod that is hard to please: as many idle cards on one node as it asks, of
+ * the models that it may have, with the CPU that such pods ask. Slots are counted for every kind of
+ * pod that asks several cards or insists on a model. Who takes one without being of that kind pays
+ * the more, the fewer there are left for the pods of that kind that are still to be expected. */
 
 #include <stdbool.h>
 
 #include "place/workload.h"
 
 #define SCARCE_NODES_MAX 16384
-#define SCARCE_SIZES 6 /* different k and models that are watched */
-#define SCARCE_TIERS 5 /* of CPU, see measure() */
+#define SCARCE_SIZES 12 /* kinds of pods that are watched */
+#define SCARCE_TIERS 5  /* of CPU, see measure() */
 
 /* A node as far as slots go. */
 struct scarce_node {
@@ -27,31 +26,32 @@ struct scarce_node {
     uint8_t model; /* at most WORKLOAD_MODELS_MAX - 1 */
 };
 
+/* Pods of one number of cards and one choice of models. Their number is in what they take of their
+ * cards: two that ask half a card each are one. */
 struct scarce_size {
     uint32_t cards;
     uint64_t models;
-    uint32_t arrived; /* pods */
-    uint32_t running; /* pods */
+    double arrived;
+    double running;
     uint32_t cpu[SCARCE_TIERS];
     double share[SCARCE_TIERS]; /* of these pods that need the tier */
     uint32_t slots[SCARCE_TIERS];
     int64_t price[SCARCE_TIERS];
 };
 
-/* Pods of one number of cards and one choice of models that run. */
+/* Those that run. */
 struct scarce_running {
     uint64_t models;
-    uint32_t cards;
-    uint32_t pods;
+    uint32_t cards; /* 0: unused */
+    uint32_t milli; /* thousandths of a pod */
 };
 #define SCARCE_RUNNING_MAX 64 /* different ones; more are not told apart from none */
 
 struct scarce {
     const struct workload *workload;
-    uint64_t cards, free;                    /* free: thousandths of cards */
-    uint64_t by_model[WORKLOAD_MODELS_MAX];  /* cards */
-    uint64_t insisting[WORKLOAD_MODELS_MAX]; /* thousandths of cards, as arrived */
-    uint64_t arrived;                        /* thousandths of cards, as arrived */
+    uint64_t cards, free;                   /* free: thousandths of cards */
+    uint64_t by_model[WORKLOAD_MODELS_MAX]; /* cards */
+    uint64_t asked;                         /* thousandths of cards, by what is in `arrived` */
     struct scarce_running running[SCARCE_RUNNING_MAX];
     uint32_t nsizes;
     bool priced; /* the prices are those of now */
@@ -62,7 +62,7 @@ struct scarce {
 /* `s` is all zero before. Borrows the workload. */
 void scarce_init(struct scarce *s, const struct workload *workload);
 
-/* Takes over from the workload which sizes and models there are. */
+/* Takes over from the workload which kinds of pods there are. */
 void scarce_learn(struct scarce *s);
 
 /* The node has become that; ids of SCARCE_NODES_MAX and more are not counted. */
@@ -74,11 +74,8 @@ void scarce_run(struct scarce *s, const struct place_shape *shape, int change);
 /* A pod has arrived, which changes what is to be expected. */
 void scarce_arrived(struct scarce *s, const struct place_shape *shape);
 
-/* The slots that a pod of `cards` cards breaks when it turns `before` into `after`, as a set of
- * bits for scarce_slots_price(). */
-uint32_t scarce_broken(const struct scarce *s, const struct scarce_node *before,
-                       const struct scarce_node *after, uint32_t cards);
-int64_t scarce_slots_price(struct scarce *s, uint32_t broken);
-
-/* For one card of the model. */
-int64_t scarce_model_price(const struct scarce *s, uint32_t model);
+/* The slots that a pod of that shape breaks when it turns `before` into `after` and that are for
+ * others, as a set of bits for scarce_slots_price(). */
+uint64_t scarce_broken(const struct scarce *s, const struct scarce_node *before,
+                       const struct scarce_node *after, const struct place_shape *shape);
+int64_t scarce_slots_price(struct scarce *s, uint64_t broken);

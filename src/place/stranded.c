@@ -153,8 +153,7 @@ void stranded_learn(struct stranded *s, const struct workload *w) {
         s->share[i] = (double) w->shapes[order[i]].count / (double) sum;
     if (s->n > 0)
         make_draws(s, below);
-    for (uint32_t k = 0; k < s->nkinds; k++)
-        fit_kind(s, &s->kinds[k]);
+    s->nkinds = 0; /* those of nodes that are still there come back */
     memset(s->cache, 0, sizeof(s->cache));
 }
 

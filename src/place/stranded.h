@@ -43,8 +43,8 @@ void stranded_learn(struct stranded *s, const struct workload *w);
 /* Whether there are typical pods at all. Without, the two answers are not to be asked for. */
 bool stranded_knows(const struct stranded *s);
 
-/* A small number for nodes whose cards are of that model and size. The 64th kind and all behind it
- * are taken for one. */
+/* A small number for nodes whose cards are of that model and size, until stranded_learn(). The 64th
+ * kind and all behind it are taken for one. */
 uint32_t stranded_kind(struct stranded *s, uint32_t model, uint64_t card_memory);
 
 /* Thousandths of a card, times STRANDED_SCALE. Sorts the cards of `node`. */

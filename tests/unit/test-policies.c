@@ -293,7 +293,7 @@ static void test_slot_price(void **state) {
     place_model_node(m, 1, &broken.node);
     struct place_plan *plan = make_pod(&pod, m, 1, 100, CORES(8));
     struct place_amount holds[PLACE_CARDS_MAX] = {{CARD, 100, 0}};
-    uint32_t of_slot = place_model_broken(m, plan, &slot.node, holds);
+    uint64_t of_slot = place_model_broken(m, plan, &slot.node, holds);
     assert_int_not_equal(of_slot, 0);
     assert_int_equal(place_model_slots_price(m, of_slot), 8000);
     assert_int_equal(place_model_broken(m, plan, &broken.node,
@@ -304,7 +304,8 @@ static void test_slot_price(void **state) {
     for (uint32_t c = 0; c < 8; c++)
         holds[c] = holds[0];
     make_pod(&large, m, 8, 100, CORES(80));
-    assert_int_equal(place_model_broken(m, &large.plan, &slot.node, holds), 0);
+    uint64_t own = place_model_broken(m, &large.plan, &slot.node, holds);
+    assert_in_range(place_model_slots_price(m, own), 0, 10);
     /* A hundred slots more, and few pods that need them: now they are cheap. */
     for (uint32_t id = 2; id < 102; id++)
         place_model_node(m, id, &slot.node);
@@ -326,13 +327,14 @@ static void test_slot_price(void **state) {
     place_model_free(m);
 }
 
-/* Half of the demand insists on model 1, which is a tenth of the cards. */
+/* Half of the demand insists on model 1, which is a tenth of the cards: others keep off. */
 static void test_model_price(void **state) {
     (void) state;
     struct place_model *m = place_model_new();
     struct world w;
     struct pod pod;
-    make_node(&w, 0, CORES(96), 8, (uint32_t[]){100, 100, 100, 100, 100, 100, 100, 100});
+    struct place_amount holds[PLACE_CARDS_MAX] = {{CARD, 100, 0}};
+    make_node(&w, 0, CORES(80), 8, (uint32_t[]){100, 100, 100, 100, 100, 100, 100, 100});
     for (uint32_t id = 0; id < 10; id++) {
         w.node.model = id == 0;
         place_model_node(m, id, &w.node);
@@ -343,21 +345,138 @@ static void test_model_price(void **state) {
     for (uint32_t i = 0; i < 32; i++)
         place_model_arrive(m, &pod.plan);
     place_model_learn(m);
-    assert_int_equal(place_model_model_price(m, 0), 0);
-    assert_int_equal(place_model_model_price(m, 1), 3500);
-    assert_int_equal(place_model_model_price(m, 63), 0);
-    pod.plan.models = UINT64_MAX;
-    w.node.model = 0;
-    int64_t other = score_of("esc", &pod.plan, &w);
     w.node.model = 1;
-    assert_true(score_of("esc", &pod.plan, &w) < other);
+    uint64_t own = place_model_broken(m, &pod.plan, &w.node, holds);
+    assert_int_equal(place_model_slots_price(m, own), 0);
+    pod.plan.models = UINT64_MAX;
+    uint64_t others = place_model_broken(m, &pod.plan, &w.node, holds);
+    assert_int_equal(place_model_slots_price(m, others), 1000);
+    int64_t scarce = score_of("esc", &pod.plan, &w);
+    w.node.model = 0;
+    assert_int_equal(place_model_broken(m, &pod.plan, &w.node, holds), 0);
+    assert_true(score_of("esc", &pod.plan, &w) > scarce);
     place_model_free(m);
 }
 
-/* Who knows nothing places like best-fit. */
+/* A pod of as many cards pays as well where another one needs more CPU than it does. */
+static void test_slots_of_much_cpu(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world small, large;
+    struct pod pod;
+    uint32_t idle[] = {100, 100, 100, 100, 100, 100, 100, 100};
+    arrive(m, 36, 8, 100, CORES(40));
+    arrive(m, 4, 8, 100, CORES(90));
+    make_node(&small, 1, CORES(64), 8, idle);
+    make_node(&large, 0, CORES(96), 8, idle);
+    small.node.cpu = CORES(64);
+    place_model_node(m, 0, &large.node);
+    for (uint32_t id = 1; id < 16; id++)
+        place_model_node(m, id, &small.node);
+    place_model_learn(m);
+    struct place_plan *plan = make_pod(&pod, m, 8, 100, CORES(40));
+    assert_true(score_of("esc", plan, &small) > score_of("esc", plan, &large));
+    /* Whom they are for pays nothing. */
+    plan->cpu = CORES(96);
+    struct place_amount holds[PLACE_CARDS_MAX];
+    for (uint32_t c = 0; c < 8; c++)
+        holds[c] = (struct place_amount){CARD, 100, 0};
+    assert_int_equal(place_model_broken(m, plan, &large.node, holds), 0);
+    place_model_free(m);
+}
+
+/* Old arrivals fade, but not in a day: what is expected stays. */
+static void test_fading_changes_no_price(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world slot;
+    struct pod pod;
+    struct place_amount holds[PLACE_CARDS_MAX] = {{CARD, 100, 0}};
+    for (uint32_t i = 0; i < 8191; i++) {
+        arrive(m, 1, 8, 100, CORES(80));
+        arrive(m, 7, 1, 100, CORES(8));
+    }
+    arrive(m, 8, 1, 100, CORES(8));
+    make_node(&slot, 0, CORES(96), 8, (uint32_t[]){100, 100, 100, 100, 100, 100, 100, 100});
+    for (uint32_t id = 0; id < 60; id++)
+        place_model_node(m, id, &slot.node);
+    struct place_plan *plan = make_pod(&pod, m, 1, 100, CORES(8));
+    uint64_t broken = place_model_broken(m, plan, &slot.node, holds);
+    uint32_t epoch = place_model_epoch(m);
+    int64_t before = place_model_slots_price(m, broken);
+    assert_in_range(before, 100, 7900);
+    arrive(m, 1, 1, 100, CORES(8)); /* the 65,537th */
+    assert_int_equal(place_model_epoch(m), epoch);
+    assert_in_range(place_model_slots_price(m, broken), before - 50, before + 50);
+    place_model_free(m);
+}
+
+/* A share in TFLOPS is the share that it is of the cards that are there. */
+static void test_tflops_as_shape(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world w;
+    struct pod pod;
+    make_node(&w, 0, CORES(96), 1, (uint32_t[]){100});
+    make_pod(&pod, m, 1, 0, CORES(4));
+    pod.request.asks[0].tflops = 60;
+    assert_int_equal(place_shape_of(&pod.plan).core, 0);
+    for (uint32_t id = 0; id < 4; id++) { /* three of 120, one of 300, one that is too slow */
+        w.cards[0].tflops = id < 3 ? 120 : 300;
+        w.node.model = id < 3;
+        place_model_node(m, id, &w.node);
+    }
+    w.cards[0].tflops = 50;
+    w.node.model = 2;
+    place_model_node(m, 4, &w.node);
+    assert_int_equal(place_shape_of(&pod.plan).core, (3 * 50 + 20) / 4);
+    pod.plan.models = 1;
+    assert_int_equal(place_shape_of(&pod.plan).core, 20);
+    place_model_free(m);
+}
+
+/* Whatever little has been learned: a share goes beside another one, on the node as on the card. */
+static void test_esc_prefers_used_cards(void **state) {
+    (void) state;
+    static const uint32_t cores[] = {20, 30, 50, 60, 80, 100};
+    struct world w, other;
+    struct pod pod;
+    for (size_t i = 0; i < sizeof(cores) / sizeof(cores[0]); i++) {
+        struct place_model *m = place_model_new();
+        for (uint32_t n = 0; n < 20; n++) {
+            make_node(&w, 1, CORES(95), 2, (uint32_t[]){100, 80});
+            make_node(&other, 0, CORES(96), 2, (uint32_t[]){100, 100});
+            struct place_plan *plan = make_pod(&pod, m, 1, 20, CORES(1));
+            assert_int_equal(cards_of("esc", plan, &w), 1 << 1);
+            assert_true(score_of("esc", plan, &w) > score_of("esc", plan, &other));
+            arrive(m, 1, 1, 20, CORES(1));
+            arrive(m, 1, 1, cores[i], CORES(1));
+        }
+        place_model_free(m);
+    }
+}
+
+/* Kinds of cards are forgotten with what was learned: there is always room for those of today. */
+static void test_kinds_are_given_back(void **state) {
+    (void) state;
+    struct stranded *s = stranded_new();
+    struct workload *w = malloc(sizeof(*w));
+    assert_non_null(w);
+    workload_init(w);
+    for (uint32_t k = 0; k < 2 * STRANDED_KINDS_MAX; k++)
+        (void) stranded_kind(s, k % 64, k);
+    assert_int_equal(stranded_kind(s, 1, CARD), STRANDED_KINDS_MAX - 1);
+    stranded_learn(s, w);
+    assert_int_equal(stranded_kind(s, 1, CARD), 0);
+    assert_int_equal(stranded_kind(s, 2, CARD), 1);
+    free(w);
+    stranded_free(s);
+}
+
+/* Who knows nothing places like best-fit, or like the scheduler's simple policy. */
 static void test_young(void **state) {
     (void) state;
-    static const char *const learned[] = {"fgd", "esc"};
+    static const char *const learned[] = {"fgd", "esc"}, *const like[] = {"best-fit", "binpack"};
     struct place_model *m = place_model_new();
     struct world a, b;
     struct pod pod;
@@ -368,8 +487,8 @@ static void test_young(void **state) {
     assert_false(place_model_knows(m));
     for (int i = 0; i < 4; i++) {
         struct place_plan *plan = make_pod(&pod, i & 1 ? m : NULL, 1, 30, CORES(4));
-        assert_int_equal(score_of(learned[i / 2], plan, &a), score_of("best-fit", plan, &a));
-        assert_int_equal(score_of(learned[i / 2], plan, &b), score_of("best-fit", plan, &b));
+        assert_int_equal(score_of(learned[i / 2], plan, &a), score_of(like[i / 2], plan, &a));
+        assert_int_equal(score_of(learned[i / 2], plan, &b), score_of(like[i / 2], plan, &b));
         assert_int_equal(cards_of(learned[i / 2], plan, &a), 1 << 1);
     }
     uint32_t epoch = place_model_epoch(m);
@@ -547,6 +666,11 @@ int main(void) {
         cmocka_unit_test(test_esc_compares_like_with_like),
         cmocka_unit_test(test_slot_price),
         cmocka_unit_test(test_model_price),
+        cmocka_unit_test(test_slots_of_much_cpu),
+        cmocka_unit_test(test_fading_changes_no_price),
+        cmocka_unit_test(test_tflops_as_shape),
+        cmocka_unit_test(test_esc_prefers_used_cards),
+        cmocka_unit_test(test_kinds_are_given_back),
         cmocka_unit_test(test_young),
         cmocka_unit_test(test_workload_is_bounded),
         cmocka_unit_test(test_workload_text),

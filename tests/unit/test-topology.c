@@ -289,6 +289,31 @@ static void test_shares_of_several(void **state) {
     free(t);
 }
 
+/* Sets of linked cards are looked for at the cost of the effort that all nodes share, but the first
+ * try of every container is always made. */
+static void test_links_cost_effort(void **state) {
+    (void) state;
+    static struct gpu_request request = {.n = 2};
+    static struct place_plan plan;
+    struct place_card many[16];
+    struct place_result r;
+    struct place_topology *t = make(16, any);
+    struct place_node node = {.cards = many, .ncards = 16, .topology = t};
+    idle_cards();
+    for (uint32_t c = 0; c < 16; c++)
+        many[c] = cards[0];
+    request.asks[0] = request.asks[1] = four;
+    request.asks[0].cards = request.asks[1].cards = 8;
+    place_prepare(&request, &plan);
+    uint32_t whole = plan.effort, nodes = 0;
+    for (; plan.effort > 16 * 16 + 1 && nodes < 100000; nodes++) /* what a first try may take */
+        assert_int_equal(place_on_node(&place_binpack, &plan, &node, &r), PLACE_OK);
+    assert_in_range(nodes, 2, whole / 32 / 2); /* 32: two containers look at 16 cards each */
+    assert_int_equal(place_on_node(&place_binpack, &plan, &node, &r), PLACE_OK);
+    assert_int_equal(r.cards[0] | r.cards[1], 0xffff);
+    free(t);
+}
+
 /* One whole card comes from the group that is broken already. */
 static void test_one_card(void **state) {
     (void) state;
@@ -324,6 +349,7 @@ int main(void) {
         cmocka_unit_test(test_many_cards_in_vain),
         cmocka_unit_test(test_wishes),
         cmocka_unit_test(test_shares_of_several),
+        cmocka_unit_test(test_links_cost_effort),
         cmocka_unit_test(test_one_card),
         cmocka_unit_test(test_words),
     };
