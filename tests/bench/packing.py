@@ -5,13 +5,21 @@
     OPENB=DIRECTORY make bench-packing
 
 DIRECTORY holds *node_list_gpu_node*.csv and *pod_list_*.csv, as in the openb data set of "Beware of
-Fragmentation" (USENIX ATC 2023). For every trace and seed the pods are shuffled, then random ones of
-them are appended until the next would exceed 130 % of the cluster's GPUs (a trace that asks more is
-cut there); the order of the nodes is shuffled as well. Pods arrive one by one; nobody leaves, nobody
-is tried again. Printed is the mean, over the seeds, of the GPUs allocated when 90, 100 and 130 % have
-arrived, in percent of all GPUs.
+Fragmentation" (USENIX ATC 2023). There are two runs of each trace:
+
+  arrivals    For every seed the pods are shuffled, then random ones of them are appended until the
+              next would exceed 130 % of the cluster's GPUs (a trace that asks more is cut there); the
+              order of the nodes is shuffled as well. Pods arrive one by one; nobody leaves, nobody is
+              tried again. Printed is the mean, over the seeds, of the GPUs allocated when 90, 100 and
+              130 % have arrived, in percent of all GPUs, and the least load at which a pod of eight
+              GPUs was refused that some empty node could take.
+  departures  Pods come and go at the times of the trace, in its order, on a part of the nodes that
+              the seed chooses. Their lives are stretched by one factor such that 110 % of these nodes
+              are asked at the peak. Nobody is tried again. Printed are the pods refused and the GPU
+              time that was given, in percent of what was asked. Traces without times are left out.
 
 `fgd` knows the whole trace beforehand, as published; `esc` learns from what has arrived.
+`--part` runs one of the two, `--mix SEED` packs another mix of the pods of each trace.
 """
 
 import argparse
@@ -25,6 +33,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 SEEDS = range(42, 52)
@@ -85,6 +95,36 @@ def inflate(pods, limit, dice):
         out.append({**pod, "name": f"{pod['name']}-again-{len(out)}"})
 
 
+def other_mix(pods, dice):
+    """As many pods of the same shapes, each shape more or less frequent than it was, most of them by
+    a factor of up to e."""
+    def shape(pod):
+        return (pod["num_gpu"], pod["gpu_milli"], pod["cpu_milli"], pod.get("gpu_spec"))
+    weight = {key: dice.lognormvariate(0, 1) for key in dict.fromkeys(map(shape, pods))}
+    return dice.choices(pods, [weight[shape(pod)] for pod in pods], k=len(pods))
+
+
+class Progress:
+    """Tells on stderr, every few seconds, how much is done and how long the rest may take."""
+    SECONDS = 5
+
+    def __init__(self, total):
+        self.total, self.done = total, 0
+        self.start = self.told = time.monotonic()
+        self.lock = threading.Lock()
+
+    def step(self, steps=1):
+        with self.lock:
+            self.done += steps
+            now = time.monotonic()
+            if now - self.told < self.SECONDS:
+                return
+            self.told = now
+            left = (now - self.start) / self.done * (self.total - self.done)
+            print(f"packing: {self.done} of {self.total} runs, about {left / 60:.0f} min {left % 60:.0f} s left",
+                  file=sys.stderr, flush=True)
+
+
 def replay(aliquot, nodes, pods, trace, options):
     """Which pods were placed, in the order of the file, and the CPU seconds it took."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -127,11 +167,12 @@ def measure(pods, placed, nodes, seconds):
     return Result([statistics.mean(at[m]) if at[m] else None for m in MARKS], large, seconds)
 
 
-def one_seed(aliquot, nodes, trace, seed, runs):
+def one_seed(aliquot, nodes, trace, seed, runs, mix, progress):
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="aliquot-packing-") as work:
         nodes_csv, pods_csv = f"{work}/nodes.csv", f"{work}/pods.csv"
-        pods = inflate(read(trace), LOAD_MAX * capacity(nodes), dice)
+        pods = read(trace) if mix is None else other_mix(read(trace), random.Random(mix))
+        pods = inflate(pods, LOAD_MAX * capacity(nodes), dice)
         shuffled = list(nodes)
         dice.shuffle(shuffled)
         write(nodes_csv, shuffled)
@@ -140,6 +181,7 @@ def one_seed(aliquot, nodes, trace, seed, runs):
         for name, options in runs:
             placed, seconds = replay(aliquot, nodes_csv, pods_csv, trace, [*options, "--seed", str(seed)])
             results[name] = measure(pods, placed, nodes, seconds)
+            progress.step()
         return results
 
 
@@ -159,13 +201,13 @@ def show(results, runs):
               f"{statistics.mean(row.seconds for row in rows):5.2f} s", flush=True)
 
 
-def pack(aliquot, nodes, traces, seeds, runs, jobs):
+def pack(aliquot, nodes, traces, seeds, runs, jobs, mix, progress):
     for trace in traces:
         print(f"\n{trace.stem}, seeds {seeds[0]}-{seeds[-1]}: GPUs allocated (%) at load\n"
               f"  {'policy':<16} {'90 %':>6}  {'100 %':>6}        {'130 %':>6}   first 8-GPU pod refused at (%), "
               "CPU time of a run", flush=True)
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            results = list(pool.map(lambda seed: one_seed(aliquot, nodes, trace, seed, runs), seeds))
+            results = list(pool.map(lambda seed: one_seed(aliquot, nodes, trace, seed, runs, mix, progress), seeds))
         show(results, runs)
 
 
@@ -206,12 +248,13 @@ def served(pods, placed):
     return 100 * sum(time_of(pod) for pod, ok in zip(pods, placed, strict=True) if ok) / asked
 
 
-def depart(aliquot, nodes, traces, seeds, runs):
+def depart(aliquot, nodes, traces, seeds, runs, progress):
     """Pods come and go in the order of the trace; the seed chooses the nodes and their order."""
     for trace in traces:
         pods = lives(read(trace))
         if not pods:
             print(f"\n{trace.stem}: no times, so no run with departures")
+            progress.step(len(seeds) * len(runs))
             continue
         most = PART_DEPARTURES * capacity(nodes)
         pods, factor = stretch(pods, LOAD_MAX_DEPARTURES * most)
@@ -231,6 +274,7 @@ def depart(aliquot, nodes, traces, seeds, runs):
                     placed, _ = replay(aliquot, f"{work}/nodes.csv", f"{work}/pods.csv", trace,
                                        [*options, "--departures", "--seed", str(seed)])
                     sums[name].append((placed.count(False), served(pods, placed)))
+                    progress.step()
         for name, _ in runs:
             refused, share = zip(*sums[name], strict=True)
             print(f"  {name:<16} {statistics.mean(refused):12.1f}   {statistics.mean(share):24.2f}", flush=True)
@@ -265,7 +309,9 @@ def main():
     parser.add_argument("--traces", default=os.environ.get("OPENB"), metavar="DIRECTORY")
     parser.add_argument("--only", default="", help="traces whose name contains this")
     parser.add_argument("--policy", action="append", help="of the table's names; may be repeated")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="so many, from 42")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="so many (default 10)")
+    parser.add_argument("--first-seed", type=int, default=SEEDS[0])
+    parser.add_argument("--mix", type=int, metavar="SEED", help="arrivals of another mix of the trace's pods")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--part", choices=["arrivals", "departures"], help="one of the two only")
     args = parser.parse_args()
@@ -273,13 +319,16 @@ def main():
     nodes, traces = find(args.traces)
     traces = [trace for trace in traces if args.only in trace.stem]
     runs = [run for run in RUNS if not args.policy or run[0] in args.policy]
-    seeds = SEEDS[:args.seeds]
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     aliquot = str(args.build / "src" / "cli" / "aliquot")
     print(f"{len(nodes)} nodes, {capacity(nodes) // 1000} GPUs")
-    if args.part != "departures":
-        pack(aliquot, nodes, traces, seeds, runs, args.jobs)
-    if args.part != "arrivals":
-        depart(aliquot, nodes, traces, seeds[:SEEDS_DEPARTURES], runs)
+    arrivals, departures = args.part != "departures", args.part != "arrivals" and args.mix is None
+    each = (len(seeds) if arrivals else 0) + (min(len(seeds), SEEDS_DEPARTURES) if departures else 0)
+    progress = Progress(each * len(traces) * len(runs))
+    if arrivals:
+        pack(aliquot, nodes, traces, seeds, runs, args.jobs, args.mix, progress)
+    if departures:
+        depart(aliquot, nodes, traces, seeds[:SEEDS_DEPARTURES], runs, progress)
 
 
 if __name__ == "__main__":
