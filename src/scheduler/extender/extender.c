@@ -49,7 +49,7 @@ static int reserve_candidates(struct extender *e, size_t n) {
     return 0;
 }
 
-#define AHEAD 8 /* so many nodes further memory is fetched */
+#define AHEAD 16 /* so many nodes further memory is fetched */
 
 static void find_nodes(struct extender *e, size_t n) {
     for (size_t i = 0; i < n; i++) {

@@ -20,9 +20,12 @@ static uint64_t hash_of(const char *name, size_t len) {
     return hash ^ hash >> 32;
 }
 
-/* The two places where the name may be kept. */
+/* Places where a name may be kept: one line of the cache has that many. */
+#define SET 4
+
+/* The first of them. */
 static struct state_name *places_of(struct state *s, uint64_t hash) {
-    return &s->names[hash % STATE_NAMES & ~UINT64_C(1)];
+    return &s->names[hash % STATE_NAMES & ~(uint64_t) (SET - 1)];
 }
 
 uint64_t state_name_soon(struct state *s, const char *name) {
@@ -33,7 +36,7 @@ uint64_t state_name_soon(struct state *s, const char *name) {
 
 void state_node_soon(struct state *s, uint64_t hash) {
     const struct state_name *at = places_of(s, hash);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < SET; i++)
         if (at[i].hash == hash && at[i].node)
             __builtin_prefetch(at[i].node);
 }
@@ -45,12 +48,12 @@ struct state_node *state_node_find(struct state *s, const char *name) {
 struct state_node *state_node_at(struct state *s, const char *name, uint64_t hash) {
     struct state_name *at = places_of(s, hash);
     struct state_node *node;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < SET; i++)
         if (at[i].hash == hash && at[i].node && strcmp(at[i].node->name, name) == 0)
             return at[i].node;
     HASH_FIND_STR(s->nodes, name, node);
     if (node) {
-        at[1] = at[0];
+        memmove(at + 1, at, (SET - 1) * sizeof(*at));
         at[0] = (struct state_name){hash, node};
     }
     return node;
@@ -58,7 +61,7 @@ struct state_node *state_node_at(struct state *s, const char *name, uint64_t has
 
 void state_name_forget(struct state *s, const struct state_node *node) {
     struct state_name *at = places_of(s, hash_of(node->name, strlen(node->name)));
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < SET; i++)
         if (at[i].node == node)
             at[i] = (struct state_name){0};
 }
