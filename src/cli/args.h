@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Options and words in any order, as kubectl takes them. */
+/* Options and words in any order, as kubectl takes them, and how a command ends. */
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/opt.h"
+#include "cli/cli.h"
 
 /* As opt_parse(), and collects the words between the options. Returns how many there are; more than
  * `max` are an error that names the first one too many. */
@@ -21,4 +23,14 @@ static inline int args_parse(const struct opt *options, const struct opt_usage *
         next = opt_parse(options, usage, argc, argv, err);
     }
     return next < 0 ? next : n;
+}
+
+/* The exit status, having said what was wrong: 2 where the words were not `understood`, 1 for what
+ * comes after; 0 for a result of 0 or more, and for --help. */
+static inline int args_exit(const char *command, int r, bool understood, const struct err *err) {
+    if (r >= 0 || r == -ECANCELED)
+        return 0;
+    fflush(stdout);
+    fprintf(stderr, "aliquot %s: %s\n", command, err->text);
+    return understood ? 1 : EXIT_USAGE;
 }

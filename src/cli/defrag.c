@@ -10,9 +10,8 @@
 
 #include "base/cleanup.h"
 #include "base/num.h"
-#include "base/opt.h"
+#include "cli/args.h"
 #include "cli/cards.h"
-#include "cli/cli.h"
 #include "cli/kubectl.h"
 #include "cli/table.h"
 #include "kube/budget.h"
@@ -442,20 +441,11 @@ int cmd_defrag(int argc, char **argv) {
         "asked; 2 for wrong arguments."};
     struct err err;
 
-    int first = opt_parse(options, &usage, argc, argv, &err);
-    if (first == -ECANCELED)
-        return 0;
-    if (first >= 0 && first < argc)
-        first = err_set(&err, EINVAL, "unexpected argument '%s'; see --help", argv[first]);
-    if (first >= 0 && !arg_plan)
-        first = err_set(&err, EINVAL, "it only makes plans: say --plan; see --help");
-    if (first < 0) {
-        fprintf(stderr, "aliquot defrag: %s\n", err.text);
-        return EXIT_USAGE;
-    }
-    if (plan_moves(&err) < 0) {
-        fprintf(stderr, "aliquot defrag: %s\n", err.text);
-        return 1;
-    }
-    return 0;
+    int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
+    if (r == 0 && !arg_plan)
+        r = err_set(&err, EINVAL, "it only makes plans: say --plan; see --help");
+    bool understood = r == 0;
+    if (understood)
+        r = plan_moves(&err);
+    return args_exit("defrag", r, understood, &err);
 }

@@ -10,7 +10,6 @@
 #include "base/num.h"
 #include "cli/args.h"
 #include "cli/cards.h"
-#include "cli/cli.h"
 #include "cli/kubectl.h"
 #include "cli/page.h"
 #include "cli/table.h"
@@ -445,9 +444,5 @@ int cmd_explain(int argc, char **argv) {
     bool understood = r > 0;
     if (understood)
         r = explain_pod(words[0], &err);
-    if (r >= 0 || r == -ECANCELED)
-        return 0;
-    fflush(stdout);
-    fprintf(stderr, "aliquot explain: %s\n", err.text);
-    return understood ? 1 : EXIT_USAGE;
+    return args_exit("explain", r, understood, &err);
 }

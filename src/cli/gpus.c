@@ -9,9 +9,8 @@
 
 #include "base/cleanup.h"
 #include "base/num.h"
-#include "base/opt.h"
+#include "cli/args.h"
 #include "cli/cards.h"
-#include "cli/cli.h"
 #include "cli/kubectl.h"
 #include "cli/table.h"
 #include "wire/json.h"
@@ -195,18 +194,9 @@ int cmd_gpus(int argc, char **argv) {
         "asked; 2 for wrong arguments."};
     struct err err;
 
-    int first = opt_parse(options, &usage, argc, argv, &err);
-    if (first == -ECANCELED)
-        return 0;
-    if (first >= 0 && first < argc)
-        first = err_set(&err, EINVAL, "unexpected argument '%s'; see --help", argv[first]);
-    if (first < 0) {
-        fprintf(stderr, "aliquot gpus: %s\n", err.text);
-        return EXIT_USAGE;
-    }
-    if (show(&err) < 0) {
-        fprintf(stderr, "aliquot gpus: %s\n", err.text);
-        return 1;
-    }
-    return 0;
+    int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
+    bool understood = r == 0;
+    if (understood)
+        r = show(&err);
+    return args_exit("gpus", r, understood, &err);
 }

@@ -11,7 +11,6 @@
 #include "base/num.h"
 #include "cli/args.h"
 #include "cli/cards.h"
-#include "cli/cli.h"
 #include "cli/inspect.h"
 #include "cli/table.h"
 #include "wire/json_write.h"
@@ -356,8 +355,5 @@ static int inspect(int argc, char **argv, struct err *err) {
 int cmd_inspect(int argc, char **argv) {
     struct err err;
     int r = inspect(argc, argv, &err);
-    if (r >= 0 || r == -ECANCELED)
-        return 0;
-    fprintf(stderr, "aliquot inspect: %s\n", err.text);
-    return r == -EINVAL ? EXIT_USAGE : 1;
+    return args_exit("inspect", r, r != -EINVAL, &err);
 }

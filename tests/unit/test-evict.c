@@ -2,7 +2,7 @@
 
 /* Preemption for shortages of single cards: who is evicted, when, and who gets the share. */
 
-#include "scheduler-world.h"
+#include "preempt-world.h"
 
 #include "scheduler/preemption/evict.h"
 
@@ -40,11 +40,7 @@ static void no_room(struct state_pod *pod, const struct extender_candidate *cand
 }
 
 static void begin(struct stage *s) {
-    s->p = calloc(1, sizeof(*s->p));
-    s->p->state = s->w->state;
-    s->p->ready = fake_ready;
-    s->p->userdata = s->w;
-    assert_int_equal(preempt_init(s->p), 0);
+    s->p = new_preempt(s->w);
     s->e = (struct evictor){.state = s->w->state,
                             .preempt = s->p,
                             .api = {fake_request, s->w},
@@ -70,8 +66,7 @@ static int set_stage(void **state) {
 
 static void end(struct stage *s) {
     evictor_done(&s->e);
-    preempt_done(s->p);
-    free(s->p);
+    free_preempt(s->p);
 }
 
 static int clear_stage(void **state) {
@@ -278,26 +273,6 @@ static void test_budget_says_no(void **state) {
     assert_int_equal(s->e.spared, 2);
 }
 
-static void show_budget(struct stage *s, const char *app, int allowed) {
-    _cleanup_buf_ struct buf text = BUF_INIT(0);
-    struct json object;
-    struct budget budget;
-    struct err err;
-    buf_printf(&text,
-               "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"d\"},\"spec\":{\"selector\":"
-               "{\"matchLabels\":{\"app\":\"%s\"}}},\"status\":{\"disruptionsAllowed\":%d}}",
-               app, app, allowed);
-    assert_int_equal(json_parse(s->w->parser, text.data, text.len, &object, NULL), 0);
-    assert_int_equal(budget_parse(object, &budget, &err), 0);
-    assert_int_equal(preempt_budget_seen(s->p, &budget), 0);
-}
-
-static void label(struct stage *s, const char *uid, const char *labels) {
-    struct state_pod *pod = state_pod_find(s->w->state, uid);
-    free(pod->labels);
-    pod->labels = strdup(labels);
-}
-
 /* Of a set nobody goes before those have gone whose eviction may be refused; those go one by one.
  */
 static void test_refused_in_the_middle(void **state) {
@@ -308,10 +283,10 @@ static void test_refused_in_the_middle(void **state) {
     run_low(s, "b", quarter, "n", 6);
     run_low(s, "c", quarter, "n", 5);
     run_low(s, "d", quarter, "n", 7);
-    label(s, "b", "app=x,");
-    label(s, "c", "app=y,");
-    show_budget(s, "x", 1);
-    show_budget(s, "y", 1);
+    label(s->w, "b", "app=x,");
+    label(s->w, "c", "app=y,");
+    show_budget(s->w, s->p, "app", "x", 1);
+    show_budget(s->w, s->p, "app", "y", 1);
     show(s, "p", WHOLE, 100, "", "", "");
     refuse(s, "p", WHOLE, 100, "\"n\"");
     run_later(s, 400);

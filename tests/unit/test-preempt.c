@@ -2,10 +2,9 @@
 
 /* The extender's preempt verb. */
 
-#include "scheduler-world.h"
+#include "preempt-world.h"
 
 #include "scheduler/extender/args.h"
-#include "scheduler/preemption/preempt.h"
 #include "wire/json_prune.h"
 
 /* A world with the verb. */
@@ -22,11 +21,7 @@ static int set_stage(void **state) {
     void *w = NULL;
     setup(&w);
     s->w = w;
-    s->p = calloc(1, sizeof(*s->p));
-    s->p->state = s->w->state;
-    s->p->ready = fake_ready;
-    s->p->userdata = s->w;
-    assert_int_equal(preempt_init(s->p), 0);
+    s->p = new_preempt(s->w);
     *state = s;
     return 0;
 }
@@ -34,9 +29,8 @@ static int set_stage(void **state) {
 static int clear_stage(void **state) {
     struct stage *s = *state;
     void *w = s->w;
-    preempt_done(s->p);
+    free_preempt(s->p);
     buf_done(&s->answer);
-    free(s->p);
     teardown(&w);
     free(s);
     return 0;
@@ -188,36 +182,15 @@ static void test_held_pod(void **state) {
     assert_true(state_pod_find(s->w->state, s->uid)->preempted_ms == 0);
 }
 
-/* Of the pods with that label. */
-static void show_budget(struct stage *s, const char *key, const char *value, const char *allowed) {
-    char text[512];
-    struct json object;
-    struct budget budget;
-    struct err err;
-    snprintf(text, sizeof(text),
-             "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"d\"},\"spec\":{\"selector\":"
-             "{\"matchLabels\":{\"%s\":\"%s\"}}},\"status\":{\"disruptionsAllowed\":%s}}",
-             value, key, value, allowed);
-    assert_int_equal(json_parse(s->w->parser, text, strlen(text), &object, NULL), 0);
-    assert_int_equal(budget_parse(object, &budget, &err), 0);
-    assert_int_equal(preempt_budget_seen(s->p, &budget), 0);
-}
-
-static void label(struct stage *s, const char *uid, const char *labels) {
-    struct state_pod *pod = state_pod_find(s->w->state, uid);
-    free(pod->labels);
-    pod->labels = strdup(labels);
-}
-
 static void test_budgets(void **state) {
     struct stage *s = *state;
     uint32_t tests = PREEMPT_TESTS;
     show_node(s->w, "n", 1);
     run_low(s, "a", HALF, "n", 5);
     run_low(s, "b", HALF, "n", 5);
-    label(s, "a", "app=x,");
+    label(s->w, "a", "app=x,");
     preempt_budgets_begin(s->p);
-    show_budget(s, "app", "x", "0");
+    show_budget(s->w, s->p, "app", "x", 0);
     preempt_budgets_end(s->p);
     const char *nodes = "\"n\":{\"Pods\":[{\"UID\":\"y\"}],\"NumPDBViolations\":0}";
     assert_string_equal(
@@ -232,7 +205,7 @@ static void test_budgets(void **state) {
     struct state_node *node = state_node_find(s->w->state, "n");
     state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
     assert_false(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
-    show_budget(s, "app", "x", "1");
+    show_budget(s->w, s->p, "app", "x", 1);
     assert_true(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
     assert_int_equal(s->p->choice.choice.n, 2);
     /* Refused lately: left alone for a while. */
@@ -240,8 +213,8 @@ static void test_budgets(void **state) {
     assert_false(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
     assert_true(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests, &s->p->choice));
     /* The eviction API takes nobody whom two budgets count, however many they allow. */
-    label(s, "a", "app=x,app2=y,");
-    show_budget(s, "app2", "y", "1");
+    label(s->w, "a", "app=x,app2=y,");
+    show_budget(s->w, s->p, "app2", "y", 1);
     assert_false(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests, &s->p->choice));
     preempt_budgets_begin(s->p);
     preempt_budgets_end(s->p);
