@@ -227,7 +227,8 @@ def judge_gpu_objects(moment, gpus):
         told = {uid: [(quantity(c["resource"][kit.CORE]), quantity(c["resource"][kit.MEMORY])) for c in v["containers"]]
                 for uid, v in (gpu["status"].get("allocated") or {}).items()}
         assert told == want[gpu["metadata"]["name"]], f"{gpu['metadata']['name']}: {told}, by the pods: {want}"
-        free = [full - sum(x[i] for v in told.values() for x in v) for i, full in enumerate((100, gpu["spec"]["memory"]))]
+        free = [full - sum(x[i] for v in told.values() for x in v)
+                for i, full in enumerate((100, gpu["spec"]["memory"]))]
         assert [quantity(gpu["status"]["allocatable"][k]) for k in (kit.CORE, kit.MEMORY)] == free, gpu["status"]
 
 

@@ -74,8 +74,8 @@ class Load(threading.Thread):
             self.api.create(PRIORITIES, {"metadata": {"name": name}, "value": value})
         for word, (reclaim, binding) in CLASSES.items():
             self.api.create(audit.CLASSES, {
-                "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass", "metadata": {"name": self.classes[word]},
-                "provisioner": "elasticgpu.io/qgpu", "reclaimPolicy": reclaim, "bindingMode": binding})
+                "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
+                "metadata": {"name": self.classes[word]}, "provisioner": "elasticgpu.io/qgpu", "reclaimPolicy": reclaim, "bindingMode": binding})
         self.start()
         return self
 
@@ -167,7 +167,8 @@ class Load(threading.Thread):
             self.make(CLAIMED, annotations={audit.CLAIM: self.rng.choice(idle)}, asks=False)
         else:
             self.api.create(self.claims, {
-                "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClaim", "metadata": {"name": kit.new_name("claim")},
+                "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClaim",
+                "metadata": {"name": kit.new_name("claim")},
                 "spec": {"elasticGPUClassName": self.classes[self.rng.choice(list(CLASSES))],
                          "resources": {"requests": CLAIMED[0]}}})
 
@@ -228,7 +229,7 @@ class Load(threading.Thread):
         for there, most, path in (
                 ([audit.name_of(c) for c in mine], 6, self.claims),
                 (list(moment.reservations), 3, audit.RESERVATIONS),
-                ([n for n, e in moment.egpus.items() if e.get("status", {}).get("phase") == "Released"], 3, audit.EGPUS)):
+                ([n for n, e in moment.egpus.items() if audit.phase_of(e) == "Released"], 3, audit.EGPUS)):
             if len(there) > most or (there and self.rng.random() < 0.01):
                 self.api.delete(f"{path}/{self.rng.choice(there)}")
 

@@ -48,7 +48,7 @@ class Nodes(threading.Thread):
             self.make(name)
         self.start()
         for name in self.names:
-            self.api.wait(kube.core("nodes"), name, lambda n: n and not n["spec"].get("taints"), 60, f"node {name} ready")
+            self.api.wait(kube.core("nodes"), name, lambda n: n and not n["spec"].get("taints"), 60, f"{name} ready")
         return self
 
     def __exit__(self, *exc):

@@ -50,7 +50,8 @@ def a_moment():
 
 
 def status_of(moment, free):
-    return {"pods": [{"uid": p["metadata"]["uid"], "stage": "bound", "holds": audit.devices_of(p)} for p in moment.pods],
+    pods = [{"uid": p["metadata"]["uid"], "stage": "bound", "holds": audit.devices_of(p)} for p in moment.pods]
+    return {"pods": pods,
             "nodes": [{"gpus": [dict(c, freeCore=f[0], freeMemory=f[1]) for c, f in zip(moment.cards.values(), free)]}]}
 
 
@@ -70,7 +71,8 @@ def given_twice(moment):
 
 
 def takes_what_is_reserved(moment):
-    moment.reservations["r"]["status"]["assignment"] = moment.reservations["r"]["status"]["assignment"].replace("30", "31")
+    status = moment.reservations["r"]["status"]
+    status["assignment"] = status["assignment"].replace("30", "31")
 
 
 def claim_gives_more(moment):

@@ -88,10 +88,13 @@ def test_qgpu_names(space):
 
 
 def test_two_containers_have_a_share_each(space):
-    seen = space.start(pod("two", container("one", port=7000, core=10, memory=5 * GiB),
+    """And the one between them, which asks for none, has none."""
+    seen = space.start(pod("three", container("one", port=7000, core=10, memory=5 * GiB), container("none", port=7002),
                            container("other", port=7001, core=20, memory=7 * GiB)))
     assert check_view(space, seen, "one", 7000)[0]["memory"] == 5 * GiB
     assert check_view(space, seen, "other", 7001)[0]["memory"] == 7 * GiB
+    with space.tenant(seen, 7002) as tenant:
+        assert tenant.driver() == tenant.nvml() == {"result": -1, "devices": []}
 
 
 def test_limits_cannot_be_written(space):
