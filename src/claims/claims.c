@@ -341,6 +341,15 @@ static int use_bound(const struct claims *c, const struct egpu_claim *claim, str
     return 0;
 }
 
+/* Between all that may use it at a time: pods, and containers of each. */
+static uint32_t parts_of(const struct claims *c, const struct pod_item *pod,
+                         const struct egpu_claim *claim) {
+    uint32_t containers = 0;
+    for (uint32_t i = 0; i < pod->claims.n; i++)
+        containers += strcmp(pod->claims.list[i].claim, claim->meta.name) == 0;
+    return claims_pods_of(c, claim) * containers;
+}
+
 static int use_claim(const struct claims *c, const struct pod_item *pod,
                      const struct pod_claim *use, struct claims_use *ret, struct err *why) {
     const struct egpu_claim *claim = claims_find(c, pod->namespace, use->claim);
@@ -356,9 +365,10 @@ static int use_claim(const struct claims *c, const struct pod_item *pod,
                        "%s; delete it, or give the pod another name",
                        use->claim, use->container);
     ret->claim = claim;
+    ret->parts = parts_of(c, pod, claim);
     int r = claim->bind_completed ? use_bound(c, claim, ret, why) : use_waiting(c, claim, ret, why);
     if (r == 0 && ret->egpu) /* until then the pod stands for the whole claim */
-        divide(&ret->amount, claims_pods_of(c, claim));
+        divide(&ret->amount, parts_of(c, pod, claim));
     return r;
 }
 

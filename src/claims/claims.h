@@ -107,7 +107,8 @@ uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim);
 struct claims_use {
     const struct egpu_claim *claim;
     const struct egpu *egpu;    /* NULL: the claim waits for its first pod */
-    struct claim_amount amount; /* of this pod; all of a claim that waits */
+    struct claim_amount amount; /* of this container; all of a claim that waits */
+    uint32_t parts;             /* into which the claim is divided */
 };
 
 /* What the `i`th claim of the pod gives. -ENOENT: the pod has no more. -EAGAIN: not yet, or not at

@@ -206,7 +206,9 @@ def test_whole_cards_and_a_claim_for_two(world, space, classes, egpus):
 
 
 def test_first_consumer_default_class_delete_and_no_sharing(world, space, classes):
-    late = classes("late", bindingMode="WaitForFirstConsumer",
+    node = world.gpus()[0]["spec"]["nodeName"]
+    late = classes("late", bindingMode="WaitForFirstConsumer", parameters={"placementPolicy": "spread"},
+                   allowedTopologies=[{"matchLabelExpressions": [{"key": "kubernetes.io/hostname", "values": [node]}]}],
                    annotations={"elasticgpu.io/is-default-class": "true"})
     world.api.create(claims_in(space), claim("c", core=30, memory="8Gi"))
     waiting = reason(space, "c", "WaitForFirstConsumer")
@@ -215,8 +217,7 @@ def test_first_consumer_default_class_delete_and_no_sharing(world, space, classe
     (device,) = check_view(space, seen)
     assert (device["core"], device["memory"]) == (30, 8 * GiB)
     bound = phase(space, "c", "Bound")
-    node = bound["metadata"]["annotations"]["elasticgpu.io/selected-node"]
-    assert node == seen["spec"]["nodeName"]
+    assert bound["metadata"]["annotations"]["elasticgpu.io/selected-node"] == seen["spec"]["nodeName"] == node
 
     space.create(with_claim("two", "c"))
     space.event("two", "claim c is in use by pod one.*podsPerClaim")

@@ -632,6 +632,14 @@ static void test_what_a_pod_gets(void **unused) {
     assert_int_equal(use.amount.memory, 2 * GIB);
     assert_string_equal(use.egpu->cards[0], "gpu-a");
     assert_string_equal(use.egpu->node, "node-a");
+    /* Containers of a pod share it as pods do. */
+    act(s, &(struct deed){POD, CLAIMS_PODS, "r",
+                          "\"egpuc.elasticgpu.io/main\":\"c\",\"egpuc.elasticgpu.io/side\":\"c\""});
+    run(s);
+    use_of(s, "uid-r", 0, &use, why);
+    assert_int_equal(use.amount.core, 2);
+    assert_int_equal(use.amount.memory, GIB);
+    assert_int_equal(use.parts, 4);
     act(s, &(struct deed){DESTROY, CLAIMS_EGPUS, "egpu-u2-c", NULL});
     run(s);
     use_of(s, "uid-p", -EAGAIN, &use, why);

@@ -88,7 +88,7 @@ static bool take_use(struct elastic *e, struct state_pod *pod, const char *conta
     if (!may_share(e, pod, use->claim, why))
         return false;
     if (!use->amount.whole && use->amount.core == 0 && use->amount.memory == 0) {
-        err_set(why, EINVAL, "claim %s is too small to be shared by that many pods",
+        err_set(why, EINVAL, "claim %s is too small for that many pods and containers",
                 use->claim->meta.name);
         return false;
     }
@@ -345,7 +345,7 @@ static void check_promise(struct elastic *e, const char *uid) {
         for (uint32_t c = 0; c < pod->node->ncards; c++)
             among |= (cards >> c & 1) &&
                      strcmp(pod->node->cards[c]->uuid, pod->holds[i].device.uuid) == 0;
-        good &= among && claims_pods_of(e->claims, use.claim) == 1;
+        good &= among && use.parts == 1;
     }
     if (!good)
         state_release(e->state, pod);
