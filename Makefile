@@ -34,8 +34,8 @@ chaos: all  ## scheduler, API server, etcd and network killed at random under lo
 bench: all  ## measurements, printed with the machine's name
 	@python3 tests/bench/bench.py --build $(BUILD)
 
-bench-scale: all  ## the scheduler at 5,000 nodes x 8 GPUs and 20,000 bound pods, on a real API server (NODES=500: a tenth)
-	@python3 tests/bench/scale.py --build $(BUILD) --nodes $(or $(NODES),5000)
+bench-scale: all  ## the scheduler at 5,000 nodes x 8 GPUs and 20,000 bound pods, on a real API server (NODES=500: a tenth; ARGS="--peer ...")
+	@python3 tests/bench/scale.py --build $(BUILD) --nodes $(or $(NODES),5000) $(ARGS)
 
 bench-intercept: all  ## what interception costs (PEERS="--peer NAME=LIBRARY.so[,VARIABLE=VALUE...]" beside others)
 	@python3 tests/bench/intercept.py --build $(BUILD) $(PEERS)

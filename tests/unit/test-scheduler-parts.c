@@ -54,6 +54,24 @@ static void test_projection_is_bounded(void **state) {
     assert_in_range(patch_all(w), 30, 50); /* what was not used for long is not saved up */
 }
 
+/* However many nodes there are, each is visited within seconds, whatever becomes of the patches. */
+static void test_projection_comes_round(void **state) {
+    struct world *w = *state;
+    for (unsigned n = 0; n < 400; n++) {
+        char node[16];
+        snprintf(node, sizeof(node), "n%03u", n);
+        show_node(w, node, 1);
+    }
+    unsigned sent = patch_all(w);
+    for (int second = 0; second < 20; second++) {
+        w->now += 1000;
+        sent += patch_all(w);
+    }
+    assert_in_range(sent, 400, 600);
+    for (struct state_node *n = w->state->nodes; n; n = n->hh.next)
+        assert_int_not_equal(n->cards[0]->projected_ms, 0);
+}
+
 static void test_projection(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf notes = BUF_INIT(0);
@@ -402,6 +420,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_projection),
         T(test_projection_is_bounded),
+        T(test_projection_comes_round),
         T(test_events),
         T(test_events_are_rare),
         T(test_events_are_fair),
