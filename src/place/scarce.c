@@ -7,8 +7,9 @@
 
 #define CARD 1000
 #define LISTED 256 /* kinds of pods of which the most frequent are watched */
-/* More slots than the mean are wanted, by so many times its root: arrivals are random. */
-#define LUCK 1
+/* More slots than the mean are wanted, by so many times its root: arrivals are random, and of a
+ * hundred times this is too few in two. */
+#define LUCK 2
 
 _Static_assert(SCARCE_SIZES *SCARCE_TIERS <= 64, "broken slots are a set of 64 bits");
 
