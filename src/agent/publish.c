@@ -255,6 +255,11 @@ static void delete_object(struct publisher *p, const char *name) {
     request(p, "DELETE", path, NULL, &body);
 }
 
+/* Nothing is as good as zero, and is not written where nothing stands. */
+static bool says(const struct publisher *p, size_t sum, uint64_t want) {
+    return p->capacity[sum] == want || (want == 0 && p->capacity[sum] == UINT64_MAX);
+}
+
 static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
@@ -266,7 +271,8 @@ static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
     json_object_begin(&w, "status");
     json_object_begin(&w, "capacity");
     for (size_t i = 0; i < SUMS; i++)
-        json_put_stringf(&w, sums[i].name, "%llu", (unsigned long long) want[i]);
+        if (!says(p, i, want[i]))
+            json_put_stringf(&w, sums[i].name, "%llu", (unsigned long long) want[i]);
     json_object_end(&w);
     json_object_end(&w);
     json_object_end(&w);
@@ -287,12 +293,11 @@ static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
             if (dialect_knows(sums[j].name))
                 want[j] += sums[j].unit > 0 ? memory / sums[j].unit : 1;
     }
-    for (size_t i = 0; i < SUMS; i++) {
-        if (p->capacity[i] == want[i] || (want[i] == 0 && p->capacity[i] == UINT64_MAX))
-            continue;
-        patch_node(p, want);
-        return true;
-    }
+    for (size_t i = 0; i < SUMS; i++)
+        if (!says(p, i, want[i])) {
+            patch_node(p, want);
+            return true;
+        }
     return false;
 }
 

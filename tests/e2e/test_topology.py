@@ -27,9 +27,10 @@ MiB = 1 << 20
 
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory):
-    """Those of a cluster in which NVIDIA's plugin keeps its names."""
+    """Those of a cluster in which NVIDIA's plugin keeps its names, and gpushare's too."""
     made = tmp_path_factory.mktemp("manifests")
-    subprocess.run([pathlib.Path(REPOSITORY) / "scripts/leave-dialects", f"{THEIRS},{THEIRS}.shared", made], check=True)
+    names = f"{THEIRS},{THEIRS}.shared,aliyun.com/gpu-mem"
+    subprocess.run([pathlib.Path(REPOSITORY) / "scripts/leave-dialects", names, made], check=True)
     return made / "deploy"
 
 
@@ -203,6 +204,8 @@ def test_beside_the_plugin_of_nvidia(machine, room, plugin):
     """Its pods are none of our business: nothing is added to them, kube-scheduler counts, no share of ours is taken.
     Whole cards, MIG devices, and one of them in a pod whose other container has a share of ours."""
     assert {g["spec"]["model"] for g in machine.gpus()} == {"NVIDIA A100-SXM4-40GB", "Tesla T4"}
+    capacity = machine.api.get(kube.core("nodes", name=machine.cluster.node))["status"]["capacity"]
+    assert kit.MEMORY in capacity and not [name for name in capacity if name.startswith("aliyun.com/")]
     cards = container(resources={THEIRS: "1"})
     device = container(resources={MIG: "1"})
     for body in (pod("whole", cards), pod("mig", device)):
