@@ -290,13 +290,14 @@ def judge_signatures(api, pods):
 class Watcher:
     """Judges every moment that the load looks at, with what it remembers of those before."""
 
-    WAITED = 60     # seconds in which a pod of higher priority was seen to wait before somebody was evicted
+    WAITED = 60     # seconds in which a pod of higher priority has waited before somebody was evicted
 
     def __init__(self):
         self.assigned = {}      # {UID: assignment}: it never changes
         self.evicted = set()
         self.whole_gangs = set()
-        self.waiting = []       # [(when, priority)] of pods that waited
+        self.waiting = []       # [(when, priority)] of pods that waited, or may have between two looks
+        self.known = set()      # UIDs
         self.looks = 0
 
     @property
@@ -308,7 +309,7 @@ class Watcher:
         judge_gangs(moment, self.whole_gangs)
         for pod in moment.bound():
             text = note(pod, kit.ASSIGNMENT)
-            if pod["metadata"]["uid"] not in self.assigned:
+            if pod["metadata"]["uid"] not in self.assigned and note(pod, GIVEN):
                 judge_pod(moment, pod)
             was = self.assigned.setdefault(pod["metadata"]["uid"], text)
             assert was == text, f"{name_of(pod)} had {was}, and now {text}"
@@ -319,9 +320,10 @@ class Watcher:
         """Nobody is evicted but for a pod of higher priority that waits."""
         at = time.monotonic()
         self.waiting = [(t, p) for t, p in self.waiting if at - t < self.WAITED]
-        waits = [p["spec"].get("priority", 0) for p in moment.pods if not p["spec"].get("nodeName")]
-        if waits:
-            self.waiting.append((at, max(waits)))
+        waits = [p["spec"].get("priority", 0) for p in moment.pods
+                 if not p["spec"].get("nodeName") or p["metadata"]["uid"] not in self.known]
+        self.waiting.append((at, max(waits, default=0)))
+        self.known |= {p["metadata"]["uid"] for p in moment.pods}
         for pod in moment.pods:
             entry = kit.condition(pod, "DisruptionTarget")
             if entry.get("status") != "True" or pod["metadata"]["uid"] in self.evicted:

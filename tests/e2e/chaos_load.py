@@ -183,6 +183,8 @@ class Load(threading.Thread):
                  audit.GANG: name, audit.SIZE: str(size)}
         for _ in range(size - missing):
             self.make(MEMBER, annotations=notes)
+        if not missing:
+            self.watcher.whole_gangs.add(name)      # though no look may have seen all of it
 
     def half_a_gang(self, moment):
         """It waits for ever; so the one before goes."""
