@@ -393,13 +393,14 @@ const char *dialect_label(const struct resource_line *lines, size_t n) {
     return applies ? label : NULL;
 }
 
-/* "0.5" in percent, rounded down so that equal parts fit; 0: not more than 0 and at most 1. */
+/* "0.5" or ".5" in percent, rounded down so that equal parts fit; 0: not more than 0 and at most 1.
+ */
 static uint64_t read_fraction(const char *text) {
     uint64_t whole = 0, percent = 0;
     size_t digits = 0;
     for (; *text >= '0' && *text <= '9' && digits < 3; text++, digits++)
         whole = whole * 10 + (uint64_t) (*text - '0');
-    if (digits == 0)
+    if (digits == 0 && *text != '.')
         return 0;
     bool rest = false;
     if (*text == '.') {
@@ -410,7 +411,7 @@ static uint64_t read_fraction(const char *text) {
         }
     }
     percent += whole * PERCENT;
-    if (*text != '\0' || percent > PERCENT)
+    if (*text != '\0' || percent > PERCENT || (percent == PERCENT && rest))
         return 0;
     return percent == 0 && rest ? 1 : percent;
 }
