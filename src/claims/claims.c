@@ -12,6 +12,7 @@
 
 #define FAILED_MS 1000 /* a write that was refused is not repeated earlier */
 #define SEARCHES_MAX 8 /* looks for room in one pass */
+#define ALL_MS 600000  /* a look at everything, in case somebody was forgotten */
 #define TEMPLATE_RETRY_MS 2000
 #define TEMPLATE_RETRIES_MAX 5 /* doublings of it: 64 s */
 
@@ -24,7 +25,38 @@ struct claims *claims_new(const struct claims_world *world) {
 
 /* ---- objects come and go ---- */
 
+static struct claim_item *claim_item(const struct claims *c, const char *key);
+static struct egpu_item *egpu_item(const struct claims *c, const char *key);
+static struct pod_item *pod_item(const struct claims *c, const char *key);
+
+/* What the object says of others is about to change: they are looked at again. */
+static void stir_by_egpu(const struct claims *c, const struct egpu *e) {
+    struct claim_item *claim =
+        e->reserved ? claims_claim_item(c, e->claim_namespace, e->claim_name) : NULL;
+    if (claim)
+        claim->calm = false;
+}
+
+static void stir_by_claim(const struct claims *c, const struct egpu_claim *claim) {
+    struct egpu_item *e = claim->egpu[0] ? egpu_item(c, claim->egpu) : NULL;
+    struct pod_item *pod = claim->owner_pod[0] ? pod_item(c, claim->owner_pod) : NULL;
+    if (e)
+        e->calm = false;
+    if (pod)
+        pod->calm = false;
+}
+
+static void stir_all(const struct claims *c) {
+    for (struct claim_item *item = c->claims; item; item = item->hh.next)
+        item->calm = false;
+    for (struct egpu_item *item = c->egpus; item; item = item->hh.next)
+        item->calm = false;
+    for (struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
+        pod->calm = false;
+}
+
 static void drop_egpu(struct claims *c, struct egpu_item *item) {
+    stir_by_egpu(c, &item->o);
     HASH_DEL(c->egpus, item);
     c->world.drop(c->world.self, item->o.meta.name);
     egpu_done(&item->o);
@@ -32,12 +64,14 @@ static void drop_egpu(struct claims *c, struct egpu_item *item) {
 }
 
 static void drop_claim(struct claims *c, struct claim_item *item) {
+    stir_by_claim(c, &item->o);
     HASH_DEL(c->claims, item);
     egpu_claim_done(&item->o);
     free(item);
 }
 
 static void drop_class(struct claims *c, struct class_item *item) {
+    stir_all(c);
     HASH_DEL(c->classes, item);
     egpu_class_done(&item->o);
     free(item);
@@ -138,9 +172,12 @@ static int egpu_seen(struct claims *c, struct json object, struct err *err) {
         egpu_done(&o);
         return err_errno(err, ENOMEM, "cannot keep an ElasticGPU");
     }
+    stir_by_egpu(c, &item->o);
+    stir_by_egpu(c, &o);
     egpu_done(&item->o);
     item->o = o;
     item->listed = true;
+    item->calm = false;
     c->world.hold(c->world.self, &item->o);
     return 0;
 }
@@ -159,9 +196,12 @@ static int claim_seen(struct claims *c, struct json object, struct err *err) {
     }
     if (strcmp(item->o.meta.uid, o.meta.uid) != 0)
         item->make_ms = item->tries = 0;
+    stir_by_claim(c, &item->o);
+    stir_by_claim(c, &o);
     egpu_claim_done(&item->o);
     item->o = o;
     item->listed = true;
+    item->calm = false;
     return 0;
 }
 
@@ -175,6 +215,7 @@ static int class_seen(struct claims *c, struct json object, struct err *err) {
         egpu_class_done(&o);
         return err_errno(err, ENOMEM, "cannot keep a class");
     }
+    stir_all(c);
     egpu_class_done(&item->o);
     item->o = o;
     item->listed = true;
@@ -211,6 +252,7 @@ int claims_pod_seen(struct claims *c, const struct pod *pod) {
     item->scheduled = pod->node[0] != '\0';
     item->deleting = pod->deleting;
     item->listed = true;
+    item->calm = false;
     c->news = true;
     return 0;
 }
@@ -385,12 +427,50 @@ int claims_use(const struct claims *c, const char *pod_uid, uint32_t i, const ch
 
 /* A template becomes a claim, once. */
 static void sync_pod(struct claims *c, struct pod_item *pod) {
+    pod->calm = true;
     for (uint32_t i = 0; i < pod->claims.n && !pod->deleting; i++) {
         const struct pod_claim *use = &pod->claims.list[i];
-        if (use->template && use->claim[0] && c->now_ms >= pod->make_ms &&
-            !claims_find(c, pod->namespace, use->claim))
+        if (!use->template || !use->claim[0] || claims_find(c, pod->namespace, use->claim))
+            continue;
+        pod->calm = false;
+        if (c->now_ms >= pod->make_ms)
             write_claim_of_pod(c, pod, use);
     }
+}
+
+/* Whether no write of it is under way. */
+static bool is_still(const struct claims *c, const struct claims_hand *hand,
+                     const struct claim_meta *m) {
+    return strcmp(hand->version, m->version) != 0 || c->now_ms >= hand->until_ms;
+}
+
+/* Bound in both halves, and neither is being written: only an event changes that. */
+static bool claim_is_calm(const struct claims *c, const struct claim_item *item) {
+    const struct egpu_claim *o = &item->o;
+    const struct egpu_item *e = o->egpu[0] ? egpu_item(c, o->egpu) : NULL;
+    return e && egpu_is_of(&e->o, o) && is_still(c, &e->hand, &e->o.meta) &&
+           is_still(c, &item->hand, &o->meta) && !o->meta.deleting && o->bind_completed &&
+           o->phase == CLAIM_BOUND && !o->resize.reason[0];
+}
+
+static bool egpu_is_calm(const struct claims *c, const struct egpu_item *item) {
+    const struct egpu *o = &item->o;
+    bool bound = o->phase == EGPU_BOUND, unclaimed = !o->reserved || !o->claim_uid[0];
+    return is_still(c, &item->hand, &o->meta) && !o->meta.deleting && o->has_phase &&
+           (bound || (o->phase == EGPU_AVAILABLE && unclaimed));
+}
+
+/* Most claims are bound, and need nothing: they are not looked at in every pass. */
+static void sync_claim(struct claims *c, struct claim_item *item) {
+    c->wrote = false;
+    claims_sync_claim(c, item);
+    item->calm = !c->wrote && claim_is_calm(c, item);
+}
+
+static void sync_egpu(struct claims *c, struct egpu_item *item) {
+    c->wrote = false;
+    claims_sync_egpu(c, item);
+    item->calm = !c->wrote && egpu_is_calm(c, item);
 }
 
 void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp) {
@@ -398,12 +478,19 @@ void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp) {
     c->news = false;
     c->stamp = stamp;
     c->searches = SEARCHES_MAX;
+    if (now_ms >= c->all_ms) {
+        c->all_ms = now_ms + ALL_MS;
+        stir_all(c);
+    }
     for (struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
-        sync_pod(c, pod);
+        if (!pod->calm)
+            sync_pod(c, pod);
     for (struct claim_item *item = c->claims; item; item = item->hh.next)
-        claims_sync_claim(c, item);
+        if (!item->calm)
+            sync_claim(c, item);
     for (struct egpu_item *item = c->egpus; item; item = item->hh.next)
-        claims_sync_egpu(c, item);
+        if (!item->calm)
+            sync_egpu(c, item);
 }
 
 /* What a write's key begins with says whose it is. */

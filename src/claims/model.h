@@ -27,6 +27,7 @@ struct egpu_item {
     char key[CLAIMS_KEY_MAX]; /* name */
     struct egpu o;
     struct claims_hand hand;
+    bool calm; /* nothing to do until it or its claim is shown anew */
     /* The uid in claimRef that the API server was asked about and did not have. */
     char absent[KUBE_UID_MAX];
     bool listed;
@@ -37,6 +38,7 @@ struct claim_item {
     char key[CLAIMS_KEY_MAX]; /* namespace/name */
     struct egpu_claim o;
     struct claims_hand hand;
+    bool calm;        /* nothing to do until it, its ElasticGPU or a class is shown anew */
     uint64_t make_ms; /* no attempt to make an ElasticGPU for it before */
     unsigned tries;   /* that found no room */
     bool listed;
@@ -57,6 +59,7 @@ struct pod_item {
     struct pod_claims claims;
     uint64_t make_ms; /* no claim is made of a template before */
     unsigned tries;   /* that were refused */
+    bool calm;        /* all its templates have become claims */
     bool scheduled;   /* is on a node: only then a claim is in use */
     bool deleting;
     bool listed;
@@ -74,6 +77,8 @@ struct claims {
     const char *stamp;
     unsigned searches; /* for room, left in this pass */
     bool news;
+    bool wrote;      /* since that was last set to false */
+    uint64_t all_ms; /* the next pass over everything, calm or not */
 };
 
 struct egpu_item *claims_egpu_item(const struct claims *c, const char *name);

@@ -26,6 +26,7 @@ static void send(struct claims *c, const char *method, const char *path, const s
     bool patch = strcmp(method, "PATCH") == 0;
     const struct claims_write write = {method,     path,      patch ? MERGE_PATCH : NULL,
                                        body->data, body->len, key};
+    c->wrote = true;
     if (buf_error(body) == 0)
         c->world.write(c->world.self, &write);
 }

@@ -213,6 +213,12 @@ static const struct story stories[] = {
       {ADD, CLAIMS_EGPUS, "h", STATIC(40, 20, "")}},
      "claim c Lost/ClaimLost gpu=g done=1 by=1 class= node= core=40 guard=1\n"
      "gpu h Available / uid= by=0 on=gpu-a core=40 memory=20 guard=1\n"},
+    {"a half that is taken away is put back",
+     {{ADD, CLAIMS_EGPUS, "g", STATIC(40, 20, "")},
+      {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS(""))},
+      {PATCH, CLAIMS_EGPUS, "g", "{\"spec\":{\"claimRef\":null}}"}},
+     "claim c Bound/Bound gpu=g done=1 by=1 class= node= core=40 guard=1\n"
+     "gpu g Bound ns/c uid=u2-c by=1 on=gpu-a core=40 memory=20 guard=1\n"},
     {"an ElasticGPU that a claim has is not deleted under it",
      {{ADD, CLAIMS_EGPUS, "g", STATIC(40, 20, "")},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS(""))},

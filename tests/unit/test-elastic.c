@@ -255,6 +255,20 @@ static void test_first_consumer_of_a_claim_for_two(void **state) {
         respond(e->w, 0, 201, false, NULL);
 }
 
+/* After a start an ElasticGPU may be shown before its card. */
+static void test_a_card_comes_after_its_elasticgpu(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_EGPUS, EGPU("1", "m-00", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    elastic_run(&e->elastic);
+    show_node(e->w, "m", 1);
+    assert_int_equal(free_core(e->w, "m", 0), 100);
+    run(e);
+    assert_int_equal(free_core(e->w, "m", 0), 90);
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 200, false, NULL);
+}
+
 /* After a start the pod may be shown before the claim that it draws on. */
 static void test_a_bound_pod_is_shown_before_its_claim(void **state) {
     struct elastic_world *e = *state;
@@ -528,6 +542,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_class_has_its_policy, begin, end),
         cmocka_unit_test_setup_teardown(test_allowed_topologies, begin, end),
         cmocka_unit_test_setup_teardown(test_node_affinity, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_card_comes_after_its_elasticgpu, begin, end),
         cmocka_unit_test_setup_teardown(test_two_pods_share_a_claim, begin, end),
         cmocka_unit_test_setup_teardown(test_whole_cards, begin, end),
     };

@@ -18,7 +18,9 @@
 #define WRITE_TIMEOUT_MS 10000
 #define MAKING_MAX_MS 60000 /* the API server carries out no request later than this */
 #define EVENTS_PER_SECOND 10
-#define PASS_MS 500 /* the next pass where nothing has happened */
+#define HOLD_MS 10000  /* all holds are looked at again */
+#define UNHELD_MS 1000 /* and where a card was not there */
+#define PASS_MS 500    /* the next pass where nothing has happened */
 #define COMPONENT "aliquot-scheduler"
 
 /* A share that was found to be free, while the write that says so is under way: behind an
@@ -103,8 +105,9 @@ static void hold(void *self, const struct egpu *e) {
         state_unreserve(s, id);
         return;
     }
-    /* A card that is not there now is looked for again in every pass. */
+    /* A card that is not there now is looked for again in the next pass. */
     const struct state_node *node = resolve(s, e, making ? &making->amount : &e->capacity, devices);
+    elastic->unheld |= !node;
     if (node && state_reserve(s, id, node->name, devices, e->ncards) < 0)
         log_warn("out of memory: the share of ElasticGPU %s is not kept", e->meta.name);
 }
@@ -439,11 +442,23 @@ static void review_makings(struct elastic *e) {
     LL_FOREACH_SAFE(e->makings, making, next) {
         if (!is_answered(e, making) && !making->refused && now - making->since_ms < MAKING_MAX_MS)
             continue;
-        if (!claims_egpu(e->claims, making->egpu))
+        const struct egpu *egpu = claims_egpu(e->claims, making->egpu);
+        if (!egpu)
             drop(e, making->egpu);
         LL_DELETE(e->makings, making);
         free(making);
+        if (egpu)
+            hold(e, egpu);
     }
+}
+
+/* Each holds since it was shown; cards may come later, and change. */
+static void hold_all(struct elastic *e, uint64_t now) {
+    if (now - e->held_ms < (e->unheld ? UNHELD_MS : HOLD_MS))
+        return;
+    e->unheld = false;
+    e->held_ms = now;
+    claims_each_egpu(e->claims, hold_again, e);
 }
 
 static void pass(struct elastic *e, uint64_t now) {
@@ -454,7 +469,7 @@ static void pass(struct elastic *e, uint64_t now) {
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
     review_makings(e);
     elastic_draw_again(e);
-    claims_each_egpu(e->claims, hold_again, e);
+    hold_all(e, now);
     claims_plan(e->claims, now, stamp);
     e->pass_ms = now;
 }
