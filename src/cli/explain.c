@@ -164,9 +164,16 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
     if (pod->deleting)
         puts("It is being deleted, and holds its share until its containers have ended.");
     if (!pod->assignment) {
-        printf("It was bound without aliquot-scheduler (spec.nodeName, or another scheduler), so "
-               "the node's\nagent gives it no GPU. Delete it and leave the choice of the node to "
-               "kube-scheduler.\n");
+        if (pod->problem == REQUEST_SLOT_MISSING)
+            printf("Aliquot has given it nothing: container %s asks without elasticgpu.io/slot. "
+                   "Where what it asks\nis left to another plugin (scripts/leave-dialects), that "
+                   "one serves it. Where it is not, the pod is\nolder than Aliquot's admission "
+                   "policy: create it anew.\n",
+                   pod->problem_container);
+        else
+            printf("It was bound without aliquot-scheduler (spec.nodeName, or another scheduler), "
+                   "so the node's\nagent gives it no GPU. Delete it and leave the choice of the "
+                   "node to kube-scheduler.\n");
         print_containers(object);
         return 0;
     }

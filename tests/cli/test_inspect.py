@@ -324,6 +324,11 @@ def test_a_pod_on_a_node(cluster):
     assert any(row[:2] == ["On", "b-00"] and row[-2:] == ["beside", "team/web"] for row in rows), rows
     cluster.answers["get pod train -o json"] = pod("train", "b")
     assert "bound without aliquot-scheduler" in cluster.run("explain", "train").stdout
+    theirs = pod("train", "b")                      # as NVIDIA's plugin serves it where that name is left to it
+    theirs["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+    cluster.answers["get pod train -o json"] = theirs
+    text = cluster.run("explain", "train").stdout
+    assert "left to another plugin" in text and "container main" in text and "without aliquot-scheduler" not in text
 
 
 def test_pods_that_are_not_ours_to_explain(cluster):
