@@ -237,11 +237,24 @@ static struct kube_exchange *first_waiting(struct kube_transport *transport) {
     return exchange;
 }
 
+static void on_timeout(uv_timer_t *timer) {
+    struct kube_exchange *exchange = timer->data;
+    bool sent = exchange->stream != NULL;
+    finish(exchange, ETIMEDOUT, sent,
+           sent ? "the API server did not answer in time"
+                : "no connection to the API server in time");
+}
+
 static void on_kick(uv_timer_t *timer) {
     struct kube_transport *transport = timer->data;
     struct kube_exchange *exchange;
     /* Callbacks may change the list, so each step starts anew; each takes one exchange off. */
     while (!transport->closing && (exchange = first_waiting(transport))) {
+        if (uv_timer_get_due_in(&exchange->timer) == 0) {
+            /* Its time went by while this process stood still: it may not be true any more. */
+            on_timeout(&exchange->timer);
+            continue;
+        }
         struct connection *connection = current(transport);
         if (!connection && !transport->resolving)
             connect_next(transport);
@@ -466,14 +479,6 @@ static void connect_next(struct kube_transport *transport) {
 }
 
 /* ---- exchanges ---- */
-
-static void on_timeout(uv_timer_t *timer) {
-    struct kube_exchange *exchange = timer->data;
-    bool sent = exchange->stream != NULL;
-    finish(exchange, ETIMEDOUT, sent,
-           sent ? "the API server did not answer in time"
-                : "no connection to the API server in time");
-}
 
 static bool is_valid_path(const char *path) {
     if (path[0] != '/')

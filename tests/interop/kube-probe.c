@@ -7,6 +7,7 @@
  *     reflect PAGE PATH [QUERY]
  *     synced          whether the reflector is
  *     stop            the reflector
+ *     stand MS        still, as a process does that is paused
  *     close           everything, and exit
  * With ALIQUOT_FAIL_MALLOC=n its nth allocation fails; how many there were tells the last line.
  */
@@ -119,6 +120,12 @@ static void order_close(struct probe *probe) {
     uv_close((uv_handle_t *) &probe->input, NULL);
 }
 
+static void order_stand(const char *time) {
+    uint64_t ms = 0;
+    (void) num_parse_u64(time, 10000, &ms);
+    uv_sleep((unsigned) ms);
+}
+
 static int on_line(const char *line, size_t size, void *user) {
     struct probe *probe = user;
     char text[8192], *rest = text, *word[5] = {0};
@@ -136,6 +143,8 @@ static int on_line(const char *line, size_t size, void *user) {
         printf("synced %d\n", kube_reflector_is_synced(probe->reflector));
     else if (strcmp(word[0], "stop") == 0)
         kube_reflector_stop(take_ptr(probe->reflector));
+    else if (strcmp(word[0], "stand") == 0)
+        order_stand(word[1]);
     else if (strcmp(word[0], "close") == 0)
         order_close(probe);
     fflush(stdout);

@@ -259,6 +259,26 @@ func TestTimeoutAndLoss(t *testing.T) {
 	p.expect("response 200")
 }
 
+// A process that was paused between deciding to write and writing does not write what it decided long ago.
+func TestPaused(t *testing.T) {
+	var late atomic.Int32
+	p, _ := begin(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/late" {
+			late.Add(1)
+		}
+		fmt.Fprint(w, "{}")
+	})
+	p.order("request GET 9000 /ok")
+	p.expect("response 200")
+	p.order("request POST 100 /late {}\nstand 300")
+	p.expect("response 0 maybe=0 reason= kind=- text=no connection to the API server in time")
+	p.order("request GET 9000 /ok")
+	p.expect("response 200")
+	if late.Load() != 0 {
+		t.Fatal("it was sent when its time was over")
+	}
+}
+
 func TestNoServer(t *testing.T) {
 	p, s := begin(t, func(w http.ResponseWriter, r *http.Request) {})
 	s.Close()
