@@ -147,6 +147,10 @@ void govern_done(struct scheduler *s) {
     reservations_done(&s->govern.reservations);
 }
 
+void govern_lost(struct scheduler *s) {
+    gangs_forget(&s->govern.gangs);
+}
+
 void govern_tick(struct scheduler *s) {
     gangs_tick(&s->govern.gangs, scheduler_now(s));
     unsigned patches = s->govern.in_flight == 0 ? PATCHES_PER_TICK : 0;

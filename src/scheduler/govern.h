@@ -25,6 +25,9 @@ void govern_done(struct scheduler *s);
 /* About once a second, by the replica that acts. */
 void govern_tick(struct scheduler *s);
 
+/* To be called when another replica may act. */
+void govern_lost(struct scheduler *s);
+
 /* Handlers for rows of watch.c. */
 void govern_quotas_begin(struct scheduler *s);
 void govern_quota(struct scheduler *s, enum kube_event event, struct json object);

@@ -231,7 +231,8 @@ static void on_acquired(void *userdata) {
 }
 
 static void on_lost(void *userdata) {
-    (void) userdata; /* what was promised runs out, and what is in doubt is asked for, as ever */
+    /* What was promised runs out, and what is in doubt is asked for, as ever. */
+    govern_lost(userdata);
 }
 
 /* Another replica on this node may have the port until it ends. */

@@ -273,6 +273,31 @@ static void test_gang_of_which_some_have_ended(void **state) {
     ungovern(&g);
 }
 
+/* What another replica did meanwhile is not known by what was seen before it acted. */
+static void test_gang_begun_by_another_replica(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    static const char *const uids[] = {"1", "2", "3"};
+    govern(&g, w);
+    for (int i = 0; i < 3; i++)
+        arrive(w, "d", uids[i], HALF, THREE);
+    gangs_tick(&g.gangs, w->now += 1000);
+    gangs_forget(&g.gangs);
+    show_node(w, "n", 2);
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
+    gangs_forget(&g.gangs); /* nor is anything kept for it for longer than for others */
+    assert_int_equal(state_expire(w->state, w->now += PROMISE_TTL_MS + 1, PROMISE_TTL_MS), 3);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(hold(w, "d", uids[i], HALF), "fits");
+        arrive(w, "d", uids[i], HALF, THREE);
+    }
+    state_pod_gone(w->state, "1");
+    state_pod_gone(w->state, "2");
+    arrive(w, "d", "4", HALF, THREE);
+    assert_string_equal(ask(w, "d", "4", HALF, THREE), "fits");
+    ungovern(&g);
+}
+
 static void test_gang_loses_a_member(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -491,6 +516,7 @@ int main(void) {
         T(test_gang_with_gates),
         T(test_gang_with_a_long_timeout),
         T(test_gang_of_which_some_have_ended),
+        T(test_gang_begun_by_another_replica),
         T(test_gang_loses_a_member),
         T(test_gang_and_quota),
         T(test_gang_among_many_in_vain),

@@ -53,6 +53,13 @@ void gangs_done(struct gangs *g) {
     drop(g, gang);
 }
 
+void gangs_forget(struct gangs *g) {
+    gangs_done(g);
+    g->crowd = g->state->crowd - 1;
+    for (struct state_pod *pod = g->state->open; pod; pod = pod->open_next)
+        pod->keep_until_ms = 0;
+}
+
 /* ---- who is there ---- */
 
 static struct gang *find(struct gangs *g, const struct state_pod *pod) {

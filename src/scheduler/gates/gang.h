@@ -34,6 +34,10 @@ struct gangs {
 
 void gangs_done(struct gangs *g);
 
+/* Another process acts from now on: what was known of the gangs is not true any more when this one
+ * does again. What is promised runs out as any promise does. */
+void gangs_forget(struct gangs *g);
+
 /* The gate; `self` is struct gangs. */
 bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
 
