@@ -48,3 +48,10 @@ def test_one_project(name, tmp_path):
 def test_not_to_be_left(name, tmp_path):
     made = subprocess.run([SCRIPT, name, tmp_path], stderr=subprocess.PIPE, text=True)
     assert made.returncode == 1 and name in made.stderr and not list(tmp_path.iterdir())
+
+
+def test_nothing_is_written_over(tmp_path):
+    (tmp_path / "deploy-webhook").mkdir()
+    made = subprocess.run([SCRIPT, "nvidia.com/gpu", tmp_path], stderr=subprocess.PIPE, text=True)
+    assert made.returncode == 1 and "deploy-webhook is there already" in made.stderr
+    assert "Traceback" not in made.stderr and not (tmp_path / "deploy").exists()
