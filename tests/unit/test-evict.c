@@ -174,7 +174,9 @@ static void test_makes_room(void **state) {
     take_nomination(s, "p", HALF, 100, "n");
     run_later(s, 0);
     expect(s, "POST", EVICTION("c"), "\"preconditions\":{\"uid\":\"c\"}");
+    const uint64_t crowd = s->w->state->crowd;
     respond(s->w, 0, 201, false, NULL);
+    assert_true(s->w->state->crowd > crowd); /* a gang of it counts its members anew */
     expect(s, "PATCH", STATUS("c"), "PreemptionByScheduler");
     respond(s->w, 0, 200, false, NULL);
     run_later(s, 5000);
@@ -409,6 +411,35 @@ static void test_held_meanwhile(void **state) {
     expect_nothing(s);
 }
 
+/* As the gate of gangs does, promises the pod its place on node "m". */
+static bool promises(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
+    const struct stage *s = self;
+    struct state_node *node = state_node_find(s->w->state, "m");
+    struct place_result result;
+    (void) why;
+    state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
+    if (state_place(s->w->state, &s->p->plan, node, pod, false, &result) == PLACE_OK)
+        assert_int_equal(state_promise(s->w->state, pod, node, &result, POD_PROMISED, now_ms), 0);
+    return true;
+}
+
+static void test_placed_meanwhile(void **state) {
+    struct stage *s = *state;
+    const struct gates gates = {.n = 1, .rows = {{"test", s, promises}}};
+    show_node(s->w, "m", 1);
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "m", 200);
+    run_low(s, "b", WHOLE, "n", 5);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
+    s->p->gates = &gates;
+    state_pod_gone(s->w->state, "a");
+    run_later(s, 400);
+    assert_int_equal(state_pod_find(s->w->state, "p")->stage, POD_PROMISED);
+    assert_null(s->w->state->standings);
+    expect_nothing(s);
+}
+
 /* Those who wait without hope do not keep a more important pod, or one that has hope, away. */
 static void test_many_wait(void **state) {
     struct stage *s = *state;
@@ -546,13 +577,14 @@ static void test_follows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        STAGED(test_makes_room),      STAGED(test_says_where_it_waits),
-        STAGED(test_nobody_helps),    STAGED(test_budget_says_no),
-        STAGED(test_restart),         STAGED(test_higher_priority_takes_over),
-        STAGED(test_only_the_leader), STAGED(test_hands_off),
-        STAGED(test_follows),         STAGED(test_restart_before_eviction),
-        STAGED(test_held_meanwhile),  STAGED(test_many_wait),
-        STAGED(test_large_cluster),   STAGED(test_refused_in_the_middle),
+        STAGED(test_makes_room),       STAGED(test_says_where_it_waits),
+        STAGED(test_nobody_helps),     STAGED(test_budget_says_no),
+        STAGED(test_restart),          STAGED(test_higher_priority_takes_over),
+        STAGED(test_only_the_leader),  STAGED(test_hands_off),
+        STAGED(test_follows),          STAGED(test_restart_before_eviction),
+        STAGED(test_held_meanwhile),   STAGED(test_many_wait),
+        STAGED(test_large_cluster),    STAGED(test_refused_in_the_middle),
+        STAGED(test_placed_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -319,6 +319,7 @@ static void mark_victim(struct evictor *e, const struct evict_case *c,
 static void evicted(struct evictor *e, const struct evict_case *c, struct state_pod *victim) {
     const struct state_pod *pod = c ? state_pod_find(e->state, c->uid) : NULL;
     char message[1024];
+    e->state->crowd += !victim->deleting;
     victim->deleting = true; /* which the watch may show later */
     if (!pod)
         return;
@@ -660,6 +661,8 @@ static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
         return;
     }
     c->next_ms = now_ms + AGAIN_MS;
+    if (pod->stage != POD_PENDING)
+        return; /* its gang has got its places meanwhile */
     follow(e, c, pod, now_ms);
     state_plan(e->state, pod, &p->request, &p->plan);
     struct state_node *node = choose_node(e, c, pod, now_ms, &more);
