@@ -425,15 +425,17 @@ int claims_use(const struct claims *c, const char *pod_uid, uint32_t i, const ch
 
 /* ---- one pass ---- */
 
-/* A template becomes a claim, once. */
+/* A template becomes a claim, once. One of that name that is not the pod's own may go without
+ * stirring the pod. */
 static void sync_pod(struct claims *c, struct pod_item *pod) {
     pod->calm = true;
     for (uint32_t i = 0; i < pod->claims.n && !pod->deleting; i++) {
         const struct pod_claim *use = &pod->claims.list[i];
-        if (!use->template || !use->claim[0] || claims_find(c, pod->namespace, use->claim))
+        if (!use->template || !use->claim[0])
             continue;
-        pod->calm = false;
-        if (c->now_ms >= pod->make_ms)
+        const struct egpu_claim *claim = claims_find(c, pod->namespace, use->claim);
+        pod->calm &= claim && strcmp(claim->owner_pod, pod->key) == 0;
+        if (!claim && c->now_ms >= pod->make_ms)
             write_claim_of_pod(c, pod, use);
     }
 }
@@ -444,7 +446,8 @@ static bool is_still(const struct claims *c, const struct claims_hand *hand,
     return strcmp(hand->version, m->version) != 0 || c->now_ms >= hand->until_ms;
 }
 
-/* Bound in both halves, and neither is being written: only an event changes that. */
+/* Bound in both halves, and neither is being written: only an event of one of the two changes that,
+ * and each finds the other by the half that it has. */
 static bool claim_is_calm(const struct claims *c, const struct claim_item *item) {
     const struct egpu_claim *o = &item->o;
     const struct egpu_item *e = o->egpu[0] ? egpu_item(c, o->egpu) : NULL;
@@ -455,7 +458,8 @@ static bool claim_is_calm(const struct claims *c, const struct claim_item *item)
 
 static bool egpu_is_calm(const struct claims *c, const struct egpu_item *item) {
     const struct egpu *o = &item->o;
-    bool bound = o->phase == EGPU_BOUND, unclaimed = !o->reserved || !o->claim_uid[0];
+    bool bound = o->phase == EGPU_BOUND && claims_has(c, o);
+    bool unclaimed = !o->reserved || !o->claim_uid[0];
     return is_still(c, &item->hand, &o->meta) && !o->meta.deleting && o->has_phase &&
            (bound || (o->phase == EGPU_AVAILABLE && unclaimed));
 }

@@ -81,7 +81,7 @@ static void sync_claimed(struct claims *c, struct egpu_item *item) {
         sync_misbound(c, item);
 }
 
-static bool is_held(const struct claims *c, const struct egpu *e) {
+bool claims_has(const struct claims *c, const struct egpu *e) {
     const struct claim_item *claim =
         e->reserved ? claims_claim_item(c, e->claim_namespace, e->claim_name) : NULL;
     return claim && egpu_is_of(e, &claim->o) && strcmp(claim->o.egpu, e->meta.name) == 0;
@@ -93,7 +93,7 @@ void claims_sync_egpu(struct claims *c, struct egpu_item *item) {
     if (strcmp(item->hand.version, e->meta.version) == 0 && c->now_ms < item->hand.until_ms)
         return;
     if (e->meta.deleting) {
-        if (protected && !is_held(c, e))
+        if (protected && !claims_has(c, e))
             write_finalizer(c, &e->meta, &item->hand, EGPU_FINALIZER, false);
     } else if (!protected)
         write_finalizer(c, &e->meta, &item->hand, EGPU_FINALIZER, true);

@@ -94,6 +94,9 @@ bool claims_in_use(const struct claims *c, const struct egpu_claim *claim);
 void claims_sync_claim(struct claims *c, struct claim_item *item);
 void claims_sync_egpu(struct claims *c, struct egpu_item *item);
 
+/* Whether a claim has it: each of the two names the other. */
+bool claims_has(const struct claims *c, const struct egpu *e);
+
 /* Whether the two belong together by uid, from the side of the ElasticGPU. */
 bool egpu_is_of(const struct egpu *e, const struct egpu_claim *claim);
 
