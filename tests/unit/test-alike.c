@@ -6,6 +6,8 @@
 #include "scheduler-world.h"
 
 #include "kube/gpu_link.h"
+#include "place/model.h"
+#include "place/policies.h"
 
 #define NODES 16
 #define CARDS 2
@@ -34,12 +36,17 @@ static const char *pod_name(uint32_t i) {
 
 /* Mostly the same everywhere, so that nodes are alike again and again. */
 static void change_card(struct world *w, const char *node, uint32_t index) {
-    static const char *const models[] = {"Made-up One", "Made-up Two"};
     struct gpu_object gpu = {.index = index, .memory = 80 * GIB, .healthy = below(ODD) > 0};
     snprintf(gpu.name, sizeof(gpu.name), "%s-%02u", node, index);
-    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%s-%u", node, index);
+    /* Two objects may say for a moment that they are the same card. */
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%s-%u", node, below(ODD) == 0 ? 0 : index);
     snprintf(gpu.node, sizeof(gpu.node), "%s", node);
-    snprintf(gpu.model, sizeof(gpu.model), "%s", models[below(ODD) == 0]);
+    snprintf(gpu.model, sizeof(gpu.model), "%s", "Made-up One");
+    if (below(ODD) == 0) /* in the end there are more than have an id */
+        snprintf(gpu.model, sizeof(gpu.model), "Made-up %u Two%s", below(2 * STATE_MODELS_MAX),
+                 below(2) ? " One" : "");
+    else if (below(ODD) == 0)
+        snprintf(gpu.model, sizeof(gpu.model), "%s", below(2) ? "NVIDIA A100-SXM4-80GB" : "");
     gpu.numa = below(ODD) == 0 ? 1 : 0;
     gpu.capacity = below(ODD) == 0 ? 160 * GIB : 0;
     if (below(ODD) == 0) {
@@ -70,6 +77,10 @@ static const char *const wishes[] = {
     "\"elasticgpu.io/topology\":\"restricted\"",
     "\"elasticgpu.io/placement-policy\":\"spread\"",
     "\"elasticgpu.io/placement-policy\":\"fgd\"",
+    "\"elasticgpu.io/placement-policy\":\"esc\"",
+    "\"elasticgpu.io/numa-bind\":\"true\"",
+    "\"hami.io/node-scheduler-policy\":\"esc\",\"elasticgpu.io/gpu-model\":\"Two\"",
+    "\"elasticgpu.io/memory-scaling\":\"1.5\"",
 };
 
 static const char *resources(void) {
@@ -78,8 +89,9 @@ static const char *resources(void) {
         "\"elasticgpu.io/gpu-core\":\"%u\"",
         "\"elasticgpu.io/gpu-core\":\"%u\",\"elasticgpu.io/gpu-memory\":\"8Gi\"",
         "\"elasticgpu.io/gpu-memory\":\"%uGi\",\"elasticgpu.io/slot\":\"1\"",
-        "\"elasticgpu.io/gpu-core\":\"%u00\""};
-    uint32_t row = below(4);
+        "\"elasticgpu.io/gpu-core\":\"%u00\"",
+        "\"elasticgpu.io/gpu-tflops\":\"%u\",\"elasticgpu.io/slot\":\"1\""};
+    uint32_t row = below(5);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(text, sizeof(text), rows[row], row == 3 ? 1 + below(3) : 10 * (1 + below(6)));
@@ -87,11 +99,41 @@ static const char *resources(void) {
     return text;
 }
 
+/* Of one to three containers "a", "b" and "c", in any order; one of them may be a sidecar, or run
+ * before the others. */
+static void put_containers(struct buf *out) {
+    uint32_t n = below(3) ? 1 : 1 + below(3), turn = below(3), init = n > 1 ? below(3) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const char *list = i == 0           ? (init ? "\"initContainers\":[" : "\"containers\":[")
+                           : i == 1 && init ? "],\"containers\":["
+                                            : ",";
+        buf_printf(out, "%s{\"name\":\"%c\",%s\"resources\":{\"limits\":{%s}}}", list,
+                   (char) ('a' + (i + turn) % 3),
+                   i == 0 && init == 2 ? "\"restartPolicy\":\"Always\"," : "", resources());
+    }
+    buf_puts(out, "]");
+}
+
 static struct state_pod *make_pod(struct world *w, uint32_t i) {
+    static const char *const namespaces[] = {"d", "e"};
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
     state_pod_gone(w->state, pod_name(i));
-    show_pod(w, pod_name(i), resources(), NULL, wishes[below(sizeof(wishes) / sizeof(*wishes))]);
+    buf_printf(&text,
+               "{\"metadata\":{\"name\":\"p\",\"namespace\":\"%s\",\"uid\":\"%s\","
+               "\"annotations\":{%s}},\"spec\":{",
+               namespaces[below(2)], pod_name(i), wishes[below(sizeof(wishes) / sizeof(*wishes))]);
+    put_containers(&text);
+    buf_puts(&text, "},\"status\":{\"phase\":\"Pending\"}}");
+    show_text(w, buf_str(&text));
     struct state_pod *pod = state_pod_find(w->state, pod_name(i));
-    assert_int_equal(state_draw(pod, NULL, below(4) ? NULL : "nobody"), 0);
+    static const char *const containers[] = {NULL, "a", "b"};
+    for (uint32_t c = 0; c < 3; c++)
+        assert_int_equal(state_draw(pod, containers[c],
+                                    below(4)   ? NULL
+                                    : below(2) ? "x"
+                                               : "nobody"),
+                         0);
+    pod->class_policy = below(ODD) ? NULL : place_policy_at(below(6));
     return pod;
 }
 
@@ -103,7 +145,7 @@ static void place_somewhere(struct world *w, struct state_pod *pod) {
     state_plan(w->state, pod, &request, &plan);
     if (node && state_place(w->state, &plan, node, pod, false, &result) == PLACE_OK)
         assert_int_equal(
-            state_promise(w->state, pod, node, &result, POD_PROMISED + below(2), w->now), 0);
+            state_promise(w->state, pod, node, &result, POD_PROMISED + below(5), w->now), 0);
 }
 
 static void hold_somewhere(struct world *w) {
@@ -111,7 +153,7 @@ static void hold_somewhere(struct world *w) {
     const char *node = node_name(below(NODES));
     snprintf(device.uuid, sizeof(device.uuid), "GPU-%s-%u", node, below(CARDS));
     /* For somebody who is there, or for nobody. */
-    const char *id = below(2) ? pod_name(below(PODS)) : "nobody";
+    const char *id = below(2) ? pod_name(below(PODS)) : below(2) ? "x" : "nobody";
     if (below(3) == 0)
         state_unreserve(w->state, id);
     else
@@ -120,9 +162,38 @@ static void hold_somewhere(struct world *w) {
 
 /* ---- what happens ---- */
 
+/* It comes back at the next change of a card. */
+static void lose_card(struct world *w) {
+    char name[32];
+    snprintf(name, sizeof(name), "%s-%02u", node_name(below(NODES)), below(CARDS));
+    state_gpu_gone(w->state, name);
+}
+
+static void load_node(struct world *w) {
+    struct pod load = {.room = {1000 * (1 + below(2)), GIB}, .finished = below(2)};
+    snprintf(load.uid, sizeof(load.uid), "load%u", below(4));
+    snprintf(load.node, sizeof(load.node), "%s", node_name(below(NODES)));
+    assert_int_equal(state_pod_seen(w->state, &load, w->now), 0);
+}
+
 static void step(struct world *w) {
     struct state_pod *pod;
-    switch (below(8)) {
+    switch (below(12)) {
+    case 8:
+        if (below(4) == 0)
+            lose_card(w);
+        break;
+    case 9:
+        load_node(w);
+        break;
+    case 10:
+        assert_int_equal(state_namespace_policy(w->state, "e", below(2) ? "spread" : NULL,
+                                                below(2) ? "esc" : NULL),
+                         0);
+        break;
+    case 11:
+        w->state->policy = place_policy_at(below(6));
+        break;
     case 0:
         change_card(w, node_name(below(NODES)), below(CARDS));
         break;
@@ -149,20 +220,29 @@ static void compare_all(struct world *w, const struct state_pod *pod) {
     struct gpu_request request;
     struct place_plan plan;
     state_plan(w->state, pod, &request, &plan);
+    if (w->state->model)
+        place_model_allow(w->state->model, UINT32_MAX);
     for (uint32_t n = 0; n < NODES; n++) {
         struct state_node *node = state_node_find(w->state, node_name(n));
         struct place_result result = {.score = 0};
         int64_t score;
+        if (!node)
+            continue;
         enum place_reason verdict = state_judge(w->state, &plan, node, pod, &score);
         enum place_reason reason = state_place(w->state, &plan, node, pod, false, &result);
         assert_int_equal(verdict, reason);
-        assert_true(verdict != PLACE_OK || score == result.score);
+        /* Which cards esc takes depends on prices, which change while the node does not. */
+        assert_true(verdict != PLACE_OK || score == result.score ||
+                    plan.policy.card_cost == place_esc.card_cost);
     }
 }
 
 static void test_verdicts_are_what_a_look_says(void **state) {
     struct world *w = *state;
+    struct place_model *model = place_model_new();
     uint32_t shared = 0;
+    assert_non_null(model);
+    state_learn_from(w->state, model, 0);
     show_all(w);
     for (uint32_t i = 0; i < PODS; i++)
         (void) make_pod(w, i);
@@ -175,6 +255,69 @@ static void test_verdicts_are_what_a_look_says(void **state) {
         shared += HASH_COUNT(w->state->alikes) < NODES;
     }
     assert_in_range(shared, STEPS / 2, STEPS); /* or it was not about nodes that are alike */
+    w->state->model = NULL;
+    place_model_free(model);
+}
+
+/* ---- pods that are not alike ---- */
+
+static uint64_t shape_of(struct world *w, const char *uid) {
+    struct gpu_request request;
+    struct place_plan plan;
+    state_plan(w->state, state_pod_find(w->state, uid), &request, &plan);
+    return plan.shape;
+}
+
+static struct state_pod *show_two(struct world *w, const char *uid, const char *first,
+                                  const char *second) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    buf_printf(&text,
+               "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"%s\"},\"spec\":{"
+               "\"containers\":[{\"name\":\"%s\",\"resources\":{\"limits\":{" HALF "}}},"
+               "{\"name\":\"%s\",\"resources\":{\"limits\":{" TENTH "}}}]}}",
+               uid, first, second);
+    show_text(w, buf_str(&text));
+    return state_pod_find(w->state, uid);
+}
+
+/* What is held is for one container: a pod that asks the same in it alone is not the same. */
+static void test_containers_that_draw(void **state) {
+    struct world *w = *state;
+    struct assigned_device device = {.core = 60, .memory = 48 * GIB};
+    show_node(w, "n00", 1);
+    snprintf(device.uuid, sizeof(device.uuid), "GPU-n00-0");
+    assert_int_equal(state_reserve(w->state, "x", "n00", &device, 1), 0);
+    struct state_pod *large = show_two(w, "l", "a", "b"), *small = show_two(w, "s", "b", "a");
+    assert_int_equal(state_draw(large, "a", "x"), 0);
+    assert_int_equal(state_draw(small, "a", "x"), 0);
+    for (int i = 0; i < 2; i++) {
+        struct state_pod *pod = i ? small : large;
+        struct gpu_request request;
+        struct place_plan plan;
+        int64_t score;
+        state_plan(w->state, pod, &request, &plan);
+        enum place_reason reason =
+            state_judge(w->state, &plan, state_node_find(w->state, "n00"), pod, &score);
+        assert_int_equal(reason, i ? PLACE_NO_CORE : PLACE_OK);
+    }
+}
+
+/* As soon as there is another model, a pod that insists on one is of another kind to policies that
+ * learn. */
+static void test_a_model_that_appears(void **state) {
+    struct world *w = *state;
+    struct gpu_object gpu = {.memory = 80 * GIB, .healthy = true};
+    show_node(w, "n00", 1);
+    show_pod(w, "a", HALF, NULL, "\"elasticgpu.io/gpu-model\":\"One\"");
+    show_pod(w, "b", HALF, NULL, "");
+    uint64_t choosy = shape_of(w, "a"), any = shape_of(w, "b");
+    snprintf(gpu.name, sizeof(gpu.name), "n01-00");
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-n01-0");
+    snprintf(gpu.node, sizeof(gpu.node), "n01");
+    snprintf(gpu.model, sizeof(gpu.model), "Made-up Two");
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+    assert_true(shape_of(w, "a") != choosy);
+    assert_true(shape_of(w, "b") == any);
 }
 
 /* However many nodes there are, a new kind of pod is judged once for each state they are in. */
@@ -253,6 +396,8 @@ static void test_the_best_are_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_verdicts_are_what_a_look_says),
+        T(test_containers_that_draw),
+        T(test_a_model_that_appears),
         T(test_a_state_is_judged_once),
         T(test_the_best_are_named),
     };

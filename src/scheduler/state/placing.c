@@ -44,6 +44,8 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
                                   ask->tflops, ask->scaling};
         for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++)
             hash = mix(hash, parts[j]);
+        if (pod->draws) /* which are by container */
+            hash = state_hash(hash, ask->container);
     }
     for (size_t i = 0; i < s->nselectors; i++)
         hash = mix(hash, s->selectors[i].key(s->selectors[i].self, pod));
@@ -54,7 +56,7 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
     hash = state_hash(hash, plan->policy.name);
     hash = mix(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);
     hash = mix(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
-    hash = mix(mix(hash, plan->cpu), plan->memory);
+    hash = mix(mix(mix(hash, plan->cpu), plan->memory), plan->models);
     hash = mix(hash, s->model ? place_model_epoch(s->model) : 0) & ~UINT64_C(1);
     if (takes_alike(s, pod))
         return hash | 1;
