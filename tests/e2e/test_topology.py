@@ -27,9 +27,9 @@ MiB = 1 << 20
 
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory):
-    """Those of a cluster in which NVIDIA's plugin keeps its names, and gpushare's too."""
+    """Those of a cluster in which NVIDIA's plugin keeps its names, gpushare's its own, and KAI its annotations."""
     made = tmp_path_factory.mktemp("manifests")
-    names = f"{THEIRS},{THEIRS}.shared,aliyun.com/gpu-mem"
+    names = f"{THEIRS},{THEIRS}.shared,aliyun.com/gpu-mem,gpu-fraction"
     subprocess.run([pathlib.Path(REPOSITORY) / "scripts/leave-dialects", names, made], check=True)
     return made / "deploy"
 
@@ -206,11 +206,13 @@ def test_beside_the_plugin_of_nvidia(machine, room, plugin):
     assert {g["spec"]["model"] for g in machine.gpus()} == {"NVIDIA A100-SXM4-40GB", "Tesla T4"}
     capacity = machine.api.get(kube.core("nodes", name=machine.cluster.node))["status"]["capacity"]
     assert kit.MEMORY in capacity and not [name for name in capacity if name.startswith("aliyun.com/")]
+    def limits(seen):
+        return seen["spec"]["containers"][0].get("resources", {}).get("limits")
     cards = container(resources={THEIRS: "1"})
     device = container(resources={MIG: "1"})
-    for body in (pod("whole", cards), pod("mig", device)):
+    for body in (pod("whole", cards), pod("mig", device), pod("kai", container(), annotations={"gpu-fraction": "0.5"})):
         seen = room.start(body)
-        assert seen["spec"]["containers"][0]["resources"]["limits"] == body["spec"]["containers"][0]["resources"]["limits"]
+        assert limits(seen) == limits(body)
         assert not assignment_of(seen)
     room.create(pod("second", cards))
     kept_off(room, "second", "Insufficient " + THEIRS)
