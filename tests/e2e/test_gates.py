@@ -170,7 +170,7 @@ def test_reservation(world, space, reservation):
     world.api.wait(RESERVATIONS, reservation, phase_is("Held", f"{space.name}/owner"), 30)
     with pytest.raises(ApiError, match="resources cannot be changed"):
         world.api.patch(f"{RESERVATIONS}/{reservation}", {"spec": {"resources": {CORE: "70"}}})
-    world.api.patch(f"{RESERVATIONS}/{reservation}", {"spec": {"expires": "2026-01-01T00:00:00Z"}})
+    world.api.patch(f"{RESERVATIONS}/{reservation}", {"spec": {"expires": "2020-01-01T00:00:00Z"}})
     world.api.wait(RESERVATIONS, reservation, phase_is("Expired"), 30)
     space.begin_delete("owner", "one")
     space.running("other")
