@@ -34,6 +34,47 @@ static void test_a_card_goes_and_comes_back(void **state) {
     assert_int_equal(free_core(w, "n", 3), 100);
 }
 
+/* The first GPU object of a node as if another card had taken its place, with no event in between. */
+static void swap_gpu(struct world *w, const char *uuid) {
+    struct gpu_object gpu = {.index = 0, .memory = 80 * GIB, .healthy = true, .numa = -1};
+    snprintf(gpu.name, sizeof(gpu.name), "n-00");
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "%s", uuid);
+    snprintf(gpu.node, sizeof(gpu.node), "n");
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+}
+
+/* What is held, by pods, reservations and promises, is held of a card, not of a name. */
+static void test_another_card_of_the_same_name(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
+    struct assigned_device d = {.core = 30, .memory = 24 * GIB, .physical = 24 * GIB};
+    snprintf(d.uuid, sizeof(d.uuid), "GPU-n-0");
+    show_node(w, "n", 1);
+    run_pod(w, "a", HALF, "n", &a);
+    assert_int_equal(state_reserve(w->state, "r", "n", &d, 1), 0);
+    assert_int_equal(free_core(w, "n", 0), 20);
+    show_pod(w, "p", TENTH, NULL, "");
+    assert_string_equal(filter(w, "p", TENTH, "\"n\""), "n");
+    assert_int_equal(free_core(w, "n", 0), 10);
+    swap_gpu(w, "GPU-new");
+    assert_int_equal(free_core(w, "n", 0), 100);
+    run_pod(w, "b", WHOLE, "n", &b);
+    assert_non_null(strstr(buf_str(&b), "GPU-new"));
+    assert_int_equal(free_core(w, "n", 0), 0);
+    /* The promise was of the old card; the new one is full. */
+    bind_pod(w, "p", "n");
+    assert_int_equal(w->nasked, 0);
+    assert_string_not_equal(w->bind_answer, "");
+    assert_false(state_node_find(w->state, "n")->cards[0]->overcommitted);
+    swap_gpu(w, "GPU-n-0");
+    assert_int_equal(free_core(w, "n", 0), 20);
+    state_pod_gone(w->state, "a");
+    state_unreserve(w->state, "r");
+    assert_int_equal(free_core(w, "n", 0), 100);
+    swap_gpu(w, "GPU-new");
+    assert_int_equal(free_core(w, "n", 0), 0);
+}
+
 static void show_model(struct world *w, unsigned index, const char *model, uint64_t gib) {
     struct gpu_object gpu = {.index = index, .memory = gib * GIB, .healthy = true, .numa = -1};
     snprintf(gpu.name, sizeof(gpu.name), "n-%02u", index);
@@ -470,6 +511,7 @@ static void test_workload_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_a_card_goes_and_comes_back),
+        T(test_another_card_of_the_same_name),
         T(test_unequal_cards),
         T(test_tflops_of_an_unknown_model),
         T(test_selection),
