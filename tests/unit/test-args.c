@@ -163,6 +163,37 @@ static void test_what_is_learned(void **state) {
     place_model_free(m);
 }
 
+static const char *no_name(void *self, uint32_t model) {
+    (void) self, (void) model;
+    return NULL;
+}
+
+/* What is learned of compute in TFLOPS is the part that it is of the cards that are there, also of
+ * pods that were there before anything was learned. */
+static void test_tflops_are_learned(void **state) {
+    struct world *w = *state;
+    static const char quarter[] =
+        "\"elasticgpu.io/gpu-tflops\":\"78\",\"elasticgpu.io/slot\":\"1\"";
+    const struct workload_names names = {NULL, no_name, NULL};
+    struct place_model *m = place_model_new();
+    struct gpu_object gpu = {.memory = 80 * GIB, .healthy = true};
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    assert_non_null(m);
+    assert_int_equal(state_node_seen(w->state, "n"), 0);
+    snprintf(gpu.name, sizeof(gpu.name), "n-00");
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-n-0");
+    snprintf(gpu.node, sizeof(gpu.node), "n");
+    snprintf(gpu.model, sizeof(gpu.model), "NVIDIA A100-SXM4-80GB"); /* 312 TFLOPS */
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+    show_pod(w, "a", quarter, NULL, "");
+    state_learn_from(w->state, m, 0);
+    show_pod(w, "b", quarter, NULL, "");
+    place_model_write(m, &names, &text);
+    assert_non_null(strstr(buf_str(&text), "shape 1 25 0 0 any 2"));
+    w->state->model = NULL;
+    place_model_free(m);
+}
+
 static void test_no_nodes(void **state) {
     struct world *w = *state;
     static const char *const lists[] = {"7", "{\"metadata\":{}}", "{\"metadata\":{\"name\":5}}",
@@ -198,6 +229,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_nodes_that_do_not_exist, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_pod_that_is_known, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_learned, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tflops_are_learned, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_nodes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unknown_names, setup, teardown),
     };

@@ -28,6 +28,7 @@ static void plan_of(struct state *s, const struct state_pod *pod, struct gpu_req
     plan->cpu = pod->room.cpu;
     plan->memory = pod->room.memory;
     plan->models = state_models_of(s, pod->selection);
+    plan->model = s->model;
 }
 
 static bool is_new(struct state *s, int64_t created) {
@@ -113,6 +114,9 @@ void state_learn_node(struct state *s, struct state_node *node, bool gone) {
 void state_learn_from(struct state *s, struct place_model *model, int64_t since) {
     s->model = model;
     s->model_since = s->arrived_until = since;
+    for (struct state_node *node = s->nodes; node; node = node->hh.next)
+        state_touch(node);
+    state_refresh_all(s); /* first, since pods ask for parts of what there is */
     for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next) {
         state_learn_arrival(s, pod);
         if (pod->node)
@@ -120,7 +124,5 @@ void state_learn_from(struct state *s, struct place_model *model, int64_t since)
     }
     for (const struct state_load *load = s->loads; load; load = load->hh.next)
         state_learn_load(s, load);
-    for (struct state_node *node = s->nodes; node; node = node->hh.next)
-        state_touch(node); /* it is told at the next look */
     place_model_learn(model);
 }
