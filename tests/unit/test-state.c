@@ -34,7 +34,7 @@ static void test_a_card_goes_and_comes_back(void **state) {
     assert_int_equal(free_core(w, "n", 3), 100);
 }
 
-/* The first GPU object of a node as if another card had taken its place, with no event in between. */
+/* The first GPU object of a node as if another card had taken its place, with no event between. */
 static void swap_gpu(struct world *w, const char *uuid) {
     struct gpu_object gpu = {.index = 0, .memory = 80 * GIB, .healthy = true, .numa = -1};
     snprintf(gpu.name, sizeof(gpu.name), "n-00");
