@@ -325,6 +325,45 @@ static void test_refused_in_the_middle(void **state) {
         respond(s->w, 0, 201, false, NULL);
 }
 
+/* A budget that says no against all that its status says costs nobody else again and again. */
+static void test_refused_again(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "b", HALF, "n", 6);
+    run_low(s, "c", HALF, "n", 5);
+    label(s->w, "b", "app=x,");
+    label(s->w, "c", "app=y,");
+    show_budget(s->w, s->p, "app", "x", 1);
+    show_budget(s->w, s->p, "app", "y", 1);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", WHOLE, 100, "n");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("b"), "policy/v1");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", STATUS("b"), "DisruptionTarget");
+    respond(s->w, 0, 200, false, NULL);
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("c"), "policy/v1");
+    respond(s->w, 0, 429, false, NULL);
+    run_later(s, 1000);
+    expect(s, "PATCH", STATUS("p"), "{\"nominatedNodeName\":null}");
+    respond(s->w, 0, 200, false, NULL);
+    state_pod_gone(s->w->state, "b");
+    run_low(s, "d", HALF, "n", 6); /* b, made anew */
+    label(s->w, "d", "app=x,");
+    show(s, "p", WHOLE, 100, "", "", "");
+    s->w->now += 20000;
+    refuse(s, "p", WHOLE, 100, "\"n\"");
+    run_later(s, 6000);
+    take_nomination(s, "p", WHOLE, 100, "n");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("c"), "policy/v1");
+    while (s->w->nasked > 0)
+        respond(s->w, 0, 201, false, NULL);
+}
+
 /* Everything in memory is lost between the eviction and the Binding. */
 static void test_restart(void **state) {
     struct stage *s = *state;
@@ -584,7 +623,7 @@ int main(void) {
         STAGED(test_follows),          STAGED(test_restart_before_eviction),
         STAGED(test_held_meanwhile),   STAGED(test_many_wait),
         STAGED(test_large_cluster),    STAGED(test_refused_in_the_middle),
-        STAGED(test_placed_meanwhile),
+        STAGED(test_placed_meanwhile), STAGED(test_refused_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

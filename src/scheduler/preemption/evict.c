@@ -392,17 +392,21 @@ static bool may_evict(struct evictor *e, unsigned n, uint64_t now_ms) {
 }
 
 /* Whom to evict next of those: one that a budget counts, alone, as its eviction may be refused, and
- * then nobody else is to have gone for nothing; when there is no such any more, all. Returns how
- * many, which are moved to the front. */
+ * then nobody else is to have gone for nothing; whose was refused last before the others. When
+ * there is no such any more, all. Returns how many, which are moved to the front. */
 static uint32_t put_next_first(const struct preempt *p, struct preempt_choice *choice) {
-    for (uint32_t i = 0; i < choice->choice.n; i++)
-        if (preempt_is_guarded(p, choice->victims[i])) {
-            struct state_pod *guarded = choice->victims[i];
-            choice->victims[i] = choice->victims[0];
-            choice->victims[0] = guarded;
-            return 1;
-        }
-    return choice->choice.n;
+    struct state_pod **next = NULL;
+    for (uint32_t i = 0; i < choice->choice.n; i++) {
+        struct state_pod **victim = &choice->victims[i];
+        if (preempt_is_guarded(p, *victim) && (!next || (*victim)->spared_ms > (*next)->spared_ms))
+            next = victim;
+    }
+    if (!next)
+        return choice->choice.n;
+    struct state_pod *guarded = *next;
+    *next = choice->victims[0];
+    choice->victims[0] = guarded;
+    return 1;
 }
 
 static void evict_next(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
