@@ -28,13 +28,18 @@ static bool is_free(const struct claims *c, const struct egpu *e, const struct e
             strcmp(c->world.node(c->world.self, e), claim->selected_node) == 0);
 }
 
+/* Made for the claim, and it may have asked for more since: that is settled when it is bound. */
+static bool is_made_for(const struct egpu *e, const struct egpu_claim *claim) {
+    return e->provisioned_by[0] && egpu_is_of(e, claim);
+}
+
 /* What is kept for the claim goes before everything, then the smallest that is large enough. */
 static struct egpu_item *best_match(const struct claims *c, const struct egpu_claim *claim,
                                     bool kept_only) {
     struct egpu_item *best = NULL;
     for (struct egpu_item *item = c->egpus; item; item = item->hh.next) {
         const struct egpu *e = &item->o;
-        if (!claim_amount_covers(&e->capacity, &claim->request))
+        if (!is_made_for(e, claim) && !claim_amount_covers(&e->capacity, &claim->request))
             continue;
         if (is_kept_for(e, claim) && !e->meta.deleting)
             return item;

@@ -165,9 +165,38 @@ static void test_rest_is_rest(void **unused) {
     }
 }
 
+/* What was made for a claim is its own, though it asks for more by the time it is bound. */
+static void test_a_claim_asks_for_more_while_it_is_made(void **unused) {
+    static const struct {
+        const char *class, *end;
+    } rows[] = {
+        {CLASS(",\"allowExpansion\":true"), "core=20 guard=1"},
+        {CLASS(""), "resize=NotAllowed guard=1"},
+    };
+    (void) unused;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct server *s = calloc(1, sizeof(*s));
+        start(s, 1, 1, 0, false);
+        act(s, &(struct deed){PUT, CLAIMS_CLASSES, "k", rows[i].class});
+        act(s,
+            &(struct deed){PUT, CLAIMS_CLAIMS, "c", CLAIM(10, ",\"elasticGPUClassName\":\"k\"")});
+        while (!object_of(s, CLAIMS_EGPUS, "egpu-u2-c"))
+            step(s);
+        act(s, &(struct deed){CHANGE, CLAIMS_CLAIMS, "c", CLAIM(20, "")});
+        run(s);
+        char *end = tell(s);
+        if (!strstr(end, "claim c Bound/Bound gpu=egpu-u2-c ") || !strstr(end, rows[i].end))
+            fail_msg("%s", end);
+        free(end);
+        finish(s);
+        free(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rest_is_rest),
+        cmocka_unit_test(test_a_claim_asks_for_more_while_it_is_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
