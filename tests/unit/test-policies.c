@@ -11,6 +11,7 @@
 
 #include "place/model.h"
 #include "place/policies.h"
+#include "place/scarce.h"
 #include "place/stranded.h"
 
 /* What each policy chooses on nodes that can be worked out by hand, and what the model learns. */
@@ -410,6 +411,87 @@ static void test_fading_changes_no_price(void **state) {
     place_model_free(m);
 }
 
+static uint32_t chance = 1;
+
+static uint32_t below(uint32_t n) {
+    chance = chance * 1664525 + 1013904223;
+    return (chance >> 8) % n;
+}
+
+static struct scarce_node some_node(void) {
+    struct scarce_node node = {.cards = (uint8_t) below(9)};
+    if (node.cards == 0)
+        return node;
+    node.idle = (uint8_t) below(node.cards + 1U);
+    node.model = (uint8_t) below(4);
+    node.free = below(node.cards * 1000U);
+    node.most = below(8) ? CORES(96) : 0;
+    node.cpu = node.most ? below(node.most) : UINT32_MAX;
+    return node;
+}
+
+/* Counts that are kept up are those of counting all anew. */
+static void assert_counted(const struct scarce *s, uint32_t nnodes, struct scarce *again) {
+    *again = *s;
+    memset(again->nodes, 0, sizeof(again->nodes));
+    memset(again->by_model, 0, sizeof(again->by_model));
+    again->cards = again->free = 0;
+    for (uint32_t i = 0; i < s->nsizes; i++)
+        memset(again->sizes[i].slots, 0, sizeof(again->sizes[i].slots));
+    for (uint32_t id = 0; id < nnodes; id++)
+        scarce_set(again, id, &s->nodes[id]);
+    assert_true(again->cards == s->cards && again->free == s->free);
+    assert_memory_equal(again->by_model, s->by_model, sizeof(s->by_model));
+    for (uint32_t i = 0; i < s->nsizes; i++)
+        assert_memory_equal(again->sizes[i].slots, s->sizes[i].slots, sizeof(s->sizes[i].slots));
+}
+
+static void test_counts_are_kept(void **state) {
+    (void) state;
+    enum { NODES = 40, PODS = 200 };
+    struct scarce *s = calloc(1, sizeof(*s)), *again = calloc(1, sizeof(*again));
+    struct workload *w = calloc(1, sizeof(*w));
+    struct place_shape running[PODS];
+    uint32_t n = 0, priced = 0;
+    assert_true(s && again && w);
+    workload_init(w);
+    scarce_init(s, w);
+    for (uint32_t i = 0; i < 6000; i++) {
+        struct place_shape shape = {.cards = 1 + below(8), .core = 100, .cpu = CORES(below(80))};
+        shape.models = below(2) ? WORKLOAD_ANY_MODEL : 1 + below(15);
+        struct scarce_node node = below(4) ? some_node() : (struct scarce_node){0};
+        scarce_set(s, below(NODES), &node);
+        if (below(4) == 0) {
+            workload_add(w, &shape);
+            scarce_arrived(s, &shape);
+        }
+        if (n < PODS && below(2)) {
+            scarce_run(s, &shape, 1);
+            running[n++] = shape;
+        } else if (n > 0) {
+            uint32_t at = below(n);
+            scarce_run(s, &running[at], -1);
+            running[at] = running[--n];
+        }
+        if (below(100) == 0)
+            scarce_learn(s);
+        if (below(20) == 0)
+            assert_counted(s, NODES, again);
+        priced += scarce_slots_price(s, UINT64_MAX) > 0;
+    }
+    assert_int_not_equal(priced, 0);
+    while (n > 0)
+        scarce_run(s, &running[--n], -1);
+    for (uint32_t i = 0; i < SCARCE_RUNNING_MAX; i++)
+        assert_int_equal(s->running[i].milli, 0);
+    for (uint32_t id = 0; id < NODES; id++)
+        scarce_set(s, id, &(struct scarce_node){0});
+    assert_true(s->cards == 0 && s->free == 0);
+    free(s);
+    free(again);
+    free(w);
+}
+
 /* A share in TFLOPS is the share that it is of the cards that are there. */
 static void test_tflops_as_shape(void **state) {
     (void) state;
@@ -667,6 +749,7 @@ int main(void) {
         cmocka_unit_test(test_model_price),
         cmocka_unit_test(test_slots_of_much_cpu),
         cmocka_unit_test(test_fading_changes_no_price),
+        cmocka_unit_test(test_counts_are_kept),
         cmocka_unit_test(test_tflops_as_shape),
         cmocka_unit_test(test_esc_prefers_used_cards),
         cmocka_unit_test(test_kinds_are_given_back),
