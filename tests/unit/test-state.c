@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler-world.h"
 
+#include "kube/dialect.h"
 #include "kube/selection.h"
 #include "place/policies.h"
 #include "scheduler/cluster/workload_store.h"
@@ -508,6 +509,25 @@ static void test_workload_is_kept(void **state) {
     start(w);
 }
 
+/* The last test: what is left stays left. A share of those names that runs is kept, also by a
+ * scheduler that has never known them; a pod that waits with the carrier is told so. */
+static void test_names_left_while_they_are_in_use(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    const char *ask = "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpucores\":\"30\","
+                      "\"elasticgpu.io/slot\":\"1\"";
+    struct err err;
+    show_node(w, "n", 1);
+    run_pod(w, "a", ask, "n", &a);
+    assert_int_equal(free_core(w, "n", 0), 70);
+    state_pod_gone(w->state, "a");
+    assert_int_equal(free_core(w, "n", 0), 100);
+    assert_int_equal(dialect_leave("nvidia.com/gpu", &err), 0);
+    show_pod(w, "a", ask, "n", buf_str(&a));
+    assert_int_equal(free_core(w, "n", 0), 70);
+    assert_memory_equal(filter(w, "b", ask, "\"n\""), "-GPU request is malformed", 25);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_a_card_goes_and_comes_back),
@@ -524,6 +544,7 @@ int main(void) {
         T(test_a_hold_on_what_is_taken),
         T(test_room),
         T(test_workload_is_kept),
+        T(test_names_left_while_they_are_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
