@@ -78,7 +78,8 @@ static void settle(struct claims *c, struct claim_item *item, struct egpu_item *
     const struct claim_amount want = grown_to(&e->o.capacity, &claim->request);
     char text[CLAIM_MESSAGE_MAX];
     struct err why;
-    if (!claim->problem[0] && !claim_amount_covers(&e->o.capacity, &claim->request)) {
+    bool bound = claim->phase == CLAIM_BOUND; /* with what it has, before it asks for more */
+    if (bound && !claim->problem[0] && !claim_amount_covers(&e->o.capacity, &claim->request)) {
         if (!class || !class->expansion)
             write_claim_resize(c, item, "NotAllowed",
                                "its class does not say allowExpansion: true; make a larger claim");

@@ -171,7 +171,7 @@ static void test_a_claim_asks_for_more_while_it_is_made(void **unused) {
         const char *class, *end;
     } rows[] = {
         {CLASS(",\"allowExpansion\":true"), "core=20 guard=1"},
-        {CLASS(""), "resize=NotAllowed guard=1"},
+        {CLASS(""), "core=10 resize=NotAllowed guard=1"},
     };
     (void) unused;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
