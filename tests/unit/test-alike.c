@@ -48,8 +48,11 @@ static void change_card(struct world *w, const char *node, uint32_t index) {
     else if (below(ODD) == 0)
         snprintf(gpu.model, sizeof(gpu.model), "%s", below(2) ? "NVIDIA A100-SXM4-80GB" : "");
     gpu.numa = below(ODD) == 0 ? 1 : 0;
-    gpu.capacity = below(ODD) == 0 ? 160 * GIB : 0;
-    if (below(ODD) == 0) {
+    gpu.capacity = (below(ODD) == 0 ? 160 : 80) * GIB;
+    if (below(ODD) == 0)
+        gpu.memory = 40 * GIB;
+    bool even = (node[strlen(node) - 1] - '0') % 2 == 0;
+    if (even != (below(ODD) == 0)) {
         gpu.nlinks = CARDS;
         memset(gpu.links, LINK_NVLINK, CARDS);
     }
@@ -149,15 +152,20 @@ static void place_somewhere(struct world *w, struct state_pod *pod) {
 }
 
 static void hold_somewhere(struct world *w) {
-    struct assigned_device device = {.core = 30, .memory = 20 * GIB};
+    struct assigned_device devices[SLOTS_PER_CARD] = {{.core = 30, .memory = 20 * GIB}};
     const char *node = node_name(below(NODES));
-    snprintf(device.uuid, sizeof(device.uuid), "GPU-%s-%u", node, below(CARDS));
+    uint32_t card = below(CARDS), n = below(3) ? 1 : SLOTS_PER_CARD; /* as much, in more slots */
+    for (uint32_t i = 0; i < n; i++) {
+        if (n > 1 || below(2))
+            devices[i] = (struct assigned_device){.memory = 20 * GIB / n};
+        snprintf(devices[i].uuid, sizeof(devices[i].uuid), "GPU-%s-%u", node, card);
+    }
     /* For somebody who is there, or for nobody. */
     const char *id = below(2) ? pod_name(below(PODS)) : below(2) ? "x" : "nobody";
     if (below(3) == 0)
         state_unreserve(w->state, id);
     else
-        assert_int_equal(state_reserve(w->state, id, node, &device, 1), 0);
+        assert_int_equal(state_reserve(w->state, id, node, devices, n), 0);
 }
 
 /* ---- what happens ---- */
@@ -170,7 +178,7 @@ static void lose_card(struct world *w) {
 }
 
 static void load_node(struct world *w) {
-    struct pod load = {.room = {1000 * (1 + below(2)), GIB}, .finished = below(2)};
+    struct pod load = {.room = {1000 * below(3), below(2) * GIB}, .finished = below(2)};
     snprintf(load.uid, sizeof(load.uid), "load%u", below(4));
     snprintf(load.node, sizeof(load.node), "%s", node_name(below(NODES)));
     assert_int_equal(state_pod_seen(w->state, &load, w->now), 0);
