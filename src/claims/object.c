@@ -302,14 +302,15 @@ int egpu_claim_parse(struct json object, struct egpu_claim *ret, struct err *err
     int r = read_meta(object, &c.meta, err);
     if (r == 0 && c.meta.namespace[0] == '\0')
         r = err_set(err, EINVAL, "a claim has no namespace");
-    if (r == 0 && (r = label_selector_read(json_get(spec, "selector"), &c.selector)) == -ENOMEM)
-        err_errno(err, -r, "cannot keep a claim");
-    if (r < 0 && r != -EINVAL) {
+    int selector = r < 0 ? 0 : label_selector_read(json_get(spec, "selector"), &c.selector);
+    if (selector == -ENOMEM)
+        r = err_errno(err, ENOMEM, "cannot keep a claim");
+    if (r < 0) {
         egpu_claim_done(&c);
         return r;
     }
     read_request(spec, &c);
-    if (r == -EINVAL)
+    if (selector < 0)
         snprintf(c.problem, sizeof(c.problem), "spec.selector cannot be understood");
     copy_text(json_get(spec, "elasticGPUName"), c.egpu, sizeof(c.egpu));
     c.has_class = json_type(class) == JSON_STRING;

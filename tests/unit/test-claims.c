@@ -758,6 +758,24 @@ static void test_amounts(void **unused) {
     }
 }
 
+static void test_what_is_no_claim(void **unused) {
+    static const char *const texts[] = {
+        "{}",
+        "{\"metadata\":{\"name\":\"c\",\"uid\":\"u\",\"resourceVersion\":\"1\"}}",
+        "{\"metadata\":{\"name\":\"c\",\"namespace\":\"n\",\"resourceVersion\":\"1\"}}",
+    };
+    (void) unused;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct json_parser *p = NULL;
+        struct json root;
+        struct egpu_claim claim;
+        struct err err;
+        assert_int_equal(json_open(texts[i], strlen(texts[i]), &p, &root, NULL), 0);
+        assert_int_equal(egpu_claim_parse(root, &claim, &err), -EINVAL);
+        json_parser_free(p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules),
@@ -769,6 +787,7 @@ int main(void) {
         cmocka_unit_test(test_a_foreign_claim_is_not_adopted),
         cmocka_unit_test(test_a_first_consumer_gets_what_is_asked),
         cmocka_unit_test(test_amounts),
+        cmocka_unit_test(test_what_is_no_claim),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

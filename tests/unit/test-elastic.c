@@ -343,6 +343,23 @@ static void test_first_consumer_of_another_card(void **state) {
     assert_string_equal(e->w->bind_answer, "");
 }
 
+/* It was bound before the bind came: nothing waits for it then, and the promise is none of it. */
+static void test_a_claim_is_bound_after_the_promise(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_CLASSES, LATE);
+    see(e, CLAIMS_CLAIMS, CLAIM("1", "", "", ""));
+    see_pod(e, "p", NULL, USES("c"));
+    assert_string_equal(ask(e, "p"), "n");
+    bool first = free_core(e->w, "n", 0) == 90;
+    see(e, CLAIMS_EGPUS,
+        first ? EGPU("3", "n-01", PHASE("Bound")) : EGPU("3", "n-00", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("4"));
+    bind_by(e, "p");
+    answer(e, "POST", "/binding", first ? "GPU-n-1" : "GPU-n-0", 201);
+    assert_int_equal(free_core(e->w, "n", first ? 0 : 1), 100);
+    assert_int_equal(free_core(e->w, "n", first ? 1 : 0), 90);
+}
+
 /* Two pods may use it: each gets half, both together hold it once, and a third waits. */
 static void test_two_pods_share_a_claim(void **state) {
     struct elastic_world *e = *state;
@@ -539,6 +556,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_claim_stays_while_its_pod_is_being_bound, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_first_consumer_of_another_card, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_claim_is_bound_after_the_promise, begin, end),
         cmocka_unit_test_setup_teardown(test_a_class_has_its_policy, begin, end),
         cmocka_unit_test_setup_teardown(test_allowed_topologies, begin, end),
         cmocka_unit_test_setup_teardown(test_node_affinity, begin, end),

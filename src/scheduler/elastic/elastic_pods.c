@@ -329,6 +329,11 @@ void elastic_waits_refuse(struct elastic *e, const char *why) {
     }
 }
 
+/* Whether the promise is more than what the container is to get of its claim. */
+static bool is_too_much(const struct assigned_device *held, const struct claim_amount *amount) {
+    return held->core > amount->core || (amount->memory > 0 && held->memory > amount->memory);
+}
+
 /* The claim may have got another card than the pod was promised before there was a claim, and is
  * more than the pod's own part where several may use it: then the pod is placed anew. */
 static void check_promise(struct elastic *e, const char *uid) {
@@ -345,7 +350,7 @@ static void check_promise(struct elastic *e, const char *uid) {
         for (uint32_t c = 0; c < pod->node->ncards; c++)
             among |= (cards >> c & 1) &&
                      strcmp(pod->node->cards[c]->uuid, pod->holds[i].device.uuid) == 0;
-        good &= among && use.parts == 1;
+        good &= among && !is_too_much(&pod->holds[i].device, &use.amount);
     }
     if (!good)
         state_release(e->state, pod);
@@ -398,6 +403,8 @@ void elastic_bind(struct elastic *e, const char *body, size_t len, void *request
     struct elastic_wait *w = calloc(1, sizeof(*w));
     if (!w || !read_names(body, len, w) || !e->binder->ready(e->binder->userdata) ||
         !is_first_consumer(e, w->uid)) {
+        if (w)
+            check_promise(e, w->uid); /* its claim may be bound since */
         free(w);
         binder_bind(e->binder, body, len, request);
         return;
