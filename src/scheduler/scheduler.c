@@ -296,6 +296,8 @@ static void on_tick(uv_timer_t *timer) {
         start_keys(s); /* puts back what somebody has deleted */
     elastic_step(s);
     projection_run(&s->projection, s->parser);
+    if (!scheduler_is_ready(s))
+        return;
     govern_tick(s);
     evictor_run(&s->evictor, scheduler_now(s));
     wake_run(&s->wake, scheduler_now(s));
