@@ -117,6 +117,11 @@ static void test_tflops(void **state) {
     assert_non_null(strstr(ask(w, "b", "3", tflops, ""), "uses 32 GiB of 40 GiB"));
     show_quota(&g, "b", "q", "\"max\":{" CORES(113) "}");
     assert_string_equal(ask(w, "b", "3", tflops, ""), "fits");
+    /* More than any card gives is not the quota's to hold. */
+    static const char many[] = "\"elasticgpu.io/gpu-tflops\":\"400\",\"elasticgpu.io/slot\":\"1\"";
+    show_quota(&g, "e", "q", "\"max\":{" CORES(100) "}");
+    arrive(w, "e", "5", many, "");
+    assert_null(strstr(ask(w, "e", "5", many, ""), "quota"));
     /* What it gets may be more than could be known: the place decides. */
     state_pod_gone(w->state, "2");
     show_quota(&g, "d", "q", "\"max\":{" CORES(50) "}");
@@ -180,6 +185,21 @@ static void test_borrowing(void **state) {
     state_pod_gone(w->state, "1");
     state_pod_gone(w->state, "2");
     assert_string_equal(ask(w, "b", "7", TENTH, ""), "fits");
+    ungovern(&g);
+}
+
+/* What a pod has is not counted a second time when it is asked about again. */
+static void test_own_share(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
+    govern(&g, w);
+    show_node(w, "n", 1);
+    show_quota(&g, "a", "q",
+               "\"cohort\":\"lab\",\"guaranteed\":{" CORES(20) "},\"max\":{" CORES(50) "}");
+    show_quota(&g, "b", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(30) "}");
+    assert_string_equal(hold(w, "a", "1", HALF), "fits");
+    assert_true(quotas_open(&g.quotas, state_pod_find(w->state, "1"), w->now, &why));
     ungovern(&g);
 }
 
@@ -309,6 +329,7 @@ int main(void) {
         T(test_tflops),
         T(test_foreign_names_and_resource_quota),
         T(test_borrowing),
+        T(test_own_share),
         T(test_quota_arithmetic),
         T(test_cohort_that_changes),
         T(test_status_of_quotas),

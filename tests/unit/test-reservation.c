@@ -195,6 +195,22 @@ static void test_owner_goes_to_it(void **state) {
     end(&k);
 }
 
+/* Of several that are for it, the first by name, in whatever order they were seen. */
+static void test_first_by_name(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show_node(w, "m", 1);
+    show(&k, "two", HALF_CARD ",\"nodeName\":\"n\"," OWNER, "null");
+    show(&k, "one", HALF_CARD ",\"nodeName\":\"m\"," OWNER, "null");
+    tick(&k, NOW);
+    assert_string_equal(ask(w, "a", QUEUE, HALF), "m");
+    run(w, "b", QUEUE, "m");
+    assert_string_equal(ask(w, "c", QUEUE, HALF), "n");
+    end(&k);
+}
+
 static void test_its_time(void **state) {
     struct world *w = *state;
     struct kept k;
@@ -422,10 +438,19 @@ static void test_nobody_starves(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(test_unreadable),       T(test_owners),      T(test_kept_for_its_owner),
-        T(test_owner_goes_to_it), T(test_its_time),    T(test_no_room_and_malformed),
-        T(test_restart),          T(test_node_goes),   T(test_in_any_order),
-        T(test_nobody_starves),   T(test_card_breaks), T(test_many_in_vain),
+        T(test_unreadable),
+        T(test_owners),
+        T(test_kept_for_its_owner),
+        T(test_owner_goes_to_it),
+        T(test_first_by_name),
+        T(test_its_time),
+        T(test_no_room_and_malformed),
+        T(test_restart),
+        T(test_node_goes),
+        T(test_in_any_order),
+        T(test_nobody_starves),
+        T(test_card_breaks),
+        T(test_many_in_vain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
