@@ -12,7 +12,7 @@
 #define NODES 16
 #define CARDS 2
 #define PODS 10
-#define STEPS 4000
+#define STEPS 8000
 #define ODD 20 /* one in so many is another */
 
 static uint32_t chance = 1;
