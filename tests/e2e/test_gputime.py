@@ -21,38 +21,37 @@ def spinner(name, core, kernel_ns=MS, **annotations):
 
 
 def card_time(world):
-    """({pod UID: nanoseconds of GPU}, {card: nanoseconds spent on switching}, nanoseconds of the node's clock)."""
+    """({pod UID: nanoseconds of GPU}, {card: nanoseconds in which it could have worked}). Both as the card has them at
+    one moment, so that no part of them is how long it took to ask. What it needs to change from one process to the other
+    is nobody's."""
     script = "; ".join([
         f"{world.build}/src/cli/aliquot sim show > /tmp/show",
         "sed -n 's/^process=\\([0-9]*\\).*/\\1/p' /tmp/show | while read pid; do"
         " echo \"$pid $(cat /proc/$pid/cgroup)\"; done",
         "cat /tmp/show"])
-    before = time.monotonic_ns()
     text = world.cluster.on_node(["sh", "-c", script]).stdout
-    at = (before + time.monotonic_ns()) // 2
     pods = {m[1]: m[2].replace("_", "-") for m in
             re.finditer(r"^(\d+) .*?pod([0-9a-f]{8}[-_][0-9a-f_-]{27})", text, re.M)}
     found = {}
     for pid, busy in re.findall(r"^process=(\d+) .*busy_ns=(\d+)", text, re.M):
         if pid in pods:
             found[pods[pid]] = found.get(pods[pid], 0) + int(busy)
-    switching = {uuid: int(ns) for uuid, ns in re.findall(r"^gpu=\d+ uuid=(\S+) .*switching_ns=(\d+)", text, re.M)}
-    return found, switching, at
+    whole = {uuid: int(clock) - int(switching) for uuid, switching, clock in
+             re.findall(r"^gpu=\d+ uuid=(\S+) .*switching_ns=(\d+) clock_ns=(\d+)", text, re.M)}
+    return found, whole
 
 
 def parts(world, pods, seconds=2.0):
-    """Which part of the card's time each pod has had during the next seconds. The time in which the card changes from
-    one process to the other is nobody's."""
+    """Which part of the card's time each pod has had during the next seconds."""
     uids = [p["metadata"]["uid"] for p in pods]
     (card,) = {d["uuid"] for p in pods for d in assignment_of(p)["main"]}
-    first, lost_first, start = card_time(world)
+    first, start = card_time(world)
     time.sleep(seconds)         # the measurement itself
-    last, lost_last, end = card_time(world)
-    whole = end - start - (lost_last[card] - lost_first[card])
-    return [(last.get(u, 0) - first.get(u, 0)) / whole for u in uids]     # 0: it has not begun yet
+    last, end = card_time(world)
+    return [(last.get(u, 0) - first.get(u, 0)) / (end[card] - start[card]) for u in uids]     # 0: it has not begun yet
 
 
-def settle(world, pods, check, what, timeout=20):
+def settle(world, pods, check, what, timeout=40):
     """Until the parts over half a second are as they should be: pods start one after the other."""
     return world.until(lambda: check(*parts(world, pods, 0.5)), timeout, what)
 
@@ -74,9 +73,9 @@ def test_thirty_to_seventy(world, space, policy):
         return abs(a - 0.30) <= 0.02 and abs(b - 0.70) <= 0.02 and 0.41 <= a / b <= 0.45
     # A machine that is busy otherwise keeps programs from launching, which only ever takes: two quiet seconds will do.
     settle(world, (three, seven), lambda a, b: b > 0.5, "both at work")
-    world.until(exact, 40, "30:70 within two points")
-    if policy == "fixed":       # more than the share: never, as far as two seconds can be measured from outside
-        assert all(a <= 0.36 and b <= 0.82 for a, b in seen), seen
+    world.until(exact, 80, "30:70 within two points")
+    if policy == "fixed":       # more than the share: never
+        assert all(a <= 0.32 and b <= 0.72 for a, b in seen), seen
     figures = holders(world.usage())
     for name in ("three", "seven"):
         (told,) = figures[name, "main"]
@@ -86,7 +85,7 @@ def test_thirty_to_seventy(world, space, policy):
 def test_a_fixed_share_is_never_more_even_alone(world, space):
     alone = space.start(spinner("alone", 40))
     settle(world, (alone,), lambda a: abs(a - 0.4) < 0.05, "40 percent")
-    world.until(lambda: abs(parts(world, (alone,), 2)[0] - 0.4) <= 0.02, 40, "40 percent within two points")
+    world.until(lambda: abs(parts(world, (alone,), 2)[0] - 0.4) <= 0.02, 80, "40 percent within two points")
     (told,) = holders(world.usage())["alone", "main"]
     assert told["throttledNs"] > 1e9 and told["computePolicy"] == "fixed"
 
@@ -120,8 +119,8 @@ def test_limits_hold_without_an_agent(world, space):
         # Everybody keeps to his own share by himself: nothing is borrowed any more.
         settle(world, (three, six), lambda a, b: abs(a - 0.3) < 0.04 and abs(b - 0.6) < 0.05, "own shares")
     before = world.agent.kill()
-    a, b = parts(world, (three, six), 2)
-    assert a <= 0.33 and b <= 0.75, (a, b)
+    a, b = parts(world, (three, six), 2)        # who bursts has what the other leaves, once the agent is there
+    assert a <= 0.32, (a, b)
     world.agent.wait_restarted(before)
     # A new agent takes over, and the fixed share has not jumped.
     settle(world, (three, six), lambda a, b: abs(a - 0.3) < 0.03 and b > 0.65, "the new agent lends again")
