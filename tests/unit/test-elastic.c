@@ -269,6 +269,23 @@ static void test_a_card_comes_after_its_elasticgpu(void **state) {
         respond(e->w, 0, 200, false, NULL);
 }
 
+/* A part of the holds is looked at in every pass, and each in ten seconds. */
+static void test_each_hold_has_its_turn(void **state) {
+    struct elastic_world *e = *state;
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-00", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    elastic_run(&e->elastic);
+    state_unreserve(e->w->state, "elasticgpu/egpu-u-c");
+    unsigned turns = 0;
+    for (; turns < 20 && free_core(e->w, "n", 0) == 100; turns++) {
+        e->w->now += 500;
+        elastic_run(&e->elastic);
+    }
+    assert_int_equal(free_core(e->w, "n", 0), 90);
+    while (e->w->nasked > 0)
+        respond(e->w, 0, 200, false, NULL);
+}
+
 /* After a start the pod may be shown before the claim that it draws on. */
 static void test_a_bound_pod_is_shown_before_its_claim(void **state) {
     struct elastic_world *e = *state;
@@ -557,6 +574,7 @@ int main(void) {
                                         end),
         cmocka_unit_test_setup_teardown(test_first_consumer_of_another_card, begin, end),
         cmocka_unit_test_setup_teardown(test_a_claim_is_bound_after_the_promise, begin, end),
+        cmocka_unit_test_setup_teardown(test_each_hold_has_its_turn, begin, end),
         cmocka_unit_test_setup_teardown(test_a_class_has_its_policy, begin, end),
         cmocka_unit_test_setup_teardown(test_allowed_topologies, begin, end),
         cmocka_unit_test_setup_teardown(test_node_affinity, begin, end),

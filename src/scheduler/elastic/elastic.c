@@ -18,8 +18,9 @@
 #define WRITE_TIMEOUT_MS 10000
 #define MAKING_MAX_MS 60000 /* the API server carries out no request later than this */
 #define EVENTS_PER_SECOND 10
-#define HOLD_MS 10000  /* all holds are looked at again */
-#define UNHELD_MS 1000 /* and where a card was not there */
+#define HOLD_MS 10000  /* all holds are looked at again, a part at a time */
+#define HOLD_TURNS 20  /* parts */
+#define UNHELD_MS 1000 /* all at once where a card was not there */
 #define PASS_MS 500    /* the next pass where nothing has happened */
 #define COMPONENT "aliquot-scheduler"
 
@@ -112,8 +113,18 @@ static void hold(void *self, const struct egpu *e) {
         log_warn("out of memory: the share of ElasticGPU %s is not kept", e->meta.name);
 }
 
+/* Every ElasticGPU in its turn, or all of them. */
+struct holding {
+    struct elastic *elastic;
+    bool all;
+    unsigned at;
+};
+
 static void hold_again(const struct egpu *e, void *userdata) {
-    hold(userdata, e);
+    struct holding *holding = userdata;
+    if (holding->all || holding->at == holding->elastic->hold_turn)
+        hold(holding->elastic, e);
+    holding->at = (holding->at + 1) % HOLD_TURNS;
 }
 
 static void drop(void *self, const char *name) {
@@ -452,13 +463,17 @@ static void review_makings(struct elastic *e) {
     }
 }
 
-/* Each holds since it was shown; cards may come later, and change. */
+/* Each holds since it was shown; cards may come later, and change. To look at very many at once
+ * would keep pods waiting that are being placed. */
 static void hold_all(struct elastic *e, uint64_t now) {
-    if (now - e->held_ms < (e->unheld ? UNHELD_MS : HOLD_MS))
+    uint64_t since = now - e->held_ms;
+    struct holding holding = {.elastic = e, .all = e->unheld || since >= HOLD_MS};
+    if (since < (e->unheld ? UNHELD_MS : HOLD_MS / HOLD_TURNS))
         return;
     e->unheld = false;
     e->held_ms = now;
-    claims_each_egpu(e->claims, hold_again, e);
+    e->hold_turn = (e->hold_turn + 1) % HOLD_TURNS;
+    claims_each_egpu(e->claims, hold_again, &holding);
 }
 
 static void pass(struct elastic *e, uint64_t now) {

@@ -36,7 +36,8 @@ struct elastic {
     uint64_t draw_ms;               /* looked for again then */
     uint64_t pass_ms;               /* when the last pass was */
     bool unheld;                    /* a card of an ElasticGPU was not there */
-    uint64_t held_ms;               /* when all of them were looked for last */
+    uint64_t held_ms;               /* when they were looked for last, all or a part of them */
+    unsigned hold_turn;             /* which part that was */
     uint64_t window_ms;             /* of Events: start of the current second */
     unsigned in_window;
     uint64_t writes, failed; /* counters */
