@@ -105,7 +105,8 @@ def test_plan_of_moves(world, space, controller):
     rest = space.start(owned("rest", 40))
     assert assignment_of(most)["main"][0]["uuid"] == assignment_of(filler)["main"][0]["uuid"] \
         != assignment_of(rest)["main"][0]["uuid"]
-    world.until(lambda: rest["metadata"]["uid"] in world.allocated(), 30, "the GPU objects with all pods")
+    all_of_them = {seen["metadata"]["uid"] for seen in (most, filler, rest)}
+    world.until(lambda: all_of_them <= world.allocated().keys(), 30, "the GPU objects with all pods")
     assert world.aliquot("defrag", "--plan").strip() == "No moves would empty a card."
     space.delete("filler")
     world.until(lambda: filler["metadata"]["uid"] not in world.allocated(), 30, "the GPU objects without the pod")
@@ -127,7 +128,11 @@ def test_inspect_and_explain(world, space):
     told = world.aliquot("explain", "small", "-n", space.name)
     assert f"is on node {node}" in told and "alone" in told and "30 GiB" in told
     assert f"{space.name}/small (main)" in world.aliquot("inspect", "node", node)
-    told = json.loads(world.aliquot("explain", "large", "-n", space.name, "--json"))
+
+    def told_by_scheduler():        # nothing while nobody acts, as after another replica has taken over
+        told = json.loads(world.aliquot("explain", "large", "-n", space.name, "--json"))
+        return told if told["scheduler"] else None
+    told = world.until(told_by_scheduler, 60, "what the scheduler says of the pod")
     assert told["scheduler"]["nodes"][0]["name"] == node and not told["scheduler"]["nodes"][0]["fits"]
     assert "whole GPUs" in told["scheduler"]["wants"] and told["kubeScheduler"]
     assert "30/80" in world.aliquot("inspect", "memory") and "30/160" in world.aliquot("inspect", "memory")
