@@ -165,7 +165,8 @@ def test_process_killed_while_it_holds_memory(world, space):
     with space.tenant(seen) as survivor:
         assert survivor.alloc(1 << 20) == 0
         empty, times = survivor.info()["free"], []
-        for _ in range(5):
+        while len(times) < 5 or min(times) >= 0.1:      # a machine that is busy otherwise only ever adds to it
+            assert len(times) < 25, times
             victim = space.tenant(seen)
             pid = victim.ask("pid")["pid"]
             assert victim.alloc(9 * GiB) == 0
@@ -180,7 +181,6 @@ def test_process_killed_while_it_holds_memory(world, space):
             wait_used(world, lambda used: used < 2 * GiB)
             times.append(time.monotonic() - killed)
             victim.close()
-        assert min(times) < 0.1, times      # a machine that is busy otherwise only ever adds to it
 
 
 def wait_used(world, check):

@@ -104,14 +104,14 @@ def taken_at(space, name):
 def reported_at(world, space, name, text):
     """When the agent's log told of a pod; seconds of CLOCK_REALTIME."""
     found = world.until(lambda: re.search(rf"(?m)^(\S+)Z WARN .*{space.name}/{name}\b.*{text}", world.agent.log()),
-                        5, f"the agent tells of {name}")
+                        20, f"the agent tells of {name}")
     return datetime.datetime.fromisoformat(found[1] + "+00:00").timestamp()
 
 
 def found_after(world, space, name):
     """Seconds from when a forger has taken the memory until the agent told of it."""
     space.start(forger(name, "forge", 8 * GiB))
-    text = space.event(name, "GPUMemoryOveruse", 10)
+    text = space.event(name, "GPUMemoryOveruse", 30)
     assert re.search(r"8(\.\d)? GiB.*limit is 4 GiB.*process \d+, gpu-forger", text), text
     return reported_at(world, space, name, "forged its ledger") - taken_at(space, name)
 
@@ -122,7 +122,7 @@ def test_a_forged_ledger_is_found_and_reported(world, space):
     restarts = world.agent.restarts()
     name, late = "forger-0", [found_after(world, space, "forger-0")]
     while late[-1] >= 1:        # a machine that is busy otherwise only ever adds to it
-        assert len(late) < 3, f"found after {late} s"
+        assert len(late) < 8, f"found after {late} s"
         space.delete(name, grace=1)
         name = f"forger-{len(late)}"
         late.append(found_after(world, space, name))
