@@ -407,7 +407,6 @@ static int use_claim(const struct claims *c, const struct pod_item *pod,
                        "%s; delete it, or give the pod another name",
                        use->claim, use->container);
     ret->claim = claim;
-    ret->parts = parts_of(c, pod, claim);
     int r = claim->bind_completed ? use_bound(c, claim, ret, why) : use_waiting(c, claim, ret, why);
     if (r == 0 && ret->egpu) /* until then the pod stands for the whole claim */
         divide(&ret->amount, parts_of(c, pod, claim));

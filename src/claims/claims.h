@@ -108,7 +108,6 @@ struct claims_use {
     const struct egpu_claim *claim;
     const struct egpu *egpu;    /* NULL: the claim waits for its first pod */
     struct claim_amount amount; /* of this container; all of a claim that waits */
-    uint32_t parts;             /* into which the claim is divided */
 };
 
 /* What the `i`th claim of the pod gives. -ENOENT: the pod has no more. -EAGAIN: not yet, or not at

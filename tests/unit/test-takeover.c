@@ -85,8 +85,8 @@ int kube_request(struct kube_client *client, const char *method, const char *pat
     (void) ret_call;
     if (refuse)
         return err_errno(err, -refuse, "refused");
-    last = (struct sent){
-        .timeout_ms = timeout_ms, .on_response = on_response, .userdata = userdata};
+    last =
+        (struct sent){.timeout_ms = timeout_ms, .on_response = on_response, .userdata = userdata};
     (void) snprintf(last.path, sizeof(last.path), "%s", path);
     woken += strcmp(method, "PATCH") == 0 && strstr(path, "/csistoragecapacities/");
     return 0;
@@ -245,8 +245,8 @@ static void on_answer(const struct kube_response *response, void *userdata) {
 
 static int write_as(const struct api *api, const char *method, const char *path,
                     unsigned timeout_ms) {
-    return api->request(api->context, method, path, NULL, "{}", 2, timeout_ms, on_answer,
-                        &answered, NULL);
+    return api->request(api->context, method, path, NULL, "{}", 2, timeout_ms, on_answer, &answered,
+                        NULL);
 }
 
 static unsigned open_requests(struct scheduler *s) {
@@ -290,8 +290,8 @@ static void test_what_is_not_written_holds_nothing_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            test_all_that_holds_shares_is_read_before_anything_is_begun, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_all_that_holds_shares_is_read_before_anything_is_begun,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_lease_that_comes_back_is_another_one, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_on_what_was_true_long_ago_nothing_is_done, set_up,
