@@ -134,10 +134,9 @@ def test_shortage_that_kube_scheduler_sees(world, space, make):
 
 
 def test_scheduler_killed_while_victims_end(world, space, make):
-    """What was begun is read from the pods: nobody else is evicted and the share goes to whom it was made for."""
+    """What was begun is read from the pods: nobody else is evicted. No other pod wants the share: when the kill ends an
+    answer half way, kube-scheduler takes the nomination back, and then whoever asks first gets it (docs/preemption.md)."""
     pods = space.start_all([make(f"half-{i}", "low", 50) for i in range(4)])
-    space.create(make("late", "low", 50))
-    space.unschedulable("late")
     space.create(make("high", "high", 50))
     names = {p["metadata"]["name"]: p for p in pods}
     victim = _first_deleted(space, names)
@@ -147,7 +146,6 @@ def test_scheduler_killed_while_victims_end(world, space, make):
     high = space.running("high", 60)
     assert card_of(high) == card_of(names.pop(victim))
     undisturbed(space, names.values())
-    assert not space.get("late")["spec"].get("nodeName")
     check_no_share_twice([high, *names.values()])
 
 
