@@ -47,7 +47,7 @@ static void on_pod(struct scheduler *s, enum kube_event event, struct json objec
         return;
     }
     if (event == KUBE_DELETED)
-        state_pod_gone(s->state, pod.uid);
+        state_pod_ended(s->state, pod.uid);
     else if (state_pod_seen(s->state, &pod, scheduler_now(s)) < 0)
         out_of_memory(s);
     elastic_pod(&s->elastic, pod.uid, event == KUBE_DELETED ? NULL : &pod);

@@ -125,12 +125,39 @@ static void test_node_made_anew_between_filter_and_bind(void **state) {
     assert_string_equal(filter(w, "a", WHOLE, "\"n\""), "n");
 }
 
+/* kube-scheduler may ask about a pod whose end we have seen before it: to answer must not bring the
+ * pod back, which nothing would end again. */
+static void test_asked_about_after_its_end(void **state) {
+    struct world *w = *state;
+    char uid[16];
+    show_node(w, "n", 1);
+    show_node(w, "m", 1);
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\",\"m\""), "n,m");
+    state_pod_ended(w->state, "a");
+    state_pod_ended(w->state, "a"); /* it is told of by an answer and by the watch */
+    assert_string_equal(filter(w, "a", HALF, "\"n\",\"m\""), "!the pod has ended");
+    (void) ask_nodes(w, true, "a", HALF, "\"n\",\"m\"");
+    assert_null(state_pod_find(w->state, "a"));
+    show_pod(w, "b", HALF, NULL, "");
+    show_text(w, "{\"metadata\":{\"name\":\"pod-b\",\"namespace\":\"d\",\"uid\":\"b\"},"
+                 "\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{" HALF
+                 "}}}]},\"status\":{\"phase\":\"Failed\"}}");
+    assert_string_equal(filter(w, "b", HALF, "\"n\""), "!the pod has ended");
+    for (unsigned i = 0; i < STATE_ENDED_MAX - 2; i++) {
+        snprintf(uid, sizeof(uid), "more%u", i);
+        show_pod(w, uid, HALF, NULL, "");
+        state_pod_ended(w->state, uid);
+    }
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "!the pod has ended");
+    assert_string_equal(filter(w, "new", HALF, "\"n\""), "n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(test_restart_with_many_pods),
-        T(test_node_made_anew),
-        T(test_other_machine_of_the_same_name),
-        T(test_node_made_anew_between_filter_and_bind),
+        T(test_restart_with_many_pods),         T(test_node_made_anew),
+        T(test_other_machine_of_the_same_name), T(test_node_made_anew_between_filter_and_bind),
+        T(test_asked_about_after_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -390,6 +390,34 @@ static void test_restart(void **state) {
     expect_nothing(s);
 }
 
+/* Nobody keeps room for a pod that is not there any more: a watch may not have shown its end. */
+static void give_back_when(struct stage *s, int status, const char *uid) {
+    char path[128];
+    run_low(s, "a", WHOLE, "n", 5);
+    show(s, uid, WHOLE, 100, "", "", "");
+    refuse(s, uid, WHOLE, 100, "\"n\"");
+    run_later(s, 400);
+    snprintf(path, sizeof(path), "/api/v1/namespaces/d/pods/pod-%s/status", uid);
+    expect(s, "PATCH", path, "{\"nominatedNodeName\":\"n\"}");
+    assert_non_null(s->w->state->standings);
+    respond(s->w, 0, status, false, NULL);
+    assert_null(s->w->state->standings);
+    assert_int_equal(s->asked, 1); /* should it be there nevertheless */
+    s->asked = 0;
+    run_later(s, 10000);
+    expect_nothing(s);
+    state_pod_gone(s->w->state, "a");
+    assert_string_equal(filter(s->w, "other", WHOLE, "\"n\""), "n");
+    state_pod_gone(s->w->state, "other");
+}
+
+static void test_gone_when_nominated(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    give_back_when(s, 404, "p");
+    give_back_when(s, 409, "q"); /* another pod has its name */
+}
+
 /* The scheduler died between nomination and eviction; nothing in the cluster would make
  * kube-scheduler ask about the pod. */
 static void test_restart_before_eviction(void **state) {
@@ -616,14 +644,23 @@ static void test_follows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        STAGED(test_makes_room),       STAGED(test_says_where_it_waits),
-        STAGED(test_nobody_helps),     STAGED(test_budget_says_no),
-        STAGED(test_restart),          STAGED(test_higher_priority_takes_over),
-        STAGED(test_only_the_leader),  STAGED(test_hands_off),
-        STAGED(test_follows),          STAGED(test_restart_before_eviction),
-        STAGED(test_held_meanwhile),   STAGED(test_many_wait),
-        STAGED(test_large_cluster),    STAGED(test_refused_in_the_middle),
-        STAGED(test_placed_meanwhile), STAGED(test_refused_again),
+        STAGED(test_makes_room),
+        STAGED(test_says_where_it_waits),
+        STAGED(test_nobody_helps),
+        STAGED(test_budget_says_no),
+        STAGED(test_restart),
+        STAGED(test_higher_priority_takes_over),
+        STAGED(test_only_the_leader),
+        STAGED(test_hands_off),
+        STAGED(test_follows),
+        STAGED(test_restart_before_eviction),
+        STAGED(test_gone_when_nominated),
+        STAGED(test_held_meanwhile),
+        STAGED(test_many_wait),
+        STAGED(test_large_cluster),
+        STAGED(test_refused_in_the_middle),
+        STAGED(test_placed_meanwhile),
+        STAGED(test_refused_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

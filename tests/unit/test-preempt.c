@@ -182,6 +182,20 @@ static void test_held_pod(void **state) {
     assert_true(state_pod_find(s->w->state, s->uid)->preempted_ms == 0);
 }
 
+/* What kube-scheduler asks about after its end must not come back: nothing would end it again. */
+static void test_ended_pod(void **state) {
+    struct stage *s = *state;
+    const char *nodes = "\"n\":{\"Pods\":[{\"UID\":\"y\"}]}";
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 5);
+    assert_string_not_equal(ask_verb(s, WHOLE, HIGH, META, nodes), "!");
+    state_pod_ended(s->w->state, s->uid);
+    s->asked--; /* the same pod once more */
+    assert_string_equal(ask_verb(s, WHOLE, HIGH, META, nodes), "!");
+    assert_string_equal(buf_str(&s->answer), "the pod has ended\n");
+    assert_null(state_pod_find(s->w->state, s->uid));
+}
+
 static void test_budgets(void **state) {
     struct stage *s = *state;
     uint32_t tests = PREEMPT_TESTS;
@@ -228,7 +242,7 @@ int main(void) {
         STAGED(test_share_needs_more), STAGED(test_its_own_victims_are_enough),
         STAGED(test_node_is_left_out), STAGED(test_who_may_not),
         STAGED(test_budgets),          STAGED(test_held_pod),
-        STAGED(test_long_requests),
+        STAGED(test_long_requests),    STAGED(test_ended_pod),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,7 @@ static void settle(struct attempt *a, struct json object) {
         return;
     }
     if (strcmp(seen.uid, a->uid) != 0) {
-        state_pod_gone(a->binder->state, a->uid);
+        state_pod_ended(a->binder->state, a->uid);
         answer(a, "the pod is gone, another one has its name");
     } else if (seen.node[0] != '\0')
         settle_bound(a, &seen);
@@ -140,7 +140,7 @@ static void on_truth(const struct kube_response *response, void *userdata) {
     } else if (response->status == 200 && json_valid(response->body))
         settle(a, response->body);
     else if (response->status == 404) {
-        state_pod_gone(a->binder->state, a->uid);
+        state_pod_ended(a->binder->state, a->uid);
         answer(a, "the pod is gone");
     } else
         answer_err(a, "the Binding got no answer, and the pod cannot be read", response->text);
@@ -168,7 +168,7 @@ static void on_bound(const struct kube_response *response, void *userdata) {
         return;
     }
     if (status == 404)
-        state_pod_gone(b->state, a->uid);
+        state_pod_ended(b->state, a->uid);
     else
         release(a);
     answer_err(a, "cannot bind", response->text);

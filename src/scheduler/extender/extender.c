@@ -364,11 +364,12 @@ static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint6
         put_filter_answer(out, e, n, false, sane ? NULL : request_problem_text(pod->problem));
         return 0;
     }
-    struct state_pod *self = state_pod_learn(e->state, pod);
+    const char *why;
+    struct state_pod *self = state_pod_asked(e->state, pod, &why);
     if (pod->problem != REQUEST_OK)
         return filter_malformed(e, n, pod, self, out);
     if (!self)
-        return fail_filter(out, "out of memory");
+        return fail_filter(out, why);
     e->nominated = self->nominated;
     return filter_known(e, n, self, now_ms, out);
 }
@@ -412,7 +413,7 @@ static void score_nodes(struct extender *e, size_t n, const struct pod *pod, uin
         judge_what_if(e, n, pod);
     } else {
         if (asks)
-            self = state_pod_learn(e->state, pod);
+            self = state_pod_asked(e->state, pod, NULL);
         if (!self || self->stage > POD_PROMISED)
             return; /* nothing to choose: all zero */
         state_plan(e->state, self, &e->request, &e->plan);

@@ -262,6 +262,12 @@ static void on_nominated(const struct kube_response *response, void *userdata) {
     }
     if (!c)
         return;
+    if (response->status == 404 || response->status == 409) {
+        /* It is gone, or another one has its name. Who is there nevertheless comes again. */
+        drop_case(e, c);
+        e->ask_again(e->userdata);
+        return;
+    }
     uint64_t now = e->now(e->userdata);
     c->nominated_ms = ok ? now : 0;
     c->next_ms = ok ? now : now + AGAIN_MS;

@@ -340,9 +340,12 @@ static int answer(struct preempt *p, const struct pod *pod, struct json nodes, u
                   struct buf *out) {
     struct json_writer w = {.out = out};
     struct state_pod *self = NULL;
+    const char *problem;
     bool asks = pod->problem != REQUEST_OK || pod->request.n > 0;
-    if (asks && !(self = state_pod_learn(p->state, pod)))
-        return -ENOMEM;
+    if (asks && !(self = state_pod_asked(p->state, pod, &problem))) {
+        buf_printf(out, "%s\n", problem);
+        return -ESRCH;
+    }
     /* Whom a gate holds would not come where room was made. */
     _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     bool helps = !self || (preempt_may(self) && !gates_closed(p->gates, self, now_ms, &why));

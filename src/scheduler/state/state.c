@@ -326,6 +326,21 @@ void state_pod_gone(struct state *s, const char *uid) {
         state_node_drop_if_unused(s, node);
 }
 
+/* Of thousands that end in a second, kube-scheduler is still to hear of the last ones. */
+static bool has_ended(const struct state *s, const char *uid) {
+    uint64_t hash = state_hash(0, uid);
+    for (uint32_t i = 0; i < STATE_ENDED_MAX; i++)
+        if (s->ended[i] == hash)
+            return true;
+    return false;
+}
+
+void state_pod_ended(struct state *s, const char *uid) {
+    if (state_pod_find(s, uid))
+        s->ended[s->nended++ % STATE_ENDED_MAX] = state_hash(0, uid);
+    state_pod_gone(s, uid);
+}
+
 static int set_asks(struct state_pod *pod, const struct gpu_request *request) {
     struct gpu_ask *asks = NULL;
     if (request->n > 0) {
@@ -450,13 +465,20 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     return NULL;
 }
 
+struct state_pod *state_pod_asked(struct state *s, const struct pod *seen, const char **ret_why) {
+    bool ended = !state_pod_find(s, seen->uid) && has_ended(s, seen->uid);
+    if (ret_why)
+        *ret_why = ended ? "the pod has ended" : "out of memory";
+    return ended ? NULL : state_pod_learn(s, seen);
+}
+
 static bool of_interest(const struct pod *pod) {
     return pod->request.n > 0 || pod->problem != REQUEST_OK || pod->assignment;
 }
 
 int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
     if (seen->finished) {
-        state_pod_gone(s, seen->uid);
+        state_pod_ended(s, seen->uid);
         return 0;
     }
     if (!of_interest(seen)) {

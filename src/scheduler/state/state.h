@@ -169,6 +169,7 @@ struct state_alike {
 #define STATE_MODELS_MAX 64
 #define STATE_NODE_IDS 16384
 #define STATE_NAMES 16384
+#define STATE_ENDED_MAX 1024
 
 struct state_node {
     /* What each filter looks at of every node stands together. */
@@ -273,9 +274,11 @@ struct state {
     size_t nselectors;
     struct state_name names[STATE_NAMES]; /* see state_node_find() */
     bool ranks_dirty;
-    bool holds_ended; /* nodes that were there for them may be without use */
-    uint64_t version; /* counts the changes of nodes */
-    uint64_t forged;  /* bound pods whose assignment did not verify, ever */
+    bool holds_ended;                /* nodes that were there for them may be without use */
+    uint64_t version;                /* counts the changes of nodes */
+    uint64_t ended[STATE_ENDED_MAX]; /* hashes of the UIDs that ended last, in a ring */
+    uint32_t nended;                 /* ever */
+    uint64_t forged;                 /* bound pods whose assignment did not verify, ever */
 };
 
 struct state *state_new(state_verify verify, void *userdata); /* NULL: out of memory */
@@ -294,6 +297,9 @@ void state_sync_end(struct state *s, enum state_kind kind);
  * when there is no status; it is copied. */
 int state_pod_seen(struct state *s, const struct pod *pod, uint64_t now_ms);
 void state_pod_gone(struct state *s, const char *uid);
+
+/* The same where it is certain that the pod will not be there again, see state_pod_asked(). */
+void state_pod_ended(struct state *s, const char *uid);
 int state_node_seen(struct state *s, const char *name);
 int state_node_room(struct state *s, const char *name, struct cpu_memory allocatable);
 void state_node_gone(struct state *s, const char *name);
@@ -391,8 +397,13 @@ void state_projected(struct state_node *node); /* they have been */
 
 /* ---- what the extender does ---- */
 
-/* Finds the pod or makes a PENDING one out of what a request shows; NULL: out of memory. */
+/* Finds the pod or makes a PENDING one out of what is shown of it; NULL: out of memory. */
 struct state_pod *state_pod_learn(struct state *s, const struct pod *pod);
+
+/* The same for what kube-scheduler's requests show, which may be older than what the watch has
+ * shown: one that has ended would come to stay, as nothing would tell of its end again. NULL with
+ * *ret_why (may be NULL) for those, and when out of memory. */
+struct state_pod *state_pod_asked(struct state *s, const struct pod *pod, const char **ret_why);
 
 /* The pod's request as the placement takes it. */
 void state_pod_request(const struct state_pod *pod, struct gpu_request *ret);
