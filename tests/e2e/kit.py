@@ -472,23 +472,24 @@ def clear_namespace(space):
     space.api.delete(kube.core("namespaces", name=space.name))
 
 
-NOISE = re.compile(r"VerifyControllerAttachedVolume|pod_startup_latency|orphaned pod volumes|Failed to ensure process")
+NOISE = re.compile(r"VerifyControllerAttachedVolume|pod_startup_latency|orphaned pod volumes|Failed to ensure process"
+                   r"|inotify_add_watch|Failed to process watch event|Server rejected event")
 
 
-def evidence(world, space, lines=30):
-    """What one wants to read after a failure: [(title, text)]."""
+def evidence(world, space, lines=20):
+    """What one wants to read after a failure, the most telling first: [(title, text)]."""
     def tail(text):
-        return "\n".join([line[:400] for line in text.splitlines() if not NOISE.search(line)][-lines:])
+        return "\n".join([line[:300] for line in text.splitlines() if not NOISE.search(line)][-lines:])
 
     found = []
     for title, read in (
-            ("agent", world.agent.log), ("scheduler", world.scheduler.log),
-            ("kubelet", lambda: world.cluster.log("kubelet")),
-            ("kube-scheduler", lambda: world.cluster.log("kube-scheduler")),
-            ("system pods", lambda: world.cluster.kubectl("get", "pods", "-A", "-o", "wide")),
-            ("gpus", lambda: world.cluster.kubectl("get", "gpus", "-o", "yaml")),
             ("events", lambda: world.cluster.kubectl(
-                "get", "events", "-n", space.name, "--sort-by=.lastTimestamp") if space else "")):
+                "get", "events", "-n", space.name, "--sort-by=.lastTimestamp") if space else ""),
+            ("pods", lambda: world.cluster.kubectl("get", "pods", "-A", "-o", "wide")),
+            ("allocated", lambda: str(world.allocated())),
+            ("scheduler", world.scheduler.log), ("agent", world.agent.log),
+            ("kube-scheduler", lambda: world.cluster.log("kube-scheduler")),
+            ("kubelet", lambda: world.cluster.log("kubelet"))):
         try:
             found.append((title, tail(read())))
         except Exception as error:      # evidence must not hide the failure it is about
