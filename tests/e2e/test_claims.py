@@ -351,10 +351,15 @@ def test_what_makes_no_sense_is_refused(world, space, classes, egpus):
             world.api.create(path, body)
         assert caught.value.code == 422
 
-    refused(claims_in(space), claim("c", core=150), "multiple of 100")
+    for core in (150, "150", 0, "0", "1e1", "10.5"):
+        refused(claims_in(space), claim("c", core=core), "multiple of 100")
+    for core in (1, "99", "100", 300):
+        world.api.create(claims_in(space), claim("c", core=core), dryRun="All")
     refused(claims_in(space), claim("c", elasticGPUClassName="a", storageClassName="b"), "class once")
     egpu = {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPU", "metadata": {"name": kit.new_name("e")}}
     refused(EGPUS, dict(egpu, spec={"capacity": {kit.CORE: 1}}), "exactly one source")
+    half = {"claimRef": {"name": "c"}}
+    refused(EGPUS, dict(egpu, spec={"capacity": {kit.CORE: 1}, "qGPU": {}, **half}), "both name and namespace")
     refused(EGPUS, dict(egpu, spec={"capacity": {kit.CORE: 1}, "qGPU": {}, "gpuShare": {}}), "exactly one source")
     refused(EGPUS, dict(egpu, spec={"capacity": {kit.CORE: 200}, "physicalGPU": {"gpuNames": ["a", "a"]}}), "Duplicate")
     refused(CLASSES, {"apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass",
