@@ -9,6 +9,7 @@ from .cluster import REPOSITORY
 SYSTEM = "aliquot-system"
 SIMULATOR = "aliquot-sim"
 DEPLOY = os.path.join(REPOSITORY, "deploy")
+POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 WORKLOADS = ("tests/workloads/cuda-share", "tests/workloads/nvml-report")
 
 
@@ -28,9 +29,14 @@ def load_images(cluster, build, programs=()):
     return {os.path.basename(a): os.path.getsize(a) for a in archives}
 
 
-def apply(cluster, deploy=DEPLOY):
+def manifests(cluster, directory=REPOSITORY):
+    """The directory that a user of this API server applies (docs/admission.md)."""
+    return os.path.join(directory, "deploy" if cluster.api.exists(POLICIES) else "deploy-webhook")
+
+
+def apply(cluster, deploy=None):
     """kubectl apply -k deploy/, and waits until everything of it is there."""
-    cluster.kubectl("apply", "-k", str(deploy))
+    cluster.kubectl("apply", "-k", deploy or manifests(cluster))
     apps = "/apis/apps/v1/namespaces/aliquot-system/"
     try:
         cluster.api.wait(apps + "deployments", "aliquot-scheduler", _deployed, 60, "aliquot-scheduler ready")
@@ -51,7 +57,7 @@ def _evidence(cluster):
     return "\n".join(found)
 
 
-def install(cluster, build, gpus=2, programs=(), machine=None, deploy=DEPLOY):
+def install(cluster, build, gpus=2, programs=(), machine=None, deploy=None):
     start_simulator(cluster, build, gpus, machine=machine)
     load_images(cluster, build, programs)
     apply(cluster, deploy)

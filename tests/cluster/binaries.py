@@ -78,8 +78,9 @@ def cache_root():
 
 
 def path_dirs():
-    """The directories to put in front of PATH to find every binary."""
-    return [t.directory() for t in TOOLSETS]
+    """The directories to put in front of PATH to find every binary. ALIQUOT_KUBERNETES: one with other ones, first."""
+    other = os.environ.get("ALIQUOT_KUBERNETES")
+    return ([os.path.abspath(other)] if other else []) + [t.directory() for t in TOOLSETS]
 
 
 def find(binary):

@@ -39,7 +39,7 @@ def machine(build, manifests):
     with Cluster("topology-" + secrets.token_hex(2)) as cluster:
         cluster.up()
         aliquot.install(cluster, str(build), gpus=CARDS, programs=[build / "tests/e2e/probe"], machine=MACHINE,
-                        deploy=manifests)
+                        deploy=aliquot.manifests(cluster, manifests.parent))
         installed = kit.World(cluster, build)
         installed.wait_tokens(120, CARDS)
         installed.until(lambda: len(installed.gpus()) == CARDS, 120, "a GPU object of each card")
