@@ -383,17 +383,17 @@ static int use_bound(const struct claims *c, const struct egpu_claim *claim, str
     return 0;
 }
 
-/* Between all that may use it at a time: pods, and containers of each. */
-static uint32_t parts_of(const struct claims *c, const struct pod_item *pod,
-                         const struct egpu_claim *claim) {
-    uint32_t containers = 0;
-    for (uint32_t i = 0; i < pod->claims.n; i++)
-        containers += strcmp(pod->claims.list[i].claim, claim->meta.name) == 0;
-    return claims_pods_of(c, claim) * containers;
+/* How many of the pod's first `n` containers with a claim name that one. */
+static uint32_t count_naming(const struct pod_item *pod, uint32_t n, const char *claim) {
+    uint32_t naming = 0;
+    for (uint32_t i = 0; i < n; i++)
+        naming += strcmp(pod->claims.list[i].claim, claim) == 0;
+    return naming;
 }
 
-static int use_claim(const struct claims *c, const struct pod_item *pod,
-                     const struct pod_claim *use, struct claims_use *ret, struct err *why) {
+static int use_claim(const struct claims *c, const struct pod_item *pod, uint32_t i,
+                     struct claims_use *ret, struct err *why) {
+    const struct pod_claim *use = &pod->claims.list[i];
     const struct egpu_claim *claim = claims_find(c, pod->namespace, use->claim);
     if (!claim)
         return err_set(why, EAGAIN, "claim %s of container %s does not exist in namespace %s",
@@ -408,8 +408,11 @@ static int use_claim(const struct claims *c, const struct pod_item *pod,
                        use->claim, use->container);
     ret->claim = claim;
     int r = claim->bind_completed ? use_bound(c, claim, ret, why) : use_waiting(c, claim, ret, why);
-    if (r == 0 && ret->egpu) /* until then the pod stands for the whole claim */
-        divide(&ret->amount, parts_of(c, pod, claim));
+    if (r == 0 && ret->egpu) /* between all that may use it at a time */
+        divide(&ret->amount,
+               claims_pods_of(c, claim) * count_naming(pod, pod->claims.n, use->claim));
+    else if (r == 0 && count_naming(pod, i, use->claim) > 0)
+        ret->amount = (struct claim_amount){0};
     return r;
 }
 
@@ -419,7 +422,7 @@ int claims_use(const struct claims *c, const char *pod_uid, uint32_t i, const ch
     if (!pod || i >= pod->claims.n)
         return err_set(why, ENOENT, "the pod names no such claim");
     *ret_container = pod->claims.list[i].container;
-    return use_claim(c, pod, &pod->claims.list[i], ret, why);
+    return use_claim(c, pod, i, ret, why);
 }
 
 /* ---- one pass ---- */

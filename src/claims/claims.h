@@ -106,8 +106,10 @@ uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim);
 /* What a container that uses a claim is to get. */
 struct claims_use {
     const struct egpu_claim *claim;
-    const struct egpu *egpu;    /* NULL: the claim waits for its first pod */
-    struct claim_amount amount; /* of this container; all of a claim that waits */
+    const struct egpu *egpu; /* NULL: the claim waits for its first pod */
+    /* Of this container. While the claim waits, the first container that names it stands for all
+     * of them: it is to have room for the whole claim, and they for nothing (no cards). */
+    struct claim_amount amount;
 };
 
 /* What the `i`th claim of the pod gives. -ENOENT: the pod has no more. -EAGAIN: not yet, or not at

@@ -63,7 +63,7 @@ static void write_gpus(struct json_writer *w, const struct state_node *node) {
 static bool is_known(const struct state_pod *pod) {
     for (uint32_t i = 0; i < pod->nasks; i++) {
         const struct gpu_ask *ask = &pod->asks[i];
-        if (ask->claimed && !ask->whole && ask->core == 0 && ask->memory == 0)
+        if (ask->claimed && ask->cards > 0 && !ask->whole && ask->core == 0 && ask->memory == 0)
             return false;
     }
     return true;

@@ -207,7 +207,7 @@ def test_whole_cards_and_a_claim_for_two(world, space, classes, egpus):
 
 def test_first_consumer_default_class_delete_and_no_sharing(world, space, classes):
     node = world.gpus()[0]["spec"]["nodeName"]
-    late = classes("late", bindingMode="WaitForFirstConsumer", parameters={"placementPolicy": "spread"},
+    late = classes("late", bindingMode="WaitForFirstConsumer", allowExpansion=True, parameters={"placementPolicy": "spread"},
                    allowedTopologies=[{"matchLabelExpressions": [{"key": "kubernetes.io/hostname", "values": [node]}]}],
                    annotations={"elasticgpu.io/is-default-class": "true"})
     world.api.create(claims_in(space), claim("c", core=30, memory="8Gi"))
@@ -228,6 +228,39 @@ def test_first_consumer_default_class_delete_and_no_sharing(world, space, classe
     world.api.delete(claims_in(space) + "/c")
     gone(world, claims_in(space), "c")
     gone(world, EGPUS, bound["spec"]["elasticGPUName"])
+
+    def pair(name):
+        world.api.create(claims_in(space), claim("for-" + name, core=60, memory="8Gi"))
+        return pod(name, container(), container("side", kit.PORT + 1),
+                   annotations={f"egpuc.elasticgpu.io/{each}": "for-" + name for each in ("main", "side")})
+
+    # Two containers of one pod: there is room for the claim once, and each has half of it; the same when it is bound.
+    space.start(pod("other", container(core=60)))
+    first = pair("first")
+    seen = space.start(first)
+    (main,), (side,) = check_view(space, seen), check_view(space, seen, "side", kit.PORT + 1)
+    assert main["uuid"] == side["uuid"]
+    assert [(d["core"], d["memory"]) for d in (main, side)] == [(30, 4 * GiB)] * 2
+    gpu = next(g["metadata"]["name"] for g in world.gpus() if g["spec"]["uuid"] == main["uuid"])
+    world.api.wait(kube.gpus(), gpu, lambda s: [c["container"] for c in s["status"].get("allocated", {}).get(
+        seen["metadata"]["uid"], {}).get("containers", [])] == ["main", "side"], kit.START, "both in the GPU's status")
+    space.delete("first")
+    assert assignment_of(space.start(first)) == assignment_of(seen)
+    space.create(pair("second"))
+    space.unschedulable("second")
+    told = world.until(lambda: json.loads(world.aliquot("explain", "second", "-n", space.name, "--json"))["scheduler"], 60,
+                       "what the scheduler says of the pod")
+    assert told["wants"] == "main wants 60 % compute and 8 GiB memory of one GPU, side shares its claim"
+    assert [n["gpus"][i]["freeCore"] for n in told["nodes"] for i in (0, 1)] == [40, 40]
+    world.api.patch(claims_in(space) + "/for-first", {"spec": {"resources": {"requests": {kit.CORE: 80, kit.MEMORY: "16Gi"}}}})
+    seen = space.wait("first", lambda s: [(d["core"], d["memory"]) for (d,) in assignment_of(s).values()] == [(40, 8 * GiB)] * 2,
+                      kit.START, "both are given more")
+    with space.tenant(seen) as main, space.tenant(seen, kit.PORT + 1) as side:
+        world.until(lambda: main.info()["total"] == side.info()["total"] == 8 * GiB, kit.START, "both may have more")
+    space.delete("first", "second", "other")
+    made = phase(space, "for-first", "Bound")["spec"]["elasticGPUName"]
+    world.api.delete(claims_in(space) + "/for-first")
+    gone(world, EGPUS, made)
 
 
 def test_made_by_an_admin_repaired_and_lost(world, space, classes, egpus):

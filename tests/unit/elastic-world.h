@@ -102,18 +102,23 @@ static inline void see(struct elastic_world *e, enum claims_kind kind, const cha
         fail_msg("%s", err.text);
 }
 
-static inline void see_pod(struct elastic_world *e, const char *uid, const char *node,
-                           const char *annotations) {
+static inline void see_pod_of(struct elastic_world *e, const char *uid, const char *resources,
+                              const char *node, const char *annotations) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json object;
     struct pod pod;
     struct err err;
-    put_pod(&text, uid, SLOT, node, annotations, "Pending");
+    put_pod(&text, uid, resources, node, annotations, "Pending");
     assert_int_equal(json_parse(e->w->parser, text.data, text.len, &object, &err), 0);
     assert_int_equal(pod_parse(object, &pod, &err), 0);
     assert_int_equal(state_pod_seen(e->w->state, &pod, e->w->now), 0);
     elastic_pod(&e->elastic, pod.uid, &pod);
     pod_done(&pod);
+}
+
+static inline void see_pod(struct elastic_world *e, const char *uid, const char *node,
+                           const char *annotations) {
+    see_pod_of(e, uid, SLOT, node, annotations);
 }
 
 /* A pass; Events that come of it are taken for written. */
@@ -169,4 +174,17 @@ static inline void bind_user(struct elastic_world *e, const char *uid, struct bu
     respond(e->w, 0, 201, false, NULL);
     buf_puts(annotations, "," USES("c"));
     see_pod(e, uid, "n", buf_str(annotations));
+}
+
+/* Another pod, with core of its own. */
+static inline void bind_other(struct elastic_world *e, const char *uid, const char *core) {
+    _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+    char limits[64];
+    snprintf(limits, sizeof(limits), "\"elasticgpu.io/gpu-core\":\"%s\"", core);
+    e->w->annotations = "";
+    assert_string_equal(filter(e->w, uid, limits, "\"n\""), "n");
+    bind_by(e, uid);
+    annotations_of(e->w, &e->w->asked[0], &annotations);
+    respond(e->w, 0, 201, false, NULL);
+    show_pod(e->w, uid, limits, "n", buf_str(&annotations));
 }

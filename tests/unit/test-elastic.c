@@ -209,19 +209,6 @@ static void test_what_was_checked_is_kept(void **state) {
     assert_int_equal(free_core(e->w, "n", 1), 100);
 }
 
-/* Another pod, with core of its own. */
-static void bind_other(struct elastic_world *e, const char *uid, const char *core) {
-    _cleanup_buf_ struct buf annotations = BUF_INIT(0);
-    char limits[64];
-    snprintf(limits, sizeof(limits), "\"elasticgpu.io/gpu-core\":\"%s\"", core);
-    e->w->annotations = "";
-    assert_string_equal(filter(e->w, uid, limits, "\"n\""), "n");
-    bind_by(e, uid);
-    annotations_of(e->w, &e->w->asked[0], &annotations);
-    respond(e->w, 0, 201, false, NULL);
-    show_pod(e->w, uid, limits, "n", buf_str(&annotations));
-}
-
 /* The first of several pods finds room for the whole claim, and gets its own part of it. */
 static void test_first_consumer_of_a_claim_for_two(void **state) {
     struct elastic_world *e = *state;

@@ -132,9 +132,8 @@ static void write_pod(struct elastic *e, const struct state_pod *pod, const char
 
 /* ---- who lacks what ---- */
 
-/* What the container is to have of the memory: where the claim says none, the card decides. */
-static uint64_t memory_of(const struct state_pod *pod, const struct state_hold *held,
-                          const struct claim_amount *amount) {
+uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state_pod *pod,
+                           const struct state_hold *held) {
     struct gpu_ask ask = {.phase = ASK_APP};
     uint64_t memory = held->device.memory, physical;
     claim_amount_ask(amount, &ask);
@@ -147,9 +146,8 @@ static uint64_t memory_of(const struct state_pod *pod, const struct state_hold *
     return memory;
 }
 
-/* Whether what it holds is on a card of the ElasticGPU: annotations of a pod can be changed. */
-static bool is_on(const struct state_pod *pod, const struct state_hold *held,
-                  const struct egpu *egpu) {
+bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
+                 const struct state_hold *held) {
     uint64_t cards = egpu ? elastic_cards_of(egpu, pod->node) : 0;
     for (uint32_t c = 0; c < pod->node->ncards; c++)
         if ((cards >> c & 1) && strcmp(pod->node->cards[c]->uuid, held->device.uuid) == 0)
@@ -185,8 +183,9 @@ static bool check_pod(const char *uid, const char *name, void *userdata) {
         r = claims_use(e->claims, uid, i, &container, &use, &err);
         for (uint32_t h = 0; r == 0 && use.claim == search->claim && h < pod->nholds; h++) {
             const struct state_hold *held = &pod->holds[h];
-            uint64_t memory = memory_of(pod, held, &use.amount);
-            if (strcmp(held->container, container) != 0 || !is_on(pod, held, use.egpu) ||
+            uint64_t memory = elastic_memory_of(&use.amount, pod, held);
+            /* Annotations of a pod can be changed: it may hold a card of something else. */
+            if (strcmp(held->container, container) != 0 || !elastic_has(use.egpu, pod, held) ||
                 (held->device.core >= use.amount.core && held->device.memory >= memory))
                 continue;
             search->settled = false;

@@ -34,6 +34,14 @@ void elastic_nodes_drop(struct elastic *e);
 /* Which cards of the node are the ElasticGPU's. */
 uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node);
 
+/* Whether what the pod holds is on a card of the ElasticGPU (NULL: on none). */
+bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
+                 const struct state_hold *held);
+
+/* How much memory of that card the amount is: where it says none, the card decides. */
+uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state_pod *pod,
+                           const struct state_hold *held);
+
 /* How many pods hold something and use the claim. */
 uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim);
 

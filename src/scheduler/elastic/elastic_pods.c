@@ -87,7 +87,7 @@ static bool take_use(struct elastic *e, struct state_pod *pod, const char *conta
         return true; /* an annotation that names no container of ours */
     if (!may_share(e, pod, use->claim, why))
         return false;
-    if (!use->amount.whole && use->amount.core == 0 && use->amount.memory == 0) {
+    if (use->egpu && !use->amount.whole && use->amount.core == 0 && use->amount.memory == 0) {
         err_set(why, EINVAL, "claim %s is too small for that many pods and containers",
                 use->claim->meta.name);
         return false;
@@ -294,7 +294,7 @@ static enum progress look(struct elastic *e, struct elastic_wait *w, struct err 
             return progress;
         if (r < 0)
             return GIVE_UP;
-        if (use.egpu)
+        if (use.egpu || use.amount.cards == 0) /* another container stands for it */
             continue;
         progress = KEEP_WAITING;
         bool here = strcmp(use.claim->selected_node, w->node) == 0;
@@ -329,31 +329,28 @@ void elastic_waits_refuse(struct elastic *e, const char *why) {
     }
 }
 
-/* Whether the promise is more than what the container is to get of its claim. */
-static bool is_too_much(const struct assigned_device *held, const struct claim_amount *amount) {
-    return held->core > amount->core || (amount->memory > 0 && held->memory > amount->memory);
+/* Whether the container was promised just what it is to get of its claim, on cards of that. */
+static bool is_promised(const struct state_pod *pod, const char *container,
+                        const struct claims_use *use) {
+    uint32_t cards = 0;
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct state_hold *held = &pod->holds[i];
+        cards += strcmp(held->container, container) == 0 && elastic_has(use->egpu, pod, held) &&
+                 held->device.core == use->amount.core &&
+                 held->device.memory == elastic_memory_of(&use->amount, pod, held);
+    }
+    return cards == use->amount.cards;
 }
 
-/* The claim may have got another card than the pod was promised before there was a claim, and is
- * more than the pod's own part where several may use it: then the pod is placed anew. */
+/* Before there was a claim the pod was promised room for it: it may be of another card or size, and
+ * one container has it for all. Then the pod is placed anew, on what the claim holds. */
 static void check_promise(struct elastic *e, const char *uid) {
     struct state_pod *pod = state_pod_find(e->state, uid);
-    bool good = true;
-    if (!pod || pod->stage != POD_PROMISED)
-        return;
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        struct claims_use use;
-        if (!use_of(e, pod, pod->holds[i].container, &use) || !use.egpu)
-            continue;
-        uint64_t cards = elastic_cards_of(use.egpu, pod->node);
-        bool among = false;
-        for (uint32_t c = 0; c < pod->node->ncards; c++)
-            among |= (cards >> c & 1) &&
-                     strcmp(pod->node->cards[c]->uuid, pod->holds[i].device.uuid) == 0;
-        good &= among && !is_too_much(&pod->holds[i].device, &use.amount);
-    }
-    if (!good)
-        state_release(e->state, pod);
+    struct claims_use use;
+    for (uint32_t i = 0; pod && pod->stage == POD_PROMISED && i < pod->nasks; i++)
+        if (pod->asks[i].claimed && use_of(e, pod, pod->asks[i].container, &use) && use.egpu &&
+            !is_promised(pod, pod->asks[i].container, &use))
+            state_release(e->state, pod);
 }
 
 void elastic_waits_run(struct elastic *e) {

@@ -32,6 +32,10 @@ static void put(struct text *t, const char *format, ...) {
 
 static void put_ask(struct text *t, const struct gpu_ask *ask) {
     char memory[24];
+    if (ask->cards == 0) { /* another container has asked for all of that */
+        put(t, "%s shares its claim", ask->container);
+        return;
+    }
     put(t, "%s wants ", ask->container);
     if (ask->claimed && !ask->whole && ask->core == 0 && ask->memory == 0)
         put(t, "what its claim gives");
