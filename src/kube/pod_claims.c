@@ -65,6 +65,12 @@ const struct pod_claim *pod_claims_find(const struct pod_claims *claims, const c
     return NULL;
 }
 
+void pod_claims_remove(struct pod_claims *claims, uint32_t i) {
+    free(claims->list[i].template);
+    claims->n--;
+    memmove(&claims->list[i], &claims->list[i + 1], (claims->n - i) * sizeof(*claims->list));
+}
+
 int pod_claims_copy(const struct pod_claims *from, struct pod_claims *ret) {
     struct pod_claims copy = {0};
     if (from->n > 0 && !(copy.list = calloc(from->n, sizeof(*copy.list))))

@@ -36,6 +36,9 @@ void pod_claims_name(struct pod_claims *claims, const char *pod);
 /* The container's claim, or NULL. */
 const struct pod_claim *pod_claims_find(const struct pod_claims *claims, const char *container);
 
+/* Forgets what the annotation of list[i] says; the others keep their order. */
+void pod_claims_remove(struct pod_claims *claims, uint32_t i);
+
 /* 0 or -ENOMEM. */
 int pod_claims_copy(const struct pod_claims *from, struct pod_claims *ret);
 

@@ -46,15 +46,18 @@ static void key_for(const struct deed *d, char key[static 256]) {
     snprintf(key, 256, "%s%s", d->kind == CLAIMS_CLAIMS ? "ns/" : "", d->name);
 }
 
+#define CONTAINER(name)                                                                            \
+    "{\"name\":\"" name "\",\"resources\":{\"limits\":{\"elasticgpu.io/slot\":\"1\"}}}"
+
 static void use_pod(struct server *s, const struct deed *d) {
     char text[1024];
     struct object o = {.kind = CLAIMS_PODS};
     snprintf(o.key, sizeof(o.key), "uid-%s", d->name);
     snprintf(text, sizeof(text),
              "{\"metadata\":{\"uid\":\"uid-%s\",\"name\":\"%s\",\"namespace\":\"ns\","
-             "\"annotations\":{%s}},\"spec\":{%s\"containers\":[{\"name\":\"main\",\"resources\":{"
-             "\"limits\":{\"elasticgpu.io/slot\":\"1\"}}}]}}",
-             d->name, d->name, d->text, d->act == POD ? "\"nodeName\":\"node-a\"," : "");
+             "\"annotations\":{%s}},\"spec\":{%s\"containers\":[" CONTAINER("main") "%s]}}",
+             d->name, d->name, d->text, d->act == POD ? "\"nodeName\":\"node-a\"," : "",
+             strstr(d->text, "/side\"") ? "," CONTAINER("side") : "");
     if (d->act != NO_POD)
         o.text = strdup(text);
     announce(s, &o);

@@ -208,6 +208,42 @@ static void test_more_than_was_asked_for_each(void **state) {
     give_more(*state, 2, 10, 4);
 }
 
+/* A container that is not there is no user of the claim. */
+static void test_a_container_that_is_not_there(void **state) {
+    struct elastic_world *e = *state;
+    const struct story story = {.late = true, .pods = 1, .core = 60, .n = 1};
+#define ABSENT "\"egpuc.elasticgpu.io/absent\":\"c\","
+    bind_other(e, "x", "92");
+    see_class(e, &story);
+    see_claim(e, &story, "1", "", "", "Pending");
+    see_pod(e, "p", NULL, ABSENT USES("c"));
+    e->w->annotations = ABSENT USES("c");
+    assert_string_equal(filter(e->w, "p", SLOT, "\"n\""), "n");
+    bind_by(e, "p");
+    serve_all(e, &story);
+    assert_string_equal(e->w->bind_answer, "");
+    assert_int_equal(core_of_each(e, &story), 60);
+    assert_int_equal(free_of_both(e), 200 - 92 - 60);
+}
+
+/* What a pod asks can be made wrong while it runs: its claim is still in use. */
+static void test_a_pod_that_is_made_wrong(void **state) {
+    struct elastic_world *e = *state;
+    _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+    see(e, CLAIMS_EGPUS, EGPU("1", "n-00", PHASE("Bound")));
+    see(e, CLAIMS_CLAIMS, BOUND_CLAIM("2"));
+    bind_user(e, "p", &annotations);
+    buf_puts(&annotations, ",\"gpu-fraction\":\"0.5\"");
+    see_pod(e, "p", "n", buf_str(&annotations));
+    see(e, CLAIMS_CLAIMS, DELETED_CLAIM("3"));
+    run(e);
+    assert_int_equal(e->w->nasked, 0);
+    state_pod_gone(e->w->state, "p");
+    elastic_pod(&e->elastic, "p", NULL);
+    run(e);
+    answer(e, "PATCH", "/elasticgpuclaims/c", "\"finalizers\":[]", 200);
+}
+
 /* Two claims are two shares. */
 static void test_two_claims_of_one_pod(void **state) {
     struct elastic_world *e = *state;
@@ -326,6 +362,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_more_core_than_was_asked, begin, end),
         cmocka_unit_test_setup_teardown(test_more_memory_than_was_asked, begin, end),
         cmocka_unit_test_setup_teardown(test_more_than_was_asked_for_each, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_container_that_is_not_there, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_pod_that_is_made_wrong, begin, end),
         cmocka_unit_test_setup_teardown(test_two_claims_of_one_pod, begin, end),
         cmocka_unit_test_setup_teardown(test_room_that_was_made_for_it, begin, end),
         cmocka_unit_test_setup_teardown(test_what_it_wants_is_said, begin, end),
