@@ -12,7 +12,8 @@ Fragmentation" (USENIX ATC 2023). There are two runs of each trace:
               order of the nodes is shuffled as well. Pods arrive one by one; nobody leaves, nobody is
               tried again. Printed is the mean, over the seeds, of the GPUs allocated when 90, 100 and
               130 % have arrived, in percent of all GPUs, and the least load at which a pod of eight
-              GPUs was refused that some empty node could take.
+              GPUs was refused that some empty node could take. Below, from which load on somebody must be
+              refused whoever decides (ceiling.py).
   departures  Pods come and go at the times of the trace, in its order, on a part of the nodes that
               the seed chooses. Their lives are stretched by one factor such that 110 % of these nodes
               are asked at the peak. Nobody is tried again. Printed are the pods refused and the GPU
@@ -35,6 +36,8 @@ import sys
 import tempfile
 import threading
 import time
+
+import ceiling
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 SEEDS = range(42, 52)
@@ -182,7 +185,8 @@ def one_seed(aliquot, nodes, trace, seed, runs, mix, progress):
             placed, seconds = replay(aliquot, nodes_csv, pods_csv, trace, [*options, "--seed", str(seed)])
             results[name] = measure(pods, placed, nodes, seconds)
             progress.step()
-        return results
+        asked = [(int(pod["num_gpu"]), int(pod["gpu_milli"] or 0)) for pod in pods]
+        return results, ceiling.load_of_refusal(asked, capacity(nodes) // 1000)
 
 
 def show(results, runs):
@@ -208,7 +212,10 @@ def pack(aliquot, nodes, traces, seeds, runs, jobs, mix, progress):
               "CPU time of a run", flush=True)
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             results = list(pool.map(lambda seed: one_seed(aliquot, nodes, trace, seed, runs, mix, progress), seeds))
-        show(results, runs)
+        show([result for result, _ in results], runs)
+        full = [load for _, load in results if load is not None]
+        if full:
+            print(f"  whoever decides, somebody is refused at {min(full):.2f} to {max(full):.2f} % at the latest")
 
 
 # ---- with departures ----

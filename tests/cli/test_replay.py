@@ -205,3 +205,17 @@ def test_bench_says_what_is_missing(tmp_path, build):
     assert "OPENB is not set" in run({})
     assert "no such directory" in run({"OPENB": str(tmp_path / "none")})
     assert "no *node_list_gpu_node*.csv" in run({"OPENB": str(tmp_path)})
+
+
+def test_bench_knows_what_nobody_can_pack():
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "bench"))
+    import ceiling
+    assert ceiling.gpus_needed([(8, 1000), (1, 1000), (0, 0)]) == 9
+    assert round(ceiling.gpus_needed([(1, 500)] * 10), 6) == 5
+    assert round(ceiling.gpus_needed([(1, 810)] * 10 + [(1, 160)] * 10), 6) == 10
+    assert round(ceiling.gpus_needed([(1, 510)] * 4 + [(1, 470)] * 2), 6) == 4
+    # Of three sizes, as solved by another program (HiGHS).
+    assert round(ceiling.gpus_needed([(1, 470)] * 7 + [(1, 320)] * 5 + [(1, 230)] * 9), 4) == 7.4167
+    # Two of 470 leave 60 that nobody has a use for: 7.4 of 8 GPUs are all that can be had.
+    assert round(ceiling.load_of_refusal([(1, 470)] * 20, 8), 2) == 99.88
+    assert ceiling.load_of_refusal([(1, 470)] * 16, 8) is None
