@@ -153,11 +153,43 @@ static void test_asked_about_after_its_end(void **state) {
     assert_string_equal(filter(w, "new", HALF, "\"n\""), "n");
 }
 
+#define LONG_MS 120000
+
+/* A long list comes in pages, and time goes on between them. */
+static void test_waits_while_a_list_is_read(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+    (void) state_expire(w->state, w->now += LONG_MS, PROMISE_TTL_MS);
+    assert_int_equal(state_pod_find(w->state, "a")->stage, POD_PENDING);
+    state_sync_begin(w->state, STATE_PODS);
+    (void) state_expire(w->state, w->now += 1000, PROMISE_TTL_MS);
+    assert_non_null(state_pod_find(w->state, "a"));
+    state_sync_end(w->state, STATE_PODS);
+    assert_null(state_pod_find(w->state, "a"));
+    /* One whose Binding is in doubt is left to the audit then: nothing else will end it. */
+    show_pod(w, "c", HALF, NULL, "");
+    assert_string_equal(filter(w, "c", HALF, "\"n\""), "n");
+    state_pod_stage(state_pod_find(w->state, "c"), POD_IN_DOUBT, w->now);
+    state_sync_begin(w->state, STATE_PODS);
+    state_sync_end(w->state, STATE_PODS);
+    assert_non_null(state_pod_find(w->state, "c"));
+    state_release(w->state, state_pod_find(w->state, "c"));
+    (void) state_expire(w->state, w->now += LONG_MS, PROMISE_TTL_MS);
+    assert_null(state_pod_find(w->state, "c"));
+    /* One that nobody has ever shown is not waited for. */
+    assert_string_equal(filter(w, "b", HALF, "\"n\""), "n");
+    (void) state_expire(w->state, w->now += LONG_MS, PROMISE_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, PROMISE_TTL_MS);
+    assert_null(state_pod_find(w->state, "b"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_restart_with_many_pods),         T(test_node_made_anew),
         T(test_other_machine_of_the_same_name), T(test_node_made_anew_between_filter_and_bind),
-        T(test_asked_about_after_its_end),
+        T(test_asked_about_after_its_end),      T(test_waits_while_a_list_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

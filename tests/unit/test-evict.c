@@ -103,18 +103,24 @@ static void run_low(struct stage *s, const char *uid, const char *resources, con
 }
 
 /* kube-scheduler asks about the pod, offering these nodes, and is refused. */
-static void refuse(struct stage *s, const char *uid, const char *resources, int priority,
-                   const char *names) {
+static void refuse_nominated(struct stage *s, const char *uid, const char *resources, int priority,
+                             const char *nominated, const char *names) {
     _cleanup_buf_ struct buf body = BUF_INIT(0), answer = BUF_INIT(0);
-    const struct state_pod *pod = state_pod_find(s->w->state, uid);
     buf_printf(
         &body,
         "{\"Pod\":{\"metadata\":{\"name\":\"pod-%s\",\"namespace\":\"d\",\"uid\":\"%s\"},"
         "\"spec\":{\"priority\":%d,\"containers\":[{\"name\":\"main\",\"resources\":"
         "{\"limits\":{%s}}}]},\"status\":{\"nominatedNodeName\":\"%s\"}},\"NodeNames\":[%s]}",
-        uid, uid, priority, resources, pod && pod->nominated ? pod->nominated : "", names);
+        uid, uid, priority, resources, nominated, names);
     assert_int_equal(extender_filter(&s->w->extender, body.data, body.len, s->w->now, &answer), 0);
     assert_non_null(strstr(buf_str(&answer), "\"NodeNames\":[]"));
+}
+
+static void refuse(struct stage *s, const char *uid, const char *resources, int priority,
+                   const char *names) {
+    const struct state_pod *pod = state_pod_find(s->w->state, uid);
+    refuse_nominated(s, uid, resources, priority, pod && pod->nominated ? pod->nominated : "",
+                     names);
 }
 
 /* ---- what is sent ---- */
@@ -418,6 +424,25 @@ static void test_gone_when_nominated(void **state) {
     give_back_when(s, 409, "q"); /* another pod has its name */
 }
 
+/* kube-scheduler asks late about a pod that was gone before we started: nobody is evicted for whom
+ * the watch has not shown, although room was being made for it. */
+static void test_never_seen(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "n", 5);
+    refuse_nominated(s, "p", WHOLE, 100, "n", "\"n\"");
+    run_later(s, 400);
+    expect_nothing(s);
+    assert_null(s->w->state->standings);
+    show(s, "p", WHOLE, 100, "", "", NOMINATED("n")); /* it is there, however */
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("a"), "");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", STATUS("a"), "PreemptionByScheduler");
+    respond(s->w, 0, 200, false, NULL);
+    expect_nothing(s);
+}
+
 /* The scheduler died between nomination and eviction; nothing in the cluster would make
  * kube-scheduler ask about the pod. */
 static void test_restart_before_eviction(void **state) {
@@ -655,6 +680,7 @@ int main(void) {
         STAGED(test_follows),
         STAGED(test_restart_before_eviction),
         STAGED(test_gone_when_nominated),
+        STAGED(test_never_seen),
         STAGED(test_held_meanwhile),
         STAGED(test_many_wait),
         STAGED(test_large_cluster),

@@ -89,6 +89,45 @@ static void test_gang_waits_and_goes_together(void **state) {
     ungovern(&g);
 }
 
+/* Whom only kube-scheduler tells of may be gone since: the others do not set out without it. */
+static void test_gang_with_one_that_nobody_has_seen(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 2);
+    arrive(w, "d", "1", HALF, THREE);
+    arrive(w, "d", "2", HALF, THREE);
+    const char *why = "-gang g: it has its places, and one of its pods is not known yet";
+    assert_string_equal(ask(w, "d", "3", HALF, THREE), why);
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), why);
+    wake_run(&g.wake, w->now += 2000);
+    assert_int_equal(w->nasked, 0);
+    arrive(w, "d", "3", HALF, THREE);
+    wake_run(&g.wake, w->now += 2000);
+    assert_int_equal(w->nasked, 1);
+    respond(w, 0, 200, false, NULL);
+    assert_string_equal(ask(w, "d", "3", HALF, THREE), "fits");
+    /* While a list is read, those that it has not shown yet are there. */
+    state_sync_begin(w->state, STATE_PODS);
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
+    ungovern(&g);
+}
+
+/* The one that was made in its stead is there. */
+static void test_gang_with_one_that_is_gone_and_another(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 1);
+    arrive(w, "d", "2", HALF, THREE);
+    assert_string_equal(ask(w, "d", "1", HALF, THREE), "-gang g: 2 of 3 pods have arrived");
+    arrive(w, "d", "3", TENTH, THREE);
+    arrive(w, "d", "4", TENTH, THREE);
+    assert_string_equal(ask(w, "d", "2", HALF, THREE), "fits");
+    assert_int_equal(stage_of(w, "1"), POD_PENDING);
+    ungovern(&g);
+}
+
 static void test_gang_that_does_not_fit_takes_nothing(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -510,6 +549,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_gang_is_read),
         T(test_gang_waits_and_goes_together),
+        T(test_gang_with_one_that_nobody_has_seen),
+        T(test_gang_with_one_that_is_gone_and_another),
         T(test_gang_that_does_not_fit_takes_nothing),
         T(test_two_gangs),
         T(test_gang_times_out),

@@ -121,6 +121,15 @@ static bool is_settled(const struct gang *gang) {
     return count_from(gang, POD_PROMISED) >= size_needed(gang);
 }
 
+/* Whether enough of those are there for certain: whom only kube-scheduler has told of may be gone.
+ */
+static bool is_known(const struct gang *gang) {
+    size_t n = 0;
+    for (size_t i = 0; i < gang->n; i++)
+        n += gang->members[i]->stage >= POD_PROMISED && gang->members[i]->shown;
+    return n >= size_needed(gang);
+}
+
 /* A gang of which some are bound already when it is seen first has begun under another process. */
 static void note_begun(struct gang *gang) {
     bool any = count_from(gang, POD_BINDING) > 0;
@@ -212,10 +221,13 @@ static uint64_t size_of(const struct state_pod *pod) {
     return size;
 }
 
-/* Large ones first: they find a place only while there is much room. */
+/* Those that are there for certain, and of them large ones first: they find a place only while
+ * there is much room. */
 static int by_size(const void *a, const void *b) {
     const struct state_pod *const *x = a, *const *y = b;
     uint64_t one = size_of(*x), other = size_of(*y);
+    if ((*x)->shown != (*y)->shown)
+        return (*x)->shown ? -1 : 1;
     if (one != other)
         return one > other ? -1 : 1;
     return strcmp((*x)->name, (*y)->name);
@@ -299,8 +311,14 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
     bool closed = gang->closed_ms == now_ms && gang->closed_crowd == g->crowd;
     if (!closed && gang->n >= size_needed(gang) && !is_settled(gang))
         try_all(g, gang, now_ms, why);
-    if (!closed && is_settled(gang))
-        return true;
+    if (!closed && is_settled(gang)) {
+        if (is_known(gang))
+            return true;
+        buf_reset(why);
+        buf_printf(why, "gang %s: it has its places, and one of its pods is not known yet",
+                   pod->gang->name);
+        return false;
+    }
     gang->closed_ms = now_ms;
     gang->closed_crowd = g->crowd;
     if (gang->n < size_needed(gang)) {

@@ -629,7 +629,7 @@ static bool is_held(struct evictor *e, struct state_pod *pod, uint64_t now_ms) {
 }
 
 static bool is_due(const struct evict_case *c, const struct state_pod *pod, uint64_t now_ms) {
-    return pod->stage == POD_PENDING && c->in_flight == 0 && now_ms >= c->next_ms &&
+    return pod->stage == POD_PENDING && pod->shown && c->in_flight == 0 && now_ms >= c->next_ms &&
            (pod->preempted_ms == 0 || now_ms - pod->preempted_ms >= HANDS_OFF_MS);
 }
 

@@ -488,7 +488,7 @@ int state_pod_seen(struct state *s, const struct pod *seen, uint64_t now_ms) {
     struct state_pod *pod = state_pod_learn(s, seen);
     if (!pod)
         return -ENOMEM;
-    pod->listed = true;
+    pod->listed = pod->shown = true;
     if (seen->node[0] == '\0')
         return 0; /* an event from before our own Binding takes nothing back */
     struct state_node *node = state_node_get(s, seen->node);
@@ -524,6 +524,8 @@ static void drop_unlisted_pods(struct state *s) {
             pod->stage == POD_BINDING || pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED;
         if (!pod->listed && !unsettled)
             state_pod_gone(s, pod->uid);
+        else
+            pod->shown = pod->listed;
     }
 }
 
@@ -572,7 +574,7 @@ void state_refresh_all(struct state *s) {
 /* A pod that only a request has told of, and that the watch never showed, was made up or is gone.
  */
 static bool is_stray(struct state_pod *pod, uint64_t now_ms) {
-    if (pod->listed || pod->stage != POD_PENDING)
+    if (pod->shown || pod->stage != POD_PENDING)
         return false;
     if (pod->since_ms == 0)
         pod->since_ms = now_ms;

@@ -105,6 +105,7 @@ struct state_pod {
     const char *event_reason; /* of an Event that was not written yet because of the rate */
     char *event_text;         /* its message, or NULL */
     bool listed;              /* shown since the last sync began */
+    bool shown;               /* by the watch, which will show its end, too */
     bool refused; /* kube-scheduler was told that it fits nowhere, and not woken since */
     uint64_t refused_version; /* of the state, at that time */
     bool held;                /* a gate was closed to it, and kube-scheduler not woken since */
@@ -401,8 +402,10 @@ void state_projected(struct state_node *node); /* they have been */
 struct state_pod *state_pod_learn(struct state *s, const struct pod *pod);
 
 /* The same for what kube-scheduler's requests show, which may be older than what the watch has
- * shown: one that has ended would come to stay, as nothing would tell of its end again. NULL with
- * *ret_why (may be NULL) for those, and when out of memory. */
+ * shown: nothing would tell of the end of one that has ended again. NULL with *ret_why (may be
+ * NULL) for those, and when out of memory. Of ends before a list nobody knows here: who is not
+ * `shown` yet may be gone, so that nobody else is to lose anything for it, and it is forgotten
+ * after a minute. */
 struct state_pod *state_pod_asked(struct state *s, const struct pod *pod, const char **ret_why);
 
 /* The pod's request as the placement takes it. */
