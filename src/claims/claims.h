@@ -107,8 +107,9 @@ uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim);
 struct claims_use {
     const struct egpu_claim *claim;
     const struct egpu *egpu; /* NULL: the claim waits for its first pod */
-    /* Of this container. While the claim waits, the first container that names it stands for all
-     * of them: it is to have room for the whole claim, and they for nothing (no cards). */
+    /* Of this container. While the claim waits, the first container that names it, in the order of
+     * struct pod, stands for all of them: it is to have room for the whole claim, and they for
+     * nothing (no cards). */
     struct claim_amount amount;
 };
 

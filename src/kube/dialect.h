@@ -91,7 +91,7 @@ enum ask_phase {
 struct gpu_ask {
     char container[64];
     enum ask_phase phase;
-    uint32_t cards;          /* at least 1 */
+    uint32_t cards;          /* at least 1; 0 only: another container asks for all of its claim */
     bool whole;              /* then core, memory and what follows them are 0 */
     uint32_t core;           /* percent of each card; 0: no guarantee */
     uint64_t memory;         /* bytes of each card; 0: by memory_percent, else by the compute */

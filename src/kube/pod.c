@@ -141,18 +141,20 @@ static void read_containers(struct pod *pod, struct json meta, struct json spec)
     }
 }
 
-static bool has_claimed(const struct gpu_request *request, const char *container) {
-    for (uint32_t i = 0; i < request->n; i++)
-        if (request->asks[i].claimed && strcmp(request->asks[i].container, container) == 0)
-            return true;
-    return false;
-}
-
-/* A container that is not there, or has no carrier, is no user of the claim. */
-static void drop_unused_claims(struct pod *pod) {
-    for (uint32_t i = pod->claims.n; pod->problem == REQUEST_OK && i-- > 0;)
-        if (!has_claimed(&pod->request, pod->claims.list[i].container))
-            pod_claims_remove(&pod->claims, i);
+/* The first one asks for a claim that is not made yet: what an init container has is free again for
+ * those behind it, and the claim is not. A container that is not there, or has no carrier, is no
+ * user of the claim. */
+static void order_claims(struct pod *pod) {
+    static const enum ask_phase phases[] = {ASK_SIDECAR, ASK_APP, ASK_INIT};
+    const struct gpu_request *request = &pod->request;
+    uint32_t n = 0;
+    if (pod->problem != REQUEST_OK)
+        return;
+    for (size_t p = 0; p < sizeof(phases) / sizeof(phases[0]); p++)
+        for (uint32_t i = 0; i < request->n; i++)
+            if (request->asks[i].claimed && request->asks[i].phase == phases[p])
+                n += pod_claims_move(&pod->claims, request->asks[i].container, n);
+    pod_claims_cut(&pod->claims, n);
 }
 
 /* Annotations that are kept, ours before those of other systems: the first that is there counts. */
@@ -315,7 +317,7 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err) {
     }
     pod_claims_name(&pod.claims, pod.name);
     read_containers(&pod, meta, spec);
-    drop_unused_claims(&pod);
+    order_claims(&pod);
     read_scaling(&pod);
     if (read_rank(&pod, meta, spec, json_get(object, "status")) < 0 ||
         read_selection(&pod, json_get(meta, "annotations")) < 0 ||

@@ -52,7 +52,7 @@ struct pod {
     struct gpu_selection *selection; /* which cards it wants and how; NULL: any */
     struct pod_gang *gang;           /* of a pod that asks; NULL: none */
     char *labels;                    /* of a pod that asks: "key=value," for each; NULL: none */
-    struct pod_claims claims;        /* that its annotations name for containers it has */
+    struct pod_claims claims;        /* of its containers; first of those that run the longest */
 };
 
 /* Reads a Pod object. -EINVAL when it is none (no uid, name or namespace, or a wrong type where it

@@ -65,10 +65,20 @@ const struct pod_claim *pod_claims_find(const struct pod_claims *claims, const c
     return NULL;
 }
 
-void pod_claims_remove(struct pod_claims *claims, uint32_t i) {
-    free(claims->list[i].template);
-    claims->n--;
-    memmove(&claims->list[i], &claims->list[i + 1], (claims->n - i) * sizeof(*claims->list));
+bool pod_claims_move(struct pod_claims *claims, const char *container, uint32_t to) {
+    for (uint32_t i = to; i < claims->n; i++)
+        if (strcmp(claims->list[i].container, container) == 0) {
+            const struct pod_claim claim = claims->list[i];
+            claims->list[i] = claims->list[to];
+            claims->list[to] = claim;
+            return true;
+        }
+    return false;
+}
+
+void pod_claims_cut(struct pod_claims *claims, uint32_t n) {
+    for (; claims->n > n; claims->n--)
+        free(claims->list[claims->n - 1].template);
 }
 
 int pod_claims_copy(const struct pod_claims *from, struct pod_claims *ret) {

@@ -36,8 +36,12 @@ void pod_claims_name(struct pod_claims *claims, const char *pod);
 /* The container's claim, or NULL. */
 const struct pod_claim *pod_claims_find(const struct pod_claims *claims, const char *container);
 
-/* Forgets what the annotation of list[i] says; the others keep their order. */
-void pod_claims_remove(struct pod_claims *claims, uint32_t i);
+/* Has the container's claim change places with list[to]; false when it is not there or
+ * before that. */
+bool pod_claims_move(struct pod_claims *claims, const char *container, uint32_t to);
+
+/* Forgets all but the first `n`. */
+void pod_claims_cut(struct pod_claims *claims, uint32_t n);
 
 /* 0 or -ENOMEM. */
 int pod_claims_copy(const struct pod_claims *from, struct pod_claims *ret);

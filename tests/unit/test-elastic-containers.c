@@ -226,6 +226,52 @@ static void test_a_container_that_is_not_there(void **state) {
     assert_int_equal(free_of_both(e), 200 - 92 - 60);
 }
 
+/* What an init container has is free again for those that run after it, but not the claim: of
+ * several containers, one that runs as long as the pod stands for it. */
+static void test_an_init_container_first(void **state) {
+    struct elastic_world *e = *state;
+    const struct story story = {.late = true, .pods = 1, .core = 60, .n = 1};
+#define INIT_FIRST "\"egpuc.elasticgpu.io/first\":\"c\"," USES("c")
+#define FIRST_AND_OWN(core)                                                                        \
+    SLOT "}}},{\"name\":\"own\",\"resources\":{\"limits\":{\"elasticgpu.io/gpu-core\":\"" core     \
+         "\"}}}"                                                                                   \
+         "],\"initContainers\":[{\"name\":\"first\",\"resources\":{\"limits\":{" SLOT
+    bind_other(e, "x", "92");
+    see_class(e, &story);
+    see_claim(e, &story, "1", "", "", "Pending");
+    e->w->annotations = INIT_FIRST;
+    see_pod_of(e, "p", FIRST_AND_OWN("50"), NULL, INIT_FIRST);
+    assert_non_null(
+        strstr(filter(e->w, "p", FIRST_AND_OWN("50"), "\"n\""), "no room for all containers"));
+    see_pod_of(e, "q", FIRST_AND_OWN("40"), NULL, INIT_FIRST);
+    assert_string_equal(filter(e->w, "q", FIRST_AND_OWN("40"), "\"n\""), "n");
+    bind_by(e, "q");
+    serve_all(e, &story);
+    assert_string_equal(e->w->bind_answer, "");
+}
+
+/* A sidecar has its part beside init containers, too. */
+static void test_a_sidecar_stands_for_all(void **state) {
+    struct elastic_world *e = *state;
+    const struct story story = {.late = true, .pods = 1, .core = 60, .n = 1};
+#define SIDECAR_AND_INIT(core)                                                                     \
+    SLOT "}}}],\"initContainers\":[{\"name\":\"beside\",\"restartPolicy\":\"Always\","             \
+         "\"resources\":{"                                                                         \
+         "\"limits\":{" SLOT "}}},{\"name\":\"own\",\"resources\":{\"limits\":{"                   \
+         "\"elasticgpu.io/gpu-core\":\"" core "\""
+    bind_other(e, "x", "92");
+    see_class(e, &story);
+    see_claim(e, &story, "1", "", "", "Pending");
+    e->w->annotations = USES("c") ",\"egpuc.elasticgpu.io/beside\":\"c\"";
+    see_pod_of(e, "p", SIDECAR_AND_INIT("80"), NULL, e->w->annotations);
+    assert_non_null(strstr(filter(e->w, "p", SIDECAR_AND_INIT("80"), "\"n\""), "no room for all"));
+    see_pod_of(e, "q", SIDECAR_AND_INIT("40"), NULL, e->w->annotations);
+    assert_string_equal(filter(e->w, "q", SIDECAR_AND_INIT("40"), "\"n\""), "n");
+    bind_by(e, "q");
+    serve_all(e, &story);
+    assert_string_equal(e->w->bind_answer, "");
+}
+
 /* What a pod asks can be made wrong while it runs: its claim is still in use. */
 static void test_a_pod_that_is_made_wrong(void **state) {
     struct elastic_world *e = *state;
@@ -355,6 +401,64 @@ static void test_when_it_is_bound_makes_no_difference(void **unused) {
     assert_true(fit >= 50 && not >= 20);
 }
 
+/* What containers of every kind ask, some of them of the claim and some, as long as the pod runs,
+ * on their own. */
+static void put_random(struct buf *limits, struct buf *uses, uint32_t *random) {
+    unsigned apps = next(random, 3), inits = next(random, 4);
+    buf_puts(limits, SLOT);
+    buf_puts(uses, "");
+    for (unsigned i = 0; i < apps + inits; i++) {
+        bool init = i >= apps, sidecar = init && next(random, 2);
+        bool claims = (init && !sidecar) || next(random, 2);
+        buf_printf(limits, "}}}%s{\"name\":\"c%u\",%s\"resources\":{\"limits\":{",
+                   i == apps ? "],\"initContainers\":[" : ",", i,
+                   sidecar ? "\"restartPolicy\":\"Always\"," : "");
+        if (claims)
+            buf_printf(uses, "\"egpuc.elasticgpu.io/c%u\":\"c\",", i);
+        if (claims)
+            buf_puts(limits, SLOT);
+        else
+            buf_printf(limits, "\"elasticgpu.io/gpu-core\":\"%u\"", 1 + next(random, 60));
+    }
+    buf_puts(uses, USES("c"));
+}
+
+/* Whoever is sent to a node for what its claim will be has room there when it is made. */
+static void test_who_is_let_through_gets_there(void **unused) {
+    unsigned fit = 0, not = 0;
+    (void) unused;
+    for (uint32_t seed = 1; seed <= 300; seed++) {
+        uint32_t random = seed * 2654435761u;
+        const struct story story = {
+            .late = true, .pods = 1, .core = 12 + next(&random, 80), .n = 1};
+        _cleanup_buf_ struct buf limits = BUF_INIT(0), uses = BUF_INIT(0);
+        void *state = NULL;
+        char x[8];
+        snprintf(x, sizeof(x), "%u", 1 + next(&random, 99));
+        put_random(&limits, &uses, &random);
+        assert_int_equal(begin(&state), 0);
+        struct elastic_world *e = state;
+        bind_other(e, "x", x);
+        see_class(e, &story);
+        see_claim(e, &story, "1", "", "", "Pending");
+        e->w->annotations = buf_str(&uses);
+        see_pod_of(e, "p", buf_str(&limits), NULL, buf_str(&uses));
+        bool fits = strcmp(filter(e->w, "p", buf_str(&limits), "\"n\""), "n") == 0;
+        if (fits) {
+            bind_by(e, "p");
+            serve_all(e, &story);
+        }
+        if (fits && e->w->bind_answer[0])
+            fail_msg("seed %u: %u %% of %s with %s: %s", seed, story.core, buf_str(&uses),
+                     buf_str(&limits), e->w->bind_answer);
+        fit += fits;
+        not += !fits;
+        e->w->annotations = NULL;
+        assert_int_equal(end(&state), 0);
+    }
+    assert_true(fit >= 50 && not >= 20);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_room_for_the_claim_is_enough, begin, end),
@@ -363,11 +467,14 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_more_memory_than_was_asked, begin, end),
         cmocka_unit_test_setup_teardown(test_more_than_was_asked_for_each, begin, end),
         cmocka_unit_test_setup_teardown(test_a_container_that_is_not_there, begin, end),
+        cmocka_unit_test_setup_teardown(test_an_init_container_first, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_sidecar_stands_for_all, begin, end),
         cmocka_unit_test_setup_teardown(test_a_pod_that_is_made_wrong, begin, end),
         cmocka_unit_test_setup_teardown(test_two_claims_of_one_pod, begin, end),
         cmocka_unit_test_setup_teardown(test_room_that_was_made_for_it, begin, end),
         cmocka_unit_test_setup_teardown(test_what_it_wants_is_said, begin, end),
         cmocka_unit_test(test_when_it_is_bound_makes_no_difference),
+        cmocka_unit_test(test_who_is_let_through_gets_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
