@@ -276,6 +276,8 @@ static void test_unknown_outcome(void **state) {
     put_pod(&pod, "a", WHOLE, "n", buf_str(&notes), "Pending");
     respond(w, 0, 200, false, buf_str(&pod)); /* the first one had been carried out */
     assert_string_equal(w->bind_answer, "");
+    assert_int_equal(state_pod_find(w->state, "a")->stage, POD_AWAITED);
+    show_text(w, buf_str(&pod));
     assert_int_equal(state_pod_find(w->state, "a")->stage, POD_BOUND);
 }
 
@@ -375,6 +377,29 @@ static void test_doubt_ends(void **state) {
     assert_int_equal(state_pod_find(w->state, "a")->stage, POD_PENDING);
     assert_int_equal(free_core(w, "n", 0), 100);
     assert_int_equal(w->binds_answered, 1);
+}
+
+/* The answer that it is bound comes when it has ended, and its end was before a list. */
+static void test_bound_and_gone_before_a_list(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf pod = BUF_INIT(0), notes = BUF_INIT(0);
+    show_node(w, "n", 1);
+    show_pod(w, "a", WHOLE, NULL, "");
+    bind_pod(w, "a", "n");
+    annotations_of(w, &w->asked[0], &notes);
+    put_pod(&pod, "a", WHOLE, "n", buf_str(&notes), "Pending");
+    respond(w, 0, 500, false, NULL);
+    state_sync_begin(w->state, STATE_PODS);
+    state_sync_end(w->state, STATE_PODS);
+    respond(w, 0, 200, false, buf_str(&pod));
+    assert_string_equal(w->bind_answer, "");
+    assert_int_equal(free_core(w, "n", 0), 0);
+    w->now += AUDIT_AFTER_MS;
+    binder_audit(&w->binder);
+    assert_int_equal(w->nasked, 1);
+    respond(w, 0, 404, false, NULL);
+    assert_null(state_pod_find(w->state, "a"));
+    assert_int_equal(free_core(w, "n", 0), 100);
 }
 
 static void test_bound_by_somebody_else(void **state) {
@@ -635,6 +660,7 @@ int main(void) {
         T(test_older_refusal_in_doubt),
         T(test_doubt_ends_by_a_later_question),
         T(test_doubt_ends),
+        T(test_bound_and_gone_before_a_list),
         T(test_bound_by_somebody_else),
         T(test_refused_binding),
         T(test_bind_in_any_case),

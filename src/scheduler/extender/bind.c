@@ -89,15 +89,19 @@ static int ask_truth(struct attempt *a, struct err *err) {
                           err);
 }
 
-/* The pod is on a node: ours, or somebody else was faster. */
+/* The pod is on a node: ours, or somebody else was faster. It may have ended since, and a list may
+ * have told that before this answer came: so it is asked for until the watch shows it. */
 static void settle_bound(struct attempt *a, const struct pod *seen) {
     struct binder *b = a->binder;
     if (state_pod_seen(b->state, seen, b->now(b->userdata)) < 0) {
         answer(a, "out of memory");
         return;
     }
-    const struct state_pod *pod = state_pod_find(b->state, a->uid);
-    if (strcmp(seen->node, a->node) == 0 && pod && pod->nholds > 0)
+    struct state_pod *pod = state_pod_find(b->state, a->uid);
+    bool holds = pod && pod->nholds > 0;
+    if (holds)
+        state_pod_stage(pod, POD_AWAITED, b->now(b->userdata));
+    if (holds && strcmp(seen->node, a->node) == 0)
         answer(a, "");
     else
         answer_err(a, "the pod was bound by somebody else, to node", seen->node);
