@@ -35,7 +35,7 @@ def manifests(cluster, directory=REPOSITORY):
 
 
 def apply(cluster, deploy=None):
-    """kubectl apply -k deploy/, and waits until everything of it is there."""
+    """kubectl apply -k, of what this API server takes unless told, and waits until everything of it is there."""
     cluster.kubectl("apply", "-k", deploy or manifests(cluster))
     apps = "/apis/apps/v1/namespaces/aliquot-system/"
     try:
