@@ -128,8 +128,8 @@ static void on_sync_end(void *userdata) {
     struct pod_entry *e, *next;
 
     HASH_ITER(hh, p->entries, e, next)
-    if (!e->seen)
-        drop(p, e, true);
+        if (!e->seen)
+            drop(p, e, true);
     p->ever_synced = true;
     p->handlers.on_synced(p->handlers.userdata);
 }
@@ -172,7 +172,7 @@ void pods_stop(struct pods *p) {
 
     kube_reflector_stop(p->reflector);
     HASH_ITER(hh, p->entries, e, next)
-    drop(p, e, false);
+        drop(p, e, false);
     free(p);
 }
 

@@ -331,7 +331,7 @@ static void on_wake(uv_idle_t *idle) {
 
     (void) uv_idle_stop(idle);
     DL_FOREACH_SAFE(a->prestarts, p, next)
-    on_timer(&p->timer);
+        on_timer(&p->timer);
 }
 
 void prestart_wake(struct agent *a) {
@@ -381,7 +381,7 @@ void prestart_stop(struct agent *a) {
     struct prestart *p, *next;
 
     DL_FOREACH_SAFE(a->prestarts, p, next)
-    end(p, GRPC_UNAVAILABLE, "the agent stops; kubelet will ask again");
+        end(p, GRPC_UNAVAILABLE, "the agent stops; kubelet will ask again");
 }
 
 size_t prestart_waiting(const struct agent *a) {

@@ -56,8 +56,8 @@ void web_update(struct agent *a) {
 
     gpu_monitor_status(a->monitor, &status);
     DL_FOREACH_SAFE(a->waiting, w, next)
-    if (status.polls >= w->polls)
-        end_waiting(w);
+        if (status.polls >= w->polls)
+            end_waiting(w);
 }
 
 static void answer_fresh(struct agent *a, struct http_exchange *exchange,
@@ -81,7 +81,7 @@ void web_stop(struct agent *a) {
     struct waiting *w, *next;
 
     DL_FOREACH_SAFE(a->waiting, w, next)
-    end_waiting(w);
+        end_waiting(w);
     http_server_close(a->http);
     a->http = NULL;
 }

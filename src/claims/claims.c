@@ -108,8 +108,8 @@ static void drop_pod(struct claims *c, struct pod_item *item) {
     static void lower##_sweep(struct claims *c) {                                                  \
         struct type *item, *next;                                                                  \
         HASH_ITER(hh, c->table, item, next)                                                        \
-        if (!item->listed)                                                                         \
-            drop_##lower(c, item);                                                                 \
+            if (!item->listed)                                                                     \
+                drop_##lower(c, item);                                                             \
     }                                                                                              \
     static void lower##_gone(struct claims *c, const char *key) {                                  \
         struct type *item = lower##_item(c, key);                                                  \

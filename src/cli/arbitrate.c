@@ -119,8 +119,8 @@ static struct charge *find(const char *dir) {
     struct charge *c;
 
     DL_FOREACH(arbiter.charges, c)
-    if (strcmp(c->dir, dir) == 0)
-        return c;
+        if (strcmp(c->dir, dir) == 0)
+            return c;
     return NULL;
 }
 
@@ -168,7 +168,7 @@ static void look(void) {
     struct charge *c, *next;
 
     DL_FOREACH(arbiter.charges, c)
-    c->seen = false;
+        c->seen = false;
     shares_each(look_at, NULL);
     DL_FOREACH_SAFE(arbiter.charges, c, next) {
         if (c->seen)

@@ -226,8 +226,8 @@ static void submit_or_fail(struct kube_exchange *exchange, struct h2_conn *conn)
 static struct connection *current(struct kube_transport *transport) {
     struct connection *connection;
     DL_FOREACH(transport->connections, connection)
-    if (!connection->draining)
-        return connection;
+        if (!connection->draining)
+            return connection;
     return NULL;
 }
 

@@ -408,7 +408,7 @@ struct arbitration *arbitration_stop(struct arbitration *a) {
     (void) pthread_mutex_unlock(&a->mutex);
     (void) pthread_join(a->thread, NULL);
     DL_FOREACH_SAFE(a->members, m, next)
-    member_free(m);
+        member_free(m);
     for (size_t i = 0; i < a->ncards; i++)
         card_free(a->card[i]);
     (void) pthread_mutex_destroy(&a->mutex);

@@ -278,5 +278,5 @@ void grpc_server_close(struct grpc_server *server, void (*on_closed)(void *userd
 
     struct connection *connection;
     DL_FOREACH(server->connections, connection)
-    h2_link_shutdown(connection->link, GOODBYE_MS);
+        h2_link_shutdown(connection->link, GOODBYE_MS);
 }

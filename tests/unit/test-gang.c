@@ -504,7 +504,7 @@ static void bind_what_fits(struct world *w) {
 static void clear(struct world *w) {
     struct state_pod *pod, *next;
     HASH_ITER(hh, w->state->pods, pod, next)
-    state_pod_gone(w->state, pod->uid);
+        state_pod_gone(w->state, pod->uid);
     for (unsigned i = 0; i < 4; i++) {
         char name[16];
         snprintf(name, sizeof(name), "m-%02u", i);

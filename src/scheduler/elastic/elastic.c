@@ -90,8 +90,8 @@ static const char *node_of(void *self, const struct egpu *egpu) {
 static struct elastic_making *making_for(const struct elastic *e, const struct egpu *egpu) {
     struct elastic_making *m;
     LL_FOREACH(e->makings, m)
-    if (strcmp(m->egpu, egpu->meta.name) == 0 && strcmp(m->version, egpu->meta.version) == 0)
-        return m;
+        if (strcmp(m->egpu, egpu->meta.name) == 0 && strcmp(m->version, egpu->meta.version) == 0)
+            return m;
     return NULL;
 }
 
@@ -429,7 +429,7 @@ int elastic_init(struct elastic *e) {
 void elastic_done(struct elastic *e) {
     struct elastic_making *making, *next;
     LL_FOREACH_SAFE(e->makings, making, next)
-    free(making);
+        free(making);
     e->makings = NULL;
     elastic_waits_drop(e);
     elastic_growths_drop(e);

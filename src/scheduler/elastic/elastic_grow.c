@@ -31,7 +31,7 @@ struct elastic_growth {
 void elastic_growths_drop(struct elastic *e) {
     struct elastic_growth *growth, *next;
     LL_FOREACH_SAFE(e->growths, growth, next)
-    free(growth);
+        free(growth);
     e->growths = NULL;
 }
 

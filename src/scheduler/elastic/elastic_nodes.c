@@ -74,7 +74,7 @@ void elastic_nodes_end(struct elastic *e) {
 void elastic_nodes_drop(struct elastic *e) {
     struct elastic_node *node, *next;
     HASH_ITER(hh, e->nodes, node, next)
-    drop(e, node);
+        drop(e, node);
 }
 
 bool elastic_is_on(const struct elastic *e, const struct node_selector *among,

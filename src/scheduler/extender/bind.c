@@ -454,7 +454,7 @@ void binder_audit(struct binder *b) {
     struct state_pod *pod, *next;
     (void) state_expire(b->state, now, PROMISE_TTL_MS);
     DL_FOREACH_SAFE2(b->state->open, pod, next, open_next)
-    if (pod->node && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED) &&
-        now - pod->audited_ms >= AUDIT_AFTER_MS)
-        audit_pod(b, pod);
+        if (pod->node && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED) &&
+            now - pod->audited_ms >= AUDIT_AFTER_MS)
+            audit_pod(b, pod);
 }

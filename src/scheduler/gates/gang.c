@@ -50,7 +50,7 @@ static void drop(struct gangs *g, struct gang *gang) {
 void gangs_done(struct gangs *g) {
     struct gang *gang, *next;
     HASH_ITER(hh, g->all, gang, next)
-    drop(g, gang);
+        drop(g, gang);
 }
 
 void gangs_forget(struct gangs *g) {

@@ -107,7 +107,7 @@ static bool regroup(struct quotas *q) {
 void quotas_done(struct quotas *q) {
     struct quota *quota, *next;
     HASH_ITER(hh, q->all, quota, next)
-    drop(q, quota);
+        drop(q, quota);
     drop_groups(&q->spaces);
     drop_groups(&q->cohorts);
 }
@@ -121,8 +121,8 @@ void quotas_sync_begin(struct quotas *q, enum quota_kind kind) {
 void quotas_sync_end(struct quotas *q, enum quota_kind kind) {
     struct quota *quota, *next;
     HASH_ITER(hh, q->all, quota, next)
-    if (quota->kind == kind && !quota->listed)
-        drop(q, quota);
+        if (quota->kind == kind && !quota->listed)
+            drop(q, quota);
 }
 
 static bool counts_anything(const struct quota_object *object) {

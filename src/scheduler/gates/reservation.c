@@ -43,7 +43,7 @@ static void drop(struct reservations *r, struct reservation *v) {
 void reservations_done(struct reservations *r) {
     struct reservation *v, *next;
     HASH_ITER(hh, r->all, v, next)
-    drop(r, v);
+        drop(r, v);
 }
 
 void reservations_sync_begin(struct reservations *r) {
@@ -54,8 +54,8 @@ void reservations_sync_begin(struct reservations *r) {
 void reservations_sync_end(struct reservations *r) {
     struct reservation *v, *next;
     HASH_ITER(hh, r->all, v, next)
-    if (!v->listed)
-        drop(r, v);
+        if (!v->listed)
+            drop(r, v);
 }
 
 void reservations_gone(struct reservations *r, const char *name) {

@@ -83,7 +83,7 @@ static void drop_case(struct evictor *e, struct evict_case *c) {
 void evictor_done(struct evictor *e) {
     struct evict_case *c, *next;
     HASH_ITER(hh, e->cases, c, next)
-    drop_case(e, c);
+        drop_case(e, c);
 }
 
 unsigned evictor_waiting(const struct evictor *e) {
@@ -703,7 +703,7 @@ void evictor_run(struct evictor *e, uint64_t now_ms) {
     adopt(e, now_ms);
     HASH_SORT(e->cases, by_priority);
     HASH_ITER(hh, e->cases, c, next)
-    run_case(e, c, now_ms);
+        run_case(e, c, now_ms);
 }
 
 void evictor_catch_up(struct evictor *e, uint64_t now_ms) {

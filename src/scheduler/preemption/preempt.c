@@ -33,7 +33,7 @@ static void drop_budget(struct preempt *p, struct preempt_budget *b) {
 void preempt_done(struct preempt *p) {
     struct preempt_budget *b, *next;
     DL_FOREACH_SAFE(p->budgets, b, next)
-    drop_budget(p, b);
+        drop_budget(p, b);
     p->parser = json_parser_free(p->parser);
     free(p->holds);
     p->holds = NULL;

@@ -93,6 +93,6 @@ void state_load_gone(struct state *s, const char *uid) {
 void state_load_unlisted(struct state *s) {
     struct state_load *load, *next;
     HASH_ITER(hh, s->loads, load, next)
-    if (!load->listed)
-        load_free(s, load);
+        if (!load->listed)
+            load_free(s, load);
 }

@@ -107,8 +107,8 @@ int state_namespace_policy(struct state *s, const char *name, const char *node_p
 void state_namespaces_unlisted(struct state *s) {
     struct state_namespace *ns, *next;
     HASH_ITER(hh, s->namespaces, ns, next)
-    if (!ns->listed)
-        (void) state_namespace_policy(s, ns->name, NULL, NULL);
+        if (!ns->listed)
+            (void) state_namespace_policy(s, ns->name, NULL, NULL);
 }
 
 static const struct place_policy *first_named(const char *pod, const struct place_policy *class,

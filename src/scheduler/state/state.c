@@ -70,11 +70,11 @@ struct state *state_free(struct state *s) {
     while (s->namespaces)
         (void) state_namespace_policy(s, s->namespaces->name, NULL, NULL);
     HASH_ITER(hh, s->pods, pod, next_pod)
-    pod_free(s, pod);
+        pod_free(s, pod);
     HASH_ITER(hh, s->cards, card, next_card)
-    card_free(s, card);
+        card_free(s, card);
     HASH_ITER(hh, s->nodes, node, next_node)
-    node_free(s, node);
+        node_free(s, node);
     free(s);
     return NULL;
 }
@@ -537,15 +537,15 @@ void state_sync_end(struct state *s, enum state_kind kind) {
     struct state_node *node, *next_node;
     if (kind == STATE_NODES)
         HASH_ITER(hh, s->nodes, node, next_node)
-    if (!node->listed)
-        state_node_gone(s, node->name);
+            if (!node->listed)
+                state_node_gone(s, node->name);
     if (kind == STATE_NAMESPACES)
         state_namespaces_unlisted(s);
     struct state_card *card, *next_card;
     if (kind == STATE_GPUS)
         HASH_ITER(hh, s->cards, card, next_card)
-    if (!card->listed)
-        state_gpu_gone(s, card->name);
+            if (!card->listed)
+                state_gpu_gone(s, card->name);
 }
 
 /* ---- placing ---- */
@@ -584,7 +584,7 @@ static bool is_stray(struct state_pod *pod, uint64_t now_ms) {
 static void drop_unused_nodes(struct state *s) {
     struct state_node *node, *next;
     HASH_ITER(hh, s->nodes, node, next)
-    state_node_drop_if_unused(s, node);
+        state_node_drop_if_unused(s, node);
 }
 
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms) {
