@@ -3,6 +3,7 @@
 #include "sim/client.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <stdio.h>
@@ -21,8 +22,11 @@
 static const _Atomic uint32_t no_faults;
 const _Atomic uint32_t *client_faults = &no_faults;
 
-static int dial(const char *dir, const char *name, uint32_t number) {
+/* Connects to a device's socket. A connection does not show in /proc which file it was made to, so
+ * the file itself is opened too: `ret_node` is what a descriptor of a device node looks like. */
+static int dial(const char *dir, const char *name, uint32_t number, int *ret_node) {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    *ret_node = -1;
     int n = number == UINT32_MAX
                 ? snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", dir, name)
                 : snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s%u", dir, name, number);
@@ -40,7 +44,14 @@ static int dial(const char *dir, const char *name, uint32_t number) {
         (void) close(fd);
         return r;
     }
+    *ret_node = open(sa.sun_path, O_PATH | O_CLOEXEC);
     return fd;
+}
+
+static void close_fd(int *fd) {
+    if (*fd >= 0)
+        (void) close(*fd);
+    *fd = -1;
 }
 
 /* Takes the descriptors out of a received message; surplus ones are closed by the kernel. */
@@ -100,7 +111,7 @@ static int exchange(int fd, const struct sim_request *request, int passed,
 }
 
 static int attach(struct client *c, const char *dir, uint32_t minor, const uint64_t token[2]) {
-    int fd = dial(dir, SIM_DEVICE_NAME, minor);
+    int node, fd = dial(dir, SIM_DEVICE_NAME, minor, &node);
     if (fd < 0)
         return fd;
     struct sim_request q = {
@@ -111,12 +122,13 @@ static int attach(struct client *c, const char *dir, uint32_t minor, const uint6
         void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, a.fds[0], 0);
         (void) close(a.fds[0]);
         if (page != MAP_FAILED) {
-            c->device[c->ndevices++] = (struct client_device){fd, minor, page};
+            c->device[c->ndevices++] = (struct client_device){fd, node, minor, page};
             return 0;
         }
         r = -ENOMEM;
     }
-    (void) close(fd);
+    close_fd(&fd);
+    close_fd(&node);
     return r < 0 ? r : -EPROTO;
 }
 
@@ -133,7 +145,7 @@ int client_open(struct client *c) {
     const char *dir = getenv(SIM_DIR_ENV);
     if (!dir || !*dir)
         dir = SIM_DIR_DEFAULT;
-    int fd = dial(dir, SIM_CTL_NAME, UINT32_MAX);
+    int fd = dial(dir, SIM_CTL_NAME, UINT32_MAX, &c->node);
     if (fd < 0)
         return fd == -EACCES ? fd : -ENOENT;
     c->ctl = fd;
@@ -154,14 +166,22 @@ int client_open(struct client *c) {
 }
 
 void client_close(struct client *c) {
-    for (uint32_t i = 0; i < c->ndevices; i++)
-        if (c->device[i].fd >= 0) {
-            (void) close(c->device[i].fd);
-            c->device[i].fd = -1;
-        }
-    if (c->ctl >= 0)
-        (void) close(c->ctl);
-    c->ctl = -1;
+    for (uint32_t i = 0; i < c->ndevices; i++) {
+        close_fd(&c->device[i].fd);
+        close_fd(&c->device[i].node);
+    }
+    close_fd(&c->ctl);
+    close_fd(&c->node);
+    client_faults = &no_faults;
+}
+
+void client_forget(struct client *c) {
+    if (c->host && c->host->fork_closes) {
+        client_close(c);
+        return;
+    }
+    c->ndevices = 0;
+    c->ctl = c->node = -1;
     client_faults = &no_faults;
 }
 

@@ -12,6 +12,7 @@
 
 struct client_device {
     int fd;
+    int node; /* the device's file, opened by path as the driver opens its nodes */
     uint32_t minor;
     const struct sim_page *page; /* read-only */
 };
@@ -19,6 +20,7 @@ struct client_device {
 struct client {
     pthread_mutex_t lock; /* one request at a time */
     int ctl;
+    int node;                    /* the file of nvidiactl, likewise */
     bool lost;                   /* the daemon hung up; nothing works any more */
     const struct sim_host *host; /* read-only; stays mapped */
     uint32_t ndevices;
@@ -26,15 +28,19 @@ struct client {
 };
 
 #define CLIENT_INIT                                                                                \
-    { .lock = PTHREAD_MUTEX_INITIALIZER, .ctl = -1 }
+    { .lock = PTHREAD_MUTEX_INITIALIZER, .ctl = -1, .node = -1 }
 
 /* Connects and attaches every device that can be reached. 0, or a negative errno: -ENOENT where
  * there is no driver. A driver without devices is no failure. On failure nothing is open. */
 int client_open(struct client *c);
 
-/* Closes the descriptors and forgets the pages, which stay mapped: somebody may still be reading
- * a name. For a forked child too, whose parent goes on using its own copies. */
+/* Closes the descriptors and forgets the pages, which stay mapped: another thread may still be
+ * reading a name. In a forked child this closes the child's copies only. */
 void client_close(struct client *c);
+
+/* In a forked child: leaves the parent's connection alone. Its descriptors stay open, as those of
+ * a device node do, unless the machine says that a fork closes them. */
+void client_forget(struct client *c);
 
 struct client_answer {
     struct sim_reply reply;

@@ -115,6 +115,14 @@ static int set_accounting(struct sim_config *c, const char *value, struct err *e
     return parse_choice(value, "off", "on", &c->accounting, err);
 }
 
+static int set_fork(struct sim_config *c, const char *value, struct err *err) {
+    return parse_choice(value, "keep", "close", &c->fork_closes, err);
+}
+
+static int set_dead_pids(struct sim_config *c, const char *value, struct err *err) {
+    return parse_choice(value, "hidden", "listed", &c->lists_dead, err);
+}
+
 static int set_slice(struct sim_config *c, const char *value, struct err *err) {
     return config_parse_duration(value, 10000, SECOND_NS, &c->slice_ns, err);
 }
@@ -148,7 +156,7 @@ static const struct {
     {"driver", set_driver},         {"pids", set_pids},       {"kernels", set_kernels},
     {"clock", set_clock},           {"slice", set_slice},     {"context-switch", set_switch},
     {"sample", set_sample},         {"numa", set_numa_nodes}, {"cpus-per-node", set_cpus},
-    {"accounting", set_accounting},
+    {"accounting", set_accounting}, {"fork", set_fork},       {"dead-pids", set_dead_pids},
 };
 
 /* -- GPUs ------------------------------------------------------------------------------------ */
@@ -570,6 +578,7 @@ void config_describe_host(const struct sim_config *c, struct sim_host *h) {
     h->cuda = c->cuda;
     h->host_pids = c->host_pids;
     h->timing_only = c->timing_only;
+    h->fork_closes = c->fork_closes;
     h->sample_us = (uint32_t) (c->sample_ns / 1000u);
     h->numa_nodes = c->numa_nodes;
     h->cpus_per_node = c->cpus_per_node;

@@ -47,7 +47,9 @@ struct sim_config {
     bool host_pids;
     bool timing_only;
     bool accounting;
-    bool stepped; /* the clock stands until it is moved on */
+    bool fork_closes; /* a forked child has none of its parent's descriptors */
+    bool lists_dead;  /* process lists name processes that have ended, too */
+    bool stepped;     /* the clock stands until it is moved on */
     uint64_t slice_ns;
     uint64_t switch_ns; /* what it costs to go from one process to another */
     uint64_t sample_ns;

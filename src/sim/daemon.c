@@ -2,6 +2,7 @@
 
 #include "sim/daemon.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +124,7 @@ static void session_close(struct daemon *d, struct sim_session *s) {
         (void) munmap(s->ring, sizeof(*s->ring));
         s->ring = NULL;
     }
+    cleanup_closep(&s->pidfd);
     session_end(s);
 }
 
@@ -177,24 +179,48 @@ int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]
 
 /* -- exported shares ------------------------------------------------------------------------- */
 
-int daemon_export(struct daemon *d, struct sim_share *share) {
-    int ends[2];
-    struct stat st;
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+static void export_path(const struct daemon *d, uint64_t number, char ret[static 512]) {
+    (void) snprintf(ret, 512, "%s/" SIM_EXPORT_PREFIX "%llu", d->dir, (unsigned long long) number);
+}
+
+/* Its name is there as long as the descriptor, so that it can be found among the driver's files. */
+static void unlink_export(const struct daemon *d, uint64_t number) {
+    char path[512];
+    export_path(d, number, path);
+    (void) unlink(path);
+}
+
+static int open_fifo(const struct daemon *d, uint64_t number, int ends[2]) {
+    char path[512];
+    export_path(d, number, path);
+    if (mkfifo(path, 0600) < 0)
         return -errno;
+    ends[0] = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ends[1] = ends[0] < 0 ? -1 : open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    return ends[1] < 0 ? -errno : 0;
+}
+
+int daemon_export(struct daemon *d, struct sim_share *share) {
+    int ends[2] = {-1, -1};
+    uint64_t number = d->nexports++;
+    struct stat st;
+    int r = open_fifo(d, number, ends);
     _cleanup_close_ int ours = ends[0], theirs = ends[1];
-    struct watch *w = fstat(ours, &st) == 0 ? watch_add(d, WATCH_EXPORT, ours, 0) : NULL;
-    if (!w)
-        return -ENOMEM;
+    struct watch *w = r == 0 && fstat(ours, &st) == 0 ? watch_add(d, WATCH_EXPORT, ours, 0) : NULL;
+    if (!w) {
+        unlink_export(d, number);
+        return r < 0 ? r : -ENOMEM;
+    }
     (void) take_fd(&ours);
     w->share = share;
+    w->number = number;
     w->inode = st.st_ino;
     w->file_system = st.st_dev;
     share_export(share);
     return take_fd(&theirs);
 }
 
-/* Both ends of a pipe have the same inode, and other file systems have inodes of that number. */
+/* Both ends of a FIFO have the same inode, and other file systems have inodes of that number. */
 struct sim_share *daemon_exported(struct daemon *d, int fd) {
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode))
@@ -212,6 +238,7 @@ static void on_export(struct daemon *d, struct watch *w, uint32_t events) {
         return;
     }
     share_unexport(&d->machine, w->share);
+    unlink_export(d, w->number);
     watch_close(d, w);
 }
 
@@ -430,7 +457,17 @@ static int listen_on(struct daemon *d, const struct listener *l, struct err *err
     return 0;
 }
 
+/* A daemon that was killed has left them. */
+static void remove_exports(const struct daemon *d) {
+    _cleanup_closedir_ DIR *dir = opendir(d->dir);
+    const struct dirent *e;
+    while (dir && (e = readdir(dir)))
+        if (strncmp(e->d_name, SIM_EXPORT_PREFIX, strlen(SIM_EXPORT_PREFIX)) == 0)
+            (void) unlinkat(dirfd(dir), e->d_name, 0);
+}
+
 static int open_sockets(struct daemon *d, struct err *err) {
+    remove_exports(d);
     for (uint32_t i = 0; i < d->machine.ngpus; i++) {
         char name[32];
         (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);
@@ -467,6 +504,7 @@ int daemon_new(const struct daemon_options *o, struct daemon **ret, struct err *
     d->dir = strdup(o->dir);
     d->machine.ngpus = d->machine.nunits = ngpus;
     d->stepped = o->config->stepped;
+    d->lists_dead = o->config->lists_dead;
     d->clock = daemon_now();
     (void) pidns_read(getpid(), &d->own_pids);
     raise_descriptor_limit();
@@ -545,8 +583,10 @@ void daemon_free(struct daemon *d) {
     while (d->machine.sessions)
         session_close(d, d->machine.sessions);
     while (d->watches) {
-        if (d->watches->kind == WATCH_EXPORT)
+        if (d->watches->kind == WATCH_EXPORT) {
             share_unexport(&d->machine, d->watches->share);
+            unlink_export(d, d->watches->number);
+        }
         watch_close(d, d->watches);
     }
     reap(d);

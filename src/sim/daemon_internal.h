@@ -22,7 +22,7 @@ enum watch_kind {
     WATCH_CONTROL,
     WATCH_BELL,
     WATCH_TIMER,
-    WATCH_EXPORT, /* the daemon's end of a pipe whose other end keeps a share */
+    WATCH_EXPORT, /* the daemon's end of a FIFO whose other end keeps a share */
     WATCH_USER,
 };
 
@@ -33,8 +33,9 @@ struct watch {
     uint32_t minor; /* NO_MINOR: nvidiactl */
     struct sim_session *session;
     struct sim_share *share; /* WATCH_EXPORT */
-    uint64_t inode;          /* of its pipe */
+    uint64_t inode;          /* of its FIFO */
     uint64_t file_system;    /* which that number counts in */
+    uint64_t number;         /* behind SIM_EXPORT_PREFIX in its name */
     void (*ready)(int fd, void *user);
     void *user;
 };
@@ -48,6 +49,8 @@ struct daemon {
     int spare; /* given up for a moment when descriptors run out */
     int host_fd;
     int page_fd[SIM_MAX_UNITS];
+    bool lists_dead;   /* process lists name processes that have ended, too */
+    uint64_t nexports; /* so many there have been */
     bool stepped;
     uint64_t clock; /* if so: what it shows */
     bool unloaded;  /* nobody can be a client for the time being */
@@ -106,7 +109,8 @@ int daemon_divide(struct daemon *d, uint32_t minor, const char *how, struct err 
  * `ret_map`. */
 int daemon_memory(const char *name, size_t size, void **ret_map);
 
-/* A descriptor for a client: while it or a copy is open, the share stays. */
+/* A descriptor for a client: while it or a copy is open, the share stays. It is an end of a FIFO in
+ * the machine's directory, so that stat() of it tells that it is of the driver. */
 int daemon_export(struct daemon *d, struct sim_share *share);
 /* What such a descriptor keeps; NULL if it is none. */
 struct sim_share *daemon_exported(struct daemon *d, int fd);

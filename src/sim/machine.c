@@ -86,6 +86,7 @@ struct sim_session *session_begin(struct sim_machine *m, pid_t pid, const uint64
         return NULL;
     s->machine = m;
     s->pid = pid;
+    s->pidfd = -1;
     s->token[0] = token[0];
     s->token[1] = token[1];
     s->next = m->sessions;

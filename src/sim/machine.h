@@ -108,6 +108,7 @@ struct sim_session {
     struct sim_session *next;
     struct sim_machine *machine;
     pid_t pid; /* in the daemon's namespace */
+    int pidfd; /* of the same process, -1: none; the daemon's, which closes it */
     uint64_t token[2];
     uint64_t attached[SIM_MAX_UNITS / 64];      /* bit per minor */
     uint32_t broken[SIM_MAX_UNITS];             /* CUresult that its contexts died of, 0: none */

@@ -22,6 +22,8 @@
 #define SIM_DIR_ENV "ALIQUOT_SIM_DIR"
 #define SIM_CTL_NAME "nvidiactl"
 #define SIM_DEVICE_NAME "nvidia"
+/* Behind it a number: what an exported descriptor of memory is an open end of. */
+#define SIM_EXPORT_PREFIX SIM_CTL_NAME "."
 
 /* The driver that the simulator passes for where no machine file says otherwise. */
 #define SIM_DRIVER_VERSION "570.124.06"
@@ -258,6 +260,7 @@ struct sim_host {
     uint32_t numa_nodes;
     uint32_t cpus_per_node; /* 0: all CPUs are near to every card */
     uint32_t nvswitches;
+    uint32_t fork_closes; /* a forked child has none of its parent's descriptors */
     uint8_t level[SIM_MAX_GPUS][SIM_MAX_GPUS]; /* NVML's nvmlGpuTopologyLevel_t */
     struct sim_position position[SIM_MAX_GPUS];
     struct sim_fault fault[SIM_FAULTS];

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "base/cleanup.h"
 #include "sim/account.h"
@@ -50,6 +52,7 @@ static int serve_hello(struct daemon *d, struct watch *w, const struct sim_reque
     w->session = session_begin(&d->machine, pid, token);
     if (!w->session)
         return -ENOMEM;
+    w->session->pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
     a->reply.a = d->machine.ngpus;
     a->fds[0] = d->host_fd;
     a->nfds = 1;
@@ -81,7 +84,19 @@ static void serve_queue(struct daemon *d, struct sim_session *s, struct answer *
     a->close_fds = true; /* the ring and its doorbell are the client's alone */
 }
 
-static uint32_t visible_pid(const struct daemon *d, const struct pidns *reader, pid_t pid) {
+/* A process has ended and was waited for. Its session may go on: a forked child, or a process that
+ * shares its descriptors, keeps the connection. */
+static bool is_gone(const struct sim_session *s) {
+    return s->pidfd >= 0 && syscall(SYS_pidfd_send_signal, s->pidfd, 0, NULL, 0) < 0 &&
+           errno == ESRCH;
+}
+
+/* 0: the reader is not shown the process. */
+static uint32_t visible_pid(const struct daemon *d, const struct pidns *reader,
+                            const struct sim_session *s) {
+    pid_t pid = s->pid;
+    if (!d->lists_dead && is_gone(s))
+        return 0;
     /* Drivers of before 545; or no /proc: nothing to translate with. */
     if (d->machine.host->host_pids || d->own_pids.depth == 0)
         return (uint32_t) pid;
@@ -110,7 +125,7 @@ static void add_processes(struct daemon *d, const struct pidns *pids, uint32_t u
         const struct sim_channel *c = s->channel[unit];
         if (!c || c->contexts == 0 || a->reply.count == SIM_LIST_MAX)
             continue;
-        uint32_t pid = visible_pid(d, pids, s->pid);
+        uint32_t pid = visible_pid(d, pids, s);
         if (pid)
             d->list.processes[a->reply.count++] =
                 (struct sim_process){.pid = pid, .part = part, .bytes = c->used};
@@ -151,7 +166,7 @@ static void serve_samples(struct daemon *d, struct sim_session *reader, const st
         if (!c || c->contexts == 0 || a->reply.count == SIM_LIST_MAX)
             continue;
         uint32_t sm = meter_percent(&c->meter, now, edge);
-        uint32_t pid = visible_pid(d, &pids, s->pid);
+        uint32_t pid = visible_pid(d, &pids, s);
         if (pid)
             list[a->reply.count++] =
                 (struct sim_sample){.pid = pid, .sm = sm, .memory = sm / 2, .time_us = stamp};
@@ -197,7 +212,7 @@ static void serve_accounts(struct daemon *d, struct sim_session *reader, uint32_
     uint64_t now = daemon_wall_us();
     for (struct sim_session *s = d->machine.sessions; s; s = s->next) {
         const struct sim_channel *c = s->channel[minor];
-        uint32_t pid = c && c->start_us ? visible_pid(d, &pids, s->pid) : 0;
+        uint32_t pid = c && c->start_us ? visible_pid(d, &pids, s) : 0;
         if (pid == 0 || a->reply.count == SIM_ACCOUNTS_MAX)
             continue;
         list[a->reply.count] = account_of(c, now);

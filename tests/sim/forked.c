@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A child of fork gets CUDA_ERROR_NOT_INITIALIZED from what its parent opened, NVML of its own,
- * and does not keep its parent's memory. Prints the child's PID and lives until standard input
+ * and keeps its parent's memory on the card. Prints the child's PID and lives until standard input
  * ends; the parent ends at once. */
 
 #include <sys/wait.h>

@@ -123,8 +123,10 @@ def test_fork(node, nvml):
     line = p.stdout.readline()
     assert line, p.stderr.read()
     assert p.wait(timeout=10) == 0
-    # The child lives and has what it inherited, but the parent's memory is free.
+    # The child lives, and with the driver's descriptors that it inherited the parent's memory does.
     os.kill(int(line), 0)
+    assert used(nvml) == CONTEXT + GIB
+    p.communicate(timeout=10)
     wait_until(lambda: used(nvml) == 0, what="memory is free")
 
 

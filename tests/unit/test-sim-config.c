@@ -42,6 +42,8 @@ static void a_machine_as_described(void **state) {
                            "numa = 2\n"
                            "cpus-per-node = 16\n"
                            "accounting = on\n"
+                           "fork = close\n"
+                           "dead-pids = listed\n"
                            "\n"
                            "[gpu 0-2]\n"
                            "model = A100\n"
@@ -62,6 +64,7 @@ static void a_machine_as_described(void **state) {
     assert_string_equal(config.driver, "535.161.08");
     assert_int_equal(config.cuda, 12020);
     assert_true(config.host_pids && config.timing_only && config.accounting);
+    assert_true(config.fork_closes && config.lists_dead);
     assert_int_equal(config.slice_ns, 5000000);
     assert_int_equal(config.switch_ns, 300000);
     assert_int_equal(config.sample_ns, 1000000000);
@@ -91,7 +94,7 @@ static void defaults_follow_the_driver(void **state) {
     assert_int_equal(parse("[gpu 0]\nmodel = H100\n", &err), 0);
     assert_string_equal(config.driver, SIM_DRIVER_VERSION);
     assert_int_equal(config.cuda, SIM_CUDA_VERSION);
-    assert_false(config.host_pids);
+    assert_false(config.host_pids || config.fork_closes || config.lists_dead);
     assert_int_equal(parse("[machine]\ndriver = 545.23.06\n[gpu 0]\nmodel = H100\n", &err), 0);
     assert_false(config.host_pids);
     assert_int_equal(

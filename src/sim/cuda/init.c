@@ -21,13 +21,13 @@ static _Atomic enum state state;
 static pthread_mutex_t hold_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t hold_cond = PTHREAD_COND_INITIALIZER;
 
-/* As with the real driver, a child of fork cannot use what its parent opened. Closing it here
- * lets the memory go when the parent ends, however long the child lives. */
+/* A child of fork cannot use what its parent opened, but has its descriptors: until it ends or
+ * executes another program, the memory stays. */
 static void after_fork(void) {
     static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     cuda_lock = fresh;
     cuda_client.lock = fresh;
-    client_close(&cuda_client);
+    client_forget(&cuda_client);
     state = FORKED;
 }
 
@@ -94,7 +94,7 @@ static void add_parts(uint32_t ncards) {
             const struct sim_page *page = client_attach_part(&cuda_client, minor, list[k].unit);
             if (page)
                 cuda_client.device[cuda_client.ndevices++] =
-                    (struct client_device){-1, list[k].unit, page};
+                    (struct client_device){-1, -1, list[k].unit, page};
         }
     }
 }
