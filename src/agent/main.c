@@ -44,11 +44,10 @@ static void save_inventory(struct agent *a) {
     static uint64_t saved;
     _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
     char path[512];
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash;
 
     gpu_snapshot_encode(gpu_monitor_snapshot(a->monitor), &text);
-    for (size_t i = 0; i < text.len; i++)
-        hash = (hash ^ (unsigned char) text.data[i]) * 1099511628211u;
+    hash = hash_bytes(HASH_START, text.data, text.len);
     if (hash == saved || buf_error(&text) < 0)
         return;
     (void) snprintf(path, sizeof(path), "%s/" INVENTORY_FILE, a->config.state_dir);
@@ -114,6 +113,7 @@ static void on_snapshot(void *userdata) {
     publisher_update(a->publisher);
     prestart_wake(a);
     web_update(a);
+    pods_repair(a->pods);
     if (status.polls % TRIM_POLLS == 2)
         (void) malloc_trim(0);
 }

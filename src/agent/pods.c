@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/pods.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@ struct pods {
     struct kube_reflector *reflector;
     struct pod_entry *entries;
     bool ever_synced;
+    bool incomplete; /* an object did not fit into memory: the list is needed anew */
+    bool relisting;  /* and has been asked for */
 };
 
 /* ---- one pod ---- */
@@ -50,25 +53,31 @@ static void read_statuses(struct pod_entry *e, struct json list, bool *running) 
     }
 }
 
-struct pod_entry *pod_entry_new(struct json object) {
+int pod_entry_new(struct json object, struct pod_entry **ret) {
     static const char *const lists[] = {"initContainerStatuses", "containerStatuses",
                                         "ephemeralContainerStatuses"};
     struct json status = json_get(object, "status");
     struct pod_entry *e = calloc(1, sizeof(*e));
     bool running = false;
     size_t n = 0;
+    int r = e ? pod_parse(object, &e->pod, NULL) : -ENOMEM;
 
-    if (!e || pod_parse(object, &e->pod, NULL) < 0) {
+    if (r < 0) {
         free(e);
-        return NULL;
+        return r;
     }
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         n += json_size(json_get(status, lists[i]));
     e->containers = calloc((n < CONTAINERS_MAX ? n : CONTAINERS_MAX) + 1, sizeof(*e->containers));
-    for (size_t i = 0; e->containers && i < sizeof(lists) / sizeof(lists[0]); i++)
+    if (!e->containers) {
+        pod_entry_free(e);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         read_statuses(e, json_get(status, lists[i]), &running);
     e->stopped = e->ncontainers > 0 && !running;
-    return e;
+    *ret = e;
+    return 0;
 }
 
 const char *pod_container_name(const struct pod_entry *e, const char *id) {
@@ -94,32 +103,48 @@ static void drop(struct pods *p, struct pod_entry *e, bool tell) {
     pod_entry_free(e);
 }
 
-static void put(struct pods *p, struct pod_entry *e) {
+/* Takes the entry in place of the one with its UID. False without memory: `e` is freed, and the old
+ * entry stays. */
+static bool put(struct pods *p, struct pod_entry *e) {
     struct pod_entry *old;
 
     HASH_FIND_STR(p->entries, e->pod.uid, old);
-    if (old)
-        drop(p, old, false);
     e->seen = true;
     HASH_ADD_STR(p->entries, pod.uid, e);
+    if (!hash_added(e)) {
+        pod_entry_free(e);
+        return false;
+    }
+    if (old)
+        drop(p, old, false);
     p->handlers.on_change(e, p->handlers.userdata);
+    return true;
+}
+
+static void lose(struct pods *p) {
+    p->incomplete = true;
+    p->handlers.on_trouble("out of memory: the pods of this node are listed anew",
+                           p->handlers.userdata);
 }
 
 static void on_sync_begin(void *userdata) {
     struct pods *p = userdata;
 
+    p->incomplete = p->relisting = false;
     for (struct pod_entry *e = p->entries; e; e = e->hh.next)
         e->seen = false;
 }
 
 static void on_object(enum kube_event event, struct json object, void *userdata) {
     struct pods *p = userdata;
-    struct pod_entry *e = pod_entry_new(object);
+    struct pod_entry *e;
+    int r = pod_entry_new(object, &e);
 
-    if (!e)
-        return;
-    put(p, e);
-    if (event == KUBE_DELETED)
+    if (r == 0 && !put(p, e))
+        r = -ENOMEM;
+    if (r == -ENOMEM)
+        lose(p);
+    else if (r == 0 && event == KUBE_DELETED)
         drop(p, e, true);
 }
 
@@ -127,6 +152,8 @@ static void on_sync_end(void *userdata) {
     struct pods *p = userdata;
     struct pod_entry *e, *next;
 
+    if (p->incomplete)
+        return;
     HASH_ITER(hh, p->entries, e, next)
         if (!e->seen)
             drop(p, e, true);
@@ -176,10 +203,17 @@ void pods_stop(struct pods *p) {
     free(p);
 }
 
+void pods_repair(struct pods *p) {
+    if (!p->incomplete || p->relisting)
+        return;
+    p->relisting = true;
+    kube_reflector_relist(p->reflector);
+}
+
 bool pods_ever_synced(const struct pods *p) {
     return p->ever_synced;
 }
 
 bool pods_synced(const struct pods *p) {
-    return kube_reflector_is_synced(p->reflector);
+    return !p->incomplete && kube_reflector_is_synced(p->reflector);
 }

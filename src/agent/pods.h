@@ -4,8 +4,8 @@
 /* The pods of this node, as the API server knows them. */
 
 #include <stdbool.h>
-#include <uthash.h>
 
+#include "base/hash.h"
 #include "kube/pod.h"
 #include "wire/json.h"
 
@@ -49,6 +49,12 @@ bool pods_synced(const struct pods *p);
 /* Name of the container with that ID, or NULL. */
 const char *pod_container_name(const struct pod_entry *e, const char *id);
 
-/* Reads one pod; for pods_start and tests. NULL when it is none. */
-struct pod_entry *pod_entry_new(struct json object);
+/* To be called now and then, not from a handler: lists the pods anew when one of them was lost for
+ * lack of memory. Until that list is complete no pod is reported as gone and pods_synced() is
+ * false.
+ */
+void pods_repair(struct pods *p);
+
+/* Reads one pod; for pods_start and tests. -EINVAL: not a pod; -ENOMEM. */
+int pod_entry_new(struct json object, struct pod_entry **ret);
 void pod_entry_free(struct pod_entry *e);

@@ -64,6 +64,7 @@ void slot_open_ledgers(struct slot_store *s) {
         open_ledger(s, slot);
 }
 
+/* Takes the grant over; NULL without memory, and the grant is still the caller's. */
 static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct slot_grant *grant) {
     struct slot *slot = calloc(1, sizeof(*slot));
 
@@ -73,7 +74,11 @@ static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct 
     slot->grant = *grant;
     memset(grant, 0, sizeof(*grant));
     HASH_ADD_STR(s->slots, nonce, slot);
-    return slot;
+    if (hash_added(slot))
+        return slot;
+    *grant = slot->grant;
+    free(slot);
+    return NULL;
 }
 
 /* ---- reading what is there ---- */
@@ -138,9 +143,13 @@ int slot_store_load(struct slot_store *s, const char *state_dir,
     d = opendir(s->dir);
     if (!d)
         return err_errno(err, errno, "cannot read %s", s->dir);
-    while ((e = readdir(d)))
-        if (nonce_valid(e->d_name) && load_slot(s, e->d_name, &why) < 0)
+    while ((e = readdir(d))) {
+        r = nonce_valid(e->d_name) ? load_slot(s, e->d_name, &why) : 0;
+        if (r == -ENOMEM)
+            return err_set(err, ENOMEM, "slot %s: %s", e->d_name, why.text);
+        if (r < 0)
             on_bad(e->d_name, why.text, userdata);
+    }
     return 0;
 }
 

@@ -8,12 +8,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
 
 #include "agent/checkpoint.h"
 #include "agent/overtime.h"
 #include "agent/overuse.h"
 #include "agent/reconcile.h"
+#include "base/hash.h"
 #include "kube/assignment.h"
 #include "kube/pod.h"
 
@@ -95,7 +95,8 @@ struct slot_store {
 };
 
 /* Reads all records below <state>/shares. A record that cannot be read is reported to `on_bad` and
- * its slot is left as it is on disk. */
+ * its slot is left as it is on disk. -ENOMEM ends the reading: without memory a record is not bad.
+ */
 int slot_store_load(struct slot_store *s, const char *state_dir,
                     void (*on_bad)(const char *nonce, const char *why, void *userdata),
                     void *userdata, struct err *err);

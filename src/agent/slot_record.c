@@ -84,7 +84,7 @@ static bool read_device(struct json v, struct slot_device *d) {
            read_text(v, "uuid", d->uuid, sizeof(d->uuid)) && read_physical(v, d);
 }
 
-static bool read_grant(struct json root, struct slot_grant *g) {
+static int read_grant(struct json root, struct slot_grant *g) {
     struct json devices = json_get(root, "devices"), item;
     struct json_iter it = json_iter(devices);
     uint32_t version;
@@ -95,13 +95,13 @@ static bool read_grant(struct json root, struct slot_grant *g) {
         !read_text(root, "pod", g->pod, sizeof(g->pod)) ||
         !read_text(root, "container", g->container, sizeof(g->container)) ||
         json_type(devices) != JSON_ARRAY || json_size(devices) > GPU_MAX)
-        return false;
+        return -EBADMSG;
     g->foreign = (uint8_t) foreign_find(json_string(json_get(root, "foreign")));
     g->devices = calloc(json_size(devices) + 1, sizeof(*g->devices));
     while (g->devices && json_next(&it, NULL, &item))
         if (!read_device(item, &g->devices[g->ndevices++]))
-            return false;
-    return g->devices != NULL;
+            return -EBADMSG;
+    return g->devices ? 0 : -ENOMEM;
 }
 
 int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err) {
@@ -113,9 +113,10 @@ int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, str
     r = json_open(text, len, &parser, &root, err);
     if (r < 0)
         return r;
-    if (!read_grant(root, &g)) {
+    r = read_grant(root, &g);
+    if (r < 0) {
         slot_grant_done(&g);
-        return err_set(err, EBADMSG, "not a record of a share");
+        return err_set(err, -r, r == -ENOMEM ? "out of memory" : "not a record of a share");
     }
     *ret = g;
     return 0;

@@ -96,7 +96,7 @@ static void drop_pod(struct claims *c, struct pod_item *item) {
             return item;                                                                           \
         memcpy(item->key, key, strlen(key) + 1);                                                   \
         HASH_ADD_STR(c->table, key, item);                                                         \
-        if (item->hh.tbl)                                                                          \
+        if (hash_added(item))                                                                      \
             return item;                                                                           \
         free(item);                                                                                \
         return NULL;                                                                               \

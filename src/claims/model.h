@@ -6,11 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define HASH_FUNCTION HASH_OAT
-#define HASH_NONFATAL_OOM 1 /* an item that could not be added has no table */
-#include <uthash.h>
-
 #include "base/buf.h"
+#include "base/hash.h"
 #include "claims/claims.h"
 
 #define CLAIMS_KEY_MAX 384

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/num.h"
 #include "cli/args.h"
 #include "cli/cards.h"
@@ -19,10 +20,6 @@
 #include "place/defrag.h"
 #include "place/policies.h"
 #include "wire/json_write.h"
-
-#define HASH_FUNCTION HASH_OAT /* the default falls through a switch, which our warnings refuse */
-#define HASH_NONFATAL_OOM 1    /* an item that could not be added has no table */
-#include <uthash.h>
 
 #define OPT_OUT "elasticgpu.io/defrag" /* annotation of a pod: "never" */
 #define SYSTEM_PRIORITY 2000000000
@@ -123,7 +120,7 @@ static void add_mover(struct cluster *c, const char *uid, uint32_t node) {
     mover = &c->movers[c->npods];
     memcpy(mover->uid, uid, strlen(uid) + 1);
     HASH_ADD_STR(c->by_uid, uid, mover);
-    if (mover->hh.tbl)
+    if (hash_added(mover))
         c->pods[c->npods++] =
             (struct defrag_pod){.node = node, .stays = true, .request = &mover->pod.request};
 }

@@ -118,8 +118,7 @@ static struct pod_entry *make_pod(struct fixture *f, const struct wish *w) {
     buf_printf(&text, "},\"spec\":{\"nodeName\":\"node-a\",%s},\"status\":{\"phase\":\"%s\"}}",
                w->containers, w->phase ? w->phase : "Pending");
     assert_int_equal(json_parse(f->parser, text.data, text.len, &root, &err), 0);
-    e = pod_entry_new(root);
-    assert_non_null(e);
+    assert_int_equal(pod_entry_new(root, &e), 0);
     return e;
 }
 

@@ -29,7 +29,7 @@ static struct elastic_node *get(struct elastic *e, const char *name) {
         return node;
     memcpy(node->name, name, len);
     HASH_ADD_STR(e->nodes, name, node);
-    if (node->hh.tbl)
+    if (hash_added(node))
         return node;
     free(node);
     return NULL;

@@ -79,7 +79,7 @@ static struct gang *get(struct gangs *g, const struct state_pod *pod, uint64_t n
     gang->fresh = true;
     gang->round = g->round - 1;
     HASH_ADD_STR(g->all, key, gang);
-    if (gang->hh.tbl)
+    if (hash_added(gang))
         return gang;
     free(gang);
     return NULL;

@@ -68,7 +68,7 @@ static struct quota_group *get_group(struct quota_group **all, const char *name)
         return group;
     memcpy(group->name, name, strlen(name) + 1);
     HASH_ADD_STR(*all, name, group);
-    if (group->hh.tbl)
+    if (hash_added(group))
         return group;
     free(group);
     return NULL;
@@ -155,7 +155,7 @@ int quotas_seen(struct quotas *q, enum quota_kind kind, const struct quota_objec
             return -ENOMEM;
         memcpy(quota->key, key, strlen(key) + 1);
         HASH_ADD_STR(q->all, key, quota);
-        if (!quota->hh.tbl) {
+        if (!hash_added(quota)) {
             free(quota);
             return -ENOMEM;
         }

@@ -93,7 +93,7 @@ static struct reservation *get(struct reservations *r, const char *name) {
         return v;
     memcpy(v->id, id, strlen(id) + 1);
     HASH_ADD_STR(r->all, id, v);
-    if (!v->hh.tbl) {
+    if (!hash_added(v)) {
         free(v);
         return NULL;
     }

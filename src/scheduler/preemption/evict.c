@@ -119,7 +119,7 @@ static struct evict_case *get_case(struct evictor *e, const struct state_pod *po
     c->priority = pod->priority;
     begin_search(c);
     HASH_ADD_STR(e->cases, uid, c);
-    if (c->hh.tbl)
+    if (hash_added(c))
         return c;
     free(c);
     return NULL;

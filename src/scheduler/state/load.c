@@ -40,7 +40,7 @@ static struct state_load *load_new(struct state *s, const char *uid) {
         return NULL;
     memcpy(load->uid, uid, len);
     HASH_ADD_STR(s->loads, uid, load);
-    if (load->hh.tbl)
+    if (hash_added(load))
         return load;
     free(load);
     return NULL;

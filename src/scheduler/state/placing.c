@@ -93,7 +93,7 @@ int state_namespace_policy(struct state *s, const char *name, const char *node_p
             return -ENOMEM;
         memcpy(ns->name, name, strlen(name) + 1);
         HASH_ADD_STR(s->namespaces, name, ns);
-        if (!ns->hh.tbl) {
+        if (!hash_added(ns)) {
             free(ns);
             return -ENOMEM;
         }

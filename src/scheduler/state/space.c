@@ -44,7 +44,7 @@ int space_join(struct state *s, struct state_pod *pod) {
         space->state = s;
         memcpy(space->name, pod->namespace, sizeof(space->name));
         HASH_ADD_STR(s->spaces, name, space);
-        if (!space->hh.tbl) {
+        if (!hash_added(space)) {
             free(space);
             return -ENOMEM;
         }

@@ -107,7 +107,7 @@ static struct state_standing *standing_new(struct state *s, const char *id,
         standing->ndevices = n;
         HASH_ADD_STR(s->standings, id, standing);
     }
-    if (standing->hh.tbl)
+    if (hash_added(standing))
         return standing;
     free(standing->devices);
     free(standing);

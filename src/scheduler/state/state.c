@@ -100,7 +100,7 @@ struct state_node *state_node_get(struct state *s, const char *name) {
     memcpy(node->name, name, len + 1);
     node->state = s;
     HASH_ADD_STR(s->nodes, name, node);
-    if (!node->hh.tbl) {
+    if (!hash_added(node)) {
         free(node);
         return NULL;
     }
@@ -223,7 +223,7 @@ static struct state_card *card_get(struct state *s, const char *name) {
         return NULL;
     memcpy(card->name, name, strlen(name) + 1);
     HASH_ADD_STR(s->cards, name, card);
-    if (card->hh.tbl)
+    if (hash_added(card))
         return card;
     free(card);
     return NULL;
@@ -399,7 +399,7 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
     s->crowd++;
     if (space_join(s, pod) == 0)
         HASH_ADD_STR(s->pods, uid, pod);
-    if (pod->hh.tbl) {
+    if (hash_added(pod)) {
         DL_APPEND2(s->open, pod, open_prev, open_next);
         return pod;
     }

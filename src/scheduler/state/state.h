@@ -13,11 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One-at-a-time: its default mixes in words by a switch that falls through, which our warnings
- * refuse. */
-#define HASH_FUNCTION HASH_OAT
-#define HASH_NONFATAL_OOM 1 /* an item that could not be added has no table */
-#include <uthash.h>
+#include "base/hash.h"
 /* Short chains: each link is a cache miss, and filter looks up thousands of nodes. */
 #undef HASH_BKT_CAPACITY_THRESH
 #define HASH_BKT_CAPACITY_THRESH 5U

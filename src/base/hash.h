@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Hash tables (uthash) with the settings of this project, and a hash function. The only file that
+ * includes <uthash.h>: with its own settings uthash ends the process when there is no memory. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* One-at-a-time: the default mixes in words by a switch that falls through, which our warnings
+ * refuse. */
+#define HASH_FUNCTION HASH_OAT
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+/* After HASH_ADD*: false without memory; `entry` is then in no table and still the caller's. */
+#define hash_added(entry) ((entry)->hh.tbl != NULL)
+
+#define HASH_START 14695981039346656037u
+
+/* FNV-1a over `size` bytes, beginning with HASH_START or the hash of what stands before them. Not
+ * for data whose author gains by a collision. */
+static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
+    const unsigned char *at = data;
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ at[i]) * 1099511628211u;
+    return hash;
+}
