@@ -2,6 +2,7 @@
 #include "agent/kubelet.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "agent/checkpoint.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/log.h"
 
 #define CHECK_MS 1000 /* for what inotify does not tell */
 #define SEARCH_MS 20  /* while the directory is not there */
@@ -30,6 +32,7 @@ struct kubelet {
     struct plugin *plugins[PLUGINS_MAX];
     uint64_t socket; /* identity of kubelet's socket, 0: not there */
     uint32_t cards, sick;
+    bool unsaid; /* of these not every plugin's kubelet has been told */
     unsigned closing;
     void (*on_closed)(void *userdata);
     void *closed_userdata;
@@ -72,34 +75,40 @@ static void choose_sick(const struct held *h, uint32_t want, bool *ret_sick) {
     }
 }
 
-static void set_ids(struct kubelet *k, struct plugin *p) {
+static int set_ids(struct kubelet *k, struct plugin *p) {
     const struct resource *r = plugin_resource(p);
     struct held h = {.resource = r, .count = k->cards * r->per_card};
     bool *sick;
+    int result;
 
     while (h.count > 0 && resource_message_size(r, h.count) > RESOURCE_MESSAGE_MAX)
         h.count -= r->per_card;
-    if (k->sick == 0) {
-        plugin_set_ids(p, h.count, NULL);
-        return;
-    }
+    if (k->sick == 0)
+        return plugin_set_ids(p, h.count, NULL);
     h.ids = calloc((size_t) h.count + 1, 2 * sizeof(bool));
     if (!h.ids)
-        return;
+        return -ENOMEM;
     sick = h.ids + h.count + 1;
     (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
     choose_sick(&h, k->sick * r->per_card, sick);
-    plugin_set_ids(p, h.count, sick);
+    result = plugin_set_ids(p, h.count, sick);
     free(h.ids);
+    return result;
 }
 
 void kubelet_set_cards(struct kubelet *k, uint32_t cards, uint32_t sick) {
-    if (k->cards == cards && k->sick == sick)
+    if (k->cards == cards && k->sick == sick && !k->unsaid)
         return;
     k->cards = cards;
     k->sick = sick;
+    k->unsaid = false;
     for (size_t i = 0; i < resources_count; i++)
-        set_ids(k, k->plugins[i]);
+        if (set_ids(k, k->plugins[i]) < 0)
+            k->unsaid = true;
+    if (k->unsaid)
+        log_warn("out of memory: kubelet is not told of %u cards, %u of them unhealthy, until the "
+                 "next poll",
+                 cards, sick);
     check(k);
 }
 

@@ -110,6 +110,7 @@ static const struct card_metric dcgm_metrics[] = {
     {"DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", card_memory_clock},
 };
 
+/* Walks all pairs of shares: once for each card in a scrape, not once for each metric. */
 static void card_of(struct agent *a, uint32_t i, struct card *ret) {
     const struct gpu_device *d = &gpu_monitor_snapshot(a->monitor)->devices[i];
 
@@ -121,7 +122,8 @@ static void card_of(struct agent *a, uint32_t i, struct card *ret) {
     slot_card_use(&a->slots, d->uuid, "", &ret->granted, NULL);
 }
 
-static void put_card_metrics(struct agent *a, const struct card_metric *table, size_t n, bool dcgm,
+static void put_card_metrics(struct agent *a, const struct card *cards,
+                             const struct card_metric *table, size_t n, bool dcgm,
                              struct buf *out) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
 
@@ -129,19 +131,18 @@ static void put_card_metrics(struct agent *a, const struct card_metric *table, s
         prom_family(out, table[m].name, PROM_GAUGE, table[m].help);
         for (uint32_t i = 0; i < s->ndevices; i++) {
             const struct gpu_device *d = &s->devices[i];
-            struct card c;
+            const struct card *c = &cards[i];
             char index[16], device[24];
 
-            card_of(a, i, &c);
             (void) snprintf(index, sizeof(index), "%u", d->index);
             (void) snprintf(device, sizeof(device), "nvidia%d", d->minor);
             if (dcgm)
-                prom_sample(out, table[m].name, table[m].value(&c), {"gpu", index},
+                prom_sample(out, table[m].name, table[m].value(c), {"gpu", index},
                             {"UUID", d->uuid}, {"pci_bus_id", d->pci}, {"device", device},
                             {"modelName", d->model}, {"Hostname", a->config.node_name},
                             {"DCGM_FI_DRIVER_VERSION", s->driver_version});
             else
-                prom_sample(out, table[m].name, table[m].value(&c), {"node", a->config.node_name},
+                prom_sample(out, table[m].name, table[m].value(c), {"node", a->config.node_name},
                             {"gpu", index}, {"uuid", d->uuid}, {"model", d->model});
         }
     }
@@ -342,10 +343,14 @@ static void put_agent_metrics(struct agent *a, struct buf *out) {
 }
 
 void metrics_write(struct agent *a, struct buf *out) {
-    put_card_metrics(a, card_metrics, COUNT(card_metrics), false, out);
+    static struct card cards[GPU_MAX];
+
+    for (uint32_t i = 0; i < gpu_monitor_snapshot(a->monitor)->ndevices; i++)
+        card_of(a, i, &cards[i]);
+    put_card_metrics(a, cards, card_metrics, COUNT(card_metrics), false, out);
     put_share_metrics(a, out);
     gputime_metrics(a, out);
-    put_card_metrics(a, dcgm_metrics, COUNT(dcgm_metrics), true, out);
+    put_card_metrics(a, cards, dcgm_metrics, COUNT(dcgm_metrics), true, out);
     put_plugin_metrics(a, out);
     put_agent_metrics(a, out);
 }

@@ -40,6 +40,7 @@ struct plugin {
     uint64_t seen_at_ns; /* when this kubelet was first seen */
     uint32_t count;
     bool *sick;
+    bool unsent; /* a stream has not got the list */
     struct plugin_stats stats;
     bool closed;
     unsigned servers_closing;
@@ -146,12 +147,13 @@ static void on_stream_gone(struct grpc_call *call, void *userdata) {
     }
 }
 
-static void send_list(struct plugin *p, struct grpc_call *call) {
+static int send_list(struct plugin *p, struct grpc_call *call) {
     _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
 
     message_list(p->options.resource, p->count, p->sick, &out);
-    if (buf_error(&out) == 0)
-        (void) grpc_call_send(call, (const uint8_t *) buf_str(&out), out.len);
+    if (buf_error(&out) < 0)
+        return buf_error(&out);
+    return grpc_call_send(call, (const uint8_t *) buf_str(&out), out.len);
 }
 
 static void on_list_and_watch(struct grpc_call *call, const uint8_t *request, size_t size,
@@ -166,25 +168,30 @@ static void on_list_and_watch(struct grpc_call *call, const uint8_t *request, si
     }
     p->streams[p->nstreams++] = call;
     grpc_call_on_cancel(call, on_stream_gone, p);
-    send_list(p, call);
+    if (send_list(p, call) == -ENOMEM)
+        p->unsent = true;
 }
 
-void plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick) {
+int plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick) {
     bool *copy = calloc(count + 1, sizeof(*copy));
 
     if (!copy)
-        return;
+        return -ENOMEM;
     if (sick)
         memcpy(copy, sick, count * sizeof(*copy));
-    if (p->sick && count == p->count && memcmp(copy, p->sick, count * sizeof(*copy)) == 0) {
+    if (!p->unsent && p->sick && count == p->count &&
+        memcmp(copy, p->sick, count * sizeof(*copy)) == 0) {
         free(copy);
-        return;
+        return 0;
     }
     free(p->sick);
     p->sick = copy;
     p->count = count;
+    p->unsent = false;
     for (size_t i = 0; i < p->nstreams; i++)
-        send_list(p, p->streams[i]);
+        if (send_list(p, p->streams[i]) == -ENOMEM)
+            p->unsent = true;
+    return p->unsent ? -ENOMEM : 0;
 }
 
 /* ---- the server ---- */

@@ -36,8 +36,9 @@ int plugin_new(uv_loop_t *loop, const struct plugin_options *options, struct plu
 void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *userdata);
 
 /* The IDs to offer; `sick(n)` tells whether the n-th is unhealthy (NULL: none). Sends the list when
- * it changed. With 0 IDs nothing is registered. */
-void plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick);
+ * it changed. With 0 IDs nothing is registered. 0, or -ENOMEM: kubelet has still the list before; a
+ * later call with the same IDs sends them. */
+int plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick);
 
 /* Looks at the world and does what is due: start the server, start it again under a new name when
  * its socket or kubelet's stream is lost, register. `kubelet` identifies kubelet's socket (0: not

@@ -69,7 +69,7 @@ struct claims {
     struct claim_item *claims;
     struct class_item *classes;
     struct pod_item *pods;
-    struct claims_room room; /* scratch: too large for the stack */
+    struct claims_room room; /* scratch of one call */
     uint64_t now_ms;
     const char *stamp;
     unsigned searches; /* for room, left in this pass */

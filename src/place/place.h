@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Placement: which cards of a node a pod gets, or why it gets none. Pure: no I/O, no clock, no
- * allocation, no state of its own; equal inputs give equal answers. Thread-safe.
+/* Placement: which cards of a node a pod gets, or why it gets none. No I/O, no clock, no
+ * allocation; equal inputs give equal answers. Not thread-safe with a plan that has a model, which
+ * keeps a cache (model.h).
  *
  *     struct place_plan plan;
  *     place_prepare(&request, &plan);                        once per pod

@@ -59,12 +59,8 @@ int elastic_start(struct scheduler *s) {
                                   .now = now,
                                   .changed = changed,
                                   .userdata = s};
-    if (s->gates.n == GATES_MAX || elastic_init(&s->elastic) < 0)
-        return -ENOMEM;
-    memmove(&s->gates.rows[1], &s->gates.rows[0], s->gates.n * sizeof(gate));
-    s->gates.rows[0] = gate;
-    s->gates.n++;
-    return 0;
+    int r = elastic_init(&s->elastic);
+    return r < 0 ? r : gates_add(&s->gates, &gate, true);
 }
 
 void elastic_step(struct scheduler *s) {

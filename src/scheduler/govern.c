@@ -124,21 +124,23 @@ static void patch_reservation(const char *name, const struct reservation_status 
 
 /* ---- life ---- */
 
-static void add_gate(struct scheduler *s, const struct gate *gate) {
-    if (s->gates.n < GATES_MAX)
-        s->gates.rows[s->gates.n++] = *gate;
-}
-
-void govern_start(struct scheduler *s) {
+int govern_start(struct scheduler *s) {
+    int r;
     s->govern.quotas = (struct quotas){.state = s->state};
     s->govern.gangs = (struct gangs){
         .state = s->state, .gates = &s->gates, .tell = s->extender.on_refusal, .userdata = s};
-    add_gate(s, &(struct gate){"quota", &s->govern.quotas, quotas_open});
     s->govern.reservations = (struct reservations){.state = s->state};
     const struct state_selector selector = reservations_selector(&s->govern.reservations);
-    (void) state_add_selector(s->state, &selector); /* of the first that are added */
-    add_gate(s, &(struct gate){"reservation", &s->govern.reservations, reservations_open});
-    add_gate(s, &(struct gate){"gang", &s->govern.gangs, gangs_open});
+    r = state_add_selector(s->state, &selector);
+    if (r == 0)
+        r = gates_add(&s->gates, &(struct gate){"quota", &s->govern.quotas, quotas_open}, false);
+    if (r == 0)
+        r = gates_add(&s->gates,
+                      &(struct gate){"reservation", &s->govern.reservations, reservations_open},
+                      false);
+    if (r == 0)
+        r = gates_add(&s->gates, &(struct gate){"gang", &s->govern.gangs, gangs_open}, false);
+    return r;
 }
 
 void govern_done(struct scheduler *s) {

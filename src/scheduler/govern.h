@@ -18,8 +18,8 @@ struct govern {
     unsigned in_flight; /* patches of a status */
 };
 
-/* Adds the gates and the selector. */
-void govern_start(struct scheduler *s);
+/* Adds the gates and the selector. 0, or -ENOSPC: a table is full. */
+int govern_start(struct scheduler *s);
 void govern_done(struct scheduler *s);
 
 /* About once a second, by the replica that acts. */

@@ -339,6 +339,7 @@ static void start_timers(struct scheduler *s) {
 
 static int make_parts(struct scheduler *s, struct err *err) {
     const struct api api = {request, s}, deciding = {decide, s};
+    int r;
     s->state = state_new(verify, s);
     s->parser = json_parser_new();
     if (!s->state || !s->parser)
@@ -355,7 +356,9 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                 .ready = is_ready,
                                 .userdata = s,
                                 .gates = &s->gates};
-    govern_start(s);
+    r = govern_start(s);
+    if (r < 0)
+        return err_errno(err, -r, "cannot add the gates");
     s->preempt = (struct preempt){
         .state = s->state, .ready = is_caught_up, .userdata = s, .gates = &s->gates};
     s->evictor = (struct evictor){.state = s->state,
@@ -383,7 +386,10 @@ static int make_parts(struct scheduler *s, struct err *err) {
                               .on_lost = on_lost,
                               .userdata = s};
     lease_init(&s->lease);
-    if (elastic_start(s) < 0 || extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0 ||
+    r = elastic_start(s);
+    if (r < 0)
+        return err_errno(err, -r, "cannot add the claims");
+    if (extender_init(&s->extender) < 0 || binder_init(&s->binder) < 0 ||
         preempt_init(&s->preempt) < 0 || workload_store_init(&s->workload) < 0)
         return err_errno(err, ENOMEM, "cannot start");
     return 0;

@@ -28,7 +28,7 @@ struct wake {
     bool asked;                 /* wake_ask() */
     uint64_t rounds;            /* how often all that wait have been looked at */
     uint64_t sent, failed;      /* counters */
-    struct gpu_request request; /* scratch: too large for the stack */
+    struct gpu_request request; /* scratch of one call */
     struct place_plan plan;
 };
 

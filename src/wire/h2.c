@@ -24,6 +24,7 @@ struct h2_conn {
     bool server;
     bool dead; /* being freed: nothing can be sent any more */
     bool wake_wanted;
+    int failed; /* negative errno: a reset could not be queued, so that the connection has to end */
 };
 
 struct h2_stream {
@@ -122,7 +123,9 @@ void h2_reset(struct h2_stream *stream, uint32_t code) {
     if (conn->dead || stream->closing)
         return;
     stream->closing = true;
-    (void) nghttp2_submit_rst_stream(conn->session, NGHTTP2_FLAG_NONE, stream->id, code);
+    int r = nghttp2_submit_rst_stream(conn->session, NGHTTP2_FLAG_NONE, stream->id, code);
+    if (r != 0)
+        conn->failed = errno_of(r);
     wake(conn);
 }
 
@@ -359,7 +362,7 @@ int h2_conn_feed(struct h2_conn *conn, const uint8_t *data, size_t size) {
     ssize_t used = nghttp2_session_mem_recv(conn->session, data, size);
     conn->corked--;
     conn->wake_wanted = false;
-    return used < 0 ? errno_of((int) used) : 0;
+    return used < 0 ? errno_of((int) used) : conn->failed;
 }
 
 ssize_t h2_conn_pull(struct h2_conn *conn, const uint8_t **ret) {
@@ -367,6 +370,8 @@ ssize_t h2_conn_pull(struct h2_conn *conn, const uint8_t **ret) {
     ssize_t n = nghttp2_session_mem_send(conn->session, ret);
     conn->corked--;
     conn->wake_wanted = false;
+    if (n == 0)
+        return conn->failed;
     return n < 0 ? errno_of((int) n) : n;
 }
 

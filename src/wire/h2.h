@@ -106,7 +106,8 @@ int h2_write(struct h2_stream *stream, const void *data, size_t size);
 /* Server: ends the response when everything queued has been sent. At most 4 trailers. */
 int h2_finish(struct h2_stream *stream, const struct h2_field *trailers, size_t n);
 
-/* Ends a stream from our side, in any state; on_close follows. */
+/* Ends a stream from our side, in any state; on_close follows. Where the reset cannot be queued the
+ * next feed or pull fails, and on_close follows when the connection is freed. */
 void h2_reset(struct h2_stream *stream, uint32_t code);
 
 /* Bytes that h2_write queued and the peer has not made room for. */

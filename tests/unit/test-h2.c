@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "fail-malloc.h"
 #include "h2-pair.h"
 #include "wire/h2.h"
 
@@ -209,6 +210,27 @@ static void a_handlers_failure_costs_one_stream(void **state) {
     h2_conn_free(server.conn);
 }
 
+/* The stream of a reset that cannot be queued ends with its connection, which says so at once. */
+static void a_reset_without_memory_ends_the_connection(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    fail_malloc_at(1);
+    h2_reset(server.last, H2_CANCEL);
+    assert_true(fail_malloc_end());
+    assert_int_equal(h2_pair_pump(client, server.conn), -ENOMEM);
+    h2_conn_free(server.conn);
+    assert_int_equal(server.closed, 1);
+    h2_conn_free(client);
+    assert_true(seen.closed);
+}
+
 static void wakes_once_per_cork(void **state) {
     struct server server;
     struct h2_conn *client;
@@ -285,6 +307,7 @@ int main(void) {
         cmocka_unit_test(refuses_after_goaway),
         cmocka_unit_test(resets_before_and_after_sending),
         cmocka_unit_test(a_handlers_failure_costs_one_stream),
+        cmocka_unit_test(a_reset_without_memory_ends_the_connection),
         cmocka_unit_test(wakes_once_per_cork),
         cmocka_unit_test(tells_streams_of_a_lost_connection),
         cmocka_unit_test(refuses_what_is_not_http2),

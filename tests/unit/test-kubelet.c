@@ -25,6 +25,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "deviceplugin.pb-c.h"
+#include "fail-malloc.h"
 #include "wire/grpc_client.h"
 #include "wire/grpc_server.h"
 
@@ -280,6 +281,18 @@ static void no_cards_no_registration(void **state) {
     RUN_UNTIL(f, f->registers == resources_count);
 }
 
+/* The cards that kubelet could not be told of are told of at the next poll. */
+static void no_memory_for_the_list(void **state) {
+    struct fixture *f = *state;
+
+    kubelet_up(f);
+    fail_malloc_at(1);
+    kubelet_set_cards(f->kubelet, 2, 0);
+    assert_true(fail_malloc_end());
+    kubelet_set_cards(f->kubelet, 2, 0);
+    RUN_UNTIL(f, f->registers == resources_count);
+}
+
 /* kubelet removes every socket of its directory before it makes its own. */
 static void kubelet_restart(void **state) {
     struct fixture *f = *state;
@@ -439,6 +452,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(registers_when_kubelet_appears, setup, teardown),
         cmocka_unit_test_setup_teardown(kubelet_does_not_listen_yet, setup, teardown),
         cmocka_unit_test_setup_teardown(no_cards_no_registration, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_memory_for_the_list, setup, teardown),
         cmocka_unit_test_setup_teardown(kubelet_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(own_socket_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(stream_lost, setup, teardown),

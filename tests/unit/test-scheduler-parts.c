@@ -112,6 +112,31 @@ static void test_projection(void **state) {
     observe_patch(w, "n", 0, FREE_ALL);
 }
 
+/* ---- gates ---- */
+
+static void test_gates(void **state) {
+    struct gates gates = {0};
+    (void) state;
+    for (size_t i = 0; i + 1 < GATES_MAX; i++)
+        assert_int_equal(gates_add(&gates, &(struct gate){.name = "later"}, false), 0);
+    assert_int_equal(gates_add(&gates, &(struct gate){.name = "first"}, true), 0);
+    assert_string_equal(gates.rows[0].name, "first");
+    assert_string_equal(gates.rows[1].name, "later");
+    assert_int_equal(gates_add(&gates, &(struct gate){.name = "none"}, false), -ENOSPC);
+    assert_int_equal(gates.n, GATES_MAX);
+}
+
+/* A selector that a full table does not take is said, with an errno. */
+static void test_selectors(void **state) {
+    struct world *w = *state;
+    const struct state_selector selector = {.name = "test"};
+    size_t added = 0;
+    while (state_add_selector(w->state, &selector) == 0)
+        added++;
+    assert_in_range(added, 1, STATE_SELECTORS_MAX);
+    assert_int_equal(state_add_selector(w->state, &selector), -ENOSPC);
+}
+
 /* ---- Events ---- */
 
 static void check_event(struct world *w, size_t i, const char *message) {
@@ -421,6 +446,8 @@ int main(void) {
         T(test_projection),
         T(test_projection_is_bounded),
         T(test_projection_comes_round),
+        T(test_gates),
+        T(test_selectors),
         T(test_events),
         T(test_events_are_rare),
         T(test_events_are_fair),

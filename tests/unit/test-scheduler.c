@@ -446,6 +446,20 @@ static void test_bind_in_any_case(void **state) {
     assert_int_equal(free_core(w, "n", 0), 0);
 }
 
+/* The reason is a sentence of its own, which nothing may be glued to. */
+static void test_bind_to_a_full_node(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_pod(w, "a", WHOLE, NULL, "");
+    bind_pod(w, "a", "n");
+    respond(w, 0, 201, false, NULL);
+    show_pod(w, "b", WHOLE, NULL, "");
+    bind_pod(w, "b", "n");
+    assert_int_equal(w->nasked, 0);
+    assert_non_null(strstr(w->bind_answer, "node n no longer fits: not enough whole GPUs free"));
+    assert_null(strstr(w->bind_answer, "any more"));
+}
+
 static void test_promised_card_lost(void **state) {
     struct world *w = *state;
     show_node(w, "n", 2);
@@ -664,6 +678,7 @@ int main(void) {
         T(test_bound_by_somebody_else),
         T(test_refused_binding),
         T(test_bind_in_any_case),
+        T(test_bind_to_a_full_node),
         T(test_promised_card_lost),
         T(test_annotations_too_large),
         T(test_malformed_request),

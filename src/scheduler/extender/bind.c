@@ -313,7 +313,8 @@ static int claim(struct binder *b, struct state_pod *pod, struct state_node *nod
     state_plan(b->state, pod, &b->request, &b->plan);
     enum place_reason reason = state_place(b->state, &b->plan, node, pod, false, &result);
     if (reason != PLACE_OK)
-        return err_set(err, EBUSY, "node %s: %s any more", node->name, place_reason_text(reason));
+        return err_set(err, EBUSY, "node %s no longer fits: %s", node->name,
+                       place_reason_text(reason));
     int r = state_promise(b->state, pod, node, &result, POD_BINDING, now);
     return r < 0 ? err_errno(err, -r, "cannot bind") : 0;
 }

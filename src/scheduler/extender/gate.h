@@ -5,9 +5,11 @@
  * up, a gang that is not complete, a claim that is not bound. Asked by filter before any node is
  * looked at, by bind again, and by wake.c for the pods that a gate has held. */
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/buf.h"
 
@@ -28,6 +30,17 @@ struct gates {
     size_t n;
     struct gate rows[GATES_MAX];
 };
+
+/* Appends a gate; `first`: before all others. 0, or -ENOSPC: the table is full. */
+static inline int gates_add(struct gates *gates, const struct gate *gate, bool first) {
+    if (gates->n == GATES_MAX)
+        return -ENOSPC;
+    if (first)
+        memmove(&gates->rows[1], &gates->rows[0], gates->n * sizeof(*gate));
+    gates->rows[first ? 0 : gates->n] = *gate;
+    gates->n++;
+    return 0;
+}
 
 /* The first gate that holds the pod, having appended why to `why`; NULL: none does. */
 static inline const struct gate *gates_closed(const struct gates *gates, struct state_pod *pod,

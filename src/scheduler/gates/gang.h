@@ -28,7 +28,7 @@ struct gangs {
     uint64_t tried_ms, tried_crowd; /* when all were, and among whom */
     uint64_t window_ms, placed;     /* what is tried is bounded in each second */
     bool trying;
-    struct gpu_request request; /* scratch: too large for the stack */
+    struct gpu_request request; /* scratch of one call */
     struct place_plan plan;
 };
 

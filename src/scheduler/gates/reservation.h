@@ -19,7 +19,7 @@ struct reservations {
     bool unsorted;              /* they are to be put in the order of their names */
     uint32_t round;             /* in which each that has no place is looked for one once */
     uint32_t looked;            /* for how many the last tick has done so */
-    struct gpu_request request; /* scratch: too large for the stack */
+    struct gpu_request request; /* scratch of one call */
     struct place_plan plan;
 };
 

@@ -33,7 +33,7 @@ struct preempt {
     const struct gates *gates; /* may be NULL */
     struct json_parser *parser;
     struct preempt_budget *budgets;
-    struct gpu_request request; /* scratch from here on: too large for the stack */
+    struct gpu_request request; /* scratch of one call, from here on */
     struct place_plan plan;
     struct state_pod *holders[VICTIMS_HOLDERS_MAX];
     struct victims_holder described[VICTIMS_HOLDERS_MAX];

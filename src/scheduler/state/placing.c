@@ -190,7 +190,7 @@ const struct state_selector state_selection = {"selection", PLACE_WRONG_GPU, NUL
 
 int state_add_selector(struct state *s, const struct state_selector *selector) {
     if (s->nselectors == STATE_SELECTORS_MAX)
-        return -1;
+        return -ENOSPC;
     s->selectors[s->nselectors++] = *selector;
     return 0;
 }

@@ -16,11 +16,10 @@
 
 struct state *state_new(state_verify verify, void *userdata) {
     struct state *s = calloc(1, sizeof(*s));
-    if (s)
-        *s = (struct state){.verify = verify, .userdata = userdata, .policy = &place_binpack};
-    if (s)
-        (void) state_add_selector(s, &state_selection);
-    return s;
+    if (!s)
+        return NULL;
+    *s = (struct state){.verify = verify, .userdata = userdata, .policy = &place_binpack};
+    return state_add_selector(s, &state_selection) < 0 ? state_free(s) : s;
 }
 
 static void pod_free(struct state *s, struct state_pod *pod) {

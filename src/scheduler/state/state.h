@@ -364,7 +364,7 @@ void state_learn_from(struct state *s, struct place_model *model, int64_t since)
 int state_namespace_policy(struct state *s, const char *name, const char *node_policy,
                            const char *card_policy);
 
-/* Adds a row to the table, which is copied; negative when the table is full. */
+/* Adds a row to the table, which is copied. 0, or -ENOSPC: the table is full. */
 int state_add_selector(struct state *s, const struct state_selector *selector);
 
 /* ---- standing holds ---- */
