@@ -19,6 +19,7 @@
 #define NVSWITCHES_MAX 32u
 #define NUMA_MAX 64u
 #define CPUS_MAX 1024u
+#define LIMITS_BRANCH 615u /* the first driver with memory limits of control groups */
 
 /* -- values ---------------------------------------------------------------------------------- */
 
@@ -74,7 +75,8 @@ int config_parse_duration(const char *value, uint64_t min, uint64_t max, uint64_
 static uint32_t cuda_of_branch(uint32_t branch) {
     static const struct {
         uint32_t branch, cuda;
-    } known[] = {{580, 13000}, {575, 12090}, {570, 12080}, {565, 12070}, {560, 12060}, {555, 12050},
+    } known[] = {{615, 13040}, {610, 13030}, {595, 13020}, {590, 13010}, {580, 13000},
+                 {575, 12090}, {570, 12080}, {565, 12070}, {560, 12060}, {555, 12050},
                  {550, 12040}, {545, 12030}, {535, 12020}, {530, 12010}, {525, 12000}};
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (branch >= known[i].branch)
@@ -91,12 +93,29 @@ static int set_driver(struct sim_config *c, const char *value, struct err *err) 
         sscanf(value, "%3u.%3u.%2u%n", &branch, &minor, &patch, &end) == 3 && (size_t) end == len;
     if ((!two && !three) || len >= sizeof(c->driver) || !isdigit((unsigned char) *value))
         return bad_value(err, value, "a driver version such as 570.124.06");
-    if (cuda_of_branch(branch) == 0 || branch > 599)
-        return err_set(err, EINVAL, "driver %s: branches 525 to 599 can be simulated", value);
+    if (cuda_of_branch(branch) == 0 || branch > 615)
+        return err_set(err, EINVAL, "driver %s: branches 525 to 615 can be simulated", value);
     memcpy(c->driver, value, len + 1);
     c->cuda = cuda_of_branch(branch);
+    c->limits = branch < LIMITS_BRANCH ? SIM_MEMORY_OFF : SIM_MEMORY_MISC;
     c->host_pids = branch < 545; /* from then on the driver answers in the reader's namespace */
     return 0;
+}
+
+/* After `driver`, which has it or not. */
+static int set_limits(struct sim_config *c, const char *value, struct err *err) {
+    static const char *const names[] = {
+        [SIM_MEMORY_OFF] = "off", [SIM_MEMORY_MISC] = "misc", [SIM_MEMORY_DMEM] = "dmem"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(value, names[i]) != 0)
+            continue;
+        if (i != SIM_MEMORY_OFF && c->cuda < cuda_of_branch(LIMITS_BRANCH))
+            return err_set(err, EINVAL, "memory limits need driver %u; name it first",
+                           LIMITS_BRANCH);
+        c->limits = (enum sim_memory_accounting) i;
+        return 0;
+    }
+    return bad_value(err, value, "off, misc or dmem");
 }
 
 static int set_pids(struct sim_config *c, const char *value, struct err *err) {
@@ -157,6 +176,7 @@ static const struct {
     {"clock", set_clock},           {"slice", set_slice},     {"context-switch", set_switch},
     {"sample", set_sample},         {"numa", set_numa_nodes}, {"cpus-per-node", set_cpus},
     {"accounting", set_accounting}, {"fork", set_fork},       {"dead-pids", set_dead_pids},
+    {"memory-limits", set_limits},
 };
 
 /* -- GPUs ------------------------------------------------------------------------------------ */
@@ -577,6 +597,7 @@ void config_describe_host(const struct sim_config *c, struct sim_host *h) {
     memcpy(h->driver, c->driver, sizeof(h->driver));
     h->cuda = c->cuda;
     h->host_pids = c->host_pids;
+    h->limits = c->limits != SIM_MEMORY_OFF;
     h->timing_only = c->timing_only;
     h->fork_closes = c->fork_closes;
     h->sample_us = (uint32_t) (c->sample_ns / 1000u);

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "sim/machine.h"
 #include "sim/model.h"
 #include "sim/proto.h"
 
@@ -45,6 +46,7 @@ struct sim_config {
     char driver[32];
     uint32_t cuda; /* 12080 */
     bool host_pids;
+    enum sim_memory_accounting limits;
     bool timing_only;
     bool accounting;
     bool fork_closes; /* a forked child has none of its parent's descriptors */

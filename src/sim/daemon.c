@@ -409,6 +409,7 @@ static int make_page(struct daemon *d, uint32_t minor, const struct daemon_optio
     g->now = daemon_clock(d);
     g->slice_ns = o->config->slice_ns;
     g->switch_ns = o->config->switch_ns;
+    g->accounting = o->config->limits;
     g->meter.period_ns = o->config->sample_ns;
     config_describe_gpu(o->config, minor, o->seed, map);
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
@@ -597,6 +598,7 @@ void daemon_free(struct daemon *d) {
             remove_socket(d, name);
             (void) munmap(d->machine.gpu[i].page, 4096);
             account_clear(&d->machine.gpu[i]);
+            memlimit_done(&d->machine.gpu[i]);
             free(d->machine.gpu[i].division);
         }
         cleanup_closep(&d->page_fd[i]);
@@ -605,6 +607,7 @@ void daemon_free(struct daemon *d) {
         (void) munmap(d->machine.host, SIM_HOST_BYTES);
     remove_socket(d, SIM_CONTROL_NAME);
     remove_socket(d, SIM_CTL_NAME);
+    group_dirs_done(&d->groups);
     cleanup_closep(&d->host_fd);
     cleanup_closep(&d->epoll);
     cleanup_closep(&d->spare);

@@ -7,7 +7,9 @@
 
 #include "sim/control.h"
 #include "sim/daemon.h"
+#include "sim/group.h"
 #include "sim/machine.h"
+#include "sim/memlimit.h"
 #include "sim/pidns.h"
 #include "sim/request.h"
 #include "sim/share.h"
@@ -43,6 +45,7 @@ struct watch {
 struct daemon {
     struct sim_machine machine;
     struct pidns own_pids;
+    struct group_dir *groups; /* with limits: looked at for whether they are still there */
     char *dir;
     int epoll;
     int timer;
@@ -96,6 +99,19 @@ int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *re
 /* The requests of serve_share.c: as daemon_serve(), with the answer still to be sent. */
 int serve_share(struct daemon *d, struct sim_session *s, const struct sim_request *q, int fd,
                 struct answer *a);
+
+/* The client may change the machine: it is root, or its owner. */
+bool daemon_is_owner(int fd);
+
+/* Memory that a process takes: from the card and, with memory limits, of its control group's. */
+int serve_take(struct daemon *d, struct sim_channel *c, const struct sim_request *q);
+void serve_give(struct sim_channel *c, const struct sim_request *q);
+int serve_context(struct daemon *d, struct sim_channel *c, uint64_t *ret_bytes);
+int serve_resume(struct daemon *d, struct sim_channel *c);
+
+/* SIM_LIMITS, with the descriptor that came along, or -1. Returns the answer's status. */
+int serve_limits(struct daemon *d, struct watch *w, const struct sim_request *q, int fd,
+                 struct answer *a);
 
 /* SIM_MIG. `owner`: the client may change the machine. Returns what the answer's `a` or, negative,
  * its status is to be. */

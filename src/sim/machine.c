@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sim/engine.h"
+#include "sim/memlimit.h"
 #include "sim/share.h"
 #include "sim/shared_event.h"
 
@@ -87,6 +89,7 @@ struct sim_session *session_begin(struct sim_machine *m, pid_t pid, const uint64
     s->machine = m;
     s->pid = pid;
     s->pidfd = -1;
+    s->proc = -1;
     s->token[0] = token[0];
     s->token[1] = token[1];
     s->next = m->sessions;
@@ -118,6 +121,7 @@ void session_detach(struct sim_session *s, uint32_t minor) {
     engine_drop_channel(c);
     s->channel[minor] = c; /* until what it shares has been settled */
     share_release_all(s, minor);
+    memlimit_release_all(&c->charges);
     channel_give(c, c->used);
     if (c->contexts)
         atomic_fetch_sub(&c->gpu->page->clients, 1);
@@ -135,6 +139,8 @@ void session_end(struct sim_session *s) {
             *p = s->next;
             break;
         }
+    if (s->proc >= 0)
+        (void) close(s->proc);
     free(s);
 }
 
@@ -151,6 +157,7 @@ void session_break(struct sim_session *s, uint32_t minor, uint32_t result, bool 
     if (!lost)
         return;
     share_release_all(s, minor);
+    memlimit_release_all(&c->charges);
     channel_give(c, c->used);
     if (c->contexts)
         atomic_fetch_sub(&c->gpu->page->clients, 1);
@@ -214,6 +221,8 @@ void channel_give(struct sim_channel *c, uint64_t bytes) {
         bytes = c->used - c->shared;
     c->used -= bytes;
     machine_give(c->gpu, bytes);
+    if (c->managed > c->used - c->shared)
+        c->managed = c->used - c->shared;
 }
 
 int channel_context_create(struct sim_channel *c, uint64_t *ret_bytes) {
@@ -232,6 +241,7 @@ int channel_context_destroy(struct sim_channel *c) {
         return -EINVAL;
     if (--c->contexts == 0)
         atomic_fetch_sub(&c->gpu->page->clients, 1);
+    memlimit_release(c, c->gpu->page->context_bytes, NULL);
     channel_give(c, c->gpu->page->context_bytes);
     return 0;
 }
@@ -248,6 +258,7 @@ int channel_suspend(struct sim_channel *c) {
     if (c->contexts > 0)
         atomic_fetch_sub(&c->gpu->page->clients, 1);
     c->contexts = 0;
+    memlimit_release_all(&c->charges);
     return 0;
 }
 

@@ -16,6 +16,11 @@
 
 struct sim_session;
 struct sim_queue;
+struct sim_charge;
+struct sim_group_entry;
+
+/* How the driver keeps limits of control groups: see memlimit.h. */
+enum sim_memory_accounting { SIM_MEMORY_OFF, SIM_MEMORY_MISC, SIM_MEMORY_DMEM };
 
 /* One process on one GPU. */
 struct sim_channel {
@@ -27,8 +32,10 @@ struct sim_channel {
     uint64_t away;   /* bytes that come back */
     uint32_t contexts_away;
     uint32_t contexts;
-    uint64_t peak;     /* the most it ever had */
-    uint64_t start_us; /* when its first context was made, since the epoch; 0: none was */
+    uint64_t managed;           /* of `used`: managed memory, which is charged to no group */
+    struct sim_charge *charges; /* see memlimit.h */
+    uint64_t peak;              /* the most it ever had */
+    uint64_t start_us;          /* when its first context was made, since the epoch; 0: none was */
     struct meter meter;
     struct sim_queue *ready; /* queues whose next entry is a kernel; first come, first served */
     struct sim_queue *ready_last;
@@ -59,6 +66,8 @@ struct sim_gpu {
     struct sim_channel *round; /* the first one is running */
     struct sim_channel *round_last;
     struct meter meter;
+    enum sim_memory_accounting accounting;
+    struct sim_group_entry *groups;
     struct sim_account *ended; /* a ring of SIM_ACCOUNTS_MAX, made when first used */
     uint32_t nended;           /* free-running */
 };
@@ -109,6 +118,7 @@ struct sim_session {
     struct sim_machine *machine;
     pid_t pid; /* in the daemon's namespace */
     int pidfd; /* of the same process, -1: none; the daemon's, which closes it */
+    int proc;  /* its directory in /proc, which outlives it; -1: not needed */
     uint64_t token[2];
     uint64_t attached[SIM_MAX_UNITS / 64];      /* bit per minor */
     uint32_t broken[SIM_MAX_UNITS];             /* CUresult that its contexts died of, 0: none */

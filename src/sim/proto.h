@@ -40,8 +40,8 @@ enum sim_op {
     SIM_QUEUE,       /* answer carries the fds of the ring and of its doorbell */
     SIM_CTX_CREATE,  /* minor; charges the context's overhead; answer: a = bytes charged */
     SIM_CTX_DESTROY, /* minor */
-    SIM_ALLOC,       /* minor, a = bytes */
-    SIM_FREE,        /* minor, a = bytes */
+    SIM_ALLOC,       /* minor, a = bytes; token[0] = SIM_MANAGED for managed memory */
+    SIM_FREE,        /* minor, a = bytes; token[0] likewise */
     SIM_PROCESSES,   /* minor; answer: count x sim_process */
     SIM_SAMPLES,     /* minor, a = microseconds since the epoch; answer: count x sim_sample */
     SIM_UTILIZATION, /* minor; answer: a = percent of the last period, b = percent of memory */
@@ -61,8 +61,14 @@ enum sim_op {
     SIM_SET,          /* minor, a = enum sim_setting << 32 | value; of root and the owner */
     SIM_ACCOUNTS,     /* minor; answer: count x sim_account */
     SIM_MIG,          /* minor, a = enum sim_mig, token: its arguments; answer: a or a list */
+    SIM_LIMITS,       /* minor, a = enum sim_limits, for SET token = soft, hard; all but MINE carry
+                       * a control group's directory; answer: a = hard, b = soft, token[0] = used */
     SIM_OP_END,
 };
+
+#define SIM_MANAGED 1u
+
+enum sim_limits { SIM_LIMITS_GET, SIM_LIMITS_SET, SIM_LIMITS_MINE };
 
 struct sim_request {
     uint32_t magic;
@@ -255,6 +261,7 @@ struct sim_host {
     char driver[32]; /* "570.124.06" */
     uint32_t cuda;   /* 12080 */
     uint32_t host_pids;
+    uint32_t limits;      /* the driver keeps memory limits of control groups */
     uint32_t timing_only; /* foreign modules are taken, their kernels only cost time */
     uint32_t sample_us;   /* how often utilisation is measured */
     uint32_t numa_nodes;

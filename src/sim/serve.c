@@ -53,6 +53,8 @@ static int serve_hello(struct daemon *d, struct watch *w, const struct sim_reque
     if (!w->session)
         return -ENOMEM;
     w->session->pidfd = (int) syscall(SYS_pidfd_open, pid, 0);
+    if (d->machine.host->limits)
+        w->session->proc = group_process(pid);
     a->reply.a = d->machine.ngpus;
     a->fds[0] = d->host_fd;
     a->nfds = 1;
@@ -229,8 +231,7 @@ static void serve_accounts(struct daemon *d, struct sim_session *reader, uint32_
     a->list_bytes = a->reply.count * sizeof(*list);
 }
 
-/* Root, and whoever runs the machine. */
-static bool is_owner(int fd) {
+bool daemon_is_owner(int fd) {
     struct ucred cred;
     socklen_t len = sizeof(cred);
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
@@ -240,7 +241,7 @@ static bool is_owner(int fd) {
 static int serve_set(struct daemon *d, int fd, const struct sim_request *q) {
     struct sim_gpu *g = &d->machine.gpu[q->minor];
     uint64_t which = q->a >> 32;
-    if (!is_owner(fd))
+    if (!daemon_is_owner(fd))
         return -EPERM;
     if (which >= SIM_SETTINGS)
         return -EINVAL;
@@ -286,7 +287,7 @@ static int serve_device(struct daemon *d, int fd, struct sim_session *s,
     }
     switch (q->op) {
     case SIM_CTX_CREATE:
-        a->reply.status = channel_context_create(c, &a->reply.a);
+        a->reply.status = serve_context(d, c, &a->reply.a);
         if (a->reply.status == 0)
             account_begin(c, daemon_wall_us());
         return 0;
@@ -294,16 +295,16 @@ static int serve_device(struct daemon *d, int fd, struct sim_session *s,
         a->reply.status = channel_context_destroy(c);
         return 0;
     case SIM_ALLOC:
-        a->reply.status = channel_take(c, q->a);
+        a->reply.status = serve_take(d, c, q);
         return 0;
     case SIM_FREE:
-        channel_give(c, q->a);
+        serve_give(c, q);
         return 0;
     case SIM_SUSPEND:
         a->reply.status = channel_suspend(c);
         return 0;
     case SIM_RESUME:
-        a->reply.status = channel_resume(c);
+        a->reply.status = serve_resume(d, c);
         return 0;
     case SIM_PROCESSES:
         serve_processes(d, s, q->minor, a);
@@ -321,7 +322,7 @@ static int serve_device(struct daemon *d, int fd, struct sim_session *s,
         serve_accounts(d, s, q->minor, a);
         return 0;
     case SIM_MIG:
-        a->reply.status = serve_mig(d, s, q, is_owner(fd), a);
+        a->reply.status = serve_mig(d, s, q, daemon_is_owner(fd), a);
         if (a->reply.status > 0) {
             a->reply.a = (uint64_t) a->reply.status;
             a->reply.status = 0;
@@ -358,6 +359,8 @@ int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *q,
         serve_fault(d, w->session, q, &a);
     else if (q->op >= SIM_SHARE && q->op <= SIM_EVENT_CLOSE)
         r = serve_share(d, w->session, q, fd, &a);
+    else if (q->op == SIM_LIMITS)
+        a.reply.status = serve_limits(d, w, q, fd, &a);
     else
         r = serve_device(d, w->fd, w->session, q, &a);
     if (r == 0)

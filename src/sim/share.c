@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "sim/memlimit.h"
+
 #define SHARES_MAX 4096u /* of one process: each costs the daemon a descriptor */
 
 struct sim_share *share_find(struct sim_machine *m, const uint64_t id[2]) {
@@ -53,6 +55,7 @@ static void settle(struct sim_machine *m, struct sim_share *share) {
     if (share->holders || share->exports > 0)
         return;
     machine_give(share->gpu, share->bytes);
+    memlimit_release_all(&share->charges);
     destroy(m, share);
 }
 
@@ -75,6 +78,7 @@ int share_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t id[2
         return r;
     }
     c->shared += bytes;
+    memlimit_release(c, bytes, &share->charges);
     share->fd = fd;
     share->next = c->session->machine->shares;
     c->session->machine->shares = share;

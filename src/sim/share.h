@@ -22,7 +22,8 @@ struct sim_share {
     int fd;                      /* the memory; owned */
     struct sim_session *charged; /* whose use it counts as */
     struct sim_share_holder *holders;
-    uint32_t exports; /* descriptors that keep it */
+    uint32_t exports;           /* descriptors that keep it */
+    struct sim_charge *charges; /* of its maker's group, until it is given back */
 };
 
 /* Turns bytes that the channel's process has taken into a share that it holds. Takes over `fd` when

@@ -132,7 +132,7 @@ static void mistakes_are_told_with_their_line(void **state) {
                  "m:2: '99999999999999999999s' is not between 10 us and 1000 ms");
     expect_error("[machine]\npids = mine\n", "m:2: 'mine' is neither 'namespace' nor 'host'");
     expect_error("[machine]\ndriver = 470.1\n",
-                 "m:2: driver 470.1: branches 525 to 599 can be simulated");
+                 "m:2: driver 470.1: branches 525 to 615 can be simulated");
     expect_error("[machine]\ndriver = new\n",
                  "m:2: 'new' is not a driver version such as 570.124.06");
     expect_error("[gpu 0]\nmodel = T4\n[machine]\n",

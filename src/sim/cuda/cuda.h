@@ -148,11 +148,14 @@ CUresult cuda_from_errno(int r);
 
 /* Bytes of a device for the process; managed memory makes room. Without the lock. */
 CUresult cuda_take(int device, size_t bytes);
-/* The same without making room. */
-CUresult cuda_take_plain(int device, size_t bytes);
+/* The same for managed memory, without making room. */
+CUresult cuda_take_managed(int device, size_t bytes);
 /* Bytes that are free at this moment. */
 size_t cuda_room(int device);
 void cuda_give(int device, size_t bytes);
+void cuda_give_managed(int device, size_t bytes);
+/* The memory limit of the process's control group, and what that uses; false: it has none. */
+bool cuda_group_limit(int device, size_t *ret_hard, size_t *ret_used);
 
 /* -- contexts (context.c) -------------------------------------------------------------------- */
 

@@ -238,8 +238,41 @@ CUresult cuda_from_errno(int r) {
     }
 }
 
-CUresult cuda_take_plain(int device, size_t bytes) {
+static CUresult take_plain(int device, size_t bytes) {
     return cuda_from_errno(client_do(&cuda_client, SIM_ALLOC, cuda_device[device].minor, bytes));
+}
+
+/* Managed memory is charged to no control group. */
+static int managed_request(uint32_t op, int device, size_t bytes) {
+    const struct sim_request q = {.magic = SIM_MAGIC,
+                                  .op = op,
+                                  .minor = cuda_device[device].minor,
+                                  .a = bytes,
+                                  .token = {SIM_MANAGED}};
+    struct client_answer a = {.list = NULL};
+    return client_request(&cuda_client, &q, -1, &a);
+}
+
+CUresult cuda_take_managed(int device, size_t bytes) {
+    return cuda_from_errno(managed_request(SIM_ALLOC, device, bytes));
+}
+
+void cuda_give_managed(int device, size_t bytes) {
+    (void) managed_request(SIM_FREE, device, bytes);
+}
+
+bool cuda_group_limit(int device, size_t *ret_hard, size_t *ret_used) {
+    const struct sim_request q = {.magic = SIM_MAGIC,
+                                  .op = SIM_LIMITS,
+                                  .minor = cuda_device[device].minor,
+                                  .a = SIM_LIMITS_MINE};
+    struct client_answer a = {.list = NULL};
+    if (!cuda_client.host->limits || client_request(&cuda_client, &q, -1, &a) < 0 ||
+        a.reply.a >= cuda_device[device].page->memory_total)
+        return false;
+    *ret_hard = a.reply.a;
+    *ret_used = a.reply.token[0];
+    return true;
 }
 
 size_t cuda_room(int device) {
@@ -251,7 +284,7 @@ size_t cuda_room(int device) {
 CUresult cuda_take(int device, size_t bytes) {
     CUresult r;
     do
-        r = cuda_take_plain(device, bytes);
+        r = take_plain(device, bytes);
     while (r == CUDA_ERROR_OUT_OF_MEMORY && bytes <= cuda_device[device].page->memory_total &&
            managed_evict(device, bytes));
     return r;

@@ -49,7 +49,7 @@ static void leave(struct managed *m, size_t bytes) {
         bytes = m->resident;
     m->resident -= bytes;
     if (bytes > 0)
-        cuda_give(m->device, bytes);
+        cuda_give_managed(m->device, bytes);
 }
 
 void managed_free(struct managed *m) {
@@ -103,14 +103,14 @@ static void arrive(struct managed *m, size_t bytes, int device) {
         bytes = m->memory->size;
     while (bytes > m->resident) {
         size_t more = bytes - m->resident;
-        if (cuda_take_plain(device, more) == CUDA_SUCCESS) {
+        if (cuda_take_managed(device, more) == CUDA_SUCCESS) {
             m->resident += more;
             continue;
         }
         if (evict(device, more, m))
             continue;
         size_t room = cuda_room(device);
-        if (room == 0 || cuda_take_plain(device, room < more ? room : more) != CUDA_SUCCESS)
+        if (room == 0 || cuda_take_managed(device, room < more ? room : more) != CUDA_SUCCESS)
             return;
         m->resident += room < more ? room : more;
     }

@@ -299,6 +299,12 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     const struct sim_page *p = cuda_device[ctx->device].page;
     *total = p->memory_total - p->memory_reserved;
     *free_bytes = *total - atomic_load(&p->memory_used);
+    size_t hard, used;
+    if (cuda_group_limit(ctx->device, &hard, &used)) {
+        size_t left = used < hard ? hard - used : 0;
+        *total = hard < *total ? hard : *total;
+        *free_bytes = left < *free_bytes ? left : *free_bytes;
+    }
     return CUDA_SUCCESS;
 }
 

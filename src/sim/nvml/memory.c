@@ -33,6 +33,14 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     memory->reserved = p->memory_reserved;
     memory->used = atomic_load(&p->memory_used);
     memory->free = memory->total - memory->reserved - memory->used;
+    unsigned long long hard, used;
+    if (nvml_own_limit(device, &hard, &used)) {
+        unsigned long long left = used < hard ? hard - used : 0;
+        memory->total = hard;
+        memory->reserved = 0;
+        memory->used = used;
+        memory->free = memory->free < left ? memory->free : left;
+    }
     return NVML_SUCCESS;
 }
 

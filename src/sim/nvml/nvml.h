@@ -46,6 +46,10 @@ nvmlDevice_t nvml_device_at(unsigned int index);
 /* One request about a device; what the daemon answers, as NVML says it. */
 nvmlReturn_t nvml_ask(nvmlDevice_t device, uint32_t op, uint64_t a, struct client_answer *answer);
 
+/* The memory limit of the caller's control group, and what that uses. False: it has none. */
+bool nvml_own_limit(nvmlDevice_t device, unsigned long long *ret_hard,
+                    unsigned long long *ret_used);
+
 /* Bodies of the many functions that hand out one value of a device's page. */
 #define NVML_GIVE(device, out, value)                                                              \
     do {                                                                                           \
