@@ -19,6 +19,8 @@
 
 #define ANSWER_MAX ((size_t) 16 << 20)
 #define FRESH_MS 60 /* longest wait for the driver */
+#define PER_CLIENT 16
+#define IDLE_SECONDS 15
 
 /* ---- figures that are true now ---- */
 
@@ -246,7 +248,11 @@ static const struct http_route routes[] = {
 };
 
 int web_start(struct agent *a, struct err *err) {
-    struct http_options options = {.listen = a->config.listen, .routes = routes, .userdata = a};
+    struct http_options options = {.listen = a->config.listen,
+                                   .routes = routes,
+                                   .userdata = a,
+                                   .max_per_client = PER_CLIENT,
+                                   .idle_seconds = IDLE_SECONDS};
 
     if (!a->config.listen[0] || strcmp(a->config.listen, "off") == 0)
         return 0;

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/num.h"
+#include "wire/http_peers.h"
 #include "wire/identity.h"
 #include "wire/json_prune.h"
 #include "wire/tls.h"
@@ -24,6 +25,9 @@
 #define CONNECTIONS_DEFAULT 512u
 #define CLIENTS_PART 4 /* one address gets that part of all connections */
 #define IDLE_DEFAULT 120
+#define REQUEST_SECONDS_DEFAULT 10
+#define CONNECTIONS_OWN 32u /* of this host, beyond those of all others */
+#define CHECK_MS 1000
 #define KEEP_FROM ((size_t) 1 << 20)          /* shorter bodies are kept whole */
 #define BODY_UNASKED ((size_t) 4 << 10)       /* where no route takes a body */
 #define BODY_SURE ((size_t) 64 << 10)         /* is taken whatever others send */
@@ -54,6 +58,8 @@ struct http_server {
     struct MHD_Daemon *daemon;
     uv_poll_t poll;
     uv_timer_t timer;
+    uv_timer_t check;
+    struct http_peers peers;
     int closing_handles;
     bool running; /* inside MHD_run: no second one */
     bool again;
@@ -98,6 +104,62 @@ static void on_timer(uv_timer_t *timer) {
 static void on_readable(uv_poll_t *poll, int status, int events) {
     (void) status, (void) events;
     server_run(poll->data);
+}
+
+/* ---- connections ---- */
+
+/* A connection's context in libmicrohttpd. */
+struct connection {
+    struct http_server *server;
+    struct http_peer *peer;
+};
+
+static struct http_peer *peer_of(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *of =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const struct connection *c = of ? of->socket_context : NULL;
+    return c ? c->peer : NULL;
+}
+
+static void on_check(uv_timer_t *timer) {
+    struct http_server *s = timer->data;
+    http_peers_check(&s->peers, uv_now(s->loop));
+    if (!s->peers.others)
+        uv_timer_stop(timer);
+}
+
+static enum MHD_Result on_accept(void *cls, const struct sockaddr *from, socklen_t len) {
+    const struct http_server *s = cls;
+    return http_peers_admit(&s->peers, from, len) ? MHD_YES : MHD_NO;
+}
+
+/* Without memory for its context a connection has no deadline, and TLS is refused. */
+static struct connection *connection_new(struct http_server *s, struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *from =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    struct connection *c = fd && from ? calloc(1, sizeof(*c)) : NULL;
+    if (!c)
+        return NULL;
+    c->server = s;
+    (void) http_peer_new(&s->peers, fd->connect_fd, from->client_addr, uv_now(s->loop), &c->peer);
+    if (c->peer && !uv_is_active((uv_handle_t *) &s->check))
+        uv_timer_start(&s->check, on_check, CHECK_MS, CHECK_MS);
+    return c;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code) {
+    struct http_server *s = cls;
+    struct connection *c = *context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        *context = connection_new(s, connection);
+    } else if (c) {
+        http_peer_free(&s->peers, c->peer);
+        free(c);
+        *context = NULL;
+    }
 }
 
 /* ---- one exchange ---- */
@@ -267,6 +329,7 @@ static void take_body(struct http_exchange *x, const char *data, size_t len) {
 static enum MHD_Result finish_request(struct http_exchange *x) {
     if (!x->handed_over) {
         x->handed_over = true;
+        http_peer_complete(peer_of(x->connection));
         if (x->prune && !x->problem && json_prune_end(x->prune) < 0)
             drop_body(x, MHD_HTTP_BAD_REQUEST, "the request ends before its JSON does");
         if (x->refused == MHD_HTTP_CONTENT_TOO_LARGE)
@@ -321,7 +384,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 
 static void on_completed(void *cls, struct MHD_Connection *connection, void **state,
                          enum MHD_RequestTerminationCode code) {
-    (void) cls, (void) connection, (void) code;
+    (void) cls, (void) code;
+    http_peer_rest(peer_of(connection));
     *state = exchange_free(*state);
 }
 
@@ -446,13 +510,6 @@ static int load_tls(struct http_server *s, const struct http_options *o, struct 
     return r;
 }
 
-/* Every connection knows its server, for the certificate that it is to be shown. */
-static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
-                          enum MHD_ConnectionNotificationCode code) {
-    (void) connection;
-    *context = code == MHD_CONNECTION_NOTIFY_STARTED ? cls : NULL;
-}
-
 static int on_handshake(gnutls_session_t session, const struct gnutls_cert_retr_st *info,
                         gnutls_pcert_st **ret_chain, unsigned *ret_len, gnutls_ocsp_data_st **ocsp,
                         unsigned *ocsp_len, gnutls_privkey_t *ret_key, unsigned *ret_flags) {
@@ -460,46 +517,33 @@ static int on_handshake(gnutls_session_t session, const struct gnutls_cert_retr_
     struct MHD_Connection *connection = gnutls_session_get_ptr(session);
     const union MHD_ConnectionInfo *of =
         connection ? MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT) : NULL;
-    const struct http_server *s = of ? of->socket_context : NULL;
+    const struct connection *c = of ? of->socket_context : NULL;
     *ocsp = NULL;
     *ocsp_len = 0;
-    return s ? identity_retrieve(s->identity, ret_chain, ret_len, ret_key, ret_flags) : -1;
+    return c ? identity_retrieve(c->server->identity, ret_chain, ret_len, ret_key, ret_flags) : -1;
 }
 
-/* Whether nobody but this host can connect. */
-static bool is_local(int fd) {
-    struct sockaddr_storage a = {0};
-    socklen_t len = sizeof(a);
-    if (getsockname(fd, (struct sockaddr *) &a, &len) < 0)
-        return false;
-    if (a.ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *) &a)->sin6_addr);
-    return ntohl(((const struct sockaddr_in *) &a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-}
-
-/* 0: no bound. */
-static unsigned max_per_client(const struct http_options *o, int fd, unsigned connections) {
-    if (o->max_per_client)
-        return o->max_per_client;
-    if (is_local(fd))
-        return 0;
-    return connections > CLIENTS_PART ? connections / CLIENTS_PART : 1;
+static struct http_peers bounds(const struct http_options *o) {
+    unsigned connections = o->max_connections ? o->max_connections : CONNECTIONS_DEFAULT;
+    unsigned part = connections > CLIENTS_PART ? connections / CLIENTS_PART : 1;
+    unsigned seconds = o->request_seconds ? o->request_seconds : REQUEST_SECONDS_DEFAULT;
+    return (struct http_peers){.max_others = connections,
+                               .max_per_client = o->max_per_client ? o->max_per_client : part,
+                               .request_ms = (uint64_t) seconds * 1000};
 }
 
 static int start_daemon(struct http_server *s, const struct http_options *o, int fd,
                         struct err *err) {
-    unsigned connections = o->max_connections ? o->max_connections : CONNECTIONS_DEFAULT;
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME;
     if (s->identity)
         flags |= MHD_USE_TLS;
     s->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, ignore_log, NULL,
+        flags, 0, on_accept, s, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, ignore_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_LIMIT, connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, max_per_client(o, fd, connections),
-        MHD_OPTION_CONNECTION_TIMEOUT, o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY,
-        s->identity ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, TLS_PRIORITY,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_LIMIT,
+        s->peers.max_others + CONNECTIONS_OWN, MHD_OPTION_CONNECTION_TIMEOUT,
+        o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        CONNECTION_MEMORY, s->identity ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, TLS_PRIORITY,
         MHD_OPTION_HTTPS_CERT_CALLBACK2, on_handshake, MHD_OPTION_END);
     if (!s->daemon)
         return err_set(err, EIO, "cannot start the HTTP server on '%s'", o->listen);
@@ -524,6 +568,7 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
     s->max_body = options->max_body ? options->max_body : BODY_DEFAULT;
     s->max_bodies = options->max_bodies ? options->max_bodies : BODIES_PART * s->max_body;
     s->keep = options->keep;
+    s->peers = bounds(options);
     int r = load_tls(s, options, err);
     if (r < 0)
         return r;
@@ -541,7 +586,8 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
         return err_set(err, -r, "cannot watch the HTTP server: %s", uv_strerror(r));
     }
     (void) uv_timer_init(loop, &s->timer);
-    s->poll.data = s->timer.data = s;
+    (void) uv_timer_init(loop, &s->check);
+    s->poll.data = s->timer.data = s->check.data = s;
     uv_poll_start(&s->poll, UV_READABLE, on_readable);
     server_run(s);
     *ret_server = take_ptr(s);
@@ -569,9 +615,11 @@ void http_server_close(struct http_server *server) {
     (void) MHD_run(server->daemon);
     uv_poll_stop(&server->poll);
     uv_timer_stop(&server->timer);
+    uv_timer_stop(&server->check);
     MHD_stop_daemon(server->daemon);
     server->daemon = NULL;
-    server->closing_handles = 2;
+    server->closing_handles = 3;
     uv_close((uv_handle_t *) &server->poll, on_handle_closed);
     uv_close((uv_handle_t *) &server->timer, on_handle_closed);
+    uv_close((uv_handle_t *) &server->check, on_handle_closed);
 }

@@ -47,9 +47,11 @@ struct http_options {
      * is reduced to them while it comes in, and max_body bounds what is left of it. A handler then
      * is to ask http_body_problem(). */
     const char *const *keep;
-    unsigned max_connections; /* 0: 512 */
-    unsigned max_per_client;  /* from one address; 0: a quarter of all, or all of them when
-                                 only this host can connect */
+    unsigned max_connections; /* from other hosts and pods; 0: 512. This host's own (its address as
+                                 both ends of a connection) have 32 beyond these */
+    unsigned max_per_client;  /* from one other address; 0: a quarter of max_connections */
+    unsigned request_seconds; /* a request from elsewhere that takes longer to come is cut off; also
+                                 the time from a connection to its first request; 0: 10 */
     unsigned idle_seconds;    /* a silent connection is closed after that; 0: 120 */
 };
 

@@ -6,6 +6,7 @@
 /* cmocka needs the four above first */
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +120,11 @@ static int setup(void **state) {
 /* As an agent listens: everybody can connect. */
 static int setup_public(void **state) {
     return begin(state, (struct http_options){.listen = ":0", .max_connections = 40});
+}
+
+/* A request from elsewhere has a second to come. */
+static int setup_strict(void **state) {
+    return begin(state, (struct http_options){.listen = ":0", .request_seconds = 1});
 }
 
 /* Half a request from a peer that says nothing more is given up soon. */
@@ -452,7 +458,7 @@ static void test_greedy_client(void **state) {
     const char *get = "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n";
     int idle[60], other = -1;
     for (int i = 0; i < 60; i++)
-        idle[i] = dial(f);
+        idle[i] = dial_from(f, INADDR_LOOPBACK + 2);
     other = dial_from(f, INADDR_LOOPBACK + 1);
     say(other, get, strlen(get));
     assert_int_equal(hear(other, &in, false), 200);
@@ -463,6 +469,75 @@ static void test_greedy_client(void **state) {
     assert_int_equal(hear(idle[59], &in, false), 0);
     for (int i = 0; i < 60; i++)
         (void) close(idle[i]);
+}
+
+/* Other addresses that hold every connection with half a request each do not keep this host out:
+ * 127.0.0.1 stands for it, since that is what the kernel calls it in 127.0.0.0/8. */
+static void test_own_host_is_let_in(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    const char *half = "GET /echo HTTP/1.1\r\nHost: ",
+               *get = "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n";
+    int held[40], late;
+    for (int i = 0; i < 40; i++) {
+        held[i] = dial_from(f, INADDR_LOOPBACK + 2 + (in_addr_t) (i / 10));
+        say(held[i], half, strlen(half));
+    }
+    late = dial_from(f, INADDR_LOOPBACK + 20);
+    say(late, get, strlen(get));
+    assert_int_equal(hear(late, &in, false), 0);
+    (void) close(late);
+    assert_int_equal(ask(f, get, &in), 200);
+    say(held[39], "x\r\n\r\n", 5);
+    assert_int_equal(hear(held[39], &in, false), 200);
+    for (int i = 0; i < 40; i++)
+        (void) close(held[i]);
+}
+
+/* Sends `text` over and over, a byte at a time, faster than any silence would end the connection,
+ * until the server ends it. */
+static void trickle(int fd, const char *text) {
+    struct timeval pause = {0, 50000};
+    char c;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &pause, sizeof(pause)), 0);
+    for (size_t i = 0; i < 400; i++) {
+        say(fd, &text[i % strlen(text)], 1);
+        if (recv(fd, &c, 1, 0) == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+            return;
+    }
+    fail_msg("the connection is still there after 20 s");
+}
+
+static void test_slow_request(void **state) {
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf in = BUF_INIT(0);
+    const char *get = "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n";
+    const char *post = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n";
+    const char *never = "GET /never HTTP/1.1\r\nHost: x\r\n\r\n";
+    int first = dial_from(f, INADDR_LOOPBACK + 2), second = dial_from(f, INADDR_LOOPBACK + 2);
+    int body = dial_from(f, INADDR_LOOPBACK + 2), own = dial(f);
+    int calm = dial_from(f, INADDR_LOOPBACK + 3), waits = dial_from(f, INADDR_LOOPBACK + 3);
+    say(calm, get, strlen(get));
+    assert_int_equal(hear(calm, &in, false), 200);
+    say(second, get, strlen(get));
+    assert_int_equal(hear(second, &in, false), 200);
+    say(own, get, 12);
+    say(waits, never, strlen(never));
+    trickle(first, "GET /echo HTTP/1.1\r\nHost: x\r\n");
+    trickle(second, "GET /echo HTTP/1.1\r\nHost: x\r\n");
+    say(body, post, strlen(post));
+    trickle(body, "x");
+    say(calm, get, strlen(get)); /* has rested for longer than a request may take */
+    assert_int_equal(hear(calm, &in, false), 200);
+    say(own, get + 12, strlen(get + 12)); /* the host's own has all the time it wants */
+    assert_int_equal(hear(own, &in, false), 200);
+    struct timeval no_time = {0, 1000};
+    char c;
+    assert_int_equal(setsockopt(waits, SOL_SOCKET, SO_RCVTIMEO, &no_time, sizeof(no_time)), 0);
+    assert_int_equal(recv(waits, &c, 1, 0), -1); /* not ended: the answer is what is missing */
+    int all[] = {first, second, body, own, calm, waits};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        (void) close(all[i]);
 }
 
 static void test_close_with_open_exchange(void **state) {
@@ -543,6 +618,8 @@ int main(void) {
         T(test_huge_header),
         T(test_client_leaves),
         cmocka_unit_test_setup_teardown(test_greedy_client, setup_public, teardown),
+        cmocka_unit_test_setup_teardown(test_own_host_is_let_in, setup_public, teardown),
+        cmocka_unit_test_setup_teardown(test_slow_request, setup_strict, teardown),
         T(test_close_with_open_exchange),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_prom),
