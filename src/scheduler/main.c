@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/health.h"
 #include "base/log.h"
 #include "base/opt.h"
 #include "kube/dialect.h"
 #include "place/policies.h"
-#include "scheduler/health.h"
 #include "scheduler/scheduler.h"
 
 static struct scheduler_options arg = {

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/health.h"
 #include "base/log.h"
 #include "place/policies.h"
 #include "scheduler/cluster/keys.h"
 #include "scheduler/elastic_watch.h"
-#include "scheduler/health.h"
 #include "wire/json.h"
 
 #define TICK_MS 1000

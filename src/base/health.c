@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/health.h"
+#include "base/health.h"
 
 #include <errno.h>
 #include <fcntl.h>
