@@ -141,6 +141,10 @@ static const struct opt options[] = {
      &given.node_name},
     {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)", opt_string,
      &given.listen},
+    {"health", 0, "DIR", "set the mark that --probe looks at in this directory", opt_string,
+     &given.health},
+    {"probe", 0, "FILE", "say by the exit status whether this mark is fresh, and end", opt_string,
+     &given.probe},
     {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string,
      &given.host_root},
     {"driver-root", 0, "DIR", "where the driver is on the host (default /)", opt_string,
@@ -228,6 +232,10 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     }
     if (r < argc)
         return err_set(err, EINVAL, "unexpected argument '%s'; --help lists the options", argv[r]);
+    if (given.probe) {
+        *ret = given;
+        return 0;
+    }
     given.host_root = as_prefix(given.host_root);
     given.driver_root = as_prefix(given.driver_root);
     r = check(&given, err);

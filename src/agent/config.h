@@ -13,6 +13,8 @@ struct err;
 struct config {
     const char *node_name;
     const char *listen;      /* "" or "off": no HTTP */
+    const char *health;      /* directory for base/health.h; NULL: no marks */
+    const char *probe;       /* not NULL: only look at that mark; nothing else is checked then */
     const char *host_root;   /* "" for / */
     const char *driver_root; /* "" for / */
     const char *sim_dir;

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/health.h"
 #include "base/log.h"
 #include "gpu/worker.h"
 #include "kube/client.h"
@@ -26,9 +27,11 @@
 #define INVENTORY_FILE "inventory.json"
 #define TRIM_POLLS 60 /* how often memory that lists and TLS needed for a moment goes back */
 #define STOP_MS 3000  /* after that the agent ends without asking the rest */
+#define HEALTH_MS 1000
 
 static uv_signal_t signals[2];
 static uv_timer_t stop_timer;
+static uv_timer_t health_timer;
 
 /* ---- the driver ---- */
 
@@ -125,6 +128,27 @@ static void on_poll(void *userdata) {
 static void on_wall(const char *cgroup, uint64_t bytes, enum gpu_wall wall, const char *text,
                     void *userdata) {
     wall_answer(userdata, cgroup, bytes, wall, text);
+}
+
+/* ---- liveness ---- */
+
+static void mark_health(uv_timer_t *timer) {
+    const struct agent *a = timer->data;
+    static bool fails;
+    int r = health_mark(a->config.health, HEALTH_ALIVE, true);
+
+    if (r < 0 && !fails)
+        log_error("cannot write to %s: %s", a->config.health, strerror(-r));
+    fails = r < 0;
+}
+
+static int probe(const char *path) {
+    struct err err;
+
+    if (health_probe(path, &err) == 0)
+        return EXIT_SUCCESS;
+    (void) fprintf(stderr, "aliquot-agent: %s\n", err.text);
+    return EXIT_FAILURE;
 }
 
 /* ---- kubelet and API server ---- */
@@ -314,6 +338,7 @@ static void stop(struct agent *a) {
     if (a->closing)
         return;
     a->closing = 6;
+    (void) uv_timer_stop(&health_timer);
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     (void) uv_timer_stop(&a->release_timer);
     (void) uv_timer_stop(&a->sweep_timer);
@@ -341,10 +366,12 @@ static void init_handles(struct agent *a) {
     (void) uv_timer_init(a->loop, &a->sweep_timer);
     (void) uv_timer_init(a->loop, &a->look_timer);
     (void) uv_timer_init(a->loop, &stop_timer);
+    (void) uv_timer_init(a->loop, &health_timer);
     (void) uv_idle_init(a->loop, &a->wake);
     a->release_timer.data = a;
     a->sweep_timer.data = a;
     a->look_timer.data = a;
+    health_timer.data = a;
     a->wake.data = a;
     for (size_t i = 0; i < 2; i++) {
         (void) uv_signal_init(a->loop, &signals[i]);
@@ -367,6 +394,8 @@ int main(int argc, char **argv) {
             (void) fprintf(stderr, "aliquot-agent: %s\n", err.text);
         return r == -ECANCELED ? EXIT_SUCCESS : 2;
     }
+    if (a->config.probe)
+        return probe(a->config.probe);
     (void) signal(SIGPIPE, SIG_IGN);
     (void) mallopt(M_ARENA_MAX, 1);
     (void) mallopt(M_MMAP_THRESHOLD, 64 << 10);
@@ -385,6 +414,8 @@ int main(int argc, char **argv) {
     }
     log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION, a->config.node_name,
              a->driver ? gpu_driver_name(a->driver) : "none yet");
+    if (a->config.health)
+        (void) uv_timer_start(&health_timer, mark_health, 0, HEALTH_MS);
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
     gputime_stop(a);
     slot_store_done(&a->slots);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How kubelet learns of a replica's health. It cannot ask by HTTP: several replicas on one node
- * share its network, and the port belongs to one of them. So each writes marks into a directory of
- * its own, and a probe is this program, looking at a mark. */
+/* Marks for exec probes. A daemon writes them into a directory of its own, and the probe is the
+ * same program, which reads one. Probes by HTTP do not serve: of several replicas that share a
+ * node's network the port belongs to one, and clients of the port can use up its connections. */
 
 #include <stdbool.h>
 
 struct err;
 
 #define HEALTH_ALIVE "alive" /* the loop turns */
-#define HEALTH_READY "ready" /* the cluster is known, so that this replica could act */
+#define HEALTH_READY "ready" /* the daemon could do its work */
 
 /* A mark that is older is no mark. */
 #define HEALTH_FRESH_MS 10000
