@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "gpu/device.h"
+#include "kube/capability.h"
 #include "kube/foreign.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -29,6 +30,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
     json_put_string(&w, "container", g->container);
     if (g->foreign != FOREIGN_NONE)
         json_put_string(&w, "foreign", foreign_name((enum foreign_kind) g->foreign));
+    if (g->driver != DRIVER_CAPABILITIES_UNSAID)
+        json_put_u64(&w, "driverCapabilities", g->driver);
     json_array_begin(&w, "devices");
     for (uint32_t i = 0; i < g->ndevices; i++) {
         const struct slot_device *d = &g->devices[i];
@@ -84,6 +87,17 @@ static bool read_device(struct json v, struct slot_device *d) {
            read_text(v, "uuid", d->uuid, sizeof(d->uuid)) && read_physical(v, d);
 }
 
+/* Records of agents that did not look at them do not have them. */
+static bool read_driver(struct json root, uint8_t *ret) {
+    struct json value = json_get(root, "driverCapabilities");
+    uint64_t bits = DRIVER_CAPABILITIES_UNSAID;
+
+    if (json_valid(value) && (!json_u64(value, &bits) || bits > DRIVER_CAPABILITIES_ALL))
+        return false;
+    *ret = (uint8_t) bits;
+    return true;
+}
+
 static int read_grant(struct json root, struct slot_grant *g) {
     struct json devices = json_get(root, "devices"), item;
     struct json_iter it = json_iter(devices);
@@ -94,7 +108,8 @@ static int read_grant(struct json root, struct slot_grant *g) {
         !read_text(root, "namespace", g->namespace, sizeof(g->namespace)) ||
         !read_text(root, "pod", g->pod, sizeof(g->pod)) ||
         !read_text(root, "container", g->container, sizeof(g->container)) ||
-        json_type(devices) != JSON_ARRAY || json_size(devices) > GPU_MAX)
+        !read_driver(root, &g->driver) || json_type(devices) != JSON_ARRAY ||
+        json_size(devices) > GPU_MAX)
         return -EBADMSG;
     g->foreign = (uint8_t) foreign_find(json_string(json_get(root, "foreign")));
     g->devices = calloc(json_size(devices) + 1, sizeof(*g->devices));
@@ -184,8 +199,10 @@ int slot_grant_make(const struct pod *pod, const struct assignment *a, const cha
                     struct slot_grant *ret, struct err *err) {
     const struct assigned_container *part = assignment_find(a, container);
     const struct gpu_ask *ask = ask_of(pod, container);
-    struct slot_grant g = {.foreign =
-                               (uint8_t) (ask ? dialects[ask->dialect].foreign : FOREIGN_NONE)};
+    struct slot_grant g = {
+        .foreign = (uint8_t) (ask ? dialects[ask->dialect].foreign : FOREIGN_NONE),
+        .driver = ask ? ask->driver : DRIVER_CAPABILITIES_UNSAID,
+    };
 
     if (!part)
         return err_set(err, ENOENT, "the assignment has no part for container %s", container);

@@ -93,6 +93,7 @@ struct gpu_ask {
     enum ask_phase phase;
     uint32_t cards;          /* at least 1; 0 only: another container asks for all of its claim */
     bool whole;              /* then core, memory and what follows them are 0 */
+    uint8_t driver;          /* of enum driver_capability */
     uint32_t core;           /* percent of each card; 0: no guarantee */
     uint64_t memory;         /* bytes of each card; 0: by memory_percent, else by the compute */
     uint32_t memory_percent; /* of whichever card it gets; 0: not used */

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/assignment.h"
+#include "kube/capability.h"
 #include "kube/field.h"
 #include "kube/gang.h"
 #include "kube/labels.h"
@@ -105,8 +106,10 @@ static enum request_problem add_container(struct pod *pod, struct json container
         p = REQUEST_TOO_MANY;
     if (p != REQUEST_OK)
         memcpy(pod->problem_container, ask.container, sizeof(ask.container));
-    else if (asks)
+    else if (asks) {
+        ask.driver = driver_capabilities_of(container);
         pod->request.asks[pod->request.n++] = ask;
+    }
     return p;
 }
 

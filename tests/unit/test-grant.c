@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "kube/capability.h"
 #include "share/ledger.h"
 #include "share/limits.h"
 #include "wire/json.h"
@@ -581,6 +582,30 @@ static void a_destroyed_account_is_replaced(void **state) {
     gputime_stop(&a);
 }
 
+/* A restarted agent makes the container's CDI file from its record. */
+static void driver_capabilities_are_kept(void **state) {
+    static const struct wish w = {
+        .uid = "u-driver",
+        .containers = "\"containers\":[{\"name\":\"main\",\"env\":[{"
+                      "\"name\":\"NVIDIA_DRIVER_CAPABILITIES\",\"value\":\"compute,video\"}],"
+                      "\"resources\":{\"limits\":{\"elasticgpu.io/gpu-core\":\"30\"}}}]",
+        .assignment = MAIN_30};
+    struct fixture *f = *state;
+    struct pod_entry *e = make_pod(f, &w);
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+    struct slot_grant g, back;
+    struct err err;
+
+    assert_int_equal(judge(f, e, w.uid, "main", &g, &err), VERDICT_GRANT);
+    assert_int_equal(g.driver, DRIVER_COMPUTE | DRIVER_VIDEO);
+    slot_record_encode(&g, &text);
+    assert_int_equal(slot_record_decode(text.data, text.len, &back, &err), 0);
+    assert_int_equal(back.driver, DRIVER_COMPUTE | DRIVER_VIDEO);
+    slot_grant_done(&g);
+    slot_grant_done(&back);
+    pod_entry_free(e);
+}
+
 static void records_are_checked(void **state) {
     struct slot_grant g;
 
@@ -606,6 +631,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(overhead_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_destroyed_ledger_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(a_destroyed_account_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(driver_capabilities_are_kept, setup, teardown),
         cmocka_unit_test(records_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

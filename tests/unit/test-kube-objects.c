@@ -6,11 +6,13 @@
 /* cmocka needs the four above first */
 #include <cmocka.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/assignment.h"
+#include "kube/capability.h"
 #include "kube/gpu_object.h"
 #include "kube/node.h"
 #include "kube/pod.h"
@@ -244,6 +246,45 @@ static void test_pod(void **state) {
 }
 
 /* Who may push whom aside. */
+static uint8_t driver_of(const char *env) {
+    char text[512];
+    struct pod pod;
+    uint8_t bits;
+    (void) snprintf(text, sizeof(text),
+                    "{\"metadata\":{\"uid\":\"u\",\"name\":\"p\",\"namespace\":\"d\"},\"spec\":{"
+                    "\"containers\":[{\"name\":\"main\",\"env\":%s,\"resources\":{\"limits\":{"
+                    "\"elasticgpu.io/gpu-core\":\"30\"}}}]}}",
+                    env);
+    assert_int_equal(pod_parse(parse(text), &pod, NULL), 0);
+    assert_int_equal(pod.request.n, 1);
+    bits = pod.request.asks[0].driver;
+    pod_done(&pod);
+    return bits;
+}
+
+#define ENV(value) "[{\"name\":\"NVIDIA_DRIVER_CAPABILITIES\"," value "}]"
+
+static void test_driver_capabilities(void **state) {
+    (void) state;
+    assert_int_equal(driver_of("null"), DRIVER_CAPABILITIES_UNSAID);
+    assert_int_equal(driver_of("[{\"name\":\"OTHER\",\"value\":\"compute\"}]"),
+                     DRIVER_CAPABILITIES_UNSAID);
+    assert_int_equal(driver_of(ENV("\"value\":\"utility,compute\"")),
+                     DRIVER_COMPUTE | DRIVER_UTILITY);
+    assert_int_equal(driver_of(ENV("\"value\":\" video , ngx,\"")), DRIVER_VIDEO | DRIVER_NGX);
+    assert_int_equal(driver_of(ENV("\"value\":\"all\"")), DRIVER_CAPABILITIES_ALL);
+    assert_int_equal(driver_of(ENV("\"value\":\"graphics,display,compat32\"")),
+                     DRIVER_GRAPHICS | DRIVER_DISPLAY | DRIVER_COMPAT32);
+    assert_int_equal(driver_of(ENV("\"value\":\"compute,telepathy\"")), DRIVER_CAPABILITIES_UNSAID);
+    assert_int_equal(driver_of(ENV("\"value\":\"\"")), DRIVER_CAPABILITIES_UNSAID);
+    assert_int_equal(driver_of(ENV("\"valueFrom\":{\"configMapKeyRef\":{}}")),
+                     DRIVER_CAPABILITIES_UNSAID);
+    assert_int_equal(driver_of("[{\"name\":\"NVIDIA_DRIVER_CAPABILITIES\",\"value\":\"video\"},"
+                               "{\"name\":\"NVIDIA_DRIVER_CAPABILITIES\",\"value\":\"compute\"}]"),
+                     DRIVER_COMPUTE);
+    assert_int_equal(driver_of("[1, null, \"x\"]"), DRIVER_CAPABILITIES_UNSAID);
+}
+
 static void test_pod_rank(void **state) {
     (void) state;
     struct pod pod;
@@ -593,6 +634,7 @@ int main(void) {
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_dialects),
         cmocka_unit_test(test_pod),
+        cmocka_unit_test(test_driver_capabilities),
         cmocka_unit_test(test_pod_rank),
         cmocka_unit_test(test_pod_states),
         cmocka_unit_test(test_not_a_pod),

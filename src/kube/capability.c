@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/capability.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define VARIABLE "NVIDIA_DRIVER_CAPABILITIES"
+
+static const struct {
+    const char *word;
+    uint8_t bits;
+} words[] = {
+    {"compute", DRIVER_COMPUTE},   {"utility", DRIVER_UTILITY},      {"video", DRIVER_VIDEO},
+    {"graphics", DRIVER_GRAPHICS}, {"display", DRIVER_DISPLAY},      {"ngx", DRIVER_NGX},
+    {"compat32", DRIVER_COMPAT32}, {"all", DRIVER_CAPABILITIES_ALL},
+};
+
+static uint8_t bits_of(const char *word, size_t len) {
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strlen(words[i].word) == len && memcmp(words[i].word, word, len) == 0)
+            return words[i].bits;
+    return 0;
+}
+
+uint8_t driver_capabilities_parse(const char *list) {
+    uint8_t bits = 0;
+    while (*list) {
+        size_t gap = strspn(list, ", "), len = strcspn(list + gap, ", ");
+        uint8_t more = bits_of(list + gap, len);
+        if (len > 0 && more == 0)
+            return DRIVER_CAPABILITIES_UNSAID;
+        bits |= more;
+        list += gap + len;
+    }
+    return bits;
+}
+
+uint8_t driver_capabilities_of(struct json container) {
+    struct json_iter it = json_iter(json_get(container, "env"));
+    uint8_t bits = DRIVER_CAPABILITIES_UNSAID;
+    struct json entry;
+    while (json_next(&it, NULL, &entry)) {
+        const char *name = json_string(json_get(entry, "name"));
+        const char *value = json_string(json_get(entry, "value"));
+        if (name && strcmp(name, VARIABLE) == 0)
+            bits = value ? driver_capabilities_parse(value) : DRIVER_CAPABILITIES_UNSAID;
+    }
+    return bits;
+}
