@@ -168,7 +168,8 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
     if (n > 0 && !a->driver)
         return err_set(err, ENODEV, "no GPU driver was found on this node");
     if (n > 0)
-        r = gpu_driver_edits(a->driver, &a->places, devices, n, a->library.shadow, edits, err);
+        r = gpu_driver_edits(a->driver, &a->places, devices, n, g->driver, a->library.shadow, edits,
+                             err);
     if (r < 0)
         return r;
     slot_dir(&a->slots, slot->nonce, share);
@@ -185,7 +186,7 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
 }
 
 static int write_cdi(struct agent *a, const struct slot *slot, struct err *err) {
-    struct gpu_edits *edits = calloc(1, sizeof(*edits)); /* 100 KB: not for the stack */
+    struct gpu_edits *edits = calloc(1, sizeof(*edits)); /* 256 KB: not for the stack */
     int r = edits ? collect_edits(a, slot, edits, err) : err_set(err, ENOMEM, "out of memory");
 
     if (r == 0)

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "gpu/device.h"
 
@@ -43,22 +44,23 @@ struct gpu_edit {
     char container[256];
 };
 
-#define GPU_EDITS_MAX 192
+#define GPU_EDITS_MAX 512
 
 struct gpu_edits {
     size_t count;
     struct gpu_edit list[GPU_EDITS_MAX];
 };
 
-/* Everything that a container which gets `devices` needs of the driver. `shadow` is a directory of
- * the host ("": none) with libraries that take the names of the driver's libcuda.so.1 and
- * libnvidia-ml.so.1, which then are beside them as libcuda-driver.so.1 and
- * libnvidia-ml-driver.so.1. Optional files that are not here are left out; -ENOSPC when there are
- * more than GPU_EDITS_MAX, -ENOENT when a card's node is missing; `ret` is empty then. */
+/* Everything that a container which gets `devices` needs of the driver for `capabilities` (of enum
+ * driver_capability). `shadow` is a directory of the host ("": none) with libraries that take the
+ * names of the driver's libcuda.so.1 and libnvidia-ml.so.1, which then are beside them as
+ * libcuda-driver.so.1 and libnvidia-ml-driver.so.1. Optional files that are not here are left out;
+ * -ENOSPC when there are more than GPU_EDITS_MAX, -ENOENT when a card's node or one of those two
+ * libraries is missing; `ret` is empty then. */
 struct err;
 int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
-                     const struct gpu_device *const *devices, size_t ndevices, const char *shadow,
-                     struct gpu_edits *ret, struct err *err);
+                     const struct gpu_device *const *devices, size_t ndevices, uint8_t capabilities,
+                     const char *shadow, struct gpu_edits *ret, struct err *err);
 
 /* Adds one edit, which must fit; -ENOSPC or -ENAMETOOLONG. */
 int gpu_edits_add(struct gpu_edits *edits, enum gpu_edit_kind kind, const char *host,

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What a driver's installation consists of and which capability each part belongs to, as NVIDIA's
+ * container tools have it. All tables end with a NULL name. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define DRIVER_LIBRARY_DIRS 11
+
+/* Where distributions put the driver's libraries; one directory may have several of the names. */
+extern const char *const driver_library_dirs[DRIVER_LIBRARY_DIRS + 1];
+
+/* The two libraries of which the limits hold, and which every container gets. */
+struct driver_carrier {
+    const char *soname;
+    const char *link;   /* what many programs ask for */
+    const char *behind; /* the SONAME of the driver's own when a shadow has the two names */
+};
+extern const struct driver_carrier driver_carriers[];
+
+/* Libraries named "STEM.so.VERSION", VERSION being the driver's. */
+struct driver_library {
+    const char *stem;
+    uint8_t capabilities; /* of enum driver_capability: for any of them */
+    const char *also;     /* another name, which installations do not make; NULL: none */
+};
+extern const struct driver_library driver_libraries[];
+
+/* Files that have the same path in the container, and libraries without the driver's version. */
+struct driver_place {
+    const char *name;
+    const char *const *dirs;
+    uint8_t capabilities;
+    bool soname;      /* a library: goes where images look for it */
+    const char *also; /* another path in the container; NULL: none */
+};
+extern const struct driver_place driver_places[];
+
+/* Files that loaders read, at a fixed path in the container: CONTAINER/NAME. */
+struct driver_config {
+    const char *name;
+    const char *container;
+    uint8_t capabilities;
+};
+extern const struct driver_config driver_configs[];
+extern const char *const driver_config_dirs[];
