@@ -8,6 +8,7 @@ from .cluster import REPOSITORY
 
 SYSTEM = "aliquot-system"
 SIMULATOR = "aliquot-sim"
+DRIVER = "/run/aliquot-sim"
 DEPLOY = os.path.join(REPOSITORY, "deploy")
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 WORKLOADS = ("tests/workloads/cuda-share", "tests/workloads/nvml-report")
@@ -15,9 +16,15 @@ WORKLOADS = ("tests/workloads/cuda-share", "tests/workloads/nvml-report")
 
 def start_simulator(cluster, build, gpus=2, model=None, machine=None):
     """The simulated driver: one daemon on the node, as a kernel module would be. A machine says itself what it has."""
-    argv = [os.path.join(os.path.abspath(build), "src/cli/aliquot"), "sim", "--listen", "/run/aliquot-sim"]
+    argv = [os.path.join(os.path.abspath(build), "src/cli/aliquot"), "sim", "--listen", DRIVER]
     argv += ["--machine", os.path.abspath(machine)] if machine else ["--gpus", str(gpus)]
     cluster.spawn(SIMULATOR, argv + (["--model", model] if model else []))
+
+
+def add_to_driver(cluster, *programs):
+    """Programs (paths) that come with the node's driver, as nvidia-smi does with a real one."""
+    for program in programs:
+        cluster.on_node(["install", "-D", "-m", "755", str(program), f"{DRIVER}/bin/{os.path.basename(program)}"])
 
 
 def load_images(cluster, build, programs=()):

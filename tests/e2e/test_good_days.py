@@ -176,7 +176,8 @@ def quantity(text):
 
 
 def test_nvidia_smi_in_a_container(space):
-    """NVIDIA's own program, unmodified, shows a card of 4 GiB; of the neighbour there is nothing to be seen."""
+    """NVIDIA's own program, unmodified and not in the image, shows a card of 4 GiB; of the neighbour there is nothing to
+    be seen."""
     mine, other = space.start_all([pod("mine", container(memory=4 * GiB)), pod("other", container(memory=8 * GiB))])
     with space.tenant(mine) as a, space.tenant(other) as b:
         assert a.alloc(1 * GiB) == 0 and b.alloc(5 * GiB) == 0
@@ -185,10 +186,25 @@ def test_nvidia_smi_in_a_container(space):
         uuid, total, used = (part.strip() for part in text.split(","))
         assert uuid == assignment_of(mine)["main"][0]["uuid"]
         assert int(total) == 4096 and 1024 <= int(used) < 2048
-        table = space.exec("mine", "nvidia-smi")
+        table = space.exec("mine", "/usr/local/nvidia/bin/nvidia-smi")
         assert "4096MiB" in table and "81920MiB" not in table, table
         (process,) = a.nvml()["devices"][0]["processes"]
         assert process["pid"] == a.ask("pid")["pid"]
+
+
+def test_parts_of_the_driver_by_name(space):
+    """NVIDIA_DRIVER_CAPABILITIES in the pod's env says which parts a container gets; without it there are all."""
+    names = {"some": "compute,video", "tools": "utility", "all": None}
+    pods = [pod(name, container(memory=1 * GiB)) for name in names]
+    for made, value in zip(pods, names.values()):
+        if value:
+            made["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": value}]
+    space.start_all(pods)
+    for name in names:
+        found = space.exec(name, "sh", "-c", "command -v nvidia-smi || echo none").strip()
+        assert (found == "none") == (name == "some"), (name, found)
+        linked = space.exec(name, "sh", "-c", "ls /usr/lib/x86_64-linux-gnu").split()
+        assert {"libcuda.so", "libcuda.so.1", "libnvidia-ml.so", "libnvidia-ml.so.1"} <= set(linked), name
 
 
 def test_sidecar(world, space):
