@@ -308,9 +308,11 @@ static enum request_problem judge_share(const struct reading *r, struct gpu_ask 
     return ret->slot && ret->memory == 0 && ret->memory_percent == 0 ? REQUEST_SPLIT : REQUEST_OK;
 }
 
+/* No memory, and nothing beside it, is what charts write for a container without a GPU. */
 static bool asks_anything(const struct reading *r) {
     for (size_t kind = 0; kind < QUANTITY_KINDS; kind++)
-        if (r->has[kind] && kind != QUANTITY_PRIORITY)
+        if (r->has[kind] && kind != QUANTITY_PRIORITY &&
+            !(kind == QUANTITY_MEMORY && r->value[kind] == 0 && r->slot == 0))
             return true;
     return false;
 }

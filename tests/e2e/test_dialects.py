@@ -282,6 +282,14 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "elasticgpu.io/gpu-memory"])
+def test_nothing_asked(space, name):
+    """Charts write 0 for a container without a GPU: an ordinary pod."""
+    seen = space.start(pod("plain", main(**{name: 0})))
+    assert not assignment_of(seen)
+    assert not space.world.allocated().get(seen["metadata"]["uid"])
+
+
 def test_refused(space):
     """At admission or by the scheduler, in words that say what is wrong."""
     pending = []

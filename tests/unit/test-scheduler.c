@@ -153,6 +153,66 @@ static void test_restart(void **state) {
     assert_int_equal(w->state->forged, 2);
 }
 
+/* The API server is asked for a pod that the state does not know: it is this one. */
+static void answer_pod(struct world *w, const char *resources, const char *node) {
+    _cleanup_buf_ struct buf pod = BUF_INIT(0);
+    assert_int_equal(w->nasked, 1);
+    assert_string_equal(w->asked[0].method, "GET");
+    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/d/pods/pod-a");
+    put_pod(&pod, "a", resources, node, "", "Pending");
+    respond(w, 0, 200, false, buf_str(&pod));
+}
+
+#define OF_OTHERS "\"example.com/gpu\":\"1\""
+
+/* kube-scheduler hands over each pod that has a managed name, whatever its quantity. */
+static void test_pods_that_ask_for_nothing(void **state) {
+    struct world *w = *state;
+    static const char *const none[] = {"\"nvidia.com/gpu\":\"0\"",
+                                       "\"elasticgpu.io/gpu-memory\":\"0\"", OF_OTHERS};
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        show_pod(w, "a", none[i], NULL, "");
+        assert_string_equal(filter(w, "a", none[i], "\"plain\",\"n\""), "plain,n");
+        bind_pod(w, "a", "plain");
+        answer_pod(w, none[i], NULL);
+        assert_string_equal(w->asked[0].path, "/api/v1/namespaces/d/pods/pod-a/binding");
+        assert_string_equal(
+            buf_str(&w->asked[0].body),
+            "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":\"pod-a\","
+            "\"namespace\":\"d\",\"uid\":\"a\",\"annotations\":{}},\"target\":{\"apiVersion\":"
+            "\"v1\",\"kind\":\"Node\",\"name\":\"plain\"}}");
+        respond(w, 0, 201, false, NULL);
+        assert_string_equal(w->bind_answer, "");
+    }
+}
+
+static void test_failing_to_bind_a_pod_that_asks_for_nothing(void **state) {
+    struct world *w = *state;
+    bind_pod(w, "a", "plain");
+    respond(w, 0, 404, false, NULL);
+    assert_string_equal(w->bind_answer, "the pod is gone");
+    bind_pod(w, "a", "plain");
+    respond(w, 0, 0, false, NULL);
+    assert_non_null(strstr(w->bind_answer, "cannot read the pod"));
+    bind_pod(w, "a", "plain");
+    respond(w, 0, 200, false, "{\"metadata\":{}}");
+    assert_non_null(strstr(w->bind_answer, "cannot read the pod"));
+    bind_pod(w, "a", "plain"); /* the answer of an earlier bind was lost */
+    answer_pod(w, OF_OTHERS, "plain");
+    assert_string_equal(w->bind_answer, "");
+    bind_pod(w, "a", "plain");
+    answer_pod(w, OF_OTHERS, "m");
+    assert_string_equal(w->bind_answer, "the pod is bound to another node");
+    bind_pod(w, "b", "plain");
+    w->asked[0].path[strlen(w->asked[0].path) - 1] = 'a';
+    answer_pod(w, OF_OTHERS, NULL);
+    assert_non_null(strstr(w->bind_answer, "another one has its name"));
+    bind_pod(w, "a", "plain");
+    answer_pod(w, OF_OTHERS, NULL);
+    respond(w, 0, 409, false, NULL);
+    assert_non_null(strstr(w->bind_answer, "cannot bind"));
+}
+
 static void test_bind_after_restart(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);
@@ -167,6 +227,7 @@ static void test_bind_after_restart(void **state) {
     w->ready = true;
     show_node(w, "n", 1);
     bind_pod(w, "a", "n");
+    answer_pod(w, HALF, NULL);
     assert_non_null(strstr(w->bind_answer, "not been seen"));
     show_pod(w, "a", HALF, NULL, "");
     bind_pod(w, "a", "n"); /* no promise is left: placed now */
@@ -214,6 +275,7 @@ static void test_deleted_while_assumed(void **state) {
     state_pod_gone(w->state, "a");
     assert_int_equal(free_core(w, "n", 0), 100);
     bind_pod(w, "a", "n");
+    respond(w, 0, 404, false, NULL);
     assert_int_equal(w->nasked, 0);
     show_pod(w, "b", HALF, NULL, "");
     bind_pod(w, "b", "n");
@@ -663,6 +725,8 @@ int main(void) {
         T(test_invented_pods_are_forgotten),
         T(test_prioritize_promises_the_best),
         T(test_restart),
+        T(test_pods_that_ask_for_nothing),
+        T(test_failing_to_bind_a_pod_that_asks_for_nothing),
         T(test_bind_after_restart),
         T(test_duplicate_and_late_events),
         T(test_watch_before_answer),

@@ -19,7 +19,6 @@
  * it for a Binding, and a pod beyond it can never get its status written again. */
 #define ANNOTATIONS_MAX ((size_t) 262144)
 #define BODY_MAX ((size_t) 512 << 10)
-#define PATH_MAX_LEN 512
 
 /* One bind under way. It outlives the pod's entry in the state, so it keeps the names, no pointer.
  */
@@ -30,10 +29,7 @@ struct attempt {
     bool definite; /* the API server refused: if the pod is not bound, it never will be by this */
     uint64_t turn; /* the pod's, when the API server was asked about it */
     bool over;     /* whether every Binding of it was too old by then to be carried out */
-    char uid[KUBE_UID_MAX];
-    char namespace[KUBE_LABEL_MAX];
-    char name[KUBE_NAME_MAX];
-    char node[KUBE_NAME_MAX];
+    struct bind_target to;
 };
 
 int binder_init(struct binder *b) {
@@ -43,6 +39,12 @@ int binder_init(struct binder *b) {
 
 void binder_done(struct binder *b) {
     b->parser = json_parser_free(b->parser);
+}
+
+void bind_path(const struct bind_target *target, const char *binding,
+               char ret[static BIND_PATH_MAX]) {
+    (void) snprintf(ret, BIND_PATH_MAX, "/api/v1/namespaces/%s/pods/%s%s", target->namespace,
+                    target->name, binding);
 }
 
 /* ---- ending an attempt ---- */
@@ -60,13 +62,13 @@ static void answer_err(struct attempt *a, const char *what, const char *why) {
 }
 
 static void set_stage(struct attempt *a, enum pod_stage stage) {
-    struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
+    struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     if (pod && pod->stage != POD_BOUND)
         state_pod_stage(pod, stage, a->binder->now(a->binder->userdata));
 }
 
 static void release(struct attempt *a) {
-    struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
+    struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     if (pod)
         state_release(a->binder->state, pod);
 }
@@ -77,14 +79,14 @@ static void on_truth(const struct kube_response *response, void *userdata);
 
 static int ask_truth(struct attempt *a, struct err *err) {
     struct binder *b = a->binder;
-    char path[PATH_MAX_LEN];
-    struct state_pod *pod = state_pod_find(b->state, a->uid);
+    char path[BIND_PATH_MAX];
+    struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     if (pod) {
         pod->audited_ms = b->now(b->userdata);
         a->turn = pod->turn;
         a->over = pod->audited_ms - pod->since_ms >= DOUBT_MAX_MS;
     }
-    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", a->namespace, a->name);
+    bind_path(&a->to, "", path);
     return b->api.request(b->api.context, "GET", path, NULL, NULL, 0, BIND_TIMEOUT_MS, on_truth, a,
                           err);
 }
@@ -97,11 +99,11 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
         answer(a, "out of memory");
         return;
     }
-    struct state_pod *pod = state_pod_find(b->state, a->uid);
+    struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     bool holds = pod && pod->nholds > 0;
     if (holds)
         state_pod_stage(pod, POD_AWAITED, b->now(b->userdata));
-    if (holds && strcmp(seen->node, a->node) == 0)
+    if (holds && strcmp(seen->node, a->to.node) == 0)
         answer(a, "");
     else
         answer_err(a, "the pod was bound by somebody else, to node", seen->node);
@@ -109,7 +111,7 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
 
 /* What was read before another attempt began or was answered says nothing about that one. */
 static void settle_unbound(struct attempt *a) {
-    struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
+    struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     bool waiting = pod && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED);
     if (waiting && pod->turn == a->turn && (a->definite || a->over || pod->stage == POD_AWAITED))
         release(a);
@@ -124,8 +126,8 @@ static void settle(struct attempt *a, struct json object) {
         answer_err(a, "cannot read the pod back", err.text);
         return;
     }
-    if (strcmp(seen.uid, a->uid) != 0) {
-        state_pod_ended(a->binder->state, a->uid);
+    if (strcmp(seen.uid, a->to.uid) != 0) {
+        state_pod_ended(a->binder->state, a->to.uid);
         answer(a, "the pod is gone, another one has its name");
     } else if (seen.node[0] != '\0')
         settle_bound(a, &seen);
@@ -136,15 +138,15 @@ static void settle(struct attempt *a, struct json object) {
 
 static void on_truth(const struct kube_response *response, void *userdata) {
     struct attempt *a = userdata;
-    const struct state_pod *pod = state_pod_find(a->binder->state, a->uid);
+    const struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     if (!pod || pod->stage == POD_BOUND) {
         /* The watch was faster; what it says is newer than this answer may be. */
-        bool ours = pod && pod->node && strcmp(pod->node->name, a->node) == 0 && pod->nholds > 0;
+        bool ours = pod && pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nholds > 0;
         answer(a, ours ? "" : "the pod is gone or was bound by somebody else");
     } else if (response->status == 200 && json_valid(response->body))
         settle(a, response->body);
     else if (response->status == 404) {
-        state_pod_ended(a->binder->state, a->uid);
+        state_pod_ended(a->binder->state, a->to.uid);
         answer(a, "the pod is gone");
     } else
         answer_err(a, "the Binding got no answer, and the pod cannot be read", response->text);
@@ -172,7 +174,7 @@ static void on_bound(const struct kube_response *response, void *userdata) {
         return;
     }
     if (status == 404)
-        state_pod_ended(b->state, a->uid);
+        state_pod_ended(b->state, a->to.uid);
     else
         release(a);
     answer_err(a, "cannot bind", response->text);
@@ -185,28 +187,37 @@ struct binding_text {
     char signature[SIGNATURE_TEXT_MAX];
 };
 
-static void encode_binding(const struct attempt *a, const struct binding_text *text,
-                           struct buf *out) {
+void binding_encode(const struct bind_target *target, const char *annotations, struct buf *out) {
     struct json_writer w = {.out = out};
     json_object_begin(&w, NULL);
     json_put_string(&w, "apiVersion", "v1");
     json_put_string(&w, "kind", "Binding");
     json_object_begin(&w, "metadata");
-    json_put_string(&w, "name", a->name);
-    json_put_string(&w, "namespace", a->namespace);
-    json_put_string(&w, "uid", a->uid);
+    json_put_string(&w, "name", target->name);
+    json_put_string(&w, "namespace", target->namespace);
+    json_put_string(&w, "uid", target->uid);
     json_object_begin(&w, "annotations");
-    json_put_string(&w, ANNOTATION_ASSIGNMENT, buf_str(&text->assignment));
-    json_put_string(&w, ANNOTATION_SIGNATURE, text->signature);
-    buf_append(out, text->foreign.data, text->foreign.len);
+    buf_puts(out, annotations);
     json_object_end(&w);
     json_object_end(&w);
     json_object_begin(&w, "target");
     json_put_string(&w, "apiVersion", "v1");
     json_put_string(&w, "kind", "Node");
-    json_put_string(&w, "name", a->node);
+    json_put_string(&w, "name", target->node);
     json_object_end(&w);
     json_object_end(&w);
+}
+
+static void encode_assigned(const struct attempt *a, const struct binding_text *text,
+                            struct buf *out) {
+    _cleanup_buf_ struct buf annotations = BUF_INIT(BODY_MAX);
+    struct json_writer w = {.out = &annotations};
+    json_put_string(&w, ANNOTATION_ASSIGNMENT, buf_str(&text->assignment));
+    json_put_string(&w, ANNOTATION_SIGNATURE, text->signature);
+    buf_append(&annotations, text->foreign.data, text->foreign.len);
+    if (buf_error(&annotations) < 0)
+        out->error = annotations.error;
+    binding_encode(&a->to, buf_str(&annotations), out);
 }
 
 static int check_annotations(const struct state_pod *pod, struct binding_text *text,
@@ -270,25 +281,25 @@ static int build_binding(const struct attempt *a, const struct state_pod *pod, s
     put_foreign(pod, &assignment, &text.foreign);
     if (buf_error(&text.assignment) < 0)
         return err_errno(err, -buf_error(&text.assignment), "cannot build the assignment");
-    r = assignment_sign(a->binder->key, a->uid, a->node, buf_str(&text.assignment), text.signature,
-                        err);
+    r = assignment_sign(a->binder->key, a->to.uid, a->to.node, buf_str(&text.assignment),
+                        text.signature, err);
     if (r < 0)
         return r;
     r = check_annotations(pod, &text, err);
     if (r < 0)
         return r;
-    encode_binding(a, &text, out);
+    encode_assigned(a, &text, out);
     return buf_error(out) < 0 ? err_errno(err, -buf_error(out), "cannot build the Binding") : 0;
 }
 
 static void post_binding(struct attempt *a, struct state_pod *pod) {
     struct binder *b = a->binder;
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
-    char path[PATH_MAX_LEN];
+    char path[BIND_PATH_MAX], binding[32];
     struct err err;
     int r = build_binding(a, pod, &body, &err);
-    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/binding?timeout=%us", a->namespace,
-             a->name, (unsigned) LEASE_SERVER_S);
+    (void) snprintf(binding, sizeof(binding), "/binding?timeout=%us", (unsigned) LEASE_SERVER_S);
+    bind_path(&a->to, binding, path);
     if (r == 0)
         r = b->api.request(b->api.context, "POST", path, NULL, body.data, body.len, BIND_TIMEOUT_MS,
                            on_bound, a, &err);
@@ -342,16 +353,14 @@ static int check_bind(const struct binder *b, const struct attempt *a, const str
                       const struct state_node *node, struct err *err) {
     if (!b->ready(b->userdata) || !b->key)
         return err_set(err, EAGAIN, EXTENDER_NOT_READY);
-    if (!pod || strcmp(pod->namespace, a->namespace) != 0 || strcmp(pod->name, a->name) != 0)
-        return err_set(err, ENOENT, "the pod has not been seen yet, or is gone");
+    if (!pod || strcmp(pod->namespace, a->to.namespace) != 0 || strcmp(pod->name, a->to.name) != 0)
+        return err_set(err, ENOENT, "the pod is gone, another one has its UID");
     if (pod->problem != REQUEST_OK)
         return err_set(err, EINVAL, "%s", request_problem_text(pod->problem));
-    if (pod->nasks == 0)
-        return err_set(err, EINVAL, "the pod asks for no GPU");
     if (pod->stage == POD_BINDING)
         return err_set(err, EALREADY, "the pod is being bound already");
     if (!node)
-        return err_set(err, ENOENT, "node %s has no GPU", a->node);
+        return err_set(err, ENOENT, "node %s has no GPU", a->to.node);
     if (pod->stage == POD_IN_DOUBT && pod->node != node)
         return err_set(err, EBUSY, "an earlier Binding of the pod may still be carried out");
     return 0;
@@ -367,8 +376,8 @@ static bool is_held(const struct binder *b, struct state_pod *pod, struct err *e
 
 /* The pod, accounted on its node at stage POD_BINDING; NULL with a reason if that cannot be. */
 static struct state_pod *start(struct binder *b, struct attempt *a, struct err *err) {
-    struct state_pod *pod = state_pod_find(b->state, a->uid);
-    struct state_node *node = state_node_find(b->state, a->node);
+    struct state_pod *pod = state_pod_find(b->state, a->to.uid);
+    struct state_node *node = state_node_find(b->state, a->to.node);
     if (check_bind(b, a, pod, node, err) < 0 || !pod || !node)
         return NULL;
     state_refresh(b->state, node);
@@ -392,25 +401,33 @@ static int read_request(struct binder *b, const char *body, size_t len, struct a
         err_wrap(err, "cannot read the request");
         return r;
     }
-    if (field_copy(json_get_nocase(args, "PodName"), a->name, sizeof(a->name)) < 0 ||
-        field_copy(json_get_nocase(args, "PodNamespace"), a->namespace, sizeof(a->namespace)) < 0 ||
-        field_copy(json_get_nocase(args, "PodUID"), a->uid, sizeof(a->uid)) < 0 ||
-        field_copy(json_get_nocase(args, "Node"), a->node, sizeof(a->node)) < 0 ||
-        !field_is_name(a->name) || !field_is_name(a->namespace))
+    if (field_copy(json_get_nocase(args, "PodName"), a->to.name, sizeof(a->to.name)) < 0 ||
+        field_copy(json_get_nocase(args, "PodNamespace"), a->to.namespace,
+                   sizeof(a->to.namespace)) < 0 ||
+        field_copy(json_get_nocase(args, "PodUID"), a->to.uid, sizeof(a->to.uid)) < 0 ||
+        field_copy(json_get_nocase(args, "Node"), a->to.node, sizeof(a->to.node)) < 0 ||
+        !field_is_name(a->to.name) || !field_is_name(a->to.namespace))
         return err_set(err, EINVAL, "PodName, PodNamespace, PodUID or Node is missing or wrong");
     return 0;
 }
 
 /* kube-scheduler asks again when it did not hear the answer of a bind that was done. */
 static bool is_done_already(const struct binder *b, const struct attempt *a) {
-    const struct state_pod *pod = state_pod_find(b->state, a->uid);
+    const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     return pod && (pod->stage == POD_BOUND || pod->stage == POD_AWAITED);
 }
 
 static void answer_done(struct binder *b, struct attempt *a) {
-    const struct state_pod *pod = state_pod_find(b->state, a->uid);
-    bool ours = pod->node && strcmp(pod->node->name, a->node) == 0 && pod->nholds > 0;
+    const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
+    bool ours = pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nholds > 0;
     answer(a, ours ? "" : "the pod is bound to another node, or by somebody else");
+}
+
+/* As far as is known: one that asks is known since filter, unless the scheduler was restarted. */
+static bool asks_nothing(const struct binder *b, const struct attempt *a) {
+    const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
+    return b->ready(b->userdata) &&
+           (!pod || (pod->nasks == 0 && pod->problem == REQUEST_OK && pod->stage == POD_PENDING));
 }
 
 void binder_bind(struct binder *b, const char *body, size_t len, void *request) {
@@ -425,6 +442,11 @@ void binder_bind(struct binder *b, const char *body, size_t len, void *request) 
     bool understood = read_request(b, body, len, a, &err) >= 0;
     if (understood && is_done_already(b, a)) {
         answer_done(b, a);
+        return;
+    }
+    if (understood && asks_nothing(b, a)) {
+        binder_bind_plain(b, &a->to, request);
+        free(a);
         return;
     }
     struct state_pod *pod = understood ? start(b, a, &err) : NULL;
@@ -442,10 +464,10 @@ static void audit_pod(struct binder *b, struct state_pod *pod) {
     if (!a)
         return;
     *a = (struct attempt){.binder = b};
-    memcpy(a->uid, pod->uid, sizeof(a->uid));
-    memcpy(a->namespace, pod->namespace, sizeof(a->namespace));
-    memcpy(a->name, pod->name, sizeof(a->name));
-    memcpy(a->node, pod->node->name, sizeof(a->node));
+    memcpy(a->to.uid, pod->uid, sizeof(a->to.uid));
+    memcpy(a->to.namespace, pod->namespace, sizeof(a->to.namespace));
+    memcpy(a->to.name, pod->name, sizeof(a->to.name));
+    memcpy(a->to.node, pod->node->name, sizeof(a->to.node));
     if (ask_truth(a, &err) < 0)
         free(a);
 }

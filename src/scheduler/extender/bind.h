@@ -50,6 +50,28 @@ void binder_done(struct binder *b);
 /* Handles the body of a bind request; `request` is handed to b->done, inside the call or later. */
 void binder_bind(struct binder *b, const char *body, size_t len, void *request);
 
+/* What bind is asked for. */
+struct bind_target {
+    char uid[KUBE_UID_MAX];
+    char namespace[KUBE_LABEL_MAX];
+    char name[KUBE_NAME_MAX];
+    char node[KUBE_NAME_MAX];
+};
+
+/* bind_plain.c: the state knows no pod of that UID that asks for a share. kube-scheduler hands over
+ * each pod with a managed resource name, whatever its quantity, and names that are left to others;
+ * so the API server is asked for the pod, and one that asks for nothing gets a Binding without an
+ * assignment. Answers as binder_bind(). */
+void binder_bind_plain(struct binder *b, const struct bind_target *target, void *request);
+
+/* Appends the Binding; `annotations`: members of a JSON object, or "". */
+void binding_encode(const struct bind_target *target, const char *annotations, struct buf *out);
+
+/* The path of a Binding or, with `binding` "", of the pod. */
+#define BIND_PATH_MAX 512
+void bind_path(const struct bind_target *target, const char *binding,
+               char ret[static BIND_PATH_MAX]);
+
 /* To be called about once a second: asks the API server about pods whose Binding is in doubt or
  * long awaited, and lets old promises run out. */
 void binder_audit(struct binder *b);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Pods that ask for nothing: a managed resource name with quantity 0, or one that is left to
+ * another plugin. They hold no share, so the API server is the only one that has to know. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "scheduler/extender/bind.h"
+
+#define BODY_MAX ((size_t) 16 << 10)
+
+struct plain {
+    struct binder *binder;
+    void *request;
+    struct bind_target to;
+};
+
+static void answer(struct plain *p, const char *error) {
+    p->binder->done(error, p->request);
+    free(p);
+}
+
+static void answer_err(struct plain *p, const char *what, const char *why) {
+    struct err err;
+    err_set(&err, EIO, "%s: %s", what, why);
+    answer(p, err.text);
+}
+
+static int ask(struct plain *p, const char *method, const char *subresource, const struct buf *body,
+               kube_response_cb on_response, struct err *err) {
+    const struct api *api = &p->binder->api;
+    char path[BIND_PATH_MAX];
+    bind_path(&p->to, subresource, path);
+    return api->request(api->context, method, path, NULL, body ? body->data : NULL,
+                        body ? body->len : 0, BIND_TIMEOUT_MS, on_response, p, err);
+}
+
+static void on_bound(const struct kube_response *response, void *userdata) {
+    struct plain *p = userdata;
+    bool bound = response->status >= 200 && response->status < 300;
+    if (bound)
+        answer(p, "");
+    else
+        answer_err(p, "cannot bind", response->text);
+}
+
+static void post_binding(struct plain *p) {
+    _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
+    struct err err;
+    binding_encode(&p->to, "", &body);
+    if (buf_error(&body) < 0)
+        answer(p, "cannot build the Binding");
+    else if (ask(p, "POST", "/binding", &body, on_bound, &err) < 0)
+        answer_err(p, "cannot bind", err.text);
+}
+
+static void judge(struct plain *p, const struct pod *pod) {
+    if (strcmp(pod->uid, p->to.uid) != 0)
+        answer(p, "the pod is gone, another one has its name");
+    else if (pod->node[0] != '\0')
+        answer(p, strcmp(pod->node, p->to.node) == 0 ? "" : "the pod is bound to another node");
+    else if (pod->request.n > 0 || pod->problem != REQUEST_OK)
+        answer(p, "the pod has not been seen yet; trying again");
+    else
+        post_binding(p);
+}
+
+static void on_pod(const struct kube_response *response, void *userdata) {
+    struct plain *p = userdata;
+    struct pod pod;
+    struct err err;
+    if (response->status == 404)
+        answer(p, "the pod is gone");
+    else if (response->status != 200 || !json_valid(response->body))
+        answer_err(p, "cannot read the pod", response->text);
+    else if (pod_parse(response->body, &pod, &err) < 0)
+        answer_err(p, "cannot read the pod", err.text);
+    else {
+        judge(p, &pod);
+        pod_done(&pod);
+    }
+}
+
+void binder_bind_plain(struct binder *b, const struct bind_target *target, void *request) {
+    struct plain *p = calloc(1, sizeof(*p));
+    struct err err;
+    if (!p) {
+        b->done("out of memory", request);
+        return;
+    }
+    *p = (struct plain){b, request, *target};
+    if (ask(p, "GET", "", NULL, on_pod, &err) < 0)
+        answer_err(p, "cannot read the pod", err.text);
+}
