@@ -87,6 +87,11 @@ struct agent {
     uint64_t gputime_sampled; /* uv_hrtime of the last look at the driver's figures */
     struct teller teller;
 
+    uv_timer_t leave_timer;
+    bool leaving;                      /* it is about to end, see leave.c */
+    uint64_t leave_since, leave_quiet; /* loop time */
+    void (*on_left)(struct agent *a);
+
     char api_trouble[256]; /* last problem with the API server; "" when a watch is up */
     uint64_t started;      /* uv_now */
     unsigned closing;      /* parts that have not closed yet; 0: it runs */
@@ -165,6 +170,17 @@ void publisher_update(struct publisher *p); /* the snapshot has changed */
 void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void *userdata);
 /* What keeps the API server's copy from being true; "" when nothing does. */
 const char *publisher_trouble(const struct publisher *p);
+
+/* Has the node's condition say that the agent stops, and nothing else be written from now on. */
+void publisher_leave(struct publisher *p);
+/* Whether it says so, or need not: no pod can be bound to the node for its cards. */
+bool publisher_has_left(const struct publisher *p);
+
+/* ---- leave.c: the end ---- */
+
+/* Calls on_left when no pod is sent here any more and those that were are admitted; soon in every
+ * case. Call it once. */
+void leave_begin(struct agent *a, void (*on_left)(struct agent *a));
 
 /* ---- web.c: /metrics, /healthz, /usage ---- */
 

@@ -318,6 +318,14 @@ const char *kubelet_checkpoint_path(const struct kubelet *k) {
     return k->checkpoint;
 }
 
+bool kubelet_is_served(const struct kubelet *k) {
+    bool served = true;
+
+    for (size_t i = 0; i < resources_count; i++)
+        served = served && plugin_is_served(k->plugins[i]);
+    return served;
+}
+
 bool kubelet_is_there(const struct kubelet *k) {
     return k->socket != 0;
 }

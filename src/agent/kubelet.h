@@ -37,6 +37,9 @@ void kubelet_set_cards(struct kubelet *k, uint32_t cards, uint32_t sick);
 
 const char *kubelet_checkpoint_path(const struct kubelet *k);
 
+/* Whether kubelet has taken all plugins and reads their lists. */
+bool kubelet_is_served(const struct kubelet *k);
+
 /* Whether kubelet's socket is there. */
 bool kubelet_is_there(const struct kubelet *k);
 

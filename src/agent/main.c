@@ -165,11 +165,14 @@ static void on_checkpoint(void *userdata) {
 }
 
 static void on_kubelet(const struct resource *r, bool registered, const char *why, void *userdata) {
-    (void) userdata;
+    struct agent *a = userdata;
+
     if (registered)
         log_info("kubelet has taken the plugin of %s", r->name);
     else
         log_warn("the plugin of %s is not registered: %s", r->name, why);
+    if (!a->closing && a->publisher)
+        publisher_update(a->publisher);
 }
 
 /* In a container the directory is a mount; only a new container gets a new one. */
@@ -343,6 +346,7 @@ static void stop(struct agent *a) {
     (void) uv_timer_stop(&a->release_timer);
     (void) uv_timer_stop(&a->sweep_timer);
     (void) uv_timer_stop(&a->look_timer);
+    (void) uv_timer_stop(&a->leave_timer);
     prestart_stop(a);
     web_stop(a);
     publisher_stop(a->publisher, on_closed, a);
@@ -354,9 +358,15 @@ static void stop(struct agent *a) {
     kube_client_close(a->client, on_client_closed, a);
 }
 
+/* The second signal does not wait for pods. */
 static void on_signal(uv_signal_t *handle, int number) {
+    struct agent *a = handle->data;
+
     log_info("stopping on signal %d; containers keep their shares", number);
-    stop(handle->data);
+    if (a->leaving)
+        stop(a);
+    else
+        leave_begin(a, stop);
 }
 
 static void init_handles(struct agent *a) {
@@ -365,6 +375,7 @@ static void init_handles(struct agent *a) {
     (void) uv_timer_init(a->loop, &a->release_timer);
     (void) uv_timer_init(a->loop, &a->sweep_timer);
     (void) uv_timer_init(a->loop, &a->look_timer);
+    (void) uv_timer_init(a->loop, &a->leave_timer);
     (void) uv_timer_init(a->loop, &stop_timer);
     (void) uv_timer_init(a->loop, &health_timer);
     (void) uv_idle_init(a->loop, &a->wake);
@@ -372,6 +383,7 @@ static void init_handles(struct agent *a) {
     a->sweep_timer.data = a;
     a->look_timer.data = a;
     health_timer.data = a;
+    a->leave_timer.data = a;
     a->wake.data = a;
     for (size_t i = 0; i < 2; i++) {
         (void) uv_signal_init(a->loop, &signals[i]);

@@ -368,6 +368,10 @@ void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *use
     free_if_done(p);
 }
 
+bool plugin_is_served(const struct plugin *p) {
+    return p->stats.registered && p->nstreams > 0;
+}
+
 void plugin_stats(const struct plugin *p, struct plugin_stats *ret) {
     *ret = p->stats;
 }

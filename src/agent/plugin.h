@@ -53,5 +53,8 @@ struct plugin_stats {
         register_ns; /* of the last registration: from kubelet's socket seen to kubelet's yes */
     struct prom_histogram allocate;
 };
+/* Whether kubelet has registered it and reads the list of its IDs. */
+bool plugin_is_served(const struct plugin *p);
+
 void plugin_stats(const struct plugin *p, struct plugin_stats *ret);
 const struct resource *plugin_resource(const struct plugin *p);

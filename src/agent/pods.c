@@ -75,6 +75,7 @@ int pod_entry_new(struct json object, struct pod_entry **ret) {
     }
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         read_statuses(e, json_get(status, lists[i]), &running);
+    e->admitted = json_valid(json_get(status, "startTime"));
     e->stopped = e->ncontainers > 0 && !running;
     *ret = e;
     return 0;
@@ -216,4 +217,12 @@ bool pods_ever_synced(const struct pods *p) {
 
 bool pods_synced(const struct pods *p) {
     return !p->incomplete && kube_reflector_is_synced(p->reflector);
+}
+
+size_t pods_unadmitted(const struct pods *p) {
+    size_t n = 0;
+
+    for (const struct pod_entry *e = p->entries; e; e = e->hh.next)
+        n += !e->admitted && !e->pod.finished && !e->pod.deleting && e->pod.assignment != NULL;
+    return n;
 }

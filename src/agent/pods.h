@@ -22,8 +22,9 @@ struct pod_entry {
     struct pod pod;
     size_t ncontainers; /* that have an ID, init containers included */
     struct pod_container *containers;
-    bool stopped; /* kubelet has reported every container that ever ran as terminated */
-    bool seen;    /* in the list that is being received */
+    bool admitted; /* or refused, by kubelet: it has written the pod's status */
+    bool stopped;  /* kubelet has reported every container that ever ran as terminated */
+    bool seen;     /* in the list that is being received */
     UT_hash_handle hh;
 };
 
@@ -45,6 +46,9 @@ const struct pod_entry *pods_find(const struct pods *p, const char *uid);
 /* Whether at least one whole list was received: only then does an absent pod not exist. */
 bool pods_ever_synced(const struct pods *p);
 bool pods_synced(const struct pods *p);
+
+/* How many pods with a share kubelet has not admitted yet. */
+size_t pods_unadmitted(const struct pods *p);
 
 /* Name of the container with that ID, or NULL. */
 const char *pod_container_name(const struct pod_entry *e, const char *id);

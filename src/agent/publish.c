@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the rest of the cluster sees of this node: one GPU object a card, and the amount of memory
- * as capacity of the node. Both are watched and repaired: kubelet zeroes foreign capacity when it
- * registers, a Node that is made anew has none, people edit. Nothing is written while everything is
- * as it should be. One request at a time. */
+/* What the rest of the cluster sees of this node: one GPU object a card, the amount of memory as
+ * capacity of the node, and whether the agent serves kubelet as its condition. All are watched and
+ * repaired: kubelet zeroes foreign capacity when it registers, a Node that is made anew has none,
+ * people edit. Nothing is written while everything is as it should be. One request at a time. */
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "agent/agent.h"
 #include "base/buf.h"
@@ -150,6 +151,7 @@ static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_
     memset(ret, 0, sizeof(*ret));
     (void) gpu_object_name(a->config.node_name, p->node.internal_ip, d->index, ret->name);
     text_copy(ret->node, sizeof(ret->node), a->config.node_name);
+    text_copy(ret->owner, sizeof(ret->owner), p->node.uid);
     text_copy(ret->uuid, sizeof(ret->uuid), d->uuid);
     text_copy(ret->model, sizeof(ret->model), d->model);
     if (a->driver)
@@ -170,8 +172,8 @@ static bool same_links(const struct gpu_object *have, const struct gpu_object *w
 
 static bool same_spec(const struct gpu_object *a, const struct gpu_object *b) {
     return same_links(a, b) && a->index == b->index && a->memory == b->memory &&
-           strcmp(a->uuid, b->uuid) == 0 && strcmp(a->model, b->model) == 0 &&
-           (strcmp(a->path, b->path) == 0 || !b->path[0]);
+           strcmp(a->owner, b->owner) == 0 && strcmp(a->uuid, b->uuid) == 0 &&
+           strcmp(a->model, b->model) == 0 && (strcmp(a->path, b->path) == 0 || !b->path[0]);
 }
 
 /* ---- requests ---- */
@@ -279,6 +281,37 @@ static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
     request(p, "PATCH", path, KUBE_STRATEGIC_PATCH, &body);
 }
 
+static void patch_condition(struct publisher *p, enum node_agent agent) {
+    _cleanup_buf_ struct buf body = BUF_INIT(4096);
+    struct json_writer w = {.out = &body};
+    bool ready = agent == NODE_AGENT_READY;
+    time_t now = time(NULL);
+    char path[KUBE_NAME_MAX + 64], stamp[32];
+    struct tm utc;
+
+    (void) snprintf(p->doing, sizeof(p->doing), "set the node's condition " NODE_AGENT_CONDITION);
+    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status", p->agent->config.node_name);
+    (void) gmtime_r(&now, &utc);
+    (void) strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    json_object_begin(&w, NULL);
+    json_object_begin(&w, "status");
+    json_array_begin(&w, "conditions");
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "type", NODE_AGENT_CONDITION);
+    json_put_string(&w, "status", ready ? "True" : "False");
+    json_put_string(&w, "reason", ready ? "Registered" : "Stopping");
+    json_put_string(&w, "message",
+                    ready ? "kubelet has registered the device plugins of aliquot-agent"
+                          : "aliquot-agent is stopping: the node takes no pod with a GPU share");
+    json_put_string(&w, "lastHeartbeatTime", stamp);
+    json_put_string(&w, "lastTransitionTime", stamp);
+    json_object_end(&w);
+    json_array_end(&w);
+    json_object_end(&w);
+    json_object_end(&w);
+    request(p, "PATCH", path, KUBE_STRATEGIC_PATCH, &body);
+}
+
 /* ---- the difference ---- */
 
 /* Each of these sends at most one request and tells whether it did. */
@@ -319,6 +352,20 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
     return true;
 }
 
+/* What was said last stays while kubelet has not taken all plugins: kubelet itself says by the
+ * node's allocatable that it has none. */
+static bool mend_condition(struct publisher *p) {
+    const struct agent *a = p->agent;
+    enum node_agent want = a->leaving                      ? NODE_AGENT_STOPPING
+                           : kubelet_is_served(a->kubelet) ? NODE_AGENT_READY
+                                                           : p->node.agent;
+
+    if (want == p->node.agent || publisher_has_left(p))
+        return false;
+    patch_condition(p, want);
+    return true;
+}
+
 /* An object of ours that stands for no card: an old name of one is deleted, a card that is no
  * longer there is reported; it may come back, and pods may still be accounted to it. */
 static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, struct published *o) {
@@ -355,8 +402,13 @@ static bool snapshot_is_news(const struct agent *a) {
 static void reconcile(struct publisher *p) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(p->agent->monitor);
 
-    if (p->call || uv_is_active((uv_handle_t *) &p->timer) || !p->node_known || !p->gpus_known ||
-        !p->agent->capacity_known || !snapshot_is_news(p->agent))
+    if (p->call || uv_is_active((uv_handle_t *) &p->timer) || !p->node_known)
+        return;
+    if (p->agent->leaving) {
+        (void) mend_condition(p);
+        return;
+    }
+    if (!p->gpus_known || !p->agent->capacity_known || !snapshot_is_news(p->agent))
         return;
     if (mend_node(p, s))
         return;
@@ -366,12 +418,26 @@ static void reconcile(struct publisher *p) {
     for (size_t i = 0; i < p->nobjects; i++)
         if (mend_leftover(p, s, &p->objects[i]))
             return;
+    if (mend_condition(p)) /* last: a pod that it lets in finds all the others */
+        return;
     p->trouble[0] = 0; /* nothing is left to write */
     p->writes = 0;
 }
 
 void publisher_update(struct publisher *p) {
     reconcile(p);
+}
+
+void publisher_leave(struct publisher *p) {
+    (void) uv_timer_stop(&p->timer); /* a write that failed is of no use any more */
+    reconcile(p);
+}
+
+bool publisher_has_left(const struct publisher *p) {
+    bool empty = gpu_monitor_snapshot(p->agent->monitor)->ndevices == 0;
+
+    return p->agent->leaving && p->node_known &&
+           (p->node.agent == NODE_AGENT_STOPPING || (empty && p->node.agent == NODE_AGENT_UNKNOWN));
 }
 
 /* ---- watches ---- */

@@ -67,6 +67,23 @@ static int read_holders(struct card *card, struct json allocated) {
     return 0;
 }
 
+static int read_kept(struct card *card, struct json held) {
+    struct json_iter it = json_iter(held);
+    struct json item;
+    card->kept = calloc(json_size(held) + 1, sizeof(*card->kept));
+    if (!card->kept)
+        return -ENOMEM;
+    while (json_next(&it, NULL, &item)) {
+        struct json amount = json_get(item, "resource");
+        card->kept[card->nkept++] = (struct kept){
+            .by = text_of(json_get(item, "by")),
+            .core = resource(amount, RESOURCE_CORE),
+            .memory = resource(amount, RESOURCE_MEMORY),
+        };
+    }
+    return 0;
+}
+
 static int read_card(struct json gpu, struct card *card) {
     struct json spec = json_get(gpu, "spec"), status = json_get(gpu, "status");
     struct json sold = json_get(status, "capacity"), left = json_get(status, "allocatable");
@@ -76,13 +93,18 @@ static int read_card(struct json gpu, struct card *card) {
         .model = text_of(json_get(spec, "model")),
         .uuid = text_of(json_get(spec, "uuid")),
         .state = json_string(json_get(status, "state")),
+        .unavailable = text_of(json_get(status, "unavailable")),
         .core = resource(sold, RESOURCE_CORE),
         .memory = resource(sold, RESOURCE_MEMORY),
         .free_core = resource(left, RESOURCE_CORE),
         .free_memory = resource(left, RESOURCE_MEMORY),
     };
     card->state = card->state ? card->state : "Unknown";
+    if (card->unavailable[0] && strcmp(card->state, "Healthy") == 0)
+        card->state = "Unavailable";
     (void) json_u64(json_get(spec, "index"), &card->index);
+    if (read_kept(card, json_get(status, "held")) < 0)
+        return -ENOMEM;
     return read_holders(card, json_get(status, "allocated"));
 }
 
@@ -127,9 +149,14 @@ int cards_ask(struct cards *ret, struct err *err) {
     return r < 0 ? r : cards_read(buf_str(&text), text.len, ret, err);
 }
 
+void card_done(struct card *card) {
+    free(card->holders);
+    free(card->kept);
+}
+
 void cards_done(struct cards *cards) {
     for (size_t i = 0; i < cards->n; i++)
-        free(cards->list[i].holders);
+        card_done(&cards->list[i]);
     free(cards->list);
     json_parser_free(cards->parser);
     *cards = (struct cards){0};
@@ -149,6 +176,8 @@ uint64_t card_taken_core(const struct card *card) {
     uint64_t held = 0;
     for (size_t i = 0; i < card->nholders; i++)
         held += card->holders[i].core;
+    for (size_t i = 0; i < card->nkept; i++)
+        held += card->kept[i].core;
     return taken(card, card->core, card->free_core, held);
 }
 
@@ -156,5 +185,7 @@ uint64_t card_taken_memory(const struct card *card) {
     uint64_t held = 0;
     for (size_t i = 0; i < card->nholders; i++)
         held += card->holders[i].memory;
+    for (size_t i = 0; i < card->nkept; i++)
+        held += card->kept[i].memory;
     return taken(card, card->memory, card->free_memory, held);
 }

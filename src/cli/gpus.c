@@ -141,6 +141,15 @@ static void put_holder(struct table *t, const struct holder *h, struct json card
     put_state(t, use);
 }
 
+static void put_kept(struct table *t, const struct kept *kept) {
+    char bytes[24];
+    table_row(t);
+    table_set(t, HOLDER, "  kept for %s", kept->by);
+    if (kept->core > 0)
+        table_set(t, CORE, "%" PRIu64 " %%", kept->core);
+    table_set(t, MEMORY, "%s", num_format_bytes(kept->memory, bytes));
+}
+
 static void put_card(struct table *t, const struct card *card, const struct agents *agents) {
     struct json use = find_card(agents, card->uuid);
     char taken[24], all[24];
@@ -156,6 +165,8 @@ static void put_card(struct table *t, const struct card *card, const struct agen
     table_set(t, STATE, "%s", card->state);
     for (size_t i = 0; i < card->nholders; i++)
         put_holder(t, &card->holders[i], use);
+    for (size_t i = 0; i < card->nkept; i++)
+        put_kept(t, &card->kept[i]);
 }
 
 static int show(struct err *err) {

@@ -130,6 +130,15 @@ static void put_holder(struct table *t, const struct holder *h) {
     table_set(t, C_MEMORY, "%s", num_format_bytes(h->memory, memory));
 }
 
+static void put_kept(struct table *t, const struct kept *kept) {
+    char memory[24];
+    table_row(t);
+    table_set(t, C_HOLDER, "  kept for %s", kept->by);
+    if (kept->core > 0)
+        table_set(t, C_CORE, "%" PRIu64 " %%", kept->core);
+    table_set(t, C_MEMORY, "%s", num_format_bytes(kept->memory, memory));
+}
+
 static void put_card(struct table *t, const struct card *card) {
     table_row(t);
     table_set(t, C_NODE, "%s", card->node);
@@ -141,6 +150,8 @@ static void put_card(struct table *t, const struct card *card) {
     table_set(t, C_STATE, "%s", card->state);
     for (size_t i = 0; i < card->nholders; i++)
         put_holder(t, &card->holders[i]);
+    for (size_t i = 0; i < card->nkept; i++)
+        put_kept(t, &card->kept[i]);
 }
 
 static int view_cards(const struct cards *cards, struct err *err) {
@@ -197,6 +208,14 @@ static void write_holder(struct json_writer *w, const struct holder *h) {
     json_object_end(w);
 }
 
+static void write_kept(struct json_writer *w, const struct kept *kept) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "by", kept->by);
+    json_put_u64(w, "core", kept->core);
+    json_put_u64(w, "memory", kept->memory);
+    json_object_end(w);
+}
+
 static void write_card(struct json_writer *w, const struct card *card) {
     json_object_begin(w, NULL);
     json_put_string(w, "name", card->name);
@@ -204,6 +223,8 @@ static void write_card(struct json_writer *w, const struct card *card) {
     json_put_string(w, "uuid", card->uuid);
     json_put_string(w, "model", card->model);
     json_put_string(w, "state", card->state);
+    if (card->unavailable[0])
+        json_put_string(w, "unavailable", card->unavailable);
     json_put_u64(w, "core", card->core);
     json_put_u64(w, "memory", card->memory);
     json_put_u64(w, "freeCore", card->free_core);
@@ -211,6 +232,10 @@ static void write_card(struct json_writer *w, const struct card *card) {
     json_array_begin(w, "holders");
     for (size_t i = 0; i < card->nholders; i++)
         write_holder(w, &card->holders[i]);
+    json_array_end(w);
+    json_array_begin(w, "held");
+    for (size_t i = 0; i < card->nkept; i++)
+        write_kept(w, &card->kept[i]);
     json_array_end(w);
     json_object_end(w);
 }
@@ -293,7 +318,7 @@ static void select_cards(const struct view *view, const char *name, struct cards
         if (wanted)
             cards->list[kept++] = *card;
         else
-            free(card->holders);
+            card_done(card);
     }
     cards->n = kept;
 }

@@ -58,6 +58,30 @@ static void put_overuse(struct json_writer *w, const struct gpu_object *gpu) {
     json_array_end(w);
 }
 
+static void read_owner(struct json references, struct gpu_object *gpu) {
+    struct json_iter it = json_iter(references);
+    struct json item;
+    while (json_next(&it, NULL, &item)) {
+        const char *kind = json_string(json_get(item, "kind"));
+        if (kind && strcmp(kind, "Node") == 0 &&
+            field_copy(json_get(item, "uid"), gpu->owner, sizeof(gpu->owner)) == 0)
+            return;
+    }
+}
+
+static void put_owner(struct json_writer *w, const struct gpu_object *gpu) {
+    if (!gpu->owner[0])
+        return;
+    json_array_begin(w, "ownerReferences");
+    json_object_begin(w, NULL);
+    json_put_string(w, "apiVersion", "v1");
+    json_put_string(w, "kind", "Node");
+    json_put_string(w, "name", gpu->node);
+    json_put_string(w, "uid", gpu->owner);
+    json_object_end(w);
+    json_array_end(w);
+}
+
 /* What is malformed here only costs good links. */
 static void read_links(struct json spec, struct gpu_object *gpu) {
     uint64_t numa;
@@ -109,6 +133,7 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
     if (!gpu.has_capacity)
         gpu.capacity = gpu.memory;
     read_overuse(json_get(status, "overuse"), &gpu);
+    read_owner(JSON_PATH(object, "metadata", "ownerReferences"), &gpu);
     read_links(spec, &gpu);
     *ret_gpu = gpu;
     return 0;
@@ -134,6 +159,7 @@ void gpu_object_encode(const struct gpu_object *gpu, struct buf *out) {
         json_put_string(&w, GPU_LABEL_NODE, gpu->node);
         json_object_end(&w);
     }
+    put_owner(&w, gpu);
     json_object_end(&w);
     json_object_begin(&w, "spec");
     json_put_u64(&w, "index", gpu->index);

@@ -2,8 +2,8 @@
 #pragma once
 
 /* The GPU object (gpus.elasticgpu.io/v1alpha1, cluster scope): one per card. The agent of the node
- * owns metadata, spec, status.state and status.capacity; the scheduler owns status.allocatable and
- * status.allocated. */
+ * owns metadata, spec, status.state and status.capacity; the scheduler owns status.allocatable,
+ * status.allocated, status.held and status.unavailable. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +21,7 @@ struct buf;
 struct gpu_object {
     char name[KUBE_NAME_MAX];
     char node[KUBE_NAME_MAX]; /* spec.nodeName */
+    char owner[KUBE_UID_MAX]; /* UID of the Node that owns it, with which it is deleted; "": none */
     uint32_t index;
     uint64_t memory;   /* bytes, of the whole card */
     uint64_t capacity; /* bytes that are sold of it, in status; never less; 0: as `memory` */

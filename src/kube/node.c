@@ -6,6 +6,29 @@
 
 #include "base/err.h"
 #include "kube/field.h"
+#include "kube/quantity.h"
+
+static bool is_some(struct json list, const char *name) {
+    const char *text = json_string(json_get(list, name));
+    uint64_t value;
+    return text && quantity_parse(text, strlen(text), &value) == 0 && value > 0;
+}
+
+static enum node_agent read_agent(struct json conditions) {
+    struct json_iter it = json_iter(conditions);
+    struct json condition;
+    while (json_next(&it, NULL, &condition)) {
+        const char *type = json_string(json_get(condition, "type"));
+        const char *status = json_string(json_get(condition, "status"));
+        if (!type || !status || strcmp(type, NODE_AGENT_CONDITION) != 0)
+            continue;
+        if (strcmp(status, "True") == 0)
+            return NODE_AGENT_READY;
+        if (strcmp(status, "False") == 0)
+            return NODE_AGENT_STOPPING;
+    }
+    return NODE_AGENT_UNKNOWN;
+}
 
 int node_object_parse(struct json object, struct node_object *ret_node, struct err *err) {
     struct json meta = json_get(object, "metadata");
@@ -13,7 +36,10 @@ int node_object_parse(struct json object, struct node_object *ret_node, struct e
     if (field_copy(json_get(meta, "name"), node.name, sizeof(node.name)) < 0 ||
         field_copy(json_get(meta, "uid"), node.uid, sizeof(node.uid)) < 0)
         return err_set(err, EINVAL, "not a node: name or uid is missing or too long");
-    node.allocatable = resources_read(JSON_PATH(object, "status", "allocatable"));
+    struct json allocatable = JSON_PATH(object, "status", "allocatable");
+    node.allocatable = resources_read(allocatable);
+    node.offered = is_some(allocatable, RESOURCE_CORE) && is_some(allocatable, RESOURCE_SLOT);
+    node.agent = read_agent(JSON_PATH(object, "status", "conditions"));
     struct json_iter it = json_iter(JSON_PATH(object, "status", "addresses"));
     struct json address;
     while (json_next(&it, NULL, &address)) {

@@ -7,11 +7,25 @@
 
 #include "kube/pod.h"
 
+/* The condition by which an agent tells that it is about to end (False), and that kubelet has taken
+ * its plugins (True). */
+#define NODE_AGENT_CONDITION "AliquotAgentReady"
+
+enum node_agent {
+    NODE_AGENT_UNKNOWN, /* the condition is missing or Unknown */
+    NODE_AGENT_READY,
+    NODE_AGENT_STOPPING,
+};
+
 struct node_object {
     char name[KUBE_NAME_MAX];
     char uid[KUBE_UID_MAX];
     char internal_ip[64]; /* first InternalIP, or "" */
     struct cpu_memory allocatable;
+    /* allocatable has some of each resource that a device plugin of ours always offers. kubelet
+     * sets them to 0 within about 10 s of the end of the plugin's socket. */
+    bool offered;
+    enum node_agent agent;
 };
 
 /* Reads a Node object; -EINVAL when it is none. */

@@ -676,6 +676,8 @@ const char *place_reason_text(enum place_reason reason) {
         [PLACE_TOO_SLOW] = "no GPU has that many TFLOPS",
         [PLACE_RESERVED] = "what is reserved for the pod is on other GPUs",
         [PLACE_CLAIMED] = "the pod's claim is on another node, or its class allows only others",
+        [PLACE_NO_AGENT] = "node's agent is not registered with kubelet",
+        [PLACE_AGENT_STOPS] = "node's agent is stopping",
         [PLACE_NOT_TOGETHER] = "the GPUs have no room for all containers at once",
     };
     return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];

@@ -76,6 +76,8 @@ enum place_reason {
     PLACE_TOO_SLOW,     /* no card has that many TFLOPS at all */
     PLACE_RESERVED,     /* by the caller: what is kept for the pod is elsewhere */
     PLACE_CLAIMED,      /* by the caller: the pod's claim is elsewhere, or may not be here */
+    PLACE_NO_AGENT,     /* by the caller: kubelet would refuse every pod with a share */
+    PLACE_AGENT_STOPS,  /* by the caller: the same in a moment */
     PLACE_REASONS,
 };
 

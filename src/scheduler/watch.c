@@ -55,18 +55,32 @@ static void on_pod(struct scheduler *s, enum kube_event event, struct json objec
     watch_changed(s);
 }
 
+static enum place_reason absence_of(const struct node_object *node) {
+    if (!node->offered)
+        return PLACE_NO_AGENT;
+    return node->agent == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;
+}
+
 static void on_node(struct scheduler *s, enum kube_event event, struct json object) {
     struct node_object node;
     struct err err;
-    if (node_object_parse(object, &node, &err) < 0)
+    int absence;
+    if (node_object_parse(object, &node, &err) < 0) {
         watch_refuse(s, err.text);
-    else if (event == KUBE_DELETED) {
+        return;
+    }
+    if (event == KUBE_DELETED) {
         state_node_gone(s->state, node.name);
         (void) elastic_node(&s->elastic, node.name, (struct json){0});
-    } else if (state_node_seen(s->state, node.name) < 0 ||
-               state_node_room(s->state, node.name, node.allocatable) < 0 ||
-               elastic_node(&s->elastic, node.name, JSON_PATH(object, "metadata", "labels")) < 0)
+        return;
+    }
+    absence = state_node_absence(s->state, node.name, absence_of(&node));
+    if (absence < 0 || state_node_seen(s->state, node.name) < 0 ||
+        state_node_room(s->state, node.name, node.allocatable) < 0 ||
+        elastic_node(&s->elastic, node.name, JSON_PATH(object, "metadata", "labels")) < 0)
         out_of_memory(s);
+    if (absence > 0)
+        watch_changed(s);
 }
 
 static void on_gpu(struct scheduler *s, enum kube_event event, struct json object) {

@@ -16,28 +16,16 @@ static const struct state_pod *find_pod(const struct state *s, const char *names
     return NULL;
 }
 
-/* For whom a share is kept: "pod NAMESPACE/NAME", "reservation NAME", or as the hold is called. */
-static void write_keeper(struct json_writer *w, struct state *s, const char *id) {
-    const struct state_pod *pod = state_pod_find(s, id);
-    char text[KUBE_LABEL_MAX + KUBE_NAME_MAX + 16];
-    char *slash;
-    if (pod)
-        (void) snprintf(text, sizeof(text), "pod %s/%s", pod->namespace, pod->name);
-    else
-        (void) snprintf(text, sizeof(text), "%s", id);
-    if (!pod && (slash = strchr(text, '/')))
-        *slash = ' ';
-    json_put_string(w, "for", text);
-}
-
 static void write_kept(struct json_writer *w, const struct state_node *node, uint32_t card) {
     json_array_begin(w, "kept");
     for (const struct state_standing *st = node->standings; st; st = st->next) {
-        const struct place_amount rest = state_standing_rest(st, card);
+        const struct place_amount rest = state_standing_rest(st, card, false);
+        char keeper[STATE_KEEPER_MAX];
         if (rest.core == 0 && rest.memory == 0)
             continue;
         json_object_begin(w, NULL);
-        write_keeper(w, node->state, st->id);
+        state_standing_keeper(st, keeper);
+        json_put_string(w, "for", keeper);
         json_put_u64(w, "core", rest.core);
         json_put_u64(w, "memory", rest.memory);
         json_object_end(w);

@@ -101,6 +101,26 @@ def test_cluster(cluster):
     assert "all 3 2 3 80 of 300 % 80.5 GiB of 240 GiB 100 % 80 GiB".split() == rows[-1]
 
 
+def test_shares_without_a_pod_and_cards_without_an_agent(cluster):
+    """A claim that no pod uses takes of the card, and a card whose node has no agent is no room."""
+    kept = gpu("c", 0, (50, "40Gi"))
+    kept["status"]["held"] = [{"by": "claim team/data (ElasticGPU e1)", "resource": {
+        "elasticgpu.io/gpu-core": "50", "elasticgpu.io/gpu-memory": "40Gi"}}]
+    away = gpu("d", 0, (0, "0"))
+    away["status"]["unavailable"] = "node's agent is not registered with kubelet"
+    cluster.answers["get gpus.elasticgpu.io -o json"] = {"items": [kept, away]}
+    rows = cluster.rows("inspect")
+    assert "c 1 1 0 50 of 100 % 40 GiB of 80 GiB 50 % 40 GiB".split() in rows
+    assert "d 1 0 0 0 of 100 % 0 B of 80 GiB 0 % 0 B".split() in rows
+    rows = cluster.rows("inspect", "node")
+    assert "kept for claim team/data (ElasticGPU e1) 50 % 40 GiB".split() in rows
+    assert [row[-1] for row in rows if row[:2] == ["d", "0"]] == ["Unavailable"]
+    shown = json.loads(cluster.run("inspect", "node", "--json").stdout)
+    assert shown["nodes"][0]["gpus"][0]["held"] == [
+        {"by": "claim team/data (ElasticGPU e1)", "core": 50, "memory": 40 * GiB}]
+    assert shown["nodes"][1]["gpus"][0]["unavailable"] == "node's agent is not registered with kubelet"
+
+
 def test_node_and_card(cluster):
     rows = cluster.rows("inspect", "node", "b")
     assert "b 0 b-00 NVIDIA H100 60 of 100 % 60.5 GiB of 80 GiB Healthy".split() in rows

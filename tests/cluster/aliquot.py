@@ -85,7 +85,8 @@ def wait_gpus(cluster, count, timeout=60):
 
 def _offers(node, count):
     allocatable = (node or {}).get("status", {}).get("allocatable", {})
-    return allocatable.get("elasticgpu.io/gpu-core") == str(100 * count) and "elasticgpu.io/gpu-memory" in allocatable
+    return allocatable.get("elasticgpu.io/gpu-core") == str(100 * count) and int(allocatable.get("elasticgpu.io/slot", "0")) > 0 \
+        and "elasticgpu.io/gpu-memory" in allocatable
 
 
 def _deployed(deployment):

@@ -77,7 +77,7 @@ class Nodes(threading.Thread):
             self.api.patch(path + "/status", {"status": {"state": "Healthy", "capacity": amount, "allocatable": amount,
                                                          "allocated": {}, "overuse": []}})
         room = {"cpu": "64", "memory": "512Gi", "pods": "250", kit.CORE: str(100 * self.gpus),
-                kit.MEMORY: str(self.gpus * CARD >> 28), "aliyun.com/gpu-count": str(self.gpus)}
+                kit.SLOT: str(100 * self.gpus), kit.MEMORY: str(self.gpus * CARD >> 28), "aliyun.com/gpu-count": str(self.gpus)}
         self.api.patch(kube.core("nodes", name=name) + "/status", {"status": {
             "capacity": room, "allocatable": room, "conditions": [{
                 "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",

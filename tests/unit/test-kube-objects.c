@@ -370,6 +370,32 @@ static void test_node(void **state) {
     assert_int_equal(node_object_parse(parse("{\"metadata\":{}}"), &node, &err), -EINVAL);
 }
 
+static struct node_object node_with(const char *core, const char *slot, const char *condition) {
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    struct node_object node;
+    struct err err;
+    buf_printf(&text,
+               "{\"metadata\":{\"name\":\"n\",\"uid\":\"u\"},\"status\":{\"allocatable\":{"
+               "\"elasticgpu.io/gpu-core\":\"%s\",\"elasticgpu.io/slot\":\"%s\"},\"conditions\":["
+               "{\"type\":\"Ready\",\"status\":\"False\"},"
+               "{\"type\":\"AliquotAgentReady\",\"status\":\"%s\"}]}}",
+               core, slot, condition);
+    assert_int_equal(node_object_parse(parse(buf_str(&text)), &node, &err), 0);
+    return node;
+}
+
+/* kubelet keeps the resources of a plugin that is gone, with 0 allocatable. */
+static void test_agent_of_node(void **state) {
+    (void) state;
+    assert_true(node_with("200", "328", "True").offered);
+    assert_false(node_with("0", "328", "True").offered);
+    assert_false(node_with("200", "0", "True").offered);
+    assert_false(node_with("200", "none", "True").offered);
+    assert_int_equal(node_with("200", "328", "True").agent, NODE_AGENT_READY);
+    assert_int_equal(node_with("200", "328", "False").agent, NODE_AGENT_STOPPING);
+    assert_int_equal(node_with("200", "328", "Unknown").agent, NODE_AGENT_UNKNOWN);
+}
+
 /* ---- GPU objects ---- */
 
 static void test_gpu_object(void **state) {
@@ -381,6 +407,7 @@ static void test_gpu_object(void **state) {
                              .uuid = "GPU-1",
                              .model = "A100 \"big\"",
                              .path = "/dev/nvidia0",
+                             .owner = "uid-of-n",
                              .healthy = true};
     struct gpu_object back;
     struct err err;
@@ -392,7 +419,11 @@ static void test_gpu_object(void **state) {
     gpu.links[2] = LINK_SYSTEM;
     gpu_object_encode(&gpu, &text);
     assert_non_null(strstr(buf_str(&text), "\"numaNode\":1,\"links\":[\"NV12\",\"X\",\"SYS\"]"));
+    assert_non_null(strstr(buf_str(&text),
+                           "\"ownerReferences\":[{\"apiVersion\":\"v1\",\"kind\":\"Node\","
+                           "\"name\":\"n\",\"uid\":\"uid-of-n\"}]"));
     assert_int_equal(gpu_object_parse(parse(buf_str(&text)), &back, &err), 0);
+    assert_string_equal(back.owner, "uid-of-n");
     assert_int_equal(back.numa, 1);
     assert_int_equal(back.nlinks, 3);
     assert_memory_equal(back.links, gpu.links, 3);
@@ -639,6 +670,7 @@ int main(void) {
         cmocka_unit_test(test_pod_states),
         cmocka_unit_test(test_not_a_pod),
         cmocka_unit_test(test_node),
+        cmocka_unit_test(test_agent_of_node),
         cmocka_unit_test(test_gpu_object),
         cmocka_unit_test(test_gpu_name),
         cmocka_unit_test(test_only_blanks_are_trimmed),

@@ -22,6 +22,7 @@
 #define BURST 40
 #define LAG_S 20
 #define TEXT_MAX ((size_t) 1 << 20)
+#define ALWAYS 2 /* of the keys: allocatable and allocated are always there */
 
 /* ---- what it should be ---- */
 
@@ -77,17 +78,62 @@ static size_t collect_holders(const struct state_node *node, const struct state_
     return n;
 }
 
+static void take(struct place_amount *free, const struct place_amount *amount) {
+    free->memory -= amount->memory < free->memory ? amount->memory : free->memory;
+    free->core -= amount->core < free->core ? amount->core : free->core;
+}
+
+/* What is kept of the card for pods that are not there: claims, reservations, room that is being
+ * made. */
+static bool is_kept(const struct state_standing *standing, const struct state_card *card,
+                    struct place_amount *ret) {
+    for (uint32_t c = 0; c < card->node->ncards; c++)
+        if (card->node->cards[c] == card)
+            *ret = state_standing_rest(standing, c, true);
+    return ret->core > 0 || ret->memory > 0;
+}
+
 /* What a new pod could be given of the card if nothing were promised. */
 static void free_after(const struct state_card *card, const struct state_pod *const *pods, size_t n,
                        struct place_amount *ret) {
-    struct place_amount free = {.memory = card->memory, .core = 100};
+    struct place_amount free = {.memory = card->memory, .core = 100}, amount;
     for (size_t i = 0; i < n; i++) {
-        struct place_amount total;
-        (void) state_pod_amount(pods[i], card, &total);
-        free.memory -= total.memory < free.memory ? total.memory : free.memory;
-        free.core -= total.core < free.core ? total.core : free.core;
+        (void) state_pod_amount(pods[i], card, &amount);
+        take(&free, &amount);
     }
-    *ret = card->healthy && !card->duplicate ? free : (struct place_amount){0};
+    for (const struct state_standing *st = card->node->standings; st; st = st->next)
+        if (is_kept(st, card, &amount))
+            take(&free, &amount);
+    bool can_be_had =
+        card->healthy && !card->duplicate && state_node_absent(card->node) == PLACE_OK;
+    *ret = can_be_had ? free : (struct place_amount){0};
+}
+
+/* Each line is there only while it says something. */
+static void put_kept(struct json_writer *w, const struct state_card *card) {
+    struct place_amount rest = {0};
+    bool any = false;
+    for (const struct state_standing *st = card->node->standings; st; st = st->next) {
+        char keeper[STATE_KEEPER_MAX];
+        if (!is_kept(st, card, &rest))
+            continue;
+        if (!any)
+            json_array_begin(w, "held");
+        any = true;
+        json_object_begin(w, NULL);
+        state_standing_keeper(st, keeper);
+        json_put_string(w, "by", keeper);
+        put_amount(w, "resource", rest.core, rest.memory);
+        json_object_end(w);
+    }
+    if (any)
+        json_array_end(w);
+}
+
+static void put_absence(struct json_writer *w, const struct state_card *card) {
+    enum place_reason absent = state_node_absent(card->node);
+    if (card->healthy && absent != PLACE_OK)
+        json_put_string(w, "unavailable", place_reason_text(absent));
 }
 
 void projection_text(struct state *s, struct state_card *card, struct buf *out) {
@@ -103,15 +149,19 @@ void projection_text(struct state *s, struct state_card *card, struct buf *out) 
     for (size_t i = 0; i < n; i++)
         put_pod(&w, pods[i], card);
     json_object_end(&w);
+    put_kept(&w, card);
+    put_absence(&w, card);
     json_object_end(&w);
 }
 
 /* ---- what it is, and the way there ---- */
 
 void projection_observed(struct json status, struct buf *out) {
-    static const char *const keys[] = {"allocatable", "allocated"};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const keys[] = {"allocatable", "allocated", "held", "unavailable"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         struct json value = json_get(status, keys[i]);
+        if (i >= ALWAYS && !json_valid(value))
+            continue;
         buf_printf(out, "%s\"%s\":", i ? "," : "{", keys[i]);
         if (json_valid(value))
             json_print(out, value);
@@ -119,6 +169,17 @@ void projection_observed(struct json status, struct buf *out) {
             buf_puts(out, "null");
     }
     buf_puts(out, "}");
+}
+
+/* One that goes by what it is now, or is to go. */
+static void put_changed(struct json_writer *w, const char *key, struct json old, struct json new) {
+    _cleanup_buf_ struct buf text = BUF_INIT(TEXT_MAX);
+    struct json value = json_get(new, key);
+    if (json_valid(value)) {
+        json_print(&text, value);
+        json_put_raw(w, key, buf_str(&text));
+    } else if (json_valid(json_get(old, key)))
+        json_put_null(w, key);
 }
 
 /* A merge patch keeps what it does not name, so what is to go is named with null. */
@@ -156,6 +217,8 @@ void projection_patch(const char *observed, const char *wanted, struct json_pars
     json_object_begin(&w, "status");
     json_put_raw(&w, "allocatable", buf_str(&free));
     put_allocated(&w, json_get(old, "allocated"), json_get(new, "allocated"));
+    put_changed(&w, "held", old, new);
+    put_changed(&w, "unavailable", old, new);
     json_object_end(&w);
     json_object_end(&w);
 }

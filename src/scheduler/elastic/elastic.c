@@ -95,6 +95,18 @@ static struct elastic_making *making_for(const struct elastic *e, const struct e
     return NULL;
 }
 
+/* What its hold is called where people read it. */
+static void name_hold(struct state *s, const char *id, const struct egpu *e) {
+    char text[STATE_KEEPER_MAX];
+    const char *left = e->phase == EGPU_RELEASED ? "left by claim" : "claim";
+    if (e->reserved)
+        (void) snprintf(text, sizeof(text), "%s %s/%s (ElasticGPU %s)", left, e->claim_namespace,
+                        e->claim_name, e->meta.name);
+    else
+        (void) snprintf(text, sizeof(text), "ElasticGPU %s", e->meta.name);
+    state_standing_name(s, id, text);
+}
+
 static void hold(void *self, const struct egpu *e) {
     struct assigned_device devices[CLAIM_CARDS_MAX];
     struct elastic *elastic = self;
@@ -111,6 +123,7 @@ static void hold(void *self, const struct egpu *e) {
     elastic->unheld |= !node;
     if (node && state_reserve(s, id, node->name, devices, e->ncards) < 0)
         log_warn("out of memory: the share of ElasticGPU %s is not kept", e->meta.name);
+    name_hold(s, id, e);
 }
 
 /* Every ElasticGPU in its turn, or all of them. */

@@ -363,6 +363,9 @@ static int check_bind(const struct binder *b, const struct attempt *a, const str
         return err_set(err, ENOENT, "node %s has no GPU", a->to.node);
     if (pod->stage == POD_IN_DOUBT && pod->node != node)
         return err_set(err, EBUSY, "an earlier Binding of the pod may still be carried out");
+    if (state_node_absent(node) != PLACE_OK)
+        return err_set(err, EBUSY, "node %s: %s", a->to.node,
+                       place_reason_text(state_node_absent(node)));
     return 0;
 }
 

@@ -85,6 +85,11 @@ static void put_card(struct text *t, const struct state_card *card,
 }
 
 static void put_node(struct text *t, struct state_node *node) {
+    enum place_reason absent = state_node_absent(node);
+    if (absent != PLACE_OK) {
+        put(t, "; %s: %s", node->name, place_reason_text(absent));
+        return;
+    }
     put(t, "; %s has free", node->name);
     for (uint32_t i = 0; i < node->ncards; i++)
         put_card(t, node->cards[i], &node->place[i]);

@@ -235,6 +235,9 @@ struct place_node state_place_node(const struct state_node *node) {
 
 enum place_reason state_view(struct state *s, struct state_node *node, const struct state_pod *self,
                              bool settled_only, struct state_view *ret) {
+    enum place_reason absent = state_node_absent(node);
+    if (absent != PLACE_OK)
+        return absent;
     state_refresh(s, node);
     ret->node = state_place_node(node);
     if (self && self->node == node) {
@@ -293,6 +296,10 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
     struct place_result result = {.score = 0};
     *ret_score = 0;
     state_refresh(s, node);
+    enum place_reason absent =
+        state_node_absent(node); /* which those that are alike do not share */
+    if (absent != PLACE_OK)
+        return absent;
     bool own = self && self->node == node, alike = is_alike_to(plan, node);
     struct state_verdicts *verdicts = alike ? &node->alike->verdicts : &node->verdicts;
     uint64_t version = alike ? 0 : node->version;

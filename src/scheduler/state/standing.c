@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -14,6 +15,12 @@ static struct state_draw *find_draw(const struct state_pod *pod, const char *con
         if (strcmp(d->container, container ? container : "") == 0)
             return d;
     return NULL;
+}
+
+/* What is free on its cards is another amount. */
+static void touch(struct state_node *node) {
+    state_touch(node);
+    state_unproject(node);
 }
 
 static void drop_draw(struct state_pod *pod, struct state_draw *draw) {
@@ -33,7 +40,7 @@ int state_draw(struct state_pod *pod, const char *container, const char *id) {
     if (draw)
         drop_draw(pod, draw);
     if (pod->node)
-        state_touch(pod->node);
+        touch(pod->node);
     if (!id)
         return 0;
     size_t len = strlen(id) + 1, name = container ? strlen(container) + 1 : 1;
@@ -69,8 +76,9 @@ static void standing_free(struct state *s, struct state_standing *standing) {
     struct state_node *node = standing->node;
     HASH_DEL(s->standings, standing);
     DL_DELETE(node->standings, standing);
-    state_touch(node);
+    touch(node);
     free(standing->devices);
+    free(standing->keeper);
     free(standing);
     s->holds_ended = true; /* the node may be a candidate of the pod that is being looked at */
 }
@@ -129,8 +137,31 @@ int state_reserve(struct state *s, const char *id, const char *node,
         return -ENOMEM;
     standing->node = at;
     DL_APPEND(at->standings, standing);
-    state_touch(at);
+    touch(at);
     return 0;
+}
+
+/* Without memory for the name it goes by its id. */
+void state_standing_name(struct state *s, const char *id, const char *keeper) {
+    struct state_standing *standing = state_standing_find(s, id);
+    if (!standing || (standing->keeper && strcmp(standing->keeper, keeper) == 0))
+        return;
+    free(standing->keeper);
+    standing->keeper = strdup(keeper);
+    state_unproject(standing->node);
+}
+
+void state_standing_keeper(const struct state_standing *standing,
+                           char out[static STATE_KEEPER_MAX]) {
+    const struct state_pod *pod = state_pod_find(standing->node->state, standing->id);
+    char *slash;
+    if (pod)
+        (void) snprintf(out, STATE_KEEPER_MAX, "pod %s/%s", pod->namespace, pod->name);
+    else
+        (void) snprintf(out, STATE_KEEPER_MAX, "%s",
+                        standing->keeper ? standing->keeper : standing->id);
+    if (!pod && !standing->keeper && (slash = strchr(out, '/')))
+        *slash = ' ';
 }
 
 /* ---- counting ---- */
@@ -190,8 +221,9 @@ static struct place_amount remainder_of(const struct state_node *node,
     return rest;
 }
 
-struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card) {
-    return remainder_of(standing->node, standing, card, NULL, false);
+struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card,
+                                        bool settled_only) {
+    return remainder_of(standing->node, standing, card, NULL, settled_only);
 }
 
 /* Whether whatever the pod takes may be of that hold: no container has another to draw on. */

@@ -151,6 +151,24 @@ int state_node_seen(struct state *s, const char *name) {
     return 0;
 }
 
+int state_node_absence(struct state *s, const char *name, enum place_reason absence) {
+    struct state_node *node = state_node_get(s, name);
+    if (!node)
+        return -ENOMEM;
+    if (node->absence == absence)
+        return 0;
+    node->absence = absence;
+    node_touch(node);
+    return 1;
+}
+
+enum place_reason state_node_absent(const struct state_node *node) {
+    for (uint32_t i = 0; node->absence != PLACE_OK && i < node->ncards; i++)
+        if (node->cards[i]->healthy)
+            return node->absence;
+    return PLACE_OK;
+}
+
 void state_node_gone(struct state *s, const char *name) {
     struct state_node *node = state_node_find(s, name);
     if (!node)

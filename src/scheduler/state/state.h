@@ -59,6 +59,7 @@ struct state_standing {
     struct state_node *node;
     uint32_t ndevices;
     struct assigned_device *devices;
+    char *keeper; /* for people, what it is held for; NULL: by its id */
     char id[];
 };
 
@@ -173,6 +174,7 @@ struct state_node {
     struct state_alike *alike; /* as of state_refresh(); NULL: like no other */
     uint64_t version;          /* of the state, when `place` or `rank` changed last */
     uint32_t rank;             /* in the order of all names */
+    enum place_reason absence; /* why its agent cannot serve a pod; PLACE_OK: it can */
     bool exists;               /* there is a Node object */
     bool listed;
     bool dirty;       /* `place` is to be counted anew, see state_refresh(); in state.dirty then */
@@ -299,6 +301,10 @@ void state_pod_gone(struct state *s, const char *uid);
 void state_pod_ended(struct state *s, const char *uid);
 int state_node_seen(struct state *s, const char *name);
 int state_node_room(struct state *s, const char *name, struct cpu_memory allocatable);
+
+/* PLACE_NO_AGENT, PLACE_AGENT_STOPS, or PLACE_OK as at the start. Returns 1 when that is a change,
+ * else as the others. */
+int state_node_absence(struct state *s, const char *name, enum place_reason absence);
 void state_node_gone(struct state *s, const char *name);
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed);
 void state_gpu_gone(struct state *s, const char *name);
@@ -320,6 +326,10 @@ struct state_node *state_node_at(struct state *s, const char *name, uint64_t has
 void state_judge_soon(const struct state_node *node, const struct place_plan *plan);
 
 struct state_pod *state_pod_find(struct state *s, const char *uid);
+
+/* Why no pod is to be bound to the node now: its absence, where it has a healthy card; else
+ * PLACE_OK. */
+enum place_reason state_node_absent(const struct state_node *node);
 
 /* What the pod holds or is promised of that card; false: nothing. */
 bool state_pod_amount(const struct state_pod *pod, const struct state_card *card,
@@ -377,8 +387,18 @@ int state_reserve(struct state *s, const char *id, const char *node,
 void state_unreserve(struct state *s, const char *id);
 struct state_standing *state_standing_find(const struct state *s, const char *id);
 
-/* What of the hold on cards[card] of its node nobody has taken yet. */
-struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card);
+/* What of the hold on cards[card] of its node nobody has taken yet; with `settled_only`, only what
+ * is bound for certain counts as taken. */
+struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card,
+                                        bool settled_only);
+
+/* Names what the hold of that id is for, where there is such a hold. */
+void state_standing_name(struct state *s, const char *id, const char *keeper);
+
+/* What it is for: as it was named, or "pod NAMESPACE/NAME", or "reservation NAME". */
+#define STATE_KEEPER_MAX (2 * KUBE_NAME_MAX + KUBE_LABEL_MAX + 64)
+void state_standing_keeper(const struct state_standing *standing,
+                           char out[static STATE_KEEPER_MAX]);
 
 /* Has a container of the pod (NULL: all without a row of their own, which draw on the pod's UID
  * otherwise) draw on `id` (NULL: no more), whether or not there is such a hold yet. 0 or -ENOMEM.

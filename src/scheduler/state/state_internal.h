@@ -80,7 +80,7 @@ struct state_view {
 struct place_node state_place_node(const struct state_node *node);
 
 /* Looks at the node for the pod `self` (may be NULL), see state_place(). PLACE_OK, or the reason
- * why a selector keeps the pod off it. */
+ * why its agent or a selector keeps the pod off it. */
 enum place_reason state_view(struct state *s, struct state_node *node, const struct state_pod *self,
                              bool settled_only, struct state_view *ret);
 

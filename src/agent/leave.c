@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The agent's end. kubelet fails a pod that it admits without the agent, and tells the API server
+ * only about 10 s later that the plugins are gone. So the node's condition AliquotAgentReady
+ * becomes False first, and kubelet is served until the pods that were bound before are admitted. */
+
+#include "agent/agent.h"
+#include "base/log.h"
+
+#define LOOK_MS 100
+/* The API server does not answer: what it says of the node's resources will do. */
+#define TELL_MAX_MS 3000
+/* From the condition's write, or the last pod that was not admitted yet: the scheduler's watch
+ * shows the condition, Bindings under way are answered, and the watch of pods shows them. */
+#define QUIET_MS 1500
+/* Less than terminationGracePeriodSeconds in deploy/agent.yaml, with the time to close. */
+#define LEAVE_MAX_MS 10000
+
+static bool is_admitting(const struct agent *a) {
+    return pods_unadmitted(a->pods) > 0 || prestart_waiting(a) > 0;
+}
+
+static void on_look(uv_timer_t *timer) {
+    struct agent *a = timer->data;
+    uint64_t now = uv_now(a->loop);
+    bool told = publisher_has_left(a->publisher);
+
+    if (!told || is_admitting(a))
+        a->leave_quiet = now;
+    if (now - a->leave_since < LEAVE_MAX_MS && now - a->leave_quiet < QUIET_MS &&
+        (told || now - a->leave_since < TELL_MAX_MS))
+        return;
+    if (!told)
+        log_warn("the node's condition was not written: %s", publisher_trouble(a->publisher));
+    (void) uv_timer_stop(timer);
+    a->on_left(a);
+}
+
+void leave_begin(struct agent *a, void (*on_left)(struct agent *a)) {
+    a->leaving = true;
+    a->on_left = on_left;
+    a->leave_since = a->leave_quiet = uv_now(a->loop);
+    publisher_leave(a->publisher);
+    (void) uv_timer_start(&a->leave_timer, on_look, 0, LOOK_MS);
+}

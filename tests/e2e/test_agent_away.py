@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that arrive, two a second, while the node's agent is replaced or gone: none of them fails for it."""
+
+import calendar
+import contextlib
+import os
+import threading
+import time
+
+import kit
+import pytest
+from cluster import api as kube
+from cluster import images
+from kit import condition, container, is_running, pod
+
+PERIOD = 0.5            # seconds between two pods
+NOTICED = 20            # seconds after which no pod is bound to a node without an agent
+AGENT_CONDITION = "AliquotAgentReady"
+DAEMONS = "/apis/apps/v1/namespaces/aliquot-system/daemonsets"
+
+
+class Load(threading.Thread):
+    """Makes pods that end by themselves and are never started again."""
+
+    def __init__(self, space):
+        super().__init__()
+        self.space = space
+        self.names = []
+        self.ended = threading.Event()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.ended.set()
+        self.join(30)
+
+    def run(self):
+        while not self.ended.wait(PERIOD):
+            name = f"p{len(self.names):03}"
+            self.space.create(pod(name, container(core=2, memory=kit.GiB, argv=["probe", "report"]), restartPolicy="Never"))
+            self.names.append(name)
+
+    def until(self, count, timeout=60):
+        self.space.world.until(lambda: len(self.names) >= count, timeout, f"{count} pods made", pause=0.1)
+
+
+def seconds(stamp):
+    return calendar.timegm(time.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def failed(space):
+    return {p["metadata"]["name"]: p for p in space.api.get(space.path)["items"] if p["status"].get("phase") == "Failed"}
+
+
+def bound_at(space, name):
+    """By kube-scheduler's Event, since kubelet replaces the conditions of a pod that it refuses."""
+    (event,) = space.api.get(f"{kube.core('events', space.name)}?fieldSelector=involvedObject.name%3D{name},reason%3DScheduled")["items"]
+    return seconds(event["metadata"]["creationTimestamp"])
+
+
+def all_succeed(space, names, timeout=120):
+    for name in names:
+        seen = space.wait(name, lambda s: s["status"].get("phase") in ("Succeeded", "Failed"), timeout, f"pod {name} ended")
+        assert seen["status"]["phase"] == "Succeeded", seen["status"]
+
+
+def agent_condition(world):
+    return condition(world.api.get(kube.core("nodes", name=world.cluster.node)), AGENT_CONDITION)
+
+
+def is_offered(world):
+    node = world.api.get(kube.core("nodes", name=world.cluster.node))
+    return kit.has_tokens(node)
+
+
+def test_update_of_the_agent(world, space):
+    """The DaemonSet is rolled out while pods arrive: those that come meanwhile wait."""
+    world.until(lambda: agent_condition(world).get("status") == "True", 30, "the agent has told that it is ready")
+    old = world.agent.pod()["metadata"]["uid"]
+    with Load(space) as load:
+        load.until(6)
+        world.api.patch(DAEMONS + "/aliquot-agent", {"spec": {"template": {"metadata": {"annotations": {
+            "aliquot.test/rolled": str(time.time())}}}}})
+        seen = world.until(lambda: agent_condition(world).get("status") == "False" and agent_condition(world), 30,
+                           "the agent has told that it stops")
+        assert seen["reason"] == "Stopping"
+        world.until(lambda: world.agent.pod()["metadata"]["uid"] != old
+                    and condition(world.agent.pod(), "Ready").get("status") == "True", 60, "the new agent ready")
+        world.until(lambda: agent_condition(world).get("status") == "True", 30, "the new agent has told that it is ready")
+        load.until(len(load.names) + 6)
+    all_succeed(space, load.names)
+    assert not failed(space)
+    # Nothing is written while nothing changes.
+    version = agent_condition(world)["lastHeartbeatTime"]
+    space.start(pod("last", container(core=10)))
+    assert agent_condition(world)["lastHeartbeatTime"] == version
+
+
+@pytest.fixture
+def no_image(world):
+    """kubelet cannot start the agent again: its image is gone. Afterwards it is there and the agent runs."""
+    (name,) = [n for n in world.ctr("images", "ls", "-q").split() if "aliquot-agent" in n]
+    world.ctr("images", "rm", "--sync", name)
+    yield
+    archive = images.IMAGES["agent"](str(world.build)).save(os.path.join(world.cluster.state, "images"))
+    world.cluster.load_image(archive)
+    with contextlib.suppress(kube.ApiError):
+        world.api.delete(world.agent.path + "/" + world.agent.pods()[0]["metadata"]["name"] + "?gracePeriodSeconds=0")
+    world.until(lambda: condition(world.agent.pod(), "Ready").get("status") == "True", 60, "the agent runs again")
+    world.wait_tokens()
+
+
+def test_agent_killed_for_good(world, space, no_image):
+    """Nobody can tell of it but kubelet, which does so within some 10 s: the pods that come later wait, with the reason."""
+    world.agent.kill()
+    killed = time.time()
+    with Load(space) as load:
+        world.until(lambda: not is_offered(world), NOTICED, "kubelet offers nothing any more")
+        world.until(lambda: time.time() > killed + NOTICED + 10, NOTICED + 20, "the time in which none may be bound", pause=1)
+        late = load.names[-1]
+    why = space.unschedulable(late)
+    assert "node's agent is not registered with kubelet" in why, why
+    assert "agent is not registered with kubelet" in space.event(late, "NoGPUFits")
+    for name, seen in failed(space).items():
+        assert bound_at(space, name) <= killed + NOTICED, f"{name}: {seen['status']}"
+    for gpu in world.gpus():
+        world.until(lambda: kube_free(world, gpu) == "0", 10, "GPU objects show that nothing can be had")
+    assert not is_running(space.get(late))
+
+
+def test_gpu_objects_belong_to_their_node(world):
+    """Kubernetes deletes them with the Node; those of an earlier version get their owner."""
+    uid = world.api.get(kube.core("nodes", name=world.cluster.node))["metadata"]["uid"]
+
+    def owners(name):
+        return [(o["kind"], o["uid"]) for o in world.api.get(kube.gpus(name))["metadata"].get("ownerReferences", [])]
+    for gpu in world.gpus():
+        assert owners(gpu["metadata"]["name"]) == [("Node", uid)]
+    name = world.gpus()[0]["metadata"]["name"]
+    world.api.patch(kube.gpus(name), {"metadata": {"ownerReferences": None}})
+    world.until(lambda: owners(name) == [("Node", uid)], 20, "the agent has named the owner again")
+
+
+def kube_free(world, gpu):
+    return world.api.get(kube.gpus(gpu["metadata"]["name"]))["status"]["allocatable"][kit.CORE]

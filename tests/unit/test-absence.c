@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Nodes whose agent cannot serve a pod, and what GPU objects show of that and of shares without a
+ * pod. */
+
+#include "kube/node.h"
+#include "scheduler-world.h"
+
+#define UNREGISTERED "node's agent is not registered with kubelet"
+#define STOPPING "node's agent is stopping"
+
+static void set_absence(struct world *w, const char *node, enum place_reason absence, int changed) {
+    assert_int_equal(state_node_absence(w->state, node, absence), changed);
+}
+
+static void test_no_pod_without_an_agent(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_node(w, "m", 1); /* alike, so that one verdict counts for both */
+    show_pod(w, "a", HALF, NULL, "");
+    set_absence(w, "n", PLACE_NO_AGENT, 1);
+    set_absence(w, "n", PLACE_NO_AGENT, 0);
+    assert_string_equal(filter(w, "a", HALF, "\"n\",\"m\""), "m");
+    state_release(w->state, state_pod_find(w->state, "a"));
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-" UNREGISTERED);
+    assert_non_null(strstr(w->refusal, "n: " UNREGISTERED));
+    set_absence(w, "n", PLACE_AGENT_STOPS, 1);
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-" STOPPING);
+    set_absence(w, "n", PLACE_OK, 1);
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+}
+
+/* The agent goes between filter and bind: the promise is no reason to bind. */
+static void test_no_binding_without_an_agent(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+    set_absence(w, "n", PLACE_AGENT_STOPS, 1);
+    bind_pod(w, "a", "n");
+    assert_int_equal(w->nasked, 0);
+    assert_string_equal(w->bind_answer, "node n: " STOPPING);
+    set_absence(w, "n", PLACE_OK, 1);
+    bind_pod(w, "a", "n");
+    assert_int_equal(w->nasked, 1);
+    respond(w, 0, 201, false, NULL);
+}
+
+/* kubelet withdraws the resources of a node whose cards are all unhealthy, too. */
+static void test_unhealthy_cards_are_the_reason(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_gpu(w, "n", 0, false);
+    show_pod(w, "a", HALF, NULL, "");
+    set_absence(w, "n", PLACE_NO_AGENT, 1);
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-no GPU of the node is healthy");
+}
+
+/* ---- what GPU objects show ---- */
+
+#define NOTHING                                                                                    \
+    "\"allocatable\":{\"elasticgpu.io/gpu-core\":\"0\",\"elasticgpu.io/gpu-memory\":\"0\"},"       \
+    "\"allocated\":{}"
+#define HALF_FREE                                                                                  \
+    "\"allocatable\":{\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"},"   \
+    "\"allocated\":{}"
+#define ALL_FREE                                                                                   \
+    "\"allocatable\":{\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":\"80Gi\"},"  \
+    "\"allocated\":{}"
+
+static void show_status(struct world *w, const char *observed) {
+    struct gpu_object gpu = {.name = "n-00", .node = "n", .uuid = "GPU-n-0", .memory = 80 * GIB};
+    gpu.healthy = true;
+    assert_int_equal(state_gpu_seen(w->state, &gpu, observed), 0);
+}
+
+/* The one patch that is sent, and its answer. */
+static void check_patch(struct world *w, const char *wanted) {
+    projection_run(&w->projection, w->parser);
+    assert_int_equal(w->nasked, 1);
+    assert_string_equal(buf_str(&w->asked[0].body), wanted);
+    respond(w, 0, 200, false, NULL);
+}
+
+static void test_absence_is_shown(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    show_status(w, "{" ALL_FREE "}");
+    projection_run(&w->projection, w->parser);
+    assert_int_equal(w->nasked, 0);
+    set_absence(w, "n", PLACE_NO_AGENT, 1);
+    check_patch(w, "{\"status\":{" NOTHING ",\"unavailable\":\"" UNREGISTERED "\"}}");
+    show_status(w, "{" NOTHING ",\"unavailable\":\"" UNREGISTERED "\"}");
+    projection_run(&w->projection, w->parser);
+    assert_int_equal(w->nasked, 0);
+    set_absence(w, "n", PLACE_OK, 1);
+    check_patch(w, "{\"status\":{" ALL_FREE ",\"unavailable\":null}}");
+    show_status(w, "{" ALL_FREE "}");
+}
+
+/* A reservation or a claim that no pod uses. */
+static void test_holds_without_a_pod_are_shown(void **state) {
+    struct world *w = *state;
+    const struct assigned_device half = {.uuid = "GPU-n-0", .core = 50, .memory = 40 * GIB};
+    show_node(w, "n", 1);
+    show_status(w, "{" ALL_FREE "}");
+    projection_run(&w->projection, w->parser);
+    assert_int_equal(state_reserve(w->state, "reservation/r", "n", &half, 1), 0);
+    const char *held =
+        "{\"status\":{" HALF_FREE ",\"held\":[{\"by\":\"reservation r\",\"resource\":{"
+        "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}]}}";
+    check_patch(w, held);
+    show_status(w, "{" HALF_FREE ",\"held\":[{\"by\":\"reservation r\",\"resource\":{"
+                   "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}]}");
+    state_standing_name(w->state, "reservation/r", "claim d/c (ElasticGPU e)");
+    projection_run(&w->projection, w->parser);
+    assert_non_null(strstr(buf_str(&w->asked[0].body), "\"by\":\"claim d/c (ElasticGPU e)\""));
+    respond(w, 0, 200, false, NULL);
+    state_unreserve(w->state, "reservation/r");
+    check_patch(w, "{\"status\":{" ALL_FREE ",\"held\":null}}");
+    show_status(w, "{" ALL_FREE "}");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(test_no_pod_without_an_agent),        T(test_no_binding_without_an_agent),
+        T(test_unhealthy_cards_are_the_reason), T(test_absence_is_shown),
+        T(test_holds_without_a_pod_are_shown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
