@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/cgroup.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -8,7 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+
 #define CONTAINER_ID_LEN 64
+#define GROUPS_MAX 8192
+/* Threads that are asked. A thread that has ended stays in the list only while another process
+ * traces it. */
+#define THREADS_MAX 256
 
 /* A piece of the text; the parser never copies before it has found both names. */
 struct span {
@@ -144,14 +152,15 @@ int cgroup_parse(const char *text, size_t len, struct cgroup_id *ret) {
     return 0;
 }
 
-/* Reads /proc/<pid>/cgroup, terminated; returns its length or negative errno. */
-static ssize_t read_groups(int pid, char *text, size_t size) {
-    char path[40];
+/* Reads /proc/<process>/cgroup, terminated; returns its length or negative errno. `process` may
+ * name a thread: "12/task/13". */
+static ssize_t read_groups(const char *process, char *text, size_t size) {
+    char path[64];
     size_t used = 0;
     ssize_t n = 0;
     int fd;
 
-    (void) snprintf(path, sizeof(path), "/proc/%d/cgroup", pid);
+    (void) snprintf(path, sizeof(path), "/proc/%.48s/cgroup", process);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
@@ -164,11 +173,58 @@ static ssize_t read_groups(int pid, char *text, size_t size) {
     return n < 0 ? n : (ssize_t) used;
 }
 
-int cgroup_of_pid(int pid, struct cgroup_id *ret) {
-    char text[8192];
-    ssize_t len = read_groups(pid, text, sizeof(text));
+static int group_of(const char *process, char text[static GROUPS_MAX], struct cgroup_id *ret) {
+    ssize_t len = read_groups(process, text, GROUPS_MAX);
 
     return len < 0 ? (int) len : cgroup_parse(text, (size_t) len, ret);
+}
+
+/* Whether the kernel names only the roots of cgroup v1 hierarchies, which it does of a thread that
+ * has ended. Seen from another cgroup namespace a root is "/../..". */
+static bool in_v1_roots(const char *text) {
+    bool any = false;
+
+    for (const char *line = text, *next; line; line = next ? next + 1 : NULL) {
+        const char *path = strchr(line, '/');
+
+        next = strchr(line, '\n');
+        if (!path || (next && path > next) || strncmp(line, "0::", 3) == 0)
+            continue;
+        path += strspn(path, "/.");
+        if (*path && *path != '\n')
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* In cgroup v1 a process whose first thread has ended is found by its other threads only. */
+static int group_of_threads(const char *process, struct cgroup_id *ret) {
+    _cleanup_closedir_ DIR *tasks = NULL;
+    char path[64], text[GROUPS_MAX];
+    const struct dirent *e;
+
+    (void) snprintf(path, sizeof(path), "/proc/%.16s/task", process);
+    tasks = opendir(path);
+    if (!tasks)
+        return -errno;
+    for (int n = 0; n < THREADS_MAX && (e = readdir(tasks)); n++) {
+        if (!isdigit((unsigned char) e->d_name[0]) || strcmp(e->d_name, process) == 0)
+            continue;
+        (void) snprintf(path, sizeof(path), "%.16s/task/%.16s", process, e->d_name);
+        if (group_of(path, text, ret) == 1)
+            return 1;
+    }
+    return 0;
+}
+
+int cgroup_of_pid(int pid, struct cgroup_id *ret) {
+    char process[16], text[GROUPS_MAX];
+    int r;
+
+    (void) snprintf(process, sizeof(process), "%d", pid);
+    r = group_of(process, text, ret);
+    return r == 0 && in_v1_roots(text) ? group_of_threads(process, ret) : r;
 }
 
 int cgroup_path(const char *text, const struct cgroup_id *id, char *ret, size_t size) {
@@ -197,10 +253,13 @@ int cgroup_directory(int pid, const struct cgroup_id *id, const char *host_root,
                      size_t size) {
     static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
     const char *const roots[] = {"", host_root};
-    char text[8192], group[1024];
-    ssize_t len = read_groups(pid, text, sizeof(text));
-    int r = len < 0 ? (int) len : cgroup_path(text, id, group, sizeof(group));
+    char process[16], text[GROUPS_MAX], group[1024];
+    ssize_t len;
+    int r;
 
+    (void) snprintf(process, sizeof(process), "%d", pid);
+    len = read_groups(process, text, sizeof(text));
+    r = len < 0 ? (int) len : cgroup_path(text, id, group, sizeof(group));
     if (r < 0)
         return r;
     for (size_t i = 0; i < 2; i++)

@@ -31,6 +31,7 @@ int cgroup_path(const char *text, const struct cgroup_id *id, char *ret, size_t 
 int cgroup_directory(int pid, const struct cgroup_id *id, const char *host_root, char *ret,
                      size_t size);
 
-/* Reads and parses /proc/<pid>/cgroup. Returns 1, 0 as above, or negative errno (-ESRCH, -ENOENT:
- * gone). */
+/* Reads and parses /proc/<pid>/cgroup. Cgroup v1 knows no group of a process whose first thread has
+ * ended: it is found by a thread that lives. Returns 1, 0 as above, or negative errno (-ESRCH,
+ * -ENOENT: gone). */
 int cgroup_of_pid(int pid, struct cgroup_id *ret);

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -109,11 +115,80 @@ static void own_process(void **state) {
     assert_int_equal(cgroup_of_pid(0x7ffffffe, &id), -ENOENT);
 }
 
+/* ---- cgroup v1 ---- */
+
+static int ready[2];
+
+static void *live(void *unused) {
+    char state[2] = "";
+    FILE *stat;
+
+    do {
+        stat = fopen("/proc/self/stat", "re");
+        (void) (!stat || fscanf(stat, "%*d (%*[^)]) %1s", state));
+        if (stat)
+            (void) fclose(stat);
+    } while (state[0] != 'Z');
+    (void) !write(ready[1], "z", 1);
+    for (;;)
+        (void) pause();
+    return unused;
+}
+
+/* A child in the group whose first thread ends while another one lives on. */
+static pid_t start_without_first_thread(const char *group) {
+    pid_t child = fork();
+    char path[256], own[16];
+    pthread_t thread;
+
+    if (child != 0)
+        return child;
+    (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void) snprintf(path, sizeof(path), "%s/cgroup.procs", group);
+    (void) snprintf(own, sizeof(own), "%d", getpid());
+    FILE *procs = fopen(path, "we");
+    if (!procs || fputs(own, procs) < 0 || fclose(procs) != 0 ||
+        pthread_create(&thread, NULL, live, NULL) != 0)
+        _exit(1);
+    (void) syscall(SYS_exit, 0);
+    abort();
+}
+
+/* The kernel says "/" of such a process in each hierarchy of cgroup v1. */
+static void a_process_without_its_first_thread(void **state) {
+    static const char top[] = "/sys/fs/cgroup/memory/aliquot-test";
+    char pod[96], group[192], c;
+    struct cgroup_id id;
+    pid_t child;
+
+    (void) state;
+    (void) snprintf(pod, sizeof(pod), "%s/pod" UID, top);
+    (void) snprintf(group, sizeof(group), "%s/" ID, pod);
+    if (access("/sys/fs/cgroup/memory/cgroup.procs", W_OK) < 0 || mkdir(top, 0755) < 0) {
+        print_message("no memory hierarchy of cgroup v1 can be written here\n");
+        skip();
+    }
+    assert_int_equal(mkdir(pod, 0755), 0);
+    assert_int_equal(mkdir(group, 0755), 0);
+    assert_int_equal(pipe(ready), 0);
+    child = start_without_first_thread(group);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    assert_int_equal(cgroup_of_pid(child, &id), 1);
+    assert_string_equal(id.pod_uid, UID);
+    assert_string_equal(id.container_id, ID);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(rmdir(group), 0);
+    assert_int_equal(rmdir(pod), 0);
+    assert_int_equal(rmdir(top), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
         cmocka_unit_test(every_prefix),
         cmocka_unit_test(own_process),
+        cmocka_unit_test(a_process_without_its_first_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
