@@ -3,15 +3,16 @@
 
 /* The agent: what its parts share. One thread, one libuv loop; every part gets the whole. */
 
-#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
 #include "agent/config.h"
+#include "agent/container_stop.h"
 #include "agent/kubelet.h"
 #include "agent/library.h"
 #include "agent/pods.h"
+#include "agent/process.h"
 #include "agent/slot.h"
 #include "agent/tell.h"
 #include "gpu/driver.h"
@@ -52,7 +53,7 @@ struct agent {
     uint64_t prestart_granted, prestart_refused;
 
     uv_timer_t release_timer;
-    DIR *proc;              /* the scan of /proc under way, or NULL */
+    struct process_walk release_walk;
     uint64_t release_since; /* when the latest release began */
 
     uv_timer_t sweep_timer;
@@ -64,6 +65,7 @@ struct agent {
     uint64_t looked_polls; /* of the monitor's status, at the last look */
     bool initial_pids;     /* the agent lives in the machine's own PID namespace */
     uint64_t overuse_found, overuse_stopped;
+    struct container_stops stops;
     struct intruder {
         uint32_t pid;      /* 0: unused */
         uint64_t since_ms; /* the first look at it */
@@ -148,6 +150,8 @@ void oversee_begin(struct agent *a);
 /* A process of the container holds `bytes` on the device; d->driver_memory counts it already. */
 void oversee_process(struct agent *a, struct slot *slot, struct slot_device *d, uint32_t pid,
                      uint64_t bytes);
+/* Sets up what a policy needs. */
+void oversee_start(struct agent *a);
 /* A process of no container with a share of the card is on it. */
 void oversee_intruder(struct agent *a, const struct gpu_device *card, uint32_t pid);
 /* All processes of a new answer were named. */

@@ -347,6 +347,7 @@ static void stop(struct agent *a) {
     (void) uv_timer_stop(&a->sweep_timer);
     (void) uv_timer_stop(&a->look_timer);
     (void) uv_timer_stop(&a->leave_timer);
+    container_stops_end(&a->stops);
     prestart_stop(a);
     web_stop(a);
     publisher_stop(a->publisher, on_closed, a);
@@ -376,6 +377,7 @@ static void init_handles(struct agent *a) {
     (void) uv_timer_init(a->loop, &a->sweep_timer);
     (void) uv_timer_init(a->loop, &a->look_timer);
     (void) uv_timer_init(a->loop, &a->leave_timer);
+    oversee_start(a);
     (void) uv_timer_init(a->loop, &stop_timer);
     (void) uv_timer_init(a->loop, &health_timer);
     (void) uv_idle_init(a->loop, &a->wake);

@@ -10,7 +10,6 @@
 
 #include "agent/agent.h"
 #include "agent/cgroup.h"
-#include "agent/evict.h"
 #include "agent/process.h"
 #include "agent/tell.h"
 #include "base/buf.h"
@@ -21,7 +20,6 @@
 
 #define POLL_SHARES_MS 500 /* overuse is to be found within a second, confirmation included */
 #define POLL_IDLE_MS 1000
-#define STOP_AGAIN_MS 1000
 #define KNOWN_MS 5000
 
 /* What may be on the card of a device of the share at once; 0: no limit. */
@@ -218,28 +216,59 @@ static void tell(struct agent *a, const struct slot *slot, const char *reason, c
     tell_pod(a, g->namespace, g->pod, g->pod_uid, reason, text);
 }
 
-static void stop(struct agent *a, struct slot *slot, struct slot_device *d) {
-    struct cgroup_id id;
-    char text[160];
-    int r;
+/* ---- policy stop ---- */
 
-    if (d->stopped_ms > 0 && uv_now(a->loop) - d->stopped_ms < STOP_AGAIN_MS)
-        return;
-    r = cgroup_of_pid((int) d->worst_pid, &id);
-    if (r != 1 || usage_slot_of(a, d->worst_pid) != slot)
-        return; /* it has ended by itself; the next look will tell */
-    r = evict_container((int) d->worst_pid, &id, a->config.host_root);
-    if (r < 0 && r != -ESRCH) {
-        log_error("cannot stop container %s of %s/%s: %s", slot->grant.container,
-                  slot->grant.namespace, slot->grant.pod, strerror(-r));
-        return;
-    }
-    d->stopped_ms = uv_now(a->loop);
+static void on_stopped(const struct container_stop *s, void *userdata) {
+    struct agent *a = userdata;
+    const struct slot *slot = slot_find(&a->slots, s->slot);
+    char text[160];
+
     a->overuse_stopped++;
+    if (!slot)
+        return;
     (void) snprintf(text, sizeof(text), "container %s was stopped because of that (policy stop)",
                     slot->grant.container);
     tell(a, slot, "GPUOveruseStopped", text);
 }
+
+static void on_late(const struct container_stop *s, void *userdata) {
+    uint32_t shown = s->alive < CONTAINER_STOP_PIDS ? s->alive : CONTAINER_STOP_PIDS;
+    _cleanup_buf_ struct buf text = BUF_INIT(1024);
+    struct agent *a = userdata;
+    const struct slot *slot = slot_find(&a->slots, s->slot);
+
+    if (!slot)
+        return;
+    buf_printf(&text, "container %s does not end: SIGKILL was sent to it, and process",
+               slot->grant.container);
+    for (uint32_t i = 0; i < shown; i++)
+        buf_printf(&text, "%s %u", i > 0 ? "," : "", s->pids[i]);
+    if (s->alive > shown)
+        buf_printf(&text, " and %u more", s->alive - shown);
+    buf_puts(&text, " still run. It is sent again every second; the share stays occupied");
+    tell(a, slot, "GPUOveruseNotStopped", buf_str(&text));
+}
+
+void oversee_start(struct agent *a) {
+    container_stops_init(&a->stops, a->loop);
+    a->stops.on_stopped = on_stopped;
+    a->stops.on_late = on_late;
+    a->stops.userdata = a;
+}
+
+static void stop(struct agent *a, struct slot *slot, const struct slot_device *d) {
+    struct cgroup_id id;
+    int r = cgroup_of_pid((int) d->worst_pid, &id);
+
+    if (r != 1 || usage_slot_of(a, d->worst_pid) != slot)
+        return; /* it has ended by itself; the next poll will tell */
+    r = container_stops_begin(&a->stops, (int) d->worst_pid, &id, slot->nonce, a->config.host_root);
+    if (r < 0)
+        log_error("cannot stop container %s of %s/%s: %s", slot->grant.container,
+                  slot->grant.namespace, slot->grant.pod, strerror(-r));
+}
+
+/* ---- the verdict ---- */
 
 static void act(struct agent *a, struct slot *slot, uint32_t at, enum overuse_state before,
                 uint64_t booked) {

@@ -2,7 +2,7 @@
 #include "agent/process.h"
 
 #include <ctype.h>
-#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/num.h"
 
 #define PF_EXITING 0x4u
 #define FLAGS_FIELD 6 /* fields after the state, which is the first behind the name */
@@ -47,7 +48,8 @@ bool process_stat_is_ending(const char *text) {
     return sscanf(at, "%lu", &flags) != 1 || (flags & PF_EXITING) != 0;
 }
 
-bool process_is_ending(int pid) {
+/* Whether all threads of the process are as `is` says; of a process that is gone they are. */
+static bool all_threads(int pid, bool (*is)(const char *stat)) {
     _cleanup_closedir_ DIR *tasks = NULL;
     struct dirent *e;
     char path[64], text[1024];
@@ -59,11 +61,60 @@ bool process_is_ending(int pid) {
             continue;
         (void) snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", pid, e->d_name);
         read_start(path, text, sizeof(text));
-        if (!process_stat_is_ending(text))
+        if (!is(text))
             return false;
     }
     return true;
 }
+
+bool process_is_ending(int pid) {
+    return all_threads(pid, process_stat_is_ending);
+}
+
+static bool stat_has_ended(const char *text) {
+    const char *at = strrchr(text, ')');
+
+    return !at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X';
+}
+
+bool process_has_ended(int pid) {
+    return all_threads(pid, stat_has_ended);
+}
+
+/* ---- all of them ---- */
+
+int process_walk_step(struct process_walk *w, unsigned max, void (*look)(int pid, void *userdata),
+                      void *userdata) {
+    const struct dirent *e;
+    uint64_t pid;
+
+    if (!w->proc)
+        w->proc = opendir("/proc");
+    if (!w->proc)
+        return -errno;
+    for (unsigned i = 0; i < max; i++) {
+        e = readdir(w->proc);
+        if (!e) {
+            process_walk_end(w);
+            return 1;
+        }
+        if (isdigit((unsigned char) e->d_name[0]) && num_parse_u64(e->d_name, INT32_MAX, &pid) == 0)
+            look((int) pid, userdata);
+    }
+    return 0;
+}
+
+bool process_walk_is_under_way(const struct process_walk *w) {
+    return w->proc != NULL;
+}
+
+void process_walk_end(struct process_walk *w) {
+    if (w->proc)
+        (void) closedir(w->proc);
+    w->proc = NULL;
+}
+
+/* ---- names ---- */
 
 uint32_t process_status_own_pid(const char *text) {
     const char *at = strstr(text, "\nNSpid:");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What /proc says of one process of this PID namespace. Any thread, no allocation. */
+/* What /proc says of the processes of this PID namespace. Any thread. */
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,6 +13,22 @@
 /* Whether every thread of the process is on its way out, or it is gone: what it holds is being
  * given back. A process whose first thread alone has ended lives on. */
 bool process_is_ending(int pid);
+
+/* Whether it has no thread left that could run: all are zombies, or it is gone. */
+bool process_has_ended(int pid);
+
+/* A walk over all processes, in bounded steps. All zero at first. */
+struct process_walk {
+    DIR *proc; /* NULL: the next step begins anew */
+};
+
+/* Looks at the next `max` entries of /proc. Returns 1 when that were all, 0 when there are more, or
+ * negative errno when /proc cannot be read. */
+int process_walk_step(struct process_walk *w, unsigned max, void (*look)(int pid, void *userdata),
+                      void *userdata);
+/* Whether the next step goes on with a walk under way. */
+bool process_walk_is_under_way(const struct process_walk *w);
+void process_walk_end(struct process_walk *w);
 
 /* The PID that the process has for itself, in the innermost PID namespace; 0: not known. */
 uint32_t process_own_pid(int pid);

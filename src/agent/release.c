@@ -4,18 +4,15 @@
  * containers run on, and kubelet gives its plugin IDs to the next one at once. So a share counts as
  * held until the pod's last process has ended, whatever the API server says. */
 
-#include <ctype.h>
-#include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "agent/agent.h"
 #include "agent/cdi.h"
 #include "agent/cgroup.h"
-#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "base/num.h"
 
 #define SCAN_MS 25        /* between looks at the processes, at first */
 #define SCAN_SLOW_MS 1000 /* when a pod takes long to end */
@@ -42,10 +39,10 @@ void release_pod(struct agent *a, const char *pod_uid, bool stopped) {
         slot->releasing = true;
         slot->release_after = uv_now(a->loop) + (stopped ? 0 : START_GRACE_MS);
         /* A scan that has begun does not count. */
-        slot->clean_scans = a->proc ? -1 : 0;
+        slot->clean_scans = process_walk_is_under_way(&a->release_walk) ? -1 : 0;
         revoke_slot(a, slot);
         a->release_since = uv_now(a->loop);
-        if (!a->proc)
+        if (!process_walk_is_under_way(&a->release_walk))
             (void) uv_timer_start(&a->release_timer, on_timer, 0, 0);
     }
 }
@@ -69,7 +66,8 @@ static void mark_alive(struct agent *a, const char *pod_uid) {
 }
 
 /* A process that cannot be looked at now (no descriptor, no memory) is not one that has ended. */
-static void look_at(struct agent *a, int pid) {
+static void look_at(int pid, void *userdata) {
+    struct agent *a = userdata;
     struct cgroup_id id;
     int r = cgroup_of_pid(pid, &id);
 
@@ -77,20 +75,6 @@ static void look_at(struct agent *a, int pid) {
         mark_alive(a, id.pod_uid);
     else if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR || r == -EIO)
         mark_alive(a, NULL);
-}
-
-/* Looks at the next processes; true when it was the last of them. */
-static bool scan_step(struct agent *a) {
-    for (int i = 0; i < SCAN_STEP; i++) {
-        const struct dirent *e = readdir(a->proc);
-        uint64_t pid;
-
-        if (!e)
-            return true;
-        if (isdigit((unsigned char) e->d_name[0]) && num_parse_u64(e->d_name, INT32_MAX, &pid) == 0)
-            look_at(a, (int) pid);
-    }
-    return false;
 }
 
 static void remove_slot(struct agent *a, struct slot *slot) {
@@ -130,20 +114,14 @@ static bool settle(struct agent *a) {
 static void on_timer(uv_timer_t *timer) {
     struct agent *a = timer->data;
     bool slow = uv_now(a->loop) - a->release_since > SLOW_AFTER_MS;
+    int r = process_walk_step(&a->release_walk, SCAN_STEP, look_at, a);
 
-    if (!a->proc)
-        a->proc = opendir("/proc");
-    if (!a->proc) {
+    if (r < 0)
         log_error("cannot read /proc; no share is released");
-        (void) uv_timer_start(timer, on_timer, SCAN_SLOW_MS, 0);
+    if (r != 1) {
+        (void) uv_timer_start(timer, on_timer, r < 0 ? SCAN_SLOW_MS : 1, 0);
         return;
     }
-    if (!scan_step(a)) {
-        (void) uv_timer_start(timer, on_timer, 1, 0);
-        return;
-    }
-    (void) closedir(a->proc);
-    a->proc = NULL;
     if (settle(a))
         (void) uv_timer_start(timer, on_timer, slow ? SCAN_SLOW_MS : SCAN_MS, 0);
 }

@@ -45,7 +45,6 @@ struct slot_device {
     uint32_t strangers;   /* processes without a slot in the ledger */
     uint32_t worst_pid;   /* a process to begin with: a stranger, or the largest */
     uint64_t worst_bytes; /* what it holds */
-    uint64_t stopped_ms;  /* loop time at which its container was stopped last, 0: never */
     struct reconcile reconcile;
     struct overuse overuse;
     /* What the driver was told last to hold the container to (wall.c), and which it was. */

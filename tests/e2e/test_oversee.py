@@ -153,6 +153,16 @@ def test_a_forger_is_stopped(world, space):
     assert killed(seen)["exitCode"] == 137
 
 
+def test_a_forger_without_its_first_thread_is_stopped(world, space):
+    """cgroup.kill of some kernels spares such a process. "Stopped" is told when it has ended, and kubelet then starts
+    the container again by itself."""
+    space.create(forger("forger", "leaderless", 8 * GiB, annotations={"elasticgpu.io/on-overuse": "stop"}))
+    space.event("forger", "GPUOveruseStopped", 30)
+    space.wait("forger", lambda seen: any(s.get("restartCount", 0) >= 1 for s in seen["status"].get(
+        "containerStatuses", [])), 30, "the container is started again")
+    space.delete("forger", grace=1)
+
+
 def test_who_goes_past_the_library_is_found(world, space):
     """A process that calls the driver by its own ways, within its limit; and beyond it."""
     space.start(forger("small", "bypass", 1 * GiB))

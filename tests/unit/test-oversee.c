@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,13 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "agent/evict.h"
+#include "agent/container_stop.h"
 #include "agent/mps.h"
 #include "agent/overuse.h"
 #include "agent/process.h"
@@ -256,27 +259,124 @@ static void the_containers_own_directory(void **state) {
     assert_int_equal(cgroup_path("4:memory:/kubepods/" ID64 "\n0::/\n", &id, path, sizeof(path)),
                      -ENOENT);
     assert_int_equal(cgroup_path("0::/" ID64 "\n", &id, path, 16), -ENAMETOOLONG);
-    assert_int_equal(evict_container(getpid(), &(struct cgroup_id){.pod_uid = POD_UID}, ""),
-                     -EINVAL);
-    /* We are in no such container: nobody is hit. */
-    assert_int_equal(evict_container(getpid(), &id, ""), -ESRCH);
 }
 
-/* A child in a container's control group of the second version, with a child of its own. */
-static pid_t start_in_group(const char *group) {
-    pid_t child = fork();
-    char path[256];
+/* ---- the end of a container ---- */
+
+struct stopping {
+    uv_loop_t loop;
+    struct container_stops stops;
+    unsigned stopped, late;
+    uint32_t late_alive, late_pid;
+    uv_timer_t timeout;
+    bool timed_out;
+};
+
+static void on_stopped(const struct container_stop *s, void *userdata) {
+    assert_string_equal(s->slot, "nonce");
+    ((struct stopping *) userdata)->stopped++;
+}
+
+static void on_late(const struct container_stop *s, void *userdata) {
+    struct stopping *st = userdata;
+
+    st->late++;
+    st->late_alive = s->alive;
+    st->late_pid = s->pids[0];
+}
+
+static void on_timeout(uv_timer_t *timer) {
+    ((struct stopping *) timer->data)->timed_out = true;
+}
+
+static void stopping_begin(struct stopping *st) {
+    memset(st, 0, sizeof(*st));
+    assert_int_equal(uv_loop_init(&st->loop), 0);
+    container_stops_init(&st->stops, &st->loop);
+    st->stops.on_stopped = on_stopped;
+    st->stops.on_late = on_late;
+    st->stops.userdata = st;
+    (void) uv_timer_init(&st->loop, &st->timeout);
+    st->timeout.data = st;
+}
+
+/* Until nothing is being ended any more, or `ms` have passed. */
+static void stopping_run(struct stopping *st, unsigned ms) {
+    st->timed_out = false;
+    (void) uv_timer_start(&st->timeout, on_timeout, ms, 0);
+    while (st->stops.list && !st->timed_out)
+        (void) uv_run(&st->loop, UV_RUN_ONCE);
+    (void) uv_timer_stop(&st->timeout);
+}
+
+static void stopping_end(struct stopping *st) {
+    container_stops_end(&st->stops);
+    uv_close((uv_handle_t *) &st->stops.timer, NULL);
+    uv_close((uv_handle_t *) &st->timeout, NULL);
+    (void) uv_run(&st->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&st->loop), 0);
+}
+
+static void only_containers_are_ended(void **state) {
+    const struct cgroup_id id = {.pod_uid = POD_UID, .container_id = ID64};
+    const struct cgroup_id none = {.pod_uid = POD_UID};
+    struct stopping st;
+
+    (void) state;
+    stopping_begin(&st);
+    assert_int_equal(container_stops_begin(&st.stops, getpid(), &none, "nonce", ""), -EINVAL);
+    /* This process is in no such container. */
+    assert_int_equal(container_stops_begin(&st.stops, getpid(), &id, "nonce", ""), 0);
+    assert_int_equal(container_stops_begin(&st.stops, getpid(), &id, "nonce", ""), 0);
+    stopping_run(&st, 10000);
+    assert_false(st.timed_out);
+    assert_int_equal(st.stopped, 0);
+    stopping_end(&st);
+}
+
+static void enter(const char *group) {
+    char path[256], own[16];
     FILE *procs;
+
+    (void) snprintf(path, sizeof(path), "%s/cgroup.procs", group);
+    (void) snprintf(own, sizeof(own), "%d", getpid());
+    procs = fopen(path, "we");
+    if (!procs || fputs(own, procs) < 0 || fclose(procs) != 0)
+        _exit(1);
+}
+
+static void *live(void *unused) {
+    for (;;)
+        (void) pause();
+    return unused;
+}
+
+enum kind {
+    PLAIN,      /* with a child of its own */
+    LEADERLESS, /* its first thread ends, another one lives on */
+};
+
+/* A child in a container's control groups. */
+static pid_t start_in_group(const char *group, const char *other, enum kind kind) {
+    pid_t child = fork();
+    pthread_t thread;
 
     if (child != 0)
         return child;
-    (void) snprintf(path, sizeof(path), "%s/cgroup.procs", group);
-    procs = fopen(path, "w");
-    if (!procs || fprintf(procs, "%d", getpid()) < 0 || fclose(procs) != 0)
-        _exit(1);
-    (void) fork();
-    for (;;)
-        (void) pause();
+    (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    enter(group);
+    if (other)
+        enter(other);
+    if (kind == PLAIN) {
+        if (fork() == 0)
+            (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    } else {
+        if (pthread_create(&thread, NULL, live, NULL) != 0)
+            _exit(1);
+        (void) syscall(SYS_exit, 0);
+    }
+    (void) live(NULL);
+    abort();
 }
 
 static void wait_for_group(pid_t pid, struct cgroup_id *ret) {
@@ -285,37 +385,110 @@ static void wait_for_group(pid_t pid, struct cgroup_id *ret) {
     assert_string_equal(ret->container_id, ID64);
 }
 
-/* Both ways, on a real control group. The own mount stands for the host's root. */
-static void a_container_is_ended(void **state) {
-    char root[] = "/tmp/aliquot-evict-XXXXXX", mounted[64], group[192], path[256];
-    const char *const ways[] = {root, "/nowhere"};
+/* Whether the first thread has ended, which takes a moment. */
+static bool is_zombie(pid_t pid) {
+    char path[64], text[512] = "";
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    f = fopen(path, "re");
+    assert_non_null(f);
+    (void) !fread(text, 1, sizeof(text) - 1, f);
+    (void) fclose(f);
+    return strstr(text, ") Z ") != NULL;
+}
+
+static void end_child(const char *group, enum kind kind, const char *host_root) {
+    pid_t child = start_in_group(group, NULL, kind);
+    struct stopping st;
+    struct cgroup_id id;
     int status;
+
+    wait_for_group(child, &id);
+    while (kind == LEADERLESS && !is_zombie(child))
+        (void) usleep(1000);
+    stopping_begin(&st);
+    assert_int_equal(container_stops_begin(&st.stops, child, &id, "nonce", host_root), 0);
+    stopping_run(&st, 10000);
+    assert_false(st.timed_out);
+    assert_int_equal(st.stopped, 1);
+    assert_int_equal(st.late, 0);
+    stopping_end(&st);
+    /* "Stopped" was told of nothing that lives. */
+    assert_int_equal(waitpid(child, &status, WNOHANG), child);
+    assert_true(kind == LEADERLESS || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+    while (rmdir(group) < 0)
+        assert_int_equal(errno, EBUSY);
+    assert_int_equal(mkdir(group, 0755), 0);
+}
+
+static void print_to(const char *directory, const char *file, const char *text) {
+    char path[256];
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "%s/%s", directory, file);
+    f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* A process that cgroup v1's freezer holds does not end until it is thawed, whatever the signal. */
+static void end_frozen_child(const char *group) {
+    static const char freezer[] = "/sys/fs/cgroup/freezer/aliquot-test-oversee";
+    struct stopping st;
+    struct cgroup_id id;
+    pid_t child;
+
+    if (mkdir(freezer, 0755) < 0 && errno != EEXIST) {
+        print_message("no freezer of cgroup v1 here: no process outlives SIGKILL\n");
+        return;
+    }
+    child = start_in_group(group, freezer, LEADERLESS);
+    wait_for_group(child, &id);
+    while (!is_zombie(child))
+        (void) usleep(1000);
+    print_to(freezer, "freezer.state", "FROZEN");
+    stopping_begin(&st);
+    assert_int_equal(container_stops_begin(&st.stops, child, &id, "nonce", "/nowhere"), 0);
+    stopping_run(&st, 3500);
+    assert_true(st.timed_out);
+    assert_int_equal(st.stopped, 0);
+    assert_int_equal(st.late, 1); /* told once */
+    assert_int_equal(st.late_alive, 1);
+    assert_int_equal(st.late_pid, (uint32_t) child);
+    print_to(freezer, "freezer.state", "THAWED");
+    stopping_run(&st, 10000);
+    assert_false(st.timed_out);
+    assert_int_equal(st.stopped, 1);
+    stopping_end(&st);
+    assert_int_equal(waitpid(child, NULL, WNOHANG), child);
+    while (rmdir(freezer) < 0)
+        assert_int_equal(errno, EBUSY);
+}
+
+/* With cgroup.kill and without it, on a real control group. The own mount stands for the host's
+ * root. */
+static void a_container_is_ended(void **state) {
+    char root[] = "/tmp/aliquot-stop-XXXXXX", mounted[64], group[192], path[256];
 
     (void) state;
     assert_non_null(mkdtemp(root));
     (void) snprintf(mounted, sizeof(mounted), "%s/sys/fs/cgroup", root);
     assert_int_equal(dir_make(mounted, 0755, NULL), 0);
     if (mount("none", mounted, "cgroup2", 0, NULL) < 0) {
-        print_message("no control groups can be mounted here (%s): nobody is ended\n",
+        print_message("no control groups can be mounted here (%s): no container is ended\n",
                       strerror(errno));
         (void) dir_remove(root, NULL);
         skip();
     }
     (void) snprintf(group, sizeof(group), "%s/pod" POD_UID "/" ID64, mounted);
     assert_int_equal(dir_make(group, 0755, NULL), 0);
-    for (size_t i = 0; i < 2; i++) {
-        pid_t child = start_in_group(group);
-        struct cgroup_id id;
-
-        wait_for_group(child, &id);
-        assert_true(evict_container(child, &id, ways[i]) >= 1);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        /* The grandchild too: only then the group can be removed. */
-        while (rmdir(group) < 0)
-            assert_int_equal(errno, EBUSY);
-        assert_int_equal(mkdir(group, 0755), 0);
-    }
+    end_child(group, PLAIN, root);
+    end_child(group, PLAIN, "/nowhere");
+    end_child(group, LEADERLESS, root);
+    end_child(group, LEADERLESS, "/nowhere");
+    end_frozen_child(group);
     assert_int_equal(rmdir(group), 0);
     (void) snprintf(path, sizeof(path), "%s/pod" POD_UID, mounted);
     assert_int_equal(rmdir(path), 0);
@@ -448,6 +621,7 @@ int main(void) {
         cmocka_unit_test(who_is_ending),
         cmocka_unit_test(a_dead_process_is_ending),
         cmocka_unit_test(the_containers_own_directory),
+        cmocka_unit_test(only_containers_are_ended),
         cmocka_unit_test(a_container_is_ended),
         cmocka_unit_test(what_mps_is_told),
         cmocka_unit_test(factors),

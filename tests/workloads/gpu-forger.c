@@ -6,6 +6,7 @@
  *                                     frees all but KEEP bytes
  *     gpu-forger bypass BYTES         calls the driver itself, by the addresses that an own walk
  *                                     through its symbols finds, past every hook
+ *     gpu-forger leaderless BYTES     does that in a second thread; the first one ends
  *     gpu-forger truncate             empties the ledger
  *     gpu-forger honest BYTES         takes BYTES as anybody would
  *
@@ -17,9 +18,11 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -160,6 +163,23 @@ static void bypass(size_t bytes) {
     hold(bytes);
 }
 
+static void *bypass_in_thread(void *bytes) {
+    bypass(*(size_t *) bytes);
+    return NULL;
+}
+
+/* Leaves a process whose first thread is a zombie while another one runs. */
+static void leaderless(size_t bytes) {
+    static size_t wanted;
+    pthread_t thread;
+
+    wanted = bytes;
+    check(pthread_create(&thread, NULL, bypass_in_thread, &wanted) == 0 ? CUDA_SUCCESS
+                                                                        : CUDA_ERROR_UNKNOWN,
+          "pthread_create");
+    (void) syscall(SYS_exit, 0);
+}
+
 static void honest(size_t bytes) {
     CUdeviceptr all;
 
@@ -186,6 +206,8 @@ int main(int argc, char **argv) {
         forge(bytes, keep);
     if (strcmp(mode, "bypass") == 0)
         bypass(bytes);
+    if (strcmp(mode, "leaderless") == 0)
+        leaderless(bytes);
     if (strcmp(mode, "honest") == 0)
         honest(bytes);
     if (strcmp(mode, "truncate") == 0) {
@@ -193,6 +215,7 @@ int main(int argc, char **argv) {
         check(truncate(LEDGER, 0) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "truncate");
         hold(0);
     }
-    (void) fprintf(stderr, "usage: gpu-forger forge|bypass|honest|truncate [BYTES [KEEP]]\n");
+    (void) fprintf(stderr,
+                   "usage: gpu-forger forge|bypass|leaderless|honest|truncate [BYTES [KEEP]]\n");
     return 2;
 }
