@@ -63,6 +63,7 @@ def _set_up_mounts(config):
         os.mkdir(upper, 0o755)
         os.mkdir(work)
         linux.mount("overlay", path, "overlay", data=f"lowerdir={path},upperdir={upper},workdir={work}")
+    _own_dev(private)
     linux.mount("tmpfs", "/run", "tmpfs", data="mode=755")
     # containerd cannot put its overlays on an overlay, and etcd is faster without one.
     for name in ("kubelet", "containerd", "etcd"):
@@ -71,6 +72,18 @@ def _set_up_mounts(config):
         os.makedirs(target, exist_ok=True)
         linux.mount(source, target, flags=linux.MS_BIND)
     _fake_sysctls(private)
+
+
+def _own_dev(private):
+    """A /dev in which containers that have the node's can leave something: the devices are the machine's."""
+    machine, upper, work = (os.path.join(private, "dev-" + k) for k in ("machine", "upper", "work"))
+    for path in (machine, upper, work):
+        os.mkdir(path, 0o755)
+    linux.mount("/dev", machine, flags=linux.MS_BIND | linux.MS_REC)
+    linux.mount("overlay", "/dev", "overlay", data=f"lowerdir={machine},upperdir={upper},workdir={work}")
+    for name in ("pts", "shm", "mqueue"):
+        if os.path.ismount(os.path.join(machine, name)):
+            linux.mount(os.path.join(machine, name), "/dev/" + name, flags=linux.MS_BIND)
 
 
 def _fake_sysctls(private):
