@@ -165,7 +165,7 @@ def agent(build):
     # Containers get these files by mount; their own dependencies come from the tenant's libc.
     for name, place in (("libaliquot.so", ""), ("libshadow-cuda.so.1", "shadow/"),
                         ("libshadow-nvidia-ml.so.1", "shadow/")):
-        image.file(f"/usr/local/lib/aliquot/{place}{name}", stripped(_built(build, "src/intercept/" + name)), 0o755)
+        image.file(f"/usr/local/lib/aliquot/node/{place}{name}", stripped(_built(build, "src/intercept/node/" + name)), 0o755)
     image.config["Entrypoint"] = ["/usr/local/bin/aliquot-agent"]
     return image
 

@@ -37,12 +37,12 @@ static const char *default_library(void) {
     char *slash;
 
     if (n <= 0)
-        return "/usr/lib/aliquot/libaliquot.so";
+        return "/usr/lib/aliquot/node/libaliquot.so";
     path[n] = 0;
     slash = strrchr(path, '/');
-    (void) snprintf(slash, 64, "/../lib/aliquot/libaliquot.so");
+    (void) snprintf(slash, 64, "/../lib/aliquot/node/libaliquot.so");
     if (access(path, R_OK) < 0)
-        (void) snprintf(slash, 64, "/../intercept/libaliquot.so");
+        (void) snprintf(slash, 64, "/../intercept/node/libaliquot.so");
     return path;
 }
 

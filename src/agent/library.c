@@ -8,11 +8,26 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/share_dir.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "gpu/driver.h"
+
+/* The files of a share, which are mounted over empty files of these names in the library's
+ * directory. */
+static const struct {
+    const char *name;
+    enum gpu_edit_kind kind;
+} share_files[] = {
+    {"limits", GPU_EDIT_MOUNT},
+    {"ledger", GPU_EDIT_MOUNT_RW},
+    {"grants", GPU_EDIT_MOUNT},
+    {"compute", GPU_EDIT_MOUNT_RW},
+};
+
+#define SHARE_FILES (sizeof(share_files) / sizeof(share_files[0]))
 
 #define LIBRARY_MAX ((size_t) 8 << 20)
 
@@ -89,6 +104,8 @@ static int write_files(const struct files *files, const struct library *l, struc
     for (size_t i = 0; i < SHADOWS && l->shadow[0] && r == 0; i++)
         r = write_once(l->shadow, shadows[i], data + files->end[i],
                        files->end[i + 1] - files->end[i], 0755, err);
+    for (size_t i = 0; i < SHARE_FILES && r == 0; i++)
+        r = write_once(l->dir, share_files[i].name, "", 0, 0444, err);
     return r < 0 ? r : write_once(l->dir, "ld.so.preload", preload, sizeof(preload) - 1, 0644, err);
 }
 
@@ -119,30 +136,31 @@ int library_install(const char *source, const char *state_dir, struct library *r
 }
 
 int library_edits(const struct library *l, const char *share, struct gpu_edits *edits) {
-    static const struct {
-        const char *name;
-        enum gpu_edit_kind kind;
-    } files[] = {
-        {"limits", GPU_EDIT_MOUNT},
-        {"ledger", GPU_EDIT_MOUNT_RW},
-        {"grants", GPU_EDIT_MOUNT},
-        {"compute", GPU_EDIT_MOUNT_RW},
-    };
-    char path[512], inside[64];
-    int r;
+    char path[384], inside[64];
+    int r = gpu_edits_add(edits, GPU_EDIT_MOUNT, l->dir, SHARE_IN_CONTAINER);
 
+    /* Also a mount of its own: of two mounts on one path the pod's comes first and ours covers it.
+     */
     (void) snprintf(path, sizeof(path), "%s/libaliquot.so", l->dir);
-    r = gpu_edits_add(edits, GPU_EDIT_MOUNT, path, LIBRARY_IN_CONTAINER);
+    if (r == 0)
+        r = gpu_edits_add(edits, GPU_EDIT_MOUNT, path, LIBRARY_IN_CONTAINER);
     (void) snprintf(path, sizeof(path), "%s/ld.so.preload", l->dir);
     if (r == 0)
         r = gpu_edits_add(edits, GPU_EDIT_MOUNT, path, "/etc/ld.so.preload");
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && r == 0; i++) {
-        (void) snprintf(path, sizeof(path), "%s/%s", share, files[i].name);
+    for (size_t i = 0; i < SHARE_FILES && r == 0; i++) {
+        share_dir_path(share, share_files[i].name, path);
         /* A share that an older agent made has fewer. */
         if (access(path, F_OK) < 0)
             continue;
-        (void) snprintf(inside, sizeof(inside), SHARE_IN_CONTAINER "/%s", files[i].name);
-        r = gpu_edits_add(edits, files[i].kind, path, inside);
+        (void) snprintf(inside, sizeof(inside), SHARE_IN_CONTAINER "/%s", share_files[i].name);
+        r = gpu_edits_add(edits, share_files[i].kind, path, inside);
     }
     return r;
+}
+
+void library_remove_mount_point(const char *host_root) {
+    char path[384];
+
+    (void) snprintf(path, sizeof(path), "%s" SHARE_IN_CONTAINER, host_root);
+    (void) rmdir(path);
 }

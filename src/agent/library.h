@@ -2,7 +2,11 @@
 #pragma once
 
 /* libaliquot.so on the node: copied to <state>/lib/<hash of its content>/, so that a file that
- * containers use is never written to, and a new version stands beside the old one. */
+ * containers use is never written to, and a new version stands beside the old one.
+ *
+ * Containers get that directory as one read-only mount directly below /dev, and the files of the
+ * share as mounts inside it: neither a mount point nor a directory of a read-only mount can be
+ * renamed, and the parent, /dev, is a mount point, too. */
 
 struct err;
 struct gpu_edits;
@@ -13,8 +17,8 @@ struct library {
 };
 
 /* Where containers see it. */
-#define LIBRARY_IN_CONTAINER "/usr/local/aliquot/libaliquot.so"
-#define SHARE_IN_CONTAINER "/run/aliquot/share"
+#define SHARE_IN_CONTAINER "/dev/aliquot"
+#define LIBRARY_IN_CONTAINER SHARE_IN_CONTAINER "/libaliquot.so"
 
 /* Installs the library at `source`, and the two shadow libraries where they are beside it or in
  * "shadow" beside it. They limit the programs that a preload does not reach: they have the names of
@@ -25,3 +29,8 @@ int library_install(const char *source, const char *state_dir, struct library *r
 /* Adds the mounts of the library, of /etc/ld.so.preload and of the files in the directory of the
  * share. */
 int library_edits(const struct library *l, const char *share, struct gpu_edits *edits);
+
+/* In a container that has the node's /dev, the mount point is a directory of the node's /dev, made
+ * by the runtime. Removes it if it is empty; only while no container has a share, because the mount
+ * on it would go, too. `host_root` is where the node's / is in the agent's view. */
+void library_remove_mount_point(const char *host_root);

@@ -15,6 +15,7 @@
 #include "agent/grow.h"
 #include "agent/keys.h"
 #include "agent/process.h"
+#include "agent/share_dir.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -274,6 +275,7 @@ static int start_kube(struct agent *a, struct err *err) {
 }
 
 static int start_files(struct agent *a, struct err *err) {
+    struct err why;
     int r = dir_make(a->config.state_dir, 0755, err);
 
     if (r == 0)
@@ -282,7 +284,12 @@ static int start_files(struct agent *a, struct err *err) {
         r = library_install(a->config.library, a->config.state_dir, &a->library, err);
     if (r == 0)
         r = slot_store_load(&a->slots, a->config.state_dir, on_bad_slot, a, err);
-    return r;
+    if (r < 0)
+        return r;
+    a->slots.bounded = share_dir_can_bound(a->config.state_dir, &why) == 0;
+    if (!a->slots.bounded)
+        log_warn("containers can grow their ledgers on the node without bound: %s", why.text);
+    return 0;
 }
 
 static int start_parts(struct agent *a, struct err *err) {

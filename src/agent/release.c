@@ -84,6 +84,8 @@ static void remove_slot(struct agent *a, struct slot *slot) {
              slot->grant.container, slot->nonce);
     if (slot_remove(&a->slots, slot, &err) < 0)
         log_error("%s", err.text);
+    if (!a->slots.slots)
+        library_remove_mount_point(a->config.host_root);
 }
 
 /* After a whole scan: removes what nobody uses any more. Returns whether there is more to wait for.

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "agent/share_dir.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -24,7 +26,10 @@ void slot_dir(const struct slot_store *s, const char *nonce, char ret[static 384
 
 void slot_path(const struct slot_store *s, const char *nonce, const char *file,
                char ret[static 384]) {
-    (void) snprintf(ret, 384, "%s/%.32s/%.16s", s->dir, nonce, file);
+    char dir[384];
+
+    slot_dir(s, nonce, dir);
+    share_dir_path(dir, file, ret);
 }
 
 struct slot *slot_find(struct slot_store *s, const char *nonce) {
@@ -137,9 +142,13 @@ int slot_store_load(struct slot_store *s, const char *state_dir,
 
     if (snprintf(s->dir, sizeof(s->dir), "%s/shares", state_dir) >= (int) sizeof(s->dir))
         return err_set(err, ENAMETOOLONG, "the state directory's path is too long");
-    r = dir_make(s->dir, 0755, err);
+    r = dir_make(s->dir, 0700, err);
     if (r < 0)
         return r;
+    /* Files in it can be written by every user, for the container's may be any; older agents let
+     * the node's users in. */
+    if (chmod(s->dir, 0700) < 0)
+        return err_errno(err, errno, "cannot chmod %s", s->dir);
     d = opendir(s->dir);
     if (!d)
         return err_errno(err, errno, "cannot read %s", s->dir);
@@ -241,13 +250,22 @@ static int write_record(const struct slot_store *s, const char *nonce, const str
     return file_replace(path, record.data, record.len, 0600, err);
 }
 
+/* A share that an older agent made stays as it is: its container has those files. */
+static int make_dir(const struct slot_store *s, const char *nonce, struct err *err) {
+    char dir[384], ledger[384];
+
+    slot_dir(s, nonce, dir);
+    slot_path(s, nonce, "ledger", ledger);
+    return access(ledger, F_OK) == 0 ? 0 : share_dir_make(dir, s->bounded, err);
+}
+
 static int write_files(struct slot_store *s, const char *nonce, const struct slot_grant *g,
                        struct err *err) {
     char path[384];
     int r;
 
     slot_dir(s, nonce, path);
-    r = dir_make(path, 0755, err);
+    r = g->ndevices > 0 ? make_dir(s, nonce, err) : dir_make(path, 0755, err);
     if (r == 0 && g->ndevices > 0) {
         slot_path(s, nonce, "limits", path);
         r = write_limits(path, g, err);
@@ -367,7 +385,7 @@ int slot_remove(struct slot_store *s, struct slot *slot, struct err *err) {
     slot_dir(s, slot->nonce, path);
     HASH_DEL(s->slots, slot); /* NOLINT */
     slot_free(slot);
-    return dir_remove(path, err);
+    return share_dir_remove(path, err);
 }
 
 int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err) {
@@ -375,6 +393,10 @@ int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err) {
     char path[384];
     int r;
 
+    slot_dir(s, slot->nonce, path);
+    r = share_dir_trim(path, err);
+    if (r < 0)
+        return r;
     if (slot->grant.ndevices == 0 ||
         (slot->ledger && ledger_snapshot(slot->ledger, &usage) != -EBADMSG))
         return 0;

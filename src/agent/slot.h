@@ -2,9 +2,9 @@
 #pragma once
 
 /* Slots: the shares that were given out on this node, each named by the nonce of the Allocate call
- * it belongs to. A slot is kept in <state>/shares/<nonce>/: `limits`, `ledger`, `grants` and
- * `compute` (which the container gets) and `record.json` (which it does not): the agent's own word
- * on who holds what, so that a restarted agent knows it without asking anybody. */
+ * it belongs to. A slot is kept in <state>/shares/<nonce>/ (share_dir.h): `limits`, `ledger`,
+ * `grants` and `compute` (which the container gets) and `record.json` (which it does not): the
+ * agent's own word on who holds what, so that a restarted agent knows it without asking anybody. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -91,6 +91,7 @@ struct slot {
 
 struct slot_store {
     char dir[256]; /* <state>/shares */
+    bool bounded;  /* what containers write gets a file system of its own (share_dir.h) */
     struct slot *slots;
 };
 
@@ -137,7 +138,8 @@ void slot_limits(const struct slot_grant *g, struct share_limits *ret);
 uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device);
 
 /* A container is going to start anew: if the one before it has destroyed its ledger, it gets a new
- * one. No process may have the old one any more. */
+ * one, and what was written beyond the end of its files is cut off. No process may have the old one
+ * any more. */
 int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err);
 
 /* The same for its account of GPU time, and for shares that an older agent made without one. */

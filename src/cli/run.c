@@ -30,7 +30,7 @@
 #include "share/limits.h"
 
 #define SWEEP_INTERVAL_NS 50000000
-#define MOUNTED_SHARE "/run/aliquot/share/limits"
+#define MOUNTED_SHARE "/dev/aliquot/limits"
 
 static uint64_t arg_memory;
 static struct terms arg_terms = TERMS_NONE;

@@ -2,17 +2,11 @@
 #include "intercept/share.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "intercept/driver.h"
-
-/* Where the agent mounts a share. Only where nothing is mounted there may the environment name a
- * place: a tenant who could choose would choose none. */
-#define MOUNTED_LIMITS "/run/aliquot/share/limits"
-#define MOUNTED_LEDGER "/run/aliquot/share/ledger"
-#define PLACE_VARIABLE "ALIQUOT_SHARE_DIR"
+#include "intercept/place.h"
 
 #define NOT_OF_THE_SHARE UINT8_MAX
 
@@ -71,38 +65,6 @@ static bool uuid_parse(const char *text, unsigned char ret[16]) {
     return digits == 32 && *c == '\0';
 }
 
-static bool join(char *ret, size_t size, const char *dir, const char *name) {
-    size_t len = strlen(dir), name_len = strlen(name);
-
-    if (len + name_len + 2 > size)
-        return false;
-    memcpy(ret, dir, len);
-    ret[len] = '/';
-    memcpy(ret + len + 1, name, name_len);
-    ret[len + 1 + name_len] = '\0';
-    return true;
-}
-
-/* -ENOENT: there is no share. */
-static int find_limits(const struct limits_file **ret) {
-    int r = limits_map(MOUNTED_LIMITS, ret);
-    const char *dir;
-    char path[sizeof(ledger_path)];
-
-    if (r != -ENOENT && r != -ENOTDIR) {
-        memcpy(ledger_path, MOUNTED_LEDGER, sizeof(MOUNTED_LEDGER));
-        return r;
-    }
-    dir = getenv(PLACE_VARIABLE);
-    if (!dir || !*dir)
-        return -ENOENT;
-    if (!join(path, sizeof(path), dir, "limits") ||
-        !join(ledger_path, sizeof(ledger_path), dir, "ledger"))
-        return -ENAMETOOLONG;
-    r = limits_map(path, ret);
-    return r == -ENOENT ? -EBADMSG : r;
-}
-
 /* In the ledger, a device's second account: what of the memory may be on the card. There is one for
  * as many devices as leave room for it. */
 static unsigned int card_account(int device) {
@@ -119,12 +81,13 @@ static bool bounded(const struct share *share, uint32_t device) {
 
 static void view_locked(struct share *share) {
     struct share_limits limits;
-    int r = find_limits(&share->limits);
+    int r = place_find(&share->limits, ledger_path, sizeof(ledger_path));
 
     if (r == 0)
         r = limits_copy(share->limits, &limits);
     share->none = r == -ENOENT;
     share->broken = r < 0 && !share->none;
+    share->denied = r == -EPERM;
     if (r == 0) {
         share->ndevices = limits.ndevices;
         for (uint32_t i = 0; i < limits.ndevices; i++) {
@@ -346,7 +309,7 @@ bool share_path(const char *name, char *ret, size_t size) {
     if (!slash)
         return false;
     *slash = '\0';
-    return join(ret, size, dir, name);
+    return place_join(ret, size, dir, name);
 }
 
 const struct ledger_file *share_ledger(struct share *share) {

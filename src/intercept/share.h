@@ -41,6 +41,7 @@ struct share {
     uint32_t claimed; /* and so is our slot (or broken) */
     bool none;        /* no share: everything passes through */
     bool broken;      /* there is a share, but its files cannot be used: refuse */
+    bool denied;      /* and they are missing or not the agent's: no use of the driver at all */
     struct lock begin_lock;
     const struct limits_file *limits;
     const struct ledger_file *reader; /* for NVML, in processes without a slot */

@@ -42,4 +42,4 @@ def test_program_starts_with_nothing_but_its_image(build, tmp_path, name):
 def test_agent_brings_the_library(build):
     entries = images.IMAGES["agent"](build).entries
     for name in ("libaliquot.so", "shadow/libshadow-cuda.so.1", "shadow/libshadow-nvidia-ml.so.1"):
-        assert "/usr/local/lib/aliquot/" + name in entries
+        assert "/usr/local/lib/aliquot/node/" + name in entries

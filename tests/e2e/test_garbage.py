@@ -19,7 +19,7 @@ from kit import OUT_OF_MEMORY, GiB, check_view, container, pod
 
 PLUGINS = "/var/lib/kubelet/device-plugins"
 SIMULATOR = "/run/aliquot-sim"
-LEDGER = "/run/aliquot/share/ledger"
+LEDGER = "/dev/aliquot/ledger"
 
 
 @pytest.fixture(autouse=True)

@@ -100,9 +100,9 @@ def test_two_containers_have_a_share_each(space):
 def test_limits_cannot_be_written(space):
     seen = space.start(pod("tenant", container(core=10, memory=4 * GiB)))
     with space.tenant(seen) as tenant:
-        assert tenant.ask("write", "/run/aliquot/share/limits")["errno"] != 0
+        assert tenant.ask("write", "/dev/aliquot/limits")["errno"] != 0
         assert tenant.ask("write", "/etc/ld.so.preload")["errno"] != 0
-        assert tenant.ask("write", "/usr/local/aliquot/libaliquot.so")["errno"] != 0
+        assert tenant.ask("write", "/dev/aliquot/libaliquot.so")["errno"] != 0
 
 
 def test_preloading_the_driver_gets_no_more(space):

@@ -183,7 +183,7 @@ def test_what_makes_no_sense_is_said_on_the_pod(world, space):
 def test_the_accounts_files(world, space):
     seen = space.start(pod("pod", container(core=20, memory=4 * GiB)))
     with space.tenant(seen) as tenant:
-        share = "/run/aliquot/share/"
+        share = "/dev/aliquot/"
         assert tenant.ask("write", share + "compute")["errno"] == 0
         assert tenant.ask("write", share + "grants")["errno"] != 0
         # A tenant who destroys his own is told of, and harms nobody.

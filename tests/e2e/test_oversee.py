@@ -209,7 +209,7 @@ def test_a_destroyed_ledger_harms_nobody_else(world, space):
     restarts = world.agent.restarts()
     seen = space.start(pod("pod", container(core=10, memory=4 * GiB)))
     with space.tenant(seen) as tenant:
-        assert tenant.ask("truncate", "/run/aliquot/share/ledger", 0)["errno"] == 0
+        assert tenant.ask("truncate", "/dev/aliquot/ledger", 0)["errno"] == 0
     space.event("pod", "GPULedgerDamaged", 10)
     assert holder(world, "pod")["memoryState"] == "Damaged"
     with space.tenant(seen) as tenant:

@@ -99,21 +99,6 @@ def test_a_limit_for_a_card_that_is_not_there(ask, uuid, tmp_path):
     assert ask(tmp_path, "take 1000")[0] == "2"
 
 
-def test_the_mounted_file_wins(aliquot, programs, library, uuid, tmp_path):
-    """Where a share is mounted, no variable of the environment names another, or other limits."""
-    mounted, named = tmp_path / "mounted", tmp_path / "named"
-    for place, memory in ((mounted, 2), (named, 20)):
-        place.mkdir()
-        handmade.make(place, handmade.card(uuid, memory * GIB))
-    script = (f"mount -t tmpfs none /run && mkdir -p /run/aliquot/share && mount --bind {mounted} /run/aliquot/share && "
-              f"(echo take {3 * GIB}; echo info) | {programs}/holder")
-    done = subprocess.run([aliquot, "sim", "--", "unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE, text=True,
-                          timeout=60, check=True,
-                          env=dict(os.environ, LD_PRELOAD=library, ALIQUOT_SHARE_DIR=str(named),
-                                   CUDA_DEVICE_MEMORY_LIMIT="20g", CUDA_DEVICE_MEMORY_LIMIT_0="20g"))
-    assert done.stdout.splitlines() == ["2", f"{2 * GIB} {2 * GIB}"]
-
-
 @pytest.mark.parametrize("name, content", [
     ("empty", lambda whole: b""),
     ("truncated", lambda whole: whole[:8192]),

@@ -21,7 +21,9 @@ def output(*command):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def test_needs_libc_only_and_an_old_one(library):
+@pytest.mark.parametrize("directory", ["", "node"])
+def test_needs_libc_only_and_an_old_one(build, directory):
+    library = build / "src" / "intercept" / directory / "libaliquot.so"
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", library))
     assert needed == ["libc.so.6"]
     for version in re.findall(r"Name: GLIBC_([\d.]+)", output("readelf", "-V", library)):
@@ -40,7 +42,7 @@ def test_runs_nothing_at_load(library):
 
 def test_shadows_export_their_half(build):
     for name, prefix in (("cuda", "cu"), ("nvidia-ml", "nvml")):
-        path = build / "src" / "intercept" / f"libshadow-{name}.so.1"
+        path = build / "src" / "intercept" / "node" / f"libshadow-{name}.so.1"
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", path))
         assert needed == [f"lib{name}-driver.so.1", "libc.so.6"]
         names = {line.split()[-1] for line in output("nm", "-D", "--defined-only", path).splitlines()}

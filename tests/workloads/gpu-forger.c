@@ -30,7 +30,7 @@
 #include "driver.h"
 #include "share/ledger_core.h"
 
-#define LEDGER "/run/aliquot/share/ledger"
+#define LEDGER "/dev/aliquot/ledger"
 #define PIECE ((size_t) 64 << 20)
 #define PIECES_MAX 4096
 

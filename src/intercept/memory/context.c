@@ -13,6 +13,8 @@ CUresult cuInit(unsigned int flags) {
 
     /* Here rather than at the first allocation, which is timed more often. */
     share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    if (share && share->denied)
+        return CUDA_ERROR_NOT_PERMITTED;
     if (share && share->limits)
         timeslice_begin(share->limits, share->ndevices);
     return r;

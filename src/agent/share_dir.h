@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The directory of a share on the node, <state>/shares/<nonce>: the files that a container only
+ * reads (`limits`, `grants`) and the agent's record lie in it; those that a container writes
+ * (`ledger`, `compute`) lie in its directory "tenant". That is a tmpfs of the size of both files,
+ * so a container cannot fill the node's file system by writing more. Shares of older agents have
+ * all files beside each other. */
+
+#include <stdbool.h>
+
+struct err;
+
+/* Whether a mount that this process makes in `state_dir` is one of the node, too: the process may
+ * mount, and its mounts propagate. -EPERM otherwise. */
+int share_dir_can_bound(const char *state_dir, struct err *err);
+
+/* Makes the directories where they are missing; "tenant" is a tmpfs of its own if `bounded`. */
+int share_dir_make(const char *dir, bool bounded, struct err *err);
+
+/* Path of a file of the share. */
+void share_dir_path(const char *dir, const char *file, char ret[static 384]);
+
+/* Cuts off what a container has written beyond the end of its files. Only while none runs. */
+int share_dir_trim(const char *dir, struct err *err);
+
+/* Unmounts and removes all; a missing directory is no error. */
+int share_dir_remove(const char *dir, struct err *err);

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The files of a share on the node: bounded, and those of older agents kept in their places. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/library.h"
+#include "agent/share_dir.h"
+#include "agent/slot.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "gpu/driver.h"
+#include "share/compute_core.h"
+#include "share/ledger.h"
+#include "share/limits.h"
+
+#define NONCE "00000000000000000000000000000001"
+#define GIB ((uint64_t) 1 << 30)
+
+struct fixture {
+    char dir[64];
+    struct slot_store slots;
+};
+
+static void no_bad(const char *nonce, const char *why, void *userdata) {
+    (void) userdata;
+    fail_msg("%s: %s", nonce, why);
+}
+
+static void load(struct fixture *f) {
+    struct err err;
+
+    if (slot_store_load(&f->slots, f->dir, no_bad, NULL, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static int setup(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+
+    assert_non_null(f);
+    (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-share-dir-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    load(f);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    char dir[384];
+
+    slot_dir(&f->slots, NONCE, dir);
+    slot_store_done(&f->slots);
+    assert_int_equal(share_dir_remove(dir, NULL), 0);
+    assert_int_equal(dir_remove(f->dir, NULL), 0);
+    free(f);
+    return 0;
+}
+
+static struct slot *fill(struct fixture *f, uint64_t memory) {
+    struct slot_grant g = {.pod_uid = "u", .namespace = "n", .pod = "p", .container = "c"};
+    struct slot *slot;
+    struct err err;
+
+    g.ndevices = 1;
+    g.devices = calloc(1, sizeof(*g.devices));
+    assert_non_null(g.devices);
+    text_copy(g.devices[0].uuid, sizeof(g.devices[0].uuid), "GPU-a");
+    g.devices[0].memory = g.devices[0].physical = memory;
+    if (slot_fill(&f->slots, NONCE, &g, &slot, &err) < 0)
+        fail_msg("%s", err.text);
+    return slot;
+}
+
+/* Whether this test may mount. */
+static bool mounts(struct fixture *f) {
+    char path[96];
+    struct err err;
+    int r;
+
+    (void) snprintf(path, sizeof(path), "%s/probe", f->dir);
+    r = share_dir_make(path, true, &err);
+    if (r < 0 && r != -EPERM)
+        fail_msg("%s", err.text);
+    assert_int_equal(share_dir_remove(path, NULL), 0);
+    return r == 0;
+}
+
+/* The whole format fits, and not a page more. Without the right to mount there is nothing to test.
+ */
+static void what_a_container_writes_is_bounded(void **state) {
+    struct fixture *f = *state;
+    _cleanup_close_ int ledger = -1, compute = -1;
+    char path[384];
+
+    if (!mounts(f))
+        skip();
+    f->slots.bounded = true;
+    (void) fill(f, GIB);
+    slot_path(&f->slots, NONCE, "ledger", path);
+    ledger = open(path, O_RDWR | O_CLOEXEC);
+    slot_path(&f->slots, NONCE, "compute", path);
+    compute = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(ledger >= 0 && compute >= 0);
+    assert_int_equal(posix_fallocate(ledger, 0, sizeof(struct ledger_file)), 0);
+    assert_int_equal(posix_fallocate(compute, 0, sizeof(struct compute_file)), 0);
+    assert_int_equal(posix_fallocate(ledger, 0, sizeof(struct ledger_file) + (1 << 20)), ENOSPC);
+    assert_int_equal(pwrite(compute, "x", 1, 1 << 20), -1);
+    assert_int_equal(errno, ENOSPC);
+}
+
+/* A ledger in a file system that the container has filled through its other file is mended when the
+ * container starts anew. */
+static void what_was_written_beyond_is_cut_off(void **state) {
+    struct fixture *f = *state;
+    _cleanup_close_ int compute = -1;
+    struct ledger_usage usage;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+    off_t end;
+
+    if (!mounts(f))
+        skip();
+    f->slots.bounded = true;
+    slot = fill(f, GIB);
+    slot_path(&f->slots, NONCE, "compute", path);
+    compute = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(compute >= 0);
+    for (end = 0; pwrite(compute, "x", 1, end) == 1; end += 4096)
+        ;
+    slot_path(&f->slots, NONCE, "ledger", path);
+    assert_int_equal(truncate(path, 0), 0);
+    for (; pwrite(compute, "x", 1, end) == 1; end += 4096)
+        ;
+    assert_int_equal(slot_mend_ledger(&f->slots, slot, &err), 0);
+    assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
+    assert_int_equal(lseek(compute, 0, SEEK_END), sizeof(struct compute_file));
+}
+
+static void all_goes_with_the_slot(void **state) {
+    struct fixture *f = *state;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+
+    f->slots.bounded = mounts(f);
+    slot = fill(f, GIB);
+    /* An agent that was restarted finds the same files. */
+    slot_store_done(&f->slots);
+    load(f);
+    f->slots.bounded = mounts(f);
+    slot = slot_find(&f->slots, NONCE);
+    assert_non_null(slot);
+    assert_non_null(slot->ledger);
+    assert_int_equal(slot_remove(&f->slots, slot, &err), 0);
+    slot_dir(&f->slots, NONCE, path);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(rmdir(f->slots.dir), 0);
+    load(f);
+}
+
+static void only_root_of_the_node_comes_to_the_files(void **state) {
+    struct fixture *f = *state;
+    struct stat st;
+
+    (void) fill(f, GIB);
+    assert_int_equal(chmod(f->slots.dir, 0755), 0);
+    slot_store_done(&f->slots);
+    load(f);
+    assert_int_equal(stat(f->slots.dir, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+}
+
+/* As an agent left it that knew no directory "tenant". */
+static void make_older(struct fixture *f) {
+    static const char *const names[] = {"ledger", "compute"};
+    char dir[384], from[512], to[512];
+
+    (void) fill(f, GIB);
+    slot_store_done(&f->slots);
+    slot_dir(&f->slots, NONCE, dir);
+    for (size_t i = 0; i < 2; i++) {
+        (void) snprintf(from, sizeof(from), "%s/tenant/%s", dir, names[i]);
+        (void) snprintf(to, sizeof(to), "%s/%s", dir, names[i]);
+        assert_int_equal(rename(from, to), 0);
+    }
+    (void) snprintf(from, sizeof(from), "%s/tenant", dir);
+    assert_int_equal(rmdir(from), 0);
+    load(f);
+}
+
+static ino_t inode(const struct fixture *f, const char *file) {
+    struct stat st;
+    char path[384];
+
+    slot_path(&f->slots, NONCE, file, path);
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_ino;
+}
+
+/* Its container runs on and has the files mounted, so they must stay the same files. */
+static void shares_of_older_agents_go_on(void **state) {
+    static const char *const names[] = {"limits", "ledger", "grants", "compute"};
+    struct fixture *f = *state;
+    struct ledger_usage usage;
+    struct share_limits limits;
+    struct slot *slot;
+    char path[384];
+    struct err err;
+    ino_t before[4];
+
+    make_older(f);
+    f->slots.bounded = mounts(f);
+    slot = slot_find(&f->slots, NONCE);
+    assert_non_null(slot);
+    assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
+    for (size_t i = 0; i < 4; i++)
+        before[i] = inode(f, names[i]);
+    (void) fill(f, 2 * GIB);
+    assert_int_equal(slot_mend_ledger(&f->slots, slot, &err), 0);
+    assert_int_equal(slot_mend_account(&f->slots, slot, &err), 0);
+    for (size_t i = 0; i < 4; i++)
+        assert_true(inode(f, names[i]) == before[i]);
+    slot_path(&f->slots, NONCE, "limits", path);
+    assert_int_equal(limits_read(path, &limits, &err), 0);
+    assert_true(limits.device[0].memory_bytes == 2 * GIB);
+    assert_int_equal(slot_remove(&f->slots, slot, &err), 0);
+    slot_dir(&f->slots, NONCE, path);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static const struct gpu_edit *edit_of(const struct gpu_edits *edits, const char *container) {
+    for (size_t i = 0; i < edits->count; i++)
+        if (strcmp(edits->list[i].container, container) == 0)
+            return &edits->list[i];
+    fail_msg("nothing is mounted on %s", container);
+    return NULL;
+}
+
+/* One read-only directory in /dev; each mount inside it has an empty file to be mounted on. */
+static void a_container_gets_one_directory(void **state) {
+    static const struct {
+        const char *name;
+        enum gpu_edit_kind kind;
+    } files[] = {{"limits", GPU_EDIT_MOUNT},
+                 {"grants", GPU_EDIT_MOUNT},
+                 {"ledger", GPU_EDIT_MOUNT_RW},
+                 {"compute", GPU_EDIT_MOUNT_RW},
+                 {"libaliquot.so", GPU_EDIT_MOUNT}};
+    static struct gpu_edits edits;
+    struct fixture *f = *state;
+    const struct gpu_edit *edit;
+    char path[512], share[384];
+    struct library l;
+    struct stat st;
+
+    (void) fill(f, GIB);
+    (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
+    assert_int_equal(file_replace(path, "\177ELF1", 5, 0644, NULL), 0);
+    assert_int_equal(library_install(path, f->dir, &l, NULL), 0);
+    slot_dir(&f->slots, NONCE, share);
+    edits.count = 0;
+    assert_int_equal(library_edits(&l, share, &edits), 0);
+    edit = edit_of(&edits, "/dev/aliquot");
+    assert_int_equal(edit->kind, GPU_EDIT_MOUNT);
+    assert_string_equal(edit->host, l.dir);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        (void) snprintf(path, sizeof(path), "/dev/aliquot/%s", files[i].name);
+        edit = edit_of(&edits, path);
+        assert_int_equal(edit->kind, files[i].kind);
+        assert_int_equal(access(edit->host, F_OK), 0);
+        (void) snprintf(path, sizeof(path), "%s/%s", l.dir, files[i].name);
+        assert_int_equal(stat(path, &st), 0);
+        assert_true(S_ISREG(st.st_mode));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_a_container_writes_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_written_beyond_is_cut_off, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_goes_with_the_slot, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_root_of_the_node_comes_to_the_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(shares_of_older_agents_go_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_container_gets_one_directory, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
