@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "kube/assignment.h"
 #include "kube/dialect.h"
 #include "kube/pod_claims.h"
 #include "wire/json_write.h"
@@ -96,13 +97,33 @@ static void add_carrier(struct json_writer *w, struct json container, const char
     }
 }
 
+/* The name has no character that a JSON pointer escapes but the slash behind its domain. */
+static bool drop_assignment(struct json_writer *w, struct json annotations) {
+    struct json_iter it = json_iter(annotations);
+    struct json value;
+    const char *key;
+    bool any = false;
+    while (json_next(&it, &key, &value)) {
+        const char *slash = key ? strchr(key, '/') : NULL;
+        if (!slash || strncmp(key, ANNOTATION_ASSIGNMENT, strlen(ANNOTATION_ASSIGNMENT)) != 0)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "op", "remove");
+        json_put_stringf(w, "path", "/metadata/annotations/%.*s~1%s", (int) (slash - key), key,
+                         slash + 1);
+        json_object_end(w);
+        any = true;
+    }
+    return any;
+}
+
 void carrier_patch(struct json pod, struct buf *out) {
     static const char *const lists[] = {"containers", "initContainers"};
     struct json annotations = JSON_PATH(pod, "metadata", "annotations");
     _cleanup_buf_ struct buf text = BUF_INIT(out->max);
     struct json_writer w = {.out = &text};
-    bool any = false;
     json_array_begin(&w, NULL);
+    bool any = drop_assignment(&w, annotations);
     for (size_t i = 0; i < 2; i++) {
         struct json_iter it = json_iter(JSON_PATH(pod, "spec", lists[i]));
         struct json container;

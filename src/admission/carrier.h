@@ -14,7 +14,8 @@ struct buf;
  * dialect but those that only say how, and the carrier. */
 bool carrier_is_share(const char *name);
 
-/* Appends a JSON patch (RFC 6902) for the pod; nothing when no container needs the carrier. */
+/* Appends a JSON patch (RFC 6902) for the pod: carriers for the containers that need one, and
+ * without the assignment of the pod that it is a copy of; nothing when neither is due. */
 void carrier_patch(struct json pod, struct buf *out);
 
 /* Appends the base64 of a text, as AdmissionReviews carry patches. */

@@ -11,6 +11,7 @@ from cluster import ApiError, Cluster, aliquot, api as kube
 
 SCHEDULER = "system:serviceaccount:aliquot-system:aliquot-scheduler"
 AGENT = "system:serviceaccount:aliquot-system:aliquot-agent"
+OURS = "elasticgpu.io/"
 ASSIGNMENT = "elasticgpu.io/assignment"
 CORE, MEMORY, SLOT = (f"elasticgpu.io/{n}" for n in ("gpu-core", "gpu-memory", "slot"))
 OTHER_NODE = "node-z"
@@ -33,8 +34,7 @@ def cluster():
 def _wait_enforced(cluster):
     """Policies work a moment after they are stored, each in its turn: the API server's own watch brings them to its
     admission. One pod for each that judges pods."""
-    wrong = {"aliquot-assignment": {"annotations": {ASSIGNMENT: "{}"}},
-             "aliquot-terms": {"limits": {CORE: "10"}, "annotations": {POLICY: "greedy"}},
+    wrong = {"aliquot-terms": {"limits": {CORE: "10"}, "annotations": {POLICY: "greedy"}},
              "aliquot-requests": {"limits": {CORE: "150"}},
              "aliquot-node-name": {"limits": {CORE: "10"}, "node": OTHER_NODE}}
     deadline = time.monotonic() + 20
@@ -79,9 +79,11 @@ def new(prefix):
 
 # ---- assignments ----
 
-def test_annotation_refused_at_creation(cluster):
+def test_annotation_dropped_at_creation(cluster, mutating):
+    """A copy of a pod has the annotations of that one."""
     for key in (ASSIGNMENT, ASSIGNMENT + "-signature"):
-        refused(cluster.api.create, kube.pods(), pod(new("forged"), annotations={key: "x"}), text=key)
+        made = cluster.api.create(kube.pods(), pod(new("copy"), annotations={key: "x", "other": "kept"}), dryRun="All")
+        assert made["metadata"]["annotations"] == {"other": "kept"}
 
 
 def test_annotation_refused_on_every_way_to_change_a_pod(cluster):
@@ -153,7 +155,9 @@ POLICY, WEIGHT, CEILING, LIMIT = (f"elasticgpu.io/{n}" for n in ("compute-policy
 
 @pytest.mark.parametrize("key, value", [
     (POLICY, "burst"), (POLICY, "burst, side=offline"), (POLICY, "fixed-share"), (CEILING, "50"), (CEILING, "100,a=1"),
-    (LIMIT, "4Gi"), (LIMIT, "main=1.5Gi"), ("tke.cloud.tencent.com/app-class", "offline")])
+    (LIMIT, "4Gi"), (LIMIT, "main=1.5Gi"), ("tke.cloud.tencent.com/app-class", "offline"),
+    (OURS + "placement-policy", "BinPack"), (OURS + "topology", "restricted"), (OURS + "numa-bind", "true"),
+    (OURS + "gpu-model", "A100," * 63 + "H100")])
 def test_terms_that_anybody_may_ask(cluster, tenant, key, value):
     tenant.create(kube.pods(), pod(new("terms"), {CORE: "10"}, annotations={key: value}), dryRun="All")
 
@@ -161,7 +165,11 @@ def test_terms_that_anybody_may_ask(cluster, tenant, key, value):
 @pytest.mark.parametrize("key, value, text", [
     (POLICY, "greedy", "must be fixed"), (POLICY, "", "must be fixed"), (POLICY, "fixed;online", "must be fixed"),
     (WEIGHT, "0", "1 to 100"), (WEIGHT, "101", "1 to 100"), (CEILING, "50%", "1 to 100"), (CEILING, "-1", "1 to 100"),
-    (LIMIT, "lots", "amount of memory"), (LIMIT, "-4Gi", "amount of memory")])
+    (LIMIT, "lots", "amount of memory"), (LIMIT, "-4Gi", "amount of memory"),
+    (OURS + "placement-policy", "packed", "placement-policy must be first-fit"),
+    (OURS + "topology", "fastest", "topology must be none"), (OURS + "numa-bind", "yes", "numa-bind must be true"),
+    (OURS + "gpu-uuid", "GPU-1," * 64 + "GPU-2", "annotation elasticgpu.io/gpu-uuid lists more"),
+    ("nvidia.com/nouse-gputype", "a" * 4097, "annotation nvidia.com/nouse-gputype lists more")])
 def test_terms_that_make_no_sense_are_refused_at_once(cluster, key, value, text):
     refused(cluster.api.create, kube.pods(), pod(new("terms"), {CORE: "10"}, annotations={key: value}), text=text,
             code=422)
@@ -350,11 +358,13 @@ def test_agent_leaves_the_schedulers_part_of_the_status(cluster, agent):
     name = new("10.77.0.1")
     agent.create(kube.gpus(), gpu(name, cluster.node))
     held = {"status": {"allocatable": {CORE: "70"}, "allocated": {"uid-1": {
-        "namespace": "n", "pod": "p", "containers": [{"container": "c", "resource": {CORE: "30"}}]}}}}
+        "namespace": "n", "pod": "p", "containers": [{"container": "c", "resource": {CORE: "30"}}]}},
+        "held": [{"by": "claim a/b", "resource": {CORE: "1"}}], "unavailable": "no agent"}}
     scheduler = cluster.api.as_user(SCHEDULER)
     scheduler.patch(kube.gpus(name) + "/status", held)
     agent.patch(kube.gpus(name) + "/status", STATUS)
-    for forged in ({"allocated": None}, {"allocated": {"uid-1": None}}, {"allocatable": {CORE: "100"}}):
+    for forged in ({"allocated": None}, {"allocated": {"uid-1": None}}, {"allocatable": {CORE: "100"}},
+                   {"held": []}, {"held": None}, {"unavailable": "other"}, {"unavailable": None}):
         refused(agent.patch, kube.gpus(name) + "/status", {"status": forged}, text="scheduler's")
     seen = cluster.api.get(kube.gpus(name))["status"]
     assert seen == {**held["status"], **STATUS["status"]}

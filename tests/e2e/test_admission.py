@@ -180,6 +180,22 @@ def test_the_table(cluster, admission):
     assert not wrong, "\n".join(map(str, wrong))
 
 
+def test_a_copy_is_a_new_pod(cluster, admission):
+    """kubectl debug --copy-to and backups bring the annotations of the pod that they copied."""
+    body = memory_pod()
+    body["metadata"]["annotations"] = {kit.ASSIGNMENT: "{}", kit.SIGNATURE: "x", "other": "kept"}
+    made = try_create(cluster, body)
+    assert not isinstance(made, str), made
+    assert made["metadata"]["annotations"] == {"other": "kept"}
+    assert carriers(made) == {"main"}
+
+
+def test_a_pod_without_containers_gets_the_servers_own_answer(cluster, admission):
+    for spec in ({}, {"containers": None}, {"containers": []}):
+        made = try_create(cluster, {"metadata": {"name": "p", "annotations": {"gpu-fraction": "0.5"}}, "spec": spec})
+        assert "spec.containers: Required value" in made, made
+
+
 def test_the_four_doors(cluster, admission):
     """Nobody but the scheduler, when it binds."""
     name = cluster.api.create(kube.pods(), memory_pod())["metadata"]["name"]

@@ -191,6 +191,24 @@ static void test_the_patch_puts_things_beside_others(void **state) {
     }
 }
 
+/* kubectl debug --copy-to, backups: the annotations of another pod. */
+static void test_the_patch_drops_an_assignment(void **state) {
+    (void) state;
+    _cleanup_buf_ struct buf patch = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    static const char pod[] = "{\"metadata\":{\"annotations\":{\"elasticgpu.io/assignment\":\"{}\","
+                              "\"a/b\":\"c\",\"elasticgpu.io/assignment-signature\":\"x\"}},"
+                              "\"spec\":{\"containers\":[{\"name\":\"c\"}]}}";
+    struct json root;
+    assert_int_equal(json_open(pod, strlen(pod), &parser, &root, NULL), 0);
+    carrier_patch(root, &patch);
+    assert_string_equal(
+        buf_str(&patch),
+        "[{\"op\":\"remove\",\"path\":\"/metadata/annotations/elasticgpu.io~1assignment\"},"
+        "{\"op\":\"remove\",\"path\":\"/metadata/annotations/"
+        "elasticgpu.io~1assignment-signature\"}]");
+}
+
 static void test_base64(void **state) {
     (void) state;
     static const char *const rows[][2] = {
@@ -497,6 +515,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_table),
         cmocka_unit_test(test_the_patch_puts_things_beside_others),
+        cmocka_unit_test(test_the_patch_drops_an_assignment),
         cmocka_unit_test(test_base64),
         cmocka_unit_test(test_who_may_write_assignments),
         cmocka_unit_test(test_claims_cannot_be_changed),
