@@ -540,11 +540,17 @@ typedef struct {
 } CUDA_LAUNCH_PARAMS;
 
 /* Seen only through pointers. */
-typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
+typedef struct CUctxCigParam_st CUctxCigParam;
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
 typedef struct CUDA_ARRAY_SPARSE_PROPERTIES_st CUDA_ARRAY_SPARSE_PROPERTIES;
 typedef union CUstreamAttrValue_un CUstreamAttrValue;
+
+typedef struct {
+    CUexecAffinityParam *execAffinityParams;
+    int numExecAffinityParams;
+    CUctxCigParam *cigParams;
+} CUctxCreateParams;
 
 #include "abi/cuda-graph.h"
 #include "abi/cuda-objects.h"

@@ -50,6 +50,26 @@ static void enumeration(void) {
     REQUIRE(value == 8);
 }
 
+/* What programs compiled with CUDA 13 call. */
+static void contexts_with_parameters(CUcontext primary) {
+    CUctxCreateParams params = {NULL, 0, NULL};
+    CUcontext made, current;
+    OK(cuCtxCreate_v4(&made, &params, 0, 1));
+    OK(cuCtxGetCurrent(&current));
+    REQUIRE(current == made);
+    OK(cuCtxDestroy_v2(made));
+    OK(cuCtxCreate_v4(&made, NULL, 0, 0));
+    OK(cuCtxDestroy_v2(made));
+    params.numExecAffinityParams = 1;
+    params.execAffinityParams = (CUexecAffinityParam *) &params;
+    EXPECT(cuCtxCreate_v4(&made, &params, 0, 0), CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    params.cigParams = (CUctxCigParam *) &params;
+    EXPECT(cuCtxCreate_v4(&made, &params, 0, 0), CUDA_ERROR_INVALID_VALUE);
+    params = (CUctxCreateParams){.cigParams = params.cigParams};
+    EXPECT(cuCtxCreate_v4(&made, &params, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+    OK(cuCtxSetCurrent(primary));
+}
+
 static void contexts(CUcontext primary) {
     CUcontext made, current;
     size_t before = free_now();
@@ -494,6 +514,7 @@ int main(void) {
     CUcontext primary = check_start(0);
     enumeration();
     contexts(primary);
+    contexts_with_parameters(primary);
     linear();
     managed();
     pools();

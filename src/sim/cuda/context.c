@@ -251,8 +251,13 @@ CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params_array, int n
 
 CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *ctx_create_params, unsigned int flags,
                         CUdevice dev) {
-    if (ctx_create_params)
+    const CUctxCreateParams *p = ctx_create_params;
+    if (p && p->execAffinityParams && p->cigParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (p && (p->execAffinityParams || p->numExecAffinityParams > 0))
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    if (p && p->cigParams) /* shares a card with Direct3D or Vulkan */
+        return CUDA_ERROR_NOT_SUPPORTED;
     return cuCtxCreate_v2(ctx, flags, dev);
 }
 
