@@ -4,6 +4,7 @@
  * code that is not the simulator's own, on a machine that runs kernels by time only. */
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -217,6 +218,43 @@ static void checkpoint(void) {
 static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
                           ".visible .entry matmul(.param .u64 a)\n{ ret; }\n";
 
+/* As templates of C++ and Numba have them: longer than any bound that one would think of, and alike
+ * to the last character. */
+static void long_names(void) {
+    static char name[2][5000], text[12000];
+    CUmodule m;
+    CUfunction f[2];
+    CUlibrary library;
+    CUkernel kernel[2];
+    const char *told;
+    for (int i = 0; i < 2; i++) {
+        memset(name[i], 'k', sizeof(name[i]) - 2);
+        name[i][sizeof(name[i]) - 2] = (char) ('a' + i);
+    }
+    (void) snprintf(text, sizeof(text),
+                    ".version 8.0\n.target sm_80\n.visible .entry %s()\n{ ret; }\n"
+                    ".visible .entry %s()\n{ ret; }\n",
+                    name[0], name[1]);
+    for (int round = 0; round < 2; round++) { /* the second uses the functions of the first anew */
+        OK(cuModuleLoadData(&m, text));
+        OK(cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0));
+        for (int i = 0; i < 2; i++) {
+            OK(cuModuleGetFunction(&f[i], m, name[i]));
+            OK(cuFuncGetName(&told, f[i]));
+            REQUIRE(strcmp(told, name[i]) == 0);
+            OK(cuLibraryGetKernel(&kernel[i], library, name[i]));
+            OK(cuKernelGetName(&told, kernel[i]));
+            REQUIRE(strcmp(told, name[i]) == 0);
+            OK(cuLaunchKernel(f[i], 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+            OK(cuLaunchKernel((CUfunction) kernel[i], 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+        }
+        REQUIRE(f[0] != f[1] && kernel[0] != kernel[1]);
+        OK(cuCtxSynchronize());
+        OK(cuLibraryUnload(library));
+        OK(cuModuleUnload(m));
+    }
+}
+
 static void by_time_only(void) {
     CUmodule m;
     CUfunction f, same;
@@ -259,6 +297,7 @@ int main(int argc, char **argv) {
     (void) check_start(0);
     if (argc > 1) {
         by_time_only();
+        long_names();
     } else {
         modules();
         libraries();

@@ -17,7 +17,7 @@ struct CUkern_st {
     enum cuda_tag tag;
     struct CUkern_st *next;
     CUlibrary library;
-    char name[MODULE_NAME_MAX];
+    char *name; /* kept until the kernel is used anew */
 };
 
 struct CUlib_st {
@@ -198,6 +198,25 @@ CUresult cuLibraryGetModule(CUmodule *mod, CUlibrary library) {
     return r;
 }
 
+/* With the lock: one that was used before, or a new one; NULL: no memory. */
+static CUkernel kernel_new(CUlibrary l, const char *name) {
+    char *copy = strdup(name);
+    CUkernel k = copy ? free_kernels : NULL;
+    if (k) {
+        free_kernels = k->next;
+        free(k->name);
+    } else if (copy) {
+        k = malloc(sizeof(*k));
+    }
+    if (!k) {
+        free(copy);
+        return NULL;
+    }
+    *k = (struct CUkern_st){.tag = TAG_KERNEL, .next = l->kernels, .library = l, .name = copy};
+    l->kernels = k;
+    return k;
+}
+
 /* With the lock. */
 static CUresult kernel_of(CUlibrary l, const char *name, CUkernel *ret) {
     CUfunction f;
@@ -207,18 +226,10 @@ static CUresult kernel_of(CUlibrary l, const char *name, CUkernel *ret) {
     CUkernel k = l->kernels;
     while (k && strcmp(k->name, name) != 0)
         k = k->next;
-    if (!k) {
-        k = free_kernels;
-        if (k)
-            free_kernels = k->next;
-        else
-            k = malloc(sizeof(*k));
-        if (!k)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        *k = (struct CUkern_st){.tag = TAG_KERNEL, .next = l->kernels, .library = l};
-        memcpy(k->name, f->name, sizeof(k->name));
-        l->kernels = k;
-    }
+    if (!k)
+        k = kernel_new(l, f->name);
+    if (!k)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     *ret = k;
     return CUDA_SUCCESS;
 }

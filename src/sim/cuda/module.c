@@ -45,7 +45,8 @@ static bool parse_kernel(const char *name, const char *builtin, CUmodule module)
         i++;
     if (i == BUILTIN_TIMED)
         return false;
-    memcpy(f->name, name, MODULE_NAME_MAX);
+    memcpy(f->own_name, name, MODULE_NAME_MAX);
+    f->name = f->own_name;
     f->tag = TAG_FUNCTION;
     f->module = module;
     f->builtin = (enum module_builtin) i;
@@ -217,25 +218,35 @@ static CUresult keep_image(CUmodule m, const void *image) {
     return CUDA_SUCCESS;
 }
 
+/* With the lock: one that was used before, or a new one, with a copy of the name; NULL: no memory.
+ */
+static CUfunction timed_new(CUmodule m, const char *name) {
+    char *copy = strdup(name);
+    CUfunction f = copy ? free_functions : NULL;
+    if (f) {
+        free_functions = f->next;
+        free(f->name);
+    } else if (copy) {
+        f = malloc(sizeof(*f));
+    }
+    if (!f) {
+        free(copy);
+        return NULL;
+    }
+    *f = (struct CUfunc_st){
+        .tag = TAG_FUNCTION, .module = m, .next = m->timed, .builtin = BUILTIN_TIMED, .name = copy};
+    m->timed = f;
+    return f;
+}
+
 static CUresult timed_function(CUmodule m, const char *name, CUfunction *ret) {
     CUfunction f;
     (void) pthread_mutex_lock(&cuda_lock);
     for (f = m->timed; f && strcmp(f->name, name) != 0; f = f->next)
         ;
-    bool known = f || (strlen(name) < MODULE_NAME_MAX && has_kernel(m, name));
-    if (!f && known) {
-        f = free_functions;
-        if (f)
-            free_functions = f->next;
-        else
-            f = malloc(sizeof(*f));
-    }
-    if (f && f->tag != TAG_FUNCTION) {
-        *f = (struct CUfunc_st){
-            .tag = TAG_FUNCTION, .module = m, .next = m->timed, .builtin = BUILTIN_TIMED};
-        (void) snprintf(f->name, sizeof(f->name), "%s", name);
-        m->timed = f;
-    }
+    bool known = f || has_kernel(m, name);
+    if (!f && known)
+        f = timed_new(m, name);
     (void) pthread_mutex_unlock(&cuda_lock);
     if (!f)
         return known ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_FOUND;

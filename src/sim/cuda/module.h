@@ -42,7 +42,7 @@ struct builtin {
 
 extern const struct builtin builtins[BUILTIN_COUNT];
 
-#define MODULE_NAME_MAX 64
+#define MODULE_NAME_MAX 64 /* in a module of the simulator's own kind */
 #define MODULE_KERNELS_MAX 64
 
 #define TIMED_NS 10000u
@@ -60,7 +60,8 @@ struct CUfunc_st {
     CUmodule module;
     struct CUfunc_st *next; /* BUILTIN_TIMED: of the module */
     enum module_builtin builtin;
-    char name[MODULE_NAME_MAX];
+    char *name; /* own_name, or allocated; kept until the function is used anew */
+    char own_name[MODULE_NAME_MAX];
     struct module_legacy *legacy; /* made when first used */
 };
 
