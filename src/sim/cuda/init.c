@@ -163,12 +163,29 @@ CUresult cuInit(unsigned int flags) {
     return r;
 }
 
+/* With the lock. A program may ask before cuInit, and before there are devices: the machine is
+ * asked then, once. Without one it is the version of a driver whose library was installed alone. */
+static int version(void) {
+    static int alone;
+    if (cuda_client.host)
+        return (int) cuda_client.host->cuda;
+    if (alone == 0) {
+        struct client probe = CLIENT_INIT;
+        alone = SIM_CUDA_VERSION;
+        if (client_open(&probe) == 0) {
+            alone = (int) probe.host->cuda;
+            client_close(&probe);
+        }
+    }
+    return alone;
+}
+
 CUresult cuDriverGetVersion(int *driver_version) {
     if (!driver_version)
         return CUDA_ERROR_INVALID_VALUE;
-    *driver_version = SIM_CUDA_VERSION;
-    if (cuda_client.host)
-        *driver_version = (int) cuda_client.host->cuda;
+    (void) pthread_mutex_lock(&cuda_lock);
+    *driver_version = version();
+    (void) pthread_mutex_unlock(&cuda_lock);
     return CUDA_SUCCESS;
 }
 
