@@ -50,6 +50,33 @@ static void enumeration(void) {
     REQUIRE(value == 8);
 }
 
+/* What deviceQuery prints of an A100. */
+static void attributes(void) {
+    static const struct {
+        CUdevice_attribute attribute;
+        int value;
+    } want[] = {
+        {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, 131072},
+        {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH, 131072},
+        {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT, 65536},
+        {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH, 16384},
+        {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS, 2048},
+        {CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS, 2046},
+        {CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, 30 << 20},
+        {CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, 134213632},
+        {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1},
+        {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 100},
+        {CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1},
+        {CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID, 0x20b210de},
+    };
+    int value;
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        OK(cuDeviceGetAttribute(&value, want[i].attribute, 0));
+        REQUIRE(value == want[i].value);
+    }
+}
+
 /* What programs compiled with CUDA 13 call. */
 static void contexts_with_parameters(CUcontext primary) {
     CUctxCreateParams params = {NULL, 0, NULL};
@@ -513,6 +540,7 @@ int main(void) {
     before_init();
     CUcontext primary = check_start(0);
     enumeration();
+    attributes();
     contexts(primary);
     contexts_with_parameters(primary);
     linear();
