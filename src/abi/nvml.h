@@ -494,6 +494,7 @@ typedef enum {
     NVML_MEMORY_LOCATION_TEXTURE_SHM = 5,
     NVML_MEMORY_LOCATION_CBU = 6,
     NVML_MEMORY_LOCATION_SRAM = 7,
+    NVML_MEMORY_LOCATION_COUNT
 } nvmlMemoryLocation_t;
 
 typedef enum {

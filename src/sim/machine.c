@@ -74,6 +74,7 @@ void machine_describe(struct sim_page *p, uint32_t minor, const struct sim_model
     p->pcie_gen = m->pcie_gen;
     p->pcie_width = 16;
     p->ecc = m->ecc;
+    (void) snprintf(p->vbios, sizeof(p->vbios), "%s", m->vbios);
     p->passive = m->brand != 15;
     p->nvlink_version = m->nvlink_version;
     p->nvlink_max = m->nvlinks;

@@ -196,6 +196,7 @@ struct sim_page {
     uint32_t pcie_gen;
     uint32_t pcie_width;
     uint32_t ecc;
+    char vbios[16];
     uint32_t passive; /* no fan of its own */
     uint32_t numa;    /* node that it is near to */
     uint32_t nvlink_version;

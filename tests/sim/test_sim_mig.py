@@ -57,8 +57,14 @@ def test_a_machine_file_divides(on):
     assert nvml.nvmlDeviceGetMemoryInfo(part).total == 40192 * MIB
     with pytest.raises(nvml.NVMLError_NotSupported):
         nvml.nvmlDeviceGetUtilizationRates(gpu)
-    with pytest.raises(nvml.NVMLError_NotSupported):
+    with pytest.raises(nvml.NVMLError_NotFound):    # as of an index that no instance has
         nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, 0)
+
+
+def test_a_card_that_cannot_be_divided(on):
+    _, nvml = on("--model", "T4")
+    with pytest.raises(nvml.NVMLError_NotSupported):
+        nvml.nvmlDeviceGetMigDeviceHandleByIndex(nvml.nvmlDeviceGetHandleByIndex(0), 0)
 
 
 def test_processes_on_parts(on):

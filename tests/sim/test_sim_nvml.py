@@ -50,8 +50,11 @@ def test_cards_on_switches(on):
         assert nvml.nvmlDeviceGetNvLinkRemoteDeviceType(gpus[0], link) == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
     assert len({nvml.nvmlDeviceGetNvLinkRemotePciInfo(gpus[0], n).busId for n in range(12)}) == 6
     assert nvml.nvmlDeviceGetNvLinkVersion(gpus[0], 0) == 3
+    for link in range(12, 18):   # the most that a card of these generations has, which programs ask for until one answers otherwise
+        refused(nvml, nvml.nvmlDeviceGetNvLinkState, gpus[0], link)
+        refused(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, gpus[0], link)
     with pytest.raises(nvml.NVMLError_InvalidArgument):
-        nvml.nvmlDeviceGetNvLinkState(gpus[0], 12)
+        nvml.nvmlDeviceGetNvLinkState(gpus[0], 18)
     for kind in (READ, NVLINK):
         assert nvml.nvmlDeviceGetP2PStatus(gpus[0], gpus[5], kind) == nvml.NVML_P2P_STATUS_OK
     assert nvml.nvmlDeviceGetMemoryAffinity(gpus[7], 1, nvml.NVML_AFFINITY_SCOPE_NODE)[0] == 2
@@ -276,3 +279,35 @@ def test_machine_in_a_command():
                         "n = ctypes.c_uint(); l.nvmlDeviceGetCount_v2(ctypes.byref(n)); print(n.value)"],
                        capture_output=True, text=True, check=True)
     assert r.stdout == "8\n"
+
+
+def test_vbios_of_each_model(on):
+    _, nvml, gpus = on("mixed")
+    assert [nvml.nvmlDeviceGetVbiosVersion(g)[:6] for g in gpus] == ["92.00.", "90.04.", "90.04.", "95.02."]
+
+
+def errors_by_location(nvml, gpu, uncorrected):
+    """{location: count} of those that the card counts."""
+    found = {}
+    for location in range(nvml.NVML_MEMORY_LOCATION_COUNT):
+        try:
+            found[location] = nvml.nvmlDeviceGetMemoryErrorCounter(gpu, uncorrected, nvml.NVML_VOLATILE_ECC, location)
+        except nvml.NVMLError_NotSupported:
+            pass
+    return found
+
+
+@pytest.mark.parametrize("model,corrected,uncorrected", [("A100", {2: 5, 7: 0}, {2: 3, 7: 0}), ("T4", {2: 5, 7: 0}, {2: 3, 7: 0}),
+                                                         ("V100", {0: 0, 1: 0, 2: 5, 3: 0}, {0: 0, 1: 0, 2: 3, 3: 0, 6: 0})])
+def test_memory_errors_by_location(node_of, nvml_of, model, corrected, uncorrected):
+    """Readers add them up: an error must not be counted at several places."""
+    node = node_of("--model", model)
+    nvml = nvml_of(node)
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    node.inject("ecc", "uncorrected", "3", "--gpu", 0)
+    node.inject("ecc", "corrected", "5", "--gpu", 0)
+    assert errors_by_location(nvml, gpu, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED) == corrected
+    assert errors_by_location(nvml, gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED) == uncorrected
+    assert nvml.nvmlDeviceGetTotalEccErrors(gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC) == 3
+    with pytest.raises(nvml.NVMLError_InvalidArgument):
+        nvml.nvmlDeviceGetMemoryErrorCounter(gpu, 0, nvml.NVML_VOLATILE_ECC, nvml.NVML_MEMORY_LOCATION_COUNT)

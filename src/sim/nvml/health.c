@@ -38,12 +38,40 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
     return NVML_SUCCESS;
 }
 
+/* Volta counts by part of the chip, later cards the device's memory and the rest. */
+static bool counts_errors(const struct sim_page *p, nvmlMemoryErrorType_t error_type,
+                          nvmlMemoryLocation_t location) {
+    switch (location) {
+    case NVML_MEMORY_LOCATION_DRAM:
+        return true;
+    case NVML_MEMORY_LOCATION_SRAM:
+        return p->architecture > NVML_DEVICE_ARCH_VOLTA;
+    case NVML_MEMORY_LOCATION_L1_CACHE:
+    case NVML_MEMORY_LOCATION_L2_CACHE:
+    case NVML_MEMORY_LOCATION_REGISTER_FILE:
+        return p->architecture == NVML_DEVICE_ARCH_VOLTA;
+    case NVML_MEMORY_LOCATION_CBU:
+        return p->architecture == NVML_DEVICE_ARCH_VOLTA &&
+               error_type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED;
+    default:
+        return false;
+    }
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t error_type,
                                              nvmlEccCounterType_t counter_type,
                                              nvmlMemoryLocation_t location_type,
                                              unsigned long long *count) {
-    (void) location_type;
-    return nvmlDeviceGetTotalEccErrors(device, error_type, counter_type, count);
+    nvmlReturn_t r = nvmlDeviceGetTotalEccErrors(device, error_type, counter_type, count);
+    if (r != NVML_SUCCESS)
+        return r;
+    if ((unsigned int) location_type >= NVML_MEMORY_LOCATION_COUNT)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (!counts_errors(device->page, error_type, location_type))
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (location_type != NVML_MEMORY_LOCATION_DRAM) /* where injected errors are */
+        *count = 0;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corr_rows,

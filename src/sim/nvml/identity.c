@@ -20,7 +20,7 @@ nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int
 }
 
 nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length) {
-    NVML_GIVE_STRING(device, version, length, "92.00.45.00.03");
+    NVML_GIVE_STRING(device, version, length, device->page->vbios);
 }
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {

@@ -15,16 +15,15 @@
 
 /* -- NVLink ---------------------------------------------------------------------------------- */
 
-/* The model has links, and `link` is one of them. */
+/* The model has links, and `link` is one of them. Programs count to the most that any card has and
+ * take NOT_SUPPORTED for those beyond this one's. */
 static nvmlReturn_t enter_link(nvmlDevice_t device, unsigned int link, const void *out) {
     nvmlReturn_t r = nvml_enter(device);
     if (r != NVML_SUCCESS)
         return r;
     if (!out || link >= SIM_MAX_LINKS)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (device->page->nvlink_max == 0)
-        return NVML_ERROR_NOT_SUPPORTED;
-    return link < device->page->nvlink_max ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+    return link < device->page->nvlink_max ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 /* The same, and something is at its other end. */

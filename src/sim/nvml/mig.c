@@ -607,8 +607,8 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
         return r;
     if (!mig_device)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (!atomic_load(&device->page->mig))
-        return NVML_ERROR_NOT_SUPPORTED;
+    if (!atomic_load(&device->page->mig)) /* it could have some; only others refuse */
+        return NVML_ERROR_NOT_FOUND;
     r = fetch(device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].ci != UINT32_MAX && at++ == index)
