@@ -2,7 +2,9 @@
 #include "kube/selection.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -110,6 +112,7 @@ static const struct row {
     {"nvidia.com/nouse-gputype", false, take_list, AT(avoid_models)},
     {"nvidia.com/use-gpuuuid", false, take_list, AT(use_uuids)},
     {"nvidia.com/nouse-gpuuuid", false, take_list, AT(avoid_uuids)},
+    {"nvidia.com/use-gpuindexes", false, take_list, AT(use_indexes)},
     {"volcano.sh/vgpu-use-gpuuuid", false, take_list, AT(use_uuids)},
     {"volcano.sh/vgpu-nouse-gpuuuid", false, take_list, AT(avoid_uuids)},
     {"nvidia.com/numa-bind", false, take_bool, AT(numa_bind)},
@@ -142,6 +145,7 @@ struct gpu_selection *selection_free(struct gpu_selection *selection) {
         free(selection->avoid_models);
         free(selection->use_uuids);
         free(selection->avoid_uuids);
+        free(selection->use_indexes);
         free(selection);
     }
     return NULL;
@@ -161,7 +165,9 @@ struct gpu_selection *selection_copy(const struct gpu_selection *selection) {
     bool avoid_models = copy_text(selection->avoid_models, &copy->avoid_models);
     bool use_uuids = copy_text(selection->use_uuids, &copy->use_uuids);
     bool avoid_uuids = copy_text(selection->avoid_uuids, &copy->avoid_uuids);
-    return use_models && avoid_models && use_uuids && avoid_uuids ? copy : selection_free(copy);
+    bool use_indexes = copy_text(selection->use_indexes, &copy->use_indexes);
+    bool whole = use_models && avoid_models && use_uuids && avoid_uuids && use_indexes;
+    return whole ? copy : selection_free(copy);
 }
 
 /* ---- questions ---- */
@@ -197,6 +203,12 @@ bool selection_uuid(const struct gpu_selection *selection, const char *uuid) {
     return passes(selection->use_uuids, selection->avoid_uuids, uuid, true);
 }
 
+bool selection_index(const struct gpu_selection *selection, uint32_t index) {
+    char text[16];
+    (void) snprintf(text, sizeof(text), "%" PRIu32, index);
+    return passes(selection->use_indexes, NULL, text, true);
+}
+
 static uint64_t mix(uint64_t hash, const char *text) {
     const uint64_t prime = UINT64_C(0x100000001b3);
     for (; text && *text; text++)
@@ -211,6 +223,7 @@ uint64_t selection_hash(const struct gpu_selection *selection) {
         hash = mix(hash, selection->avoid_models);
         hash = mix(hash, selection->use_uuids);
         hash = mix(hash, selection->avoid_uuids);
+        hash = mix(hash, selection->use_indexes);
         hash = mix(hash, selection->node_policy);
         hash = mix(hash, selection->card_policy);
         hash = (hash ^ ((uint64_t) selection->topology << 1 | selection->numa_bind)) *

@@ -24,6 +24,7 @@ enum topology_wish {
 struct gpu_selection {
     char *use_models, *avoid_models; /* parts of a model's name, in any case */
     char *use_uuids, *avoid_uuids;
+    char *use_indexes; /* numbers of cards on their node, as HAMi lets a pod name them */
     enum topology_wish topology;
     bool numa_bind;                    /* the cards of one container are on one NUMA node */
     char node_policy[POLICY_NAME_MAX]; /* chooses the node; "" as the scheduler does */
@@ -41,6 +42,7 @@ struct gpu_selection *selection_copy(const struct gpu_selection *selection); /* 
 /* Whether a card of that model and UUID will do. */
 bool selection_model(const struct gpu_selection *selection, const char *model);
 bool selection_uuid(const struct gpu_selection *selection, const char *uuid);
+bool selection_index(const struct gpu_selection *selection, uint32_t index);
 
 /* A number that is equal for selections that say the same, never 0; NULL has one, too. */
 uint64_t selection_hash(const struct gpu_selection *selection);

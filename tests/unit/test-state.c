@@ -137,6 +137,12 @@ static void test_selection(void **state) {
     w->annotations = "\"nvidia.com/use-gpuuuid\":\"GPU-n-1,GPU-other\"";
     assert_string_equal(filter(w, "c", TENTH, "\"n\""), "n");
     assert_int_equal(promised(w, "c", NULL), 1);
+    w->annotations = "\"nvidia.com/use-gpuindexes\":\"7, 1\"";
+    assert_string_equal(filter(w, "g", TENTH, "\"n\""), "n");
+    assert_int_equal(promised(w, "g", NULL), 1);
+    w->annotations = "\"nvidia.com/use-gpuindexes\":\"11\"";
+    assert_string_equal(filter(w, "h", TENTH, "\"n\""),
+                        "-no GPU of the node is one that the pod selects");
     w->annotations = "\"elasticgpu.io/gpu-model\":\"H100\"";
     assert_string_equal(filter(w, "d", TENTH, "\"n\""),
                         "-no GPU of the node is one that the pod selects");

@@ -67,6 +67,7 @@ static void put_selection(struct text *t, const struct gpu_selection *selection)
     put_words(t, "not of model", selection->avoid_models);
     put_words(t, "of UUID", selection->use_uuids);
     put_words(t, "not of UUID", selection->avoid_uuids);
+    put_words(t, "of index", selection->use_indexes);
     if (selection->topology == TOPOLOGY_RESTRICTED)
         put(t, ", with the best links");
     if (selection->numa_bind)

@@ -26,7 +26,7 @@ static bool takes_alike(const struct state *s, const struct state_pod *pod) {
             return false;
     }
     return !pod->draws && !(s->standings && state_standing_find(s, pod->uid)) &&
-           !(own && (own->use_uuids || own->avoid_uuids));
+           !(own && (own->use_uuids || own->avoid_uuids || own->use_indexes));
 }
 
 /* The last bit of a shape says takes_alike(). */
@@ -178,7 +178,8 @@ static bool selection_allow(void *self, const struct state_pod *pod, const struc
         return true;
     for (uint32_t c = 0; c < node->ncards; c++)
         if (selection_model(pod->selection, node->cards[c]->model) &&
-            selection_uuid(pod->selection, node->cards[c]->uuid))
+            selection_uuid(pod->selection, node->cards[c]->uuid) &&
+            selection_index(pod->selection, node->cards[c]->index))
             fit |= UINT64_C(1) << c;
     for (uint32_t i = 0; i < pod->nasks; i++)
         allowed[i] &= fit;
