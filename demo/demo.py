@@ -259,10 +259,11 @@ class Demo:
             self.n.interruption = None      # what takes the cluster down is not to be interrupted by it
 
 
-def farewell(cluster, narrator):
+def farewell(cluster, narrator, build):
     narrator.step("The cluster stays up (KEEP=1)")
     root = os.path.dirname(HERE)
     for line in (f"use it:     {cluster.state}/kubectl get pods        (any kubectl command)",
+                 f"look at it: KUBECTL={cluster.state}/kubectl {build}/src/cli/aliquot gpus",
                  f"on a node:  {cluster.state}/enter sh",
                  f"logs:       {cluster.state}/logs/",
                  f"stop it:    python3 {os.path.relpath(os.path.join(root, 'tests/cluster'))} down {cluster.name}"):
@@ -285,7 +286,7 @@ def main():
             Demo(cluster, options.build, narrator).run()
             good = narrator.summary() if keep else None
             if keep:
-                farewell(cluster, narrator)
+                farewell(cluster, narrator, options.build)
                 cluster.keep()
             else:
                 narrator.step("Taking everything down")

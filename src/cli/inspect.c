@@ -191,6 +191,72 @@ static int view_pod(const struct cards *cards, struct err *err) {
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }
 
+/* ---- by namespace ---- */
+
+enum space_column { S_NAMESPACE, S_PODS, S_CARDS, S_CORE, S_MEMORY, S_COLUMNS };
+
+struct space {
+    const char *name;
+    uint64_t pods, cards, core, memory;
+};
+
+static struct space *find_space(struct space *spaces, size_t *n, const char *name) {
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(spaces[i].name, name) == 0)
+            return &spaces[i];
+    spaces[*n] = (struct space){.name = name};
+    return &spaces[(*n)++];
+}
+
+static int by_space(const void *a, const void *b) {
+    const struct space *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static size_t count_holders(const struct cards *cards) {
+    size_t n = 0;
+    for (size_t i = 0; i < cards->n; i++)
+        n += cards->list[i].nholders;
+    return n;
+}
+
+/* A card counts once for each container that has a part of it, as in a quota. */
+static size_t add_spaces(const struct cards *cards, struct space *spaces) {
+    size_t n = 0;
+    for (const struct card *card = cards->list; card < cards->list + cards->n; card++)
+        for (size_t i = 0; i < card->nholders; i++) {
+            const struct holder *h = &card->holders[i];
+            struct space *space = find_space(spaces, &n, h->namespace);
+            space->pods += is_first_share(cards->list, card, i);
+            space->cards++;
+            space->core += h->core;
+            space->memory += h->memory;
+        }
+    return n;
+}
+
+static int view_namespaces(const struct cards *cards, struct err *err) {
+    static const char *const titles[S_COLUMNS] = {"NAMESPACE", "PODS", "GPUS", "CORE", "MEMORY"};
+    _cleanup_(table_done) struct table t = {.columns = S_COLUMNS};
+    _cleanup_free_ struct space *spaces = calloc(count_holders(cards) + 1, sizeof(*spaces));
+    char memory[24];
+    if (!spaces)
+        return err_errno(err, ENOMEM, "cannot sum up");
+    size_t n = add_spaces(cards, spaces);
+    qsort(spaces, n, sizeof(*spaces), by_space);
+    table_titles(&t, titles);
+    for (const struct space *space = spaces; space < spaces + n; space++) {
+        table_row(&t);
+        table_set(&t, S_NAMESPACE, "%s", space->name);
+        table_set(&t, S_PODS, "%" PRIu64, space->pods);
+        table_set(&t, S_CARDS, "%" PRIu64, space->cards);
+        table_set(&t, S_CORE, "%" PRIu64 " %%", space->core);
+        table_set(&t, S_MEMORY, "%s", num_format_bytes(space->memory, memory));
+    }
+    int r = table_print(&t, stdout);
+    return r < 0 ? err_errno(err, -r, "cannot print") : 0;
+}
+
 static int view_memory(const struct cards *cards, struct err *err) {
     return inspect_memory(cards, arg_details, err);
 }
@@ -278,6 +344,10 @@ static bool is_pod(const struct holder *h, const char *name) {
            (!arg_namespace || strcmp(h->namespace, arg_namespace) == 0);
 }
 
+static bool is_namespace(const struct holder *h, const char *name) {
+    return !name || strcmp(h->namespace, name) == 0;
+}
+
 static const struct view {
     const char *name;
     int (*show)(const struct cards *cards, struct err *err);
@@ -286,7 +356,7 @@ static const struct view {
 } views[] = {
     {"cluster", view_cluster, NULL, NULL},  {"node", view_cards, is_node, NULL},
     {"card", view_cards, is_card, NULL},    {"pod", view_pod, NULL, is_pod},
-    {"memory", view_memory, is_node, NULL},
+    {"memory", view_memory, is_node, NULL}, {"namespace", view_namespaces, NULL, is_namespace},
 };
 #define VIEWS (sizeof(views) / sizeof(views[0]))
 
@@ -294,7 +364,7 @@ static const struct view *find_view(const char *name, struct err *err) {
     for (size_t i = 0; i < VIEWS; i++)
         if (strcmp(views[i].name, name) == 0)
             return &views[i];
-    err_set(err, EINVAL, "no view '%s': cluster, node, card, pod or memory", name);
+    err_set(err, EINVAL, "no view '%s': cluster, node, card, pod, namespace or memory", name);
     return NULL;
 }
 
@@ -324,6 +394,8 @@ static void select_cards(const struct view *view, const char *name, struct cards
 }
 
 static int nothing_there(const struct view *view, const char *name, struct err *err) {
+    if (view->wants_holder == is_namespace)
+        return err_set(err, ENOENT, "no pod of namespace '%s' holds a share", name);
     if (view->wants_holder)
         return err_set(
             err, ENOENT, "no pod '%s' holds a share%s%s; `aliquot explain %s` tells why one waits",
@@ -348,6 +420,7 @@ static const struct opt_usage usage = {
     "  node [NAME]    the cards of the nodes, or of one, and who holds what of them\n"
     "  card [NAME]    the same by the name of a GPU object\n"
     "  pod [NAME]     the shares that pods hold, and where\n"
+    "  namespace [NAME]  what the pods of each namespace hold together\n"
     "  memory [NAME]  memory by node and card, as `kubectl inspect gpushare` prints it",
     "`aliquot gpus` shows what is really used. Uses kubectl (or $KUBECTL) with your context, "
     "which\n"

@@ -121,6 +121,14 @@ def test_shares_without_a_pod_and_cards_without_an_agent(cluster):
     assert shown["nodes"][1]["gpus"][0]["unavailable"] == "node's agent is not registered with kubelet"
 
 
+def test_namespaces(cluster):
+    """What a namespace uses of its quota, which `kubectl describe quota` shows as 0."""
+    rows = cluster.rows("inspect", "namespace")
+    assert rows[1:] == ["other 1 1 20 % 20 GiB".split(), "team 2 2 60 % 60.5 GiB".split()]
+    assert cluster.rows("inspect", "namespace", "team")[1:] == ["team 2 2 60 % 60.5 GiB".split()]
+    assert "no pod of namespace 'none' holds a share" in cluster.fails("inspect", "namespace", "none")
+
+
 def test_node_and_card(cluster):
     rows = cluster.rows("inspect", "node", "b")
     assert "b 0 b-00 NVIDIA H100 60 of 100 % 60.5 GiB of 80 GiB Healthy".split() in rows
