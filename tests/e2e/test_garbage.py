@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Garbage on every socket and HTTP port, and from the tenant: a clean error, no crash, the service goes on."""
 
+import collections
 import contextlib
 import http.client
 import itertools
@@ -11,11 +12,13 @@ import re
 import socket
 import stat
 import struct
+import time
 
 import pytest
 
 from grpc_raw import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, head
-from kit import OUT_OF_MEMORY, GiB, check_view, container, pod
+from cluster import linux
+from kit import OUT_OF_MEMORY, GiB, check_view, condition, container, pod
 
 PLUGINS = "/var/lib/kubelet/device-plugins"
 SIMULATOR = "/run/aliquot-sim"
@@ -92,6 +95,43 @@ def test_many_idle_connections(world):
         assert part.http("/healthz") is not None
         for connection in idle:
             connection.close()
+
+
+def test_a_flooded_agent_stays_ready(world):
+    """Half a request on every connection that other addresses can get: kubelet's probes still pass. The pod of an agent
+    that three probes in a row did not reach is not ready, which takes less than 8 s."""
+    ready = condition(world.agent.pod(), "Ready")
+    assert ready["status"] == "True"
+    held = []
+    with contextlib.ExitStack() as stack:
+        begun = time.monotonic()
+        while time.monotonic() - begun < 20:
+            held = [c for c in held if is_open(c)]
+            taken = collections.Counter(c.getsockname()[0] for c in held)
+            with linux.in_netns(world.cluster.init_pid):
+                held += [stack.enter_context(half_a_request(f"127.0.0.{n}", world.agent.port))
+                         for n in range(2, 42) for _ in range(16 - taken[f"127.0.0.{n}"])]
+            time.sleep(0.5)
+        assert world.agent.http("/livez") == b"ok\n"
+        assert condition(world.agent.pod(), "Ready") == ready
+    assert len(held) >= 512
+
+
+def half_a_request(source, port):
+    connection = socket.create_connection(("127.0.0.1", port), 10, source_address=(source, 0))
+    connection.setblocking(False)
+    with contextlib.suppress(OSError):
+        connection.send(b"GET /metrics HTTP/1.1\r\nHost: ")
+    return connection
+
+
+def is_open(connection):
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 DEEP = b"[" * 200000
