@@ -18,6 +18,7 @@
 #include "gpu/driver.h"
 #include "gpu/monitor.h"
 
+struct event_writer;
 struct grpc_call;
 struct http_server;
 struct keys;
@@ -87,7 +88,7 @@ struct agent {
 
     struct arbitration *arbitration;
     uint64_t gputime_sampled; /* uv_hrtime of the last look at the driver's figures */
-    struct teller teller;
+    struct event_writer *events; /* of tell.c */
 
     uv_timer_t leave_timer;
     bool leaving;                      /* it is about to end, see leave.c */

@@ -126,8 +126,8 @@ static void watch(struct agent *a, struct slot *slot, uint32_t i, uint64_t since
                     "container %s takes more of GPU %u's time than it could have, by the driver's "
                     "figures: a program of it goes past the library, or writes into its account",
                     slot->grant.container, d->index);
-    tell_pod(a, slot->grant.namespace, slot->grant.pod, slot->grant.pod_uid, "GPUTimeOveruse",
-             text);
+    tell_container(a, slot->grant.namespace, slot->grant.pod, slot->grant.pod_uid,
+                   slot->grant.container, "GPUTimeOveruse", text);
 }
 
 /* The driver says a percentage of its last sampling period, and says it again until the next; what

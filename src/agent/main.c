@@ -23,16 +23,17 @@
 #include "base/log.h"
 #include "gpu/worker.h"
 #include "kube/client.h"
+#include "kube/event_writer.h"
 #include "kube/scaling.h"
 
 #define INVENTORY_FILE "inventory.json"
 #define TRIM_POLLS 60 /* how often memory that lists and TLS needed for a moment goes back */
 #define STOP_MS 3000  /* after that the agent ends without asking the rest */
-#define HEALTH_MS 1000
+#define BEAT_MS 1000
 
 static uv_signal_t signals[2];
 static uv_timer_t stop_timer;
-static uv_timer_t health_timer;
+static uv_timer_t beat_timer;
 
 /* ---- the driver ---- */
 
@@ -131,16 +132,22 @@ static void on_wall(const char *cgroup, uint64_t bytes, enum gpu_wall wall, cons
     wall_answer(userdata, cgroup, bytes, wall, text);
 }
 
-/* ---- liveness ---- */
+/* ---- once a second ---- */
 
-static void mark_health(uv_timer_t *timer) {
-    const struct agent *a = timer->data;
+static void mark_health(const struct agent *a) {
     static bool fails;
-    int r = health_mark(a->config.health, HEALTH_ALIVE, true);
+    int r = a->config.health ? health_mark(a->config.health, HEALTH_ALIVE, true) : 0;
 
     if (r < 0 && !fails)
         log_error("cannot write to %s: %s", a->config.health, strerror(-r));
     fails = r < 0;
+}
+
+static void on_beat(uv_timer_t *timer) {
+    struct agent *a = timer->data;
+
+    mark_health(a);
+    event_writer_run(a->events, uv_now(a->loop));
 }
 
 static int probe(const char *path) {
@@ -348,7 +355,7 @@ static void stop(struct agent *a) {
     if (a->closing)
         return;
     a->closing = 6;
-    (void) uv_timer_stop(&health_timer);
+    (void) uv_timer_stop(&beat_timer);
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     (void) uv_timer_stop(&a->release_timer);
     (void) uv_timer_stop(&a->sweep_timer);
@@ -386,12 +393,12 @@ static void init_handles(struct agent *a) {
     (void) uv_timer_init(a->loop, &a->leave_timer);
     oversee_start(a);
     (void) uv_timer_init(a->loop, &stop_timer);
-    (void) uv_timer_init(a->loop, &health_timer);
+    (void) uv_timer_init(a->loop, &beat_timer);
     (void) uv_idle_init(a->loop, &a->wake);
     a->release_timer.data = a;
     a->sweep_timer.data = a;
     a->look_timer.data = a;
-    health_timer.data = a;
+    beat_timer.data = a;
     a->leave_timer.data = a;
     a->wake.data = a;
     for (size_t i = 0; i < 2; i++) {
@@ -429,17 +436,22 @@ int main(int argc, char **argv) {
     a->started = uv_now(a->loop);
     a->initial_pids = process_namespace_is_initial();
     init_handles(a);
+    a->events = tell_start(a);
+    if (!a->events) {
+        log_error("cannot start: out of memory");
+        return EXIT_FAILURE;
+    }
     if (start_parts(a, &err) < 0) {
         log_error("cannot start: %s", err.text);
         return EXIT_FAILURE;
     }
     log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION, a->config.node_name,
              a->driver ? gpu_driver_name(a->driver) : "none yet");
-    if (a->config.health)
-        (void) uv_timer_start(&health_timer, mark_health, 0, HEALTH_MS);
+    (void) uv_timer_start(&beat_timer, on_beat, 0, BEAT_MS);
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
     gputime_stop(a);
     slot_store_done(&a->slots);
+    event_writer_free(a->events);
     log_info("stopped");
     return a->failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

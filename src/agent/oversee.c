@@ -213,7 +213,7 @@ static enum overuse_policy policy_of(const struct agent *a, const struct slot *s
 static void tell(struct agent *a, const struct slot *slot, const char *reason, const char *text) {
     const struct slot_grant *g = &slot->grant;
 
-    tell_pod(a, g->namespace, g->pod, g->pod_uid, reason, text);
+    tell_container(a, g->namespace, g->pod, g->pod_uid, g->container, reason, text);
 }
 
 /* ---- policy stop ---- */

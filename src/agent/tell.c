@@ -1,58 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/tell.h"
 
+#include <errno.h>
+
 #include "agent/agent.h"
-#include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/client.h"
-#include "kube/event.h"
+#include "kube/event_writer.h"
 
-#define PER_SECOND 10
-#define TIMEOUT_MS 10000
+/* A node has some hundreds; twice as many, for those that end. */
+#define TELL_PODS_MAX 1024
 
-static uint64_t mix(uint64_t hash, const char *text) {
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char) *text) * 1099511628211u;
-    return hash * 31;
+static int request(void *context, const char *method, const char *path, const char *content_type,
+                   const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
+                   void *userdata, struct err *err) {
+    const struct agent *a = context;
+    struct err ignored;
+
+    if (!a->client || a->closing)
+        return -ECANCELED;
+    return kube_request(a->client, method, path, content_type, body, size, timeout_ms, on_response,
+                        userdata, NULL, err ? err : &ignored);
 }
 
-static bool told(struct teller *t, uint64_t hash) {
-    for (unsigned i = 0; i < TOLD_MAX; i++)
-        if (t->told[i] == hash)
-            return true;
-    t->told[t->next++ % TOLD_MAX] = hash;
-    return false;
-}
-
-static bool may_write(struct teller *t, uint64_t second) {
-    if (t->second != second)
-        t->in_second = 0;
-    t->second = second;
-    return t->in_second++ < PER_SECOND;
-}
-
-static void on_written(const struct kube_response *response, void *userdata) {
+static void on_write(const struct event *e, uint64_t count, void *userdata) {
     (void) userdata;
-    if (response->status < 200 || response->status >= 300)
-        log_debug("an Event was not written: %s", response->text);
+    log_warn("%s/%s: %s: %s (noted %llu times)", e->namespace, e->name, e->reason, e->message,
+             (unsigned long long) count);
+}
+
+struct event_writer *tell_start(struct agent *a) {
+    const struct event_writer_options options = {.component = "aliquot-agent",
+                                                 .request = request,
+                                                 .context = a,
+                                                 .on_write = on_write,
+                                                 .objects_max = TELL_PODS_MAX};
+
+    return event_writer_new(&options);
+}
+
+void tell_container(struct agent *a, const char *namespace, const char *pod, const char *uid,
+                    const char *container, const char *reason, const char *message) {
+    const struct event e = {.namespace = namespace,
+                            .name = pod,
+                            .uid = uid,
+                            .api_version = "v1",
+                            .kind = "Pod",
+                            .container = container,
+                            .reason = reason,
+                            .message = message};
+
+    if (!a->events) {
+        log_warn("%s/%s: %s: %s", namespace, pod, reason, message);
+        return;
+    }
+    event_writer_note(a->events, &e, 0, false, uv_now(a->loop));
 }
 
 void tell_pod(struct agent *a, const char *namespace, const char *pod, const char *uid,
               const char *reason, const char *message) {
-    const struct event event = {"aliquot-agent", namespace, pod, uid, reason, message};
-    _cleanup_buf_ struct buf body = BUF_INIT(16 << 10);
-    char path[128];
-    struct err err;
-
-    if (told(&a->teller, mix(mix(14695981039346656037u, uid), message)))
-        return;
-    log_warn("%s/%s: %s", namespace, pod, message);
-    if (!a->client || a->closing || !may_write(&a->teller, uv_now(a->loop) / 1000))
-        return;
-    event_encode(&event, &body);
-    event_path(namespace, path);
-    if (buf_error(&body) < 0 || kube_request(a->client, "POST", path, NULL, body.data, body.len,
-                                             TIMEOUT_MS, on_written, NULL, NULL, &err) < 0)
-        log_debug("an Event was not written");
+    tell_container(a, namespace, pod, uid, NULL, reason, message);
 }

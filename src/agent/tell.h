@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the agent has to say to the owner of a pod: a line in its own log and an Event on the pod.
- * The same is not said twice in a row of many, and never more than a few Events a second. */
-
-#include <stdint.h>
+/* Events on pods of this node, and a line in the agent's log for each that is written. */
 
 struct agent;
+struct event_writer;
 
-#define TOLD_MAX 64
+/* NULL without memory. To be freed with event_writer_free() when the client is closed. */
+struct event_writer *tell_start(struct agent *a);
 
-struct teller {
-    uint64_t told[TOLD_MAX]; /* hashes of what was said last */
-    unsigned next;
-    uint64_t second; /* loop time in s */
-    unsigned in_second;
-};
-
-/* `reason` is one word in CamelCase, `message` a sentence. Without an API server it is only logged.
- */
+/* `reason` is one word in CamelCase, `message` a sentence. Where tell_start() was not
+ * called it is only logged.
+ * See kube/event_writer.h: what is noted too often is written later, in its latest form. */
 void tell_pod(struct agent *a, const char *namespace, const char *pod, const char *uid,
               const char *reason, const char *message);
+
+/* The same about one container, whose Events are apart from those of the pod's other containers. */
+void tell_container(struct agent *a, const char *namespace, const char *pod, const char *uid,
+                    const char *container, const char *reason, const char *message);

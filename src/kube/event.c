@@ -7,12 +7,13 @@
 #include <time.h>
 
 #include "base/buf.h"
+#include "base/hash.h"
 #include "wire/json_write.h"
 
 #define STEM_MAX 200
 
-/* How much of the pod's name goes into that of the Event: a part of a name must not end in a dot or
- * dash, since a dot follows. */
+/* How much of the object's name goes into that of the Event: a part of a name must not end in a dot
+ * or dash, since a dot follows. */
 static int stem_of(const char *name) {
     size_t len = strnlen(name, STEM_MAX);
     while (len > 0 && (name[len - 1] == '.' || name[len - 1] == '-'))
@@ -20,48 +21,49 @@ static int stem_of(const char *name) {
     return (int) len;
 }
 
-/* With the nanosecond it makes the name of an Event that no other has. */
-static uint32_t hash_of(const char *text) {
-    uint32_t hash = 2166136261u;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char) *text) * 16777619u;
-    return hash;
+static uint64_t hash_text(uint64_t hash, const char *text) {
+    return hash_bytes(hash, text ? text : "", text ? strlen(text) + 1 : 1);
 }
 
-static void put_object(struct json_writer *w, const struct event *e,
-                       const struct event_object *about) {
+static uint64_t identity_of(const struct event *e) {
+    uint64_t hash = hash_text(hash_text(HASH_START, e->component), e->uid);
+    return hash_text(hash_text(hash, e->reason), e->container);
+}
+
+static void put_object(struct json_writer *w, const struct event *e) {
     json_object_begin(w, "involvedObject");
-    json_put_string(w, "apiVersion", about->api_version);
-    json_put_string(w, "kind", about->kind);
-    if (about->namespace[0])
-        json_put_string(w, "namespace", about->namespace);
-    json_put_string(w, "name", e->pod);
+    json_put_string(w, "apiVersion", e->api_version);
+    json_put_string(w, "kind", e->kind);
+    if (!e->cluster_scoped)
+        json_put_string(w, "namespace", e->namespace);
+    json_put_string(w, "name", e->name);
     json_put_string(w, "uid", e->uid);
+    if (e->container)
+        json_put_stringf(w, "fieldPath", "spec.containers{%s}", e->container);
     json_object_end(w);
 }
 
-void event_encode(const struct event *e, struct buf *out) {
-    event_encode_about(e, &(struct event_object){"v1", "Pod", e->namespace, false}, out);
-}
-
-void event_encode_about(const struct event *e, const struct event_object *about, struct buf *out) {
+static void put_now(struct json_writer *w, const char *key) {
     struct timespec now;
     struct tm utc;
     char stamp[32];
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    json_put_string(w, key, stamp);
+}
+
+void event_encode(const struct event *e, uint64_t count, struct buf *out) {
     struct json_writer w = {.out = out};
     json_object_begin(&w, NULL);
     json_put_string(&w, "apiVersion", "v1");
     json_put_string(&w, "kind", "Event");
     json_object_begin(&w, "metadata");
-    json_put_stringf(&w, "name", "%.*s.%08" PRIx32 "%08lx", stem_of(e->pod), e->pod,
-                     hash_of(e->message), (unsigned long) now.tv_nsec);
+    json_put_stringf(&w, "name", "%.*s.%016" PRIx64, stem_of(e->name), e->name, identity_of(e));
     json_put_string(&w, "namespace", e->namespace);
     json_object_end(&w);
-    put_object(&w, e, about);
-    json_put_string(&w, "type", about->normal ? "Normal" : "Warning");
+    put_object(&w, e);
+    json_put_string(&w, "type", e->normal ? "Normal" : "Warning");
     json_put_string(&w, "reason", e->reason);
     json_put_string(&w, "message", e->message);
     json_object_begin(&w, "source");
@@ -69,12 +71,28 @@ void event_encode_about(const struct event *e, const struct event_object *about,
     json_object_end(&w);
     json_put_string(&w, "reportingComponent", e->component);
     json_put_string(&w, "reportingInstance", "");
-    json_put_string(&w, "firstTimestamp", stamp);
-    json_put_string(&w, "lastTimestamp", stamp);
-    json_put_u64(&w, "count", 1);
+    put_now(&w, "firstTimestamp");
+    put_now(&w, "lastTimestamp");
+    json_put_u64(&w, "count", count);
     json_object_end(&w);
 }
 
-void event_path(const char *namespace, char ret[static 128]) {
-    snprintf(ret, 128, "/api/v1/namespaces/%.63s/events", namespace);
+void event_encode_again(uint64_t count, const char *message, struct buf *out) {
+    struct json_writer w = {.out = out};
+    json_object_begin(&w, NULL);
+    if (message)
+        json_put_string(&w, "message", message);
+    put_now(&w, "lastTimestamp");
+    if (count > 0)
+        json_put_u64(&w, "count", count);
+    json_object_end(&w);
+}
+
+void event_path(const char *namespace, char ret[static EVENT_PATH_MAX]) {
+    snprintf(ret, EVENT_PATH_MAX, "/api/v1/namespaces/%.63s/events", namespace);
+}
+
+void event_object_path(const struct event *e, char ret[static EVENT_PATH_MAX]) {
+    snprintf(ret, EVENT_PATH_MAX, "/api/v1/namespaces/%.63s/events/%.*s.%016" PRIx64, e->namespace,
+             stem_of(e->name), e->name, identity_of(e));
 }

@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An Event of ours about a pod, as `kubectl describe` shows it. */
+/* An Event about an object, as `kubectl describe` shows it. Who writes Events: event_writer.h. */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct buf;
 
+#define EVENT_PATH_MAX 512
+
 struct event {
-    const char *component; /* who says it */
-    const char *namespace, *pod, *uid;
+    const char *component; /* that reports it */
+    const char *namespace, *name, *uid;
+    const char *api_version, *kind;
+    const char *container; /* of the pod, where it is about one; else NULL */
+    bool cluster_scoped;   /* the object has no namespace; that of the Event is `namespace` */
+    bool normal;           /* no Warning */
     const char *reason;
     const char *message;
 };
 
-/* What it is about, where that is no pod; `pod` and `uid` of the event are then its name and uid.
- */
-struct event_object {
-    const char *api_version, *kind;
-    const char *namespace; /* "" of an object of the cluster */
-    bool normal;           /* no Warning */
-};
+/* Appends the JSON of an Event that was seen `count` times, to be sent to event_path(). Its name
+ * depends on component, object, container and reason, so that it is one Event for all its messages.
+ * Reads the clock. */
+void event_encode(const struct event *e, uint64_t count, struct buf *out);
 
-/* Appends the JSON of a Warning with a name of its own, to be sent to event_path(). Reads the
- * clock. */
-void event_encode(const struct event *e, struct buf *out);
-void event_encode_about(const struct event *e, const struct event_object *about, struct buf *out);
+/* Appends a merge patch for event_object_path(): seen again now, `count` times in all (0: as often
+ * as is written), with another message (NULL: the same). */
+void event_encode_again(uint64_t count, const char *message, struct buf *out);
 
-/* "/api/v1/namespaces/NAMESPACE/events" */
-void event_path(const char *namespace, char ret[static 128]);
+/* The collection, and the Event in it. */
+void event_path(const char *namespace, char ret[static EVENT_PATH_MAX]);
+void event_object_path(const struct event *e, char ret[static EVENT_PATH_MAX]);

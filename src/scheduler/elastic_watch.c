@@ -56,6 +56,7 @@ int elastic_start(struct scheduler *s) {
     s->elastic = (struct elastic){.state = s->state,
                                   .api = s->binder.api,
                                   .binder = &s->binder,
+                                  .events = s->events,
                                   .now = now,
                                   .changed = changed,
                                   .userdata = s};

@@ -72,6 +72,17 @@ static void write_counter(struct buf *out, const char *name, const char *help, u
     prom_u64(out, name, NULL, 0, value);
 }
 
+static void write_events(const struct scheduler *s, struct buf *out) {
+    struct event_writer_stats stats;
+    event_writer_stats(s->events, &stats);
+    write_counter(out, "aliquot_scheduler_events_written_total",
+                  "Events written, new or seen again.", stats.written);
+    write_counter(out, "aliquot_scheduler_events_failed_total",
+                  "Writes of Events that failed; they are tried again.", stats.failed);
+    write_counter(out, "aliquot_scheduler_events_dropped_total",
+                  "Events that were not kept for lack of room.", stats.dropped);
+}
+
 static void write_lease(const struct scheduler *s, struct buf *out) {
     const char *changes = "aliquot_scheduler_lease_changes_total";
     prom_family(out, "aliquot_scheduler_acts", PROM_GAUGE,
@@ -104,8 +115,7 @@ void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
                   "Bindings whose outcome had to be asked for.", s->binder.doubts);
     write_counter(out, "aliquot_scheduler_forged_assignments_total",
                   "Bound pods whose assignment is not signed by this scheduler.", s->state->forged);
-    write_counter(out, "aliquot_scheduler_events_written_total",
-                  "Events written on pods that wait.", s->events.written);
+    write_events(s, out);
     write_counter(out, "aliquot_scheduler_gpu_patches_total",
                   "Patches of GPU objects that succeeded.", s->projection.patched);
     write_counter(out, "aliquot_scheduler_gpu_patches_failed_total",

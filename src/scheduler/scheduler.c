@@ -16,6 +16,7 @@
 #include "wire/json.h"
 
 #define TICK_MS 1000
+#define EVENT_OBJECTS_MAX 16384
 #define BEAT_MS 200
 #define STALE_MS 5000 /* a watch may be broken for that long */
 #define KEYS_RETRY_MS 2000
@@ -124,11 +125,36 @@ static int verify(const char *pod_uid, const char *node, const char *text, const
     return r;
 }
 
-static void on_refusal(struct state_pod *pod, const char *reason, const char *message,
+static struct event event_on(const struct state_pod *pod, const char *reason, const char *message) {
+    return (struct event){.namespace = pod->namespace,
+                          .name = pod->name,
+                          .uid = pod->uid,
+                          .api_version = "v1",
+                          .kind = "Pod",
+                          .reason = reason,
+                          .message = message};
+}
+
+static void on_refusal(struct state_pod *pod, const char *reason, uint64_t key, const char *message,
                        void *userdata) {
     struct scheduler *s = userdata;
+    const struct event event = event_on(pod, reason, message);
     log_debug("pod %s/%s: %s: %s", pod->namespace, pod->name, reason, message);
-    events_warn(&s->events, pod, reason, message, scheduler_now(s));
+    event_writer_note(s->events, &event, key, true, scheduler_now(s));
+}
+
+static bool is_known(const struct state_pod *pod, const char *reason, uint64_t key,
+                     void *userdata) {
+    const struct scheduler *s = userdata;
+    const struct event event = event_on(pod, reason, "");
+    return event_writer_shows(s->events, &event, key);
+}
+
+/* Whether what was said of a pod that waits is still worth an Event. */
+static bool still_waits(const char *uid, void *userdata) {
+    const struct scheduler *s = userdata;
+    const struct state_pod *pod = state_pod_find(s->state, uid);
+    return pod && pod->stage == POD_PENDING;
 }
 
 static void on_no_room(struct state_pod *pod, const struct extender_candidate *candidates, size_t n,
@@ -291,7 +317,7 @@ static void on_tick(uv_timer_t *timer) {
         elastic_waits_refuse(&s->elastic, EXTENDER_NOT_READY);
         return;
     }
-    events_flush(&s->events, s->state, scheduler_now(s));
+    event_writer_run(s->events, scheduler_now(s));
     if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
         start_keys(s); /* puts back what somebody has deleted */
     elastic_step(s);
@@ -337,16 +363,28 @@ static void start_timers(struct scheduler *s) {
 
 /* ---- start and end ---- */
 
+static struct event_writer *new_event_writer(struct scheduler *s) {
+    const struct event_writer_options options = {.component = "aliquot-scheduler",
+                                                 .request = request,
+                                                 .context = s,
+                                                 .holds = still_waits,
+                                                 .userdata = s,
+                                                 .objects_max = EVENT_OBJECTS_MAX};
+    return event_writer_new(&options);
+}
+
 static int make_parts(struct scheduler *s, struct err *err) {
     const struct api api = {request, s}, deciding = {decide, s};
     int r;
     s->state = state_new(verify, s);
     s->parser = json_parser_new();
-    if (!s->state || !s->parser)
+    s->events = new_event_writer(s);
+    if (!s->state || !s->parser || !s->events)
         return err_errno(err, ENOMEM, "cannot start");
     s->extender = (struct extender){.state = s->state,
                                     .ready = is_caught_up,
                                     .on_refusal = on_refusal,
+                                    .known = is_known,
                                     .on_no_room = on_no_room,
                                     .userdata = s,
                                     .gates = &s->gates};
@@ -364,12 +402,12 @@ static int make_parts(struct scheduler *s, struct err *err) {
     s->evictor = (struct evictor){.state = s->state,
                                   .preempt = &s->preempt,
                                   .api = deciding,
+                                  .events = s->events,
                                   .leads = leads,
                                   .changed = changed,
                                   .ask_again = ask_again,
                                   .now = now,
                                   .userdata = s};
-    s->events = (struct events){.api = api};
     s->wake = (struct wake){
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
     s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
@@ -461,6 +499,7 @@ void scheduler_done(struct scheduler *s) {
     s->state = state_free(s->state);
     workload_store_done(&s->workload);
     s->parser = json_parser_free(s->parser);
+    event_writer_free(take_ptr(s->events));
     s->key = signing_key_free(s->key);
     s->verifier = signing_verifier_free(s->verifier);
 }

@@ -8,7 +8,7 @@
 #include <uv.h>
 
 #include "kube/client.h"
-#include "scheduler/cluster/events.h"
+#include "kube/event_writer.h"
 #include "scheduler/cluster/lease.h"
 #include "scheduler/cluster/projection.h"
 #include "scheduler/cluster/webhook.h"
@@ -56,7 +56,7 @@ struct scheduler {
     struct binder binder;
     struct preempt preempt;
     struct evictor evictor;
-    struct events events;
+    struct event_writer *events;
     struct projection projection;
     struct wake wake;
     struct workload_store workload;

@@ -72,6 +72,7 @@ static inline int begin(void **state) {
     e->elastic = (struct elastic){.state = e->w->state,
                                   .api = {fake_request, w},
                                   .binder = &e->w->binder,
+                                  .events = e->w->events,
                                   .now = elastic_now,
                                   .changed = changed,
                                   .userdata = w};

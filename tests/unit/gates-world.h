@@ -23,10 +23,10 @@ struct governed {
     int tellings;
 };
 
-static inline void on_told(struct state_pod *pod, const char *reason, const char *message,
-                           void *userdata) {
+static inline void on_told(struct state_pod *pod, const char *reason, uint64_t key,
+                           const char *message, void *userdata) {
     struct governed *g = userdata;
-    (void) pod;
+    (void) pod, (void) key;
     snprintf(g->told, sizeof(g->told), "%s: %s", reason, message);
     g->tellings++;
 }

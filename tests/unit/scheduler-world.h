@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "kube/event_writer.h"
 #include "scheduler/cluster/projection.h"
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/extender.h"
@@ -40,6 +41,7 @@ struct world {
     struct extender extender;
     struct binder binder;
     struct projection projection;
+    struct event_writer *events;
     struct signing_key *key;
     struct signing_verifier *verifier;
     struct json_parser *parser;
@@ -51,6 +53,7 @@ struct world {
     char bind_answer[1024]; /* of the bind answered last */
     int binds_answered;
     char refusal[2048];
+    uint64_t refusal_key;
     int refusals;
 };
 
@@ -102,10 +105,11 @@ static inline int fake_verify(const char *uid, const char *node, const char *tex
                              &err);
 }
 
-static inline void on_refusal(struct state_pod *pod, const char *reason, const char *message,
-                              void *userdata) {
+static inline void on_refusal(struct state_pod *pod, const char *reason, uint64_t key,
+                              const char *message, void *userdata) {
     struct world *w = userdata;
     (void) pod;
+    w->refusal_key = key;
     snprintf(w->refusal, sizeof(w->refusal), "%s: %s", reason, message);
     w->refusals++;
 }
@@ -118,7 +122,11 @@ static inline void on_bind_done(const char *error, void *request) {
 
 static inline void start(struct world *w) {
     const struct api api = {fake_request, w};
+    const struct event_writer_options events = {
+        .component = "aliquot-scheduler", .request = fake_request, .context = w};
     w->state = state_new(fake_verify, w);
+    w->events = event_writer_new(&events);
+    assert_non_null(w->events);
     w->extender = (struct extender){
         .state = w->state, .ready = fake_ready, .on_refusal = on_refusal, .userdata = w};
     w->binder = (struct binder){.state = w->state,
@@ -139,6 +147,7 @@ static inline void stop(struct world *w) {
     extender_done(&w->extender);
     binder_done(&w->binder);
     w->state = state_free(w->state);
+    event_writer_free(w->events);
 }
 
 static inline int setup(void **state) {

@@ -44,6 +44,7 @@ static void begin(struct stage *s) {
     s->e = (struct evictor){.state = s->w->state,
                             .preempt = s->p,
                             .api = {fake_request, s->w},
+                            .events = s->w->events,
                             .leads = stage_leads,
                             .changed = stage_changed,
                             .ask_again = stage_ask_again,
@@ -318,8 +319,8 @@ static void test_refused_in_the_middle(void **state) {
     for (size_t i = 0; i < 2; i++) {
         expect(s, "POST", guarded[i], "policy/v1");
         run_later(s, 10);
-        assert_int_equal(s->w->nasked, 2); /* nobody else before the answer */
-        assert_non_null(strstr(s->w->asked[1].path, "/events"));
+        for (size_t k = 1; k < s->w->nasked; k++) /* no other eviction before the answer */
+            assert_non_null(strstr(s->w->asked[k].path, "/events"));
         respond(s->w, 0, 201, false, NULL);
         expect(s, "PATCH", i == 0 ? STATUS("b") : STATUS("c"), "DisruptionTarget");
         respond(s->w, 0, 200, false, NULL);

@@ -4,7 +4,6 @@
 
 #include "scheduler-world.h"
 
-#include "scheduler/cluster/events.h"
 #include "scheduler/cluster/keys.h"
 #include "scheduler/wake.h"
 #include "wire/json_write.h"
@@ -135,109 +134,6 @@ static void test_selectors(void **state) {
         added++;
     assert_in_range(added, 1, STATE_SELECTORS_MAX);
     assert_int_equal(state_add_selector(w->state, &selector), -ENOSPC);
-}
-
-/* ---- Events ---- */
-
-static void check_event(struct world *w, size_t i, const char *message) {
-    struct json root;
-    const struct buf *body = &w->asked[i].body;
-    assert_string_equal(w->asked[i].path, "/api/v1/namespaces/d/events");
-    assert_int_equal(json_parse(w->parser, body->data, body->len, &root, NULL), 0);
-    assert_string_equal(json_string(json_get(root, "message")), message);
-    assert_string_equal(json_string(JSON_PATH(root, "involvedObject", "uid")), "a");
-    assert_string_equal(json_string(JSON_PATH(root, "metadata", "namespace")), "d");
-}
-
-static void test_events(void **state) {
-    struct world *w = *state;
-    struct events e = {.api = {fake_request, w}};
-    show_node(w, "n", 1);
-    show_pod(w, "a", HALF, NULL, "");
-    struct state_pod *pod = state_pod_find(w->state, "a");
-    events_warn(&e, pod, "NoGPUFits", "one", w->now);
-    check_event(w, 0, "one");
-    respond(w, 0, 201, false, NULL);
-    events_warn(&e, pod, "NoGPUFits", "one", w->now + 100000); /* nothing new */
-    assert_int_equal(w->nasked, 0);
-    events_warn(&e, pod, "NoGPUFits", "two", w->now + 1); /* too soon: said later */
-    events_warn(&e, pod, "NoGPUFits", "three", w->now + 2);
-    events_flush(&e, w->state, w->now + 3);
-    assert_int_equal(w->nasked, 0);
-    events_flush(&e, w->state, w->now + 10000);
-    check_event(w, 0, "three");
-    respond(w, 0, 403, false, NULL);
-    events_warn(&e, pod, "NoGPUFits", "four", w->now + 10001);
-    events_warn(&e, pod, "NoGPUFits", "three", w->now + 10002); /* as it was: no need any more */
-    events_flush(&e, w->state, w->now + 90000);
-    assert_int_equal(w->nasked, 0);
-    assert_int_equal(e.written, 1);
-    assert_int_equal(e.failed, 1);
-}
-
-static void test_events_are_rare(void **state) {
-    struct world *w = *state;
-    struct events e = {.api = {fake_request, w}};
-    char uid[16];
-    show_node(w, "n", 1);
-    for (int i = 0; i < 40; i++) {
-        snprintf(uid, sizeof(uid), "u%d", i);
-        show_pod(w, uid, HALF, NULL, "");
-        events_warn(&e, state_pod_find(w->state, uid), "NoGPUFits", "text", w->now);
-    }
-    assert_int_equal(w->nasked, 10);
-    events_flush(&e, w->state, w->now + 500);
-    assert_int_equal(w->nasked, 10);
-    state_pod_gone(w->state, "u39");
-    for (int second = 1; second <= 3; second++)
-        events_flush(&e, w->state, w->now + 1000 * (uint64_t) second);
-    assert_int_equal(w->nasked, 39);
-    while (w->nasked > 0)
-        respond(w, 0, 201, false, NULL);
-}
-
-/* Pods of which there is something new to say all the time leave the others their turn. */
-static void test_events_are_fair(void **state) {
-    struct world *w = *state;
-    struct events e = {.api = {fake_request, w}};
-    char uid[16], text[32];
-    show_node(w, "n", 1);
-    for (int i = 0; i < 120; i++) {
-        snprintf(uid, sizeof(uid), "u%d", i);
-        show_pod(w, uid, HALF, NULL, "");
-    }
-    for (int second = 0; second < 14; second++) {
-        w->now += 1000;
-        for (int i = 0; i < 120; i++) {
-            snprintf(uid, sizeof(uid), "u%d", i);
-            snprintf(text, sizeof(text), "text %d", second);
-            events_warn(&e, state_pod_find(w->state, uid), "NoGPUFits", text, w->now);
-        }
-        events_flush(&e, w->state, w->now);
-        while (w->nasked > 0)
-            respond(w, 0, 201, false, NULL);
-    }
-    for (int i = 0; i < 120; i++) {
-        snprintf(uid, sizeof(uid), "u%d", i);
-        if (state_pod_find(w->state, uid)->event_hash == 0)
-            fail_msg("nothing was said about pod %d", i);
-    }
-}
-
-static void test_event_name_is_valid(void **state) {
-    struct world *w = *state;
-    struct events e = {.api = {fake_request, w}};
-    struct state_pod pod = {.namespace = "d"};
-    struct json root;
-    for (size_t i = 0; i < 250; i++)
-        pod.name[i] = i == 198 ? '.' : i == 199 ? '-' : 'x';
-    events_warn(&e, &pod, "NoGPUFits", "text", w->now);
-    const struct buf *body = &w->asked[0].body;
-    assert_int_equal(json_parse(w->parser, body->data, body->len, &root, NULL), 0);
-    const char *name = json_string(JSON_PATH(root, "metadata", "name"));
-    assert_int_equal(strcspn(name, ".-"), 198);
-    assert_true(name[198] == '.' && name[199] != '.' && name[199] != '-');
-    respond(w, 0, 201, false, NULL);
 }
 
 /* ---- waking kube-scheduler ---- */
@@ -448,10 +344,6 @@ int main(void) {
         T(test_projection_comes_round),
         T(test_gates),
         T(test_selectors),
-        T(test_events),
-        T(test_events_are_rare),
-        T(test_events_are_fair),
-        T(test_event_name_is_valid),
         T(test_wake),
         T(test_wake_behind_many_shapes),
         T(test_wake_when_a_card_recovers),

@@ -11,18 +11,16 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/event.h"
+#include "kube/event_writer.h"
 #include "place/policies.h"
 #include "scheduler/elastic/elastic_internal.h"
 
 #define WRITE_TIMEOUT_MS 10000
 #define MAKING_MAX_MS 60000 /* the API server carries out no request later than this */
-#define EVENTS_PER_SECOND 10
-#define HOLD_MS 10000  /* all holds are looked at again, a part at a time */
-#define HOLD_TURNS 20  /* parts */
-#define UNHELD_MS 1000 /* all at once where a card was not there */
-#define PASS_MS 500    /* the next pass where nothing has happened */
-#define COMPONENT "aliquot-scheduler"
+#define HOLD_MS 10000       /* all holds are looked at again, a part at a time */
+#define HOLD_TURNS 20       /* parts */
+#define UNHELD_MS 1000      /* all at once where a card was not there */
+#define PASS_MS 500         /* the next pass where nothing has happened */
 
 /* A share that was found to be free, while the write that says so is under way: behind an
  * ElasticGPU that no watch has shown yet, or that was shown with that version. */
@@ -402,32 +400,18 @@ static void write_out(void *self, const struct claims_write *write) {
     }
 }
 
-static void on_noted(const struct kube_response *response, void *userdata) {
-    struct elastic *e = userdata;
-    e->failed += response->status / 100 != 2;
-}
-
 static void note(void *self, const struct claims_note *note) {
     struct elastic *e = self;
-    _cleanup_buf_ struct buf body = BUF_INIT(16 << 10);
-    const char *namespace = note->namespace[0] ? note->namespace : "default";
-    const struct event event = {COMPONENT, namespace,    note->name,
-                                note->uid, note->reason, note->message};
-    const struct event_object about = {note->api_version, note->kind, note->namespace,
-                                       !note->warning};
-    char path[128];
-    uint64_t now = e->now(e->userdata);
-    if (now - e->window_ms >= 1000) {
-        e->window_ms = now;
-        e->in_window = 0;
-    }
-    if (e->in_window++ >= EVENTS_PER_SECOND)
-        return; /* the status says it, too */
-    event_encode_about(&event, &about, &body);
-    event_path(namespace, path);
-    if (buf_error(&body) == 0)
-        (void) e->api.request(e->api.context, "POST", path, NULL, body.data, body.len,
-                              WRITE_TIMEOUT_MS, on_noted, e, NULL);
+    const struct event event = {.namespace = note->namespace[0] ? note->namespace : "default",
+                                .name = note->name,
+                                .uid = note->uid,
+                                .api_version = note->api_version,
+                                .kind = note->kind,
+                                .cluster_scoped = !note->namespace[0],
+                                .normal = !note->warning,
+                                .reason = note->reason,
+                                .message = note->message};
+    event_writer_note(e->events, &event, 0, false, e->now(e->userdata));
 }
 
 /* ---- life ---- */

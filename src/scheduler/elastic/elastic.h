@@ -24,6 +24,7 @@ struct elastic {
     struct state *state;
     struct api api;
     struct binder *binder;
+    struct event_writer *events; /* NULL: none are written */
     uint64_t (*now)(void *userdata);
     void (*changed)(void *userdata); /* elastic_run() is to be called soon */
     void *userdata;
@@ -38,9 +39,7 @@ struct elastic {
     bool unheld;                    /* a card of an ElasticGPU was not there */
     uint64_t held_ms;               /* when they were looked for last, all or a part of them */
     unsigned hold_turn;             /* which part that was */
-    uint64_t window_ms;             /* of Events: start of the current second */
-    unsigned in_window;
-    uint64_t writes, failed; /* counters */
+    uint64_t writes, failed;        /* counters */
     struct gpu_request request;
     struct place_plan plan;
 };

@@ -257,11 +257,14 @@ static int fail_filter(struct buf *out, const char *text) {
 /* ---- filter ---- */
 
 static void report_refusal(struct extender *e, size_t n, struct state_pod *pod) {
-    char message[EXPLAIN_MAX];
+    static const char reason[] = "NoGPUFits";
+    char message[EXPLAIN_MAX] = "";
     if (!e->on_refusal)
         return;
-    explain_no_fit(e->state, &e->request, pod->selection, e->candidates, n, message);
-    e->on_refusal(pod, "NoGPUFits", message, e->userdata);
+    uint64_t key = explain_key(&e->request, pod->selection, e->candidates, n);
+    if (!e->known || !e->known(pod, reason, key, e->userdata))
+        explain_no_fit(e->state, &e->request, pod->selection, e->candidates, n, message);
+    e->on_refusal(pod, reason, key, message, e->userdata);
 }
 
 static int filter_malformed(struct extender *e, size_t n, const struct pod *pod,
@@ -270,7 +273,7 @@ static int filter_malformed(struct extender *e, size_t n, const struct pod *pod,
     put_filter_answer(out, e, n, false, request_problem_text(pod->problem));
     explain_malformed(pod, message);
     if (self && e->on_refusal)
-        e->on_refusal(self, "GPURequestMalformed", message, e->userdata);
+        e->on_refusal(self, "GPURequestMalformed", 0, message, e->userdata);
     return 0;
 }
 
@@ -297,7 +300,7 @@ static int filter_held(struct extender *e, size_t n, struct state_pod *self, con
     self->held = true;
     put_filter_answer(out, e, n, false, why);
     if (e->on_refusal)
-        e->on_refusal(self, "GPUHeld", why, e->userdata);
+        e->on_refusal(self, "GPUHeld", 0, why, e->userdata);
     return 0;
 }
 

@@ -26,9 +26,13 @@ struct json_parser;
 #define PROMISE_TTL_MS 5000
 
 /* A pod that no node can take, or whose request makes no sense; `pod` may be forgotten afterwards.
- */
-typedef void (*extender_refusal)(struct state_pod *pod, const char *reason, const char *message,
-                                 void *userdata);
+ * `key` is the same as long as what the message says is, but for its figures; 0: no such key. */
+typedef void (*extender_refusal)(struct state_pod *pod, const char *reason, uint64_t key,
+                                 const char *message, void *userdata);
+
+/* Whether a refusal with that key needs no message, because the one given before is still shown. */
+typedef bool (*extender_known)(const struct state_pod *pod, const char *reason, uint64_t key,
+                               void *userdata);
 
 struct extender_candidate;
 
@@ -61,6 +65,7 @@ struct extender {
     struct state *state;
     bool (*ready)(void *userdata); /* whether the state is complete */
     extender_refusal on_refusal;   /* may be NULL */
+    extender_known known;          /* may be NULL: nothing is */
     extender_no_room on_no_room;   /* may be NULL */
     void *userdata;
     const struct gates *gates; /* may be NULL */

@@ -338,7 +338,7 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
 static void tell(struct gangs *g, const struct gang *gang, const char *reason, const char *text) {
     for (size_t i = 0; g->tell && i < gang->n; i++)
         if (gang->members[i]->stage == POD_PENDING)
-            g->tell(gang->members[i], reason, text, g->userdata);
+            g->tell(gang->members[i], reason, 0, text, g->userdata);
 }
 
 static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/event.h"
+#include "kube/event_writer.h"
 #include "kube/field.h"
 #include "kube/scaling.h"
 #include "wire/json_write.h"
@@ -230,15 +230,14 @@ static void on_told(const struct kube_response *response, void *userdata) {
 
 static void tell(struct evictor *e, const struct state_pod *pod, const char *reason,
                  const char *message) {
-    const struct event event = {
-        "aliquot-scheduler", pod->namespace, pod->name, pod->uid, reason, message};
-    _cleanup_buf_ struct buf body = BUF_INIT(16 << 10);
-    char path[128];
-    event_encode(&event, &body);
-    event_path(pod->namespace, path);
-    if (buf_error(&body) == 0)
-        (void) e->api.request(e->api.context, "POST", path, NULL, body.data, body.len, TIMEOUT_MS,
-                              on_told, NULL, NULL);
+    const struct event event = {.namespace = pod->namespace,
+                                .name = pod->name,
+                                .uid = pod->uid,
+                                .api_version = "v1",
+                                .kind = "Pod",
+                                .reason = reason,
+                                .message = message};
+    event_writer_note(e->events, &event, 0, false, e->now(e->userdata));
 }
 
 /* ---- nomination ---- */

@@ -21,6 +21,7 @@ struct evictor {
     struct state *state;
     struct preempt *preempt;
     struct api api;
+    struct event_writer *events;     /* NULL: none are written */
     bool (*leads)(void *userdata);   /* whether this replica may write */
     void (*changed)(void *userdata); /* evictor_run() is to be called soon */
     /* kube-scheduler is to ask about the pods that wait again */

@@ -33,7 +33,6 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     free(pod->gang);
     space_leave(s, pod);
     s->crowd++;
-    free(pod->event_text);
     free(pod->nominated);
     free(pod->labels);
     free(pod);

@@ -97,10 +97,6 @@ struct state_pod {
     uint32_t nholds;
     struct state_hold *holds; /* in the order of the asks */
     uint64_t assignment_hash; /* of what `holds` was read from */
-    uint64_t event_hash;      /* of the last Event written on it */
-    uint64_t event_ms;
-    const char *event_reason; /* of an Event that was not written yet because of the rate */
-    char *event_text;         /* its message, or NULL */
     bool listed;              /* shown since the last sync began */
     bool shown;               /* by the watch, which will show its end, too */
     bool refused; /* kube-scheduler was told that it fits nowhere, and not woken since */
