@@ -43,7 +43,7 @@ var links = map[string]string{
 	"usr/lib/xorg/modules/drivers/nvidia_drv.so":          "../../../nvidia/current/nvidia_drv.so",
 }
 
-var nodes = map[string]uint32{"nvidia0": 0, "nvidiactl": 255, "nvidia-modeset": 254, "nvidia-uvm": 9}
+var nodes = map[string]uint32{"nvidia0": 0, "nvidia1": 1, "nvidiactl": 255, "nvidia-modeset": 254, "nvidia-uvm": 9}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -108,12 +108,12 @@ type spec struct {
 	ContainerEdits edits
 }
 
-// The toolkit's list, for every card of the machine.
+// The toolkit's list for a machine with a card that can be divided, but is not, and one that cannot be.
 func toolkit(t *testing.T, root string) spec {
 	t.Helper()
 	dir := t.TempDir()
-	machine := filepath.Join(dir, "t4.machine")
-	must(t, os.WriteFile(machine, []byte("[machine]\ndriver = "+version+"\n[gpu 0]\nmodel = T4\n"), 0o644))
+	machine := filepath.Join(dir, "two.machine")
+	must(t, os.WriteFile(machine, []byte("[machine]\ndriver = "+version+"\n[gpu 0]\nmodel = T4\n[gpu 1]\nmodel = A100\n"), 0o644))
 	ctk := filepath.Join(dir, "nvidia-ctk")
 	output(t, "go", "build", "-o", ctk, "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk")
 	text := output(t, given(t, "ALIQUOT_CLI"), "sim", "--machine", machine, "--", ctk, "--quiet", "cdi", "generate",
