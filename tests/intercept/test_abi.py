@@ -75,6 +75,25 @@ def test_every_row_has_nvidias_type(toolkits, tmp_path):
     assert len(toolkits) >= 15 and sum(checked.values()) > 6000, (list(toolkits), sum(checked.values()))
 
 
+DRIVER = {"12.8": "570", "12.9": "575", "13.0": "580"}     # the branch that each release brought
+
+
+@pytest.mark.parametrize("release", DRIVER)
+def test_a_machine_has_the_functions_of_its_driver(toolkits, build, release):
+    """The simulator says that it is of these branches: programs made for them find every function of the two headers.
+    A program in Go ends when one is missing."""
+    include = toolkits[release] / "include"
+    called = set(re.findall(r"CUDAAPI\s+(cu\w+)\s*\(", (include / "cuda.h").read_text()))
+    kinds = re.findall(r"#define\s+(cu\w+)\s+__CUDA_API_PT[DS]Z?\((cu\w+)\)", (include / "cuda.h").read_text())
+    called |= {plain for _, plain in kinds}
+    aliases = re.findall(r"#define\s+cu\w+\s+(cu\w+_v\d+)\s*$", (include / "cuda.h").read_text(), re.M)
+    missing = (called | set(aliases)) - exported(build / "src/sim/libcuda.so.1", "cu[A-Z]")
+    assert len(called) > 400 and not missing, sorted(missing)
+    functions = set(re.findall(r"DECLDIR\s+(nvml\w+)\s*\(", (include / "nvml.h").read_text()))
+    missing = functions - exported(build / "src/sim/libnvidia-ml.so.1", "nvml")
+    assert len(functions) > 300 and not missing, sorted(missing)
+
+
 def test_a_wrong_type_would_be_noticed(toolkits, tmp_path):
     """The check above can fail: with one parameter changed, in either library."""
     include = list(toolkits.values())[-1] / "include"

@@ -290,3 +290,34 @@ def first_card(sim):
     script = CUDA + "import uuid\nu = (ctypes.c_char * 16)()\nok('cuInit', 0)\nok('cuDeviceGetUuid', u, 0)\n" \
                     "print('GPU-' + str(uuid.UUID(bytes=bytes(u))))"
     return sim(sys.executable, "-c", script).stdout.strip()
+
+
+def test_a_pool_by_its_place_is_charged_to_its_device(sim):
+    """CUDA 13 names a pool by where it is. What comes from the second card's is charged there, on a stream of the first."""
+    done = sim(sys.executable, "-c", CUDA + """
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+def held(device):
+    context, free, total = u64(), u64(), u64()
+    ok("cuDevicePrimaryCtxRetain", ref(context), device)
+    ok("cuCtxSetCurrent", context)
+    ok("cuMemGetInfo_v2", ref(free), ref(total))
+    return total.value - free.value
+
+begin()
+held(1)     # its context
+before = [held(0), held(1)]
+held(0)
+for get in ("cuMemGetDefaultMemPool", "cuMemGetMemPool"):
+    pool, p = u64(), u64()
+    ok(get, ref(pool), ref(Location(1, 1)), 1)
+    ok("cuMemAllocFromPoolAsync", ref(p), u64(1 << 30), pool, u64(0))
+after = [held(0), held(1)]
+print([b - a >> 30 for a, b in zip(before, after)], after[1] - before[1])
+held(0)
+print(call("cuMemAllocFromPoolAsync", ref(p), u64(3 << 30), pool, u64(0)))
+place = Location(2, 0)      # of the host: the simulator has none, and a refusal leaves nothing behind
+print(call("cuMemGetMemPool", ref(pool), ref(place), 1), call("cuMemGetMemPool", None, None, 1))
+""", gpus=2, memory=4 * GIB)
+    assert done.stdout.splitlines() == [f"[0, 2] {2 * GIB}", "2", "801 1"], done.stdout

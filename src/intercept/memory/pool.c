@@ -444,6 +444,30 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
     return r;
 }
 
+/* A pool of any place. */
+static CUresult note_at(CUresult r, const CUmemoryPool *pool, const CUmemLocation *location,
+                        CUmemAllocationType type) {
+    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    CUmemPoolProps props = {.allocType = type};
+
+    if (share) {
+        props.location = *location;
+        pool_note(*pool, share, home_of_pool(share, &props));
+    }
+    return r;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                CUmemAllocationType type) {
+    return note_at(driver.cuMemGetDefaultMemPool(pool_out, location, type), pool_out, location,
+                   type);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                         CUmemAllocationType type) {
+    return note_at(driver.cuMemGetMemPool(pool_out, location, type), pool_out, location, type);
+}
+
 static CUresult changed(CUresult r) {
     struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
 

@@ -354,6 +354,18 @@ CUresult cuCtxGetCurrent(CUcontext *ctx) {
 
 /* -- questions ------------------------------------------------------------------------------- */
 
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
+    CUresult r = ctx ? cuda_enter() : cuda_enter_context(&ctx);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!cuda_context_alive(ctx))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    *device = ctx->device;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxGetDevice(CUdevice *device) {
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);

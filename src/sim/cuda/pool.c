@@ -210,6 +210,36 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     return CUDA_SUCCESS;
 }
 
+/* There are pools of devices only, not of the host and not of managed memory. */
+static CUresult enter_place(const CUmemLocation *location, CUmemAllocationType type,
+                            const void *out) {
+    CUresult r = cuda_enter();
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (!location || !out)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                CUmemAllocationType type) {
+    CUresult r = enter_place(location, type, pool_out);
+    return r == CUDA_SUCCESS ? cuDeviceGetDefaultMemPool(pool_out, location->id) : r;
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                         CUmemAllocationType type) {
+    CUresult r = enter_place(location, type, pool_out);
+    return r == CUDA_SUCCESS ? cuDeviceGetMemPool(pool_out, location->id) : r;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    CUresult r = enter_place(location, type, pool);
+    return r == CUDA_SUCCESS ? cuDeviceSetMemPool(location->id, pool) : r;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)
