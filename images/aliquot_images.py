@@ -166,6 +166,7 @@ def agent(build):
     for name, place in (("libaliquot.so", ""), ("libshadow-cuda.so.1", "shadow/"),
                         ("libshadow-nvidia-ml.so.1", "shadow/")):
         image.file(f"/usr/local/lib/aliquot/node/{place}{name}", stripped(_built(build, "src/intercept/node/" + name)), 0o755)
+    image.file("/usr/local/lib/aliquot/aliquot-hook", stripped(_built(build, "src/agent/aliquot-hook")), 0o755)
     image.config["Entrypoint"] = ["/usr/local/bin/aliquot-agent"]
     return image
 

@@ -15,6 +15,7 @@
 #include "agent/process.h"
 #include "agent/slot.h"
 #include "agent/tell.h"
+#include "agent/wall.h"
 #include "gpu/driver.h"
 #include "gpu/monitor.h"
 
@@ -74,12 +75,7 @@ struct agent {
         bool told;
     } intruders[INTRUDERS_MAX]; /* processes of pods on cards of which they have no share */
 
-    enum {
-        WALL_UNKNOWN,
-        WALL_NONE,
-        WALL_BUILT
-    } walls;                /* whether the driver has limits of its own */
-    uint64_t wall_restarts; /* of the monitor's status, when that was found out */
+    struct walls walls;
     struct known_process {
         uint32_t pid;
         const struct slot *slot; /* for comparison only: it may be gone */
@@ -159,14 +155,6 @@ void oversee_intruder(struct agent *a, const struct gpu_device *card, uint32_t p
 void oversee_end(struct agent *a);
 /* What keeps it from being certain; "" when nothing does. */
 const char *oversee_trouble(const struct agent *a);
-
-/* ---- wall.c: limits that the driver itself keeps, where it can ---- */
-
-/* Tells it what is new. Call it after the processes were named. */
-void wall_update(struct agent *a);
-/* What it said. */
-void wall_answer(struct agent *a, const char *cgroup, uint64_t bytes, enum gpu_wall wall,
-                 const char *text);
 
 /* ---- publish.c: GPU objects and node capacity ---- */
 

@@ -14,6 +14,7 @@
 
 #define FILE_PREFIX "elasticgpu.io-share-"
 #define FILE_SUFFIX ".json"
+#define HOOK_TIMEOUT_S 30 /* it ends sooner by itself */
 
 static void put_env(struct json_writer *w, const struct gpu_edits *edits) {
     json_array_begin(w, "env");
@@ -60,6 +61,37 @@ static void put_mounts(struct json_writer *w, const struct gpu_edits *edits) {
     json_array_end(w);
 }
 
+/* With the host's namespaces, when the container's control group is there and its program is not.
+ */
+static void put_hooks(struct json_writer *w, const char *nonce, const struct gpu_edits *edits) {
+    json_array_begin(w, "hooks");
+    for (size_t i = 0; i < edits->count; i++) {
+        const struct gpu_edit *e = &edits->list[i];
+        const char *slash = strrchr(e->host, '/'), *at = e->container;
+
+        if (e->kind != GPU_EDIT_HOOK)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "hookName", "createRuntime");
+        json_put_string(w, "path", e->host);
+        json_array_begin(w, "args");
+        json_put_string(w, NULL, slash ? slash + 1 : e->host);
+        while (*at) {
+            size_t len = strcspn(at, "\n");
+            char argument[sizeof(e->container)];
+
+            (void) snprintf(argument, sizeof(argument), "%.*s", (int) len, at);
+            json_put_string(w, NULL, argument);
+            at += len + (at[len] == '\n');
+        }
+        json_put_string(w, NULL, nonce);
+        json_array_end(w);
+        json_put_u64(w, "timeout", HOOK_TIMEOUT_S);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
 void cdi_encode(const char *nonce, const struct gpu_edits *edits, struct buf *out) {
     struct json_writer w = {.out = out};
 
@@ -73,6 +105,7 @@ void cdi_encode(const char *nonce, const struct gpu_edits *edits, struct buf *ou
     put_env(&w, edits);
     put_nodes(&w, edits);
     put_mounts(&w, edits);
+    put_hooks(&w, nonce, edits);
     json_object_end(&w);
     json_object_end(&w);
     json_array_end(&w);

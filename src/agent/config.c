@@ -31,18 +31,20 @@ static const char *env_or(const char *name, const char *otherwise) {
     return value && value[0] ? value : otherwise;
 }
 
-static const char *default_library(void) {
-    static char path[512];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 64);
+/* Where the installed tree and, below `built`, where the build tree has it. */
+static const char *beside_us(const char *name, const char *built, char path[static 512]) {
+    ssize_t n = readlink("/proc/self/exe", path, 512 - 64);
     char *slash;
 
-    if (n <= 0)
-        return "/usr/lib/aliquot/node/libaliquot.so";
-    path[n] = 0;
+    path[n > 0 ? n : 0] = 0;
     slash = strrchr(path, '/');
-    (void) snprintf(slash, 64, "/../lib/aliquot/node/libaliquot.so");
+    if (!slash) {
+        (void) snprintf(path, 512, "/usr/lib/aliquot/%s", name);
+        return path;
+    }
+    (void) snprintf(slash, 64, "/../lib/aliquot/%s", name);
     if (access(path, R_OK) < 0)
-        (void) snprintf(slash, 64, "/../intercept/node/libaliquot.so");
+        (void) snprintf(slash, 64, "/../%s/%s", built, name);
     return path;
 }
 
@@ -70,6 +72,8 @@ static int check(const struct config *c, struct err *err) {
         return err_set(err, EINVAL, "--node-name %.100s is not the name of a node", c->node_name);
     r = require_absolute("state-dir", c->state_dir, err);
     if (r == 0)
+        r = require_absolute("hook-dir", c->hook_dir, err);
+    if (r == 0)
         r = require_absolute("sim-dir", c->sim_dir, err);
     if (r == 0)
         r = require_absolute("driver-root", c->driver_root, err);
@@ -94,6 +98,20 @@ static int parse_reaction(const char *value, void *target, struct err *err) {
     if (overuse_policy_parse(value, target) == 0)
         return 0;
     return err_set(err, EINVAL, "a policy is report or stop, not '%s'", value);
+}
+
+static int parse_driver_limits(const char *value, void *target, struct err *err) {
+    static const char *const names[] = {
+        [WALL_AUTO] = "auto", [WALL_REQUIRED] = "required", [WALL_OFF] = "off"};
+    enum wall_policy *ret = target;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(value, names[i]) != 0)
+            continue;
+        *ret = (enum wall_policy) i;
+        return 0;
+    }
+    return err_set(err, EINVAL, "--driver-limits is auto, required or off, not '%s'", value);
 }
 
 static int parse_rules(const char *value, void *target, struct err *err) {
@@ -168,6 +186,16 @@ static const struct opt options[] = {
      "ask the driver for time-slices by share, too (not tried on hardware yet)", opt_flag,
      &given.hardware_slices},
     {"library", 0, "FILE", "libaliquot.so to put into containers", opt_string, &given.library},
+    {"driver-limits", 0, "POLICY",
+     "memory limits that the driver keeps itself, from version 615 on: auto (default), required "
+     "(no container starts without), off",
+     parse_driver_limits, &given.driver_limits},
+    {"hook", 0, "FILE", "aliquot-hook, which the container runtime runs for that", opt_string,
+     &given.hook},
+    {"hook-dir", 0, "DIR",
+     "where to put it, same path on the host (default, and where nothing can be executed there: "
+     "the state directory)",
+     opt_string, &given.hook_dir},
     {"namespace", 0, "NAME",
      "of ConfigMap aliquot-signing (default: $POD_NAMESPACE, aliquot-system)", opt_string,
      &given.namespace},
@@ -198,6 +226,8 @@ static const struct opt options[] = {
 };
 
 static void set_defaults(struct config *c) {
+    static char library[512], hook[512];
+
     *c = (struct config){
         .node_name = getenv("NODE_NAME"),
         .listen = ":9400",
@@ -207,7 +237,9 @@ static void set_defaults(struct config *c) {
         .kubelet_dir = "/var/lib/kubelet",
         .state_dir = "/run/aliquot",
         .cdi_dir = "/var/run/cdi",
-        .library = default_library(),
+        .library = beside_us("node/libaliquot.so", "intercept", library),
+        .hook = beside_us("aliquot-hook", "agent", hook),
+        .hook_dir = "",
         .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
         .mps_dir = "",
         .served_elsewhere = "",

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "agent/overuse.h"
+#include "agent/wall.h"
 #include "share/limits_core.h"
 
 struct err;
@@ -22,6 +23,9 @@ struct config {
     const char *state_dir;
     const char *cdi_dir;
     const char *library;
+    const char *hook;     /* the program aliquot-hook, and where it is put on the host */
+    const char *hook_dir; /* "": only state_dir */
+    enum wall_policy driver_limits;
     enum share_policy compute_policy; /* of containers whose pod asks for none */
     uint32_t pod_policies;            /* bit 1 << policy: what a pod may ask for */
     bool hardware_slices;

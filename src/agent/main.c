@@ -127,9 +127,8 @@ static void on_poll(void *userdata) {
     oversee_begin(userdata);
 }
 
-static void on_wall(const char *cgroup, uint64_t bytes, enum gpu_wall wall, const char *text,
-                    void *userdata) {
-    wall_answer(userdata, cgroup, bytes, wall, text);
+static void on_wall(const struct gpu_wall_answer *answer, void *userdata) {
+    wall_answer(userdata, answer);
 }
 
 /* ---- once a second ---- */
@@ -327,6 +326,8 @@ static int start_parts(struct agent *a, struct err *err) {
     (void) find_driver(a);
     r = gpu_monitor_start(a->loop, &monitor, &known, &a->monitor, err);
     if (r == 0)
+        r = wall_start(a, err);
+    if (r == 0)
         r = kubelet_start(a->loop, &kubelet, &a->kubelet, err);
     if (r == 0)
         on_snapshot(a);
@@ -363,6 +364,7 @@ static void stop(struct agent *a) {
     (void) uv_timer_stop(&a->leave_timer);
     container_stops_end(&a->stops);
     prestart_stop(a);
+    wall_stop(a);
     web_stop(a);
     publisher_stop(a->publisher, on_closed, a);
     pods_stop(a->pods);

@@ -332,6 +332,9 @@ static void put_agent_metrics(struct agent *a, struct buf *out) {
               a->overuse_found);
     put_value(out, "aliquot_agent_overuse_stopped_total", PROM_COUNTER,
               "Containers stopped because of that.", a->overuse_stopped);
+    put_value(out, "aliquot_agent_driver_limits_left_total", PROM_COUNTER,
+              "Limits of the driver that were not taken away before their control group went.",
+              a->walls.left);
     put_value(out, "process_resident_memory_bytes", PROM_GAUGE, "Resident memory size in bytes.",
               resident_bytes());
     prom_family(out, "aliquot_agent_prestart_total", PROM_COUNTER,

@@ -11,6 +11,7 @@
 #include "agent/agent.h"
 #include "agent/cdi.h"
 #include "agent/cgroup.h"
+#include "agent/wall.h"
 #include "base/err.h"
 #include "base/log.h"
 
@@ -82,6 +83,7 @@ static void remove_slot(struct agent *a, struct slot *slot) {
 
     log_info("released %s/%s container %s (slot %s)", slot->grant.namespace, slot->grant.pod,
              slot->grant.container, slot->nonce);
+    wall_end(a, slot);
     if (slot_remove(&a->slots, slot, &err) < 0)
         log_error("%s", err.text);
     if (!a->slots.slots)

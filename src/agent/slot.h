@@ -47,9 +47,6 @@ struct slot_device {
     uint64_t worst_bytes; /* what it holds */
     struct reconcile reconcile;
     struct overuse overuse;
-    /* What the driver was told last to hold the container to (wall.c), and which it was. */
-    uint64_t wall_bytes;
-    char wall_container[65];
 };
 
 /* How a container shares the time of its cards, and how much of its memory it may use for now: what

@@ -172,7 +172,7 @@ static void put_holder(const struct agent *a, struct json_writer *w, struct slot
     json_put_u64(w, "memoryDriver", d->driver_memory);
     json_put_u64(w, "memoryOverhead", d->reconcile.overhead);
     json_put_u64(w, "memoryPhysical", d->physical);
-    json_put_u64(w, "memoryWall", a->walls == WALL_BUILT ? d->wall_bytes : 0);
+    json_put_u64(w, "memoryWall", wall_bytes(a, slot, at));
     json_put_string(w, "memoryState", overuse_name(d->overuse.state));
     json_put_u64(w, "refused", u.refused[at]);
     json_put_u64(w, "processes", d->driver_processes);

@@ -35,7 +35,9 @@ enum gpu_edit_kind {
     GPU_EDIT_NODE,  /* a device node, the same path in the container, unless host says other */
     GPU_EDIT_MOUNT, /* a bind mount of a file or socket, read-only */
     GPU_EDIT_MOUNT_RW,
-    GPU_EDIT_ENV, /* container: "NAME=value" */
+    GPU_EDIT_ENV,  /* container: "NAME=value" */
+    GPU_EDIT_HOOK, /* host: a program of the host to run before the container's first instruction;
+                    * container: its arguments, a line each, before the name of the share */
 };
 
 struct gpu_edit {

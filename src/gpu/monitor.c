@@ -284,6 +284,18 @@ static enum gpu_wall wall_of(int32_t status) {
                                                 : GPU_WALL_REFUSED;
 }
 
+static void receive_wall(struct gpu_monitor *m, const struct gpu_message_wall *msg) {
+    const struct gpu_wall_answer answer = {.uuid = msg->uuid,
+                                           .cgroup = msg->cgroup,
+                                           .bytes = msg->bytes,
+                                           .before = msg->before,
+                                           .wall = wall_of(msg->status),
+                                           .text = msg->error};
+
+    if (m->options.on_wall)
+        m->options.on_wall(&answer, m->options.userdata);
+}
+
 static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t len) {
     int type = gpu_message_check(msg, len);
 
@@ -305,9 +317,7 @@ static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t 
         return;
     }
     if (type == GPU_MESSAGE_WALL) {
-        if (m->options.on_wall)
-            m->options.on_wall(msg->wall.cgroup, msg->wall.bytes, wall_of(msg->wall.status),
-                               msg->wall.error, m->options.userdata);
+        receive_wall(m, &msg->wall);
         return;
     }
     if (m->state != MONITOR_POLLING || msg->header.sequence != m->sequence)

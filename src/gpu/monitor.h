@@ -23,6 +23,14 @@ enum gpu_wall {
     GPU_WALL_REFUSED,
 };
 
+struct gpu_wall_answer {
+    const char *uuid, *cgroup; /* as in the request, like bytes */
+    uint64_t bytes;
+    uint64_t before; /* the limit that the driver knew when it was asked, where it tells */
+    enum gpu_wall wall;
+    const char *text; /* of the driver */
+};
+
 struct gpu_monitor_options {
     const char *program; /* what to run as the child: this binary; "/proc/self/exe" */
     /* Path of the NVML library to use now, or NULL while no driver is there. Called before each
@@ -31,9 +39,8 @@ struct gpu_monitor_options {
     void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
     /* The driver is going to be asked now; NULL: nobody wants to know. */
     void (*on_poll)(void *userdata);
-    /* The driver's answer to gpu_monitor_wall(), also in words. May be NULL. */
-    void (*on_wall)(const char *cgroup, uint64_t bytes, enum gpu_wall wall, const char *text,
-                    void *userdata);
+    /* The driver's answer to gpu_monitor_wall(). May be NULL. */
+    void (*on_wall)(const struct gpu_wall_answer *answer, void *userdata);
     void *userdata;
     unsigned interval_ms; /* between polls; 0: 1 s */
     unsigned deadline_ms; /* for a poll, and for the child's start; 0: 4 s */
@@ -56,7 +63,8 @@ const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m);
 uint64_t gpu_monitor_poll(struct gpu_monitor *m);
 
 /* Asks the driver (those from 615 on) to hold a control group, given by its directory, to `bytes`
- * of a card; on_wall() tells what it says. -EAGAIN: it cannot be asked now. */
+ * of a card, UINT64_MAX: to nothing; on_wall() tells what it says, in the order of the requests,
+ * unless the child is started anew. -EAGAIN: it cannot be asked now. */
 int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes);
 
 /* From the next poll on. */

@@ -45,6 +45,7 @@ struct err;
     OPTIONAL(nvmlEventSetCreate, (nvmlEventSet_t *) )                                              \
     OPTIONAL(nvmlDeviceRegisterEvents, (nvmlDevice_t, unsigned long long, nvmlEventSet_t))         \
     OPTIONAL(nvmlEventSetWait_v2, (nvmlEventSet_t, nvmlEventData_t *, unsigned int) )              \
+    OPTIONAL(nvmlDeviceGetMemoryLimits_v1, (nvmlDevice_t, nvmlGetMemoryLimits_v1_t *) )            \
     OPTIONAL(nvmlDeviceSetMemoryLimits_v1, (nvmlDevice_t, nvmlSetMemoryLimits_v1_t *) )            \
     OPTIONAL(nvmlDeviceGetProcessUtilization, (nvmlDevice_t, nvmlProcessUtilizationSample_t *,     \
                                                unsigned int *, unsigned long long) )

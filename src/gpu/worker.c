@@ -403,18 +403,29 @@ static nvmlReturn_t find_device(const struct worker *w, const char *uuid, nvmlDe
     return NVML_ERROR_NOT_FOUND;
 }
 
-/* Only the hard limit: below a soft one the driver may end programs under MPS. Returns whether the
- * agent is still there. */
-static bool build_wall(struct worker *w, union gpu_message *msg) {
-    nvmlSetMemoryLimits_v1_t limits = {.nameSpace = msg->wall.cgroup, .hardLimit = msg->wall.bytes};
-    nvmlReturn_t code = NVML_ERROR_NOT_SUPPORTED;
+/* Only the hard limit: below a soft one the driver may end programs under MPS. */
+static nvmlReturn_t set_limit(const struct worker *w, struct gpu_message_wall *msg) {
+    nvmlSetMemoryLimits_v1_t limits = {.nameSpace = msg->cgroup, .hardLimit = msg->bytes};
+    nvmlGetMemoryLimits_v1_t before = {.nameSpace = msg->cgroup};
     nvmlDevice_t device = NULL;
+    nvmlReturn_t code;
 
-    if (w->nvml.nvmlDeviceSetMemoryLimits_v1) {
-        code = find_device(w, msg->wall.uuid, &device);
-        if (code == NVML_SUCCESS)
-            code = w->nvml.nvmlDeviceSetMemoryLimits_v1(device, &limits);
-    }
+    msg->before = msg->bytes;
+    if (!w->nvml.nvmlDeviceSetMemoryLimits_v1)
+        return NVML_ERROR_NOT_SUPPORTED;
+    code = find_device(w, msg->uuid, &device);
+    if (code != NVML_SUCCESS)
+        return code;
+    if (w->nvml.nvmlDeviceGetMemoryLimits_v1 &&
+        w->nvml.nvmlDeviceGetMemoryLimits_v1(device, &before) == NVML_SUCCESS)
+        msg->before = before.hardLimit;
+    return w->nvml.nvmlDeviceSetMemoryLimits_v1(device, &limits);
+}
+
+/* Returns whether the agent is still there. */
+static bool build_wall(struct worker *w, union gpu_message *msg) {
+    nvmlReturn_t code = set_limit(w, &msg->wall);
+
     msg->wall.status = (int32_t) code;
     (void) snprintf(msg->wall.error, sizeof(msg->wall.error), "%s", w->nvml.error_string(code));
     return put(w, msg, GPU_MESSAGE_WALL, 0, sizeof(msg->wall));

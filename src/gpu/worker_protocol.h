@@ -87,7 +87,8 @@ struct gpu_message_wall {
     struct gpu_message_header header;
     int32_t status; /* nvmlReturn_t */
     uint32_t reserved;
-    uint64_t bytes;
+    uint64_t bytes;  /* UINT64_MAX: no limit */
+    uint64_t before; /* answer: the limit before, or `bytes` where the driver does not tell */
     char uuid[48];
     char cgroup[512]; /* its directory, in the agent's view */
     char error[160];  /* status in words */

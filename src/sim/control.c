@@ -66,6 +66,29 @@ static void show_rules(const struct sim_machine *m, struct buf *out) {
     }
 }
 
+struct limits_shown {
+    uint32_t minor;
+    struct buf *out;
+};
+
+static void show_limit(uint64_t id, const struct sim_memory_limits *l, void *userdata) {
+    const struct limits_shown *shown = userdata;
+    buf_printf(shown->out, "limit=%llu gpu=%u soft=%llu ", (unsigned long long) id, shown->minor,
+               (unsigned long long) l->soft);
+    if (l->hard == MEMLIMIT_NONE)
+        buf_puts(shown->out, "hard=none");
+    else
+        buf_printf(shown->out, "hard=%llu", (unsigned long long) l->hard);
+    buf_printf(shown->out, " used=%llu\n", (unsigned long long) l->used);
+}
+
+static void show_limits(const struct sim_machine *m, struct buf *out) {
+    for (uint32_t i = 0; i < m->ngpus; i++) {
+        struct limits_shown shown = {i, out};
+        memlimit_each(&m->gpu[i], show_limit, &shown);
+    }
+}
+
 static int do_show(struct daemon *d, const struct sim_control *c, struct buf *out) {
     (void) c;
     const struct sim_machine *m = &d->machine;
@@ -76,6 +99,7 @@ static int do_show(struct daemon *d, const struct sim_control *c, struct buf *ou
         if (m->gpu[i].page)
             show_gpu(m, i, out);
     show_processes(m, out);
+    show_limits(m, out);
     show_rules(m, out);
     return 0;
 }

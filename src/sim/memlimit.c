@@ -220,6 +220,15 @@ void memlimit_group_gone(struct sim_gpu *g, uint64_t id) {
         e->gone = true;
 }
 
+void memlimit_each(const struct sim_gpu *g,
+                   void (*fn)(uint64_t id, const struct sim_memory_limits *limits, void *userdata),
+                   void *userdata) {
+    for (const struct sim_group_entry *e = g->groups; e; e = e->next) {
+        const struct sim_memory_limits limits = {e->soft, e->hard, e->used};
+        fn(e->gone ? 0 : e->id, &limits, userdata);
+    }
+}
+
 void memlimit_done(struct sim_gpu *g) {
     struct sim_group_entry *next;
     for (struct sim_group_entry *e = g->groups; e; e = next) {

@@ -50,5 +50,10 @@ void memlimit_release_all(struct sim_charge **list);
 /* No group with that number is there any more. */
 void memlimit_group_gone(struct sim_gpu *g, uint64_t id);
 
+/* Calls `fn` with each group that has a limit or is charged; 0 for `id`: the group is gone. */
+void memlimit_each(const struct sim_gpu *g,
+                   void (*fn)(uint64_t id, const struct sim_memory_limits *limits, void *userdata),
+                   void *userdata);
+
 /* With the machine. */
 void memlimit_done(struct sim_gpu *g);

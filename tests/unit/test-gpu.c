@@ -32,6 +32,7 @@
 
 struct fixture {
     enum gpu_wall wall;
+    uint64_t wall_before;
     unsigned walls;
     uv_loop_t loop;
     uv_timer_t timeout;
@@ -70,12 +71,12 @@ static void on_update(void *userdata) {
     ((struct fixture *) userdata)->updates++;
 }
 
-static void on_wall(const char *cgroup, uint64_t bytes, enum gpu_wall wall, const char *text,
-                    void *userdata) {
+static void on_wall(const struct gpu_wall_answer *answer, void *userdata) {
     struct fixture *f = userdata;
 
-    assert_true(bytes > 0 && cgroup[0] && text[0]);
-    f->wall = wall;
+    assert_true(answer->bytes > 0 && answer->cgroup[0] && answer->uuid[0] && answer->text[0]);
+    f->wall = answer->wall;
+    f->wall_before = answer->before;
     f->walls++;
 }
 

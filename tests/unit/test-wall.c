@@ -1,27 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the driver is told about control groups, and when it is told again. The driver's process and
- * /proc are played by this file. */
+/* What the driver is told about control groups, when, and when a container may start. The driver's
+ * process is played by this file; the hook, its socket and the control groups are real. Needs root
+ * and a hierarchy of control groups of the second version. */
 
+#include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "agent/agent.h"
-#include "agent/cgroup.h"
 #include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/file.h"
 
 #define GIB ((uint64_t) 1 << 30)
+#define WAIT_MS 10000
+#define NONCE "0123456789abcdef0123456789abcdef"
+#define POD_UID "11111111-2222-3333-4444-555555555555"
+#define CONTAINER "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define SECOND "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
+
+/* ---- the driver's process ---- */
 
 static struct gpu_snapshot snapshot;
 static uint64_t restarts;
-static const char *group;
-static unsigned told;
+static unsigned told; /* requests */
+static char told_group[512];
 static uint64_t told_bytes;
+static bool away; /* nothing can be asked */
 
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
     (void) m;
@@ -36,68 +55,436 @@ void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *
 int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
     (void) m;
     assert_string_equal(uuid, "GPU-a");
-    assert_string_equal(cgroup, "/group");
+    if (away)
+        return -EAGAIN;
+    text_copy(told_group, sizeof(told_group), cgroup);
     told++;
     told_bytes = bytes;
     return 0;
 }
 
-int cgroup_of_pid(int pid, struct cgroup_id *ret) {
-    memset(ret, 0, sizeof(*ret));
-    text_copy(ret->pod_uid, sizeof(ret->pod_uid), "u1");
-    text_copy(ret->container_id, sizeof(ret->container_id), group);
-    return pid == 10 ? 1 : 0;
+/* ---- the node ---- */
+
+struct node {
+    struct agent a;
+    struct slot slot;
+    struct slot_device device;
+    char dir[64];
+    char pod[128];       /* the pod's control group */
+    char container[256]; /* and the container's */
+    pid_t program;       /* in it */
+    pid_t hook;
+};
+
+static const char *hierarchy(void) {
+    static const char *const mounts[] = {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"};
+    char path[64];
+
+    for (size_t i = 0; i < 2; i++) {
+        (void) snprintf(path, sizeof(path), "%s/cgroup.procs", mounts[i]);
+        if (access(path, W_OK) == 0)
+            return mounts[i];
+    }
+    fail_msg("no control groups of the second version that can be written to: run as root");
+    return NULL;
 }
 
-int cgroup_directory(int pid, const struct cgroup_id *id, const char *host_root, char *ret,
-                     size_t size) {
-    (void) pid, (void) id, (void) host_root;
-    text_copy(ret, size, "/group");
-    return 0;
+/* A process in a control group of that container; it does nothing. */
+static pid_t start_program(struct node *n, const char *container) {
+    char procs[320];
+    int ready[2];
+    char c;
+    pid_t pid;
+
+    (void) snprintf(n->container, sizeof(n->container), "%s/%s", n->pod, container);
+    assert_true(mkdir(n->container, 0755) == 0 && pipe(ready) == 0);
+    (void) snprintf(procs, sizeof(procs), "%s/cgroup.procs", n->container);
+    pid = fork();
+    if (pid == 0) {
+        int fd = open(procs, O_WRONLY | O_CLOEXEC);
+
+        if (fd < 0 || write(fd, "0", 1) != 1 || write(ready[1], "", 1) != 1)
+            _exit(1);
+        (void) pause();
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    (void) close(ready[0]);
+    (void) close(ready[1]);
+    return pid;
 }
 
-uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device) {
-    return g->devices[device].memory;
+static void end_program(struct node *n) {
+    (void) kill(n->program, SIGKILL);
+    (void) waitpid(n->program, NULL, 0);
+    n->program = 0;
 }
 
-static void a_new_driver_is_told_anew(void **state) {
-    static struct agent a;
-    struct slot_device device = {.uuid = "GPU-a", .memory = 4 * GIB, .physical = 4 * GIB};
-    struct slot slot = {.nonce = "n", .grant = {.pod_uid = "u1", .ndevices = 1}};
+static void start_agent(struct node *n) {
+    struct agent *a = &n->a;
+    static char hook[512];
+    ssize_t len = readlink("/proc/self/exe", hook, sizeof(hook) - 64);
 
-    (void) state;
-    slot.grant.devices = &device;
-    HASH_ADD_STR(a.slots.slots, nonce, &slot);
+    assert_true(len > 0);
+    hook[len] = 0;
+    (void) snprintf(strrchr(hook, '/'), 64, "/../../src/agent/aliquot-hook");
+    memset(a, 0, sizeof(*a));
+    a->loop = uv_default_loop();
+    a->config.host_root = "";
+    a->config.state_dir = n->dir;
+    a->config.hook = hook;
+    a->config.hook_dir = "";
+    (void) snprintf(a->slots.dir, sizeof(a->slots.dir), "%s/shares", n->dir);
+    HASH_ADD_STR(a->slots.slots, nonce, &n->slot);
+    assert_int_equal(wall_start(a, NULL), 0);
+}
+
+static void stop_agent(struct node *n) {
+    wall_stop(&n->a);
+    for (int i = 0; i < 3; i++)
+        (void) uv_run(n->a.loop, UV_RUN_NOWAIT);
+    HASH_CLEAR(hh, n->a.slots.slots);
+}
+
+static int setup(void **state) {
+    struct node *n = calloc(1, sizeof(*n));
+    char path[128];
+
+    (void) snprintf(n->dir, sizeof(n->dir), "/tmp/test-wall-XXXXXX");
+    assert_non_null(mkdtemp(n->dir));
+    (void) snprintf(path, sizeof(path), "%s/shares/" NONCE, n->dir);
+    assert_int_equal(dir_make(path, 0755, NULL), 0);
+    (void) snprintf(n->pod, sizeof(n->pod), "%s/aliquot-test-%d-pod" POD_UID, hierarchy(),
+                    getpid());
+    assert_int_equal(mkdir(n->pod, 0755), 0);
+    memset(&snapshot, 0, sizeof(snapshot));
     snapshot.ndevices = 1;
     snapshot.devices[0].memory = 80 * GIB;
     text_copy(snapshot.devices[0].uuid, sizeof(snapshot.devices[0].uuid), "GPU-a");
-    group = "c1";
+    text_copy(snapshot.driver_version, sizeof(snapshot.driver_version), "615.71.09");
+    told = 0;
+    restarts = 0;
+    away = false;
+    n->device = (struct slot_device){.uuid = "GPU-a", .memory = 4 * GIB, .physical = 4 * GIB};
+    text_copy(n->slot.nonce, sizeof(n->slot.nonce), NONCE);
+    text_copy(n->slot.grant.pod_uid, sizeof(n->slot.grant.pod_uid), POD_UID);
+    n->slot.grant.ndevices = 1;
+    n->slot.grant.devices = &n->device;
+    start_agent(n);
+    n->program = start_program(n, CONTAINER);
+    *state = n;
+    return 0;
+}
 
-    wall_update(&a); /* nobody on the card */
-    assert_int_equal(told, 0);
-    device.worst_pid = 10;
-    wall_update(&a);
-    wall_update(&a);
-    assert_int_equal(told, 1);
+static int teardown(void **state) {
+    struct node *n = *state;
+    char path[320];
+
+    if (n->program > 0)
+        end_program(n);
+    stop_agent(n);
+    (void) snprintf(path, sizeof(path), "%s/" CONTAINER, n->pod);
+    (void) rmdir(path);
+    (void) snprintf(path, sizeof(path), "%s/" SECOND, n->pod);
+    (void) rmdir(path);
+    assert_int_equal(rmdir(n->pod), 0);
+    assert_int_equal(dir_remove(n->dir, NULL), 0);
+    free(n);
+    return 0;
+}
+
+static void on_timer(uv_timer_t *timer) {
+    *(bool *) timer->data = true;
+}
+
+/* Runs the loop until the condition holds. */
+#define RUN_UNTIL(n, condition)                                                                    \
+    do {                                                                                           \
+        uv_timer_t _tick, _end;                                                                    \
+        bool _ticked = false, _late = false;                                                       \
+        (void) uv_timer_init((n)->a.loop, &_tick);                                                 \
+        (void) uv_timer_init((n)->a.loop, &_end);                                                  \
+        _tick.data = &_ticked;                                                                     \
+        _end.data = &_late;                                                                        \
+        (void) uv_timer_start(&_tick, on_timer, 5, 5);                                             \
+        (void) uv_timer_start(&_end, on_timer, WAIT_MS, 0);                                        \
+        while (!(condition) && !_late)                                                             \
+            (void) uv_run((n)->a.loop, UV_RUN_ONCE);                                               \
+        uv_close((uv_handle_t *) &_tick, NULL);                                                    \
+        uv_close((uv_handle_t *) &_end, NULL);                                                     \
+        (void) uv_run((n)->a.loop, UV_RUN_NOWAIT);                                                 \
+        assert_false(_late);                                                                       \
+    } while (0)
+
+/* The runtime runs the hook for a container whose first process is `pid`. */
+static void run_hook(struct node *n, const char *policy, const char *nonce, int pid) {
+    char state[512], socket[128];
+    int input[2];
+
+    (void) snprintf(
+        state, sizeof(state),
+        "{\"ociVersion\":\"1.0.2\",\"annotations\":{\"pid\":\"1\",\"a\":\"\\\"pid\\\":1\"},"
+        "\"id\":\"x\",\"status\":\"created\",\"pid\":%d,\"bundle\":\"/b\"}",
+        pid);
+    (void) snprintf(socket, sizeof(socket), "%s/hook.sock", n->dir);
+    assert_int_equal(pipe(input), 0);
+    assert_int_equal(write(input[1], state, strlen(state)), (ssize_t) strlen(state));
+    (void) close(input[1]);
+    n->hook = fork();
+    if (n->hook == 0) {
+        (void) dup2(input[0], STDIN_FILENO);
+        (void) execl(n->a.walls.program, "aliquot-hook", socket, policy, nonce, NULL);
+        _exit(127);
+    }
+    (void) close(input[0]);
+}
+
+static bool hook_ended(struct node *n, int *ret) {
+    return waitpid(n->hook, ret, WNOHANG) == n->hook;
+}
+
+#define HOOK_ENDS(n, code)                                                                         \
+    do {                                                                                           \
+        int _status = -1;                                                                          \
+        RUN_UNTIL(n, hook_ended(n, &_status));                                                     \
+        assert_true(WIFEXITED(_status));                                                           \
+        assert_int_equal(WEXITSTATUS(_status), code);                                              \
+    } while (0)
+
+static void say(struct node *n, enum gpu_wall wall, uint64_t before) {
+    const struct gpu_wall_answer answer = {.uuid = "GPU-a",
+                                           .cgroup = told_group,
+                                           .bytes = told_bytes,
+                                           .before = before,
+                                           .wall = wall,
+                                           .text = "no"};
+
+    wall_answer(&n->a, &answer);
+}
+
+/* ---- the tests ---- */
+
+static void a_container_waits_for_its_limit(void **state) {
+    struct node *n = *state;
+    int status;
+
+    run_hook(n, "required", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    assert_string_equal(told_group, n->container);
     assert_true(told_bytes == 4 * GIB + OVERUSE_SLACK);
-    wall_answer(&a, "/group", told_bytes, GPU_WALL_BUILT, "");
-    restarts++;
-    wall_update(&a);
-    wall_update(&a);
+    assert_true(wall_bytes(&n->a, &n->slot, 0) == 0);
+    assert_false(hook_ended(n, &status));
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+    assert_true(wall_bytes(&n->a, &n->slot, 0) == 4 * GIB + OVERUSE_SLACK);
+    wall_update(&n->a); /* nothing is new */
+    assert_int_equal(told, 1);
+}
+
+static void a_whole_card_is_limited_too(void **state) {
+    struct node *n = *state;
+
+    n->device.memory = n->device.physical = 80 * GIB;
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    assert_true(told_bytes == 80 * GIB);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+}
+
+static void what_is_refused_is_not_set_and_asked_for_again(void **state) {
+    struct node *n = *state;
+
+    n->device.driver_memory = 6 * GIB;
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_REFUSED, told_bytes);
+    HOOK_ENDS(n, 0);
+    assert_true(wall_bytes(&n->a, &n->slot, 0) == 0);
+    wall_update(&n->a);
+    assert_int_equal(told, 1); /* as much is used */
+    n->device.driver_memory = 3 * GIB;
+    wall_update(&n->a);
     assert_int_equal(told, 2);
-    /* One that has no such limits is not asked again, its successor is. */
-    wall_answer(&a, "/group", told_bytes, GPU_WALL_UNKNOWN_TO_IT, "");
-    group = "c2";
-    wall_update(&a);
-    assert_int_equal(told, 2);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    assert_true(wall_bytes(&n->a, &n->slot, 0) == told_bytes);
+}
+
+static void a_refusal_ends_the_start_only_where_limits_are_required(void **state) {
+    struct node *n = *state;
+
+    run_hook(n, "required", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_REFUSED, told_bytes);
+    HOOK_ENDS(n, 1);
+    /* A share that there is not, and a process of another pod. */
+    run_hook(n, "required", "ffffffffffffffffffffffffffffffff", n->program);
+    HOOK_ENDS(n, 1);
+    run_hook(n, "auto", "../../../../../../../etc/passwd", n->program);
+    HOOK_ENDS(n, 0);
+    run_hook(n, "required", NONCE, getpid());
+    HOOK_ENDS(n, 1);
+    assert_int_equal(told, 1);
+}
+
+static void a_driver_without_limits_holds_nothing_up(void **state) {
+    struct node *n = *state;
+
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_UNKNOWN_TO_IT, told_bytes);
+    HOOK_ENDS(n, 0);
+    assert_false(wall_possible(&n->a));
+    wall_update(&n->a);
+    assert_int_equal(told, 1); /* it is not asked again, its successor is */
     restarts++;
-    wall_update(&a);
+    wall_update(&n->a);
+    assert_int_equal(told, 2);
+}
+
+static void a_new_driver_is_told_anew(void **state) {
+    struct node *n = *state;
+
+    n->device.worst_pid = (uint32_t) n->program;
+    wall_update(&n->a); /* its container started without a hook */
+    wall_update(&n->a);
+    assert_int_equal(told, 1);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    restarts++;
+    wall_update(&n->a);
+    wall_update(&n->a);
+    assert_int_equal(told, 2);
+    assert_true(wall_bytes(&n->a, &n->slot, 0) == 0);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    n->device.memory = n->device.physical = 5 * GIB; /* a limit that changes */
+    wall_update(&n->a);
     assert_int_equal(told, 3);
-    HASH_CLEAR(hh, a.slots.slots);
+    assert_true(told_bytes == 5 * GIB + OVERUSE_SLACK);
+}
+
+static void the_limit_goes_before_the_group(void **state) {
+    struct node *n = *state;
+    char note[384];
+
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+    slot_path(&n->a.slots, NONCE, "group", note);
+    assert_int_equal(access(note, F_OK), 0);
+    away = true; /* the driver cannot be asked at this moment */
+    end_program(n);
+    RUN_UNTIL(n, access(note, F_OK) < 0);
+    assert_true(wall_bytes(&n->a, &n->slot, 0) == 0);
+    away = false;
+    wall_update(&n->a);
+    assert_int_equal(told, 2);
+    assert_string_equal(told_group, n->container);
+    assert_true(told_bytes == UINT64_MAX);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    assert_null(n->a.walls.list);
+    /* The container is started again: another group. */
+    n->program = start_program(n, SECOND);
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 3);
+    assert_string_equal(told_group, n->container);
+    assert_true(told_bytes == 4 * GIB + OVERUSE_SLACK);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+}
+
+static void an_agent_that_starts_again_knows_the_groups(void **state) {
+    struct node *n = *state;
+
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+    stop_agent(n);
+    start_agent(n);
+    wall_update(&n->a);
+    assert_int_equal(told, 2);
+    assert_true(told_bytes == 4 * GIB + OVERUSE_SLACK);
+    /* What ends while there is no agent. */
+    stop_agent(n);
+    end_program(n);
+    start_agent(n);
+    wall_update(&n->a);
+    assert_int_equal(told, 3);
+    assert_true(told_bytes == UINT64_MAX);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    assert_null(n->a.walls.list);
+}
+
+static void no_agent_holds_an_ordinary_start_up_for_a_second_only(void **state) {
+    struct node *n = *state;
+
+    run_hook(n, "auto", NONCE, n->program);
+    wall_hook_stop(&n->a);
+    (void) unlink(n->a.walls.socket);
+    HOOK_ENDS(n, 0);
+}
+
+static void the_hook_lies_where_programs_may_run(void **state) {
+    struct node *n = *state;
+    struct gpu_edits *edits = calloc(1, sizeof(*edits));
+    char dir[96], expected[128];
+    struct err err;
+
+    (void) snprintf(dir, sizeof(dir), "%s/noexec", n->dir);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    assert_int_equal(mount("none", dir, "tmpfs", MS_NOEXEC, NULL), 0);
+    wall_hook_stop(&n->a);
+    (void) uv_run(n->a.loop, UV_RUN_NOWAIT);
+    n->a.walls.program[0] = 0;
+    n->a.config.hook_dir = dir;
+    assert_int_equal(wall_hook_start(&n->a, NULL), 0);
+    (void) snprintf(expected, sizeof(expected), "%s/aliquot-hook", n->dir);
+    assert_string_equal(n->a.walls.program, expected);
+    assert_int_equal(wall_edits(&n->a, edits, &err), 0);
+    assert_int_equal(edits->count, 1);
+    assert_int_equal(edits->list[0].kind, GPU_EDIT_HOOK);
+    assert_string_equal(edits->list[0].host, expected);
+    /* Nowhere: late limits will do, or nothing starts. */
+    edits->count = 0;
+    n->a.walls.program[0] = 0;
+    assert_int_equal(wall_edits(&n->a, edits, &err), 0);
+    assert_int_equal(edits->count, 0);
+    n->a.config.driver_limits = WALL_REQUIRED;
+    assert_int_equal(wall_edits(&n->a, edits, &err), -ENODEV);
+    /* A driver without the call gets no hook. */
+    text_copy(n->a.walls.program, sizeof(n->a.walls.program), expected);
+    text_copy(snapshot.driver_version, sizeof(snapshot.driver_version), "610.43.02");
+    assert_int_equal(wall_edits(&n->a, edits, &err), -ENODEV);
+    n->a.config.driver_limits = WALL_AUTO;
+    assert_int_equal(wall_edits(&n->a, edits, &err), 0);
+    assert_int_equal(edits->count, 0);
+    assert_int_equal(umount(dir), 0);
+    free(edits);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_new_driver_is_told_anew)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_container_waits_for_its_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_whole_card_is_limited_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_refused_is_not_set_and_asked_for_again, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_refusal_ends_the_start_only_where_limits_are_required,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_driver_without_limits_holds_nothing_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_new_driver_is_told_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_limit_goes_before_the_group, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_agent_that_starts_again_knows_the_groups, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(no_agent_holds_an_ordinary_start_up_for_a_second_only,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(the_hook_lies_where_programs_may_run, setup, teardown),
+    };
 
+    /* Mounts of its own. */
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+        (void) fprintf(stderr, "needs root\n");
+        return 1;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The driver's own limits as an outer wall. Drivers from 615 on hold a control group to so many
+ * bytes of a card, whatever its programs do. The limit is set on the container's own group: before
+ * its first instruction by a hook of the runtime (wall_hook.c), or, for containers that started
+ * without one, when the first of its processes is on the card. It follows the share's limit, is
+ * asked for again when the driver has refused it, is put back when another program has changed it,
+ * and is taken away when the group is empty, before the runtime removes it: the driver would hold a
+ * later group at the same address to it. One thread, that of the agent's loop. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "gpu/driver.h"
+#include "gpu/monitor.h"
+
+struct agent;
+struct err;
+struct slot;
+struct wall;
+struct wall_call;
+
+/* The agent's option --driver-limits. */
+enum wall_policy {
+    WALL_AUTO,     /* where the driver has them; a container starts without, if need be */
+    WALL_REQUIRED, /* no container with a share starts without */
+    WALL_OFF,
+};
+
+struct walls {
+    enum {
+        WALL_UNKNOWN,
+        WALL_NONE,
+        WALL_BUILT
+    } driver;          /* whether it has limits of its own, as far as it was asked */
+    uint64_t restarts; /* of the monitor's status, when that was found out */
+    struct wall *list;
+    uint64_t left; /* limits that could not be taken away before their group went */
+    char program[300]; /* of the hook, the same path on the host; "": there is none */
+    char socket[108];  /* where the hook asks */
+    bool listening;
+    uv_pipe_t listener;
+    struct wall_call *calls; /* of hooks, that wait for the driver */
+};
+
+enum wall_progress {
+    WALL_ASKED,   /* the driver has not answered yet */
+    WALL_SET,     /* on every card of the share */
+    WALL_REFUSED, /* on one at least */
+};
+
+/* Takes up again what an earlier agent has set, and listens for hooks. A missing hook program or
+ * directory for it is logged and is no error. */
+int wall_start(struct agent *a, struct err *err);
+void wall_stop(struct agent *a);
+
+/* Whether the driver that is here has such limits, as far as is known. */
+bool wall_possible(const struct agent *a);
+
+/* The hook for a container of the slot. -ENODEV with the reason where the policy requires limits
+ * that cannot be had. */
+int wall_edits(const struct agent *a, struct gpu_edits *edits, struct err *err);
+
+/* Limits the group of the container that `pid` belongs to; does nothing when that is the one that
+ * is limited already. -EPERM: the process is not of the slot's pod, or in no container; -ENOENT:
+ * its control group is not one of the second version; -ENOMEM. */
+int wall_begin(struct agent *a, struct slot *slot, int pid, struct err *err);
+
+/* How far it is for the container of the slot; `why` (may be NULL) receives the driver's words. */
+enum wall_progress wall_progress(const struct agent *a, const struct slot *slot, struct err *why);
+
+/* What the driver holds the container to on the n-th card of its share; 0: nothing. */
+uint64_t wall_bytes(const struct agent *a, const struct slot *slot, uint32_t at);
+
+/* Tells the driver what is new. Call it after the processes were named. */
+void wall_update(struct agent *a);
+
+/* What the driver said. */
+void wall_answer(struct agent *a, const struct gpu_wall_answer *answer);
+
+/* The slot is being removed: no process of its pod is left. */
+void wall_end(struct agent *a, const struct slot *slot);
+
+/* ---- wall_hook.c ---- */
+
+int wall_hook_start(struct agent *a, struct err *err);
+void wall_hook_stop(struct agent *a);
+
+/* The driver has said something: calls of hooks may be over. */
+void wall_hook_wake(struct agent *a);

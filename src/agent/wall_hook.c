@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The runtime's hook: its program on the host, the edit that names it, and the socket on which it
+ * asks. A hook sends the nonce of the share, a line end, and the state of the container as the OCI
+ * runtime specification has it; it is answered "0", or "1" and the reason. */
+
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <utlist.h>
+
+#include "agent/agent.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "wire/json.h"
+
+#define PROGRAM_NAME "aliquot-hook"
+#define SOCKET_NAME "hook.sock"
+#define STATE_MAX ((size_t) 1 << 20) /* it repeats the pod's annotations */
+#define ANSWER_MS 8000               /* the driver's process is killed sooner when it hangs */
+#define CALLS_MAX 64
+
+struct wall_call {
+    struct agent *agent;
+    uv_pipe_t pipe;
+    uv_timer_t timer;
+    unsigned handles; /* open */
+    struct buf text;
+    bool asked;
+    char nonce[NONCE_LEN + 1];
+    struct wall_call *prev, *next;
+};
+
+/* ---- the program ---- */
+
+static bool runs(const char *path) {
+    char *const argv[] = {(char *) (uintptr_t) path, (char *) (uintptr_t) "--version", NULL};
+    char *const env[] = {NULL};
+    posix_spawn_file_actions_t actions;
+    int status = -1;
+    pid_t pid;
+    bool spawned;
+
+    if (posix_spawn_file_actions_init(&actions) != 0)
+        return false;
+    (void) posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    spawned = posix_spawn(&pid, path, &actions, NULL, argv, env) == 0;
+    (void) posix_spawn_file_actions_destroy(&actions);
+    while (spawned && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return spawned && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* The runtime sees the same file under the same name, and may execute it. */
+static bool is_on_host(const struct agent *a, const char *path) {
+    struct stat here, there;
+    struct statvfs fs;
+    char host[600];
+
+    (void) snprintf(host, sizeof(host), "%s%s", a->config.host_root, path);
+    return stat(path, &here) == 0 && stat(host, &there) == 0 && here.st_dev == there.st_dev &&
+           here.st_ino == there.st_ino && statvfs(host, &fs) == 0 && !(fs.f_flag & ST_NOEXEC);
+}
+
+static bool install_in(struct agent *a, const char *dir, struct err *why) {
+    char path[sizeof(a->walls.program)];
+
+    if ((size_t) snprintf(path, sizeof(path), "%s/" PROGRAM_NAME, dir) >= sizeof(path))
+        return err_set(why, ENAMETOOLONG, "%s is too long a name", dir) == 0;
+    if (dir_make(dir, 0755, why) < 0 || file_copy(a->config.hook, path, 0755, why) < 0)
+        return false;
+    if (!is_on_host(a, path) || !runs(path))
+        return err_set(why, ENOEXEC,
+                       "%s cannot be executed on the host (another file system there, or one "
+                       "mounted noexec)",
+                       path) == 0;
+    text_copy(a->walls.program, sizeof(a->walls.program), path);
+    return true;
+}
+
+static void install(struct agent *a) {
+    struct err why;
+
+    if (a->config.hook_dir[0] && install_in(a, a->config.hook_dir, &why))
+        return;
+    if (a->config.hook_dir[0])
+        log_warn("the runtime's hook goes to %s: %s", a->config.state_dir, why.text);
+    if (!install_in(a, a->config.state_dir, &why))
+        log_warn("limits of the driver are set late, at a container's first use of a card: the "
+                 "runtime's hook has no place: %s",
+                 why.text);
+}
+
+int wall_edits(const struct agent *a, struct gpu_edits *edits, struct err *err) {
+    bool required = a->config.driver_limits == WALL_REQUIRED;
+    char arguments[160];
+    int r = 0;
+
+    if (required && !wall_possible(a))
+        return err_set(err, ENODEV,
+                       "this node starts containers only with limits of the driver "
+                       "(--driver-limits=required), and its driver has none: that takes version "
+                       "615 and control groups of the second version");
+    if (required && (!a->walls.program[0] || !a->walls.listening))
+        return err_set(err, ENODEV,
+                       "this node starts containers only with limits of the driver "
+                       "(--driver-limits=required), and its hook cannot be executed: see "
+                       "--hook-dir");
+    if (!wall_possible(a) || !a->walls.program[0] || !a->walls.listening)
+        return 0;
+    (void) snprintf(arguments, sizeof(arguments), "%s\n%s", a->walls.socket,
+                    required ? "required" : "auto");
+    r = gpu_edits_add(edits, GPU_EDIT_HOOK, a->walls.program, arguments);
+    return r < 0 ? err_set(err, -r, "no room for the hook") : 0;
+}
+
+/* ---- calls ---- */
+
+static void on_handle_closed(uv_handle_t *handle) {
+    struct wall_call *c = handle->data;
+
+    if (--c->handles > 0)
+        return;
+    buf_done(&c->text);
+    free(c);
+}
+
+static void end(struct wall_call *c) {
+    DL_DELETE(c->agent->walls.calls, c);
+    uv_close((uv_handle_t *) &c->timer, on_handle_closed);
+    uv_close((uv_handle_t *) &c->pipe, on_handle_closed);
+}
+
+/* NULL: the limits are set. The answer fits into the socket, which is empty. */
+static void answer(struct wall_call *c, const char *why) {
+    char text[ERR_TEXT_MAX + 8];
+    uv_buf_t out = {.base = text};
+
+    out.len = (size_t) snprintf(text, sizeof(text), why ? "1 %s\n" : "0\n", why);
+    if (why)
+        log_warn("a container starts without limits of the driver, or not at all: %s", why);
+    (void) uv_try_write((uv_stream_t *) &c->pipe, &out, 1);
+    end(c);
+}
+
+static void look(struct wall_call *c) {
+    struct slot *slot = slot_find(&c->agent->slots, c->nonce);
+    struct err why = {0};
+    enum wall_progress progress;
+
+    if (!c->asked)
+        return;
+    progress = slot ? wall_progress(c->agent, slot, &why) : WALL_REFUSED;
+    if (progress == WALL_SET)
+        answer(c, NULL);
+    else if (progress == WALL_REFUSED)
+        answer(c, slot ? why.text : "its share is gone");
+}
+
+void wall_hook_wake(struct agent *a) {
+    struct wall_call *c, *next;
+
+    DL_FOREACH_SAFE(a->walls.calls, c, next)
+        look(c);
+}
+
+static void on_late(uv_timer_t *timer) {
+    answer(timer->data, "the driver does not answer in time");
+}
+
+/* The whole of it is here. */
+static void take(struct wall_call *c) {
+    const char *text = buf_str(&c->text), *line = memchr(text, '\n', c->text.len);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct slot *slot = NULL;
+    struct json root;
+    struct err err;
+    uint64_t pid;
+
+    if (line && line - text == NONCE_LEN) {
+        memcpy(c->nonce, text, NONCE_LEN);
+        slot = nonce_valid(c->nonce) ? slot_find(&c->agent->slots, c->nonce) : NULL;
+    }
+    if (!slot || slot->releasing || slot->grant.ndevices == 0) {
+        answer(c, "the agent has given out no such share");
+        return;
+    }
+    if (json_open(line + 1, c->text.len - (size_t) (line + 1 - text), &parser, &root, &err) < 0 ||
+        !json_u64(json_get(root, "pid"), &pid) || pid == 0 || pid > INT32_MAX) {
+        answer(c, "the runtime's state of the container has no process");
+        return;
+    }
+    if (wall_begin(c->agent, slot, (int) pid, &err) < 0) {
+        answer(c, err.text);
+        return;
+    }
+    c->asked = true;
+    look(c);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret) {
+    static char room[65536]; /* what is read is taken at once */
+
+    (void) handle, (void) suggested;
+    *ret = uv_buf_init(room, sizeof(room));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
+    struct wall_call *c = stream->data;
+
+    if (n > 0) {
+        buf_append(&c->text, data->base, (size_t) n);
+        if (buf_error(&c->text) < 0)
+            answer(c, "the runtime's state of the container is too large");
+        return;
+    }
+    if (n == 0)
+        return;
+    (void) uv_read_stop(stream);
+    if (n == UV_EOF && !c->asked)
+        take(c);
+    else if (n != UV_EOF)
+        end(c);
+}
+
+static void on_connection(uv_stream_t *listener, int status) {
+    struct agent *a = listener->data;
+    struct wall_call *c;
+    size_t waiting = 0;
+
+    if (status < 0)
+        return;
+    DL_COUNT(a->walls.calls, c, waiting);
+    c = calloc(1, sizeof(*c));
+    if (!c)
+        return;
+    c->agent = a;
+    c->text = (struct buf) BUF_INIT(STATE_MAX);
+    c->handles = 2;
+    (void) uv_pipe_init(a->loop, &c->pipe, 0);
+    (void) uv_timer_init(a->loop, &c->timer);
+    c->pipe.data = c->timer.data = c;
+    DL_APPEND(a->walls.calls, c);
+    if (uv_accept(listener, (uv_stream_t *) &c->pipe) < 0 || waiting >= CALLS_MAX ||
+        uv_timer_start(&c->timer, on_late, ANSWER_MS, 0) < 0 ||
+        uv_read_start((uv_stream_t *) &c->pipe, on_alloc, on_read) < 0)
+        end(c);
+}
+
+/* ---- start and end ---- */
+
+static int listen_at(struct agent *a, struct err *err) {
+    uv_stream_t *listener = (uv_stream_t *) &a->walls.listener;
+    mode_t before;
+    int r;
+
+    if ((size_t) snprintf(a->walls.socket, sizeof(a->walls.socket), "%s/" SOCKET_NAME,
+                          a->config.state_dir) >= sizeof(a->walls.socket))
+        return err_set(err, ENAMETOOLONG, "the state directory's path is too long for a socket");
+    (void) unlink(a->walls.socket);
+    (void) uv_pipe_init(a->loop, &a->walls.listener, 0);
+    a->walls.listener.data = a;
+    a->walls.listening = true;
+    before = umask(0177);
+    r = uv_pipe_bind(&a->walls.listener, a->walls.socket);
+    (void) umask(before);
+    if (r == 0)
+        r = uv_listen(listener, 16, on_connection);
+    return r < 0 ? err_set(err, -r, "cannot listen at %s: %s", a->walls.socket, uv_strerror(r)) : 0;
+}
+
+int wall_hook_start(struct agent *a, struct err *err) {
+    install(a);
+    return listen_at(a, err);
+}
+
+void wall_hook_stop(struct agent *a) {
+    struct wall_call *c, *next;
+
+    DL_FOREACH_SAFE(a->walls.calls, c, next)
+        answer(c, "the agent ends");
+    if (a->walls.listening)
+        uv_close((uv_handle_t *) &a->walls.listener, NULL);
+    a->walls.listening = false;
+}

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's own limits behind the library's: from a container's first instruction on, on a simulated driver 615 that
+limits the real control groups of the node."""
+
+import json
+import pathlib
+import re
+import secrets
+
+import kit
+import pytest
+from cluster import aliquot
+from cluster import api as kube
+from cluster.cluster import Cluster
+from kit import CARD, GiB, container, pod
+from test_oversee import agent_options
+
+MACHINE = pathlib.Path(__file__).with_name("driver-615.machine")
+MiB = 1 << 20
+SLACK = 32 * MiB
+CONTEXT = 416 * MiB
+
+
+@pytest.fixture(scope="module")
+def machine(build):
+    with Cluster("limits-" + secrets.token_hex(2)) as cluster:
+        cluster.up()
+        aliquot.install(cluster, str(build), gpus=2, machine=MACHINE,
+                        programs=[build / "tests/e2e/probe", build / "tests/workloads/gpu-forger"])
+        installed = kit.World(cluster, build)
+        installed.wait_tokens(60)
+        yield installed
+
+
+@pytest.fixture
+def room(machine):
+    made = kit.Space(machine, kit.new_name("t"))
+    machine.api.create(kube.core("namespaces"), {"metadata": {"name": made.name}})
+    machine.api.wait(kube.core("serviceaccounts", made.name), "default", bool, 30)
+    yield made
+    kit.clear_namespace(made)
+    machine.wait_all_released()
+
+
+def past_the_library(name, size, memory=4 * GiB, **spec):
+    """A pod whose program takes memory at once, past every hook."""
+    return pod(name, container(core=10, memory=memory, argv=["gpu-forger", "bypass", str(size)]), **spec)
+
+
+def said(room, name):
+    return room.world.until(lambda: re.search(r"taken=\d+|error=.*", room.logs(name, "main")), kit.START,
+                            f"{name} has tried")[0]
+
+
+def wall(machine, name):
+    (entry,) = kit.holders(machine.usage())[name, "main"]
+    return entry["memoryWall"]
+
+
+def limits(machine):
+    """[(card, group's number or 0, limit or None)] of the driver."""
+    lines = [dict(word.split("=", 1) for word in line.split()) for line in
+             machine.aliquot("sim", "show").splitlines() if line.startswith("limit=")]
+    return [(int(x["gpu"]), int(x["limit"]), None if x["hard"] == "none" else int(x["hard"])) for x in lines]
+
+
+def test_a_program_past_the_library_is_limited_from_its_first_instruction(machine, room):
+    room.create(past_the_library("over", 4 * GiB, restartPolicy="Never"))
+    assert said(room, "over") == "error=cuMemAlloc answered 2"
+    room.create(past_the_library("within", 4 * GiB - CONTEXT, restartPolicy="Never"))
+    assert said(room, "within") == f"taken={4 * GiB - CONTEXT}"
+    assert wall(machine, "within") == 4 * GiB + SLACK
+    def on_node(command):
+        return machine.cluster.on_node(["sh", "-c", command]).stdout
+    specs = on_node("cat /var/run/cdi/elasticgpu.io-share-*.json").splitlines()
+    assert len(specs) == 2
+    for spec in map(json.loads, specs):
+        (hook,) = spec["devices"][0]["containerEdits"]["hooks"]
+        assert hook["hookName"] == "createRuntime" and hook["args"][2] == "auto"
+        assert on_node(hook["path"] + " --version").startswith("aliquot-hook ")
+
+
+def test_each_container_is_limited_when_it_starts_again(machine, room):
+    room.create(past_the_library("again", 4 * GiB))
+    room.wait("again", lambda seen: any(c["restartCount"] >= 1 for c in seen["status"].get("containerStatuses", [])),
+              kit.START, "a second container")
+    assert "answered 2" in said(room, "again") and "answered 2" in room.logs("again", "main", previous=True)
+
+
+def test_a_whole_card_has_a_limit_of_its_own(machine, room):
+    room.create(pod("whole", container(core=100, argv=["gpu-forger", "bypass", str(CARD - 2 * GiB)])))
+    assert said(room, "whole") == f"taken={CARD - 2 * GiB}"
+    assert wall(machine, "whole") == CARD
+
+
+def left(machine):
+    """Limits that the runtime was faster with than the agent, as the agent says itself."""
+    return machine.metrics()["aliquot_agent_driver_limits_left_total", ()]
+
+
+def remaining(machine):
+    """The limits of groups that are gone: a group that is made later may be held to one."""
+    return [x for x in limits(machine) if x[2] is not None]
+
+
+def test_limits_are_taken_away_before_their_groups(machine, room):
+    """The runtime removes a group some milliseconds after its last process: on a busy machine it can be faster, and
+    then the agent says so."""
+    before, late = len(remaining(machine)), left(machine)
+    names = [f"p{i}" for i in range(4)]
+    for name in names:
+        room.create(past_the_library(name, GiB))
+        assert said(room, name) == f"taken={GiB}"
+    assert len(remaining(machine)) == before + 4
+    for name in names:
+        room.delete(name)
+    assert len(remaining(machine)) - before == left(machine) - late < 4
+
+
+def test_a_restarted_agent_takes_away_what_the_one_before_has_set(machine, room):
+    room.create(past_the_library("stays", GiB))
+    assert said(room, "stays") == f"taken={GiB}"
+    before = len(remaining(machine))
+    machine.agent.wait_restarted(machine.agent.kill())
+    machine.until(lambda: wall(machine, "stays") == 4 * GiB + SLACK, 20, "the limit is known again")
+    room.delete("stays")
+    assert before - len(remaining(machine)) == 1 - left(machine)
+
+
+def test_refused_limits_keep_containers_only_where_they_are_required(machine, room):
+    fail = ["sim", "inject", "error", "nvmlDeviceSetMemoryLimits_v1", "999", "--times", "0"]
+    machine.aliquot(*fail)
+    try:
+        room.create(past_the_library("without", 3 * GiB))
+        assert said(room, "without") == f"taken={3 * GiB}"
+        assert wall(machine, "without") == 0  # never noted as set
+        machine.aliquot("sim", "inject", "release")
+        machine.until(lambda: wall(machine, "without") == 4 * GiB + SLACK, 20, "asked for again")
+        with agent_options(machine, "--driver-limits=required"):
+            machine.aliquot(*fail)
+            room.create(past_the_library("kept", GiB))
+            room.wait("kept", lambda seen: re.search("the driver does not limit this container", text_of(seen)), kit.START,
+                      "the container does not start, and says why")
+            machine.aliquot("sim", "inject", "release")
+            room.create(past_the_library("limited", 4 * GiB, restartPolicy="Never"))
+            assert said(room, "limited") == "error=cuMemAlloc answered 2"
+    finally:
+        machine.aliquot("sim", "inject", "release")
+
+
+def text_of(seen):
+    return json.dumps((seen or {}).get("status", {}).get("containerStatuses", []))
