@@ -6,6 +6,8 @@
 #include <gnutls/gnutls.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "agent/share_dir.h"
@@ -109,7 +111,25 @@ static int write_files(const struct files *files, const struct library *l, struc
     return r < 0 ? r : write_once(l->dir, "ld.so.preload", preload, sizeof(preload) - 1, 0644, err);
 }
 
-int library_install(const char *source, const char *state_dir, struct library *ret,
+static int make_executable(const char *state_dir, struct err *err) {
+    struct statvfs fs;
+    char path[384];
+    int r;
+
+    (void) snprintf(path, sizeof(path), "%s/lib", state_dir);
+    r = dir_make(path, 0755, err);
+    if (r < 0)
+        return r;
+    if (statvfs(path, &fs) < 0)
+        return err_errno(err, errno, "cannot look at %s", path);
+    if (!(fs.f_flag & ST_NOEXEC))
+        return 0;
+    if (mount("aliquot", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64m") < 0)
+        return err_errno(err, errno, "cannot mount a tmpfs on %s", path);
+    return 0;
+}
+
+int library_install(const char *source, const char *state_dir, bool may_mount, struct library *ret,
                     struct err *err) {
     _cleanup_(files_done) struct files files = {.content = BUF_INIT(4 * LIBRARY_MAX)};
     unsigned char digest[32];
@@ -129,7 +149,9 @@ int library_install(const char *source, const char *state_dir, struct library *r
         return err_set(err, ENAMETOOLONG, "the state directory's path is too long");
     if (shadowed)
         (void) snprintf(l.shadow, sizeof(l.shadow), "%s/shadow", l.dir);
-    r = write_files(&files, &l, err);
+    r = may_mount ? make_executable(state_dir, err) : 0;
+    if (r == 0)
+        r = write_files(&files, &l, err);
     if (r == 0)
         *ret = l;
     return r;

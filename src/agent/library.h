@@ -8,6 +8,8 @@
  * share as mounts inside it: neither a mount point nor a directory of a read-only mount can be
  * renamed, and the parent, /dev, is a mount point, too. */
 
+#include <stdbool.h>
+
 struct err;
 struct gpu_edits;
 
@@ -22,8 +24,11 @@ struct library {
 
 /* Installs the library at `source`, and the two shadow libraries where they are beside it or in
  * "shadow" beside it. They limit the programs that a preload does not reach: they have the names of
- * the driver's libraries in containers. -ENOEXEC when one is no shared object. */
-int library_install(const char *source, const char *state_dir, struct library *ret,
+ * the driver's libraries in containers. Where nothing may be executed in `state_dir` and this
+ * process may mount there (`may_mount`, see share_dir_can_bound), <state>/lib becomes a tmpfs. In a
+ * user namespace a container could not map the library otherwise. -ENOEXEC when one is no shared
+ * object. */
+int library_install(const char *source, const char *state_dir, bool may_mount, struct library *ret,
                     struct err *err);
 
 /* Adds the mounts of the library, of /etc/ld.so.preload and of the files in the directory of the

@@ -286,16 +286,13 @@ static int start_files(struct agent *a, struct err *err) {
 
     if (r == 0)
         r = dir_make(a->config.cdi_dir, 0755, err);
-    if (r == 0)
-        r = library_install(a->config.library, a->config.state_dir, &a->library, err);
-    if (r == 0)
-        r = slot_store_load(&a->slots, a->config.state_dir, on_bad_slot, a, err);
     if (r < 0)
         return r;
     a->slots.bounded = share_dir_can_bound(a->config.state_dir, &why) == 0;
     if (!a->slots.bounded)
         log_warn("containers can grow their ledgers on the node without bound: %s", why.text);
-    return 0;
+    r = library_install(a->config.library, a->config.state_dir, a->slots.bounded, &a->library, err);
+    return r < 0 ? r : slot_store_load(&a->slots, a->config.state_dir, on_bad_slot, a, err);
 }
 
 static int start_parts(struct agent *a, struct err *err) {

@@ -49,7 +49,8 @@ static int mount_bounded(const char *path, struct err *err) {
         pages += PAGES(written[i].size);
     (void) snprintf(options, sizeof(options), "size=%zu,nr_inodes=%d,mode=0755", pages * PAGE,
                     INODES);
-    if (mount("aliquot", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) < 0)
+    /* Not MS_NOEXEC: a runtime that binds the files in a user namespace may not take it off. */
+    if (mount("aliquot", path, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0)
         return err_errno(err, errno, "cannot mount a tmpfs on %s", path);
     return 0;
 }

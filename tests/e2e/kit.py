@@ -419,7 +419,7 @@ class World:
     def shares(self):
         """What the agent keeps on the node for containers."""
         found = []
-        for directory in ("/run/aliquot/shares", "/var/run/cdi"):
+        for directory in ("/run/aliquot/shares", "/run/cdi"):
             with contextlib.suppress(FileNotFoundError):
                 found += os.listdir(self.node_path(directory))
         return found

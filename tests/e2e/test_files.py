@@ -2,6 +2,7 @@
 """The files of a share in its container: they cannot be moved away, what a container writes to them is bounded on the
 node, and nothing of them stays on the node, whatever the pod is."""
 
+import json
 import os
 import re
 
@@ -11,6 +12,7 @@ from kit import OUT_OF_MEMORY, PORT, GiB, check_view, container, pod
 
 NOT_PERMITTED = 800
 SHARE = "/dev/aliquot"
+IMAGE = "localhost/aliquot-workload:1"
 
 
 def shell(space, name, script):
@@ -111,6 +113,23 @@ def test_sandboxes(world, space):
     assert take(space, "pod", new_root("mount -t tmpfs none dev/aliquot")) == REFUSED
 
 
+# In both copies of the limits: the first card's bytes, behind a head of 64 bytes, 640 of names and 48 of UUID. 0 is no limit.
+FORGED = f"""cp {SHARE}/limits {SHARE}/ledger /forged/ && chmod 666 /forged/limits &&
+for at in 752 6000; do dd if=/dev/zero of=/forged/limits bs=1 seek=$at count=8 conv=notrunc; done &&
+mount -t tmpfs none {SHARE} && touch {SHARE}/limits {SHARE}/ledger &&
+mount --bind /forged/ledger {SHARE}/ledger && mount --bind /forged/limits {SHARE}/limits &&
+mount -o remount,bind,ro {SHARE}/limits && exec cuda-share --bytes 20Gi --hold"""
+
+
+def test_a_forged_share_is_found(world, space):
+    """In namespaces of its own a container's root can mount what it likes, also read-only. The driver's figures tell."""
+    space.start(pod("pod", container(core=10, memory=2 * GiB)))
+    shell(space, "pod", "mkdir /forged")
+    shell(space, "pod", f"unshare -Ur --mount sh -c '{FORGED}' > /forged/log 2>&1 < /dev/null &")
+    assert "GPU" in space.event("pod", "GPUMemoryOveruse|GPULibraryBypassed", 10)
+    assert "ready=yes" in shell(space, "pod", "cat /forged/log")
+
+
 def test_growing_files_are_bounded_on_the_node(world, space):
     """A container that writes to its ledger and account without end fills its own small file system only."""
     seen = space.start(pod("pod", container(core=10, memory=2 * GiB)))
@@ -191,4 +210,56 @@ def test_a_debug_container(world, space):
     assert debug("ls -d /dev/nvidia* /run/aliquot-sim") != "" and "nvidiactl" not in debug("ls /run/aliquot-sim /dev")
     assert answer(debug("chroot /proc/1/root cuda-share --bytes 3Gi")) == LIMITED
     assert answer(debug("chroot /proc/1/root cuda-share --bytes 1Gi")) == ("cuMemAlloc", 0)
+    wait_nothing_left(world, space, "pod")
+
+
+# ---- a user namespace ----
+
+def bundle(world, spec, command):
+    """Configuration for runc: the mounts and the environment that a container of the share gets, in user, mount and IPC
+    namespaces of its own, with the default capabilities. The node's /proc: the kernel refuses to mount another in a user
+    namespace while parts of that one are covered, as they are on the tests' node."""
+    edits = spec["devices"][0]["containerEdits"]
+    ids = [{"containerID": 0, "hostID": 100000, "size": 65536}]
+    capabilities = [f"CAP_{name}" for name in CAPABILITIES.split()]
+    mounts = [{"destination": "/proc", "type": "bind", "source": "/proc", "options": ["rbind"]},
+              {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=65536k"]}]
+    mounts += [{"destination": m["containerPath"], "type": "bind", "source": m["hostPath"], "options": m["options"]}
+               for m in edits["mounts"]]
+    return {"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "mounts": mounts,
+            "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["sh", "-c", command],
+                        "env": ["PATH=/usr/bin", *edits.get("env", [])],
+                        "capabilities": {kind: capabilities for kind in ("bounding", "effective", "permitted")}},
+            "linux": {"namespaces": [{"type": kind} for kind in ("user", "mount", "ipc")],
+                      "uidMappings": ids, "gidMappings": ids, "cgroupsPath": f"/{world.cluster.cgroup}/user-namespace"}}
+
+
+CAPABILITIES = ("AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP "
+                "SETUID SYS_CHROOT")
+
+
+def test_a_user_namespace(world, space):
+    """`hostUsers: false`: kubelet refuses it with this runc, which has no mounts with mapped IDs for volumes. So runc gets
+    the mounts of a pod's share, in a container as kubelet would ask for."""
+    space.start(pod("pod", container(core=10, memory=2 * GiB)))
+    (name,) = [n for n in world.shares() if n.endswith(".json")]
+    with open(world.node_path(f"/run/cdi/{name}")) as f:
+        spec = json.load(f)
+    top = "/run/user-namespace"
+    world.cluster.on_node(["sh", "-c", f"mkdir -p {top}/image {top}/rootfs"])
+    world.ctr("images", "mount", IMAGE, f"{top}/image")
+    world.cluster.on_node(["sh", "-c", f"cp -a {top}/image/. {top}/rootfs/ && chown -R 100000:100000 {top}/rootfs"])
+    world.ctr("images", "unmount", f"{top}/image")
+
+    def run(command):
+        with open(world.node_path(f"{top}/config.json"), "w") as f:
+            json.dump(bundle(world, spec, f"({command}) 2>&1; true"), f)
+        return world.cluster.on_node(["runc", "--root", f"{top}/state", "run", "-b", top, "user-namespace"]).stdout
+
+    assert re.search(r" 65534 .*limits", run(f"ls -ln {SHARE}/limits"))
+    done = run("; ".join(f"({move}) && echo DONE {move!r}" for move in MOVES))
+    assert "DONE" not in done, done
+    assert answer(run("cuda-share --bytes 1Gi")) == ("cuMemAlloc", 0)
+    assert answer(run("cuda-share --bytes 3Gi")) == LIMITED
+    assert answer(run(hidden(SHARE) + " cuda-share --bytes 1Gi")) == REFUSED
     wait_nothing_left(world, space, "pod")

@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -271,7 +273,7 @@ static void a_container_gets_one_directory(void **state) {
     (void) fill(f, GIB);
     (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
     assert_int_equal(file_replace(path, "\177ELF1", 5, 0644, NULL), 0);
-    assert_int_equal(library_install(path, f->dir, &l, NULL), 0);
+    assert_int_equal(library_install(path, f->dir, false, &l, NULL), 0);
     slot_dir(&f->slots, NONCE, share);
     edits.count = 0;
     assert_int_equal(library_edits(&l, share, &edits), 0);
@@ -289,6 +291,33 @@ static void a_container_gets_one_directory(void **state) {
     }
 }
 
+/* As /run is on some distributions. */
+static void the_library_can_be_mapped(void **state) {
+    struct fixture *f = *state;
+    char path[512], noexec[96];
+    struct statvfs fs;
+    struct library l;
+    struct err err;
+
+    if (!mounts(f))
+        skip();
+    (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
+    assert_int_equal(file_replace(path, "\177ELF1", 5, 0644, NULL), 0);
+    (void) snprintf(noexec, sizeof(noexec), "%s/noexec", f->dir);
+    assert_int_equal(dir_make(noexec, 0755, NULL), 0);
+    assert_int_equal(mount("test", noexec, "tmpfs", MS_NOEXEC, ""), 0);
+    for (int i = 0; i < 2; i++) { /* the second time as an agent that was restarted */
+        if (library_install(path, noexec, true, &l, &err) < 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(statvfs(l.dir, &fs), 0);
+        assert_false(fs.f_flag & ST_NOEXEC);
+    }
+    (void) snprintf(path, sizeof(path), "%s/lib", noexec);
+    assert_int_equal(umount(path), 0);
+    assert_int_equal(umount(path), -1); /* once is enough */
+    assert_int_equal(umount(noexec), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_a_container_writes_is_bounded, setup, teardown),
@@ -297,6 +326,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(only_root_of_the_node_comes_to_the_files, setup, teardown),
         cmocka_unit_test_setup_teardown(shares_of_older_agents_go_on, setup, teardown),
         cmocka_unit_test_setup_teardown(a_container_gets_one_directory, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_library_can_be_mapped, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
