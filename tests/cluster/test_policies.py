@@ -195,6 +195,20 @@ def test_terms_that_cost_others_need_permission(cluster, tenant, key, value, rol
     cluster.api.create(kube.pods(), pod(new("terms"), {CORE: "10"}, annotations={key: value}), dryRun="All")
 
 
+def test_terms_asked_through_an_operator(cluster):
+    """What an operator may is not what those may for whom it makes pods. Its own namespace is its own."""
+    name = new("operator")
+    body = pod(new("terms"), {CORE: "10"}, annotations={POLICY: "online"})
+    for namespace, may in (("kube-public", False), ("default", True)):
+        grant(cluster, "cluster-admin", {"kind": "ServiceAccount", "name": name, "namespace": namespace})
+        operator = cluster.api.as_user(f"system:serviceaccount:{namespace}:{name}")
+        allowed_soon(operator.create, kube.pods(), pod(new("terms"), {CORE: "10"}), dryRun="All")
+        if may:
+            operator.create(kube.pods(), body, dryRun="All")
+        else:
+            refused(operator.create, kube.pods(), body, text="permission")
+
+
 def test_terms_of_a_pod_that_is_there(cluster, tenant):
     name = new("terms")
     tenant.create(kube.pods(), pod(name, {CORE: "10"}))
