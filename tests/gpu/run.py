@@ -18,11 +18,12 @@ import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = TOP / "tests" / "gpu"
-sys.path[:0] = [str(TOP / "tests" / "bench")]
+sys.path[:0] = [str(TOP / "tests" / "bench"), str(HERE)]
 
 from figures import write_between        # noqa: E402  (the path comes first)
+from shares import share_table      # noqa: E402
 
-PACKAGES = "torch numpy cupy-cuda12x jax[cuda12]"
+PACKAGES = "torch numpy cupy-cuda12x jax[cuda12] numba-cuda"
 
 LIMIT = 4 << 30
 # (name, function, environment, GPUs that it needs)
@@ -35,12 +36,10 @@ WORKLOADS = [
     ("CuPy, pool", "cupy_pool", {}, 1),
     ("JAX, preallocating", "jax_allocator", {}, 1),
     ("JAX, platform allocator", "jax_allocator", {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, 1),
+    ("numba, arrays and a kernel", "numba_arrays", {}, 1),
     ("two processes with NCCL", "nccl_rank", {}, 2),
 ]
-MODULE = {"torch": "torch", "cupy": "cupy", "jax": "jax", "nccl": "torch"}
-
-SHARES = [(30,), (10,), (5,), (1,), (30, 70), (10, 90), (25, 25, 25, 25)]
-KERNELS_US = (10, 1000, 500000)
+MODULE = {"torch": "torch", "cupy": "cupy", "jax": "jax", "numba": "numba", "nccl": "torch"}
 
 
 class Skip(Exception):
@@ -119,47 +118,6 @@ def workloads(aliquot, gpus, results):
             except (AssertionError, subprocess.TimeoutExpired) as failure:
                 results.append((name, "failed", str(failure).strip().splitlines()[-1][:200]))
         print("{}: {} ({})".format(*results[-1]), flush=True)
-
-
-def calibrated(kernel_us, simulated):
-    """The rounds of a kernel of that length, and its true length; on a GPU that nobody else uses."""
-    said = subprocess.run([sys.executable, HERE / "tenant.py", "calibrate", str(kernel_us)] + ["--simulated"] * simulated,
-                          stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    return said[0], float(said[1])
-
-
-def tenants(aliquot, cores, kernel, seconds, simulated):
-    """What part of the card's time each tenant's kernels took, in percent; core 0: without a limit."""
-    rounds, us = kernel
-    command = [sys.executable, HERE / "tenant.py", "work", str(seconds), rounds, str(us)] + ["--simulated"] * simulated
-    running = []
-    for core in cores:
-        limited = [aliquot, "run", "--core", str(core), "--policy", "fixed", "--"] if core else []
-        running.append(subprocess.Popen([*limited, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-    for process in running:
-        assert process.stdout.readline() == "ready\n", process.wait()
-    for process in running:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    done = [process.communicate()[0].split() for process in running]
-    return [100 * int(n) * us / (float(took) * 1e6) for n, took in done]
-
-
-def share_table(aliquot, seconds, simulated):
-    rows = ["| shares | " + " | ".join(f"kernels of {us} us" for us in KERNELS_US) + " |",
-            "|---|" + "---|" * len(KERNELS_US)]
-    kernels = [calibrated(us, simulated) for us in KERNELS_US]
-    whole = [tenants(aliquot, (0,), kernel, seconds, simulated)[0] for kernel in kernels]
-    rows.append("| no limit | " + " | ".join(f"{w:.1f} %" for w in whole) + " |")
-    for cores in SHARES:
-        cells = []
-        for kernel, all_of_it in zip(kernels, whole):
-            took = tenants(aliquot, cores, kernel, seconds, simulated)
-            # Of the time that one without limits gets, which is less than all of it with short kernels.
-            cells.append(" : ".join(f"{100 * t / all_of_it:.1f}" for t in took) + " %")
-        rows.append("| " + " : ".join(map(str, cores)) + " | " + " | ".join(cells) + " |")
-        print(rows[-1], file=sys.stderr, flush=True)
-    return rows
 
 
 def report(gpus, driver, results, table):

@@ -94,6 +94,24 @@ def jax_allocator(limit):
     assert float((x @ x)[0, 0]) == 2048.0
 
 
+def numba_arrays(limit):
+    """Sees the limit, is refused more, and a kernel that numba compiles computes."""
+    import numpy
+    from numba import cuda
+    assert cuda.current_context().get_memory_info().total == limit
+    must_not_fit(lambda: cuda.device_array(limit, dtype=numpy.uint8), Exception)
+
+    @cuda.jit
+    def double(x):
+        i = cuda.grid(1)
+        if i < x.size:
+            x[i] *= 2
+
+    x = cuda.to_device(numpy.arange(1000.0))
+    double[8, 128](x)
+    assert (x.copy_to_host() == 2 * numpy.arange(1000.0)).all()
+
+
 def nccl_rank(limit):
     """One of two processes of a sum over NCCL; each in the slice of both cards."""
     import torch
