@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test chaos bench bench-intercept bench-packing bench-scale test-gpu install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test chaos bench bench-intercept bench-packing bench-scale test-gpu gpu-kit install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -45,6 +45,9 @@ bench-packing: all  ## how well the policies pack a trace (OPENB=DIRECTORY of no
 
 test-gpu: all  ## tests on a real GPU, skipped where there is none (ARGS=--write: results into docs/measurements.md)
 	@python3 tests/gpu/run.py --build $(BUILD) $(ARGS)
+
+gpu-kit: all  ## pack a folder that asks a machine with a GPU all that is open: gpu-kit/run there (docs/gpu-kit.md)
+	@python3 tests/gpu/pack.py --build $(BUILD)
 
 install: all  ## install below PREFIX
 	@meson install -C $(BUILD)

@@ -17,7 +17,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/cli", "tests/cluster", "tests/e2e"]
+PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", "tests/e2e"]
 
 # Not stepping (single-stepping through instrumented code takes minutes), nor what preloads.
 SANITIZED_SUITES = ["unit", "fuzz", "interop", "sim", "torture"]
