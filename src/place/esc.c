@@ -4,8 +4,8 @@
 #include "place/stranded.h"
 
 /* Expected stranded capacity: the placement after which least will be left over in the end, given
- * what typically arrives, with a price on what is scarce: places for pods that are hard to please.
- * All in thousandths of a card. */
+ * what typically arrives, with a price on what is scarce: places for pods with several cards or
+ * selected models. All in thousandths of a card. */
 
 /* Wide enough for place_binpack.card_cost, and for a number of cards. */
 #define CARD_ORDER 65536

@@ -3,49 +3,59 @@
 
 /* What is scarce in the cluster as a whole, and its price in thousandths of a card.
  *
- * A slot is a place for a pod that is hard to please: as many idle cards on one node as it asks, of
- * the models that it may have, with the CPU that such pods ask. Slots are counted for every kind of
- * pod that asks several cards or insists on a model. Who takes one without being of that kind pays
- * the more, the fewer there are left for the pods of that kind that are still to be expected. */
+ * A slot is a place for a pod that is hard to place: as many idle cards on one node as it asks, of
+ * a model that it accepts, with the CPU that such pods ask. Slots are counted for each number of
+ * cards and each model. The pods still to be expected are divided among the models that they accept
+ * so that no model is in more demand than it must be; the fewer slots a model has for its part of
+ * them, the more a slot of it costs. */
 
 #include <stdbool.h>
 
 #include "place/workload.h"
 
 #define SCARCE_NODES_MAX 16384
-#define SCARCE_SIZES 12 /* kinds of pods that are watched */
-#define SCARCE_TIERS 5  /* of CPU, see measure() */
+#define SCARCE_SIZES 8         /* numbers of cards that are watched */
+#define SCARCE_TIERS 5         /* of CPU, see measure() */
+#define SCARCE_CHOICES 128     /* sets of accepted models; pods with others have no slots */
+#define SCARCE_RUNNING_MAX 512 /* numbers of cards with accepted models, of running pods */
 
 /* A node as far as slots go. */
 struct scarce_node {
     uint32_t cpu;  /* free milli-CPU; UINT32_MAX: not known */
-    uint32_t most; /* milli-CPU when nobody is there */
+    uint32_t most; /* milli-CPU of the empty node */
     uint32_t free; /* thousandths of cards */
-    uint8_t idle;  /* cards of which nobody has a part */
+    uint8_t idle;  /* cards without any share */
     uint8_t cards; /* that are healthy */
     uint8_t model; /* at most WORKLOAD_MODELS_MAX - 1 */
 };
 
-/* Pods of one number of cards and one choice of models. Their number is in what they take of their
- * cards: two that ask half a card each are one. */
-struct scarce_size {
-    uint32_t cards;
+/* Pods that accept the same models. Their number is in what they take of their cards: two that ask
+ * half a card each are one. */
+struct scarce_choice {
     uint64_t models;
-    double arrived;
-    double running;
+    double arrived[SCARCE_SIZES];
+    double running[SCARCE_SIZES];
+};
+
+/* The slots of one number of cards on one model. */
+struct scarce_slots {
     uint32_t cpu[SCARCE_TIERS];
-    double share[SCARCE_TIERS]; /* of these pods that need the tier */
+    double share[SCARCE_TIERS]; /* of the pods that accept the model that need the tier */
     uint32_t slots[SCARCE_TIERS];
     int64_t price[SCARCE_TIERS];
 };
 
-/* Those that run. */
+struct scarce_size {
+    uint32_t cards;
+    struct scarce_slots on[WORKLOAD_MODELS_MAX];
+};
+
+/* Pods that run, of one kind. */
 struct scarce_running {
     uint64_t models;
     uint32_t cards; /* 0: unused */
     uint32_t milli; /* thousandths of a pod */
 };
-#define SCARCE_RUNNING_MAX 64 /* different ones; more are not told apart from none */
 
 struct scarce {
     const struct workload *workload;
@@ -53,8 +63,10 @@ struct scarce {
     uint64_t by_model[WORKLOAD_MODELS_MAX]; /* cards */
     uint64_t asked;                         /* thousandths of cards, by what is in `arrived` */
     struct scarce_running running[SCARCE_RUNNING_MAX];
-    uint32_t nsizes;
+    uint32_t nchoices, nsizes;
+    uint64_t measured; /* bit i: the tiers of model i are known */
     bool priced; /* the prices are those of now */
+    struct scarce_choice choices[SCARCE_CHOICES];
     struct scarce_size sizes[SCARCE_SIZES];
     struct scarce_node nodes[SCARCE_NODES_MAX]; /* cards 0: there is none */
 };
@@ -74,8 +86,8 @@ void scarce_run(struct scarce *s, const struct place_shape *shape, int change);
 /* A pod has arrived, which changes what is to be expected. */
 void scarce_arrived(struct scarce *s, const struct place_shape *shape);
 
-/* The slots that a pod of that shape breaks when it turns `before` into `after` and that are for
- * others, as a set of bits for scarce_slots_price(). */
+/* The slots that a pod of that shape takes when it turns `before` into `after`, for
+ * scarce_slots_price(); 0: none. */
 uint64_t scarce_broken(const struct scarce *s, const struct scarce_node *before,
                        const struct scarce_node *after, const struct place_shape *shape);
 int64_t scarce_slots_price(struct scarce *s, uint64_t broken);

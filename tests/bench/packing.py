@@ -5,7 +5,7 @@
     OPENB=DIRECTORY make bench-packing
 
 DIRECTORY holds *node_list_gpu_node*.csv and *pod_list_*.csv, as in the openb data set of "Beware of
-Fragmentation" (USENIX ATC 2023). There are two runs of each trace:
+Fragmentation" (USENIX ATC 2023). There are three runs of each trace:
 
   arrivals    For every seed the pods are shuffled, then random ones of them are appended until the
               next would exceed 130 % of the cluster's GPUs (a trace that asks more is cut there); the
@@ -19,8 +19,12 @@ Fragmentation" (USENIX ATC 2023). There are two runs of each trace:
               are asked at the peak. Nobody is tried again. Printed are the pods refused and the GPU
               time that was given, in percent of what was asked. Traces without times are left out.
 
+  selections  As arrivals, but 20 to 40 % of the GPU pods select models (selections.py). Printed are the GPUs
+              allocated at every 5 % of load, the pods of eight GPUs that were refused, and how far `esc` is
+              from the best other policy.
+
 `fgd` knows the whole trace beforehand, as published; `esc` learns from what has arrived.
-`--part` runs one of the two, `--mix SEED` packs another mix of the pods of each trace.
+`--part` runs one of the three, `--mix SEED` packs another mix of the pods of each trace.
 """
 
 import argparse
@@ -38,6 +42,7 @@ import threading
 import time
 
 import ceiling
+import selections
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 SEEDS = range(42, 52)
@@ -317,25 +322,34 @@ def main():
     parser.add_argument("--only", default="", help="traces whose name contains this")
     parser.add_argument("--policy", action="append", help="of the table's names; may be repeated")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="so many (default 10)")
-    parser.add_argument("--first-seed", type=int, default=SEEDS[0])
+    parser.add_argument("--first-seed", type=int, metavar="N",
+                        help=f"default {SEEDS[0]}, with selections {selections.SEEDS[0]}")
     parser.add_argument("--mix", type=int, metavar="SEED", help="arrivals of another mix of the trace's pods")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--part", choices=["arrivals", "departures"], help="one of the two only")
+    parser.add_argument("--part", choices=["arrivals", "departures", "selections"], help="one of the three only")
     args = parser.parse_args()
 
     nodes, traces = find(args.traces)
     traces = [trace for trace in traces if args.only in trace.stem]
     runs = [run for run in RUNS if not args.policy or run[0] in args.policy]
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
     aliquot = str(args.build / "src" / "cli" / "aliquot")
     print(f"{len(nodes)} nodes, {capacity(nodes) // 1000} GPUs")
-    arrivals, departures = args.part != "departures", args.part != "arrivals" and args.mix is None
-    each = (len(seeds) if arrivals else 0) + (min(len(seeds), SEEDS_DEPARTURES) if departures else 0)
-    progress = Progress(each * len(traces) * len(runs))
-    if arrivals:
-        pack(aliquot, nodes, traces, seeds, runs, args.jobs, args.mix, progress)
-    if departures:
-        depart(aliquot, nodes, traces, seeds[:SEEDS_DEPARTURES], runs, progress)
+
+    def seeds(default, most=None):
+        first = default[0] if args.first_seed is None else args.first_seed
+        return range(first, first + min(args.seeds, most or args.seeds))
+    parts = {"arrivals": seeds(SEEDS), "departures": seeds(SEEDS, SEEDS_DEPARTURES), "selections": seeds(selections.SEEDS)}
+    if args.mix is not None:
+        parts = {"arrivals": parts["arrivals"]}
+    if args.part:
+        parts = {args.part: parts[args.part]}
+    progress = Progress(sum(map(len, parts.values())) * len(traces) * len(runs))
+    if "arrivals" in parts:
+        pack(aliquot, nodes, traces, parts["arrivals"], runs, args.jobs, args.mix, progress)
+    if "departures" in parts:
+        depart(aliquot, nodes, traces, parts["departures"], runs, progress)
+    if "selections" in parts:
+        selections.pack(sys.modules[__name__], aliquot, nodes, traces, parts["selections"], runs, args.jobs, progress)
 
 
 if __name__ == "__main__":

@@ -32,15 +32,11 @@ static void test_slot_price(void **state) {
     uint64_t of_slot = place_model_broken(m, plan, &slot.node, holds);
     assert_int_not_equal(of_slot, 0);
     assert_int_equal(place_model_slots_price(m, of_slot), 8000);
-    assert_int_equal(place_model_broken(m, plan, &broken.node,
-                                        (struct place_amount[PLACE_CARDS_MAX]){[1] = {CARD, 100}}),
+    struct place_amount second[PLACE_CARDS_MAX] = {[1] = {CARD, 100, 0}};
+    assert_int_equal(place_model_slots_price(m, place_model_broken(m, plan, &broken.node, second)),
                      0);
     assert_true(score_of("esc", plan, &broken) > score_of("esc", plan, &slot));
-    /* Whom the slot is for pays nothing. */
-    for (uint32_t c = 0; c < 8; c++)
-        holds[c] = holds[0];
     make_pod(&large, m, 8, 100, CORES(96));
-    assert_int_equal(place_model_broken(m, &large.plan, &slot.node, holds), 0);
     /* A hundred slots more, and few pods that need them: now they are cheap. */
     for (uint32_t id = 2; id < 102; id++)
         place_model_node(m, id, &slot.node);
@@ -81,14 +77,13 @@ static void test_model_price(void **state) {
         place_model_arrive(m, &pod.plan);
     place_model_learn(m);
     w.node.model = 1;
-    uint64_t own = place_model_broken(m, &pod.plan, &w.node, holds);
-    assert_int_equal(place_model_slots_price(m, own), 0);
     pod.plan.models = UINT64_MAX;
     uint64_t others = place_model_broken(m, &pod.plan, &w.node, holds);
     assert_int_equal(place_model_slots_price(m, others), 1000);
     int64_t scarce = score_of("esc", &pod.plan, &w);
     w.node.model = 0;
-    assert_int_equal(place_model_broken(m, &pod.plan, &w.node, holds), 0);
+    others = place_model_broken(m, &pod.plan, &w.node, holds);
+    assert_int_equal(place_model_slots_price(m, others), 0);
     assert_true(score_of("esc", &pod.plan, &w) > scarce);
     place_model_free(m);
 }
@@ -111,12 +106,71 @@ static void test_slots_of_much_cpu(void **state) {
     place_model_learn(m);
     struct place_plan *plan = make_pod(&pod, m, 8, 100, CORES(40));
     assert_true(score_of("esc", plan, &small) > score_of("esc", plan, &large));
-    /* Whom they are for pays nothing. */
-    plan->cpu = CORES(96);
-    struct place_amount holds[PLACE_CARDS_MAX];
-    for (uint32_t c = 0; c < 8; c++)
-        holds[c] = (struct place_amount){CARD, 100, 0};
-    assert_int_equal(place_model_broken(m, plan, &large.node, holds), 0);
+    place_model_free(m);
+}
+
+/* Of two models that a pod accepts it takes the one that other pods insist on less. */
+static void test_selections_are_divided(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world w[3];
+    struct pod pod;
+    uint32_t idle[] = {100, 100, 100, 100, 100, 100, 100, 100};
+    for (uint32_t model = 0; model < 3; model++)
+        make_node(&w[model], model, CORES(80), 8, idle);
+    for (uint32_t id = 0; id < 60; id++) {
+        struct place_node node = w[0].node;
+        node.model = id / 20;
+        place_model_node(m, id, &node);
+    }
+    make_pod(&pod, m, 1, 100, CORES(8));
+    for (uint32_t i = 0; i < 320; i++) {
+        uint64_t both = 1 << 1 | 1 << 2;
+        pod.plan.models = i % 8 > 2 ? UINT64_MAX : i % 8 > 0 ? 1 << 2 : both;
+        place_model_arrive(m, &pod.plan);
+    }
+    place_model_learn(m);
+    pod.plan.models = 1 << 1 | 1 << 2;
+    struct place_amount holds[PLACE_CARDS_MAX] = {{CARD, 100, 0}};
+    int64_t price[3];
+    for (uint32_t model = 0; model < 3; model++) {
+        w[model].node.model = model;
+        price[model] =
+            place_model_slots_price(m, place_model_broken(m, &pod.plan, &w[model].node, holds));
+    }
+    assert_int_equal(price[0], 0);              /* no pod insists on it */
+    assert_in_range(price[1], 1, price[2] - 1); /* there is a choice beside it */
+    assert_true(score_of("esc", &pod.plan, &w[1]) > score_of("esc", &pod.plan, &w[2]));
+    place_model_free(m);
+}
+
+/* Pods of many cards are rare: before the first of them selects a model, small ones show that
+ * models are selected. */
+static void test_slots_for_a_selection_not_seen_yet(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world w;
+    struct pod pod;
+    struct place_amount holds[PLACE_CARDS_MAX] = {{CARD, 100, 0}};
+    make_node(&w, 0, CORES(80), 8, (uint32_t[]){100, 100, 100, 100, 100, 100, 100, 100});
+    for (uint32_t id = 0; id < 200; id++) {
+        w.node.model = id == 0;
+        place_model_node(m, id, &w.node);
+    }
+    arrive(m, 2, 8, 100, CORES(64));
+    arrive(m, 3000, 1, 10, CORES(2));
+    make_pod(&pod, m, 1, 10, CORES(2));
+    pod.plan.models = 1 << 1;
+    for (uint32_t i = 0; i < 1000; i++)
+        place_model_arrive(m, &pod.plan);
+    place_model_learn(m);
+    pod.plan.models = UINT64_MAX;
+    w.node.model = 0;
+    assert_in_range(place_model_slots_price(m, place_model_broken(m, &pod.plan, &w.node, holds)), 0,
+                    100);
+    w.node.model = 1;
+    assert_true(place_model_slots_price(m, place_model_broken(m, &pod.plan, &w.node, holds)) >
+                1000);
     place_model_free(m);
 }
 
@@ -172,13 +226,16 @@ static void assert_counted(const struct scarce *s, uint32_t nnodes, struct scarc
     memset(again->by_model, 0, sizeof(again->by_model));
     again->cards = again->free = 0;
     for (uint32_t i = 0; i < s->nsizes; i++)
-        memset(again->sizes[i].slots, 0, sizeof(again->sizes[i].slots));
+        for (uint32_t model = 0; model < WORKLOAD_MODELS_MAX; model++)
+            memset(again->sizes[i].on[model].slots, 0, sizeof(again->sizes[i].on[model].slots));
     for (uint32_t id = 0; id < nnodes; id++)
         scarce_set(again, id, &s->nodes[id]);
     assert_true(again->cards == s->cards && again->free == s->free);
     assert_memory_equal(again->by_model, s->by_model, sizeof(s->by_model));
     for (uint32_t i = 0; i < s->nsizes; i++)
-        assert_memory_equal(again->sizes[i].slots, s->sizes[i].slots, sizeof(s->sizes[i].slots));
+        for (uint32_t model = 0; model < WORKLOAD_MODELS_MAX; model++)
+            assert_memory_equal(again->sizes[i].on[model].slots, s->sizes[i].on[model].slots,
+                                sizeof(s->sizes[i].on[model].slots));
 }
 
 static void test_counts_are_kept(void **state) {
@@ -212,7 +269,9 @@ static void test_counts_are_kept(void **state) {
             scarce_learn(s);
         if (below(20) == 0)
             assert_counted(s, NODES, again);
-        priced += scarce_slots_price(s, UINT64_MAX) > 0;
+        const struct scarce_node gone = {.model = (uint8_t) below(4)};
+        struct scarce_node idle = {.cards = 8, .idle = 8, .cpu = UINT32_MAX, .model = gone.model};
+        priced += scarce_slots_price(s, scarce_broken(s, &idle, &gone, &shape)) > 0;
     }
     assert_int_not_equal(priced, 0);
     while (n > 0)
@@ -229,8 +288,12 @@ static void test_counts_are_kept(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slot_price),        cmocka_unit_test(test_model_price),
-        cmocka_unit_test(test_slots_of_much_cpu), cmocka_unit_test(test_fading_changes_no_price),
+        cmocka_unit_test(test_slot_price),
+        cmocka_unit_test(test_model_price),
+        cmocka_unit_test(test_slots_of_much_cpu),
+        cmocka_unit_test(test_selections_are_divided),
+        cmocka_unit_test(test_slots_for_a_selection_not_seen_yet),
+        cmocka_unit_test(test_fading_changes_no_price),
         cmocka_unit_test(test_counts_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
