@@ -12,7 +12,7 @@
 
 #define PER_SECOND 10
 #define OBJECTS_MAX 4096
-#define SERIES_MAX 8      /* Events of one object */
+#define SERIES_MAX 16     /* Events of one object */
 #define MESSAGE_MAX 1024u /* bytes; the API server takes no more */
 #define REASON_MAX 64
 #define KIND_MAX 64

@@ -7,7 +7,7 @@
  * written at once and then at intervals that double from 5 s to 5 min; what is noted in between is
  * written at their end, in its latest form. All objects together get a number of writes per second,
  * one object at most one, and they take turns: no object waits because of how much there is to say
- * about another. What is kept is bounded for each object (8 Events, messages of 1,024 bytes) and
+ * about another. What is kept is bounded for each object (16 Events, messages of 1,024 bytes) and
  * for all.
  *
  * One thread; pure but for the clock that stamps an Event: time and the way to the API server are
