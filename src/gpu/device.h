@@ -24,6 +24,7 @@ struct gpu_process {
 /* Numbers that change all the time; 0 where the driver does not tell. */
 struct gpu_sample {
     uint64_t memory_used;
+    uint64_t memory_reserved; /* of memory_used: what the driver keeps for itself */
     uint64_t memory_free;
     uint32_t gpu_percent;
     uint32_t memory_percent;

@@ -229,6 +229,7 @@ static void receive_device(struct gpu_monitor *m, const struct gpu_message_devic
         d.healthy = true;
         d.sample = (struct gpu_sample){
             .memory_used = msg->memory_used,
+            .memory_reserved = msg->memory_reserved,
             .memory_free = msg->memory_free,
             .gpu_percent = msg->gpu_percent,
             .memory_percent = msg->memory_percent,

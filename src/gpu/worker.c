@@ -268,6 +268,7 @@ static bool no_failure(struct worker *w, nvmlDevice_t device, uint32_t index,
 }
 
 static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
+    nvmlMemory_v2_t second = {.version = NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2)};
     nvmlMemory_t memory = {0};
 
     if (!check(w, d, w->nvml.nvmlDeviceGetMemoryInfo(device, &memory), "nvmlDeviceGetMemoryInfo"))
@@ -275,6 +276,9 @@ static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_messag
     d->memory = memory.total;
     d->memory_used = memory.used;
     d->memory_free = memory.free;
+    if (w->nvml.nvmlDeviceGetMemoryInfo_v2 &&
+        w->nvml.nvmlDeviceGetMemoryInfo_v2(device, &second) == NVML_SUCCESS)
+        d->memory_reserved = second.reserved < memory.used ? second.reserved : memory.used;
     return true;
 }
 

@@ -52,7 +52,7 @@ struct gpu_message_device {
     char uuid[48];
     char model[96];
     char pci[32];
-    uint64_t memory, memory_used, memory_free;
+    uint64_t memory, memory_used, memory_free, memory_reserved;
     uint32_t gpu_percent, memory_percent, temperature, sm_clock, memory_clock, power_mw;
 };
 
