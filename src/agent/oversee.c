@@ -10,6 +10,7 @@
 
 #include "agent/agent.h"
 #include "agent/cgroup.h"
+#include "agent/orphans.h"
 #include "agent/process.h"
 #include "agent/tell.h"
 #include "base/buf.h"
@@ -30,13 +31,21 @@ static uint64_t resident_limit(const struct slot *slot, uint32_t at) {
     return physical < limit ? physical : limit;
 }
 
-/* Of oversold memory the ledger has two accounts: what was allocated, and (from the last device's
- * down) what of it is on the card, which is what the driver sees. Processes that start under a
- * limit below the physical part know only the first. */
+/* The account of the ledger that counts what is on the card, which is what the driver sees. */
 static uint32_t account_of(const struct slot *slot, uint32_t at) {
-    bool oversold = slot->grant.devices[at].physical < slot_memory_now(&slot->grant, at);
+    bool oversold =
+        ledger_has_card_account(slot_physical(&slot->grant.devices[at]), slot->grant.ndevices);
 
-    return oversold && slot->grant.ndevices <= LEDGER_DEVICES / 2 ? LEDGER_DEVICES - 1 - at : at;
+    return oversold ? ledger_card_account(at) : at;
+}
+
+/* Of what stands there, what processes hold: orphaned memory is in no process's figure. */
+static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
+                                    const struct ledger_usage *u) {
+    uint32_t n = account_of(slot, at);
+    uint64_t orphaned = orphans_of(&slot->grant.devices[at], at, n);
+
+    return u->used[n] > orphaned ? u->used[n] - orphaned : 0;
 }
 
 /* PIDs of a driver before 545 are the machine's; where the agent's are others, the wrong processes
@@ -51,6 +60,7 @@ void oversee_begin(struct agent *a) {
     struct ledger_usage u;
     bool any = false;
 
+    orphans_begin(a);
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
         any = any || slot->grant.ndevices > 0;
         if (!slot->ledger || ledger_snapshot(slot->ledger, &u) < 0)
@@ -58,7 +68,8 @@ void oversee_begin(struct agent *a) {
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
             uint32_t n = account_of(slot, i);
 
-            reconcile_begin(&slot->grant.devices[i].reconcile, u.used[n], u.operation[n]);
+            reconcile_begin(&slot->grant.devices[i].reconcile, booked_by_processes(slot, i, &u),
+                            u.operation[n]);
         }
     }
     gpu_monitor_set_interval(a->monitor, any ? POLL_SHARES_MS : POLL_IDLE_MS);
@@ -331,8 +342,8 @@ static bool oversee_device(struct agent *a, struct slot *slot, uint32_t at,
     again = overuse_look(&d->overuse, &look);
     act(a, slot, at, before, u ? u->used[n] : 0);
     if (u)
-        again |= reconcile_end(&d->reconcile, u->used[n], u->operation[n], d->living,
-                               d->driver_processes);
+        again |= reconcile_end(&d->reconcile, booked_by_processes(slot, at, u), u->operation[n],
+                               d->living, d->driver_processes);
     *changed = *changed || d->reconcile.overhead != overhead;
     return again;
 }
@@ -363,7 +374,7 @@ static void on_again(uv_timer_t *timer) {
 }
 
 void oversee_end(struct agent *a) {
-    bool again = false;
+    bool again = orphans_end(a);
 
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
         again |= oversee_slot(a, slot);

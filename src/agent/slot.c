@@ -184,6 +184,10 @@ uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device) {
                                                                       : share;
 }
 
+uint64_t slot_physical(const struct slot_device *d) {
+    return d->physical < d->memory ? d->physical : 0;
+}
+
 void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
     memset(ret, 0, sizeof(*ret));
     text_copy(ret->pod_uid, sizeof(ret->pod_uid), g->pod_uid);
@@ -199,8 +203,7 @@ void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
         ret->more[i].overhead_bytes = g->devices[i].reconcile.overhead;
         /* By the share, not by what is in force: processes that start while the limit is lower
          * must keep within the bound when it is raised again. */
-        if (g->devices[i].physical < g->devices[i].memory)
-            ret->more[i].physical_bytes = g->devices[i].physical;
+        ret->more[i].physical_bytes = slot_physical(&g->devices[i]);
         /* Who has the whole card is not held back on it. */
         d->core_percent = g->devices[i].core >= 100 ? 0 : g->devices[i].core;
         d->policy = g->terms.policy;

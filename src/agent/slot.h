@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "kube/assignment.h"
 #include "kube/pod.h"
+#include "share/orphaned.h"
 
 struct arbitration_member;
 struct buf;
@@ -45,6 +46,11 @@ struct slot_device {
     uint32_t strangers;   /* processes without a slot in the ledger */
     uint32_t worst_pid;   /* a process to begin with: a stranger, or the largest */
     uint64_t worst_bytes; /* what it holds */
+    /* What its ledger has orphaned (orphans.c): of the device's account, and of its card account.
+     */
+    struct orphaned orphaned[2];
+    uint64_t orphaned_ms; /* loop time at which that grew */
+    bool orphans_settled; /* this poll's figures were held against it */
     struct reconcile reconcile;
     struct overuse overuse;
 };
@@ -130,6 +136,10 @@ int slot_write_limits(const struct slot_store *s, const struct slot *slot, struc
 
 /* What stands there then. */
 void slot_limits(const struct slot_grant *g, struct share_limits *ret);
+
+/* What of a device's memory may be on the card, as the limits file has it: 0 where that is all of
+ * it, by the share, not by the limit in force. */
+uint64_t slot_physical(const struct slot_device *d);
 
 /* What the container may have of a device of its share now; bytes. */
 uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device);

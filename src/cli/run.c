@@ -22,6 +22,7 @@
 #include "cli/arbitrate.h"
 #include "cli/cli.h"
 #include "cli/libdir.h"
+#include "cli/orphans.h"
 #include "cli/probe.h"
 #include "cli/shares.h"
 #include "cli/terms.h"
@@ -68,6 +69,7 @@ static const struct opt_usage usage = {
 struct run {
     struct share_place place;
     struct ledger *ledger;
+    char ledger_path[96];
     struct share_limits share;
     char visible[LIMITS_DEVICES_MAX * 49]; /* for CUDA_VISIBLE_DEVICES, or empty */
 };
@@ -175,7 +177,7 @@ static int choose_devices(struct run *run, struct err *err) {
 /* -- the share ------------------------------------------------------------------------------- */
 
 static int make_share(struct run *run, struct err *err) {
-    char limits[96], ledger[96], grants[96], compute[96];
+    char limits[96], grants[96], compute[96], *ledger = run->ledger_path;
     int r = shares_make(&run->place, err);
 
     if (r < 0)
@@ -224,6 +226,12 @@ static void signals_of_interest(sigset_t *set) {
         (void) sigaddset(set, forwarded[i]);
 }
 
+/* Credits what ended processes had, and what comes back of what they exported. */
+static void sweep(const struct run *run) {
+    (void) ledger_sweep(run->ledger);
+    orphans_look(run->ledger, run->ledger_path, &run->share);
+}
+
 /* Reaps what has ended. Returns the command's wait status once it is among them, else -1. */
 static int reap(const struct run *run, pid_t command) {
     int status, result = -1;
@@ -232,7 +240,7 @@ static int reap(const struct run *run, pid_t command) {
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
         if (pid == command)
             result = status;
-    (void) ledger_sweep(run->ledger);
+    sweep(run);
     return result;
 }
 
@@ -245,7 +253,7 @@ static int wait_for(const struct run *run, pid_t command, const sigset_t *set) {
         int signal = sigtimedwait(set, &info, &tick), status;
 
         if (signal < 0) {
-            (void) ledger_sweep(run->ledger);
+            sweep(run);
         } else if (signal == SIGCHLD) {
             status = reap(run, command);
             if (status != -1)

@@ -65,18 +65,10 @@ static bool uuid_parse(const char *text, unsigned char ret[16]) {
     return digits == 32 && *c == '\0';
 }
 
-/* In the ledger, a device's second account: what of the memory may be on the card. There is one for
- * as many devices as leave room for it. */
-static unsigned int card_account(int device) {
-    return (unsigned int) (LEDGER_DEVICES - 1 - device);
-}
-
-#define BOUNDED_MAX (LEDGER_DEVICES / 2)
-
 /* For the life of the process: an account that began in the middle would not add up. So also where
  * the limit is below the bound now: it may be raised again. */
 static bool bounded(const struct share *share, uint32_t device) {
-    return limits_physical(share->limits, device) > 0 && share->ndevices <= BOUNDED_MAX;
+    return ledger_has_card_account(limits_physical(share->limits, device), share->ndevices);
 }
 
 static void view_locked(struct share *share) {
@@ -218,8 +210,8 @@ static int reserve_locked(struct share *share, int device, uint64_t bytes, enum 
 
     if (r < 0 || !on_card(share, device, how))
         return r;
-    r = reserve_within(share, card_account(device), bytes, limits_physical(share->limits, d),
-                       overhead);
+    r = reserve_within(share, ledger_card_account((uint32_t) device), bytes,
+                       limits_physical(share->limits, d), overhead);
     if (r < 0)
         (void) ledger_refund(&share->owner, d, bytes);
     return r;
@@ -254,7 +246,7 @@ static void change(struct share *share, int device, uint64_t bytes, enum booking
     lock_take(&share->device_lock[device]);
     r = fn(owner, (unsigned int) device, bytes);
     if (r == 0 && on_card(share, device, how))
-        r = fn(owner, card_account(device), bytes);
+        r = fn(owner, ledger_card_account((uint32_t) device), bytes);
     lock_drop(&share->device_lock[device]);
     settle_result(share, r);
 }
@@ -267,7 +259,7 @@ void share_refund(struct share *share, int device, uint64_t bytes, enum booking 
     change(share, device, bytes, how, ledger_refund);
 }
 
-bool share_export(struct share *share, int device, uint64_t bytes) {
+bool share_export(struct share *share, int device, uint64_t bytes, bool descriptor) {
     int saved = errno;
 
     if (device < 0 || share->broken)
@@ -279,10 +271,17 @@ bool share_export(struct share *share, int device, uint64_t bytes) {
     errno = saved;
     if (!share->exports.file)
         return false;
+    if (descriptor)
+        ledger_note_descriptors(&share->exports);
     /* In this order, so that it is booked at any moment. */
     share_force(share, device, bytes, BOOKED_EXPORTED);
     share_refund(share, device, bytes, BOOKED);
     return true;
+}
+
+void share_orphan(struct share *share, int device, uint64_t bytes) {
+    if (share->exports.file)
+        change(share, device, bytes, BOOKED_EXPORTED, ledger_orphan);
 }
 
 int share_ordinal(const struct share *share, int device) {
@@ -346,7 +345,7 @@ static uint64_t less(uint64_t limit, uint64_t overhead) {
 }
 
 uint64_t share_account_limit(const struct share *share, unsigned int account) {
-    unsigned int device = account < share->ndevices ? account : card_account((int) account);
+    unsigned int device = account < share->ndevices ? account : ledger_card_account(account);
 
     if (device >= share->ndevices)
         return 0;

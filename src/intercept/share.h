@@ -102,8 +102,12 @@ void share_force(struct share *share, int device, uint64_t bytes, enum booking h
 void share_refund(struct share *share, int device, uint64_t bytes, enum booking how);
 
 /* Turns what is BOOKED into BOOKED_EXPORTED; false: there was no slot for that, it stays as it is.
- */
-bool share_export(struct share *share, int device, uint64_t bytes);
+ * With `descriptor`, call it before the descriptor exists. */
+bool share_export(struct share *share, int device, uint64_t bytes, bool descriptor);
+
+/* What was exported by descriptor is gone here, which does not mean that it is gone from the card:
+ * it stays booked, in no slot, until the driver's figures show that it is back. */
+void share_orphan(struct share *share, int device, uint64_t bytes);
 
 /* The driver's number of a device of the share, or -1. */
 int share_ordinal(const struct share *share, int device);

@@ -31,7 +31,7 @@ enum entry_kind {
 /* Where a handle is from. */
 enum {
     HANDLE_OWN,
-    HANDLE_EXPORTED, /* our own, and others may have it: one reference is theirs, for ever */
+    HANDLE_EXPORTED, /* our own, and a descriptor of it exists or existed */
     HANDLE_IMPORTED, /* of this container: whoever made it has booked it */
     HANDLE_FOREIGN,  /* of nobody's in this container: booked here, as far as it is mapped */
 };

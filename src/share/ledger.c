@@ -200,6 +200,41 @@ int ledger_has_process(struct ledger *ledger, uint32_t pid, uint32_t pidns) {
     return guarded(ledger, find_process, &pid, pidns);
 }
 
+struct orphaned {
+    unsigned int account;
+    uint64_t bytes;
+};
+
+static int read_orphaned(struct ledger *ledger, void *arg, size_t unused) {
+    struct orphaned *o = arg;
+
+    (void) unused;
+    return ledger_read_orphaned(ledger->file, o->account, &o->bytes);
+}
+
+int ledger_get_orphaned(struct ledger *ledger, unsigned int account, uint64_t *ret) {
+    struct orphaned o = {.account = account};
+    int r = account < LEDGER_DEVICES ? guarded(ledger, read_orphaned, &o, 0) : -EINVAL;
+
+    if (r == 0)
+        *ret = o.bytes;
+    return r;
+}
+
+static int credit_orphaned(struct ledger *ledger, void *arg, size_t unused) {
+    const struct orphaned *o = arg;
+
+    (void) unused;
+    ledger_credit_orphaned(ledger->file, o->account, o->bytes);
+    return 0;
+}
+
+int ledger_credit(struct ledger *ledger, unsigned int account, uint64_t bytes) {
+    struct orphaned o = {account, bytes};
+
+    return account < LEDGER_DEVICES ? guarded(ledger, credit_orphaned, &o, 0) : -EINVAL;
+}
+
 static uint64_t cpu_time(void) {
     struct timespec t;
 

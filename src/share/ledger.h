@@ -54,6 +54,13 @@ int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t m
  * many locks there are. */
 int ledger_has_process(struct ledger *ledger, uint32_t pid, uint32_t pidns);
 
+/* Bytes of an account (a device's, or its card account) that were exported by descriptor and are in
+ * no slot any more. -EAGAIN: the ledger was in motion; -EBADMSG as above. Bounded. */
+int ledger_get_orphaned(struct ledger *ledger, unsigned int account, uint64_t *ret);
+
+/* Credits so much of them. One caller at a time for each ledger. 0, -EBADMSG as above. */
+int ledger_credit(struct ledger *ledger, unsigned int account, uint64_t bytes);
+
 /* Gives back everything that dead processes had booked; call it when a process of the container has
  * ended, or every 50 ms. Returns the number of slots that held something, -EBADMSG as above. */
 int ledger_sweep(struct ledger *ledger);

@@ -93,8 +93,9 @@ static int64_t bounded_delta(int64_t delta, uint64_t booked) {
     return delta < 0 && -(uint64_t) delta > booked ? -(int64_t) booked : delta;
 }
 
+/* Changes what the slot has, and the sum with it but for what is orphaned. */
 static int apply(const struct ledger_owner *owner, unsigned int device, int64_t delta,
-                 uint64_t limit) {
+                 uint64_t limit, bool orphan) {
     struct ledger_file *file = owner->file;
     struct ledger_cell *cell = &file->slot[owner->slot].cell[device];
     struct ledger_word *sum = &file->device[device].sum;
@@ -109,10 +110,10 @@ static int apply(const struct ledger_owner *owner, unsigned int device, int64_t 
             return -ESTALE;
         if (delta > 0 && !fits(old.lo, (uint64_t) delta, limit))
             return -ENOMEM;
-        new.lo = add_delta(old.lo, bounded_delta(delta, mine.lo));
+        new.lo = orphan ? old.lo : add_delta(old.lo, bounded_delta(delta, mine.lo));
         new.hi = record_next(0, owner->slot, mine.hi & SEQUENCE_MASK);
         if (word_swap(sum, &old, new)) {
-            BOOKS_MUST(new.lo == old.lo + (uint64_t) delta);
+            BOOKS_MUST(orphan || new.lo == old.lo + (uint64_t) delta);
             help(file, device, new.hi);
             return 0;
         }
@@ -136,11 +137,11 @@ int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64
     int r = -ENOMEM;
 
     if (bytes <= INT64_MAX) {
-        r = apply(owner, device, (int64_t) bytes, limit);
+        r = apply(owner, device, (int64_t) bytes, limit, false);
         if (__builtin_expect(r != -ENOMEM, 1))
             return r;
         reclaim_before_refusal(owner);
-        r = apply(owner, device, (int64_t) bytes, limit);
+        r = apply(owner, device, (int64_t) bytes, limit, false);
     }
     if (r == -ENOMEM)
         (void) __atomic_fetch_add(&owner->file->device[device].refused, 1, __ATOMIC_RELAXED);
@@ -148,7 +149,11 @@ int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64
 }
 
 int ledger_refund(const struct ledger_owner *owner, unsigned int device, uint64_t bytes) {
-    return bytes > INT64_MAX ? -EBADMSG : apply(owner, device, -(int64_t) bytes, 0);
+    return bytes > INT64_MAX ? -EBADMSG : apply(owner, device, -(int64_t) bytes, 0, false);
+}
+
+int ledger_orphan(const struct ledger_owner *owner, unsigned int device, uint64_t bytes) {
+    return bytes > INT64_MAX ? -EBADMSG : apply(owner, device, -(int64_t) bytes, 0, true);
 }
 
 uint64_t ledger_used(const struct ledger_file *file, unsigned int device) {
@@ -178,8 +183,9 @@ bool ledger_slot_alive(int fd, uint32_t slot) {
     return byte_locked(fd, slot);
 }
 
-uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
-                        uint16_t generation) {
+/* Takes all that a slot has on a device out of it, and out of the sum but for what is orphaned. */
+static uint64_t empty(struct ledger_file *file, uint32_t slot, unsigned int device,
+                      uint16_t generation, bool orphan) {
     struct ledger_cell *cell = &file->slot[slot].cell[device];
     struct ledger_word *sum = &file->device[device].sum;
 
@@ -190,15 +196,30 @@ uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int de
         theirs = word_load(&cell->booked);
         if (word_generation(theirs) != generation || theirs.lo == 0)
             return 0;
-        new.lo = old.lo > theirs.lo ? old.lo - theirs.lo : 0;
+        new.lo = orphan ? old.lo : old.lo > theirs.lo ? old.lo - theirs.lo : 0;
         new.hi = record_next(KIND_RECLAIM, slot, theirs.hi & SEQUENCE_MASK);
         if (word_swap(sum, &old, new)) {
-            BOOKS_MUST(new.lo + theirs.lo == old.lo);
+            BOOKS_MUST(orphan || new.lo + theirs.lo == old.lo);
             help(file, device, new.hi);
             return theirs.lo;
         }
     }
     return 0;
+}
+
+uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int device,
+                        uint16_t generation) {
+    return empty(file, slot, device, generation, false);
+}
+
+/* Whether what a dead owner had is orphaned. */
+static bool by_descriptor(const struct ledger_file *file, uint32_t slot) {
+    return __atomic_load_n(&file->slot[slot].flags, __ATOMIC_ACQUIRE) & LEDGER_DESCRIPTORS;
+}
+
+void ledger_note_descriptors(const struct ledger_owner *exports) {
+    (void) __atomic_fetch_or(&exports->file->slot[exports->slot].flags, LEDGER_DESCRIPTORS,
+                             __ATOMIC_ACQ_REL);
 }
 
 uint16_t ledger_generation(const struct ledger_file *file, uint32_t slot) {
@@ -244,8 +265,8 @@ int ledger_unpark(struct ledger_file *file, uint32_t slot, unsigned int device, 
 
 bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
     uint16_t generation[LEDGER_DEVICES];
-    bool booked = false;
-    uint64_t credited = 0;
+    bool booked = false, orphan;
+    uint64_t moved = 0;
 
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++) {
         const struct ledger_word *word = &file->slot[slot].cell[d].booked;
@@ -255,9 +276,10 @@ bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
     }
     if (!booked || byte_locked(fd, slot) || byte_locked(fd, loan_byte(slot)))
         return false;
+    orphan = by_descriptor(file, slot);
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++)
-        credited += ledger_reclaim(file, slot, d, generation[d]);
-    return credited > 0;
+        moved += empty(file, slot, d, generation[d], orphan);
+    return moved > 0;
 }
 
 static uint32_t slots_used(const struct ledger_file *file) {
@@ -282,17 +304,61 @@ int ledger_reclaim_dead(struct ledger_file *file, int fd, uint32_t own) {
     return found;
 }
 
-/* Makes a slot whose byte we have just locked ours: what its last owner held is credited, and a new
- * generation makes those who judged that owner dead, and are slow about it, leave us alone. */
+/* How often a sum is read again that moves while the slots are added up. */
+#define READS_MAX 16
+
+int ledger_read_orphaned(struct ledger_file *file, unsigned int device, uint64_t *ret) {
+    for (int i = 0; i < READS_MAX; i++) {
+        struct ledger_word before = word_load(&file->device[device].sum), after;
+        uint32_t n = slots_used(file);
+        uint64_t rest = before.lo;
+
+        help(file, device, before.hi);
+        for (uint32_t slot = 0; slot < n; slot++) {
+            uint64_t booked =
+                __atomic_load_n(&file->slot[slot].cell[device].booked.lo, __ATOMIC_ACQUIRE);
+
+            rest = rest > booked ? rest - booked : 0;
+        }
+        after = word_load(&file->device[device].sum);
+        if (after.hi == before.hi && after.lo == before.lo) {
+            *ret = rest;
+            return 0;
+        }
+    }
+    return -EAGAIN;
+}
+
+/* Its record names no slot, so that nothing is carried out for it, and a number of its own, so that
+ * no swap takes this sum for an earlier one. */
+void ledger_credit_orphaned(struct ledger_file *file, unsigned int device, uint64_t bytes) {
+    struct ledger_word *sum = &file->device[device].sum;
+    uint64_t number = __atomic_fetch_add(&file->device[device].credits, 1, __ATOMIC_ACQ_REL);
+
+    for (int i = 0; bytes > 0 && i < TRIES_MAX; i++) {
+        struct ledger_word old = word_load(sum), new;
+
+        help(file, device, old.hi);
+        new.lo = old.lo > bytes ? old.lo - bytes : 0;
+        new.hi = record_next(0, LEDGER_SLOTS, number);
+        if (word_swap(sum, &old, new))
+            return;
+    }
+}
+
+/* Makes a slot whose byte we have just locked ours: what its last owner held is credited, or
+ * orphaned, and a new generation makes those who judged that owner dead, and are slow about it,
+ * leave us alone. */
 static void slot_take(struct ledger_owner *owner, uint32_t flags) {
     struct ledger_slot *slot = &owner->file->slot[owner->slot];
+    bool orphan = by_descriptor(owner->file, owner->slot);
 
     owner->generation = (uint16_t) (word_generation(word_load(&slot->cell[0].booked)) + 1);
     for (unsigned int d = 0; d < LEDGER_DEVICES; d++) {
         struct ledger_word old = word_load(&slot->cell[d].booked), new;
 
         do {
-            (void) ledger_reclaim(owner->file, owner->slot, d, word_generation(old));
+            (void) empty(owner->file, owner->slot, d, word_generation(old), orphan);
             old = word_load(&slot->cell[d].booked);
             __atomic_store_n(&slot->cell[d].parked, 0, __ATOMIC_RELAXED);
             new.lo = 0;
@@ -367,7 +433,7 @@ static int map_file(int fd, int protection, struct ledger_file **ret) {
     file = mmap(NULL, sizeof(*file), protection, MAP_SHARED, fd, 0);
     if (file == MAP_FAILED)
         return -errno;
-    if (!header_valid(file) || madvise(file, sizeof(*file), MADV_DONTFORK) < 0) {
+    if (!header_valid(file)) {
         (void) munmap(file, sizeof(*file));
         return -EBADMSG;
     }
@@ -454,6 +520,10 @@ int ledger_attach(const char *path, const struct ledger_file **ret) {
         return -errno;
     r = map_file(fd, PROT_READ, &file);
     (void) close(fd);
+    if (r == 0 && madvise(file, sizeof(*file), MADV_DONTFORK) < 0) {
+        (void) munmap(file, sizeof(*file));
+        r = -EBADMSG;
+    }
     if (r == 0)
         *ret = file;
     return r;
@@ -529,7 +599,6 @@ int ledger_borrow(const struct ledger_owner *owner, const struct ledger_owner *e
         (void) close(fd);
         return -ENOMEM;
     }
-    (void) madvise(loan.page, PAGE_BYTES, MADV_DONTFORK);
     /* As with our own slot. */
     if (owner->fd >= 0)
         loan.fd = move_high(fd);

@@ -13,18 +13,23 @@
  *
  * A slot belongs to one instance of the library in one process. The owner holds an
  * open-file-description lock on byte `slot` of the file, by the mapping alone: the kernel drops it
- * at exec and at death, in every PID namespace, and neither a program that closes all its
- * descriptors nor a forked child changes that (but for a fork by another thread while ledger_claim
- * runs: that child keeps the slot alive until it ends or execs). On a stacked file system such as
- * overlayfs a mapping holds another file than the descriptor; there a descriptor stays open, with
- * the weaknesses of one: who closes it gives up the slot, and a child that does not exec keeps it.
- * A slot whose byte is free belongs to nobody alive, and anybody may credit what it had booked.
+ * at exec and at death, in every PID namespace, and a program that closes all its descriptors does
+ * not change that. A forked child inherits the mapping, as it inherits the driver's descriptors,
+ * and with them the memory: the slot lives until both have ended or executed another program. The
+ * child itself books in a slot of its own. On a stacked file system such as overlayfs a mapping
+ * holds another file than the descriptor; there a descriptor stays open, and a process that closes
+ * it gives up the slot. A slot whose byte is free has no living owner, and any process may credit
+ * what it had booked.
  *
- * Memory that other processes can open (by IPC, or by a handle that was passed on) outlives its
- * owner while one of them has it open. What a process has given away in such a way it books in a
- * second slot, and whoever opens such memory holds a shared lock on byte LEDGER_SLOTS + slot of
- * every such slot that there is: which of them the memory is from, nobody can tell. Such a slot is
- * credited when neither its owner lives nor anybody borrows from it. */
+ * Memory that other processes can open outlives its owner while one of them has it open. A process
+ * books what it has exported in a second slot, and a process that opens such memory holds a shared
+ * lock on byte LEDGER_SLOTS + slot of every such slot that there is, because an import does not
+ * tell the slot. Such a slot is credited when neither its owner lives nor any process borrows.
+ *
+ * A descriptor keeps memory, too, in a process that never uses CUDA. What was exported by
+ * descriptor is therefore not credited: when its owner frees it, or has ended, it leaves the slot
+ * and stays in the device's sum, as *orphaned*. Orphaned is what the sum has and no slot; only the
+ * agent, or `aliquot run`, credits it, by the driver's figures. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,7 +50,8 @@ struct ledger_word {
 struct ledger_device {
     struct ledger_word sum;
     uint64_t refused; /* statistics */
-    uint64_t reserved[13];
+    uint64_t credits; /* of orphaned memory; numbers their records */
+    uint64_t reserved[12];
 } __attribute__((aligned(128)));
 
 struct ledger_cell {
@@ -55,7 +61,8 @@ struct ledger_cell {
 };
 
 /* Flags of a slot. */
-#define LEDGER_EXPORTS 1u /* for memory that others can open */
+#define LEDGER_EXPORTS 1u     /* for memory that others can open */
+#define LEDGER_DESCRIPTORS 2u /* some of it by descriptor: orphaned, not credited, at the end */
 
 struct ledger_slot {
     uint32_t pid; /* for display */
@@ -83,8 +90,19 @@ _Static_assert(offsetof(struct ledger_file, device) == 128, "ABI of the ledger")
 _Static_assert(offsetof(struct ledger_file, slot) == 128 + 128 * LEDGER_DEVICES,
                "ABI of the ledger");
 
-/* What a process needs to book. A forked child does not inherit the mapping: it must forget its
- * copy of this and claim a slot of its own. */
+/* In the ledger, a device's second account: what of its memory may be on the card at once, where
+ * that is less than may be allocated (`physical_bytes` of the limits, whatever the limit in force).
+ * There is one for each device of a share with as many devices as leave room for it. */
+static inline bool ledger_has_card_account(uint64_t physical_bytes, uint32_t devices) {
+    return physical_bytes > 0 && devices <= LEDGER_DEVICES / 2;
+}
+
+static inline unsigned int ledger_card_account(uint32_t device) {
+    return (unsigned int) (LEDGER_DEVICES - 1 - device);
+}
+
+/* What a process needs to book. A forked child must forget its copy of this and claim a slot of its
+ * own. */
 struct ledger_owner {
     struct ledger_file *file;
     const char *path;
@@ -100,11 +118,15 @@ int ledger_claim(const char *path, struct ledger_owner *ret);
 /* Claims a second slot, for memory that others can open. */
 int ledger_claim_exports(const char *path, struct ledger_owner *ret);
 
+/* From now on what the slot has booked at its owner's end is orphaned. Call it before the first
+ * descriptor exists. */
+void ledger_note_descriptors(const struct ledger_owner *exports);
+
 /* Whether somebody borrows from a slot of ledger_claim_exports. True when that cannot be said. */
 bool ledger_borrowed(const struct ledger_owner *exports);
 
 /* What keeps the memory of others booked. Like the lock on a slot it does not survive exec or
- * death, nor does a forked child have it. */
+ * death, and a forked child has it, too. */
 struct ledger_loan {
     void *page;
     int fd; /* -1 where the mapping holds the locks */
@@ -130,6 +152,10 @@ int ledger_reserve(const struct ledger_owner *owner, unsigned int device, uint64
 
 /* Takes `bytes` off again. Same threading; -ESTALE and -EBADMSG as above. */
 int ledger_refund(const struct ledger_owner *owner, unsigned int device, uint64_t bytes);
+
+/* Takes `bytes` out of the slot but not out of the sum: they are orphaned. Same threading and
+ * errors. */
+int ledger_orphan(const struct ledger_owner *owner, unsigned int device, uint64_t bytes);
 
 /* Maps the ledger at `path` without a slot, for reading only. The mapping is not inherited by
  * children. */
@@ -173,9 +199,16 @@ uint16_t ledger_generation(const struct ledger_file *file, uint32_t slot);
  * before that. */
 void ledger_settle(struct ledger_file *file);
 
-/* Reclaims the slot, on all devices, if its owner is dead and nobody borrows from it; whether that
- * gave anything back. */
+/* Reclaims the slot, on all devices, if its owner is dead and no process borrows from it, or
+ * orphans what it has where some of it was exported by descriptor; whether it had anything. */
 bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot);
+
+/* Bytes of a device's sum that are in no slot. -EAGAIN: the ledger was in motion. */
+int ledger_read_orphaned(struct ledger_file *file, unsigned int device, uint64_t *ret);
+
+/* Takes orphaned bytes off the sum, at most what ledger_read_orphaned has just said. One caller at
+ * a time for each ledger. */
+void ledger_credit_orphaned(struct ledger_file *file, unsigned int device, uint64_t bytes);
 
 /* Reclaims every dead slot but `own` (LEDGER_SLOTS: none is); returns the number of those that held
  * something. */

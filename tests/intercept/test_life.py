@@ -96,14 +96,27 @@ p.kill()
 
 
 def test_a_forked_child_that_outlives_its_parent(world):
-    """It has the parent's memory mappings, but not its slot."""
+    """It has the driver's descriptors, and with them the memory: the slot lives as long as one of the two."""
     world("""
 p = holder("child = os.fork(); child and print(child, flush=True); sys.stdin.read()")
 child = int(p.said())
 full()
 os.kill(p.p.pid, signal.SIGKILL); p.p.wait()
-os.kill(child, 0)
-room()
+full()
+os.kill(child, signal.SIGKILL)
+within(5, lambda: take(3 * GIB)[0] == 0)
+""")
+
+
+def test_a_forked_child_that_executes_another_program(world):
+    """The descriptors and the slot are closed on exec: nothing is left of its parent's."""
+    world("""
+p = holder("child = os.fork(); child or os.execv('/bin/sleep', ['sleep', '60']); print(child, flush=True);"
+           "sys.stdin.read()")
+child = int(p.said())
+within(5, lambda: open(f"/proc/{child}/comm").read() == "sleep\\n")
+full()
+p.kill(); room()
 os.kill(child, signal.SIGKILL)
 """)
 

@@ -4,6 +4,7 @@
  * after the first, the second, the third, …: at each place the books must balance to the byte
  * afterwards, whether it is a peer's next operation or a sweep that finds the remains. */
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -61,13 +62,47 @@ static void do_reclaim(struct ledger_owner *o) {
                                   (uint16_t) (o->file->slot[slot].cell[0].booked.hi >> 48));
 }
 
+#define OWN 60     /* what the traced process has */
+#define REMAINS 33 /* what one before it has left */
+
+/* What was exported by descriptor leaves its slot, but not the sum. */
+static void do_orphan(struct ledger_owner *o) {
+    (void) ledger_orphan(o, 0, OWN);
+}
+
+static void do_collect(struct ledger_owner *o) {
+    int fd = open(arena.path, O_RDWR | O_CLOEXEC);
+
+    for (uint32_t slot = 0; slot < 4; slot++)
+        if (slot != o->slot)
+            (void) ledger_reclaim_if_dead(o->file, fd, slot);
+}
+
+static void do_credit(struct ledger_owner *o) {
+    ledger_credit_orphaned(o->file, 0, REMAINS);
+}
+
+/* A process that dies with an exports slot. */
+static void leave_exports(void) {
+    struct ledger_owner o;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        if (ledger_claim_exports(arena.path, &o) < 0)
+            _exit(1);
+        ledger_note_descriptors(&o);
+        _exit(ledger_reserve(&o, 0, REMAINS, 0) == 0 ? 0 : 1);
+    }
+    CHECK(waitpid(pid, NULL, 0) == pid, "waitpid");
+}
+
 /* A process that dies and leaves something for do_reclaim. */
 static void leave_remains(void) {
     struct ledger_owner o;
     pid_t pid = fork();
 
     if (pid == 0)
-        _exit(ledger_claim(arena.path, &o) == 0 && ledger_reserve(&o, 0, 33, 0) == 0 ? 0 : 1);
+        _exit(ledger_claim(arena.path, &o) == 0 && ledger_reserve(&o, 0, REMAINS, 0) == 0 ? 0 : 1);
     CHECK(waitpid(pid, NULL, 0) == pid, "waitpid");
 }
 
@@ -80,7 +115,7 @@ static pid_t start_traced(void (*operation)(struct ledger_owner *)) {
         struct ledger_owner o;
 
         CHECK(ledger_claim(arena.path, &o) == 0, "claim");
-        CHECK(ledger_reserve(&o, 0, 60, 1000) == 0, "reserve");
+        CHECK(ledger_reserve(&o, 0, OWN, 1000) == 0, "reserve");
         CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0, "PTRACE_TRACEME");
         (void) raise(SIGSTOP);
         operation(&o);
@@ -117,7 +152,22 @@ static void bring_back(void) {
     CHECK(ledger_unpark(peer.file, peer.slot, 0, peer.generation, 1000) == 1, "unpark");
 }
 
-static void check_books(int steps) {
+/* All that was exported and never credited, whole, is what a walk may leave beside the slots. */
+static void credit_orphaned(void (*operation)(struct ledger_owner *)) {
+    uint64_t orphaned;
+
+    CHECK(ledger_get_orphaned(ledger, 0, &orphaned) == 0, "nothing moves");
+    if (operation == do_collect)
+        CHECK(orphaned == REMAINS, "%" PRIu64 " orphaned", orphaned);
+    else if (operation == do_credit)
+        CHECK(orphaned == 0 || orphaned == REMAINS, "%" PRIu64 " orphaned", orphaned);
+    else
+        CHECK(orphaned == 0 || (operation == do_orphan && orphaned == OWN), "%" PRIu64 " orphaned",
+              orphaned);
+    CHECK(ledger_credit(ledger, 0, orphaned) == 0, "credit");
+}
+
+static void check_books(void (*operation)(struct ledger_owner *), int steps) {
     if (steps & 1) { /* a peer goes on first and has to help the dead one's operation through */
         CHECK(ledger_reserve(&peer, 0, 1, 0) == 0, "a peer cannot go on");
         CHECK(ledger_refund(&peer, 0, 1) == 0, "a peer cannot go on");
@@ -125,6 +175,7 @@ static void check_books(int steps) {
     bring_back();
     CHECK(ledger_sweep(ledger) >= 0, "sweep");
     CHECK(!ledger_borrowed(&peer_exports), "a dead process borrows");
+    credit_orphaned(operation);
     audit(peer.file, 0, PEER_HOLDS);
 }
 
@@ -136,9 +187,13 @@ static void walk_all(const char *name, void (*operation)(struct ledger_owner *),
 
         if (operation == do_reclaim)
             leave_remains();
+        if (operation == do_collect || operation == do_credit)
+            leave_exports();
+        if (operation == do_credit)
+            CHECK(ledger_sweep(ledger) == 1, "nothing was orphaned");
         pid = start_traced(operation);
         more = walk(pid, steps);
-        check_books(steps);
+        check_books(operation, steps);
     }
     CHECK(steps > 20, "%s was over after %d instructions: nothing was tested", name, steps);
     (void) printf("%-8s killed at %d places, drift 0\n", name, steps / stride);
@@ -160,6 +215,9 @@ int main(void) {
     walk_all("park", do_park, 1);
     walk_all("refuse", do_refuse, 53);
     walk_all("reclaim", do_reclaim, 1);
+    walk_all("orphan", do_orphan, 1);
+    walk_all("collect", do_collect, 53);
+    walk_all("credit", do_credit, 1);
     ledger_free(ledger);
     ledger_release(&peer_exports);
     ledger_release(&peer);

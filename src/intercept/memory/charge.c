@@ -155,7 +155,10 @@ static void give_back(struct share *share, const struct entry *entry) {
         import_ended(share);
         break;
     case ENTRY_HANDLE:
-        share_refund(share, entry->device, entry->bytes, BOOKED);
+        if (entry->link == HANDLE_EXPORTED)
+            share_orphan(share, entry->device, entry->bytes);
+        else
+            share_refund(share, entry->device, entry->bytes, BOOKED);
         if (entry->link == HANDLE_IMPORTED || entry->link == HANDLE_FOREIGN)
             import_ended(share);
         break;

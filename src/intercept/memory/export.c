@@ -17,7 +17,7 @@ void export_pointer(CUdeviceptr base) {
         table_put(&share->table, &entry);
     }
     lock_drop(&share->table_lock);
-    if (!found || share_export(share, entry.device, entry.bytes))
+    if (!found || share_export(share, entry.device, entry.bytes, false))
         return;
     lock_take(&share->table_lock);
     if (table_take(&share->table, ENTRY_SHARED, base, &entry)) {

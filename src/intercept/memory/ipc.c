@@ -134,11 +134,9 @@ CUresult cuDestroyExternalMemory(CUexternalMemory ext_mem) {
 CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
                                           CUmemAllocationHandleType handle_type,
                                           unsigned long long flags) {
-    CUresult r = driver.cuMemPoolExportToShareableHandle(handle_out, pool, handle_type, flags);
-
-    if (r == CUDA_SUCCESS)
-        pool_exported(pool);
-    return r;
+    if (!pool_export_begin(pool))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return driver.cuMemPoolExportToShareableHandle(handle_out, pool, handle_type, flags);
 }
 
 /* Whoever made it has booked it. When the last of its memory is closed here nobody says, so what is

@@ -82,6 +82,8 @@ bool book_refresh(struct share *share, struct pool_book *book) {
         return false;
     if (held > before)
         share_force(share, book->device, held - before, booking_of(book));
+    else if (book->gone && book->exported)
+        share_orphan(share, book->device, before - held);
     else
         share_refund(share, book->device, before - held, booking_of(book));
     book->booked = held;
@@ -191,22 +193,28 @@ static bool begin(struct pool_charge *c, CUmemoryPool pool, size_t bytes, CUstre
 
 /* With the pool lock: the pool may have grown by more than was reserved. */
 static bool book_growth(struct pool_charge *c, uint64_t bytes) {
-    uint64_t held, grown;
+    uint64_t held, grown, reserved = c->charge.bytes;
 
     c->book->live += bytes;
     held = held_by(c->book);
     grown = held > c->book->booked ? held - c->book->booked : 0;
-    if (grown > c->charge.bytes && !charge_add_free(&c->charge, grown - c->charge.bytes)) {
+    if (grown > reserved && !charge_add_free(&c->charge, grown - reserved)) {
         c->book->live -= bytes;
         return false;
     }
+    if (grown > reserved && c->book->exported)
+        (void) share_export(c->charge.share, c->charge.device, grown - reserved, true);
     /* What was reserved now belongs to the pool's account, not to the pointer's. */
-    if (c->book->exported)
-        (void) share_export(c->charge.share, c->charge.device, c->charge.bytes);
     c->book->booked += c->charge.bytes;
     c->charge.bytes = 0;
     (void) book_refresh(c->charge.share, c->book);
     return true;
+}
+
+/* With the pool lock: a descriptor of the pool keeps what it grows by, from that moment. */
+static void export_growth(struct pool_charge *c) {
+    if (c->book->exported && share_export(c->charge.share, c->charge.device, c->charge.bytes, true))
+        c->charge.how = BOOKED_EXPORTED;
 }
 
 /* A pointer that the driver has taken away with its context may come back. */
@@ -276,8 +284,10 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUs
     if (!begin(&c, pool, bytes, stream, per_thread))
         return pool ? CUDA_ERROR_OUT_OF_MEMORY
                     : spill_allocate(&c.charge, dptr, bytes, CU_MEM_ATTACH_GLOBAL, false);
-    if (c.charge.share && c.book)
+    if (c.charge.share && c.book) {
         lock_take(&c.charge.share->pool_lock);
+        export_growth(&c);
+    }
     r = driver_allocate(dptr, bytes, pool, stream, per_thread);
     if (!c.charge.share || !c.book)
         return charge_settle(&c.charge, r, ENTRY_POINTER, r == CUDA_SUCCESS ? *dptr : 0,
@@ -395,9 +405,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
         return r;
     lock_take(&share->pool_lock);
     book = book_of(share, pool);
-    if (book && book->exported) {
-        book->known = false; /* others may hold what we cannot see: it stays booked */
-    } else if (book) {
+    if (book) {
         book->gone = true;
         (void) book_refresh(share, book);
         book->known = book->live > 0;
@@ -406,17 +414,21 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     return r;
 }
 
-void pool_exported(CUmemoryPool pool) {
+bool pool_export_begin(CUmemoryPool pool) {
     struct share *share = share_claim();
     struct pool_book *book;
+    bool ok;
 
     if (!share)
-        return;
+        return true;
     lock_take(&share->pool_lock);
     book = book_of(share, pool);
     if (book && !book->exported && book->device >= 0)
-        book->exported = share_export(share, book->device, book->booked);
+        book->exported = share_export(share, book->device, book->booked, true);
+    /* Without a book, where there are too many pools, it is booked pointer by pointer. */
+    ok = book ? book->exported || book->device < 0 : book_new(share) != NULL;
     lock_drop(&share->pool_lock);
+    return ok;
 }
 
 void pool_imported(CUmemoryPool pool) {

@@ -19,8 +19,9 @@ void pools_waited(void);
 /* For cuMemFree of memory that came from a pool: `book` is the link of the entry. */
 void pool_freed(struct share *share, uint64_t book, uint64_t bytes);
 
-/* Others can open the pool from now on. */
-void pool_exported(CUmemoryPool pool);
+/* A descriptor of the pool is about to be made. False: what it holds cannot be booked as exported.
+ */
+bool pool_export_begin(CUmemoryPool pool);
 
 /* The pool is another process's: nothing of it is booked here. */
 void pool_imported(CUmemoryPool pool);

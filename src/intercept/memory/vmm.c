@@ -269,30 +269,36 @@ void bindings_end(struct share *share, uint64_t object, uint64_t from, uint64_t 
 
 /* -- handles that travel --------------------------------------------------------------------- */
 
-/* What was handed to others may outlive all that we see of it: it stays booked until this process
- * ends, and longer where others have it open. */
+/* Before the driver makes a descriptor, which keeps the memory in any process that gets a copy, and
+ * however this process ends. False: the memory cannot be booked as exported. */
+static bool export_begin(struct share *share, CUmemGenericAllocationHandle handle) {
+    struct entry *found, exported = {.device = -1};
+
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    if (found && found->link == HANDLE_OWN && found->device >= 0) {
+        found->link = HANDLE_EXPORTED;
+        exported = *found;
+    }
+    lock_drop(&share->table_lock);
+    if (exported.device < 0 || share_export(share, exported.device, exported.bytes, true))
+        return true;
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    if (found && found->link == HANDLE_EXPORTED)
+        found->link = HANDLE_OWN;
+    lock_drop(&share->table_lock);
+    return false;
+}
+
 CUresult cuMemExportToShareableHandle(void *shareable_handle, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType handle_type,
                                       unsigned long long flags) {
-    CUresult r = driver.cuMemExportToShareableHandle(shareable_handle, handle, handle_type, flags);
-    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
-    struct entry *found, exported;
-    bool first = false;
+    struct share *share = share_claim();
 
-    if (!share)
-        return r;
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HANDLE, handle);
-    if (found && found->link == HANDLE_OWN) {
-        found->link = HANDLE_EXPORTED;
-        found->refs++;
-        exported = *found;
-        first = true;
-    }
-    lock_drop(&share->table_lock);
-    if (first)
-        (void) share_export(share, exported.device, exported.bytes);
-    return r;
+    if (share && !export_begin(share, handle))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return driver.cuMemExportToShareableHandle(shareable_handle, handle, handle_type, flags);
 }
 
 static int16_t device_of_handle(struct share *share, CUmemGenericAllocationHandle handle) {

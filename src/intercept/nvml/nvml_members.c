@@ -4,6 +4,7 @@
  * each has it in its own PID namespace, which need not be the one of the process that asks. */
 
 #include <errno.h>
+#include <signal.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,6 +172,11 @@ static void add(struct members *members, uint32_t pid, uint64_t booked) {
     member->booked += booked;
 }
 
+/* A forked child keeps its parent's slot, and the memory, but no process has that PID. */
+static bool has_ended(uint32_t pid) {
+    return kill((pid_t) pid, 0) < 0 && errno == ESRCH;
+}
+
 static void fill(const struct part *part, const struct ledger_file *ledger,
                  struct members *members) {
     uint32_t slot[MEMBERS_MAX], pidns = ledger_pidns();
@@ -183,6 +189,8 @@ static void fill(const struct part *part, const struct ledger_file *ledger,
 
         if (pidns && theirs && pidns != theirs)
             pid = pid_here(pid, theirs);
+        else if (has_ended(pid))
+            pid = 0;
         if (pid)
             add(members, pid, booked_in(s, part->devices));
     }

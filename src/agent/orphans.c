@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/orphans.h"
+
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/process.h"
+#include "share/ledger.h"
+
+enum { OF_DEVICE, OF_CARD };
+
+uint64_t orphans_of(const struct slot_device *d, uint32_t n, uint32_t account) {
+    return d->orphaned[account == n ? OF_DEVICE : OF_CARD].now;
+}
+
+static unsigned int account_of(uint32_t n, int which) {
+    return which == OF_DEVICE ? n : ledger_card_account(n);
+}
+
+static int accounts_of(const struct slot *slot, uint32_t n) {
+    return ledger_has_card_account(slot_physical(&slot->grant.devices[n]), slot->grant.ndevices)
+               ? 2
+               : 1;
+}
+
+static void begin(struct agent *a, struct slot *slot, uint32_t n) {
+    struct slot_device *d = &slot->grant.devices[n];
+
+    for (int which = 0; which < accounts_of(slot, n); which++) {
+        struct orphaned *o = &d->orphaned[which];
+        uint64_t bytes = o->now;
+
+        /* In motion: at least what there was, for only this credits any of it. */
+        (void) ledger_get_orphaned(slot->ledger, account_of(n, which), &bytes);
+        if (bytes > o->now)
+            d->orphaned_ms = uv_now(a->loop);
+        orphaned_begin(o, bytes);
+    }
+}
+
+void orphans_begin(struct agent *a) {
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        for (uint32_t n = 0; slot->ledger && n < slot->grant.ndevices; n++)
+            begin(a, slot, n);
+}
+
+/* ---- what the card has in use for no process ---- */
+
+static uint64_t less(uint64_t from, uint64_t bytes) {
+    return from > bytes ? from - bytes : 0;
+}
+
+/* What a container accounts for by the driver's list or by its ledger, orphaned memory included. */
+static uint64_t accounted(struct slot *slot, uint32_t n) {
+    uint32_t account = account_of(n, accounts_of(slot, n) - 1);
+    struct ledger_usage u;
+    uint64_t orphaned = orphans_of(&slot->grant.devices[n], n, account), booked = 0;
+
+    if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0)
+        booked = less(u.used[account], orphaned);
+    return (booked > slot->grant.devices[n].driver_memory ? booked
+                                                          : slot->grant.devices[n].driver_memory) +
+           orphaned;
+}
+
+/* What its own processes hold, and only they: what its ledger has booked for memory that is not on
+ * the card must not explain what is held. A process that is ending may have left its memory behind
+ * already. */
+static uint64_t living_of(struct agent *a, const struct slot *slot, const struct gpu_device *card,
+                          uint64_t bytes) {
+    for (size_t i = 0; i < card->nprocesses; i++) {
+        const struct gpu_process *p = &card->processes[i];
+
+        if (process_is_ending((int) p->pid) && usage_slot_of(a, p->pid) == slot)
+            bytes = less(bytes, p->memory);
+    }
+    return bytes;
+}
+
+static bool device_on(const struct slot *slot, const char *uuid, uint32_t *ret) {
+    for (uint32_t n = 0; n < slot->grant.ndevices; n++) {
+        *ret = n;
+        if (strcmp(slot->grant.devices[n].uuid, uuid) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- one card ---- */
+
+/* The container with orphaned memory on the card whose amount grew last, of those that were not
+ * looked at yet. */
+static struct slot *newest(struct agent *a, const char *uuid, uint32_t *ret) {
+    struct slot *found = NULL;
+    uint64_t found_ms = 0;
+    uint32_t n;
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        const struct slot_device *d;
+
+        if (!slot->ledger || !device_on(slot, uuid, &n))
+            continue;
+        d = &slot->grant.devices[n];
+        if (d->orphans_settled || d->orphaned[OF_DEVICE].now == 0 ||
+            (found && d->orphaned_ms < found_ms))
+            continue;
+        found = slot;
+        found_ms = d->orphaned_ms;
+        *ret = n;
+    }
+    return found;
+}
+
+/* Credits what is back, in both accounts. */
+static bool credit(struct slot *slot, uint32_t n, uint64_t rest) {
+    bool again = false;
+
+    for (int which = 0; which < accounts_of(slot, n); which++) {
+        struct orphaned *o = &slot->grant.devices[n].orphaned[which];
+        uint64_t back = orphaned_end(o, rest);
+
+        if (back > 0)
+            (void) ledger_credit(slot->ledger, account_of(n, which), back);
+        again |= orphaned_is_new(o);
+    }
+    return again;
+}
+
+static uint64_t sum_accounted(struct agent *a, const char *uuid) {
+    uint64_t sum = 0;
+    uint32_t n;
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        if (!device_on(slot, uuid, &n))
+            continue;
+        slot->grant.devices[n].orphans_settled = false;
+        sum += accounted(slot, n);
+    }
+    return sum;
+}
+
+static bool settle_card(struct agent *a, uint32_t at, const struct gpu_device *card) {
+    uint64_t used = less(card->sample.memory_used, card->sample.memory_reserved), sum;
+    bool again = false;
+    struct slot *slot;
+    uint32_t n;
+
+    if (!newest(a, card->uuid, &n))
+        return false;
+    sum = a->outside[at] + sum_accounted(a, card->uuid);
+    while ((slot = newest(a, card->uuid, &n))) {
+        struct slot_device *d = &slot->grant.devices[n];
+        uint64_t others = less(sum, accounted(slot, n));
+        uint64_t own = living_of(a, slot, card, d->driver_memory);
+
+        again |= credit(slot, n, less(used, others + own));
+        d->orphans_settled = true;
+        sum = others + accounted(slot, n);
+    }
+    return again;
+}
+
+bool orphans_end(struct agent *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    bool again = false;
+
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (s->devices[i].healthy)
+            again |= settle_card(a, i, &s->devices[i]);
+    return again;
+}

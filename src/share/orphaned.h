@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* How much of what a ledger has orphaned (share/ledger_core.h) is back on the card. Pure: no I/O,
+ * no clock.
+ *
+ * Memory that only descriptors keep is in the card's figure and in that of no process. So of the
+ * bytes that are orphaned at most those are held that the card has in use beyond its processes. The
+ * two figures are not of one moment: bytes are credited that were orphaned when two looks at the
+ * driver in a row began, and by the higher of the two results. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a card may have in use for no process, without anything being held: the driver's own, and
+ * what it is about to give back. */
+#define ORPHANED_NOISE ((uint64_t) 64 << 20)
+
+/* Of one account of a ledger. All zero at first. */
+struct orphaned {
+    uint64_t now, before; /* orphaned when this look began, and when the one before it did */
+    uint64_t rest_before; /* what the look before this one found */
+};
+
+/* A look at the driver begins. */
+void orphaned_begin(struct orphaned *o, uint64_t bytes);
+
+/* It has ended: the card has `rest` bytes in use that neither its processes nor other ledgers
+ * account for. Returns the bytes to credit. */
+uint64_t orphaned_end(struct orphaned *o, uint64_t rest);
+
+/* Whether some of it was seen once only, so that the next look should come soon. */
+bool orphaned_is_new(const struct orphaned *o);

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that outlives the process that made it: exported by descriptor, or kept by a forked child. It stays booked until
+the driver's figures show that it is back, and is credited soon after that."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from test_corners import CUDA, VMM
+
+MIB, GIB = 1 << 20, 1 << 30
+LIMIT = 2 * GIB
+CONTEXT = 416 * MIB  # what a context costs on the simulated A100
+CREDIT = 2           # seconds until what is back can be had again
+
+
+class Card:
+    """A simulated machine with one A100, and what runs on it."""
+
+    def __init__(self, aliquot, programs, directory):
+        self.aliquot, self.programs, self.dir, self.children = aliquot, programs, directory, []
+        self.daemon = subprocess.Popen([aliquot, "sim", "--listen", str(directory)])
+        deadline = time.monotonic() + 10
+        while not (directory / "nvidiactl").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        self.env = {"PATH": "/usr/bin:/bin", "ALIQUOT_SIM_DIR": str(directory), "LD_LIBRARY_PATH": f"{directory}/lib"}
+
+    def start(self, *command, limit=LIMIT):
+        p = subprocess.Popen([self.aliquot, "run", "--memory", str(limit), "--", *map(str, command)], env=self.env,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.children.append(p)
+        return p
+
+    def hoard(self, how, size, count, what, patience=0, **options):
+        """The process and how many descriptors it got."""
+        p = self.start(self.programs / "hoard", how, size, count, what, patience, **options)
+        return p, int(p.stdout.readline())
+
+    def used(self):
+        shown = subprocess.run([self.aliquot, "sim", "show"], env=self.env, capture_output=True, text=True, check=True)
+        return int(next(w for w in shown.stdout.split() if w.startswith("memory_used=")).split("=")[1])
+
+    def close(self):
+        for p in self.children:
+            p.kill()
+            p.communicate()
+        self.daemon.terminate()
+        self.daemon.wait(10)
+
+
+@pytest.fixture
+def card(aliquot, programs, tmp_path_factory):
+    c = Card(aliquot, programs, tmp_path_factory.mktemp("c"))
+    yield c
+    c.close()
+
+
+def test_descriptors_do_not_lead_past_the_limit(card):
+    """Each maker has ended and no process of the container uses CUDA. With patience, so that a credit of what is held
+    would be found."""
+    size = 256 * MIB
+    _, got = card.hoard("handle", size, 100, "keep", patience=2500)
+    assert got == (LIMIT - CONTEXT) // size
+    assert card.used() == got * size
+
+
+def test_what_is_back_is_credited(card):
+    """The maker that comes after the descriptors are closed gets the memory within the time it takes to credit."""
+    size = 1024 * MIB
+    p, got = card.hoard("handle", size, 100, "keep", patience=1000 * CREDIT)
+    assert got == 1
+    p.stdin.write("close\n")
+    p.stdin.flush()
+    assert p.stdout.readline() == "1\n"
+
+
+def test_another_run_does_not_free_what_one_holds(card):
+    """The card's figures count for all: what another container holds by descriptor is not taken for this one's."""
+    size = 512 * MIB
+    _, one = card.hoard("handle", size, 100, "keep")
+    _, two = card.hoard("handle", size, 100, "keep", patience=500)
+    assert (one, two) == (3, 3)
+    assert card.used() == 6 * size
+
+
+@pytest.mark.parametrize("how", ["handle", "pool"])
+def test_a_thousand_honest_workers(card, how):
+    """Each exports a part of what fits beside its context, passes it on, and ends; what was passed on is closed. None
+    waits for longer than it takes to credit."""
+    size = (LIMIT - CONTEXT) // 20 // (2 * MIB) * 2 * MIB
+    _, got = card.hoard(how, size, 1000, "drop", patience=1000 * CREDIT)
+    assert got == 1000
+
+
+def test_one_process_that_exports_and_frees(sim):
+    """A thousand times what fits once: what its owner has freed stays booked no longer than a descriptor keeps it."""
+    sim(sys.executable, "-c", CUDA + VMM + """
+import os, time
+begin()
+props.handle = 1
+size, fd = free() // 20 // (2 << 20) * (2 << 20), ctypes.c_int()
+for i in range(1000):
+    until = time.monotonic() + 2
+    while (r := call("cuMemCreate", ref(handle), u64(size), ref(props), u64(0))) == 2 and time.monotonic() < until:
+        pass
+    assert r == 0, (i, r)
+    ok("cuMemExportToShareableHandle", ref(fd), handle, 1, u64(0))
+    ok("cuMemRelease", handle)
+    if i == 0:
+        kept = free()
+        time.sleep(1)
+        assert free() == kept        # the descriptor is open
+    os.close(fd.value)
+""", memory="2Gi", timeout=120)
