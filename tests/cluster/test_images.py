@@ -4,6 +4,7 @@
 import gzip
 import os
 import subprocess
+import tempfile
 
 import pytest
 
@@ -43,3 +44,9 @@ def test_agent_brings_the_library(build):
     entries = images.IMAGES["agent"](build).entries
     for name in ("libaliquot.so", "shadow/libshadow-cuda.so.1", "shadow/libshadow-nvidia-ml.so.1"):
         assert "/usr/local/lib/aliquot/node/" + name in entries
+    # The node runs it without this image around it.
+    with tempfile.NamedTemporaryFile() as hook:
+        hook.write(entries["/usr/local/lib/aliquot/aliquot-hook"][2])
+        hook.flush()
+        headers = subprocess.run(["readelf", "-lW", hook.name], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert "INTERP" not in headers
