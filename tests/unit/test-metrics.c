@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The work of one scrape of the agent: what walks all pairs of shares runs once for each card. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/metrics.h"
+#include "base/buf.h"
+
+#define CARDS 3
+
+static struct gpu_snapshot snapshot = {
+    .ndevices = CARDS,
+    .devices = {{.uuid = "GPU-a"}, {.uuid = "GPU-b"}, {.uuid = "GPU-c"}},
+};
+static unsigned walks;
+
+const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *monitor);
+void __wrap_gpu_monitor_status(const struct gpu_monitor *monitor,
+                               struct gpu_monitor_status *ret_status);
+const struct plugin *__wrap_kubelet_plugin(const struct kubelet *kubelet, size_t i);
+void __wrap_plugin_stats(const struct plugin *plugin, struct plugin_stats *ret_stats);
+bool __wrap_pods_synced(const struct pods *pods);
+void __wrap_slot_card_use(const struct slot_store *slots, const char *uuid, const char *but,
+                          struct slot_total *ret_granted, const struct slot **ret_holder);
+
+const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor *monitor) {
+    (void) monitor;
+    return &snapshot;
+}
+
+void __wrap_gpu_monitor_status(const struct gpu_monitor *monitor,
+                               struct gpu_monitor_status *ret_status) {
+    (void) monitor;
+    memset(ret_status, 0, sizeof(*ret_status));
+}
+
+const struct plugin *__wrap_kubelet_plugin(const struct kubelet *kubelet, size_t i) {
+    (void) kubelet, (void) i;
+    return NULL;
+}
+
+void __wrap_plugin_stats(const struct plugin *plugin, struct plugin_stats *ret_stats) {
+    (void) plugin;
+    memset(ret_stats, 0, sizeof(*ret_stats));
+}
+
+bool __wrap_pods_synced(const struct pods *pods) {
+    (void) pods;
+    return true;
+}
+
+void __wrap_slot_card_use(const struct slot_store *slots, const char *uuid, const char *but,
+                          struct slot_total *ret_granted, const struct slot **ret_holder) {
+    (void) slots, (void) uuid, (void) but, (void) ret_holder;
+    *ret_granted = (struct slot_total){.memory = ++walks};
+}
+
+static void test_one_walk_for_each_card(void **state) {
+    static struct agent a;
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+    (void) state;
+    a.config.node_name = "node-a";
+    metrics_write(&a, &out);
+    assert_int_equal(buf_error(&out), 0);
+    assert_non_null(strstr(buf_str(&out), "aliquot_gpu_memory_granted_bytes{"));
+    assert_non_null(strstr(buf_str(&out), "uuid=\"GPU-c\""));
+    assert_int_equal(walks, CARDS);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_walk_for_each_card),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
