@@ -61,30 +61,36 @@ static void put_mounts(struct json_writer *w, const struct gpu_edits *edits) {
     json_array_end(w);
 }
 
-/* With the host's namespaces, when the container's control group is there and its program is not.
- */
+static void put_arguments(struct json_writer *w, const char *lines) {
+    while (*lines) {
+        size_t len = strcspn(lines, "\n");
+        char argument[256];
+
+        (void) snprintf(argument, sizeof(argument), "%.*s", (int) len, lines);
+        json_put_string(w, NULL, argument);
+        lines += len + (lines[len] == '\n');
+    }
+}
+
+/* When the container's control group is there and its program is not: with the host's namespaces;
+ * when its mounts are there, too: with its own. */
 static void put_hooks(struct json_writer *w, const char *nonce, const struct gpu_edits *edits) {
     json_array_begin(w, "hooks");
     for (size_t i = 0; i < edits->count; i++) {
         const struct gpu_edit *e = &edits->list[i];
-        const char *slash = strrchr(e->host, '/'), *at = e->container;
+        bool inside = e->kind == GPU_EDIT_HOOK_INSIDE;
+        const char *slash = strrchr(e->host, '/');
 
-        if (e->kind != GPU_EDIT_HOOK)
+        if (e->kind != GPU_EDIT_HOOK && !inside)
             continue;
         json_object_begin(w, NULL);
-        json_put_string(w, "hookName", "createRuntime");
+        json_put_string(w, "hookName", inside ? "createContainer" : "createRuntime");
         json_put_string(w, "path", e->host);
         json_array_begin(w, "args");
         json_put_string(w, NULL, slash ? slash + 1 : e->host);
-        while (*at) {
-            size_t len = strcspn(at, "\n");
-            char argument[sizeof(e->container)];
-
-            (void) snprintf(argument, sizeof(argument), "%.*s", (int) len, at);
-            json_put_string(w, NULL, argument);
-            at += len + (at[len] == '\n');
-        }
-        json_put_string(w, NULL, nonce);
+        put_arguments(w, e->container);
+        if (!inside)
+            json_put_string(w, NULL, nonce);
         json_array_end(w);
         json_put_u64(w, "timeout", HOOK_TIMEOUT_S);
         json_object_end(w);

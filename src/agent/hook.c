@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* aliquot-hook SOCKET auto|required NONCE: an OCI createRuntime hook. It runs on the host, outside
+/* aliquot-hook SOCKET auto|required NONCE: an OCI createRuntime hook (`aliquot-hook ldcache` is in
+ * hook_ldcache.c). It runs on the host, outside
  * of any image: libc only, and linked statically. The runtime gives it the container's state on
  * standard input; it passes that on to the agent, which limits the container's control group, and
  * waits for the end. The container's first instruction comes after that.
  *
  * Status 0: limited, or, with "auto", not: the agent logs why. 1: not limited, and required. */
+
+#include "agent/hook.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -110,9 +113,12 @@ int main(int argc, char **argv) {
         (void) printf("aliquot-hook %s\n", ALIQUOT_VERSION);
         return EXIT_SUCCESS;
     }
+    if (argc == 2 && strcmp(argv[1], "ldcache") == 0)
+        return hook_ldcache();
     required = argc == 4 && strcmp(argv[2], "required") == 0;
     if (argc != 4 || (!required && strcmp(argv[2], "auto") != 0)) {
-        (void) fprintf(stderr, "usage: aliquot-hook SOCKET auto|required NONCE <STATE\n");
+        (void) fprintf(stderr, "usage: aliquot-hook ldcache\n"
+                               "       aliquot-hook SOCKET auto|required NONCE <STATE\n");
         return 2;
     }
     fd = dial(argv[1], now_ms() + (required ? REQUIRED_MS : AUTO_MS));

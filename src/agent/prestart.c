@@ -180,6 +180,8 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
         r = mps_edits(a->config.mps_dir, a->config.host_root, g, edits);
     if (r == 0)
         r = foreign_edits(g, devices, a->config.memory_scaling, edits);
+    if (r == 0 && n > 0)
+        r = ldcache_edits(a, edits);
     if (r == 0 && n > 0 && wall_edits(a, edits, err) < 0)
         return -err->code;
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */

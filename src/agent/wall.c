@@ -423,8 +423,10 @@ static void restore(struct agent *a, const struct slot *slot) {
 }
 
 int wall_start(struct agent *a, struct err *err) {
-    if (a->config.driver_limits == WALL_OFF)
+    if (a->config.driver_limits == WALL_OFF) {
+        wall_hook_install(a);
         return 0;
+    }
     for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
         restore(a, slot);
     return wall_hook_start(a, err);

@@ -37,7 +37,7 @@ struct walls {
     } driver;          /* whether it has limits of its own, as far as it was asked */
     uint64_t restarts; /* of the monitor's status, when that was found out */
     struct wall *list;
-    uint64_t left; /* limits that could not be taken away before their group went */
+    uint64_t left;     /* limits that could not be taken away before their group went */
     char program[300]; /* of the hook, the same path on the host; "": there is none */
     char socket[108];  /* where the hook asks */
     bool listening;
@@ -84,6 +84,13 @@ void wall_answer(struct agent *a, const struct gpu_wall_answer *answer);
 void wall_end(struct agent *a, const struct slot *slot);
 
 /* ---- wall_hook.c ---- */
+
+/* Puts the hook's program where the host may execute it; a log line when there is no such place. */
+void wall_hook_install(struct agent *a);
+
+/* The hook that enters the driver's libraries into the container's cache of the dynamic linker,
+ * where the program has a place; -ENOSPC. */
+int ldcache_edits(const struct agent *a, struct gpu_edits *edits);
 
 int wall_hook_start(struct agent *a, struct err *err);
 void wall_hook_stop(struct agent *a);

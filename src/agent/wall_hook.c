@@ -84,7 +84,7 @@ static bool install_in(struct agent *a, const char *dir, struct err *why) {
     return true;
 }
 
-static void install(struct agent *a) {
+void wall_hook_install(struct agent *a) {
     struct err why;
 
     if (a->config.hook_dir[0] && install_in(a, a->config.hook_dir, &why))
@@ -92,8 +92,9 @@ static void install(struct agent *a) {
     if (a->config.hook_dir[0])
         log_warn("the runtime's hook goes to %s: %s", a->config.state_dir, why.text);
     if (!install_in(a, a->config.state_dir, &why))
-        log_warn("limits of the driver are set late, at a container's first use of a card: the "
-                 "runtime's hook has no place: %s",
+        log_warn("the runtime's hook has no place, so limits of the driver are set late, at a "
+                 "container's first use of a card, and `ldconfig -p` in containers does not list "
+                 "the driver's libraries: %s",
                  why.text);
 }
 
@@ -118,6 +119,12 @@ int wall_edits(const struct agent *a, struct gpu_edits *edits, struct err *err) 
                     required ? "required" : "auto");
     r = gpu_edits_add(edits, GPU_EDIT_HOOK, a->walls.program, arguments);
     return r < 0 ? err_set(err, -r, "no room for the hook") : 0;
+}
+
+int ldcache_edits(const struct agent *a, struct gpu_edits *edits) {
+    return a->walls.program[0]
+               ? gpu_edits_add(edits, GPU_EDIT_HOOK_INSIDE, a->walls.program, "ldcache")
+               : 0;
 }
 
 /* ---- calls ---- */
@@ -276,7 +283,7 @@ static int listen_at(struct agent *a, struct err *err) {
 }
 
 int wall_hook_start(struct agent *a, struct err *err) {
-    install(a);
+    wall_hook_install(a);
     return listen_at(a, err);
 }
 

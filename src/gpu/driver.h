@@ -38,6 +38,7 @@ enum gpu_edit_kind {
     GPU_EDIT_ENV,  /* container: "NAME=value" */
     GPU_EDIT_HOOK, /* host: a program of the host to run before the container's first instruction;
                     * container: its arguments, a line each, before the name of the share */
+    GPU_EDIT_HOOK_INSIDE, /* the same in the container's namespaces, without the name */
 };
 
 struct gpu_edit {

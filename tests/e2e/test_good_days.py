@@ -207,6 +207,18 @@ def test_parts_of_the_driver_by_name(space):
         assert {"libcuda.so", "libcuda.so.1", "libnvidia-ml.so", "libnvidia-ml.so.1"} <= set(linked), name
 
 
+def test_the_linkers_cache_has_the_driver(space):
+    """`ldconfig -p`, by which some programs look for libcuda, lists it, on a read-only root and for any user, too."""
+    strict = pod("strict", container(memory=1 * GiB))
+    strict["spec"]["containers"][0]["securityContext"] = {
+        "readOnlyRootFilesystem": True, "runAsUser": 12345, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    space.start_all([pod("plain", container(memory=1 * GiB)), strict])
+    for name in ("plain", "strict"):
+        listed = space.exec(name, "ldconfig", "-p")
+        for library in ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"):
+            assert f"{library} (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/{library}\n" in listed, listed
+
+
 def test_sidecar(world, space):
     """A restartable init container keeps its part beside the app's, also over a restart of its own. An init container
     before them, larger than each, adds nothing."""

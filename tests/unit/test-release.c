@@ -220,6 +220,23 @@ static void a_slow_ledger_rests(void **state) {
     assert_int_equal(slot->sweep_after, 0);
 }
 
+/* The n-th hook of the edits, and its arguments. */
+static void check_hook(struct json device, int n, const char *name, const char *const *args) {
+    struct json_iter it = json_iter(JSON_PATH(device, "containerEdits", "hooks"));
+    struct json hook, arg;
+
+    for (int i = 0; i <= n; i++)
+        assert_true(json_next(&it, NULL, &hook));
+    assert_string_equal(json_string(json_get(hook, "hookName")), name);
+    assert_string_equal(json_string(json_get(hook, "path")), "/d/hook");
+    it = json_iter(json_get(hook, "args"));
+    for (; *args; args++) {
+        assert_true(json_next(&it, NULL, &arg));
+        assert_string_equal(json_string(arg), *args);
+    }
+    assert_false(json_next(&it, NULL, &arg));
+}
+
 static void cdi_text(void **state) {
     static struct gpu_edits edits;
     struct json_parser *parser = json_parser_new();
@@ -232,6 +249,8 @@ static void cdi_text(void **state) {
     assert_int_equal(gpu_edits_add(&edits, GPU_EDIT_MOUNT, "/h\"x", "/c"), 0);
     assert_int_equal(gpu_edits_add(&edits, GPU_EDIT_NODE, "/dev/nvidia3", "/dev/nvidia3"), 0);
     assert_int_equal(gpu_edits_add(&edits, GPU_EDIT_ENV, "", "A=b"), 0);
+    assert_int_equal(gpu_edits_add(&edits, GPU_EDIT_HOOK, "/d/hook", "socket\nauto"), 0);
+    assert_int_equal(gpu_edits_add(&edits, GPU_EDIT_HOOK_INSIDE, "/d/hook", "ldcache"), 0);
     cdi_encode(NONCE, &edits, &text);
     assert_int_equal(json_parse(parser, text.data, text.len, &root, NULL), 0);
     assert_string_equal(json_string(json_get(root, "kind")), "elasticgpu.io/share");
@@ -243,6 +262,8 @@ static void cdi_text(void **state) {
     assert_string_equal(json_string(json_get(mount, "hostPath")), "/h\"x");
     assert_false(json_next(&it, NULL, &mount));
     assert_int_equal(json_size(JSON_PATH(device, "containerEdits", "deviceNodes")), 1);
+    check_hook(device, 0, "createRuntime", (const char *[]){"hook", "socket", "auto", NONCE, NULL});
+    check_hook(device, 1, "createContainer", (const char *[]){"hook", "ldcache", NULL});
     (void) json_parser_free(parser);
 }
 
