@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,11 +73,20 @@ int num_parse_size(const char *text, uint64_t *ret) {
     return -EINVAL;
 }
 
+/* Whether it is a whole number of tenths of that unit. */
+static bool is_tenths(uint64_t bytes, unsigned unit) {
+    uint64_t size = UINT64_C(1) << (10 * unit);
+    return bytes % size * 10 % size == 0;
+}
+
 const char *num_format_bytes(uint64_t bytes, char out[static 24]) {
     static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     unsigned unit = 0;
     while (unit < 6 && bytes >> (10 * (unit + 1)) > 0)
         unit++;
+    /* 2000 MiB is no 1.9 GiB. */
+    if (unit > 1 && !is_tenths(bytes, unit) && bytes % (UINT64_C(1) << (10 * (unit - 1))) == 0)
+        unit--;
 
     uint64_t whole = bytes >> (10 * unit);
     uint64_t rest = unit == 0 ? 0 : bytes - (whole << (10 * unit));

@@ -96,6 +96,9 @@ static void test_bytes_for_people(void **state) {
     assert_string_equal(num_format_bytes(1023, out), "1023 B");
     assert_string_equal(num_format_bytes(UINT64_C(80) << 30, out), "80 GiB");
     assert_string_equal(num_format_bytes((UINT64_C(1) << 30) * 3 / 2, out), "1.5 GiB");
+    assert_string_equal(num_format_bytes(UINT64_C(2000) << 20, out), "2000 MiB");
+    assert_string_equal(num_format_bytes((UINT64_C(2000) << 20) + 1, out), "1.9 GiB");
+    assert_string_equal(num_format_bytes(UINT64_MAX, out), "15.9 EiB");
     assert_string_equal(num_format_bytes(UINT64_MAX, out), "15.9 EiB");
 }
 
