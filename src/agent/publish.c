@@ -410,7 +410,8 @@ static void reconcile(struct publisher *p) {
     }
     if (!p->gpus_known || !p->agent->capacity_known || !snapshot_is_news(p->agent))
         return;
-    if (mend_node(p, s))
+    /* Before the objects: one that cannot be written must not keep pods from the other cards. */
+    if (mend_node(p, s) || mend_condition(p))
         return;
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (mend_object(p, &s->devices[i]))
@@ -418,8 +419,6 @@ static void reconcile(struct publisher *p) {
     for (size_t i = 0; i < p->nobjects; i++)
         if (mend_leftover(p, s, &p->objects[i]))
             return;
-    if (mend_condition(p)) /* last: a pod that it lets in finds all the others */
-        return;
     p->trouble[0] = 0; /* nothing is left to write */
     p->writes = 0;
 }
