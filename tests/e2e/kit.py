@@ -388,6 +388,13 @@ class World:
     def gpus(self):
         return sorted(self.api.get(kube.gpus())["items"], key=lambda g: g["spec"]["index"])
 
+    def wait_held(self, by, core, timeout=30):
+        """Until one GPU object shows that so much is kept of it by what has no pod there, and has the rest free."""
+        def shown():
+            return any(dict(h["resource"])[CORE] == str(core) and by in h["by"] and status["allocatable"][CORE] == str(100 - core)
+                       for status in (g["status"] for g in self.gpus()) for h in status.get("held", []))
+        self.until(shown, timeout, f"{core} percent held by {by}")
+
     def allocated(self):
         """{pod UID: {(GPU name)}} over all GPU objects."""
         held = {}

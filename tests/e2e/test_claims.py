@@ -122,6 +122,8 @@ def test_the_first_example_as_it_stands(world, space, classes, egpus):
     assert CLAIM_GUARD in still["metadata"]["finalizers"] and still["status"]["phase"] == "Bound"
     space.delete("qgpu-pod")
     gone(world, claims_in(space), "qgpu-egpuc")
+    world.wait_held(f"released claim {space.name}/qgpu-egpuc (ElasticGPU {name})", 10)
+    assert f"kept for released claim {space.name}/qgpu-egpuc" in world.aliquot("inspect", "node")
     assert "gone" in egpu_phase(world, name, "Released")["status"]["message"]
 
 

@@ -160,6 +160,7 @@ def test_reservation(world, space, reservation):
     """Others do not get it, its owner does, and in time it is free again."""
     status = world.api.wait(RESERVATIONS, reservation, phase_is("Held"), 30)["status"]
     assert status["node"] == world.gpus()[0]["spec"]["nodeName"]
+    world.wait_held(f"reservation {reservation}", 60)
     space.create(pod("both", container(core=200)))
     space.unschedulable("both")
     told = world.aliquot("explain", "both", "-n", space.name)
@@ -177,5 +178,6 @@ def test_reservation(world, space, reservation):
         world.api.patch(f"{RESERVATIONS}/{reservation}", {"spec": {"resources": {CORE: "70"}}})
     world.api.patch(f"{RESERVATIONS}/{reservation}", {"spec": {"expires": "2020-01-01T00:00:00Z"}})
     world.api.wait(RESERVATIONS, reservation, phase_is("Expired"), 30)
+    world.until(lambda: not any(g["status"].get("held") for g in world.gpus()), 30, "nothing is shown as held")
     space.begin_delete("owner", "one")
     space.running("other")

@@ -96,9 +96,9 @@ static struct elastic_making *making_for(const struct elastic *e, const struct e
 /* What its hold is called where people read it. */
 static void name_hold(struct state *s, const char *id, const struct egpu *e) {
     char text[STATE_KEEPER_MAX];
-    const char *left = e->phase == EGPU_RELEASED ? "left by claim" : "claim";
+    const char *claim = e->phase == EGPU_RELEASED ? "released claim" : "claim";
     if (e->reserved)
-        (void) snprintf(text, sizeof(text), "%s %s/%s (ElasticGPU %s)", left, e->claim_namespace,
+        (void) snprintf(text, sizeof(text), "%s %s/%s (ElasticGPU %s)", claim, e->claim_namespace,
                         e->claim_name, e->meta.name);
     else
         (void) snprintf(text, sizeof(text), "ElasticGPU %s", e->meta.name);
