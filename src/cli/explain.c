@@ -392,6 +392,17 @@ static int get_pod(const char *name, struct buf *text, struct err *err) {
     return KUBECTL(text, err, "get", "pod", name, "-o", "json");
 }
 
+static void explain_ended(const struct pod *pod, struct json status) {
+    const char *reason = text_of(json_get(status, "reason"));
+    const char *message = text_of(json_get(status, "message"));
+    printf("Pod %s/%s has ended (%s) and holds nothing.\n", pod->namespace, pod->name,
+           text_of(json_get(status, "phase")));
+    if (*reason || *message)
+        printf("Kubernetes says: %s: %s\n", reason, message);
+    if (strcmp(reason, "UnexpectedAdmissionError") == 0)
+        puts("The agent of its node was not registered with kubelet when the pod came there.");
+}
+
 static int explain_pod(const char *name, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
@@ -407,8 +418,7 @@ static int explain_pod(const char *name, struct err *err) {
     if (arg_json)
         return explain_json(&pod, object, err);
     if (pod.finished) {
-        printf("Pod %s/%s has ended (%s) and holds nothing.\n", pod.namespace, pod.name,
-               text_of(JSON_PATH(object, "status", "phase")));
+        explain_ended(&pod, json_get(object, "status"));
         return 0;
     }
     if (pod.problem == REQUEST_OK && pod.request.n == 0 && !pod.assignment) {

@@ -364,6 +364,11 @@ def test_pods_that_are_not_ours_to_explain(cluster):
     assert "asks for no GPU" in cluster.run("explain", "p").stdout
     cluster.answers["get pod p -o json"] = pod(phase="Succeeded")
     assert "has ended (Succeeded)" in cluster.run("explain", "p").stdout
+    failed = cluster.answers["get pod p -o json"] = pod(phase="Failed")
+    failed["status"].update(reason="UnexpectedAdmissionError", message="no healthy devices present")
+    told = cluster.run("explain", "p").stdout
+    assert "has ended (Failed)" in told and "UnexpectedAdmissionError: no healthy devices present" in told
+    assert "was not registered with kubelet" in told
     cluster.answers["get pod p -o json"] = pod(core="150")
     assert "Container main: GPU request is malformed" in cluster.run("explain", "p").stdout
 
