@@ -22,7 +22,7 @@ $(BUILD)/build.ninja: | setup
 	@meson setup $(BUILD) --prefix $(PREFIX) >$(BUILD).log 2>&1 && rm -f $(BUILD).log \
 		|| { cat $(BUILD).log; exit 1; }
 
-demo: all  ## pods share a GPU on a real Kubernetes cluster (KEEP=1 leaves it up)
+demo: $(BUILD)/build.ninja  ## pods share a GPU on a real Kubernetes cluster (KEEP=1 leaves it up)
 	@python3 demo/demo.py --build $(BUILD)
 
 test: setup  ## all tests, end-to-end ones included

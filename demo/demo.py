@@ -19,7 +19,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(os.path.dirname(HERE), "tests"), HERE]
 
 from cluster import Cluster, ClusterError, Timeout, aliquot, api as kube, binaries, remove_dead    # noqa: E402
+from cluster import estimate                            # noqa: E402
 from cluster.cluster import check_machine               # noqa: E402
+import parts                                            # noqa: E402
 from narrator import Narrator                           # noqa: E402
 
 GiB = 1 << 30
@@ -115,10 +117,6 @@ class Demo:
 
     def bring_up(self):
         self.n.step("A Kubernetes cluster on this machine (etcd, API server, scheduler, kubelet, containerd: all real)")
-        missing = [t.name for t in binaries.TOOLSETS if not t.complete()]
-        if missing:
-            self.n.say("The first run builds Kubernetes from Go modules: about 8 minutes on 2 cores. The result is "
-                       f"kept in {binaries.cache_root()}; later runs are ready in under a minute.")
         self.cluster.up()
         self.kubectl("get", "nodes")
 
@@ -259,6 +257,21 @@ class Demo:
             self.n.interruption = None      # what takes the cluster down is not to be interrupted by it
 
 
+def prepare(build, narrator):
+    """Builds what is missing, with one estimate for all of it."""
+    files = parts.targets(build, aliquot.WORKLOADS)
+    missing = {} if parts.is_built(build, files) else {"aliquot": estimate.ALIQUOT}
+    missing.update(binaries.missing())
+    if not missing:
+        return
+    left = estimate.Estimate(missing)
+    narrator.say(f"The first run builds {', '.join(missing)}: about {estimate.duration(left.total())} on two idle cores. The "
+                 f"result is kept (Kubernetes in {binaries.cache_root()}); later runs are ready in under a minute.")
+    if "aliquot" in missing:
+        parts.build(build, files, lambda done: narrator.progress(f"building aliquot ({left.at('aliquot', done)})"))
+    binaries.ensure(narrator.progress, left)
+
+
 def farewell(cluster, narrator, build):
     narrator.step("The cluster stays up (KEEP=1)")
     root = os.path.dirname(HERE)
@@ -282,6 +295,7 @@ def main():
     try:
         check_machine()
         remove_dead()       # of demos that were killed
+        prepare(options.build, narrator)
         with Cluster(free_name(), narrator.progress) as cluster:
             Demo(cluster, options.build, narrator).run()
             good = narrator.summary() if keep else None
@@ -291,7 +305,7 @@ def main():
             else:
                 narrator.step("Taking everything down")
         return 0 if (narrator.summary() if good is None else good) else 1
-    except (ClusterError, Timeout, binaries.BuildError, kube.ApiError) as error:
+    except (ClusterError, Timeout, binaries.BuildError, parts.PartsError, kube.ApiError) as error:
         narrator.claim("the demo ran to its end", False, error)
         narrator.summary()
         return 1

@@ -17,6 +17,8 @@ import subprocess
 import tempfile
 import time
 
+from .estimate import CONTAINERD, KUBERNETES, Estimate, duration
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 GO_WANTED = (1, 26)
 GO_FETCHED = "1.26.8"       # where the Go of this machine is older
@@ -34,7 +36,7 @@ class Toolset:
         self.name = name
         self.binaries = binaries
         self.flags = flags
-        self.seconds = seconds      # a cold build on two cores: only for the estimate
+        self.seconds = seconds      # see estimate.py
         self.renames = renames or {}
         self.source = os.path.join(HERE, "go", name)
 
@@ -49,7 +51,14 @@ class Toolset:
         return os.path.join(cache_root(), "bin", self.key())
 
     def complete(self):
-        return all(os.access(os.path.join(self.directory(), b), os.X_OK) for b in self.binaries)
+        return all(self.find(b) for b in self.binaries)
+
+    def find(self, binary):
+        """Path of the binary: in ALIQUOT_KUBERNETES, else in the cache; None where it is in neither."""
+        for directory in _given() + [self.directory()]:
+            if os.access(os.path.join(directory, binary), os.X_OK):
+                return os.path.join(directory, binary)
+        return None
 
 
 _VERSION_FLAGS = " ".join(
@@ -61,11 +70,11 @@ _VERSION_FLAGS = " ".join(
 TOOLSETS = (
     Toolset("kubernetes",
             ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"),
-            ["-trimpath", "-ldflags=-s -w " + _VERSION_FLAGS], 390,
+            ["-trimpath", "-ldflags=-s -w " + _VERSION_FLAGS], KUBERNETES,
             renames={"server": "etcd"}),    # etcd's main package is called server
     Toolset("containerd",
             ("containerd", "containerd-shim-runc-v2", "ctr"),
-            ["-trimpath", "-tags=no_btrfs no_devmapper no_zfs", "-ldflags=-s -w"], 90),
+            ["-trimpath", "-tags=no_btrfs no_devmapper no_zfs", "-ldflags=-s -w"], CONTAINERD),
 )
 
 
@@ -77,16 +86,21 @@ def cache_root():
     return os.path.join(base, "aliquot")
 
 
+def _given():
+    """ALIQUOT_KUBERNETES: a directory of binaries that are used before those of the cache, and not built."""
+    given = os.environ.get("ALIQUOT_KUBERNETES")
+    return [os.path.abspath(given)] if given else []
+
+
 def path_dirs():
-    """The directories to put in front of PATH to find every binary. ALIQUOT_KUBERNETES: one with other ones, first."""
-    other = os.environ.get("ALIQUOT_KUBERNETES")
-    return ([os.path.abspath(other)] if other else []) + [t.directory() for t in TOOLSETS]
+    """The directories to put in front of PATH to find every binary."""
+    return _given() + [t.directory() for t in TOOLSETS]
 
 
 def find(binary):
     for toolset in TOOLSETS:
         if binary in toolset.binaries:
-            return os.path.join(toolset.directory(), binary)
+            return toolset.find(binary) or os.path.join(toolset.directory(), binary)
     raise KeyError(binary)
 
 
@@ -159,40 +173,32 @@ def _count_packages(go, source, env):
 
 
 class _Progress:
-    """Turns `go build -v` (one line for each package that is compiled) into a percentage and an estimate."""
+    """Turns `go build -v` (one line for each package that is compiled) into a part of the estimate."""
+    SECONDS = 5     # between two lines
 
-    def __init__(self, toolset, total, say):
-        self.toolset, self.total, self.say = toolset, total, say
-        self.count, self.start, self.last = 0, time.monotonic(), 0.0
-        self.guess = toolset.seconds * 2 / min(8, os.cpu_count() or 2)
+    def __init__(self, toolset, total, estimate, say):
+        self.toolset, self.total, self.estimate, self.say = toolset, total, estimate, say
+        self.count, self.last = 0, 0.0
 
     def package(self):
         self.count += 1
         now = time.monotonic()
-        if now - self.last < 5:
+        if now - self.last < self.SECONDS:
             return
         self.last = now
-        elapsed = now - self.start
-        done = min(0.95, self.count / self.total)
-        # Early on the packages are small ones: trust the measured duration until a third is done.
-        left = elapsed / done - elapsed if done > 0.33 else max(10, self.guess - elapsed)
-        self.say(f"building {self.toolset.name}: {int(done * 100)} %, about {_minutes(left)} left")
+        done = self.estimate.at(self.toolset.name, min(0.95, self.count / self.total))
+        self.say(f"building {self.toolset.name} ({done})")
 
 
-def _minutes(seconds):
-    return f"{int(seconds)} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-
-
-def _build(toolset, go, say):
+def _build(toolset, go, estimate, say):
     env = _go_environment()
     parent = os.path.dirname(toolset.directory())
     work = tempfile.mkdtemp(prefix=f".{toolset.key()}.", dir=parent)
     try:
         source = os.path.join(work, "src")
         shutil.copytree(toolset.source, source)     # go may touch go.sum: never in the user's tree
-        say(f"building {toolset.name}: resolving modules (cold build: about "
-            f"{_minutes(toolset.seconds)} on 2 cores)")
-        progress = _Progress(toolset, _count_packages(go, source, env), say)
+        say(f"building {toolset.name}: resolving modules ({estimate.at(toolset.name, 0)})")
+        progress = _Progress(toolset, _count_packages(go, source, env), estimate, say)
         out = os.path.join(work, "bin")
         os.mkdir(out)
         command = ["nice", go, "build", "-v", *toolset.flags, "-o", out + "/", "tool"]
@@ -219,8 +225,15 @@ def _build(toolset, go, say):
         shutil.rmtree(work, ignore_errors=True)
 
 
-def ensure(say=print):
-    """Builds what the cache lacks. Safe when several run at once; a killed build leaves nothing half done."""
+def missing():
+    """{name: seconds} of the toolsets that the cache lacks."""
+    return {toolset.name: toolset.seconds for toolset in TOOLSETS if not toolset.complete()}
+
+
+def ensure(say=print, estimate=None):
+    """Builds what the cache lacks. Safe when several run at once; a killed build leaves nothing half done. `estimate`
+    is of a longer run that contains this one and was made when missing() was what it is now."""
+    estimate = estimate or Estimate(missing())
     for toolset in TOOLSETS:
         if toolset.complete():
             continue
@@ -230,8 +243,8 @@ def ensure(say=print):
                 continue
             _remove_abandoned(toolset)
             start = time.monotonic()
-            _build(toolset, go, say)
-            say(f"built {toolset.name} in {_minutes(time.monotonic() - start)}; kept in {toolset.directory()}")
+            _build(toolset, go, estimate, say)
+            say(f"built {toolset.name} in {duration(time.monotonic() - start)}; kept in {toolset.directory()}")
 
 
 def _remove_abandoned(toolset):

@@ -12,8 +12,13 @@ import time
 
 import pytest
 
-from cluster import Cluster, ClusterError, api as kube, binaries, images, linux, names
-from cluster.cluster import HERE, check_machine
+from cluster import Cluster, ClusterError, aliquot, api as kube, binaries, images, linux, names
+from cluster.cluster import HERE, REPOSITORY, check_machine
+from cluster.estimate import Estimate
+
+sys.path.append(os.path.join(REPOSITORY, "demo"))
+
+import parts                                            # noqa: E402  (the path comes first)
 
 PROGRAM = [sys.executable, HERE]
 
@@ -250,6 +255,41 @@ def test_failed_build_leaves_nothing(monkeypatch, tmp_path):
         binaries.ensure(lambda _: None)
     assert not tools.complete()
     assert [e for e in os.listdir(tmp_path / "bin") if not e.endswith(".lock")] == []
+
+
+def test_given_binaries_are_not_built(monkeypatch, tmp_path):
+    monkeypatch.setenv("ALIQUOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ALIQUOT_KUBERNETES", str(tmp_path))
+    for toolset in binaries.TOOLSETS:
+        for binary in toolset.binaries:
+            (tmp_path / binary).touch(mode=0o755)
+    binaries.ensure(pytest.fail)
+    assert binaries.missing() == {}
+    assert binaries.find("kubelet") == str(tmp_path / "kubelet")
+    (tmp_path / "kubelet").unlink()
+    assert list(binaries.missing()) == ["kubernetes"]
+
+
+def test_one_estimate_for_all_that_is_built():
+    clock = [0.0]
+    estimate = Estimate({"first": 100, "second": 300}, now=lambda: clock[0])
+    assert estimate.at("first", 0) == "0 % of all, about 7 min left"
+    clock[0] = 100      # half as fast as expected
+    assert estimate.at("first", 0.5) == "12 % of all, about 12 min left"
+    assert estimate.at("first", 0.4).startswith("12 %")
+    clock[0] = 200
+    assert estimate.at("second", 0) == "25 % of all, about 10 min left"
+    assert estimate.at("second", 1) == "100 % of all, about 0 s left"
+
+
+def test_the_demo_builds_what_it_runs():
+    build = os.environ["ALIQUOT_BUILD"]
+    files = parts.targets(build, aliquot.WORKLOADS)
+    assert {"src/agent/aliquot-agent", "src/intercept/node/libaliquot.so", *aliquot.WORKLOADS} <= set(files)
+    assert not [name for name in files if name.startswith("tests/") and name not in aliquot.WORKLOADS]
+    assert parts.is_built(build, files)
+    with pytest.raises(parts.PartsError, match="no-such-target"):
+        parts.build(build, ["no-such-target"], lambda _: None)
 
 
 def test_start_time_tells_processes_apart():

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the part of the repository that the demo runs: what is installed, and the workloads. Tests and benchmarks,
+which are half of all, are left out."""
+
+import json
+import os
+import re
+import subprocess
+
+
+class PartsError(Exception):
+    """The parts cannot be built; the text is what the compiler said."""
+
+
+def targets(build, workloads):
+    """The files to build, relative to the build directory."""
+    # Meson's list is of its last run: let it run again where a description has changed.
+    subprocess.run(["ninja", "-C", build, "build.ninja"], check=True, stdout=subprocess.DEVNULL)
+    listed = subprocess.run(["meson", "introspect", "--targets", build], check=True, stdout=subprocess.PIPE,
+                            text=True).stdout
+    files = [name for target in json.loads(listed) if target["installed"] for name in target["filename"]]
+    return sorted({os.path.relpath(name, os.path.realpath(build)) for name in files} | set(workloads))
+
+
+def is_built(build, files):
+    done = subprocess.run(["ninja", "-C", build, "-n", *files], stdout=subprocess.PIPE, text=True)
+    return done.returncode == 0 and "no work to do" in done.stdout
+
+
+def build(build_dir, files, progress):
+    """Calls progress(part done, 0 to 1) for each step."""
+    environment = dict(os.environ, NINJA_STATUS="%f/%t ")
+    tail = []
+    with subprocess.Popen(["ninja", "-C", build_dir, *files], env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True) as ninja:
+        for line in ninja.stdout:
+            tail = (tail + [line])[-60:]
+            step = re.match(r"(\d+)/(\d+) ", line)
+            if step:
+                progress(int(step[1]) / int(step[2]))
+    if ninja.returncode != 0:
+        raise PartsError("Aliquot does not build:\n" + "".join(tail))
