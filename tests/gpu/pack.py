@@ -17,7 +17,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 OLDEST_LIBC = (2, 35)
 MOST_BYTES = 48 << 20
 LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "libgcc_s.so.1",
-             "libcuda-driver.so.1", "libnvidia-ml-driver.so.1"}
+             "libcuda.so.1", "libnvidia-ml.so.1", "libcuda-driver.so.1", "libnvidia-ml-driver.so.1"}
 
 SOURCES = ["tests/gpu/*.py", "tests/gpu/kit/*.py", "tests/gpu/kit/*.machine", "tests/bench/figures.py", "tests/bench/intercept.py",
            "src/abi/*.txt", "src/abi/*.def", "src/abi/nvml.h", "LICENSE"]
@@ -25,9 +25,9 @@ SOURCES = ["tests/gpu/*.py", "tests/gpu/kit/*.py", "tests/gpu/kit/*.machine", "t
 BINARIES = {"tests/gpu/kit/kit-aliquot": "src/cli/aliquot", "tests/gpu/kit/holder": "tests/gpu/kit/holder",
             "tests/gpu/kit/libcuda.so.1": "tests/gpu/kit/libcuda.so.1",
             "tests/gpu/kit/libnvidia-ml.so.1": "tests/gpu/kit/libnvidia-ml.so.1", "tests/bench/driver_calls": "tests/bench/driver_calls",
-            "src/intercept/libaliquot.so": "src/intercept/libaliquot.so", "src/intercept/libshadow-cuda.so.1": "src/intercept/libshadow-cuda.so.1",
-            "src/intercept/libshadow-nvidia-ml.so.1": "src/intercept/libshadow-nvidia-ml.so.1", "src/sim/libcuda.so.1": "src/sim/libcuda.so.1",
-            "src/sim/libnvidia-ml.so.1": "src/sim/libnvidia-ml.so.1"}
+            "tests/intercept/kinds": "tests/intercept/kinds", "tests/intercept/graphs": "tests/intercept/graphs",
+            "src/intercept/libaliquot.so": "src/intercept/libaliquot.so",
+            "src/sim/libcuda.so.1": "src/sim/libcuda.so.1", "src/sim/libnvidia-ml.so.1": "src/sim/libnvidia-ml.so.1"}
 RUN = """#!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 case $0 in */*) here=${0%/*} ;; *) here=. ;; esac

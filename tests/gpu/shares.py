@@ -18,7 +18,7 @@ SHORT_KERNELS_US = (10, 1000, 100000)      # where time is short
 
 
 def calibrated(kernel_us, simulated):
-    """The rounds of a kernel of that length, and its true length; on a GPU that nobody else uses."""
+    """The rounds of a kernel of that length, and its true length; on a GPU without other users."""
     said = subprocess.run([sys.executable, HERE / "tenant.py", "calibrate", str(kernel_us)] + ["--simulated"] * simulated,
                           stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     return said[0], float(said[1])

@@ -23,7 +23,7 @@ sys.path[:0] = [str(HERE)]
 
 MODULES = ("life", "memory", "calls")
 QUESTIONS = {}
-ACTOR_SECONDS = 20
+ACTOR_SECONDS = 15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Question:
     real_only: bool
 
 
-def question(asks, decides, of_kernel=False, seconds=20, real_only=False):
+def question(asks, decides, of_kernel=False, seconds=30, real_only=False):
     def enter(function):
         name = function.__name__.replace("_", "-")
         QUESTIONS[name] = Question(name, asks, decides, function, of_kernel, seconds, real_only)

@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import driver
+from answers import Call
 from asking import HERE, attempt, question, say, start, tenant_for
 from driver import MIB, POINTER, Cuda, Library, Nvml, samples
 
@@ -210,8 +211,21 @@ def nvidia_smi():
         began = time.monotonic()
         done = attempt(lambda: subprocess.run([driver.nvidia_smi(), *arguments.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                               text=True, errors="replace", timeout=15))
-        seen[arguments] = done if isinstance(done, str) else [done.returncode, round(time.monotonic() - began, 2), done.stdout[:40000]]
+        seen[arguments] = done if isinstance(done, str) else [done.returncode, round(time.monotonic() - began, 2), done.stdout[:28000]]
     return seen
+
+
+NEWER = ("GpuFabricInfo", "GpuFabricInfoV", "SramEccErrorStatus", "MarginTemperature", "CurrentClockFreqs", "PerformanceModes",
+         "AddressingMode", "RepairStatus", "Pdi", "NvLinkInfo", "PlatformInfo", "Capabilities", "C2cModeInfoV", "NvlinkSupportedBwModes",
+         "NvlinkBwMode", "DramEncryptionMode", "SramUniqueUncorrectedEccErrorCounts", "CoolerInfo", "PowerMizerMode_v1")
+
+
+@question("NVML's newer queries of a card and a struct (fabric, SRAM errors, margin temperature, ...): which are answered, with what version?",
+          "which of them the simulator should answer for Hopper")
+def newer_nvml():
+    nvml = Nvml()
+    return {name: Call(nvml, name, [("nvmlDevice_t", "device"), ("struct *", "info")], (), {"struct"}).answer()
+            for name in (f"nvmlDeviceGet{name}" for name in NEWER)}
 
 
 class UtilizationSample(ctypes.Structure):

@@ -7,7 +7,6 @@ import shutil
 import time
 
 MIB, GIB = 1 << 20, 1 << 30
-PATTERN = 0xA5
 
 # What the handles and pointers of CUDA are.
 POINTER = ctypes.c_uint64

@@ -68,6 +68,13 @@ def frameworks():
                        environment=tuple(environment.items()))
 
 
+def programs():
+    """Programs that take memory of every kind, and hold what is free against it, to the byte."""
+    for name in ("kinds", "graphs"):
+        yield Step(f"limits:{name}", (ALIQUOT, "run", "--memory", str(LIMIT), "--", str(TOP / "build" / "tests" / "intercept" / name)),
+                   30, "memory of every kind in a slice of 4 GiB, to the byte")
+
+
 def shares(work, simulated):
     for cores in SHARES:
         yield Step(f"shares:{':'.join(map(str, cores))}", (
@@ -80,7 +87,7 @@ def steps(work, simulated=False):
     nvidia_smi = [name for name in tables.PROGRAMS if name.startswith("nvidia-smi")]
     others = [name for name in tables.PROGRAMS if name not in nvidia_smi]
     return [Step("facts", script("facts.py"), 30, "runtime, driver, namespaces, packages"),
-            *questions(("life",)), *answers(work), *recordings(*others[:3]), *list(frameworks())[:6], *questions(("calls",)),
+            *questions(("life",)), *answers(work), *recordings(*others[:3]), *programs(), *list(frameworks())[:6], *questions(("calls",)),
             *list(shares(work, simulated))[:3], *questions(("memory",)), Step("hooks", script("hooks.py"), 60, "what the hooks add"),
             *recordings(*nvidia_smi), *list(frameworks())[6:], *list(shares(work, simulated))[3:], *recordings(*others[3:])]
 
@@ -126,7 +133,6 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"for all of it (default {SECONDS})")
     parser.add_argument("--only", help="steps, or kinds of them, with commas between")
     parser.add_argument("--simulated", action="store_true", help="on the simulator, to rehearse")
-    parser.add_argument("--wrapper", help="a program that runs each step")
     parser.add_argument("--list", action="store_true", help="print the questions and do nothing")
     return parser.parse_args()
 
@@ -164,8 +170,7 @@ def main():
     keeper = runner.hold_open(NODE)
     missing = runner.run_all(in_order(steps(work, given.simulated), gvisor), journal, given.seconds,
                              {"PYTHONDONTWRITEBYTECODE": "1"}, given.simulated, gvisor,
-                             only=given.only.split(",") if given.only else (), wrapper=(given.wrapper,) if given.wrapper else (),
-                             keep=[keeper.pid] if keeper else [])
+                             only=given.only.split(",") if given.only else (), keep=[keeper.pid] if keeper else [])
     runner.sweep()
     report(journal, missing, given.out / "report.md")
     print("not reached: " + (", ".join(missing) or "nothing"), flush=True)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Holds memory of the card in ways that need more than Python: prints the PID of who holds it, and
- * holds it until standard input ends.
+/* Holds memory of the card in ways that need more than Python: prints the PID of the holder,
+ * which holds it until standard input ends.
  *
  *     holder ghost BYTES       a process shares memory and descriptors with the one that took it
  *                              (CLONE_VM | CLONE_FILES), which ends

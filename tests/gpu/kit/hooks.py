@@ -17,11 +17,11 @@ CROWD = 8
 
 def main():
     build = TOP / "build"
-    everybody = subjects(build, [])
+    libraries = subjects(build, [])
     with tempfile.TemporaryDirectory(prefix="kit-hooks-") as directory:
         bench = Bench(build, directory)
-        least = measure_calls(bench, everybody, "real", REPEAT)
-        begun = {s.name: bench.run(s, "real", "crowd", CROWD, timeout=60) for s in everybody}
+        least = measure_calls(bench, libraries, "real", REPEAT)
+        begun = {s.name: bench.run(s, "real", "crowd", CROWD, timeout=60) for s in libraries}
     print(json.dumps({"ns": least, f"cuInit of {CROWD} processes, ns": begun,
                       "failed": {" / ".join(key): why for key, why in bench.failed.items()}}))
     sys.exit(1 if bench.failed else 0)

@@ -229,7 +229,7 @@ def fork_keeps_memory():
     return seen
 
 
-@question("VMM memory exported by descriptor, its maker ended, the descriptor kept by a process without CUDA: does it stay, who is listed?",
+@question("VMM memory exported by descriptor, its maker ended, the descriptor kept by a process without CUDA: does it stay, which PID is listed?",
           "stays: exported memory remains booked until the driver's figures show it back; listed nowhere: it is found by the card's "
           "remainder only", of_kernel=True)
 def descriptor_keeps_memory():
@@ -385,7 +385,7 @@ def processes_in_a_namespace():
 
 
 @question("A maker is killed while a kernel of some seconds runs: how long until its memory is back?",
-          "longer than the kernel: the bound for memory to come back is the longest kernel", of_kernel=True, seconds=30)
+          "longer than the kernel: the bound for memory to come back is the longest kernel", of_kernel=True)
 def release_while_computing():
     nvml = Nvml()
     before = nvml.used()

@@ -287,7 +287,7 @@ def managed_filled(cuda):
 
 
 @question("Managed memory that is told to stay with the host: does it take any of the card? And what the card fills itself?",
-          "whether oversubscription keeps its bound on the card", seconds=30)
+          "whether oversubscription keeps its bound on the card")
 def managed():
     return run_steps("managed_host", "managed_filled")
 

@@ -212,7 +212,7 @@ def order(steps, journal, only):
     return sorted(todo, key=lambda s: journal.last(s.name) is not None)
 
 
-def run_all(steps, journal, seconds, environment, simulated, gvisor, only=(), wrapper=(), keep=()):
+def run_all(steps, journal, seconds, environment, simulated, gvisor, only=(), keep=()):
     """Returns the names of steps that were not reached."""
     end = time.monotonic() + seconds
     todo = order(steps, journal, only)
@@ -226,8 +226,7 @@ def run_all(steps, journal, seconds, environment, simulated, gvisor, only=(), wr
                       "seconds": 0}
         else:
             journal.add({"step": step.name, "begun": round(time.time(), 3), "outcome": "begun"})
-            wrapped = dataclasses.replace(step, command=(*wrapper, *step.command))
-            record = run_step(wrapped, min(step.seconds, left - 1), environment, marks, keep)
+            record = run_step(step, min(step.seconds, left - 1), environment, marks, keep)
         journal.add(record)
         print(f"{record['outcome']:11} {record['seconds']:6.2f} s  {step.name}"
               f"{'  left: ' + str(record['left']) if record.get('left') else ''}", flush=True)
