@@ -52,11 +52,11 @@ MOVES = [
 ]
 
 
-@pytest.mark.parametrize("user", ["root", "a user"])
-def test_no_file_can_be_moved_away(world, space, user):
+@pytest.mark.parametrize("context", [{}, {"runAsUser": 1000}, {"readOnlyRootFilesystem": True}],
+                         ids=["root", "a user", "a read-only root"])
+def test_no_file_can_be_moved_away(world, space, context):
     """With the capabilities that containers have by default."""
-    context = {"securityContext": {"runAsUser": 1000}} if user != "root" else {}
-    seen = space.start(pod("pod", container(core=10, memory=2 * GiB, **context)))
+    seen = space.start(pod("pod", container(core=10, memory=2 * GiB, securityContext=context)))
     listing = shell(space, "pod", f"ls -lR {SHARE}")
     done = shell(space, "pod", "; ".join(f"({move}) && echo DONE {move!r}" for move in MOVES))
     assert "DONE" not in done, done
@@ -151,6 +151,15 @@ def test_growing_files_are_bounded_on_the_node(world, space):
     within_limit(space, other)
     space.delete("pod", grace=1)
     assert seen["metadata"]["uid"] not in world.allocated()
+
+
+def test_a_restarted_agent_takes_the_files_away(world, space):
+    """The mounts of one agent are those of the next."""
+    seen = space.start(pod("pod", container(core=10, memory=2 * GiB)))
+    world.agent.wait_restarted(world.agent.kill())
+    assert len(left_on_node(world)) == 1
+    within_limit(space, seen)
+    wait_nothing_left(world, space, "pod")
 
 
 # ---- pods that have more of the node ----
