@@ -6,104 +6,100 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "kube/assignment.h"
 #include "kube/client.h"
+#include "kube/reflector.h"
 #include "wire/json.h"
 
-#define RETRY_MS 1000
-
 struct keys {
-    struct kube_client *client;
     uv_loop_t *loop;
-    char path[192];
-    struct kube_call *call;
-    uv_timer_t timer;
+    struct kube_reflector *reflector;
     struct signing_verifier *verifier;
     uint64_t read_at;
-    bool wanted; /* a refresh was asked for and has not been begun */
+    bool listing; /* a list is under way, or was asked for */
+    bool seen;    /* by that list */
     void (*on_change)(void *userdata);
     void *userdata;
-    void (*on_closed)(void *userdata);
-    void *closed_userdata;
 };
 
-static void read_keys(struct keys *k);
+/* Keys that cannot be read are no keys: what was taken away must not count because of a mistake in
+ * what was left. */
+static void take(struct keys *k, const char *pem) {
+    struct signing_verifier *verifier = NULL;
+    struct err err = {0};
 
-static void on_timer(uv_timer_t *timer) {
-    struct keys *k = timer->data;
-
-    if (k->wanted || !k->verifier)
-        read_keys(k);
+    if (!pem || signing_verifier_load(pem, strlen(pem), &verifier, &err) < 0)
+        log_error("ConfigMap aliquot-signing has no public key that can be used%s%s: containers "
+                  "that have not started yet wait",
+                  pem ? ": " : "", err.text);
+    (void) signing_verifier_free(k->verifier);
+    k->verifier = verifier;
 }
 
-static void on_response(const struct kube_response *response, void *userdata) {
+static void on_sync_begin(void *userdata) {
     struct keys *k = userdata;
-    const char *pem = NULL;
-    struct signing_verifier *verifier = NULL;
 
-    k->call = NULL;
-    if (response->status == 200)
-        pem = json_string(JSON_PATH(response->body, "data", "public.pem"));
-    if (pem && signing_verifier_load(pem, strlen(pem), &verifier, NULL) == 0) {
-        (void) signing_verifier_free(k->verifier);
-        k->verifier = verifier;
-        k->read_at = uv_now(k->loop);
-    }
-    (void) uv_timer_start(&k->timer, on_timer, RETRY_MS, 0);
+    k->listing = true;
+    k->seen = false;
+}
+
+static void on_object(enum kube_event event, struct json object, void *userdata) {
+    struct keys *k = userdata;
+
+    k->seen = event != KUBE_DELETED;
+    take(k, k->seen ? json_string(JSON_PATH(object, "data", "public.pem")) : NULL);
+    if (!k->listing)
+        k->on_change(k->userdata);
+}
+
+static void on_sync_end(void *userdata) {
+    struct keys *k = userdata;
+
+    if (!k->seen && k->verifier)
+        take(k, NULL);
+    k->listing = false;
+    k->read_at = uv_now(k->loop);
     k->on_change(k->userdata);
 }
 
-static void read_keys(struct keys *k) {
-    if (k->call)
-        return;
-    k->wanted = false;
-    if (kube_request(k->client, "GET", k->path, NULL, NULL, 0, 10000, on_response, k, &k->call,
-                     NULL) < 0)
-        (void) uv_timer_start(&k->timer, on_timer, RETRY_MS, 0);
-}
-
 void keys_refresh(struct keys *k) {
-    k->wanted = true;
-    if (!uv_is_active((uv_handle_t *) &k->timer))
-        read_keys(k);
+    if (k->listing)
+        return;
+    k->listing = true;
+    kube_reflector_relist(k->reflector);
 }
 
 int keys_start(struct kube_client *client, const char *namespace, void (*on_change)(void *userdata),
                void *userdata, struct keys **ret, struct err *err) {
+    static const struct kube_reflector_handlers events = {
+        .on_sync_begin = on_sync_begin, .on_object = on_object, .on_sync_end = on_sync_end};
     struct keys *k = calloc(1, sizeof(*k));
+    char path[192];
+    const struct kube_reflector_options options = {
+        .path = path, .query = "fieldSelector=metadata.name%3Daliquot-signing"};
+    int r;
 
     if (!k)
         return err_set(err, ENOMEM, "out of memory");
-    k->client = client;
-    k->loop = kube_client_loop(client);
-    k->on_change = on_change;
-    k->userdata = userdata;
-    (void) snprintf(k->path, sizeof(k->path), "/api/v1/namespaces/%.63s/configmaps/aliquot-signing",
-                    namespace);
-    (void) uv_timer_init(k->loop, &k->timer);
-    k->timer.data = k;
-    read_keys(k);
+    *k = (struct keys){.loop = kube_client_loop(client),
+                       .listing = true,
+                       .on_change = on_change,
+                       .userdata = userdata};
+    (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%.63s/configmaps", namespace);
+    r = kube_reflector_start(client, &options, &events, k, &k->reflector, err);
+    if (r < 0) {
+        free(k);
+        return r;
+    }
     *ret = k;
     return 0;
 }
 
-static void on_handle_closed(uv_handle_t *handle) {
-    struct keys *k = handle->data;
-    void (*on_closed)(void *) = k->on_closed;
-    void *userdata = k->closed_userdata;
-
+void keys_stop(struct keys *k) {
+    kube_reflector_stop(k->reflector);
     (void) signing_verifier_free(k->verifier);
     free(k);
-    if (on_closed)
-        on_closed(userdata);
-}
-
-void keys_stop(struct keys *k, void (*on_closed)(void *userdata), void *userdata) {
-    if (k->call)
-        kube_call_cancel(k->call);
-    k->on_closed = on_closed;
-    k->closed_userdata = userdata;
-    uv_close((uv_handle_t *) &k->timer, on_handle_closed);
 }
 
 const struct signing_verifier *keys_verifier(const struct keys *k) {

@@ -352,7 +352,7 @@ static void on_stop_timer(uv_timer_t *timer) {
 static void stop(struct agent *a) {
     if (a->closing)
         return;
-    a->closing = 6;
+    a->closing = 5;
     (void) uv_timer_stop(&beat_timer);
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
     (void) uv_timer_stop(&a->release_timer);
@@ -365,7 +365,7 @@ static void stop(struct agent *a) {
     web_stop(a);
     publisher_stop(a->publisher, on_closed, a);
     pods_stop(a->pods);
-    keys_stop(a->keys, on_closed, a);
+    keys_stop(a->keys);
     gpu_manager_stop(a->gpu_manager, on_closed, a);
     kubelet_close(a->kubelet, on_closed, a);
     gpu_monitor_close(a->monitor, on_closed, a);

@@ -73,6 +73,8 @@ def forger(tmp_path_factory, world):
         signature = subprocess.run(["openssl", "pkeyutl", "-sign", "-inkey", key, "-rawin", "-in", message],
                                    check=True, stdout=subprocess.PIPE).stdout
         return {ASSIGNMENT: text, SIGNATURE: base64.b64encode(signature).decode()}
+    forge.public = subprocess.run(["openssl", "pkey", "-in", key, "-pubout"], check=True, stdout=subprocess.PIPE,
+                                  text=True).stdout
     return forge
 
 
@@ -164,6 +166,29 @@ def test_signature_closes(world, space, mallory, no_policies, forger, door):
     DOORS[door](world, space, mallory, "pod", lambda uid: forger(uid, whole_card(world)))
     assert ASSIGNMENT in space.get("pod")["metadata"]["annotations"]
     refused(world, space, "pod")
+
+
+def test_a_key_that_is_taken_out_counts_no_more(world, space, mallory, no_policies, forger):
+    """Without a restart of any agent; what runs by the key's signature goes on."""
+    keys = kube.core("configmaps", kit.SYSTEM) + "/aliquot-signing"
+    ours = world.api.get(keys)["data"]["public.pem"]
+
+    def signed(uid):
+        return forger(uid, {"main": [{"index": 0, "uuid": world.gpus()[0]["spec"]["uuid"], "core": 10, "memory": GiB}]})
+
+    def set_keys(text):
+        world.api.patch(keys, {"data": {"public.pem": text}})
+    set_keys(ours + forger.public)
+    try:
+        by_binding(world, space, mallory, "before", signed)
+        before = space.running("before")["status"]["containerStatuses"][0]["containerID"]
+    finally:
+        set_keys(ours)
+    by_binding(world, space, mallory, "after", signed)
+    refused(world, space, "after")
+    world.ctr("tasks", "kill", "-s", "SIGKILL", before.partition("://")[2])
+    space.wait("before", lambda seen: is_running(seen) and
+               seen["status"]["containerStatuses"][0]["containerID"] != before, kit.START, "started again")
 
 
 def test_a_true_assignment_of_another_pod(world, space, mallory, no_policies):
