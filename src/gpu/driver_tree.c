@@ -102,6 +102,12 @@ static int give_shadow(const struct search *s, const char *shadow, const char *s
     return give_library(&own, path, name, DRIVER_COMPUTE);
 }
 
+static int cannot_give(int r, struct err *err) {
+    return err_set(err, -r,
+                   r == -ENOSPC ? "the driver has too many files"
+                                : "a file of the driver has too long a path");
+}
+
 /* libcuda and libnvidia-ml: "libcuda.so.1" and "libcuda.so" are the shadow where there is one, and
  * the driver's own is beside them. */
 static int give_carrier(struct search *s, const struct driver_carrier *c, const char *shadow,
@@ -118,7 +124,7 @@ static int give_carrier(struct search *s, const struct driver_carrier *c, const 
     for (size_t i = 0; i < 2 && r == 0; i++)
         r = shadow[0] ? give_shadow(s, shadow, c->soname, names[i])
                       : give_library(s, path, names[i], DRIVER_COMPUTE);
-    return r < 0 ? err_set(err, -r, "too many driver files") : 0;
+    return r < 0 ? cannot_give(r, err) : 0;
 }
 
 /* "/usr/lib/libcuda.so.535.261.03" -> "535.261.03" */
@@ -341,5 +347,5 @@ int driver_tree_edits(const struct driver_tree *t, uint8_t capabilities, const c
         r = give_configs(&s);
     if (r == 0)
         r = give_firmware(&s);
-    return r < 0 ? err_set(err, -r, "too many driver files") : 0;
+    return r < 0 ? cannot_give(r, err) : 0;
 }
