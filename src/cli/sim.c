@@ -26,6 +26,9 @@
 
 #define PRIVATE_PREFIX "aliquot-sim-"
 #define LOCK_NAME "lock"
+#define NO_SMI                                                                                     \
+    "; it comes with NVIDIA's driver (Debian: package nvidia-smi in non-free). Readers on NVML "   \
+    "work as well: pip install nvitop"
 
 static uint32_t arg_gpus = UINT32_MAX; /* not given */
 static const char *arg_model;
@@ -237,7 +240,8 @@ static pid_t start_command(const char *dir, char **argv, const sigset_t *mask, s
     set_library_path(dir);
     (void) execvp(argv[0], argv);
     int code = errno == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
-    (void) fprintf(stderr, "aliquot sim: cannot run %s: %s\n", argv[0], strerror(errno));
+    (void) fprintf(stderr, "aliquot sim: cannot run %s: %s%s\n", argv[0], strerror(errno),
+                   strcmp(argv[0], "nvidia-smi") == 0 && code == EXIT_NOT_FOUND ? NO_SMI : "");
     _exit(code);
 }
 

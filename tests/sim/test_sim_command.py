@@ -42,6 +42,8 @@ def test_command_that_cannot_run():
     r = sim("--", "/no/such/program")
     assert r.returncode == 127 and "/no/such/program" in r.stderr
     assert sim("--", "/etc/passwd").returncode == 126
+    r = sim("--", "nvidia-smi", env=dict(os.environ, PATH="/nonexistent"))  # what a laptop without a driver lacks
+    assert r.returncode == 127 and "package nvidia-smi" in r.stderr
 
 
 @pytest.mark.parametrize("args", [[], ["--gpus", "0", "--", "true"], ["--gpus", "65", "--", "true"],
