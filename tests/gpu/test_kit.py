@@ -109,6 +109,19 @@ def test_a_second_call_goes_on(tmp_path):
     assert ended == ["daemon", "last", "hangs", "missing"]
 
 
+def test_what_an_earlier_call_brought_back_is_taken_over(tmp_path):
+    """On another machine: its journal, and files that later steps read; half-empty directories do no harm."""
+    earlier, out = tmp_path / "earlier", tmp_path / "out"
+    (earlier / "work").mkdir(parents=True)
+    (out / "work").mkdir(parents=True)
+    (earlier / "work" / "card-nvml").write_text("[]")
+    (earlier / "journal.jsonl").write_text('{"step": "well", "begun": 1, "outcome": "answered"}\n')
+    gpu_kit.take_over([earlier, tmp_path / "none"], out / "work")
+    journal = runner.Journal([out], [earlier, tmp_path / "none"])
+    assert (out / "work" / "card-nvml").read_text() == "[]"
+    assert [s.name for s in runner.order(STEPS[:2], journal, ())] == ["fails"] and outcomes(out) == {"well": "answered"}
+
+
 def test_the_whole_is_bounded(tmp_path):
     """What there is no time for is said; a step that is cut short by that is asked again."""
     assert run_steps(tmp_path, runner.LEAST_SECONDS - 0.1).endswith("['well', 'fails', 'hangs', 'missing', 'daemon', 'last']\n")
