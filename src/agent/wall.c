@@ -126,6 +126,7 @@ static void leave(const struct wall *w, struct wall_card *c) {
     w->agent->walls.left++;
 }
 
+/* Takes the limits away as long as the group is there. */
 static void go_on_ending(struct wall *w) {
     bool there = access(w->directory, F_OK) == 0, more = false;
 

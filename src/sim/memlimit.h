@@ -2,7 +2,7 @@
 #pragma once
 
 /* Limits on the memory of a card for control groups, as drivers from 615 on keep them
- * (nvmlDeviceSetMemoryLimits_v1). No I/O: whose group is which comes from the caller.
+ * (nvmlDeviceSetMemoryLimits_v1). No I/O: the caller says which groups a process is in.
  *
  * "misc" are the driver's own books: only groups with a limit are charged, from then on; the
  * nearest group with a limit counts alone; a limit below the present use is refused; an entry is

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Memory limits of control groups: who is charged for what is taken, and requests about limits. */
+/* Memory limits of control groups: the charge for what a process takes, and requests about limits.
+ */
 
 #include <errno.h>
 
@@ -14,8 +15,8 @@ static void forget_gone(struct daemon *d) {
             memlimit_group_gone(&d->machine.gpu[i], id);
 }
 
-/* The process that has made the connection is charged, while it lives: whoever uses its descriptors
- * after its end is not. */
+/* The process that has made the connection is charged, while it lives. A process that uses its
+ * descriptors after its end is not. */
 static int charge(struct daemon *d, struct sim_channel *c, uint64_t bytes) {
     struct sim_groups groups;
     if (c->gpu->accounting == SIM_MEMORY_OFF)

@@ -129,6 +129,34 @@ def test_a_restarted_agent_takes_away_what_the_one_before_has_set(machine, room)
     delete_limited(machine, room, "stays")
 
 
+SET_LIMIT = """
+import ctypes, sys
+class Limits(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("soft", ctypes.c_ulonglong), ("hard", ctypes.c_ulonglong),
+                ("used", ctypes.c_ulonglong)]
+uuid, group, size = sys.argv[1:]
+nvml, device = ctypes.CDLL("/run/aliquot-sim/lib/libnvidia-ml.so.1"), ctypes.c_void_p()
+assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)) == 0
+limits = Limits(group.encode(), 0, int(size))
+assert nvml.nvmlDeviceSetMemoryLimits_v1(device, ctypes.byref(limits)) == 0
+"""
+
+
+@pytest.mark.parametrize("size", [GiB, 40 * GiB])
+def test_a_limit_of_another_program_is_replaced(machine, room, size):
+    """Such as NVIDIA's container toolkit, whose hook reads NVIDIA_GPU_MEMORY_LIMIT."""
+    seen = room.start(pod("p", container(core=10, memory=4 * GiB)))
+    (device,) = kit.assignment_of(seen)["main"]
+    name = seen["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+    (group,) = machine.cluster.on_node(["find", "/sys/fs/cgroup/unified", "-name", name]).stdout.split()
+    machine.cluster.on_node(["env", "ALIQUOT_SIM_DIR=/run/aliquot-sim", "python3", "-c", SET_LIMIT, device["uuid"], group,
+                             str(size)])
+    machine.until(lambda: re.search(f"another program had limited .*{name}.* it is 4128 MiB again", machine.agent.log()), 20,
+                  "the agent tells")
+    assert 4 * GiB + SLACK in [hard for _, _, hard in limits(machine)]
+    assert size not in [hard for _, _, hard in limits(machine)]
+
+
 def test_refused_limits_keep_containers_only_where_they_are_required(machine, room):
     fail = ["sim", "inject", "error", "nvmlDeviceSetMemoryLimits_v1", "999", "--times", "0"]
     machine.aliquot(*fail)
