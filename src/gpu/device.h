@@ -26,6 +26,10 @@ struct gpu_sample {
     uint64_t memory_used;
     uint64_t memory_reserved; /* of memory_used: what the driver keeps for itself */
     uint64_t memory_free;
+    /* In use without the driver's reserve, where it tells that: the lesser of what it said before
+     * and after it listed the processes. */
+    uint64_t memory_allocated;
+    bool attributable; /* it says of each process what it holds */
     uint32_t gpu_percent;
     uint32_t memory_percent;
     uint32_t temperature; /* degrees Celsius */

@@ -16,8 +16,8 @@ struct err;
     REQUIRED(nvmlDeviceGetName, (nvmlDevice_t, char *, unsigned int) )                             \
     REQUIRED(nvmlDeviceGetMinorNumber, (nvmlDevice_t, unsigned int *) )                            \
     REQUIRED(nvmlDeviceGetMemoryInfo, (nvmlDevice_t, nvmlMemory_t *) )                             \
-    OPTIONAL(nvmlSystemGetDriverVersion, (char *, unsigned int) )                                  \
     OPTIONAL(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t, nvmlMemory_v2_t *) )                       \
+    OPTIONAL(nvmlSystemGetDriverVersion, (char *, unsigned int) )                                  \
     OPTIONAL(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t, nvmlPciInfo_t *) )                            \
     OPTIONAL(nvmlDeviceGetMigMode, (nvmlDevice_t, unsigned int *, unsigned int *) )                \
     OPTIONAL(nvmlDeviceGetUtilizationRates, (nvmlDevice_t, nvmlUtilization_t *) )                  \

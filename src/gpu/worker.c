@@ -62,6 +62,7 @@ struct worker {
     nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
     struct gpu_message_process processes[GPU_PROCESSES_MAX];
     size_t nprocesses;
+    bool unknown_memory; /* of one of them the driver does not tell what it holds */
 };
 
 static bool put(struct worker *w, union gpu_message *msg, uint32_t type, uint32_t index,
@@ -83,8 +84,10 @@ static int fail(struct worker *w, const char *text) {
 
 /* A process that computes and draws is in both lists, each time with all of its memory. */
 static void add_process(struct worker *w, const nvmlProcessInfo_v2_t *p) {
-    uint64_t bytes = p->usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_ULL ? 0 : p->usedGpuMemory;
+    bool unknown = p->usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_ULL;
+    uint64_t bytes = unknown ? 0 : p->usedGpuMemory;
 
+    w->unknown_memory = w->unknown_memory || unknown;
     for (size_t i = 0; i < w->nprocesses; i++) {
         if (w->processes[i].pid != p->pid)
             continue;
@@ -153,10 +156,11 @@ static void add_utilization(struct worker *w, nvmlDevice_t device, uint32_t inde
                 w->processes[i].sm_percent = u->last[k].percent;
 }
 
-static bool put_processes(struct worker *w, nvmlDevice_t device, uint32_t index) {
+static void list_processes(struct worker *w, nvmlDevice_t device, uint32_t index) {
     const struct nvml *n = &w->nvml;
 
     w->nprocesses = 0;
+    w->unknown_memory = false;
     add_list(w, device,
              n->nvmlDeviceGetComputeRunningProcesses_v3
                  ? n->nvmlDeviceGetComputeRunningProcesses_v3
@@ -167,6 +171,9 @@ static bool put_processes(struct worker *w, nvmlDevice_t device, uint32_t index)
                  : n->nvmlDeviceGetGraphicsRunningProcesses_v2);
     add_list(w, device, n->nvmlDeviceGetMPSComputeRunningProcesses_v3);
     add_utilization(w, device, index);
+}
+
+static bool put_processes(struct worker *w, uint32_t index) {
     for (size_t at = 0; at < w->nprocesses; at += GPU_PACKET_PROCESSES) {
         union gpu_message msg = {0};
         size_t left = w->nprocesses - at;
@@ -267,8 +274,20 @@ static bool no_failure(struct worker *w, nvmlDevice_t device, uint32_t index,
     return false;
 }
 
+/* In use, and beside that the driver's reserve. Drivers before 510 do not tell these apart. */
+static bool read_allocated(struct worker *w, nvmlDevice_t device, uint64_t *ret,
+                           uint64_t *ret_reserved) {
+    nvmlMemory_v2_t memory = {.version = NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2)};
+
+    if (!w->nvml.nvmlDeviceGetMemoryInfo_v2 ||
+        w->nvml.nvmlDeviceGetMemoryInfo_v2(device, &memory) != NVML_SUCCESS)
+        return false;
+    *ret = memory.used;
+    *ret_reserved = memory.reserved;
+    return true;
+}
+
 static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
-    nvmlMemory_v2_t second = {.version = NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2)};
     nvmlMemory_t memory = {0};
 
     if (!check(w, d, w->nvml.nvmlDeviceGetMemoryInfo(device, &memory), "nvmlDeviceGetMemoryInfo"))
@@ -276,10 +295,20 @@ static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_messag
     d->memory = memory.total;
     d->memory_used = memory.used;
     d->memory_free = memory.free;
-    if (w->nvml.nvmlDeviceGetMemoryInfo_v2 &&
-        w->nvml.nvmlDeviceGetMemoryInfo_v2(device, &second) == NVML_SUCCESS)
-        d->memory_reserved = second.reserved < memory.used ? second.reserved : memory.used;
+    d->attributable = read_allocated(w, device, &d->memory_allocated, &d->memory_reserved);
+    if (d->memory_reserved > memory.used)
+        d->memory_reserved = memory.used;
     return true;
+}
+
+/* After the processes: memory that was given back or taken meanwhile counts as not in use. */
+static void read_memory_again(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
+    uint64_t now = 0, reserved;
+
+    d->attributable =
+        d->attributable && read_allocated(w, device, &now, &reserved) && !w->unknown_memory;
+    if (now < d->memory_allocated)
+        d->memory_allocated = now;
 }
 
 /* What is nice to know; a card without it is as healthy as any. */
@@ -349,10 +378,13 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     healthy = healthy && read_identity(w, device, d) && no_failure(w, device, index, d) &&
               read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
-    if (healthy)
+    if (healthy) {
         read_load(w, device, d);
+        list_processes(w, device, index);
+        read_memory_again(w, device, d);
+    }
     return put(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&
-           (!healthy || (put_links(w, index) && put_processes(w, device, index)));
+           (!healthy || (put_links(w, index) && put_processes(w, index)));
 }
 
 /* ---- a poll ---- */
