@@ -114,6 +114,8 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
     uint64_t index;
     if (field_copy(JSON_PATH(object, "metadata", "name"), gpu.name, sizeof(gpu.name)) < 0)
         return err_set(err, EINVAL, "not a GPU object: name is missing or too long");
+    if (field_copy_optional(JSON_PATH(object, "metadata", "uid"), gpu.uid, sizeof(gpu.uid)) < 0)
+        return err_set(err, EINVAL, "GPU object %s has a bad UID", gpu.name);
     if (!json_u64(json_get(spec, "index"), &index) || index > INDEX_MAX ||
         !json_u64(json_get(spec, "memory"), &gpu.memory) || gpu.memory > INT64_MAX ||
         field_copy(json_get(spec, "nodeName"), gpu.node, sizeof(gpu.node)) < 0 ||
@@ -133,6 +135,9 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
     if (!gpu.has_capacity)
         gpu.capacity = gpu.memory;
     read_overuse(json_get(status, "overuse"), &gpu);
+    if (!read_quantity(json_get(status, "unattributed"), &gpu.unattributed) ||
+        gpu.unattributed > gpu.memory)
+        gpu.unattributed = 0;
     read_owner(JSON_PATH(object, "metadata", "ownerReferences"), &gpu);
     read_links(spec, &gpu);
     *ret_gpu = gpu;
@@ -185,6 +190,7 @@ void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out) {
     json_put_string(&w, RESOURCE_MEMORY, quantity_format_bytes(capacity, memory));
     json_object_end(&w);
     put_overuse(&w, gpu);
+    json_put_string(&w, "unattributed", quantity_format_bytes(gpu->unattributed, memory));
     json_object_end(&w);
     json_object_end(&w);
 }

@@ -35,7 +35,10 @@ struct gpu_object {
     /* status.overuse: containers that hold more of the card than their share, as
      * "namespace/pod/container", each followed by a blank; as many as fit. */
     char overuse[1024];
-    bool has_capacity; /* status.capacity is there and whole */
+    /* status.unattributed: bytes in use that belong to no container; they are not promised. */
+    uint64_t unattributed;
+    char uid[KUBE_UID_MAX]; /* as the API server has it; "": not read */
+    bool has_capacity;      /* status.capacity is there and whole */
 };
 
 /* Reads a GPU object; -EINVAL when it is none or a field has a wrong type or size. */
@@ -53,5 +56,5 @@ void gpu_object_encode(const struct gpu_object *gpu, struct buf *out);
 void gpu_object_add_overuse(struct gpu_object *gpu, const char *namespace, const char *pod,
                             const char *container);
 
-/* Appends a merge patch for the status subresource: state, capacity and overuse. */
+/* Appends a merge patch for the status subresource: state, capacity, overuse and unattributed. */
 void gpu_object_encode_status(const struct gpu_object *gpu, struct buf *out);

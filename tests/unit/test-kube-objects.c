@@ -433,17 +433,20 @@ static void test_gpu_object(void **state) {
     gpu_object_add_overuse(&gpu, "ns", "pod", "main");
     gpu_object_add_overuse(&gpu, "ns", "pod", "side");
     gpu_object_add_overuse(&gpu, "no", "name with", "blanks");
+    gpu.unattributed = 64 << 20;
     gpu_object_encode_status(&gpu, &status);
     assert_string_equal(buf_str(&status),
                         "{\"status\":{\"state\":\"Healthy\",\"capacity\":{"
                         "\"elasticgpu.io/gpu-core\":\"100\",\"elasticgpu.io/gpu-memory\":"
-                        "\"160Gi\"},\"overuse\":[\"ns/pod/main\",\"ns/pod/side\"]}}");
+                        "\"160Gi\"},\"overuse\":[\"ns/pod/main\",\"ns/pod/side\"],"
+                        "\"unattributed\":\"64Mi\"}}");
     text.len--; /* put the status into the object */
     buf_printf(&text, ",%s", buf_str(&status) + 1);
     assert_int_equal(gpu_object_parse(parse(buf_str(&text)), &back, &err), 0);
     assert_true(back.healthy && back.has_capacity && back.memory == gpu.memory);
     assert_true(back.capacity == 2 * gpu.memory);
     assert_string_equal(back.overuse, gpu.overuse);
+    assert_true(back.unattributed == gpu.unattributed);
     for (int i = 0; i < 200; i++) /* more than is kept */
         gpu_object_add_overuse(&gpu, "a-namespace", "a-pod", "a-container");
     assert_true(strlen(gpu.overuse) < sizeof(gpu.overuse));

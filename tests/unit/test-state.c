@@ -76,6 +76,40 @@ static void test_another_card_of_the_same_name(void **state) {
     assert_int_equal(free_core(w, "n", 0), 0);
 }
 
+static void show_unattributed(struct world *w, uint64_t bytes, uint64_t capacity) {
+    struct gpu_object gpu = {.memory = 80 * GIB,
+                             .capacity = capacity,
+                             .unattributed = bytes,
+                             .healthy = true,
+                             .numa = -1};
+    snprintf(gpu.name, sizeof(gpu.name), "n-00");
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-n-0");
+    snprintf(gpu.node, sizeof(gpu.node), "n");
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+    state_refresh(w->state, state_node_find(w->state, "n"));
+}
+
+/* Memory that is in use and of no container is not promised, and no pod is short of its own. */
+static void test_unattributed_memory_is_not_promised(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    show_node(w, "n", 1);
+    run_pod(w, "a", HALF, "n", &a);
+    const struct state_node *n = state_node_find(w->state, "n");
+    show_unattributed(w, 10 * GIB, 0);
+    assert_int_equal(n->place[0].free.memory, 30 * GIB);
+    show_pod(w, "p", HALF, NULL, "");
+    assert_string_equal(filter(w, "p", HALF, "\"n\""), "-no GPU has enough free memory");
+    show_unattributed(w, 60 * GIB, 0);
+    assert_int_equal(n->place[0].free.memory, 0);
+    assert_false(n->cards[0]->overcommitted);
+    /* Of a card that is sold twice each byte takes two off, of the pod and of this. */
+    show_unattributed(w, 10 * GIB, 160 * GIB);
+    assert_int_equal(n->place[0].free.memory, 60 * GIB);
+    show_unattributed(w, 0, 0);
+    assert_string_equal(filter(w, "p", HALF, "\"n\""), "n");
+}
+
 static void show_model(struct world *w, unsigned index, const char *model, uint64_t gib) {
     struct gpu_object gpu = {.index = index, .memory = gib * GIB, .healthy = true, .numa = -1};
     snprintf(gpu.name, sizeof(gpu.name), "n-%02u", index);
@@ -538,6 +572,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(test_a_card_goes_and_comes_back),
         T(test_another_card_of_the_same_name),
+        T(test_unattributed_memory_is_not_promised),
         T(test_unequal_cards),
         T(test_tflops_of_an_unknown_model),
         T(test_selection),

@@ -104,6 +104,8 @@ static void free_after(const struct state_card *card, const struct state_pod *co
     for (const struct state_standing *st = card->node->standings; st; st = st->next)
         if (is_kept(st, card, &amount))
             take(&free, &amount);
+    amount = (struct place_amount){.memory = state_card_unattributed(card)};
+    take(&free, &amount);
     bool can_be_had =
         card->healthy && !card->duplicate && state_node_absent(card->node) == PLACE_OK;
     *ret = can_be_had ? free : (struct place_amount){0};

@@ -267,7 +267,8 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     }
     uint64_t sold = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
     if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != sold ||
-        card->physical != gpu->memory || card->healthy != gpu->healthy)
+        card->physical != gpu->memory || card->healthy != gpu->healthy ||
+        card->unattributed != gpu->unattributed)
         node_touch(node);
     memcpy(card->uuid, gpu->uuid, sizeof(card->uuid));
     if (strcmp(card->model, gpu->model) != 0)
@@ -278,6 +279,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     state_links_seen(card, gpu);
     card->memory = sold;
     card->physical = gpu->memory;
+    card->unattributed = gpu->unattributed;
     card->healthy = gpu->healthy;
     return 0;
 }
