@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "agent/card_audit.h"
 #include "agent/config.h"
 #include "agent/container_stop.h"
 #include "agent/kubelet.h"
@@ -68,6 +69,8 @@ struct agent {
     bool initial_pids;     /* the agent lives in the machine's own PID namespace */
     uint64_t overuse_found, overuse_stopped;
     struct container_stops stops;
+    struct card_audit audits[GPU_MAX]; /* by position in the snapshot */
+    struct holder_scan *holder_scan;   /* under way, or NULL */
     struct intruder {
         uint32_t pid;      /* 0: unused */
         uint64_t since_ms; /* the first look at it */
@@ -126,6 +129,8 @@ void release_orphans(struct agent *a);
 void usage_update(struct agent *a);
 /* The slot with the share of the container that the process belongs to, or NULL. */
 struct slot *usage_slot_of(struct agent *a, uint32_t pid);
+/* The same for a process of that control group. */
+struct slot *usage_slot_of_group(struct agent *a, const struct cgroup_id *id);
 /* Gives back in all ledgers what dead processes held; starts and stops its own timer. */
 void usage_sweep(struct agent *a);
 /* The same for one slot, unless its ledger rests. Returns how many slots of it were given back. */
@@ -153,6 +158,14 @@ void oversee_start(struct agent *a);
 void oversee_intruder(struct agent *a, const struct gpu_device *card, uint32_t pid);
 /* All processes of a new answer were named. */
 void oversee_end(struct agent *a);
+/* Bytes that the container may have on the n-th card of its share at once; 0: no limit. */
+uint64_t oversee_limit(const struct slot *slot, uint32_t at);
+/* The account of its ledger that counts what it has on that card. */
+uint32_t oversee_account(const struct slot *slot, uint32_t at);
+/* Whether the process owns a living slot of its container's ledger. */
+bool oversee_knows(struct agent *a, struct slot *slot, uint32_t pid);
+/* Whether the driver's PIDs of that card are certainly the agent's. */
+bool oversee_pids_fit(const struct agent *a, const struct gpu_device *card);
 /* What keeps it from being certain; "" when nothing does. */
 const char *oversee_trouble(const struct agent *a);
 
@@ -161,6 +174,9 @@ const char *oversee_trouble(const struct agent *a);
 int publisher_start(struct agent *a, struct publisher **ret, struct err *err);
 void publisher_update(struct publisher *p); /* the snapshot has changed */
 void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void *userdata);
+/* The GPU object of the card with that UUID; false while there is none. */
+bool publisher_object(const struct publisher *p, const char *uuid,
+                      char ret_name[static KUBE_NAME_MAX], char ret_uid[static KUBE_UID_MAX]);
 /* What keeps the API server's copy from being true; "" when nothing does. */
 const char *publisher_trouble(const struct publisher *p);
 

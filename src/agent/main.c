@@ -13,6 +13,7 @@
 #include "agent/gpu_manager.h"
 #include "agent/gputime.h"
 #include "agent/grow.h"
+#include "agent/holders.h"
 #include "agent/keys.h"
 #include "agent/process.h"
 #include "agent/share_dir.h"
@@ -360,6 +361,7 @@ static void stop(struct agent *a) {
     (void) uv_timer_stop(&a->look_timer);
     (void) uv_timer_stop(&a->leave_timer);
     container_stops_end(&a->stops);
+    card_audit_stop(a);
     prestart_stop(a);
     wall_stop(a);
     web_stop(a);
@@ -415,6 +417,8 @@ int main(int argc, char **argv) {
 
     if (argc > 1 && strcmp(argv[1], GPU_WORKER_COMMAND) == 0)
         return gpu_worker_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], HOLDERS_COMMAND) == 0)
+        return holders_main(argc, argv);
     r = config_parse(argc, argv, &a->config, &err);
     if (r < 0) {
         if (r != -ECANCELED)

@@ -24,6 +24,7 @@ struct card {
     struct slot_total granted;
     uint64_t sold;
     uint64_t outside;
+    uint64_t unattributed;
 };
 
 struct card_metric {
@@ -54,6 +55,9 @@ static uint64_t card_core(const struct card *c) {
 }
 static uint64_t card_outside(const struct card *c) {
     return c->outside;
+}
+static uint64_t card_unattributed(const struct card *c) {
+    return c->unattributed;
 }
 static uint64_t card_percent(const struct card *c) {
     return c->device->sample.gpu_percent;
@@ -93,6 +97,9 @@ static const struct card_metric card_metrics[] = {
      card_physical},
     {"aliquot_gpu_memory_outside_bytes", "Memory held by processes that have no share of the card.",
      card_outside},
+    {"aliquot_gpu_memory_unattributed_bytes",
+     "Memory in use that belongs to no process that the driver lists and to no container's ledger.",
+     card_unattributed},
     {"aliquot_gpu_core_granted_percent", "Compute given out to pods as shares.", card_core},
     {"aliquot_gpu_utilization_percent",
      "Time in which the card computed, over the driver's last sample.", card_percent},
@@ -117,6 +124,7 @@ static void card_of(struct agent *a, uint32_t i, struct card *ret) {
     *ret = (struct card){
         .device = d,
         .outside = a->outside[i],
+        .unattributed = a->audits[i].memory.bytes,
         .sold = scaling_capacity(d->memory, a->config.memory_scaling),
     };
     slot_card_use(&a->slots, d->uuid, "", &ret->granted, NULL);
@@ -172,6 +180,9 @@ static uint64_t share_booked(const struct share *s) {
 static uint64_t share_driver(const struct share *s) {
     return s->device->driver_memory;
 }
+static uint64_t share_charged(const struct share *s) {
+    return s->device->charged;
+}
 static uint64_t share_core(const struct share *s) {
     return s->device->core;
 }
@@ -210,6 +221,9 @@ static const struct share_metric share_metrics[] = {
     {"aliquot_container_memory_overhead_bytes",
      "Memory that the driver took beyond what was booked; off the room that is left.", PROM_GAUGE,
      share_overhead},
+    {"aliquot_container_memory_charged_bytes",
+     "Memory that no listed process holds and that is charged to the container.", PROM_GAUGE,
+     share_charged},
     {"aliquot_container_memory_physical_bytes",
      "Memory that the container may have on the card at once.", PROM_GAUGE, share_physical},
     {"aliquot_container_memory_overuse",

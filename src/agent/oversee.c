@@ -24,7 +24,7 @@
 #define KNOWN_MS 5000
 
 /* What may be on the card of a device of the share at once; 0: no limit. */
-static uint64_t resident_limit(const struct slot *slot, uint32_t at) {
+uint64_t oversee_limit(const struct slot *slot, uint32_t at) {
     uint64_t limit = slot_memory_now(&slot->grant, at);
     uint64_t physical = slot->grant.devices[at].physical;
 
@@ -32,7 +32,7 @@ static uint64_t resident_limit(const struct slot *slot, uint32_t at) {
 }
 
 /* The account of the ledger that counts what is on the card, which is what the driver sees. */
-static uint32_t account_of(const struct slot *slot, uint32_t at) {
+uint32_t oversee_account(const struct slot *slot, uint32_t at) {
     bool oversold =
         ledger_has_card_account(slot_physical(&slot->grant.devices[at]), slot->grant.ndevices);
 
@@ -42,7 +42,7 @@ static uint32_t account_of(const struct slot *slot, uint32_t at) {
 /* Of what stands there, what processes hold: orphaned memory is in no process's figure. */
 static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
                                     const struct ledger_usage *u) {
-    uint32_t n = account_of(slot, at);
+    uint32_t n = oversee_account(slot, at);
     uint64_t orphaned = orphans_of(&slot->grant.devices[at], at, n);
 
     return u->used[n] > orphaned ? u->used[n] - orphaned : 0;
@@ -50,7 +50,7 @@ static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
 
 /* PIDs of a driver before 545 are the machine's; where the agent's are others, the wrong processes
  * would be accused. Having found a context of its own by its own PID proves that they fit. */
-static bool pids_fit(const struct agent *a, const struct gpu_device *card) {
+bool oversee_pids_fit(const struct agent *a, const struct gpu_device *card) {
     return a->initial_pids || card->context_bytes > 0;
 }
 
@@ -66,7 +66,7 @@ void oversee_begin(struct agent *a) {
         if (!slot->ledger || ledger_snapshot(slot->ledger, &u) < 0)
             continue;
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
-            uint32_t n = account_of(slot, i);
+            uint32_t n = oversee_account(slot, i);
 
             reconcile_begin(&slot->grant.devices[i].reconcile, booked_by_processes(slot, i, &u),
                             u.operation[n]);
@@ -80,7 +80,7 @@ void oversee_begin(struct agent *a) {
 /* Whether a slot of the ledger is its own; if not, it came to the card by another way than through
  * the library. A ledger that cannot be read is another finding, and a process that is gone is none.
  * Who was known is asked again after a while only. */
-static bool is_known(struct agent *a, struct slot *slot, uint32_t pid) {
+bool oversee_knows(struct agent *a, struct slot *slot, uint32_t pid) {
     struct known_process *k = &a->known[pid % KNOWN_PROCESSES];
     uint32_t own;
 
@@ -96,7 +96,7 @@ static bool is_known(struct agent *a, struct slot *slot, uint32_t pid) {
 
 void oversee_process(struct agent *a, struct slot *slot, struct slot_device *d, uint32_t pid,
                      uint64_t bytes) {
-    bool stranger = !is_known(a, slot, pid) && !process_is_ending((int) pid);
+    bool stranger = !oversee_knows(a, slot, pid) && !process_is_ending((int) pid);
 
     d->living += bytes;
     if (stranger > (d->strangers > 0) ||
@@ -139,7 +139,7 @@ void oversee_intruder(struct agent *a, const struct gpu_device *card, uint32_t p
     struct cgroup_id id;
     char text[256], name[PROCESS_NAME_MAX];
 
-    if (!pids_fit(a, card) || cgroup_of_pid((int) pid, &id) != 1)
+    if (!oversee_pids_fit(a, card) || cgroup_of_pid((int) pid, &id) != 1)
         return;
     /* We measure ourselves what a context costs. And a pod that is not known yet is no intruder. */
     e = a->pods ? pods_find(a->pods, id.pod_uid) : NULL;
@@ -174,7 +174,7 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
     char held[24], limit[24], ledger[24], name[PROCESS_NAME_MAX];
 
     (void) num_format_bytes(d->living, held);
-    (void) num_format_bytes(resident_limit(slot, at), limit);
+    (void) num_format_bytes(oversee_limit(slot, at), limit);
     (void) num_format_bytes(booked, ledger);
     process_name((int) d->worst_pid, name);
     switch (d->overuse.state) {
@@ -185,6 +185,10 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
             "its ledger says %s: a program has gone past the library or forged its ledger, or "
             "the driver took more for its code than was left (look at process %u, %s)",
             slot->grant.container, held, d->index, limit, ledger, d->worst_pid, name);
+        if (d->charged > 0) {
+            (void) num_format_bytes(d->charged, held);
+            buf_printf(out, ". %s of it belong to no process that the driver lists", held);
+        }
         break;
     case OVERUSE_ESCAPED:
         buf_printf(out,
@@ -306,13 +310,17 @@ static void act(struct agent *a, struct slot *slot, uint32_t at, enum overuse_st
         stop(a, slot, d);
 }
 
-/* What processes hold that are ending is being given back, and may be another's already. */
+/* What processes hold that are ending is being given back, and may be another's already. Not for
+ * ever: a process can be made to end without its memory. */
 static uint64_t without_ending(struct agent *a, const struct slot *slot,
                                const struct gpu_device *card, uint64_t living) {
+    uint32_t at = (uint32_t) (card - gpu_monitor_snapshot(a->monitor)->devices);
+
     for (size_t i = 0; i < card->nprocesses; i++) {
         const struct gpu_process *p = &card->processes[i];
 
-        if (p->memory > 0 && process_is_ending((int) p->pid) && usage_slot_of(a, p->pid) == slot)
+        if (p->memory > 0 && process_is_ending((int) p->pid) &&
+            !card_audit_has_ended(a, at, p->pid) && usage_slot_of(a, p->pid) == slot)
             living -= p->memory < living ? p->memory : living;
     }
     return living;
@@ -325,25 +333,27 @@ static bool oversee_device(struct agent *a, struct slot *slot, uint32_t at,
     struct slot_device *d = &slot->grant.devices[at];
     struct overuse_look look = {
         .now_ms = uv_now(a->loop),
-        .limit = resident_limit(slot, at),
+        .limit = oversee_limit(slot, at),
         .driver = d->living,
         .strangers = d->strangers,
         .damaged = u == NULL,
     };
     enum overuse_state before = d->overuse.state;
     uint64_t overhead = d->reconcile.overhead;
-    uint32_t n = account_of(slot, at);
+    uint32_t n = oversee_account(slot, at);
     bool again;
 
     if (d->overuse.ceiling == 0)
         d->overuse.ceiling = d->physical;
     if (look.limit > 0 && look.driver > look.limit + OVERUSE_SLACK)
         look.driver = d->living = without_ending(a, slot, card, d->living);
+    if (d->charged > 0)
+        look.driver += card_audit_orphaned(slot, at);
     again = overuse_look(&d->overuse, &look);
     act(a, slot, at, before, u ? u->used[n] : 0);
     if (u)
         again |= reconcile_end(&d->reconcile, booked_by_processes(slot, at, u), u->operation[n],
-                               d->living, d->driver_processes);
+                               d->living, d->driver_processes + (d->charged > 0));
     *changed = *changed || d->reconcile.overhead != overhead;
     return again;
 }
@@ -358,7 +368,7 @@ static bool oversee_slot(struct agent *a, struct slot *slot) {
     for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
         const struct gpu_device *card = gpu_find(s, slot->grant.devices[i].uuid);
 
-        if (card && card->healthy && pids_fit(a, card))
+        if (card && card->healthy && oversee_pids_fit(a, card))
             again |= oversee_device(a, slot, i, card, readable ? &u : NULL, &changed);
     }
     if (changed && slot_write_limits(&a->slots, slot, &err) < 0)
@@ -376,6 +386,7 @@ static void on_again(uv_timer_t *timer) {
 void oversee_end(struct agent *a) {
     bool again = orphans_end(a);
 
+    again |= card_audit_poll(a);
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
         again |= oversee_slot(a, slot);
     if (again && !a->closing)
@@ -386,7 +397,8 @@ const char *oversee_trouble(const struct agent *a) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        if (s->devices[i].healthy && s->devices[i].nprocesses > 0 && !pids_fit(a, &s->devices[i]))
+        if (s->devices[i].healthy && s->devices[i].nprocesses > 0 &&
+            !oversee_pids_fit(a, &s->devices[i]))
             return "the driver's process numbers are not those of the agent: run it with hostPID, "
                    "or memory past the library is not found";
     return "";

@@ -162,6 +162,11 @@ static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_
     ret->healthy = d->healthy;
     put_links(&d->links, ret);
     put_overuse(a, d->uuid, ret);
+    if (!card_audit_held_back(a, d, &ret->unattributed)) {
+        const struct published *have = find(p, ret->name);
+
+        ret->unattributed = have ? have->gpu.unattributed : 0;
+    }
 }
 
 /* What is published stays while the driver does not tell. */
@@ -345,7 +350,8 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
     else if (!same_spec(&have->gpu, &want))
         patch_object(p, &want);
     else if (have->gpu.healthy != want.healthy || !have->gpu.has_capacity ||
-             have->gpu.capacity != want.capacity || strcmp(have->gpu.overuse, want.overuse) != 0)
+             have->gpu.capacity != want.capacity || have->gpu.unattributed != want.unattributed ||
+             strcmp(have->gpu.overuse, want.overuse) != 0)
         patch_status(p, &want);
     else
         return false;
@@ -550,6 +556,18 @@ void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void
     p->on_closed = on_closed;
     p->closed_userdata = userdata;
     uv_close((uv_handle_t *) &p->timer, on_handle_closed);
+}
+
+bool publisher_object(const struct publisher *p, const char *uuid,
+                      char ret_name[static KUBE_NAME_MAX], char ret_uid[static KUBE_UID_MAX]) {
+    for (size_t i = 0; i < p->nobjects; i++) {
+        if (strcmp(p->objects[i].gpu.uuid, uuid) != 0)
+            continue;
+        text_copy(ret_name, KUBE_NAME_MAX, p->objects[i].gpu.name);
+        text_copy(ret_uid, KUBE_UID_MAX, p->objects[i].gpu.uid);
+        return true;
+    }
+    return false;
 }
 
 const char *publisher_trouble(const struct publisher *p) {

@@ -51,6 +51,7 @@ struct slot_device {
     struct orphaned orphaned[2];
     uint64_t orphaned_ms; /* loop time at which that grew */
     bool orphans_settled; /* this poll's figures were held against it */
+    uint64_t charged;     /* of `living`, what no listed process holds (card_audit.h) */
     struct reconcile reconcile;
     struct overuse overuse;
 };

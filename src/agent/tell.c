@@ -39,6 +39,13 @@ struct event_writer *tell_start(struct agent *a) {
     return event_writer_new(&options);
 }
 
+static void note(struct agent *a, const struct event *e) {
+    if (a->events)
+        event_writer_note(a->events, e, 0, false, uv_now(a->loop));
+    else
+        log_warn("%s/%s: %s: %s", e->namespace, e->name, e->reason, e->message);
+}
+
 void tell_container(struct agent *a, const char *namespace, const char *pod, const char *uid,
                     const char *container, const char *reason, const char *message) {
     const struct event e = {.namespace = namespace,
@@ -50,11 +57,21 @@ void tell_container(struct agent *a, const char *namespace, const char *pod, con
                             .reason = reason,
                             .message = message};
 
-    if (!a->events) {
-        log_warn("%s/%s: %s: %s", namespace, pod, reason, message);
-        return;
-    }
-    event_writer_note(a->events, &e, 0, false, uv_now(a->loop));
+    note(a, &e);
+}
+
+void tell_card(struct agent *a, const char *name, const char *uid, const char *reason,
+               const char *message) {
+    const struct event e = {.namespace = "default",
+                            .name = name,
+                            .uid = uid,
+                            .api_version = "elasticgpu.io/v1alpha1",
+                            .kind = "GPU",
+                            .cluster_scoped = true,
+                            .reason = reason,
+                            .message = message};
+
+    note(a, &e);
 }
 
 void tell_pod(struct agent *a, const char *namespace, const char *pod, const char *uid,

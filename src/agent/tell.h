@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Events on pods of this node, and a line in the agent's log for each that is written. */
+/* Events on pods and cards of this node, and a line in the agent's log for each that is written. */
 
 struct agent;
 struct event_writer;
@@ -14,6 +14,11 @@ struct event_writer *tell_start(struct agent *a);
  * See kube/event_writer.h: what is noted too often is written later, in its latest form. */
 void tell_pod(struct agent *a, const char *namespace, const char *pod, const char *uid,
               const char *reason, const char *message);
+
+/* The same about the GPU object of a card. Objects in no namespace have their Events in
+ * "default". */
+void tell_card(struct agent *a, const char *name, const char *uid, const char *reason,
+               const char *message);
 
 /* The same about one container, whose Events are apart from those of the pod's other containers. */
 void tell_container(struct agent *a, const char *namespace, const char *pod, const char *uid,

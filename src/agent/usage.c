@@ -37,14 +37,16 @@ static struct slot *slot_of_container(struct agent *a, const char *pod_uid, cons
     return container ? NULL : only;
 }
 
+struct slot *usage_slot_of_group(struct agent *a, const struct cgroup_id *id) {
+    const struct pod_entry *e = a->pods ? pods_find(a->pods, id->pod_uid) : NULL;
+
+    return slot_of_container(a, id->pod_uid, e ? pod_container_name(e, id->container_id) : NULL);
+}
+
 struct slot *usage_slot_of(struct agent *a, uint32_t pid) {
-    const struct pod_entry *e;
     struct cgroup_id id;
 
-    if (cgroup_of_pid((int) pid, &id) != 1)
-        return NULL;
-    e = a->pods ? pods_find(a->pods, id.pod_uid) : NULL;
-    return slot_of_container(a, id.pod_uid, e ? pod_container_name(e, id.container_id) : NULL);
+    return cgroup_of_pid((int) pid, &id) == 1 ? usage_slot_of_group(a, &id) : NULL;
 }
 
 static struct slot_device *slot_device_of(struct slot *slot, const char *uuid) {
@@ -81,7 +83,10 @@ void usage_update(struct agent *a) {
             struct slot_device *d = slot_device_of(slot, s->devices[i].uuid);
 
             if (!d) {
-                a->outside[i] += p->memory;
+                /* What a process that is gone still has by the driver's list belongs to a process
+                 * that the list does not name. */
+                if (!oversee_pids_fit(a, &s->devices[i]) || !card_audit_has_ended(a, i, p->pid))
+                    a->outside[i] += p->memory;
                 oversee_intruder(a, &s->devices[i], p->pid);
                 continue;
             }

@@ -170,6 +170,7 @@ static void put_holder(const struct agent *a, struct json_writer *w, struct slot
     json_put_u64(w, "memoryLimit", slot_memory_now(&slot->grant, at));
     json_put_u64(w, "memoryUsed", u.booked[at]);
     json_put_u64(w, "memoryDriver", d->driver_memory);
+    json_put_u64(w, "memoryCharged", d->charged);
     json_put_u64(w, "memoryOverhead", d->reconcile.overhead);
     json_put_u64(w, "memoryPhysical", d->physical);
     json_put_u64(w, "memoryWall", wall_bytes(a, slot, at));
@@ -191,8 +192,26 @@ static void put_holders(struct agent *a, struct json_writer *w, const char *uuid
     json_array_end(w);
 }
 
+/* Containers that can hold what belongs to no listed process. */
+static void put_candidates(struct agent *a, struct json_writer *w, const struct card_audit *audit) {
+    json_array_begin(w, "memoryUnattributedCandidates");
+    for (uint32_t i = 0; i < audit->ncandidates && i < CANDIDATES_MAX; i++) {
+        const struct slot *slot = slot_find(&a->slots, audit->candidates[i].slot);
+
+        if (!slot)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "namespace", slot->grant.namespace);
+        json_put_string(w, "pod", slot->grant.pod);
+        json_put_string(w, "container", slot->grant.container);
+        json_put_u64(w, "process", audit->candidates[i].pid);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
 static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_device *d,
-                    uint64_t outside) {
+                    uint64_t outside, const struct card_audit *audit) {
     struct slot_total granted;
 
     slot_card_use(&a->slots, d->uuid, "", &granted, NULL);
@@ -208,6 +227,8 @@ static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_dev
     json_put_u64(w, "memoryGranted", granted.memory);
     json_put_u64(w, "memoryPhysical", granted.physical);
     json_put_u64(w, "memoryOutside", outside);
+    json_put_u64(w, "memoryUnattributed", audit->memory.bytes);
+    put_candidates(a, w, audit);
     json_put_u64(w, "coreGranted", granted.core);
     json_put_u64(w, "utilization", d->sample.gpu_percent);
     put_holders(a, w, d->uuid);
@@ -225,7 +246,7 @@ static void answer_usage(struct agent *a, struct http_exchange *exchange) {
     json_put_string(&w, "driverVersion", s->driver_version);
     json_array_begin(&w, "gpus");
     for (uint32_t i = 0; i < s->ndevices; i++)
-        put_gpu(a, &w, &s->devices[i], a->outside[i]);
+        put_gpu(a, &w, &s->devices[i], a->outside[i], &a->audits[i]);
     json_array_end(&w);
     json_object_end(&w);
     buf_putc(&out, '\n');

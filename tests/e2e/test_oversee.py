@@ -5,8 +5,10 @@ within a second, and stopped where that is the policy."""
 import contextlib
 import datetime
 import re
+import time
 
 import kit
+import pytest
 from kit import CARD, OUT_OF_MEMORY, GiB, assignment_of, check_view, container, pod
 from cluster import api as kube
 
@@ -172,6 +174,95 @@ def test_who_goes_past_the_library_is_found(world, space):
     assert (entry["memoryState"], entry["processesUnlimited"]) == ("Escaped", 1), entry
     space.start(forger("large", "bypass", 6 * GiB))
     assert re.search(r"6(\.\d)? GiB.*limit is 4 GiB", space.event("large", "GPUMemoryOveruse", 10))
+
+
+# ---- memory that no listed process has ----
+
+WAYS = ["kept-by-fork", "kept-by-clone", "kept-by-export"]
+
+
+def card_of(world, uuid):
+    (gpu,) = [g for g in world.usage()["gpus"] if g["uuid"] == uuid]
+    return gpu
+
+
+def card_events(world, name):
+    events = world.api.get(kube.core("events", "default"))["items"]
+    return "\n".join(e["message"] for e in events if e["involvedObject"]["name"] == name and
+                     e["reason"] == "GPUMemoryUnattributed")
+
+
+def charged(world, name, wanted):
+    """/usage of a container, once it is charged with so much; the context of the process that is gone may be kept, too."""
+    entry = holder(world, name)
+    return entry if entry["memoryCharged"] >= wanted else None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_of_no_listed_process_is_charged(world, space, way):
+    """Within its share: it is shown as the container's within 3 s, and nothing is done about it."""
+    space.start(forger("hider", way, 256 * MiB))
+    taken = taken_at(space, "hider")
+    entry = world.until(lambda: charged(world, "hider", 256 * MiB), 20, "the container is charged")
+    assert time.time() - taken < 3
+    uuid = entry["uuid"]
+    found = card_of(world, uuid)
+    assert 256 * MiB <= found["memoryUnattributed"] <= 1 * GiB
+    (candidate,) = found["memoryUnattributedCandidates"]
+    assert (candidate["pod"], candidate["container"]) == ("hider", "main")
+    metrics = {(metric, dict(labels).get("pod") or dict(labels).get("uuid")): value
+               for (metric, labels), value in world.metrics().items()}
+    assert metrics["aliquot_gpu_memory_unattributed_bytes", uuid] >= 256 * MiB
+    assert metrics["aliquot_container_memory_charged_bytes", "hider"] >= 256 * MiB
+    name = next(g["metadata"]["name"] for g in world.gpus() if g["spec"]["uuid"] == uuid)
+    world.until(lambda: f"{space.name}/hider container main" in card_events(world, name), 60, "an Event on the card")
+    assert holder(world, "hider")["memoryState"] == "Fine"
+    space.delete("hider", grace=1)
+    world.until(lambda: card_of(world, uuid)["memoryUnattributed"] == 0, 10, "it is back")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_of_no_listed_process_counts(world, space, way):
+    """Beyond its share: it is an overuse like any other, and the policy acts."""
+    space.create(forger("hider", way, 6 * GiB, annotations={"elasticgpu.io/on-overuse": "stop"}))
+    assert re.search(r"belong to no process that the driver lists", space.event("hider", "GPUMemoryOveruse", 30))
+    space.event("hider", "GPUOveruseStopped", 30)
+    space.wait("hider", lambda seen: any(s.get("restartCount", 0) >= 1 for s in seen["status"].get(
+        "containerStatuses", [])), 30, "the container is started again")
+
+
+def test_memory_that_several_can_hold_is_held_back(world, space):
+    """No container is charged; the scheduler does not promise what is in use."""
+    space.start(forger("one", "kept-by-export", 6 * GiB))
+    uuid = holder(world, "one")["uuid"]
+    there = {"elasticgpu.io/gpu-uuid": uuid}
+    space.start(forger("two", "orphans", 256 * MiB, annotations=there))
+    world.until(lambda: len(card_of(world, uuid)["memoryUnattributedCandidates"]) == 2, 20, "both are candidates")
+    world.until(lambda: holder(world, "one")["memoryCharged"] == 0, 10, "none is charged")
+    found = card_of(world, uuid)["memoryUnattributed"]
+    assert 6 * GiB - CLOSE <= found <= 8 * GiB
+
+    def status():
+        return next(g["status"] for g in world.gpus() if g["spec"]["uuid"] == uuid)
+    world.until(lambda: kube_quantity(status().get("unattributed", "0")) >= found - 64 * MiB, 15, "the GPU object has it")
+    world.until(lambda: kube_quantity(status()["allocatable"][kit.MEMORY]) <= CARD - 8 * GiB - found + 64 * MiB, 10,
+                "the scheduler has taken it off")
+    space.create(pod("much", container(core=10, memory=CARD - 10 * GiB), annotations=there))
+    space.unschedulable("much")
+
+
+def test_a_trainer_that_dies_and_leaves_its_workers_is_left_alone(world, space):
+    """They keep its memory, within the share: it is seen as the container's, and nothing is stopped for it."""
+    space.start(forger("trainer", "orphans", 1 * GiB, annotations={"elasticgpu.io/on-overuse": "stop"}))
+    taken_at(space, "trainer")
+
+    def seen():
+        entry = holder(world, "trainer")
+        return entry["memoryDriver"] == 0 and max(entry["memoryUsed"], entry["memoryCharged"]) >= 1 * GiB - CLOSE
+    world.until(seen, 10, "it is seen as the container's")
+    for _ in range(20):
+        assert holder(world, "trainer")["memoryState"] == "Fine"
+    assert space.get("trainer")["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 def test_a_pod_without_a_share_on_a_card_is_told_of(world, space):

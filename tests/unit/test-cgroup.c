@@ -156,12 +156,12 @@ static pid_t start_without_first_thread(const char *group) {
 
 /* The kernel says "/" of such a process in each hierarchy of cgroup v1. */
 static void a_process_without_its_first_thread(void **state) {
-    static const char top[] = "/sys/fs/cgroup/memory/aliquot-test";
-    char pod[96], group[192], c;
+    char top[64], pod[128], group[224], c;
     struct cgroup_id id;
     pid_t child;
 
     (void) state;
+    (void) snprintf(top, sizeof(top), "/sys/fs/cgroup/memory/aliquot-test-%d", getpid());
     (void) snprintf(pod, sizeof(pod), "%s/pod" UID, top);
     (void) snprintf(group, sizeof(group), "%s/" ID, pod);
     if (access("/sys/fs/cgroup/memory/cgroup.procs", W_OK) < 0 || mkdir(top, 0755) < 0) {

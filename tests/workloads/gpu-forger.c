@@ -7,6 +7,14 @@
  *     gpu-forger bypass BYTES         calls the driver itself, by the addresses that an own walk
  *                                     through its symbols finds, past every hook
  *     gpu-forger leaderless BYTES     does that in a second thread; the first one ends
+ *     gpu-forger kept-by-fork BYTES   takes memory past the library in a process that ends, while a
+ *                                     forked child keeps its descriptors
+ *     gpu-forger kept-by-clone BYTES  the same with another thread group that shares its memory and
+ *                                     descriptors
+ *     gpu-forger kept-by-export BYTES the same with an exported descriptor, in a process that never
+ *                                     uses CUDA
+ *     gpu-forger orphans BYTES        takes memory as kept-by-fork does, but through the library: a
+ *                                     trainer that dies and leaves its workers
  *     gpu-forger truncate             empties the ledger
  *     gpu-forger honest BYTES         takes BYTES as anybody would
  *
@@ -19,10 +27,14 @@
 #include <inttypes.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -153,14 +165,25 @@ static void forge(size_t bytes, size_t keep) {
     hold(taken);
 }
 
-static void bypass(size_t bytes) {
+static void take_past(size_t bytes) {
     CUcontext context;
     CUdeviceptr all;
 
     check(RAW(cuInit, (unsigned) )(0), "cuInit");
     check(RAW(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&context, 0, 0), "cuCtxCreate");
     check(RAW(cuMemAlloc_v2, (CUdeviceptr *, size_t))(&all, bytes), "cuMemAlloc");
+}
+
+static void bypass(size_t bytes) {
+    take_past(bytes);
     hold(bytes);
+}
+
+static void take_honestly(size_t bytes) {
+    CUdeviceptr all;
+
+    open_context();
+    check(CUDA(cuMemAlloc_v2, (CUdeviceptr *, size_t))(&all, bytes), "cuMemAlloc");
 }
 
 static void *bypass_in_thread(void *bytes) {
@@ -180,11 +203,108 @@ static void leaderless(size_t bytes) {
     (void) syscall(SYS_exit, 0);
 }
 
-static void honest(size_t bytes) {
-    CUdeviceptr all;
+/* ---- memory that outlives its process ---- */
 
-    open_context();
-    check(CUDA(cuMemAlloc_v2, (CUdeviceptr *, size_t))(&all, bytes), "cuMemAlloc");
+static int hold_as_thread_group(void *maker) {
+    while (getppid() == *(const pid_t *) maker)
+        (void) sched_yield();
+    hold(0);
+    return 0;
+}
+
+static void keep_by_clone(size_t bytes) {
+    static char stack[1 << 16];
+    static pid_t self;
+
+    self = getpid();
+    take_past(bytes);
+    if (clone(hold_as_thread_group, stack + sizeof(stack), CLONE_VM | CLONE_FILES, &self) < 0)
+        exit(EXIT_FAILURE);
+}
+
+static void keep_by_fork(void (*take)(size_t bytes), size_t bytes) {
+    take(bytes);
+    if (fork() == 0)
+        hold(bytes);
+}
+
+static int export_past(size_t bytes) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+    CUmemGenericAllocationHandle handle;
+    CUcontext context;
+    int fd = -1;
+
+    check(RAW(cuInit, (unsigned) )(0), "cuInit");
+    check(RAW(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice))(&context, 0, 0), "cuCtxCreate");
+    check(RAW(cuMemCreate, (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                            unsigned long long) )(&handle, bytes, &prop, 0),
+          "cuMemCreate");
+    check(RAW(cuMemExportToShareableHandle,
+              (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+               unsigned long long) )(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+          "cuMemExportToShareableHandle");
+    return fd;
+}
+
+union passed {
+    struct cmsghdr header;
+    char space[CMSG_SPACE(sizeof(int))];
+};
+
+/* Sends a descriptor, or receives one (fd < 0), which then is this process's own. */
+static void pass(int socket, int fd) {
+    char byte = 0;
+    struct iovec iov = {&byte, 1};
+    union passed control = {.header = {.cmsg_level = SOL_SOCKET,
+                                       .cmsg_type = SCM_RIGHTS,
+                                       .cmsg_len = CMSG_LEN(sizeof(int))}};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof(control)};
+
+    memcpy(CMSG_DATA(&control.header), &fd, sizeof(int));
+    if ((fd < 0 ? recvmsg(socket, &msg, 0) : sendmsg(socket, &msg, 0)) != 1)
+        exit(EXIT_FAILURE);
+}
+
+static void keep_by_export(size_t bytes) {
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) < 0)
+        exit(EXIT_FAILURE);
+    if (fork() == 0) {
+        pass(ends[1], -1);
+        hold(bytes);
+    }
+    pass(ends[0], export_past(bytes));
+}
+
+/* In a child: the container's first process must live. Returns false for no such way. */
+static bool leave_behind(const char *mode, size_t bytes) {
+    pid_t maker;
+
+    if (strncmp(mode, "kept-by-", 8) != 0 && strcmp(mode, "orphans") != 0)
+        return false;
+    maker = fork();
+    if (maker == 0) {
+        if (strcmp(mode, "kept-by-clone") == 0)
+            keep_by_clone(bytes);
+        else if (strcmp(mode, "kept-by-export") == 0)
+            keep_by_export(bytes);
+        else
+            keep_by_fork(strcmp(mode, "orphans") == 0 ? take_honestly : take_past, bytes);
+        _exit(EXIT_SUCCESS);
+    }
+    while (waitpid(-1, NULL, 0) > 0)
+        ;
+    return true;
+}
+
+static void honest(size_t bytes) {
+    take_honestly(bytes);
     hold(bytes);
 }
 
@@ -206,6 +326,8 @@ int main(int argc, char **argv) {
         forge(bytes, keep);
     if (strcmp(mode, "bypass") == 0)
         bypass(bytes);
+    if (leave_behind(mode, bytes))
+        return EXIT_SUCCESS;
     if (strcmp(mode, "leaderless") == 0)
         leaderless(bytes);
     if (strcmp(mode, "honest") == 0)
@@ -215,7 +337,7 @@ int main(int argc, char **argv) {
         check(truncate(LEDGER, 0) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "truncate");
         hold(0);
     }
-    (void) fprintf(stderr,
-                   "usage: gpu-forger forge|bypass|leaderless|honest|truncate [BYTES [KEEP]]\n");
+    (void) fprintf(stderr, "usage: gpu-forger forge|bypass|leaderless|kept-by-fork|kept-by-clone|"
+                           "kept-by-export|orphans|honest|truncate [BYTES [KEEP]]\n");
     return 2;
 }

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/card_audit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/holder_scan.h"
+#include "agent/orphans.h"
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "share/ledger.h"
+
+#define LOOK_AGAIN_MS 5000
+#define SURE_POLLS 3 /* a remainder is certain after two, if it is there from the beginning */
+#define SEEN_MS 3000 /* a process that was not asked about for so long has a new number */
+
+/* ---- processes that end ---- */
+
+bool card_audit_has_ended(struct agent *a, uint32_t at, uint32_t pid) {
+    struct card_audit *audit = &a->audits[at];
+    uint32_t now = (uint32_t) uv_now(a->loop);
+    struct ended_process *e = NULL;
+
+    for (size_t i = 0; i < GPU_PROCESSES_MAX && !e; i++)
+        if (audit->ended[i].pid == pid)
+            e = &audit->ended[i];
+    if (!process_is_ending((int) pid)) {
+        if (e)
+            e->pid = 0;
+        return false;
+    }
+    if (!e || now - e->seen_ms > SEEN_MS) {
+        if (!e)
+            e = &audit->ended[audit->next++ % GPU_PROCESSES_MAX];
+        *e = (struct ended_process){.pid = pid, .since_ms = now};
+    }
+    e->seen_ms = now;
+    return now - e->since_ms >= ENDED_MS;
+}
+
+/* ---- what is attributed ---- */
+
+static struct slot_device *device_of(const struct slot *slot, const char *uuid, uint32_t *ret_at) {
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
+        if (strcmp(slot->grant.devices[i].uuid, uuid) != 0)
+            continue;
+        *ret_at = i;
+        return &slot->grant.devices[i];
+    }
+    return NULL;
+}
+
+/* A ledger counts up to the container's limit only: its programs write it. */
+static uint64_t at_most(const struct slot *slot, uint32_t at, uint64_t bytes) {
+    uint64_t limit = oversee_limit(slot, at);
+
+    return limit > 0 && bytes > limit ? limit : bytes;
+}
+
+uint64_t card_audit_orphaned(const struct slot *slot, uint32_t at) {
+    return at_most(slot, at, orphans_of(&slot->grant.devices[at], at, oversee_account(slot, at)));
+}
+
+/* Adds what is a container's by the driver's list or by its ledger, and what its ledger has
+ * orphaned, for which no process is listed. */
+static void add_share(struct slot *slot, struct slot_device *d, uint32_t at,
+                      struct unattributed_look *look) {
+    uint64_t orphaned = card_audit_orphaned(slot, at), booked = 0, bytes;
+    struct ledger_usage u;
+
+    look->idle = false;
+    if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0) {
+        uint32_t n = oversee_account(slot, at);
+
+        booked = u.used[n] > orphaned ? u.used[n] - orphaned : 0;
+        look->still = look->still && d->reconcile.armed && d->reconcile.before_used == booked &&
+                      d->reconcile.before_operation == u.operation[n];
+    }
+    bytes = at_most(slot, at, (booked > d->driver_memory ? booked : d->driver_memory) + orphaned);
+    look->attributed += bytes > d->driver_memory ? bytes : d->driver_memory;
+}
+
+static struct unattributed_look look_at(struct agent *a, uint32_t at,
+                                        const struct gpu_device *card) {
+    struct unattributed_look look = {.now_ms = uv_now(a->loop),
+                                     .used = card->sample.memory_allocated,
+                                     .attributed = a->outside[at],
+                                     .still = true,
+                                     .idle = card->nprocesses == 0};
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        uint32_t i;
+        struct slot_device *d = device_of(slot, card->uuid, &i);
+
+        if (d)
+            add_share(slot, d, i, &look);
+    }
+    return look;
+}
+
+/* ---- which containers can hold it ---- */
+
+static bool is_listed(const struct gpu_snapshot *s, uint32_t pid) {
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        for (size_t k = 0; k < s->devices[i].nprocesses; k++)
+            if (s->devices[i].processes[k].pid == pid)
+                return true;
+    return false;
+}
+
+static void add_candidate(struct card_audit *audit, const struct slot *slot, uint32_t pid) {
+    uint32_t n = audit->ncandidates < CANDIDATES_MAX ? audit->ncandidates : CANDIDATES_MAX;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(audit->candidates[i].slot, slot->nonce) == 0)
+            return;
+    if (n < CANDIDATES_MAX) {
+        text_copy(audit->candidates[n].slot, sizeof(audit->candidates[n].slot), slot->nonce);
+        audit->candidates[n].pid = pid;
+    }
+    audit->ncandidates++;
+}
+
+/* A process that the driver lists and the ledger knows holds what is listed. Any other one that has
+ * the driver's nodes can hold more. */
+static void judge_holder(struct agent *a, const struct holder *h) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    struct slot *slot = usage_slot_of_group(a, &h->id);
+
+    if (!slot ||
+        (h->how != HOLDER_UNREADABLE && is_listed(s, h->pid) && oversee_knows(a, slot, h->pid)))
+        return;
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        uint32_t at;
+
+        if (a->audits[i].memory.bytes > 0 && device_of(slot, s->devices[i].uuid, &at))
+            add_candidate(&a->audits[i], slot, h->pid);
+    }
+}
+
+static void on_scanned(const struct holder *found, size_t nfound, bool complete, void *userdata) {
+    struct agent *a = userdata;
+
+    a->holder_scan = NULL;
+    if (a->closing)
+        return;
+    for (uint32_t i = 0; i < GPU_MAX; i++) {
+        struct card_audit *audit = &a->audits[i];
+
+        audit->ncandidates = 0;
+        audit->looked = audit->memory.bytes > 0;
+        audit->looked_ms = uv_now(a->loop);
+        audit->complete = complete;
+    }
+    for (size_t i = 0; i < nfound; i++)
+        judge_holder(a, &found[i]);
+    (void) gpu_monitor_poll(a->monitor);
+}
+
+/* The directory of the driver's nodes in the agent's view. */
+static bool node_directory(const struct agent *a, const struct gpu_device *card, char ret[256]) {
+    char path[64];
+    char *slash;
+
+    if (!a->driver)
+        return false;
+    gpu_driver_path(a->driver, &a->places, card, path);
+    slash = strrchr(path, '/');
+    if (!slash)
+        return false;
+    *slash = 0;
+    (void) snprintf(ret, 256, "%s%s",
+                    strcmp(gpu_driver_name(a->driver), "simulated") == 0 ? "" : a->places.host_root,
+                    path);
+    return true;
+}
+
+static void investigate(struct agent *a, const struct card_audit *audit,
+                        const struct gpu_device *card) {
+    char dir[256];
+
+    if (a->holder_scan || a->closing ||
+        (audit->looked && uv_now(a->loop) - audit->looked_ms < LOOK_AGAIN_MS) ||
+        !node_directory(a, card, dir))
+        return;
+    a->holder_scan = holder_scan_start(a->loop, "/proc/self/exe", dir, on_scanned, a);
+    if (!a->holder_scan)
+        log_warn("processes that hold the driver's nodes cannot be looked for: out of memory");
+}
+
+/* ---- what follows from it ---- */
+
+static void charge(struct agent *a, struct card_audit *audit, const struct gpu_device *card) {
+    const struct card_candidate *c = &audit->candidates[0];
+    uint64_t limit, within, lacks = audit->memory.bytes;
+    struct slot *slot = NULL;
+    struct slot_device *d = NULL;
+    uint32_t at = 0;
+
+    audit->charged = 0;
+    if (audit->looked && audit->complete && audit->ncandidates == 1)
+        slot = slot_find(&a->slots, c->slot);
+    if (slot)
+        d = device_of(slot, card->uuid, &at);
+    if (d && lacks > 0) {
+        uint64_t held = d->living + card_audit_orphaned(slot, at);
+
+        limit = oversee_limit(slot, at);
+        within = limit > held ? limit - held : 0;
+        audit->charged = d->charged = audit->memory.bytes;
+        d->living += d->charged;
+        if (d->charged >= d->worst_bytes && d->strangers == 0) {
+            d->worst_pid = c->pid;
+            d->worst_bytes = d->charged;
+        }
+        lacks -= lacks < within ? lacks : within;
+    }
+    lacks = (lacks + HELD_BACK_GRAIN - 1) / HELD_BACK_GRAIN * HELD_BACK_GRAIN;
+    if (lacks >= audit->held_back) {
+        audit->held_back = lacks;
+        audit->lower_ms = 0;
+    } else if (audit->lower_ms == 0) {
+        audit->lower_ms = uv_now(a->loop);
+    } else if (uv_now(a->loop) - audit->lower_ms >= HELD_BACK_MS) {
+        audit->held_back = lacks;
+        audit->lower_ms = 0;
+    }
+}
+
+static void put_candidates(struct agent *a, const struct card_audit *audit, struct buf *out) {
+    for (uint32_t i = 0; i < audit->ncandidates && i < CANDIDATES_MAX; i++) {
+        const struct card_candidate *c = &audit->candidates[i];
+        const struct slot *slot = slot_find(&a->slots, c->slot);
+        char name[PROCESS_NAME_MAX];
+
+        if (!slot)
+            continue;
+        process_name((int) c->pid, name);
+        buf_printf(out, "%s%s/%s container %s (process %u, %s)", i > 0 ? ", " : "",
+                   slot->grant.namespace, slot->grant.pod, slot->grant.container, c->pid, name);
+    }
+    if (audit->ncandidates > CANDIDATES_MAX)
+        buf_printf(out, " and %u more", audit->ncandidates - CANDIDATES_MAX);
+}
+
+/* Told again when other containers are named, or twice as much is found. */
+static uint64_t hash_of(const struct card_audit *audit) {
+    uint64_t hash = 14695981039346656037u;
+    uint64_t size = 1;
+
+    while (size < audit->memory.bytes)
+        size *= 2;
+    hash = (hash ^ size ^ audit->ncandidates ^ (audit->charged > 0)) * 1099511628211u;
+    for (uint32_t i = 0; i < audit->ncandidates && i < CANDIDATES_MAX; i++)
+        for (const char *c = audit->candidates[i].slot; *c; c++)
+            hash = (hash ^ (unsigned char) *c) * 1099511628211u;
+    return hash | 1;
+}
+
+static void tell(struct agent *a, struct card_audit *audit, const struct gpu_device *card) {
+    _cleanup_buf_ struct buf text = BUF_INIT(4096);
+    uint64_t hash = hash_of(audit);
+    char bytes[24], name[KUBE_NAME_MAX], uid[KUBE_UID_MAX];
+
+    if (!audit->looked || audit->told == hash)
+        return;
+    audit->told = hash;
+    (void) num_format_bytes(audit->memory.bytes, bytes);
+    buf_printf(&text,
+               "%s of GPU %u are in use and belong to no process that the driver lists and to no "
+               "ledger. ",
+               bytes, card->index);
+    if (audit->charged > 0)
+        buf_puts(&text, "They are charged to the only container that holds the driver's device "
+                        "nodes by such a process: ");
+    else if (audit->ncandidates > 0)
+        buf_puts(&text, "The scheduler does not promise them. Containers that hold the driver's "
+                        "device nodes by such a process: ");
+    else
+        buf_puts(&text, "The scheduler does not promise them. No container with a share of the "
+                        "card holds the driver's device nodes by such a process");
+    put_candidates(a, audit, &text);
+    if (!audit->complete)
+        buf_puts(&text, " (the look at all processes was not finished)");
+    if (a->publisher && publisher_object(a->publisher, card->uuid, name, uid))
+        tell_card(a, name, uid, "GPUMemoryUnattributed", buf_str(&text));
+    else
+        log_warn("%s", buf_str(&text));
+}
+
+/* ---- a poll ---- */
+
+static bool audit_card(struct agent *a, uint32_t at, const struct gpu_device *card) {
+    struct card_audit *audit = &a->audits[at];
+    struct unattributed_look look;
+    bool again = false;
+
+    if (strcmp(audit->uuid, card->uuid) != 0) {
+        memset(audit, 0, sizeof(*audit));
+        text_copy(audit->uuid, sizeof(audit->uuid), card->uuid);
+    }
+    if (!card->healthy || !card->sample.attributable || !oversee_pids_fit(a, card))
+        return false;
+    look = look_at(a, at, card);
+    again = unattributed_look(&audit->memory, &look);
+    audit->polls += audit->polls < SURE_POLLS;
+    if (audit->memory.bytes > 0) {
+        investigate(a, audit, card);
+    } else {
+        audit->looked = false;
+        audit->ncandidates = 0;
+        audit->told = 0;
+    }
+    charge(a, audit, card);
+    if (audit->memory.bytes > 0)
+        tell(a, audit, card);
+    return again;
+}
+
+bool card_audit_poll(struct agent *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    bool again = false;
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+            slot->grant.devices[i].charged = 0;
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        again |= audit_card(a, i, &s->devices[i]);
+    return again;
+}
+
+bool card_audit_held_back(const struct agent *a, const struct gpu_device *card, uint64_t *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    const struct card_audit *audit = &a->audits[card - s->devices];
+
+    if (strcmp(audit->uuid, card->uuid) != 0 || audit->polls < SURE_POLLS)
+        return false;
+    *ret = audit->held_back;
+    return true;
+}
+
+void card_audit_stop(struct agent *a) {
+    if (a->holder_scan)
+        holder_scan_cancel(a->holder_scan);
+    a->holder_scan = NULL;
+}

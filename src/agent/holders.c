@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/holders.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/kcmp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "agent/process.h"
+#include "base/cleanup.h"
+#include "base/num.h"
+
+#define NODES_MAX 1024
+#define CONTAINERS_MAX 1024
+#define NODE_PREFIX "nvidia"
+
+/* ---- nodes of the driver ---- */
+
+/* A device by its number, whatever it is called in a container; a file by its place. */
+struct node {
+    bool is_device;
+    uint32_t major, minor;
+    uint64_t ino;
+};
+
+/* What was looked at of a container. */
+struct container {
+    struct cgroup_id id;
+    uint32_t files, processes;
+    bool told; /* that it has too many */
+};
+
+struct walk {
+    struct node nodes[NODES_MAX];
+    size_t nnodes;
+    struct container containers[CONTAINERS_MAX];
+    size_t ncontainers;
+    uint32_t from;
+    void (*tell)(const struct holder *h, void *userdata);
+    void *userdata;
+};
+
+/* Without asking a file system for news: a tenant may serve one of its own, and not answer. */
+static bool node_of(int dir, const char *name, int flags, struct node *ret, struct statx *st) {
+    if (statx(dir, name, flags | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE | STATX_INO, st) <
+        0)
+        return false;
+    *ret = (struct node){.is_device = S_ISCHR(st->stx_mode)};
+    if (ret->is_device) {
+        ret->major = st->stx_rdev_major;
+        ret->minor = st->stx_rdev_minor;
+    } else {
+        ret->major = st->stx_dev_major;
+        ret->minor = st->stx_dev_minor;
+        ret->ino = st->stx_ino;
+    }
+    return true;
+}
+
+static void add_nodes(struct walk *w, const char *path, bool below) {
+    _cleanup_closedir_ DIR *dir = opendir(path);
+    const struct dirent *e;
+    struct statx st;
+    struct node n;
+
+    while (dir && w->nnodes < NODES_MAX && (e = readdir(dir))) {
+        if (e->d_name[0] == '.' ||
+            (!below && strncmp(e->d_name, NODE_PREFIX, strlen(NODE_PREFIX)) != 0) ||
+            !node_of(dirfd(dir), e->d_name, AT_SYMLINK_NOFOLLOW, &n, &st))
+            continue;
+        if (S_ISDIR(st.stx_mode) && !below) {
+            char inner[512];
+
+            if (snprintf(inner, sizeof(inner), "%s/%s", path, e->d_name) < (int) sizeof(inner))
+                add_nodes(w, inner, true);
+        } else if (n.is_device || S_ISSOCK(st.stx_mode) || S_ISFIFO(st.stx_mode)) {
+            w->nodes[w->nnodes++] = n;
+        }
+    }
+}
+
+static bool is_dma_buf(int dir, const char *name) {
+    char target[16];
+
+    return readlinkat(dir, name, target, sizeof(target)) > 8 && memcmp(target, "/dmabuf:", 8) == 0;
+}
+
+static bool is_node(const struct walk *w, int dir, const char *name) {
+    struct statx st;
+    struct node n;
+
+    if (!node_of(dir, name, 0, &n, &st))
+        return false;
+    for (size_t i = 0; i < w->nnodes; i++) {
+        const struct node *have = &w->nodes[i];
+
+        if (have->is_device == n.is_device && have->major == n.major && have->minor == n.minor &&
+            have->ino == n.ino)
+            return true;
+    }
+    /* A dma-buf lies on a file system of the kernel without a device. */
+    return S_ISREG(st.stx_mode) && st.stx_dev_major == 0 && is_dma_buf(dir, name);
+}
+
+/* ---- one process ---- */
+
+/* Looks through a directory of links to files. 1: one is a node; 0: none is; -ENOBUFS: the
+ * container has more files than are looked at. */
+static int look_through(const struct walk *w, struct container *c, const char *path) {
+    _cleanup_closedir_ DIR *dir = opendir(path);
+    const struct dirent *e;
+
+    while (dir && (e = readdir(dir))) {
+        if (e->d_name[0] == '.')
+            continue;
+        if (c->files >= HOLDERS_FILES_MAX)
+            return -ENOBUFS;
+        c->files++;
+        if (is_node(w, dirfd(dir), e->d_name))
+            return 1;
+    }
+    return 0;
+}
+
+/* Threads can have descriptors of their own, and the first thread has none when it has ended. */
+static int look_at_files(const struct walk *w, struct container *c, int pid) {
+    _cleanup_closedir_ DIR *tasks = NULL;
+    char path[80];
+    const struct dirent *e;
+    uint64_t tid, before = 0;
+    int r = 0;
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    tasks = opendir(path);
+    while (r == 0 && tasks && (e = readdir(tasks))) {
+        if (num_parse_u64(e->d_name, INT32_MAX, &tid) < 0)
+            continue;
+        if (before > 0 && syscall(SYS_kcmp, (pid_t) before, (pid_t) tid, KCMP_FILES, 0, 0) == 0) {
+            r = c->files >= HOLDERS_FILES_MAX ? -ENOBUFS : 0;
+            c->files++;
+            continue;
+        }
+        before = tid;
+        (void) snprintf(path, sizeof(path), "/proc/%d/task/%u/fd", pid, (unsigned) tid);
+        r = look_through(w, c, path);
+    }
+    return r;
+}
+
+static void tell(const struct walk *w, const struct container *c, int pid, enum holder_how how) {
+    const struct holder h = {.pid = (uint32_t) pid, .how = how, .id = c->id};
+
+    w->tell(&h, w->userdata);
+}
+
+static struct container *container_of(struct walk *w, const struct cgroup_id *id) {
+    for (size_t i = 0; i < w->ncontainers; i++)
+        if (strcmp(w->containers[i].id.container_id, id->container_id) == 0 &&
+            strcmp(w->containers[i].id.pod_uid, id->pod_uid) == 0)
+            return &w->containers[i];
+    if (w->ncontainers == CONTAINERS_MAX)
+        return NULL;
+    w->containers[w->ncontainers] = (struct container){.id = *id};
+    return &w->containers[w->ncontainers++];
+}
+
+static void look_at(int pid, void *userdata) {
+    struct walk *w = userdata;
+    struct container *c;
+    struct cgroup_id id;
+    char path[48];
+    int r;
+
+    if ((uint32_t) pid < w->from || cgroup_of_pid(pid, &id) != 1)
+        return;
+    c = container_of(w, &id);
+    if (!c || c->told)
+        return;
+    r = c->processes++ < HOLDERS_PROCESSES_MAX ? look_at_files(w, c, pid) : -ENOBUFS;
+    if (r == 1) {
+        tell(w, c, pid, HOLDER_OPEN);
+        return;
+    }
+    if (r == 0) {
+        tell(w, c, pid, HOLDER_LOOKING);
+        (void) snprintf(path, sizeof(path), "/proc/%d/map_files", pid);
+        r = look_through(w, c, path);
+    }
+    if (r != 0)
+        tell(w, c, pid, r == 1 ? HOLDER_MAPPED : HOLDER_UNREADABLE);
+    c->told = r < 0;
+}
+
+/* ---- all of them ---- */
+
+void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from,
+                  void (*tell_of)(const struct holder *h, void *userdata), void *userdata) {
+    struct walk *w = calloc(1, sizeof(*w));
+    const struct holder end = {.how = HOLDER_END};
+    struct process_walk all = {NULL};
+    int r = 0;
+
+    if (!w)
+        return;
+    w->from = from;
+    w->tell = tell_of;
+    w->userdata = userdata;
+    for (size_t i = 0; i < ndirs; i++)
+        add_nodes(w, dirs[i], false);
+    while (r == 0)
+        r = process_walk_step(&all, UINT_MAX, look_at, w);
+    if (r == 1)
+        tell_of(&end, userdata);
+    free(w);
+}
+
+/* ---- the child ---- */
+
+static void write_out(const struct holder *h, void *userdata) {
+    (void) userdata;
+    if (write(STDOUT_FILENO, h, sizeof(*h)) != (ssize_t) sizeof(*h))
+        _exit(EXIT_FAILURE);
+}
+
+int holders_main(int argc, char **argv) {
+    uint64_t from;
+
+    if (argc < 4 || num_parse_u64(argv[2], INT32_MAX, &from) < 0) {
+        (void) fprintf(stderr, "%s is started by the agent itself\n", HOLDERS_COMMAND);
+        return EXIT_FAILURE;
+    }
+    (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void) prctl(PR_SET_NAME, "aliquot-holders");
+    holders_walk((const char *const *) argv + 3, (size_t) argc - 3, (uint32_t) from, write_out,
+                 NULL);
+    return EXIT_SUCCESS;
+}
