@@ -5,6 +5,18 @@ import ctypes
 import sys
 
 
+class Memory(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint)] + [(n, ctypes.c_ulonglong) for n in ("total", "reserved", "free", "used")]
+
+
+def nvml_memory():
+    nvml, device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+    memory = Memory(version=ctypes.sizeof(Memory) | 2 << 24)
+    assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+    assert nvml.nvmlDeviceGetMemoryInfo_v2(device, ctypes.byref(memory)) == 0
+    return f"{memory.total} {memory.used} {memory.free}"
+
+
 def main():
     cuda = ctypes.CDLL("libcuda.so.1")
     context, blocks = ctypes.c_void_p(), []
@@ -28,6 +40,8 @@ def main():
             free, total = ctypes.c_size_t(), ctypes.c_size_t()
             assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
             answer = f"{free.value} {total.value}"
+        elif verb == "nvml":
+            answer = nvml_memory()
         elif verb == "export":  # a name for another process
             handle = (ctypes.c_char * 64)()
             assert cuda.cuIpcGetMemHandle(handle, blocks[-1]) == 0

@@ -124,6 +124,7 @@ def test_a_limit_holds_from_the_first_context_on(machine, groups):
     assert m.ask("context") == 0
     assert driver.get(group) == (0, GIB, CONTEXT)
     assert m.ask("info") == [str(GIB - CONTEXT), str(GIB)]
+    assert m.ask("nvml") == [str(GIB), str(CONTEXT), str(GIB - CONTEXT)]
     assert m.alloc(GIB - CONTEXT + 1) == OUT_OF_MEMORY
     assert m.alloc(GIB - CONTEXT) == 0
     assert m.alloc(1) == OUT_OF_MEMORY
