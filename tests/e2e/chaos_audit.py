@@ -217,7 +217,9 @@ def judge_claims(moment):
 # ---- what others keep: each has to come to agree ----
 
 def judge_gpu_objects(moment, gpus):
-    """GPU.status names just the pods that are bound, with what they have, and the rest of the card."""
+    """GPU.status names just the pods that are bound, with what they have, what claims and reservations keep beside them,
+    and the rest of the card."""
+    taken = sums(moment)
     want = {g["metadata"]["name"]: {} for g in gpus}
     names = {g["spec"]["uuid"]: g["metadata"]["name"] for g in gpus}
     for pod in moment.bound():
@@ -227,8 +229,10 @@ def judge_gpu_objects(moment, gpus):
         told = {uid: [(quantity(c["resource"][kit.CORE]), quantity(c["resource"][kit.MEMORY])) for c in v["containers"]]
                 for uid, v in (gpu["status"].get("allocated") or {}).items()}
         assert told == want[gpu["metadata"]["name"]], f"{gpu['metadata']['name']}: {told}, by the pods: {want}"
-        free = [full - sum(x[i] for v in told.values() for x in v)
-                for i, full in enumerate((100, gpu["spec"]["memory"]))]
+        kept = [tuple(quantity(held["resource"][k]) for k in (kit.CORE, kit.MEMORY)) for held in gpu["status"].get("held", [])]
+        both = [sum(x[i] for v in told.values() for x in v) + sum(x[i] for x in kept) for i in range(2)]
+        assert both == list(taken.get(gpu["spec"]["uuid"], (0, 0))), f"{gpu['status']}: {both}, by the objects: {taken}"
+        free = [full - both[i] for i, full in enumerate((100, gpu["spec"]["memory"]))]
         assert [quantity(gpu["status"]["allocatable"][k]) for k in (kit.CORE, kit.MEMORY)] == free, gpu["status"]
 
 
