@@ -12,6 +12,7 @@
 #include "agent/container_stop.h"
 #include "agent/kubelet.h"
 #include "agent/library.h"
+#include "agent/mapped.h"
 #include "agent/pods.h"
 #include "agent/process.h"
 #include "agent/slot.h"
@@ -29,7 +30,8 @@ struct prestart;
 struct publisher;
 struct waiting;
 
-#define KNOWN_PROCESSES 512
+#define KNOWN_PROCESSES 2048
+#define KNOWN_WINDOW 32 /* entries that a PID can be in */
 #define INTRUDERS_MAX 32
 
 struct agent {
@@ -80,13 +82,17 @@ struct agent {
 
     struct walls walls;
     struct known_process {
-        uint32_t pid;
-        const struct slot *slot; /* for comparison only: it may be gone */
-        uint64_t until;          /* loop time */
-    } known[KNOWN_PROCESSES];    /* processes that were found in their ledgers, by PID */
+        uint32_t pid;                         /* 0: unused */
+        const struct slot *slot;              /* for comparison only: it may be gone */
+        uint64_t life;                        /* another one after each exec */
+        uint64_t since_ms, seen_ms, until_ms; /* loop time; `until_ms`: the verdict stands */
+        bool judged, stranger;
+        struct mapped_ask *ask;
+    } known[KNOWN_PROCESSES]; /* processes that were looked for in their ledgers */
+    bool mapped_pending;      /* of some there is no answer yet */
 
     struct arbitration *arbitration;
-    uint64_t gputime_sampled; /* uv_hrtime of the last look at the driver's figures */
+    uint64_t gputime_sampled;    /* uv_hrtime of the last look at the driver's figures */
     struct event_writer *events; /* of tell.c */
 
     uv_timer_t leave_timer;

@@ -22,6 +22,9 @@
 #define POLL_SHARES_MS 500 /* overuse is to be found within a second, confirmation included */
 #define POLL_IDLE_MS 1000
 #define KNOWN_MS 5000
+#define STRANGER_MS 1000 /* so long a process without the ledger is not asked about again */
+#define ANSWER_MS 1000   /* a process of which nothing is known after that is a stranger */
+#define ASKS_MAX 16      /* of one container at a time */
 
 /* What may be on the card of a device of the share at once; 0: no limit. */
 uint64_t oversee_limit(const struct slot *slot, uint32_t at) {
@@ -77,21 +80,65 @@ void oversee_begin(struct agent *a) {
 
 /* ---- while the processes are gone through ---- */
 
-/* Whether a slot of the ledger is its own; if not, it came to the card by another way than through
- * the library. A ledger that cannot be read is another finding, and a process that is gone is none.
- * Who was known is asked again after a while only. */
-bool oversee_knows(struct agent *a, struct slot *slot, uint32_t pid) {
-    struct known_process *k = &a->known[pid % KNOWN_PROCESSES];
-    uint32_t own;
+/* The entry of the process; a new one takes the place of the one that was not seen for longest. */
+static struct known_process *known_of(struct agent *a, const struct slot *slot, uint32_t pid,
+                                      uint64_t life) {
+    struct known_process *oldest = NULL;
 
-    if (k->pid == pid && k->slot == slot && uv_now(a->loop) < k->until)
+    for (uint32_t i = 0; i < KNOWN_WINDOW; i++) {
+        struct known_process *k = &a->known[(pid + i) % KNOWN_PROCESSES];
+
+        if (k->pid == pid && k->slot == slot && k->life == life)
+            return k;
+        if (!oldest || k->seen_ms < oldest->seen_ms)
+            oldest = k;
+    }
+    (void) mapped_free(oldest->ask);
+    *oldest =
+        (struct known_process){.pid = pid, .slot = slot, .life = life, .since_ms = uv_now(a->loop)};
+    return oldest;
+}
+
+static uint32_t asks_of(const struct agent *a, const struct slot *slot) {
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < KNOWN_PROCESSES; i++)
+        n += a->known[i].slot == slot && a->known[i].ask;
+    return n;
+}
+
+static void take_answer(struct agent *a, struct known_process *k) {
+    enum mapped_answer answer = k->ask ? mapped_answer(k->ask) : MAPPED_PENDING;
+
+    if (answer == MAPPED_PENDING)
+        return;
+    k->ask = mapped_free(k->ask);
+    k->judged = true;
+    k->stranger = answer == MAPPED_NO;
+    k->until_ms = uv_now(a->loop) + (k->stranger ? STRANGER_MS : KNOWN_MS);
+}
+
+/* Whether the process has the ledger of its container mapped; if not, it came to the card by
+ * another way than through the library. A ledger that cannot be read is another finding, and a
+ * process that is gone is none. The answer stands for a while, unless the process executes another
+ * program. What a container keeps from being answered counts against it. */
+bool oversee_knows(struct agent *a, struct slot *slot, uint32_t pid) {
+    uint64_t life = process_life((int) pid), now = uv_now(a->loop);
+    struct known_process *k;
+    dev_t device;
+    ino_t inode;
+
+    if (life == 0 || !slot->ledger || ledger_file_of(slot->ledger, &device, &inode) < 0)
         return true;
-    own = process_own_pid((int) pid);
-    if (own > 0 && slot->ledger &&
-        ledger_has_process(slot->ledger, own, process_pidns((int) pid)) == 0)
-        return false;
-    *k = (struct known_process){pid, slot, uv_now(a->loop) + KNOWN_MS};
-    return true;
+    k = known_of(a, slot, pid, life);
+    k->seen_ms = now;
+    take_answer(a, k);
+    if (now < k->until_ms)
+        return !k->stranger;
+    if (!k->ask && asks_of(a, slot) < ASKS_MAX)
+        k->ask = mapped_ask((int) pid, device, inode);
+    a->mapped_pending = true;
+    return k->judged ? !k->stranger : now - k->since_ms < ANSWER_MS;
 }
 
 void oversee_process(struct agent *a, struct slot *slot, struct slot_device *d, uint32_t pid,
@@ -384,7 +431,9 @@ static void on_again(uv_timer_t *timer) {
 }
 
 void oversee_end(struct agent *a) {
-    bool again = orphans_end(a);
+    bool again = orphans_end(a) | a->mapped_pending;
+
+    a->mapped_pending = false;
 
     again |= card_audit_poll(a);
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)

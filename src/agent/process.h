@@ -30,11 +30,9 @@ int process_walk_step(struct process_walk *w, unsigned max, void (*look)(int pid
 bool process_walk_is_under_way(const struct process_walk *w);
 void process_walk_end(struct process_walk *w);
 
-/* The PID that the process has for itself, in the innermost PID namespace; 0: not known. */
-uint32_t process_own_pid(int pid);
-
-/* What tells its PID namespace from others, as ledger_pidns() has it; 0: not known. */
-uint32_t process_pidns(int pid);
+/* What changes when the process executes another program: a hash of when it started and where its
+ * program and arguments lie. 0: it is gone. Takes none of its locks. */
+uint64_t process_life(int pid);
 
 /* Its name with anything unprintable replaced, for messages: "python3"; "?" when it is gone. */
 void process_name(int pid, char ret[static PROCESS_NAME_MAX]);
@@ -44,5 +42,3 @@ bool process_namespace_is_initial(void);
 
 /* For tests: reads the flags and state of a line of /proc/PID/task/TID/stat. */
 bool process_stat_is_ending(const char *text);
-/* For tests: the last number of the NSpid line of /proc/PID/status. */
-uint32_t process_status_own_pid(const char *text);

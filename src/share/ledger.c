@@ -176,28 +176,14 @@ int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t m
     return guarded(ledger, read_processes, ret, max);
 }
 
-/* A PID can stand in slots of processes that are long dead, too: a few are looked at. */
-#define SAME_PID_MAX 8
+int ledger_file_of(const struct ledger *ledger, dev_t *ret_device, ino_t *ret_inode) {
+    struct stat st;
 
-static int find_process(struct ledger *ledger, void *arg, size_t pidns) {
-    const uint32_t *pid = arg;
-    uint32_t n = slots_in_use(ledger->file), looks = 0;
-
-    for (uint32_t slot = 0; slot < n && looks < SAME_PID_MAX; slot++) {
-        uint32_t home = __atomic_load_n(&ledger->file->slot[slot].pidns, __ATOMIC_RELAXED);
-
-        if (__atomic_load_n(&ledger->file->slot[slot].pid, __ATOMIC_RELAXED) != *pid ||
-            (home != 0 && pidns != 0 && home != pidns))
-            continue;
-        looks++;
-        if (ledger_slot_alive(ledger->fd, slot))
-            return 1;
-    }
-    return looks == SAME_PID_MAX;
-}
-
-int ledger_has_process(struct ledger *ledger, uint32_t pid, uint32_t pidns) {
-    return guarded(ledger, find_process, &pid, pidns);
+    if (fstat(ledger->fd, &st) < 0)
+        return -errno;
+    *ret_device = st.st_dev;
+    *ret_inode = st.st_ino;
+    return 0;
 }
 
 struct orphaned {

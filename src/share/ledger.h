@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "share/ledger_core.h"
@@ -49,10 +50,8 @@ int ledger_snapshot(struct ledger *ledger, struct ledger_usage *ret);
 /* Lists living processes, at most `max`; returns how many were written. -EBADMSG as above. */
 int ledger_processes(struct ledger *ledger, struct ledger_process *ret, size_t max);
 
-/* Whether a living slot says that it is of the process with that PID, in the PID namespace `pidns`
- * of the process itself (see ledger_pidns(); 0: any). 1, 0, -EBADMSG as above. Bounded, however
- * many locks there are. */
-int ledger_has_process(struct ledger *ledger, uint32_t pid, uint32_t pidns);
+/* Which file it is. -errno. */
+int ledger_file_of(const struct ledger *ledger, dev_t *ret_device, ino_t *ret_inode);
 
 /* Bytes of an account (a device's, or its card account) that were exported by descriptor and are in
  * no slot any more. -EAGAIN: the ledger was in motion; -EBADMSG as above. Bounded. */

@@ -40,7 +40,8 @@ def world(build, nvidia_smi):
     with Cluster(name, say=lambda text: print(text, flush=True)) as cluster:
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
         aliquot.install(cluster, str(build), gpus=GPUS, programs=[build / "tests/e2e/probe", build / "tests/workloads/gpu-forger",
-                                                                  build / "tests/workloads/gpu-spin", "/sbin/ldconfig"])
+                                                                  build / "tests/workloads/gpu-spin",
+                                                                  build / "tests/workloads/gpu-hoard", "/sbin/ldconfig"])
         aliquot.add_to_driver(cluster, nvidia_smi)
         installed = kit.World(cluster, build)
         installed.wait_tokens(60)

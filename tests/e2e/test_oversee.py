@@ -265,6 +265,13 @@ def test_a_trainer_that_dies_and_leaves_its_workers_is_left_alone(world, space):
     assert space.get("trainer")["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+def test_a_slot_with_its_pid_does_not_disguise_it(world, space):
+    """Which process a slot is of is asked of the kernel: what stands in the ledger is the container's own word."""
+    space.start(forger("small", "disguise", 1 * GiB))
+    text = space.event("small", "GPULibraryBypassed", 10)
+    assert re.search(r"1 process\(es\).*do not use the library.*gpu-forger", text), text
+
+
 def test_a_pod_without_a_share_on_a_card_is_told_of(world, space):
     """Who can mount what the host has needs no share to reach a card; that is at least seen."""
     sim = {"name": "sim", "mountPath": "/run/aliquot-sim"}

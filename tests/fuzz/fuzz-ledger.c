@@ -55,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct ledger_process process[8];
     struct ledger_usage usage;
     struct ledger *ledger;
+    uint64_t orphaned;
     int r;
 
     /* Opened while it was whole, as the agent does; what follows happens behind its back. */
@@ -67,8 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     r = ledger_processes(ledger, process, 8);
     if (r > 8)
         abort();
-    r = ledger_has_process(ledger, 0, (uint32_t) size);
-    if (r > 1)
+    (void) ledger_get_orphaned(ledger, (unsigned int) size % LEDGER_DEVICES, &orphaned);
+    if (ledger_credit(ledger, 0, size) > 0)
         abort();
     r = ledger_snapshot(ledger, &usage);
     if (r != 0 && r != -EBADMSG)

@@ -19,7 +19,6 @@ static void read_texts(const char *text) {
     uint32_t factor = 0;
 
     (void) process_stat_is_ending(text);
-    (void) process_status_own_pid(text);
     if (overuse_policy_of(OVERUSE_STOP, NULL, "ns", text) != OVERUSE_STOP)
         abort(); /* a pod made it milder */
     (void) overuse_policy_parse(text, &policy);

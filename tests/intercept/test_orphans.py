@@ -18,8 +18,8 @@ CREDIT = 2           # seconds until what is back can be had again
 class Card:
     """A simulated machine with one A100, and what runs on it."""
 
-    def __init__(self, aliquot, programs, directory):
-        self.aliquot, self.programs, self.dir, self.children = aliquot, programs, directory, []
+    def __init__(self, aliquot, program, directory):
+        self.aliquot, self.program, self.children = aliquot, program, []
         self.daemon = subprocess.Popen([aliquot, "sim", "--listen", str(directory)])
         deadline = time.monotonic() + 10
         while not (directory / "nvidiactl").exists():
@@ -35,7 +35,7 @@ class Card:
 
     def hoard(self, how, size, count, what, patience=0, **options):
         """The process and how many descriptors it got."""
-        p = self.start(self.programs / "hoard", how, size, count, what, patience, **options)
+        p = self.start(self.program, how, size, count, what, patience, **options)
         return p, int(p.stdout.readline())
 
     def used(self):
@@ -51,8 +51,8 @@ class Card:
 
 
 @pytest.fixture
-def card(aliquot, programs, tmp_path_factory):
-    c = Card(aliquot, programs, tmp_path_factory.mktemp("c"))
+def card(aliquot, build, tmp_path_factory):
+    c = Card(aliquot, build / "tests/workloads/gpu-hoard", tmp_path_factory.mktemp("c"))
     yield c
     c.close()
 

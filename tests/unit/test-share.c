@@ -196,10 +196,6 @@ static void test_ledger_books_to_the_byte(void **state) {
     assert_int_equal(ledger_processes(ledger, process, 4), 1);
     assert_int_equal(process[0].pid, getpid());
     assert_int_equal(process[0].booked[0], 100);
-    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid(), 0), 1);
-    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid(), ledger_pidns()), 1);
-    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid(), ledger_pidns() + 1), 0);
-    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid() + 1, 0), 0);
     operation = usage.operation[0];
 
     assert_int_equal(ledger_sweep(ledger), 0); /* the living keep what they have */
@@ -211,7 +207,6 @@ static void test_ledger_books_to_the_byte(void **state) {
     assert_int_equal(ledger_create(f->ledger, &err), 0);
     assert_int_equal(ledger_used(o.file, 0), 7);
     ledger_release(&o);
-    assert_int_equal(ledger_has_process(ledger, (uint32_t) getpid(), 0), 0); /* not a living one */
     assert_int_equal(ledger_sweep(ledger), 1);
     assert_int_equal(ledger_snapshot(ledger, &usage), 0);
     assert_int_equal(usage.used[0], 0);

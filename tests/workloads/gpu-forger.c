@@ -6,15 +6,13 @@
  *                                     frees all but KEEP bytes
  *     gpu-forger bypass BYTES         calls the driver itself, by the addresses that an own walk
  *                                     through its symbols finds, past every hook
- *     gpu-forger leaderless BYTES     does that in a second thread; the first one ends
- *     gpu-forger kept-by-fork BYTES   takes memory past the library in a process that ends, while a
- *                                     forked child keeps its descriptors
- *     gpu-forger kept-by-clone BYTES  the same with another thread group that shares its memory and
- *                                     descriptors
- *     gpu-forger kept-by-export BYTES the same with an exported descriptor, in a process that never
- *                                     uses CUDA
- *     gpu-forger orphans BYTES        takes memory as kept-by-fork does, but through the library: a
- *                                     trainer that dies and leaves its workers
+ *     gpu-forger disguise BYTES       the same, while a process beside it holds a slot of the
+ * ledger with its PID gpu-forger leaderless BYTES     does that in a second thread; the first one
+ * ends gpu-forger kept-by-fork BYTES   takes memory past the library in a process that ends, while
+ * a forked child keeps its descriptors gpu-forger kept-by-clone BYTES  the same with another thread
+ * group that shares its memory and descriptors gpu-forger kept-by-export BYTES the same with an
+ * exported descriptor, in a process that never uses CUDA gpu-forger orphans BYTES        takes
+ * memory as kept-by-fork does, but through the library: a trainer that dies and leaves its workers
  *     gpu-forger truncate             empties the ledger
  *     gpu-forger honest BYTES         takes BYTES as anybody would
  *
@@ -43,6 +41,7 @@
 #include "share/ledger_core.h"
 
 #define LEDGER "/dev/aliquot/ledger"
+#define DISGUISE_SLOT 900
 #define PIECE ((size_t) 64 << 20)
 #define PIECES_MAX 4096
 
@@ -177,6 +176,38 @@ static void take_past(size_t bytes) {
 static void bypass(size_t bytes) {
     take_past(bytes);
     hold(bytes);
+}
+
+/* A slot that is alive by its lock and names another process. */
+static void hold_slot_of(pid_t pid) {
+    struct flock lock = {.l_type = F_WRLCK, .l_start = DISGUISE_SLOT, .l_len = 1};
+    int fd = open(LEDGER, O_RDWR | O_CLOEXEC);
+    struct ledger_file *file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    check(fd >= 0 && file != MAP_FAILED && fcntl(fd, F_OFD_SETLK, &lock) == 0 ? CUDA_SUCCESS
+                                                                              : CUDA_ERROR_UNKNOWN,
+          "the ledger");
+    file->slot[DISGUISE_SLOT].pid = (uint32_t) pid;
+    file->slot[DISGUISE_SLOT].pidns = 0;
+    file->slots_used = DISGUISE_SLOT + 1;
+}
+
+static void disguise(size_t bytes) {
+    pid_t self = getpid();
+    int ready[2];
+    char c;
+
+    check(pipe(ready) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "pipe");
+    if (fork() == 0) {
+        hold_slot_of(self);
+        (void) close(ready[1]);
+        for (;;)
+            (void) pause();
+    }
+    (void) close(ready[1]);
+    /* Until the other one has it: there is nothing to read. */
+    check(read(ready[0], &c, 1) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "read");
+    bypass(bytes);
 }
 
 static void take_honestly(size_t bytes) {
@@ -326,6 +357,8 @@ int main(int argc, char **argv) {
         forge(bytes, keep);
     if (strcmp(mode, "bypass") == 0)
         bypass(bytes);
+    if (strcmp(mode, "disguise") == 0)
+        disguise(bytes);
     if (leave_behind(mode, bytes))
         return EXIT_SUCCESS;
     if (strcmp(mode, "leaderless") == 0)
@@ -337,7 +370,8 @@ int main(int argc, char **argv) {
         check(truncate(LEDGER, 0) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "truncate");
         hold(0);
     }
-    (void) fprintf(stderr, "usage: gpu-forger forge|bypass|leaderless|kept-by-fork|kept-by-clone|"
-                           "kept-by-export|orphans|honest|truncate [BYTES [KEEP]]\n");
+    (void) fprintf(stderr,
+                   "usage: gpu-forger forge|bypass|disguise|leaderless|kept-by-fork|kept-by-"
+                   "clone|kept-by-export|orphans|honest|truncate [BYTES [KEEP]]\n");
     return 2;
 }

@@ -3,7 +3,7 @@
 /* Collects memory by descriptors: COUNT times a child process takes BYTES of the card, exports
  * them, passes the descriptor to this process, which never uses CUDA, and ends.
  *
- *     hoard handle|pool BYTES COUNT keep|drop [MILLISECONDS]
+ *     gpu-hoard handle|pool BYTES COUNT keep|drop [MILLISECONDS]
  *
  * "keep" holds all descriptors, "drop" closes each at once. A child that is refused tries again for
  * so long, and the first one that gets nothing is the last. Prints how many succeeded. Then each
@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "abi/cuda.h"
+#include "driver.h"
 
-#define CUDA_FN(base, symbol, since, until, stream, params, args) CUresult symbol params;
-#include "abi/hooks.def"
+#define CUDA(name, params) CALL("libcuda.so.1", name, CUresult, params)
 
 #define HELD_MAX 1024
 #define REFUSED 2
@@ -32,7 +32,7 @@ static int held[HELD_MAX];
 static void must(CUresult r) {
     if (r == CUDA_SUCCESS)
         return;
-    (void) fprintf(stderr, "hoard: error %d\n", (int) r);
+    (void) fprintf(stderr, "gpu-hoard: error %d\n", (int) r);
     _exit(r == CUDA_ERROR_OUT_OF_MEMORY ? REFUSED : BROKEN);
 }
 
@@ -92,10 +92,13 @@ static int export_handle(size_t bytes, long until) {
     int fd;
 
     do
-        r = cuMemCreate(&handle, bytes, &prop, 0);
+        r = CUDA(cuMemCreate, (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                               unsigned long long) )(&handle, bytes, &prop, 0);
     while (r == CUDA_ERROR_OUT_OF_MEMORY && now_ms() < until);
     must(r);
-    must(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    must(CUDA(cuMemExportToShareableHandle,
+              (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+               unsigned long long) )(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     return fd;
 }
 
@@ -109,23 +112,26 @@ static int export_pool(size_t bytes, long until) {
     CUresult r;
     int fd;
 
-    must(cuMemPoolCreate(&pool, &props));
-    must(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    must(CUDA(cuMemPoolCreate, (CUmemoryPool *, const CUmemPoolProps *) )(&pool, &props));
+    must(CUDA(cuMemPoolExportToShareableHandle,
+              (void *, CUmemoryPool, CUmemAllocationHandleType, unsigned long long) )(
+        &fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     do
-        r = cuMemAllocFromPoolAsync(&p, bytes, pool, NULL);
+        r = CUDA(cuMemAllocFromPoolAsync,
+                 (CUdeviceptr *, size_t, CUmemoryPool, CUstream))(&p, bytes, pool, NULL);
     while (r == CUDA_ERROR_OUT_OF_MEMORY && now_ms() < until);
     must(r);
-    must(cuCtxSynchronize());
-    must(cuMemPoolExportPointer(&data, p));
+    must(CUDA(cuCtxSynchronize, (void) )());
+    must(CUDA(cuMemPoolExportPointer, (CUmemPoolPtrExportData *, CUdeviceptr))(&data, p));
     return fd;
 }
 
 static _Noreturn void maker(int link, int pool, size_t bytes, long until) {
     CUcontext context;
 
-    must(cuInit(0));
-    must(cuDevicePrimaryCtxRetain(&context, 0));
-    must(cuCtxSetCurrent(context));
+    must(CUDA(cuInit, (unsigned) )(0));
+    must(CUDA(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))(&context, 0));
+    must(CUDA(cuCtxSetCurrent, (CUcontext))(context));
     send_descriptor(link, pool ? export_pool(bytes, until) : export_handle(bytes, until));
     _exit(0);
 }

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Whether a process has a file mapped so that it can write it, by the kernel's word. The answer
+ * takes as long as the process can keep its address space busy, so it is read by a thread of its
+ * own, which nothing waits for. */
+
+#include <stdint.h>
+#include <sys/types.h>
+
+enum mapped_answer {
+    MAPPED_PENDING,
+    MAPPED_YES,
+    MAPPED_NO,
+    MAPPED_UNKNOWN, /* it is gone, or could not be asked */
+};
+
+struct mapped_ask;
+
+/* Starts to look for the file of that device and inode in the process's mappings. NULL: no thread
+ * could be had. The caller owns the result. */
+struct mapped_ask *mapped_ask(int pid, dev_t device, ino_t inode);
+
+enum mapped_answer mapped_answer(const struct mapped_ask *ask);
+
+/* Also while it is pending. Returns NULL; accepts NULL. */
+struct mapped_ask *mapped_free(struct mapped_ask *ask);

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that short-lived processes of a container export by descriptor and leave to a process without CUDA: it counts
+against the share until the driver's figures show that it is back, and then it is there again."""
+
+import kit
+from kit import GiB, container, pod
+
+MiB = 1 << 20
+SIZE = 256 * MiB
+
+
+def hoarder(name, *words):
+    return pod(name, container(core=10, memory=2 * GiB, argv=["gpu-hoard", "handle", str(SIZE), *map(str, words)],
+                               stdin=True))
+
+
+def got(world, space, name, seconds):
+    """How many makers were given memory."""
+    return int(world.until(lambda: space.logs(name, "main").strip(), seconds, f"{name} is done").split()[-1])
+
+
+def booked(world, name):
+    (entry,) = kit.holders(world.usage())[name, "main"]
+    return entry["memoryUsed"]
+
+
+def test_descriptors_do_not_lead_past_the_share(world, space):
+    """Each maker waits for longer than a credit takes before it gives up. The share stays full."""
+    space.start(hoarder("hoard", 100, "keep", 3000))
+    held = got(world, space, "hoard", 60)
+    assert 4 <= held <= 7
+    assert booked(world, "hoard") == held * SIZE
+
+
+def test_honest_workers_do_not_run_out(world, space):
+    """A hundred times a part of the share, each descriptor closed at once: none waits for more than 2 s."""
+    space.start(hoarder("worker", 100, "drop", 2000))
+    assert got(world, space, "worker", 200) == 100
+    world.until(lambda: booked(world, "worker") == 0, 2, "all of it is credited")

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Which process has a file mapped, and when it has executed another program. */
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/mapped.h"
+#include "agent/process.h"
+#include "base/cleanup.h"
+
+#define BYTES 8192
+
+static int new_file(struct stat *ret) {
+    char path[] = "/dev/shm/aliquot-mapped-XXXXXX";
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(ftruncate(fd, BYTES), 0);
+    assert_int_equal(fstat(fd, ret), 0);
+    return fd;
+}
+
+/* A child that runs `begin`, says that it has, and waits to be killed; its descriptors are closed,
+ * as by a program that closes all it does not know. */
+static pid_t start(void (*begin)(int fd), int fd) {
+    int ready[2];
+    char c;
+    pid_t pid;
+
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        begin(fd);
+        (void) close(fd);
+        if (write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            (void) pause();
+    }
+    (void) close(ready[1]);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    (void) close(ready[0]);
+    return pid;
+}
+
+static void end(pid_t pid) {
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static enum mapped_answer ask(pid_t pid, const struct stat *st) {
+    struct mapped_ask *a = mapped_ask(pid, st->st_dev, st->st_ino);
+    enum mapped_answer answer;
+
+    assert_non_null(a);
+    while ((answer = mapped_answer(a)) == MAPPED_PENDING)
+        (void) usleep(1000);
+    assert_null(mapped_free(a));
+    return answer;
+}
+
+static void map_nothing(int fd) {
+    (void) fd;
+}
+
+static void map_for_reading(int fd) {
+    if (mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
+        _exit(2);
+}
+
+static void map_file(int fd) {
+    if (mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED)
+        _exit(2);
+}
+
+/* In between as many others as a process may have, at least most of them. */
+static void map_many(int fd) {
+    for (int i = 0; i < 30000; i++)
+        if (mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+            MAP_FAILED)
+            _exit(2);
+    map_file(fd);
+}
+
+static void the_kernel_says_what_is_mapped(void **state) {
+    void (*const begin[])(int) = {map_nothing, map_for_reading, map_file, map_many};
+    struct stat st, other;
+    _cleanup_close_ int fd = new_file(&st);
+    _cleanup_close_ int fd_other = new_file(&other);
+
+    (void) state;
+    for (size_t i = 0; i < sizeof(begin) / sizeof(begin[0]); i++) {
+        pid_t pid = start(begin[i], fd);
+
+        assert_int_equal(ask(pid, &st), i < 2 ? MAPPED_NO : MAPPED_YES);
+        assert_int_equal(ask(pid, &other), MAPPED_NO);
+        end(pid);
+        assert_int_equal(ask(pid, &st), MAPPED_UNKNOWN);
+    }
+}
+
+static void what_is_no_longer_wanted_is_dropped(void **state) {
+    struct stat st;
+    _cleanup_close_ int fd = new_file(&st);
+
+    (void) state;
+    for (int i = 0; i < 100; i++)
+        assert_null(mapped_free(mapped_ask(getpid(), st.st_dev, st.st_ino)));
+    assert_null(mapped_free(NULL));
+}
+
+static void a_life_ends_with_exec(void **state) {
+    int ready[2];
+    uint64_t before;
+    char c;
+    pid_t pid;
+
+    (void) state;
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        sigset_t set;
+        int signal;
+
+        (void) sigemptyset(&set);
+        (void) sigaddset(&set, SIGUSR1);
+        (void) sigprocmask(SIG_BLOCK, &set, NULL);
+        if (write(ready[1], "x", 1) != 1)
+            _exit(1);
+        (void) sigwait(&set, &signal);
+        (void) execl("/bin/sleep", "sleep", "60", (char *) NULL);
+        _exit(2);
+    }
+    (void) close(ready[1]);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    before = process_life(pid);
+    assert_true(before != 0);
+    assert_true(process_life(pid) == before);
+    assert_true(process_life(getpid()) != before);
+    assert_int_equal(kill(pid, SIGUSR1), 0);
+    assert_int_equal(read(ready[0], &c, 1), 0); /* closed by the exec */
+    assert_true(process_life(pid) != before);
+    end(pid);
+    assert_true(process_life(pid) == 0);
+    (void) close(ready[0]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_kernel_says_what_is_mapped),
+        cmocka_unit_test(what_is_no_longer_wanted_is_dropped),
+        cmocka_unit_test(a_life_ends_with_exec),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
