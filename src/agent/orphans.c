@@ -145,8 +145,6 @@ static bool settle_card(struct agent *a, uint32_t at, const struct gpu_device *c
     struct slot *slot;
     uint32_t n;
 
-    if (!newest(a, card->uuid, &n))
-        return false;
     sum = a->outside[at] + sum_accounted(a, card->uuid);
     while ((slot = newest(a, card->uuid, &n))) {
         struct slot_device *d = &slot->grant.devices[n];

@@ -2,6 +2,8 @@
 """Memory that short-lived processes of a container export by descriptor and leave to a process without CUDA: it counts
 against the share until the driver's figures show that it is back, and then it is there again."""
 
+import re
+
 import kit
 from kit import GiB, container, pod
 
@@ -16,7 +18,8 @@ def hoarder(name, *words):
 
 def got(world, space, name, seconds):
     """How many makers were given memory."""
-    return int(world.until(lambda: space.logs(name, "main").strip(), seconds, f"{name} is done").split()[-1])
+    found = world.until(lambda: re.search(r"(?m)^(\d+)$", space.logs(name, "main")), seconds, f"{name} is done")
+    return int(found[1])
 
 
 def booked(world, name):

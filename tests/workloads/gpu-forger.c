@@ -6,13 +6,16 @@
  *                                     frees all but KEEP bytes
  *     gpu-forger bypass BYTES         calls the driver itself, by the addresses that an own walk
  *                                     through its symbols finds, past every hook
- *     gpu-forger disguise BYTES       the same, while a process beside it holds a slot of the
- * ledger with its PID gpu-forger leaderless BYTES     does that in a second thread; the first one
- * ends gpu-forger kept-by-fork BYTES   takes memory past the library in a process that ends, while
- * a forked child keeps its descriptors gpu-forger kept-by-clone BYTES  the same with another thread
- * group that shares its memory and descriptors gpu-forger kept-by-export BYTES the same with an
- * exported descriptor, in a process that never uses CUDA gpu-forger orphans BYTES        takes
- * memory as kept-by-fork does, but through the library: a trainer that dies and leaves its workers
+ *     gpu-forger disguise BYTES       bypass, while a child holds a slot with its PID
+ *     gpu-forger leaderless BYTES     does that in a second thread; the first one ends
+ *     gpu-forger kept-by-fork BYTES   takes memory past the library in a process that ends, while a
+ *                                     forked child keeps its descriptors
+ *     gpu-forger kept-by-clone BYTES  the same with another thread group that shares its memory and
+ *                                     descriptors
+ *     gpu-forger kept-by-export BYTES the same with an exported descriptor, in a process that never
+ *                                     uses CUDA
+ *     gpu-forger orphans BYTES        takes memory as kept-by-fork does, but through the library: a
+ *                                     trainer that dies and leaves its workers
  *     gpu-forger truncate             empties the ledger
  *     gpu-forger honest BYTES         takes BYTES as anybody would
  *
