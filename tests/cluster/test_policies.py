@@ -414,7 +414,7 @@ def test_agent_writes_its_own_node_status_only(cluster, agent):
     (SCHEDULER, "patch", "gpus.elasticgpu.io/status", True), (SCHEDULER, "create", "events", True),
     (SCHEDULER, "patch", "pods", False), (SCHEDULER, "patch", "pods/status", True),
     (SCHEDULER, "create", "bindings", False), (SCHEDULER, "get", "secrets", False),
-    (SCHEDULER, "patch", "events", False), (SCHEDULER, "create", "events.events.k8s.io", False),
+    (SCHEDULER, "patch", "events", True), (SCHEDULER, "create", "events.events.k8s.io", False),
     (SCHEDULER, "create", "pods/eviction", True), (SCHEDULER, "delete", "pods", False),
     (SCHEDULER, "patch", "elasticgpuclaims.elasticgpu.io/status", True),
     (SCHEDULER, "delete", "elasticgpuclaims.elasticgpu.io", False),
@@ -434,7 +434,7 @@ def test_roles(cluster, user, verb, resource, allowed):
 
 
 @pytest.mark.parametrize("user,verb,resource,name,allowed", [
-    (AGENT, "get", "configmaps", "aliquot-signing", True), (AGENT, "get", "configmaps", "other", False),
+    (AGENT, "watch", "configmaps", "aliquot-signing", True), (AGENT, "watch", "configmaps", "other", False),
     (AGENT, "get", "secrets", "aliquot-signing", False), (AGENT, "patch", "configmaps", "aliquot-signing", False),
     (SCHEDULER, "get", "secrets", "aliquot-signing", True), (SCHEDULER, "get", "secrets", "other", False),
     (SCHEDULER, "create", "csistoragecapacities.storage.k8s.io", "", True),
