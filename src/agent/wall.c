@@ -133,10 +133,11 @@ static void go_on_ending(struct wall *w) {
     for (uint32_t i = 0; i < w->ncards; i++) {
         struct wall_card *c = &w->cards[i];
 
-        if (c->set > 0 && !there)
-            leave(w, c);
-        else if (c->set > 0 && !c->pending)
+        /* A request that is under way may have been in time. */
+        if (c->set > 0 && !c->pending && there)
             ask(w, c, NO_LIMIT);
+        else if (c->set > 0 && !c->pending)
+            leave(w, c);
         more |= c->set > 0;
     }
     if (!more)

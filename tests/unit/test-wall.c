@@ -393,6 +393,34 @@ static void the_limit_goes_before_the_group(void **state) {
     HOOK_ENDS(n, 0);
 }
 
+static void a_limit_that_was_too_late_is_counted(void **state) {
+    struct node *n = *state;
+
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+    end_program(n);
+    RUN_UNTIL(n, told == 2);
+    assert_int_equal(rmdir(n->container), 0);
+    wall_update(&n->a); /* the driver has not answered: it may have been in time */
+    assert_true(n->a.walls.left == 0);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    assert_true(n->a.walls.left == 0);
+    assert_null(n->a.walls.list);
+    n->program = start_program(n, SECOND);
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 3);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+    end_program(n);
+    RUN_UNTIL(n, told == 4);
+    assert_int_equal(rmdir(n->container), 0);
+    say(n, GPU_WALL_REFUSED, told_bytes);
+    assert_true(n->a.walls.left == 1);
+    assert_null(n->a.walls.list);
+}
+
 static void an_agent_that_starts_again_knows_the_groups(void **state) {
     struct node *n = *state;
 
@@ -474,6 +502,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_driver_without_limits_holds_nothing_up, setup, teardown),
         cmocka_unit_test_setup_teardown(a_new_driver_is_told_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(the_limit_goes_before_the_group, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_limit_that_was_too_late_is_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(an_agent_that_starts_again_knows_the_groups, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(no_agent_holds_an_ordinary_start_up_for_a_second_only,
