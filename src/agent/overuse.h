@@ -33,7 +33,7 @@ struct overuse_look {
     uint64_t now_ms;
     uint64_t limit;     /* bytes that may be on the card; 0: no limit */
     uint64_t driver;    /* bytes that its processes hold, those that are ending not counted */
-    uint32_t strangers; /* processes on the card that no living slot of the ledger belongs to */
+    uint32_t strangers; /* processes on the card that have not mapped the ledger */
     bool damaged;
 };
 

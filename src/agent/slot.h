@@ -43,7 +43,7 @@ struct slot_device {
     struct overtime overtime;
     /* What oversee.c makes of it; not in the record. */
     uint64_t living;      /* of driver_memory, what processes hold that are not ending */
-    uint32_t strangers;   /* processes without a slot in the ledger */
+    uint32_t strangers;   /* processes that have not mapped the ledger */
     uint32_t worst_pid;   /* a process to begin with: a stranger, or the largest */
     uint64_t worst_bytes; /* what it holds */
     /* What its ledger has orphaned (orphans.c): of the device's account, and of its card account.
