@@ -47,6 +47,7 @@ struct http_exchange {
     const char *problem;      /* not NULL: there is no body, for that reason */
     unsigned refused;         /* the status for that, where no handler says it; 0: none */
     bool handed_over;         /* the handler has run: the answer comes now or later */
+    bool asked_again;         /* libmicrohttpd was told that there is no answer yet */
     bool suspended;  /* waits for the answer; libmicrohttpd does not look at the connection */
     unsigned status; /* 0: no answer yet */
     const char *type;
@@ -325,7 +326,10 @@ static void take_body(struct http_exchange *x, const char *data, size_t len) {
     count_body(x);
 }
 
-/* The whole request is there. The second call comes after a suspended connection was resumed. */
+/* The whole request is there. Called again at once where there is no answer yet, and only then the
+ * connection is suspended: one that is suspended in its first turn is read from when it is resumed,
+ * and closed without the answer if its client has ended its side. The last call comes after that.
+ */
 static enum MHD_Result finish_request(struct http_exchange *x) {
     if (!x->handed_over) {
         x->handed_over = true;
@@ -343,6 +347,10 @@ static enum MHD_Result finish_request(struct http_exchange *x) {
     }
     if (x->status != 0)
         return queue_answer(x);
+    if (!x->asked_again) {
+        x->asked_again = true;
+        return MHD_YES;
+    }
     MHD_suspend_connection(x->connection);
     x->suspended = true;
     return MHD_YES;
@@ -610,7 +618,7 @@ void http_server_close(struct http_server *server) {
         return;
     /* libmicrohttpd must not be stopped while a connection is suspended. */
     for (struct http_exchange *x = server->exchanges; x; x = x->next)
-        if (x->suspended)
+        if (x->handed_over && x->status == 0)
             http_reply_text(x, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is stopping\n");
     (void) MHD_run(server->daemon);
     uv_poll_stop(&server->poll);
