@@ -72,7 +72,6 @@ struct sent {
     char reason[REASON_MAX];
     char container[KUBE_LABEL_MAX];
     uint64_t key;
-    bool changed; /* the message was sent with it */
     bool patch;
 };
 
