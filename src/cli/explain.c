@@ -399,8 +399,10 @@ static void explain_ended(const struct pod *pod, struct json status) {
            text_of(json_get(status, "phase")));
     if (*reason || *message)
         printf("Kubernetes says: %s: %s\n", reason, message);
-    if (strcmp(reason, "UnexpectedAdmissionError") == 0)
-        puts("The agent of its node was not registered with kubelet when the pod came there.");
+    /* Any device plugin can be the reason, and ours can have refused what it was asked for. */
+    if (strcmp(reason, "UnexpectedAdmissionError") == 0 && pod->request.n > 0)
+        puts("The usual reason: the agent of its node was not registered with kubelet when the pod "
+             "came there.");
 }
 
 static int explain_pod(const char *name, struct err *err) {

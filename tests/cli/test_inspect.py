@@ -368,7 +368,11 @@ def test_pods_that_are_not_ours_to_explain(cluster):
     failed["status"].update(reason="UnexpectedAdmissionError", message="no healthy devices present")
     told = cluster.run("explain", "p").stdout
     assert "has ended (Failed)" in told and "UnexpectedAdmissionError: no healthy devices present" in told
-    assert "was not registered with kubelet" in told
+    assert "usual reason" in told and "was not registered with kubelet" in told
+    failed = cluster.answers["get pod p -o json"] = pod(phase="Failed", core=None)      # of another device plugin
+    failed["status"].update(reason="UnexpectedAdmissionError", message="no healthy devices present")
+    told = cluster.run("explain", "p").stdout
+    assert "UnexpectedAdmissionError" in told and "agent" not in told
     cluster.answers["get pod p -o json"] = pod(core="150")
     assert "Container main: GPU request is malformed" in cluster.run("explain", "p").stdout
 
