@@ -24,7 +24,7 @@ OTHER_NODE = "node-z"
 def cluster():
     with Cluster("policies-" + secrets.token_hex(2)) as c:
         c.up()
-        # Before 1.36 an API server takes all of it but the one MutatingAdmissionPolicy.
+        # Before 1.36 an API server takes all of it but the MutatingAdmissionPolicies.
         c.kubectl("apply", "-k", aliquot.DEPLOY, check=c.api.exists(aliquot.POLICIES))
         for kind, name in (("deployment", "aliquot-scheduler"), ("daemonset", "aliquot-agent")):
             c.kubectl("delete", "-n", "aliquot-system", kind, name, "--wait=false")
