@@ -47,7 +47,7 @@ static bool begin_account(struct ledger *ledger, unsigned int account) {
     struct orphaned *o = &watch.account[account];
     uint64_t bytes = o->now;
 
-    /* In motion: at least what there was, for nobody else takes from it. */
+    /* In motion: at least what there was, since only this thread takes from it. */
     (void) ledger_get_orphaned(ledger, account, &bytes);
     orphaned_begin(o, bytes);
     return o->now > 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An Event about an object, as `kubectl describe` shows it. Who writes Events: event_writer.h. */
+/* An Event about an object, as `kubectl describe` shows it. Events are written by
+ * event_writer.h. */
 
 #include <stdbool.h>
 #include <stdint.h>

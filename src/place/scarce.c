@@ -12,9 +12,9 @@
 /* As many pods of a size as are assumed to choose their models as pods of all sizes do. */
 #define PRIOR 8
 #define BALANCE_STEPS 8 /* more change no price by a tenth */
-#define SLOTS_OF_NONE                                                                              \
-    0.01 /* so that demand has a place where no model that it accepts has slots                    \
-          */
+/* Added to the slots of each model: demand has a place also where no model that it accepts has any.
+ */
+#define SLOTS_OF_NONE 0.01
 
 /* Broken slots in 64 bits: the set of tiers of each size, the model, the size of the pod and how
  * many tiers are for pods like it. */

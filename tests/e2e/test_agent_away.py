@@ -113,7 +113,7 @@ def no_image(world):
 
 
 def test_agent_killed_for_good(world, space, no_image):
-    """Nobody can tell of it but kubelet, which does so within some 10 s: the pods that come later wait, with the reason."""
+    """Only kubelet reports it, within some 10 s: the pods that come later wait, with the reason."""
     world.agent.kill()
     killed = time.time()
     with Load(space) as load:

@@ -47,7 +47,7 @@ static void test_slot_price(void **state) {
         place_model_node(m, id, &broken.node);
     int64_t dear = place_model_slots_price(m, of_slot);
     assert_in_range(dear, 1000, 8000);
-    /* Those that run need none; whoever began as one kind and ends as another is counted out. */
+    /* Pods that run need none. A pod that began as one kind and ends as another is counted out. */
     for (uint32_t i = 0; i < 100; i++)
         place_model_start(m, &large.plan);
     assert_true(place_model_slots_price(m, of_slot) < dear);

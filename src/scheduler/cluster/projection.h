@@ -4,7 +4,7 @@
 /* GPU.status.allocatable, .allocated, .held and .unavailable: what is still free on a card, which
  * bound pods hold the rest, what is kept for pods that are not there, and why nothing can be had of
  * a healthy card. A projection of the pods, compared with what the API server has after every
- * change and patched where it differs; whoever edits it sees it repaired. */
+ * change and patched where it differs: what another client writes there is repaired. */
 
 #include <stdint.h>
 

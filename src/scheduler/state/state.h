@@ -388,7 +388,7 @@ int state_reserve(struct state *s, const char *id, const char *node,
 void state_unreserve(struct state *s, const char *id);
 struct state_standing *state_standing_find(const struct state *s, const char *id);
 
-/* What of the hold on cards[card] of its node nobody has taken yet; with `settled_only`, only what
+/* What of the hold on cards[card] of its node no pod has taken yet; with `settled_only`, only what
  * is bound for certain counts as taken. */
 struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card,
                                         bool settled_only);
