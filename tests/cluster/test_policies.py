@@ -401,6 +401,20 @@ def test_agent_writes_its_own_node_status_only(cluster, agent):
     refused(agent.patch, kube.core("nodes", name=cluster.node), {"metadata": {"labels": {"a": "b"}}})
 
 
+def test_agent_changes_events_of_agents_only(cluster, agent):
+    """It may patch Events everywhere, since the pods of its node are in every namespace."""
+    def event(component):
+        return {"metadata": {"name": new("event")}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+                "reason": "R", "message": "one", "source": {"component": component} if component else {}}
+    again = {"count": 2, "message": "two"}
+    own = agent.create(kube.core("events", "default"), event("aliquot-agent"))
+    agent.patch(kube.core("events", "default", own["metadata"]["name"]), again)
+    for component in ("kubelet", ""):
+        other = cluster.api.create(kube.core("events", "default"), event(component))["metadata"]["name"]
+        refused(agent.patch, kube.core("events", "default", other), again, text="Events of agents only")
+        cluster.api.patch(kube.core("events", "default", other), again)
+
+
 # ---- roles: exactly these, and nothing that opens a cluster ----
 
 @pytest.mark.parametrize("user,verb,resource,allowed", [
