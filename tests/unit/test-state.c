@@ -180,7 +180,8 @@ static void test_selection(void **state) {
     w->annotations = "\"elasticgpu.io/gpu-model\":\"H100\"";
     assert_string_equal(filter(w, "d", TENTH, "\"n\""),
                         "-no GPU of the node is one that the pod selects");
-    assert_non_null(strstr(w->refusal, "10 % compute of one GPU, of model H100; n has free"));
+    assert_non_null(strstr(w->refusal, "10 % compute of one GPU, of model H100; n has 1 NVIDIA "
+                                       "A100-SXM4-40GB, 1 Tesla T4"));
     /* The verdict of one selection is not another one's. */
     w->annotations = NULL;
     assert_string_equal(filter(w, "e", TENTH, "\"n\""), "n");
