@@ -233,13 +233,10 @@ static void on_keys(void *userdata) {
 }
 
 static void on_bad_slot(const char *nonce, const char *why, void *userdata) {
-    struct agent *a = userdata;
-    char path[512];
+    const struct agent *a = userdata;
 
     log_warn("a share without a usable record is removed: %s", why);
     (void) cdi_remove(a->config.cdi_dir, nonce, NULL);
-    (void) snprintf(path, sizeof(path), "%s/%.32s", a->slots.dir, nonce);
-    (void) dir_remove(path, NULL);
 }
 
 /* An option of the agent's own goes before it. */

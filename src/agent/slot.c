@@ -132,6 +132,14 @@ static int load_slot(struct slot_store *s, const char *nonce, struct err *err) {
     return 0;
 }
 
+/* Removes what is on disk of a share that is not in the store. */
+static void discard(const struct slot_store *s, const char *nonce) {
+    char dir[384];
+
+    slot_dir(s, nonce, dir);
+    (void) share_dir_remove(dir, NULL);
+}
+
 int slot_store_load(struct slot_store *s, const char *state_dir,
                     void (*on_bad)(const char *nonce, const char *why, void *userdata),
                     void *userdata, struct err *err) {
@@ -156,8 +164,10 @@ int slot_store_load(struct slot_store *s, const char *state_dir,
         r = nonce_valid(e->d_name) ? load_slot(s, e->d_name, &why) : 0;
         if (r == -ENOMEM)
             return err_set(err, ENOMEM, "slot %s: %s", e->d_name, why.text);
-        if (r < 0)
+        if (r < 0) {
             on_bad(e->d_name, why.text, userdata);
+            discard(s, e->d_name);
+        }
     }
     return 0;
 }
@@ -305,8 +315,11 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
             r = err_set(err, ENOMEM, "out of memory");
     }
     slot_grant_done(grant);
-    if (r < 0)
+    if (r < 0) {
+        if (!slot)
+            discard(s, nonce);
         return r;
+    }
     open_ledger(s, slot);
     *ret = slot;
     return 0;

@@ -175,6 +175,41 @@ static void all_goes_with_the_slot(void **state) {
     load(f);
 }
 
+static void count_bad(const char *nonce, const char *why, void *userdata) {
+    (void) nonce, (void) why;
+    ++*(unsigned *) userdata;
+}
+
+/* An agent was killed between the directories of a share and its record. */
+static void a_share_without_a_record_is_removed(void **state) {
+    struct fixture *f = *state;
+    unsigned bad = 0;
+    char path[384];
+    struct err err;
+
+    slot_dir(&f->slots, NONCE, path);
+    assert_int_equal(share_dir_make(path, mounts(f), &err), 0);
+    slot_store_done(&f->slots);
+    assert_int_equal(slot_store_load(&f->slots, f->dir, count_bad, &bad, &err), 0);
+    assert_int_equal(bad, 1);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_share_that_cannot_be_made_leaves_nothing(void **state) {
+    struct slot_grant g = {.ndevices = 1, .devices = calloc(1, sizeof(*g.devices))};
+    struct fixture *f = *state;
+    char path[384], obstacle[512];
+    struct slot *slot;
+    struct err err;
+
+    f->slots.bounded = mounts(f);
+    slot_dir(&f->slots, NONCE, path);
+    (void) snprintf(obstacle, sizeof(obstacle), "%s/record.json/x", path);
+    assert_int_equal(dir_make(obstacle, 0755, &err), 0);
+    assert_true(slot_fill(&f->slots, NONCE, &g, &slot, &err) < 0);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
 static void only_root_of_the_node_comes_to_the_files(void **state) {
     struct fixture *f = *state;
     struct stat st;
@@ -323,6 +358,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_a_container_writes_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_written_beyond_is_cut_off, setup, teardown),
         cmocka_unit_test_setup_teardown(all_goes_with_the_slot, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_share_without_a_record_is_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_share_that_cannot_be_made_leaves_nothing, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(only_root_of_the_node_comes_to_the_files, setup, teardown),
         cmocka_unit_test_setup_teardown(shares_of_older_agents_go_on, setup, teardown),
         cmocka_unit_test_setup_teardown(a_container_gets_one_directory, setup, teardown),
