@@ -16,17 +16,22 @@
 #define FLAGS_FIELD 6 /* fields after the state, which is the first behind the name */
 #define INITIAL_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO: the same on every machine */
 
-/* Reads the beginning of a file of /proc; "" when that fails. */
-static void read_start(const char *path, char *ret, size_t size) {
+static bool is_gone(int error) {
+    return error == ENOENT || error == ESRCH;
+}
+
+/* Reads the beginning of a file of /proc; "" when that fails. False: it may be there even so. */
+static bool read_start(const char *path, char *ret, size_t size) {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t used = 0;
-    ssize_t n = 1;
+    ssize_t n = fd < 0 ? -1 : 1;
 
-    while (fd >= 0 && n > 0 && used < size - 1) {
+    while (n > 0 && used < size - 1) {
         n = read(fd, ret + used, size - 1 - used);
         used += n > 0 ? (size_t) n : 0;
     }
     ret[used] = 0;
+    return n >= 0 || is_gone(errno);
 }
 
 bool process_stat_is_ending(const char *text) {
@@ -48,19 +53,23 @@ bool process_stat_is_ending(const char *text) {
     return sscanf(at, "%lu", &flags) != 1 || (flags & PF_EXITING) != 0;
 }
 
-/* Whether all threads of the process are as `is` says; of a process that is gone they are. */
-static bool all_threads(int pid, bool (*is)(const char *stat)) {
+/* Whether all threads of the process are as `is` says; of a process that is gone they are. The
+ * answer is `unknown` where one of them cannot be looked at (no descriptor, no memory). */
+static bool all_threads(int pid, bool (*is)(const char *stat), bool unknown) {
     _cleanup_closedir_ DIR *tasks = NULL;
     struct dirent *e;
     char path[64], text[1024];
 
     (void) snprintf(path, sizeof(path), "/proc/%d/task", pid);
     tasks = opendir(path);
-    while (tasks && (e = readdir(tasks))) {
+    if (!tasks)
+        return is_gone(errno) || unknown;
+    while ((e = readdir(tasks))) {
         if (!isdigit((unsigned char) e->d_name[0]))
             continue;
         (void) snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", pid, e->d_name);
-        read_start(path, text, sizeof(text));
+        if (!read_start(path, text, sizeof(text)))
+            return unknown;
         if (!is(text))
             return false;
     }
@@ -68,7 +77,7 @@ static bool all_threads(int pid, bool (*is)(const char *stat)) {
 }
 
 bool process_is_ending(int pid) {
-    return all_threads(pid, process_stat_is_ending);
+    return all_threads(pid, process_stat_is_ending, true);
 }
 
 static bool stat_has_ended(const char *text) {
@@ -78,7 +87,7 @@ static bool stat_has_ended(const char *text) {
 }
 
 bool process_has_ended(int pid) {
-    return all_threads(pid, stat_has_ended);
+    return all_threads(pid, stat_has_ended, false);
 }
 
 /* ---- all of them ---- */
@@ -126,7 +135,7 @@ uint64_t process_life(int pid) {
     unsigned int field = 0, next = 0;
 
     (void) snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    read_start(path, text, sizeof(text));
+    (void) read_start(path, text, sizeof(text));
     at = strrchr(text, ')');
     if (!at)
         return 0;
@@ -146,7 +155,7 @@ void process_name(int pid, char ret[static PROCESS_NAME_MAX]) {
     char path[64];
 
     (void) snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    read_start(path, ret, PROCESS_NAME_MAX);
+    (void) read_start(path, ret, PROCESS_NAME_MAX);
     for (char *c = ret; *c; c++) {
         if (*c == '\n')
             *c = 0;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -232,6 +233,25 @@ static void a_dead_process_is_ending(void **state) {
     assert_int_equal(waitid(P_PID, (id_t) child, &info, WEXITED | WNOWAIT), 0);
     assert_true(process_is_ending(child));
     assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+/* Without a descriptor for a look at it a process is neither accused nor taken for ended. */
+static void a_process_that_cannot_be_looked_at(void **state) {
+    struct rlimit before, none;
+    bool ending, ended;
+
+    (void) state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ending = process_is_ending(getpid());
+    ended = process_has_ended(getpid());
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(ending);
+    assert_false(ended);
+    assert_false(process_is_ending(getpid()));
+    assert_true(process_has_ended(INT32_MAX));
 }
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -626,6 +646,7 @@ int main(void) {
         cmocka_unit_test(a_tenant_makes_it_only_stricter),
         cmocka_unit_test(who_is_ending),
         cmocka_unit_test(a_dead_process_is_ending),
+        cmocka_unit_test(a_process_that_cannot_be_looked_at),
         cmocka_unit_test(the_containers_own_directory),
         cmocka_unit_test(only_containers_are_ended),
         cmocka_unit_test(a_container_is_ended),
