@@ -2,6 +2,7 @@
 #include "agent/ldcache.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -88,10 +89,12 @@ static int compare_names(const char *a, const char *b) {
     return *b ? -1 : 0;
 }
 
-/* The strings of an entry are whole. */
-static const char *string_at(const struct cache *c, uint32_t offset) {
-    return offset < c->len && memchr(c->data + offset, 0, c->len - offset) ? c->data + offset
-                                                                           : NULL;
+/* Whether a string begins there that ends within `max` bytes and within the cache. The bound keeps
+ * the work linear: all entries may have the same string. */
+static bool has_string(const struct cache *c, uint32_t offset, size_t max) {
+    size_t left = offset < c->len ? c->len - offset : 0;
+
+    return left > 0 && memchr(c->data + offset, 0, left < max ? left : max);
 }
 
 static struct entry entry_at(const struct cache *c, uint32_t i) {
@@ -129,7 +132,7 @@ static bool check_entries(const struct cache *c) {
     for (uint32_t i = 0; i < c->header.entries; i++) {
         struct entry e = entry_at(c, i);
 
-        if (!string_at(c, e.name) || !string_at(c, e.path))
+        if (!has_string(c, e.name, NAME_MAX + 1) || !has_string(c, e.path, PATH_MAX))
             return false;
     }
     return true;
@@ -213,7 +216,7 @@ static void put_entries(char *out, const struct cache *c, const struct added *li
         struct entry e = i < c->header.entries ? entry_at(c, i) : (struct entry){0};
 
         if (k < n && (i == c->header.entries ||
-                      compare_names(list[k].library->name, string_at(c, e.name)) >= 0)) {
+                      compare_names(list[k].library->name, c->data + e.name) >= 0)) {
             e = list[k++].entry;
         } else {
             e.name += delta;

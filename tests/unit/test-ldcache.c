@@ -106,11 +106,39 @@ static void damage(void **state) {
     free(old);
 }
 
+/* No file has such a name or path. Without a bound each of the entries could have one string of
+ * many MiB, and reading them would hold up the start of the container. */
+static void long_strings(void **state) {
+    static const size_t most[] = {255, 4095};
+    static char text[4097];
+
+    (void) state;
+    for (size_t which = 0; which < 2; which++)
+        for (size_t over = 0; over < 2; over++) {
+            struct ldcache_library one = {which == 0 ? text : "liba.so", which == 1 ? text : "/a"};
+            size_t len, more;
+            char *old, *made;
+
+            memset(text, 0, sizeof(text));
+            memset(text, '1', most[which] + over);
+            old = ldcache_merge(NULL, 0, &one, 1, &len);
+            assert_non_null(old);
+            made = ldcache_merge(old, len, some, SOME, &more);
+            if (over)
+                assert_true(!made && errno == EBADMSG);
+            else
+                assert_non_null(made);
+            free(made);
+            free(old);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_cache),
         cmocka_unit_test(into_another),
         cmocka_unit_test(damage),
+        cmocka_unit_test(long_strings),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
