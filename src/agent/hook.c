@@ -33,13 +33,17 @@ static long long now_ms(void) {
     return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-static int dial(const char *path, long long until) {
+/* An agent that hangs neither accepts nor reads: what is sent waits no longer than that, too. */
+static int dial(const char *path, long long wait_ms) {
+    const struct timeval patience = {.tv_sec = wait_ms / 1000};
     const struct timespec pause = {.tv_nsec = RETRY_NS};
+    long long until = now_ms() + wait_ms;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0 || strlen(path) >= sizeof(address.sun_path))
         return -1;
+    (void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     (void) snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     while (connect(fd, (struct sockaddr *) &address, sizeof(address)) < 0) {
         if (now_ms() >= until) {
@@ -121,7 +125,7 @@ int main(int argc, char **argv) {
                                "       aliquot-hook SOCKET auto|required NONCE <STATE\n");
         return 2;
     }
-    fd = dial(argv[1], now_ms() + (required ? REQUIRED_MS : AUTO_MS));
+    fd = dial(argv[1], required ? REQUIRED_MS : AUTO_MS);
     done = fd >= 0 && send_state(fd, argv[3]) && read_answer(fd);
     return done || !required ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -447,10 +449,34 @@ static void an_agent_that_starts_again_knows_the_groups(void **state) {
 static void no_agent_holds_an_ordinary_start_up_for_a_second_only(void **state) {
     struct node *n = *state;
 
-    run_hook(n, "auto", NONCE, n->program);
     wall_hook_stop(&n->a);
     (void) unlink(n->a.walls.socket);
+    run_hook(n, "auto", NONCE, n->program);
     HOOK_ENDS(n, 0);
+}
+
+/* Its socket takes calls until the queue is full, and nothing reads them. */
+static void an_agent_that_hangs_holds_an_ordinary_start_up_no_longer(void **state) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct node *n = *state;
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), caller[8];
+    size_t callers = 0;
+
+    text_copy(address.sun_path, sizeof(address.sun_path), n->a.walls.socket);
+    wall_hook_stop(&n->a);
+    (void) unlink(n->a.walls.socket);
+    assert_int_equal(bind(listener, (struct sockaddr *) &address, sizeof(address)), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    do {
+        assert_true(callers < sizeof(caller) / sizeof(caller[0]));
+        caller[callers] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    } while (connect(caller[callers++], (struct sockaddr *) &address, sizeof(address)) == 0);
+    assert_int_equal(errno, EAGAIN);
+    run_hook(n, "auto", NONCE, n->program);
+    HOOK_ENDS(n, 0);
+    while (callers > 0)
+        (void) close(caller[--callers]);
+    (void) close(listener);
 }
 
 static void the_hook_lies_where_programs_may_run(void **state) {
@@ -506,6 +532,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_agent_that_starts_again_knows_the_groups, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(no_agent_holds_an_ordinary_start_up_for_a_second_only,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(an_agent_that_hangs_holds_an_ordinary_start_up_no_longer,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(the_hook_lies_where_programs_may_run, setup, teardown),
     };
