@@ -420,18 +420,17 @@ static void restore(struct agent *a, const struct slot *slot) {
     if (cgroup_parse(line, strlen(line), &id) != 1)
         return;
     w = wall_new(a, slot, id.container_id, buf_str(&text));
-    if (w && !is_populated(w))
+    if (w && (a->config.driver_limits == WALL_OFF || !is_populated(w)))
         begin_ending(w);
 }
 
 int wall_start(struct agent *a, struct err *err) {
-    if (a->config.driver_limits == WALL_OFF) {
-        wall_hook_install(a);
-        return 0;
-    }
     for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
         restore(a, slot);
-    return wall_hook_start(a, err);
+    if (a->config.driver_limits != WALL_OFF)
+        return wall_hook_start(a, err);
+    wall_hook_install(a);
+    return 0;
 }
 
 void wall_stop(struct agent *a) {

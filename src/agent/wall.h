@@ -51,7 +51,8 @@ enum wall_progress {
     WALL_REFUSED, /* on one at least */
 };
 
-/* Takes up again what an earlier agent has set, and listens for hooks. A missing hook program or
+/* Takes up again what an earlier agent has set, and listens for hooks; with WALL_OFF takes those
+ * limits away. A missing hook program or
  * directory for it is logged and is no error. */
 int wall_start(struct agent *a, struct err *err);
 void wall_stop(struct agent *a);

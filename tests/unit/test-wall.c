@@ -122,7 +122,7 @@ static void end_program(struct node *n) {
     n->program = 0;
 }
 
-static void start_agent(struct node *n) {
+static void start_agent(struct node *n, enum wall_policy policy) {
     struct agent *a = &n->a;
     static char hook[512];
     ssize_t len = readlink("/proc/self/exe", hook, sizeof(hook) - 64);
@@ -136,6 +136,7 @@ static void start_agent(struct node *n) {
     a->config.state_dir = n->dir;
     a->config.hook = hook;
     a->config.hook_dir = "";
+    a->config.driver_limits = policy;
     (void) snprintf(a->slots.dir, sizeof(a->slots.dir), "%s/shares", n->dir);
     HASH_ADD_STR(a->slots.slots, nonce, &n->slot);
     assert_int_equal(wall_start(a, NULL), 0);
@@ -172,7 +173,7 @@ static int setup(void **state) {
     text_copy(n->slot.grant.pod_uid, sizeof(n->slot.grant.pod_uid), POD_UID);
     n->slot.grant.ndevices = 1;
     n->slot.grant.devices = &n->device;
-    start_agent(n);
+    start_agent(n, WALL_AUTO);
     n->program = start_program(n, CONTAINER);
     *state = n;
     return 0;
@@ -431,14 +432,14 @@ static void an_agent_that_starts_again_knows_the_groups(void **state) {
     say(n, GPU_WALL_BUILT, told_bytes);
     HOOK_ENDS(n, 0);
     stop_agent(n);
-    start_agent(n);
+    start_agent(n, WALL_AUTO);
     wall_update(&n->a);
     assert_int_equal(told, 2);
     assert_true(told_bytes == 4 * GIB + OVERUSE_SLACK);
     /* What ends while there is no agent. */
     stop_agent(n);
     end_program(n);
-    start_agent(n);
+    start_agent(n, WALL_AUTO);
     wall_update(&n->a);
     assert_int_equal(told, 3);
     assert_true(told_bytes == UINT64_MAX);
@@ -477,6 +478,28 @@ static void an_agent_that_hangs_holds_an_ordinary_start_up_no_longer(void **stat
     while (callers > 0)
         (void) close(caller[--callers]);
     (void) close(listener);
+}
+
+static void limits_of_an_earlier_agent_go_where_this_one_sets_none(void **state) {
+    struct node *n = *state;
+    char note[384];
+
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+    stop_agent(n);
+    start_agent(n, WALL_OFF);
+    wall_update(&n->a);
+    assert_int_equal(told, 2);
+    assert_string_equal(told_group, n->container);
+    assert_true(told_bytes == UINT64_MAX);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    assert_null(n->a.walls.list);
+    slot_path(&n->a.slots, NONCE, "group", note);
+    assert_int_equal(access(note, F_OK), -1);
+    wall_update(&n->a);
+    assert_int_equal(told, 2);
 }
 
 static void the_hook_lies_where_programs_may_run(void **state) {
@@ -534,6 +557,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(no_agent_holds_an_ordinary_start_up_for_a_second_only,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(an_agent_that_hangs_holds_an_ordinary_start_up_no_longer,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(limits_of_an_earlier_agent_go_where_this_one_sets_none,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(the_hook_lies_where_programs_may_run, setup, teardown),
     };
