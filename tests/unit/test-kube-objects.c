@@ -245,7 +245,6 @@ static void test_pod(void **state) {
     pod_done(&pod);
 }
 
-/* Who may push whom aside. */
 static uint8_t driver_of(const char *env) {
     char text[512];
     struct pod pod;
@@ -285,6 +284,7 @@ static void test_driver_capabilities(void **state) {
     assert_int_equal(driver_of("[1, null, \"x\"]"), DRIVER_CAPABILITIES_UNSAID);
 }
 
+/* What preemption goes by. */
 static void test_pod_rank(void **state) {
     (void) state;
     struct pod pod;
