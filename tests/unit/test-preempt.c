@@ -83,6 +83,20 @@ static void test_share_needs_more(void **state) {
                "\"NumPDBViolations\":0}"));
 }
 
+/* Memory that is in use and of no container does not come back with the victims. */
+static void test_unattributed_memory_stays(void **state) {
+    struct stage *s = *state;
+    struct gpu_object gpu = {.name = "n-00", .node = "n", .uuid = "GPU-n-0", .memory = 80 * GIB};
+    show_node(s->w, "n", 1);
+    run_low(s, "a", HALF, "n", 5);
+    assert_string_equal(ask_verb(s, WHOLE, HIGH, META, "\"n\":{\"Pods\":[]}"),
+                        ANSWER("\"n\":{\"Pods\":[{\"UID\":\"a\"}],\"NumPDBViolations\":0}"));
+    gpu.healthy = true;
+    gpu.unattributed = GIB;
+    assert_int_equal(state_gpu_seen(s->w->state, &gpu, NULL), 0);
+    assert_string_equal(ask_verb(s, WHOLE, HIGH, META, "\"n\":{\"Pods\":[]}"), ANSWER(""));
+}
+
 static void test_its_own_victims_are_enough(void **state) {
     struct stage *s = *state;
     show_node(s->w, "n", 1);
@@ -239,10 +253,15 @@ static void test_budgets(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        STAGED(test_share_needs_more), STAGED(test_its_own_victims_are_enough),
-        STAGED(test_node_is_left_out), STAGED(test_who_may_not),
-        STAGED(test_budgets),          STAGED(test_held_pod),
-        STAGED(test_long_requests),    STAGED(test_ended_pod),
+        STAGED(test_share_needs_more),
+        STAGED(test_its_own_victims_are_enough),
+        STAGED(test_unattributed_memory_stays),
+        STAGED(test_node_is_left_out),
+        STAGED(test_who_may_not),
+        STAGED(test_budgets),
+        STAGED(test_held_pod),
+        STAGED(test_long_requests),
+        STAGED(test_ended_pod),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

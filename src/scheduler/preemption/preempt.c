@@ -216,6 +216,7 @@ static bool empty_view(struct node_case *c) {
     for (uint32_t i = 0; i < c->node->ncards; i++) {
         c->view.cards[i] = c->view.node.cards[i];
         c->view.cards[i].free = (struct place_amount){c->view.cards[i].memory, 100, SLOTS_PER_CARD};
+        state_take_unattributed(c->node->cards[i], &c->view.cards[i].free);
     }
     state_count_standing(c->node, c->pod, false, c->view.cards);
     c->view.node.cards = c->view.cards;

@@ -176,8 +176,7 @@ uint64_t state_card_unattributed(const struct state_card *card) {
     return scaling_charge(card->unattributed, card->unattributed, card->physical, card->memory);
 }
 
-/* No pod is short of its own for it: what is free becomes less. */
-static void take_unattributed(const struct state_card *card, struct place_amount *free) {
+void state_take_unattributed(const struct state_card *card, struct place_amount *free) {
     uint64_t bytes = state_card_unattributed(card);
 
     free->memory -= bytes < free->memory ? bytes : free->memory;
@@ -205,7 +204,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
     }
     state_count_standing(node, without, settled_only, cards);
     for (uint32_t i = 0; i < node->ncards; i++)
-        take_unattributed(node->cards[i], &cards[i].free);
+        state_take_unattributed(node->cards[i], &cards[i].free);
     if (without || settled_only)
         return;
     node->unsettled = unsettled;

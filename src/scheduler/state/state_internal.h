@@ -46,6 +46,10 @@ void state_learn_start(struct state *s, struct state_pod *pod);
 void state_learn_end(struct state *s, struct state_pod *pod);
 void state_learn_node(struct state *s, struct state_node *node, bool gone);
 
+/* holds.c: takes memory that is in use and of no container from what is free. No pod is short of
+ * its own for it. */
+void state_take_unattributed(const struct state_card *card, struct place_amount *free);
+
 /* standing.c: takes what is held for others than `without` from what is free. */
 void state_count_standing(const struct state_node *node, const struct state_pod *without,
                           bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]);
