@@ -162,8 +162,8 @@ int slot_store_load(struct slot_store *s, const char *state_dir,
         return err_errno(err, errno, "cannot read %s", s->dir);
     while ((e = readdir(d))) {
         r = nonce_valid(e->d_name) ? load_slot(s, e->d_name, &why) : 0;
-        if (r == -ENOMEM)
-            return err_set(err, ENOMEM, "slot %s: %s", e->d_name, why.text);
+        if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO)
+            return err_set(err, -r, "slot %s: %s", e->d_name, why.text);
         if (r < 0) {
             on_bad(e->d_name, why.text, userdata);
             discard(s, e->d_name);

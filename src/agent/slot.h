@@ -100,8 +100,8 @@ struct slot_store {
 };
 
 /* Reads all records below <state>/shares. A record that cannot be read is reported to `on_bad`, and
- * its slot is removed from the disk. -ENOMEM ends the reading: without memory a record is not bad.
- */
+ * its slot is removed from the disk. -ENOMEM, -EMFILE, -ENFILE and -EIO end the reading: a record
+ * that cannot be read now is not bad. */
 int slot_store_load(struct slot_store *s, const char *state_dir,
                     void (*on_bad)(const char *nonce, const char *why, void *userdata),
                     void *userdata, struct err *err);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -195,6 +196,32 @@ static void a_share_without_a_record_is_removed(void **state) {
     assert_int_equal(access(path, F_OK), -1);
 }
 
+/* A record that cannot be read now is not a bad one: its container may be running. */
+static void no_share_is_removed_for_lack_of_descriptors(void **state) {
+    struct fixture *f = *state;
+    struct rlimit before, few;
+    unsigned bad = 0;
+    char path[384];
+    struct err err;
+    int next, r;
+
+    (void) fill(f, GIB);
+    slot_store_done(&f->slots);
+    next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(next >= 0);
+    (void) close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t) next + 1; /* for the directory */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    r = slot_store_load(&f->slots, f->dir, count_bad, &bad, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(r, -EMFILE);
+    assert_int_equal(bad, 0);
+    slot_path(&f->slots, NONCE, "record.json", path);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 static void a_share_that_cannot_be_made_leaves_nothing(void **state) {
     struct slot_grant g = {.ndevices = 1, .devices = calloc(1, sizeof(*g.devices))};
     struct fixture *f = *state;
@@ -359,6 +386,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_was_written_beyond_is_cut_off, setup, teardown),
         cmocka_unit_test_setup_teardown(all_goes_with_the_slot, setup, teardown),
         cmocka_unit_test_setup_teardown(a_share_without_a_record_is_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_share_is_removed_for_lack_of_descriptors, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_share_that_cannot_be_made_leaves_nothing, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(only_root_of_the_node_comes_to_the_files, setup, teardown),
