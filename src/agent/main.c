@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "agent/agent.h"
 #include "agent/cdi.h"
@@ -406,6 +407,17 @@ static void init_handles(struct agent *a) {
     }
 }
 
+/* Each share has two descriptors and each HTTP connection one; some container runtimes set a soft
+ * limit of 1024. */
+static void raise_descriptor_limit(void) {
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void) setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(int argc, char **argv) {
     static struct agent agent;
     struct agent *a = &agent;
@@ -425,6 +437,7 @@ int main(int argc, char **argv) {
     if (a->config.probe)
         return probe(a->config.probe);
     (void) signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
     (void) mallopt(M_ARENA_MAX, 1);
     (void) mallopt(M_MMAP_THRESHOLD, 64 << 10);
     (void) mallopt(M_TRIM_THRESHOLD, 64 << 10);

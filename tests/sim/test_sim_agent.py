@@ -2,9 +2,12 @@
 """The agent's NVML process on the simulated driver: an XID reaches it at once, not at the next poll."""
 
 import os
+import pathlib
+import resource
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -92,3 +95,35 @@ def test_a_programs_own_fault_takes_no_card(node, worker):
     assert worker.receive()[:2] == (EVENT, 0)
     assert worker.poll() == {0: "", 1: ""}
     assert os.path.exists(f"/proc/{worker.process.pid}")
+
+
+def start_agent(node, path, descriptors):
+    """An agent without a cluster, which has started."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=x", "-days", "1",
+                    "-keyout", path / "key", "-out", path / "ca"], check=True, capture_output=True)
+    (path / "token").write_text("t")
+    options = {"node-name": "n", "state-dir": path / "state", "cdi-dir": path / "cdi", "kubelet-dir": path / "kubelet",
+               "sim-dir": node.dir, "listen": "off", "api-server": "https://127.0.0.1:1", "ca-file": path / "ca",
+               "token-file": path / "token"}
+    agent = subprocess.Popen([AGENT, *(f"--{name}={value}" for name, value in options.items())],
+                             stderr=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, descriptors))
+    said = []
+    for line in agent.stderr:
+        said.append(line)
+        if "on node n" in line:
+            return agent
+    agent.wait()
+    pytest.fail("".join(said))
+
+
+def test_the_agent_raises_its_limit_of_descriptors(node):
+    """Some container runtimes set a soft limit of 1024, which shares and HTTP connections together can reach."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with tempfile.TemporaryDirectory() as path:  # a short name, for sockets
+        agent = start_agent(node, pathlib.Path(path), descriptors=(256, hard))
+        try:
+            assert resource.prlimit(agent.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+        finally:
+            agent.kill()
+            agent.wait()
