@@ -8,6 +8,7 @@
 #include "agent/holder_scan.h"
 #include "agent/orphans.h"
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "share/ledger.h"
@@ -247,15 +248,16 @@ static void put_candidates(struct agent *a, const struct card_audit *audit, stru
 
 /* Told again when other containers are named, or twice as much is found. */
 static uint64_t hash_of(const struct card_audit *audit) {
-    uint64_t hash = 14695981039346656037u;
-    uint64_t size = 1;
+    uint64_t size = 1, hash;
+    bool charged = audit->charged > 0;
 
     while (size < audit->memory.bytes)
         size *= 2;
-    hash = (hash ^ size ^ audit->ncandidates ^ (audit->charged > 0)) * 1099511628211u;
+    hash = hash_bytes(HASH_START, &size, sizeof(size));
+    hash = hash_bytes(hash, &audit->ncandidates, sizeof(audit->ncandidates));
+    hash = hash_bytes(hash, &charged, sizeof(charged));
     for (uint32_t i = 0; i < audit->ncandidates && i < CANDIDATES_MAX; i++)
-        for (const char *c = audit->candidates[i].slot; *c; c++)
-            hash = (hash ^ (unsigned char) *c) * 1099511628211u;
+        hash = hash_bytes(hash, audit->candidates[i].slot, strlen(audit->candidates[i].slot));
     return hash | 1;
 }
 

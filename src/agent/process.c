@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/num.h"
 
 #define PF_EXITING 0x4u
@@ -131,7 +132,7 @@ static const unsigned char life_fields[] = {19, 23, 24, 25, 42, 43, 44, 45, 46, 
 
 uint64_t process_life(int pid) {
     char path[64], text[1024], *at, *save = NULL;
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = HASH_START;
     unsigned int field = 0, next = 0;
 
     (void) snprintf(path, sizeof(path), "/proc/%d/stat", pid);
@@ -144,9 +145,7 @@ uint64_t process_life(int pid) {
         if (field++ != life_fields[next])
             continue;
         next++;
-        for (const char *c = word; *c; c++)
-            hash = (hash ^ (unsigned char) *c) * 1099511628211u;
-        hash *= 1099511628211u;
+        hash = hash_bytes(hash, word, strlen(word) + 1);
     }
     return hash | 1;
 }
