@@ -30,7 +30,7 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
 void kubelet_close(struct kubelet *k, void (*on_closed)(void *userdata), void *userdata);
 
 /* How many cards there are, and how many of them are unhealthy. IDs are fungible, they belong to no
- * card: for an unhealthy card only IDs that nobody holds become unhealthy. To be called at each
+ * card: for an unhealthy card only IDs that no pod holds become unhealthy. To be called at each
  * poll, also with the same figures: what kubelet could not be told for lack of memory is tried
  * again. */
 void kubelet_set_cards(struct kubelet *k, uint32_t cards, uint32_t sick);

@@ -4,7 +4,7 @@
 /* Slots: the shares that were given out on this node, each named by the nonce of the Allocate call
  * it belongs to. A slot is kept in <state>/shares/<nonce>/ (share_dir.h): `limits`, `ledger`,
  * `grants` and `compute` (which the container gets) and `record.json` (which it does not): the
- * agent's own word on who holds what, so that a restarted agent knows it without asking anybody. */
+ * agent's own record of the grant, from which a restarted agent knows it without a request. */
 
 #include <stdbool.h>
 #include <stdint.h>

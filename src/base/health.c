@@ -16,7 +16,7 @@
 
 #define DIGITS 20
 
-/* The clock of the machine, the same for whoever sets a mark and whoever looks at it. */
+/* The clock of the machine: the daemon and its probe read the same. */
 static uint64_t now_ms(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
@@ -34,7 +34,7 @@ int health_mark(const char *directory, const char *name, bool good) {
     if (fd < 0)
         return -errno;
     (void) snprintf(text, sizeof(text), "%0*" PRIu64, DIGITS, now_ms());
-    /* Always as long as before, so that nobody reads half of it. */
+    /* Always as long as before, so that a probe never reads half of it. */
     return pwrite(fd, text, DIGITS, 0) == DIGITS ? 0 : -EIO;
 }
 
