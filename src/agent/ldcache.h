@@ -12,9 +12,8 @@ struct ldcache_library {
     const char *path; /* where it is in the container */
 };
 
-#define LDCACHE_MAX                                                                                \
-    ((size_t) 16 << 20) /* bytes of a cache that is read; large images have 1 MiB                  \
-                         */
+/* Bytes of a cache that is read; large images have 1 MiB. */
+#define LDCACHE_MAX ((size_t) 16 << 20)
 
 /* The cache that has all of `old` (the bytes of a file; none when `len` is 0) and `add`, which goes
  * before what is there under the same name. Allocated, *ret_len bytes. NULL with errno: EBADMSG

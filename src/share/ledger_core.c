@@ -347,8 +347,8 @@ void ledger_credit_orphaned(struct ledger_file *file, unsigned int device, uint6
 }
 
 /* Makes a slot whose byte we have just locked ours: what its last owner held is credited, or
- * orphaned, and a new generation makes those who judged that owner dead, and are slow about it,
- * leave us alone. */
+ * orphaned. By the new generation a process that found that owner dead earlier, and credits only
+ * now, leaves the slot alone. */
 static void slot_take(struct ledger_owner *owner, uint32_t flags) {
     struct ledger_slot *slot = &owner->file->slot[owner->slot];
     bool orphan = by_descriptor(owner->file, owner->slot);
