@@ -202,23 +202,66 @@ static void list_sizes(struct scarce *s) {
     }
 }
 
-/* All sets of accepted models with their arrivals, at most SCARCE_CHOICES: the first to arrive. */
+/* A set of accepted models, and what its pods ask together in thousandths of cards. */
+struct asked {
+    uint64_t models, milli;
+};
+
+static int by_models(const void *a, const void *b) {
+    const struct asked *x = a, *y = b;
+    return (x->models > y->models) - (x->models < y->models);
+}
+
+static int by_milli(const void *a, const void *b) {
+    const struct asked *x = a, *y = b;
+    return x->milli != y->milli ? (x->milli < y->milli) - (x->milli > y->milli) : by_models(a, b);
+}
+
+static bool is_counted(const struct scarce *s, const struct place_shape *shape) {
+    return shape->cards > 0 && size_of(s, shape->cards) < SCARCE_SIZES;
+}
+
+/* The sets whose pods ask most; returns their number, at most SCARCE_CHOICES. */
+static uint32_t most_asked(const struct scarce *s, struct asked ret[static WORKLOAD_SHAPES_MAX]) {
+    const struct workload *w = s->workload;
+    uint32_t n = 0, sets = 0;
+    for (uint32_t i = 0; i < w->n; i++)
+        if (is_counted(s, &w->shapes[i].shape))
+            ret[n++] = (struct asked){w->shapes[i].shape.models,
+                                      workload_milli(&w->shapes[i].shape) * w->shapes[i].count};
+    qsort(ret, n, sizeof(ret[0]), by_models);
+    for (uint32_t i = 0; i < n; i++)
+        if (sets > 0 && ret[sets - 1].models == ret[i].models)
+            ret[sets - 1].milli += ret[i].milli;
+        else
+            ret[sets++] = ret[i];
+    qsort(ret, sets, sizeof(ret[0]), by_milli);
+    return sets < SCARCE_CHOICES ? sets : SCARCE_CHOICES;
+}
+
+static void add_choice(struct scarce *s, uint64_t models, const struct asked most[], uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (most[i].models == models)
+            s->choices[s->nchoices++] = (struct scarce_choice){.models = models};
+}
+
+/* The sets of accepted models that are watched, with their arrivals, in the order in which they
+ * came. */
 static void list_choices(struct scarce *s) {
     const struct workload *w = s->workload;
+    struct asked most[WORKLOAD_SHAPES_MAX];
+    uint32_t n = most_asked(s, most);
     s->nchoices = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         const struct place_shape *shape = &w->shapes[i].shape;
-        uint32_t size = size_of(s, shape->cards);
+        if (!is_counted(s, shape))
+            continue;
+        if (!choice_of(s, shape->models))
+            add_choice(s, shape->models, most, n);
         struct scarce_choice *choice = choice_of(s, shape->models);
-        if (shape->cards == 0 || size == SCARCE_SIZES)
-            continue;
-        if (!choice && s->nchoices == SCARCE_CHOICES)
-            continue;
-        if (!choice) {
-            choice = &s->choices[s->nchoices++];
-            *choice = (struct scarce_choice){.models = shape->models};
-        }
-        choice->arrived[size] += (double) milli_of(shape) * w->shapes[i].count / CARD;
+        if (choice)
+            choice->arrived[size_of(s, shape->cards)] +=
+                (double) milli_of(shape) * w->shapes[i].count / CARD;
     }
     for (uint32_t i = 0; i < s->nchoices; i++)
         for (uint32_t j = 0; j < s->nsizes; j++) {

@@ -16,7 +16,7 @@
 #define SCARCE_NODES_MAX 16384
 #define SCARCE_SIZES 8         /* numbers of cards that are watched */
 #define SCARCE_TIERS 5         /* of CPU, see measure() */
-#define SCARCE_CHOICES 128     /* sets of accepted models; pods with others have no slots */
+#define SCARCE_CHOICES 128     /* sets of accepted models that ask most; others have no slots */
 #define SCARCE_RUNNING_MAX 512 /* numbers of cards with accepted models, of running pods */
 
 /* A node as far as slots go. */
@@ -65,7 +65,7 @@ struct scarce {
     struct scarce_running running[SCARCE_RUNNING_MAX];
     uint32_t nchoices, nsizes;
     uint64_t measured; /* bit i: the tiers of model i are known */
-    bool priced; /* the prices are those of now */
+    bool priced;       /* the prices are those of now */
     struct scarce_choice choices[SCARCE_CHOICES];
     struct scarce_size sizes[SCARCE_SIZES];
     struct scarce_node nodes[SCARCE_NODES_MAX]; /* cards 0: there is none */

@@ -174,6 +174,34 @@ static void test_slots_for_a_selection_not_seen_yet(void **state) {
     place_model_free(m);
 }
 
+/* Rare selections that came before do not keep out the one that most pods make. */
+static void test_frequent_selections_are_watched(void **state) {
+    (void) state;
+    struct place_model *m = place_model_new();
+    struct world w;
+    struct pod pod;
+    struct place_amount holds[PLACE_CARDS_MAX] = {{CARD, 100, 0}};
+    make_node(&w, 0, CORES(80), 8, (uint32_t[]){100, 100, 100, 100, 100, 100, 100, 100});
+    for (uint32_t id = 0; id < 20; id++) {
+        w.node.model = id == 0;
+        place_model_node(m, id, &w.node);
+    }
+    make_pod(&pod, m, 1, 100, CORES(8));
+    for (uint32_t i = 0; i < SCARCE_CHOICES; i++) {
+        pod.plan.models = 1 | UINT64_C(4) << i % 50 | UINT64_C(4) << (i % 50 + 1 + i / 50);
+        place_model_arrive(m, &pod.plan);
+    }
+    pod.plan.models = 1 << 1;
+    for (uint32_t i = 0; i < 500; i++)
+        place_model_arrive(m, &pod.plan);
+    place_model_learn(m);
+    w.node.model = 1;
+    pod.plan.models = UINT64_MAX;
+    uint64_t broken = place_model_broken(m, &pod.plan, &w.node, holds);
+    assert_int_equal(place_model_slots_price(m, broken), 1000);
+    place_model_free(m);
+}
+
 /* Old arrivals fade, but not in a day: what is expected stays. */
 static void test_fading_changes_no_price(void **state) {
     (void) state;
@@ -293,6 +321,7 @@ int main(void) {
         cmocka_unit_test(test_slots_of_much_cpu),
         cmocka_unit_test(test_selections_are_divided),
         cmocka_unit_test(test_slots_for_a_selection_not_seen_yet),
+        cmocka_unit_test(test_frequent_selections_are_watched),
         cmocka_unit_test(test_fading_changes_no_price),
         cmocka_unit_test(test_counts_are_kept),
     };
