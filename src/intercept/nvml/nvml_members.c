@@ -4,8 +4,8 @@
  * each has it in its own PID namespace, which need not be the one of the process that asks. */
 
 #include <errno.h>
-#include <signal.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
