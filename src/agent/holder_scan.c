@@ -27,6 +27,7 @@ struct holder_scan {
     struct child *child;
     size_t have; /* bytes of the record */
     char program[256], dir[256];
+    char skip[1024]; /* containers with a process at which a child stood still */
     uint64_t began_ms;
     struct holder looking; /* the last HOLDER_LOOKING; PID 0: another record followed it */
     struct holder *found;
@@ -114,8 +115,11 @@ static void on_quiet(uv_timer_t *timer) {
 
     drop_child(s);
     if (stuck > 0) {
+        size_t used = strlen(s->skip);
+
         s->looking.how = HOLDER_UNREADABLE;
         keep(s, &s->looking);
+        (void) snprintf(s->skip + used, sizeof(s->skip) - used, "%s,", s->looking.id.container_id);
     }
     if (stuck == 0 || uv_now(s->loop) - s->began_ms >= WHOLE_MS || start_child(s, stuck + 1) < 0)
         finish(s, false);
@@ -156,7 +160,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
 
 static int spawn(struct holder_scan *s, struct child *c, uint32_t from) {
     char arg0[] = "aliquot-holders", arg1[] = HOLDERS_COMMAND, arg2[16];
-    char *args[] = {arg0, arg1, arg2, s->dir, NULL};
+    char *args[] = {arg0, arg1, arg2, s->skip, s->dir, NULL};
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_IGNORE},
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *) &c->pipe},

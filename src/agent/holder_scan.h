@@ -3,7 +3,7 @@
 
 /* Runs the walk of holders.h in a child process, and kills it when it stands still: a process whose
  * mappings cannot be looked at is then told of as HOLDER_UNREADABLE, and the walk goes on behind
- * it. One thread, on a libuv loop. */
+ * it, without the other processes of its container. One thread, on a libuv loop. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -39,7 +39,7 @@ struct node {
 struct container {
     struct cgroup_id id;
     uint32_t files, processes;
-    bool told; /* that it has too many */
+    bool told; /* that it has too many, or cannot be looked at */
 };
 
 struct walk {
@@ -48,6 +48,7 @@ struct walk {
     struct container containers[CONTAINERS_MAX];
     size_t ncontainers;
     uint32_t from;
+    const char *skip; /* IDs of containers */
     void (*tell)(const struct holder *h, void *userdata);
     void *userdata;
 };
@@ -172,7 +173,8 @@ static struct container *container_of(struct walk *w, const struct cgroup_id *id
             return &w->containers[i];
     if (w->ncontainers == CONTAINERS_MAX)
         return NULL;
-    w->containers[w->ncontainers] = (struct container){.id = *id};
+    w->containers[w->ncontainers] = (struct container){
+        .id = *id, .told = id->container_id[0] && strstr(w->skip, id->container_id)};
     return &w->containers[w->ncontainers++];
 }
 
@@ -205,7 +207,7 @@ static void look_at(int pid, void *userdata) {
 
 /* ---- all of them ---- */
 
-void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from,
+void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from, const char *skip,
                   void (*tell_of)(const struct holder *h, void *userdata), void *userdata) {
     struct walk *w = calloc(1, sizeof(*w));
     const struct holder end = {.how = HOLDER_END};
@@ -215,6 +217,7 @@ void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from,
     if (!w)
         return;
     w->from = from;
+    w->skip = skip;
     w->tell = tell_of;
     w->userdata = userdata;
     for (size_t i = 0; i < ndirs; i++)
@@ -237,13 +240,13 @@ static void write_out(const struct holder *h, void *userdata) {
 int holders_main(int argc, char **argv) {
     uint64_t from;
 
-    if (argc < 4 || num_parse_u64(argv[2], INT32_MAX, &from) < 0) {
+    if (argc < 5 || num_parse_u64(argv[2], INT32_MAX, &from) < 0) {
         (void) fprintf(stderr, "%s is started by the agent itself\n", HOLDERS_COMMAND);
         return EXIT_FAILURE;
     }
     (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void) prctl(PR_SET_NAME, "aliquot-holders");
-    holders_walk((const char *const *) argv + 3, (size_t) argc - 3, (uint32_t) from, write_out,
-                 NULL);
+    holders_walk((const char *const *) argv + 4, (size_t) argc - 4, (uint32_t) from, argv[3],
+                 write_out, NULL);
     return EXIT_SUCCESS;
 }

@@ -34,12 +34,13 @@ struct holder {
     struct cgroup_id id;
 };
 
-/* Walks over all processes of pods from PID `from` on and tells of each that holds a node of the
- * directories in `dirs` ("/dev", "/run/aliquot-sim"; names that begin with "nvidia", and those
- * below a directory of such a name). Ends with HOLDER_END. */
-void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from,
+/* Walks over all processes of pods from PID `from` on, but those of the containers whose IDs stand
+ * in `skip` ("": none), and tells of each that holds a node of the directories in `dirs` ("/dev",
+ * "/run/aliquot-sim"; names that begin with "nvidia", and those below a directory of such a name).
+ * Ends with HOLDER_END. */
+void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from, const char *skip,
                   void (*tell)(const struct holder *h, void *userdata), void *userdata);
 
-/* The child: `argv` is HOLDERS_COMMAND, the first PID, directories. Writes struct holder after
- * struct holder to its standard output. Returns the exit status. */
+/* The child: `argv` is HOLDERS_COMMAND, the first PID, `skip`, directories. Writes struct holder
+ * after struct holder to its standard output. Returns the exit status. */
 int holders_main(int argc, char **argv);

@@ -291,12 +291,17 @@ static const struct holder *of(const struct found *f, pid_t pid) {
     return NULL;
 }
 
-static void walk(const struct world *w, uint32_t from, struct found *ret) {
+static void walk_without(const struct world *w, uint32_t from, const char *skip,
+                         struct found *ret) {
     const char *const dirs[] = {w->nodes};
 
     memset(ret, 0, sizeof(*ret));
-    holders_walk(dirs, 1, from, add, ret);
+    holders_walk(dirs, 1, from, skip, add, ret);
     assert_true(ret->complete);
+}
+
+static void walk(const struct world *w, uint32_t from, struct found *ret) {
+    walk_without(w, from, "", ret);
 }
 
 static void holders_are_found(void **state) {
@@ -327,6 +332,9 @@ static void holders_are_found(void **state) {
     assert_int_equal(of(&f, many)->how, HOLDER_UNREADABLE);
     walk(w, (uint32_t) many + 1, &f);
     assert_null(of(&f, many));
+    walk_without(w, 0, ID_A ",", &f);
+    assert_int_equal(f.n, 1);
+    assert_non_null(of(&f, many));
 }
 
 /* What one container has costs a bounded time, and hides no other one. */
@@ -395,7 +403,8 @@ static void a_child_walks(void **state) {
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-/* A child that stands still at a process is ended, and goes on behind it. */
+/* A child that stands still at a process is ended, and goes on behind it, without the other
+ * processes of that container: any of them would hold it up as well. */
 static void a_child_that_stands_still(void **state) {
     struct world *w = *state;
     struct found f;
@@ -409,11 +418,12 @@ static void a_child_that_stands_still(void **state) {
     assert_int_equal(f.list[0].how, HOLDER_UNREADABLE);
 }
 
-/* Plays a child that is held up by process 7. */
-static int play_stuck(const char *from) {
-    struct holder h = {.pid = 7, .how = HOLDER_LOOKING};
+/* Plays a child that each process of a container from PID 7 on holds up. */
+static int play_stuck(const char *from, const char *skip) {
+    struct holder h = {.pid = (uint32_t) atoi(from) + 7, .how = HOLDER_LOOKING};
 
-    if (strcmp(from, "0") == 0) {
+    (void) snprintf(h.id.container_id, sizeof(h.id.container_id), "%s", ID_A);
+    if (!strstr(skip, ID_A)) {
         (void) !write(STDOUT_FILENO, &h, sizeof(h));
         for (;;)
             (void) pause();
@@ -435,9 +445,9 @@ int main(int argc, char **argv) {
     };
 
     (void) snprintf(pod_uid, sizeof(pod_uid), "22222222-2222-3333-4444-%012u", (unsigned) getpid());
-    if (argc > 3 && strcmp(argv[3], "stuck") == 0)
-        return play_stuck(argv[2]);
-    if (argc > 3)
+    if (argc > 4 && strcmp(argv[4], "stuck") == 0)
+        return play_stuck(argv[2], argv[3]);
+    if (argc > 4)
         return holders_main(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
