@@ -190,6 +190,35 @@ assert call("cuMemAllocFromPoolAsync", ref(p), u64(2 * GIB), pool, u64(0)) == 2
 """)
 
 
+def test_no_pool_is_outside_the_books(python):
+    """Each pool keeps what was freed. However many pools there are, they keep no more than the limit together."""
+    python(VMM + """
+class PoolProps(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handle", ctypes.c_int), ("location", Location), ("rest", ctypes.c_char * 72)]
+begin()
+pools, r, p, keep, held = [], 0, u64(), u64(2**64 - 1), u64()
+while r == 0 and len(pools) < 1000:
+    pool = u64()
+    r = call("cuMemPoolCreate", ref(pool), ref(PoolProps(1, 0, Location(1, 0))))
+    if r == 0:
+        ok("cuMemPoolSetAttribute", pool, 4, ref(keep))
+        pools.append(pool)
+assert r == 2 and len(pools) >= 255, (r, len(pools))
+assert call("cuMemAllocAsync", ref(p), u64(GIB), u64(0)) == 2      # the default pool has no book either
+for pool in pools[-16:]:
+    ok("cuMemAllocFromPoolAsync", ref(p), u64(GIB), pool, u64(0))
+    ok("cuMemFreeAsync", p, u64(0))
+    ok("cuCtxSynchronize")
+total = 0
+for pool in pools:
+    ok("cuMemPoolGetAttribute", pool, 5, ref(held))
+    total += held.value
+assert total <= 4 * GIB, total
+ok("cuMemPoolDestroy", pools[0])
+ok("cuMemPoolCreate", ref(pool), ref(PoolProps(1, 0, Location(1, 0))))
+""")
+
+
 @pytest.mark.parametrize("location", [0, 2, 3])
 def test_a_managed_pool_is_booked_like_managed_memory(nothing_driver, location):
     """Wherever it begins, it may come to the card. A pool of host memory never does."""

@@ -34,8 +34,9 @@
 /* On nodes that were offered longer ago nobody is evicted: a node may be cordoned since, or full.
  */
 #define OFFER_MS 10000
-#define RUN_TESTS 4000 /* see victims_choose(): the loop is not held up for longer */
-#define FEW_TESTS 256  /* for a node where something is begun, whatever the others have left */
+#define RUN_TESTS 4000     /* see victims_choose(): the loop is not held up for longer */
+#define FEW_TESTS 256      /* for a node where something is begun, whatever the others have left */
+#define AGENT_MAX_MS 60000 /* an agent that is replaced is back by then */
 #define NONE SIZE_MAX
 
 struct evict_case {
@@ -51,6 +52,7 @@ struct evict_case {
     char node[KUBE_NAME_MAX]; /* where room is being made; "" while nowhere */
     uint64_t next_ms;         /* not to be looked at before */
     uint64_t nominated_ms;    /* when the API server last took the nomination; 0: not yet */
+    uint64_t absent_ms;       /* since when the agent of `node` is away; 0: it is there */
     unsigned pauses;          /* one after the other */
     unsigned in_flight;
     bool reserved;
@@ -632,6 +634,19 @@ static bool is_due(const struct evict_case *c, const struct state_pod *pod, uint
            (pod->preempted_ms == 0 || now_ms - pod->preempted_ms >= HANDS_OFF_MS);
 }
 
+/* Whether room is being made on a node whose agent is being replaced. The pod waits for the next
+ * agent: pods of another node would be evicted in addition. */
+static bool waits_for_agent(const struct evictor *e, struct evict_case *c, uint64_t now_ms) {
+    const struct state_node *node = c->nominated_ms > 0 ? state_node_find(e->state, c->node) : NULL;
+    if (!node || state_node_absent(node) == PLACE_OK) {
+        c->absent_ms = 0;
+        return false;
+    }
+    if (c->absent_ms == 0)
+        c->absent_ms = now_ms;
+    return now_ms - c->absent_ms < AGENT_MAX_MS;
+}
+
 /* Makes room on the node that p->choice is about. */
 static void make_room(struct evictor *e, struct evict_case *c, struct state_pod *pod,
                       const struct state_node *node, uint64_t now_ms) {
@@ -673,6 +688,8 @@ static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
     if (pod->stage != POD_PENDING)
         return; /* its gang has got its places meanwhile */
     follow(e, c, pod, now_ms);
+    if (waits_for_agent(e, c, now_ms))
+        return;
     state_plan(e->state, pod, &p->request, &p->plan);
     struct state_node *node = choose_node(e, c, pod, now_ms, &more);
     if (more) {
