@@ -211,6 +211,52 @@ static void test_makes_room(void **state) {
     assert_int_equal(s->e.evicted, 1);
 }
 
+/* The node's agent is replaced after the eviction: no pod of another node is evicted for that. */
+static void test_agent_is_replaced(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "m", 1);
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "m", 5);
+    run_low(s, "b", WHOLE, "n", 10);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", WHOLE, 100, "m");
+    run_later(s, 0);
+    expect(s, "POST", EVICTION("a"), "policy/v1");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", STATUS("a"), "PreemptionByScheduler");
+    respond(s->w, 0, 200, false, NULL);
+    assert_int_equal(state_node_absence(s->w->state, "m", PLACE_AGENT_STOPS), 1);
+    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
+    run_later(s, 5000);
+    state_pod_gone(s->w->state, "a");
+    run_later(s, 5000);
+    expect_nothing(s);
+    assert_int_equal(state_node_absence(s->w->state, "m", PLACE_OK), 1);
+    assert_string_equal(filter(s->w, "p", WHOLE, "\"m\",\"n\""), "m");
+}
+
+/* An agent that does not come back: room is made elsewhere. */
+static void test_agent_stays_away(void **state) {
+    struct stage *s = *state;
+    show_node(s->w, "m", 1);
+    show_node(s->w, "n", 1);
+    run_low(s, "a", WHOLE, "m", 5);
+    run_low(s, "b", WHOLE, "n", 10);
+    show(s, "p", WHOLE, 100, "", "", "");
+    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
+    run_later(s, 400);
+    take_nomination(s, "p", WHOLE, 100, "m");
+    assert_int_equal(state_node_absence(s->w->state, "m", PLACE_NO_AGENT), 1);
+    run_later(s, 1000);
+    expect_nothing(s);
+    run_later(s, 60000);
+    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
+    run_later(s, 1000);
+    take_nomination(s, "p", WHOLE, 100, "n");
+}
+
 static void test_says_where_it_waits(void **state) {
     struct stage *s = *state;
     _cleanup_buf_ struct buf body = BUF_INIT(0), answer = BUF_INIT(0);
@@ -671,6 +717,8 @@ static void test_follows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         STAGED(test_makes_room),
+        STAGED(test_agent_is_replaced),
+        STAGED(test_agent_stays_away),
         STAGED(test_says_where_it_waits),
         STAGED(test_nobody_helps),
         STAGED(test_budget_says_no),
