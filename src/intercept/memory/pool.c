@@ -25,8 +25,7 @@ static struct pool_book *book_new(struct share *share) {
     return NULL;
 }
 
-/* With the pool lock. NULL when there are too many pools: their memory is then booked pointer by
- * pointer. */
+/* With the pool lock. NULL when there are too many pools. */
 static struct pool_book *book_note(struct share *share, CUmemoryPool pool, int device) {
     struct pool_book *book = book_of(share, pool);
 
@@ -151,15 +150,18 @@ struct pool_charge {
     struct pool_book *book; /* NULL: booked as a pointer */
 };
 
-/* Which pool of which device the memory will come from; `pool` is NULL for the current one. */
-static void find_pool(struct pool_charge *c, CUmemoryPool pool) {
+/* Which pool of which device the memory will come from; `pool` is NULL for the current one. False:
+ * there are too many pools, and what this one keeps after a free would not be booked. */
+static bool find_pool(struct pool_charge *c, CUmemoryPool pool) {
     struct share *share = c->charge.share;
     int ordinal = share_ordinal(share, c->charge.device);
+    bool noted;
 
     if (!pool && (ordinal < 0 || driver.cuDeviceGetMemPool(&pool, ordinal) != CUDA_SUCCESS))
-        return;
+        return true;
     lock_take(&share->pool_lock);
     c->book = book_note(share, pool, c->charge.device);
+    noted = c->book != NULL;
     if (c->book && c->book->device == ANYWHERE)
         c->book = NULL;
     if (c->book)
@@ -168,6 +170,7 @@ static void find_pool(struct pool_charge *c, CUmemoryPool pool) {
     __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
     if (c->charge.device == ON_HOST)
         c->charge.share = NULL;
+    return noted;
 }
 
 /* Reserves for `bytes`, unless the pool keeps so much without use. */
@@ -178,8 +181,8 @@ static bool begin(struct pool_charge *c, CUmemoryPool pool, size_t bytes, CUstre
 
     c->book = NULL;
     charge_on_stream(&c->charge, stream, per_thread);
-    if (c->charge.share)
-        find_pool(c, pool);
+    if (c->charge.share && !find_pool(c, pool))
+        return false;
     if (charge_reserve(&c->charge, bytes))
         return true;
     share = c->charge.share;
@@ -371,11 +374,15 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
 
 /* -- pools ----------------------------------------------------------------------------------- */
 
-static void pool_note(CUmemoryPool pool, struct share *share, int device) {
+/* False: there are too many pools. */
+static bool pool_note(CUmemoryPool pool, struct share *share, int device) {
+    bool noted;
+
     lock_take(&share->pool_lock);
-    (void) book_note(share, pool, device);
+    noted = book_note(share, pool, device) != NULL;
     lock_drop(&share->pool_lock);
     __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
+    return noted;
 }
 
 static int home_of_pool(struct share *share, const CUmemPoolProps *props) {
@@ -390,9 +397,10 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
     CUresult r = driver.cuMemPoolCreate(pool, pool_props);
     struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
 
-    if (share)
-        pool_note(*pool, share, home_of_pool(share, pool_props));
-    return r;
+    if (!share || pool_note(*pool, share, home_of_pool(share, pool_props)))
+        return r;
+    (void) driver.cuMemPoolDestroy(*pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* What was allocated from the pool stays until it is freed. */
@@ -425,7 +433,7 @@ bool pool_export_begin(CUmemoryPool pool) {
     book = book_of(share, pool);
     if (book && !book->exported && book->device >= 0)
         book->exported = share_export(share, book->device, book->booked, true);
-    /* Without a book, where there are too many pools, it is booked pointer by pointer. */
+    /* Where there are too many pools nothing can be allocated from one without a book. */
     ok = book ? book->exported || book->device < 0 : book_new(share) != NULL;
     lock_drop(&share->pool_lock);
     return ok;
@@ -435,7 +443,7 @@ void pool_imported(CUmemoryPool pool) {
     struct share *share = share_claim();
 
     if (share)
-        pool_note(pool, share, ON_HOST);
+        (void) pool_note(pool, share, ON_HOST);
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) {
@@ -443,7 +451,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) {
     struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
 
     if (share)
-        pool_note(*pool, share, share_device(share, dev));
+        (void) pool_note(*pool, share, share_device(share, dev));
     return r;
 }
 
@@ -452,7 +460,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
     struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
 
     if (share)
-        pool_note(*pool, share, share_device(share, dev));
+        (void) pool_note(*pool, share, share_device(share, dev));
     return r;
 }
 
@@ -464,7 +472,7 @@ static CUresult note_at(CUresult r, const CUmemoryPool *pool, const CUmemLocatio
 
     if (share) {
         props.location = *location;
-        pool_note(*pool, share, home_of_pool(share, &props));
+        (void) pool_note(*pool, share, home_of_pool(share, &props));
     }
     return r;
 }
