@@ -87,6 +87,16 @@ def test_short_lives_pay(aliquot, programs):
     assert time.monotonic() - began >= 7 * 0.45
 
 
+def test_who_is_killed_has_paid(aliquot, programs):
+    """Each of six processes is killed half a second after its start, while its only kernel runs. At 10 % the first one's
+    time is paid after five seconds, so none of the others launches."""
+    lives = f"for i in 1 2 3 4 5 6; do timeout -s KILL 0.5 {programs / 'tenant'} kernel 10000000000 60; done"
+    shown = subprocess.run([aliquot, "sim", "--", "sh", "-c", f"{aliquot} run --core 10 -- sh -c '{lives}'; {aliquot} sim show"],
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, check=True).stdout
+    busy = int(next(word for word in shown.split() if word.startswith("busy_ns=")).split("=")[1])
+    assert 0 < busy <= 800_000_000, busy
+
+
 def test_whole_card_is_not_slowed(share):
     part, = share(("", f"kernel 100000 {SECONDS}"))
     assert part >= 0.4

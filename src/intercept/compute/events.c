@@ -104,8 +104,12 @@ static bool look(bool helper, struct card *card, int at, uint64_t now) {
     if (!make_current(helper, measure->context))
         return false;
     r = driver.cuEventQuery(measure->end);
-    if (r == CUDA_ERROR_NOT_READY)
+    if (r == CUDA_ERROR_NOT_READY) {
+        /* Only one at a time: of several the card's time would be charged several times. */
+        if (at == meter_first(&card->meter) && driver.cuEventQuery(measure->begin) == CUDA_SUCCESS)
+            meter_running(&card->meter, at, now);
         return false;
+    }
     if (r == CUDA_SUCCESS)
         r = driver.cuEventElapsedTime(&ms, measure->begin, measure->end);
     if (r == CUDA_SUCCESS && ms >= 0) {

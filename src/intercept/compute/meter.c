@@ -30,17 +30,25 @@ static void publish(struct meter *meter) {
     meter->published = launches;
 }
 
-int meter_oldest(const struct meter *meter) {
+static int oldest_closed(const struct meter *meter, bool stalled_too) {
     int oldest = -1;
 
     for (int i = 0; i < MEASURES_MAX; i++) {
         const struct measure *m = &meter->measure[i];
 
-        if (m->state == MEASURE_CLOSED && !m->stalled &&
+        if (m->state == MEASURE_CLOSED && (stalled_too || !m->stalled) &&
             (oldest < 0 || (int64_t) (m->mark - meter->measure[oldest].mark) < 0))
             oldest = i;
     }
     return oldest;
+}
+
+int meter_oldest(const struct meter *meter) {
+    return oldest_closed(meter, false);
+}
+
+int meter_first(const struct meter *meter) {
+    return oldest_closed(meter, true);
 }
 
 /* What this process has on the card, at most, before this launch. */
@@ -78,6 +86,11 @@ void meter_refund(struct meter *meter, struct launch *launch) {
     __atomic_fetch_sub(&meter->account.shared->charged, launch->ns, __ATOMIC_RELAXED);
 }
 
+/* What of the launch's place is for kernels of this process that still run. */
+static uint64_t running(const struct meter *meter, const struct launch *launch) {
+    return launch->ahead < meter->paid ? launch->ahead : meter->paid;
+}
+
 static enum meter_verdict decide(struct meter *meter, struct launch *launch, uint64_t now_ns,
                                  uint64_t *ret_wait_ns, bool *ret_ring) {
     struct account_terms terms = account_terms(&meter->account, meter->own_rate, now_ns);
@@ -85,7 +98,8 @@ static enum meter_verdict decide(struct meter *meter, struct launch *launch, uin
     uint64_t neighbours = grant ? grant->neighbours : 0, before;
 
     *ret_ring = false;
-    *ret_wait_ns = account_wait(&meter->account, &terms, launch->place, now_ns, ret_ring);
+    *ret_wait_ns = account_wait(&meter->account, &terms, launch->place - running(meter, launch),
+                                now_ns, ret_ring);
     if (*ret_wait_ns)
         return METER_WAIT_TIME;
     before = queued(meter, launch);
@@ -186,6 +200,7 @@ void meter_opened(struct meter *meter, int at, const struct launch *launch, uint
     m->others = others(meter, now_ns);
     m->neighbours = neighbours(meter);
     m->opened_ns = m->last_ns = now_ns;
+    m->begun_ns = m->paid = 0;
     m->batch.charged = 0;
     m->batch.n = 0;
     m->batch.mixed = false;
@@ -242,7 +257,8 @@ void meter_closed(struct meter *meter, int at) {
     end_open(meter);
 }
 
-static void no_longer_measured(struct measure *m) {
+static void no_longer_measured(struct meter *meter, struct measure *m) {
+    __atomic_store_n(&meter->paid, meter->paid - m->paid, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < m->batch.n; i++)
         __atomic_fetch_sub(&m->batch.cost[i]->measuring, 1, __ATOMIC_RELAXED);
     m->state = MEASURE_FREE;
@@ -252,7 +268,7 @@ void meter_dropped(struct meter *meter, int at) {
     if ((int) meter->open - 1 == at)
         end_open(meter);
     if (meter->measure[at].state == MEASURE_CLOSED)
-        no_longer_measured(&meter->measure[at]);
+        no_longer_measured(meter, &meter->measure[at]);
     meter->measure[at].state = MEASURE_FREE;
 }
 
@@ -280,6 +296,28 @@ static uint64_t others_during(struct meter *meter, const struct measure *m, uint
     return taken > before ? taken - before : 0;
 }
 
+void meter_running(struct meter *meter, int at, uint64_t now_ns) {
+    struct measure *m = &meter->measure[at];
+    uint64_t taken = others(meter, now_ns), elapsed, least, own;
+    uint32_t now = neighbours(meter);
+
+    if (!m->begun_ns) {
+        m->begun_ns = now_ns;
+        m->begun_others = taken;
+        return;
+    }
+    elapsed = now_ns - m->begun_ns;
+    least = elapsed / (1ull + (now > m->neighbours ? now : m->neighbours));
+    own = taken - m->begun_others < elapsed ? elapsed - (taken - m->begun_others) : 0;
+    own = own > least ? own : least;
+    if (own <= m->batch.charged + m->paid)
+        return;
+    own -= m->batch.charged + m->paid;
+    m->paid += own;
+    __atomic_store_n(&meter->paid, meter->paid + own, __ATOMIC_RELAXED);
+    (void) account_charge(&meter->account, own);
+}
+
 static void note_longest(struct meter *meter, const struct measure *m, uint64_t ns) {
     uint64_t *longest = &meter->account.shared->longest;
     uint64_t old = __atomic_load_n(longest, __ATOMIC_RELAXED);
@@ -303,7 +341,7 @@ void meter_done(struct meter *meter, int at, uint64_t elapsed_ns, uint64_t now_n
     };
     int64_t wrong = cost_learn(&m->batch, &sample);
 
-    account_correct(&meter->account, wrong);
+    account_correct(&meter->account, wrong - (int64_t) m->paid);
     note_longest(meter, m, (uint64_t) ((int64_t) m->batch.charged + wrong));
-    no_longer_measured(m);
+    no_longer_measured(meter, m);
 }

@@ -30,6 +30,7 @@ struct launch {
     uint64_t ns;    /* charged */
     uint64_t place; /* in the account */
     uint64_t held;  /* part of the account's `held` */
+    uint64_t ahead; /* part of `place` that was the meter's `paid` then */
 };
 
 enum measure_state { MEASURE_FREE, MEASURE_OPEN, MEASURE_CLOSED };
@@ -44,6 +45,9 @@ struct measure {
     uint64_t others; /* the grant's, when it began */
     uint64_t opened_ns, last_ns;
     uint32_t neighbours;
+    uint64_t begun_ns;     /* when its first event was seen to have passed; 0: not yet */
+    uint64_t begun_others; /* the grant's `others` at that time */
+    uint64_t paid;         /* ns beyond batch.charged that were charged while it ran */
     struct batch batch;
     /* The caller's. */
     void *begin, *end, *context, *handle;
@@ -60,6 +64,7 @@ struct meter {
     uint64_t stream;      /* of the last launch */
     uint64_t turns;       /* launches that went to another stream than the one before */
     uint64_t due;         /* from here on `charged` asks for a measurement */
+    uint64_t paid;        /* of all measures that are not done */
     uint32_t open;        /* index of the open measure + 1; 0: none */
     uint64_t done_ns;     /* when the last measurement was done */
     uint64_t done_others; /* and what others had taken by then */
@@ -76,6 +81,7 @@ static inline bool meter_charge(struct meter *meter, struct cost *cost, struct l
     launch->cost = cost;
     launch->ns = ns;
     launch->held = 0;
+    launch->ahead = __atomic_load_n(&meter->paid, __ATOMIC_RELAXED);
     launch->place = account_charge(&meter->account, ns);
     meter->charged = charged;
     meter->launches++;
@@ -114,6 +120,14 @@ int meter_ends(struct meter *meter, uint64_t stream);
 
 /* The oldest measure whose events are both recorded and which is waited for, or -1. */
 int meter_oldest(const struct meter *meter);
+
+/* The first event of a closed measure has passed and the second has not: charges what it has taken
+ * of the card so far, at least. A process that is killed while its kernel runs has then paid for
+ * it. Launches of this process do not wait for that part: the kernel may itself wait for one. */
+void meter_running(struct meter *meter, int at, uint64_t now_ns);
+
+/* The closed measure that was opened first, stalled or not; or -1. */
+int meter_first(const struct meter *meter);
 
 /* Both events have passed, so much apart, the second one just now. */
 void meter_done(struct meter *meter, int at, uint64_t elapsed_ns, uint64_t now_ns);
