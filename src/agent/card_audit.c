@@ -111,33 +111,22 @@ static bool is_listed(const struct gpu_snapshot *s, uint32_t pid) {
     return false;
 }
 
-static void add_candidate(struct card_audit *audit, const struct slot *slot, uint32_t pid) {
-    uint32_t n = audit->ncandidates < CANDIDATES_MAX ? audit->ncandidates : CANDIDATES_MAX;
-
-    for (uint32_t i = 0; i < n; i++)
-        if (strcmp(audit->candidates[i].slot, slot->nonce) == 0)
-            return;
-    if (n < CANDIDATES_MAX) {
-        text_copy(audit->candidates[n].slot, sizeof(audit->candidates[n].slot), slot->nonce);
-        audit->candidates[n].pid = pid;
-    }
-    audit->ncandidates++;
-}
-
-/* A process that the driver lists and the ledger knows holds what is listed. Any other one that has
- * the driver's nodes can hold more. */
+/* A process that the driver lists and the ledger knows holds what is listed, and can hold more that
+ * it has received. Any other one has the nodes for a reason that no figure shows. */
 static void judge_holder(struct agent *a, const struct holder *h) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
     struct slot *slot = usage_slot_of_group(a, &h->id);
+    bool unlisted;
 
-    if (!slot ||
-        (h->how != HOLDER_UNREADABLE && is_listed(s, h->pid) && oversee_knows(a, slot, h->pid)))
+    if (!slot)
         return;
+    unlisted = h->how == HOLDER_UNREADABLE || h->how == HOLDER_SENT || !is_listed(s, h->pid) ||
+               !oversee_knows(a, slot, h->pid);
     for (uint32_t i = 0; i < s->ndevices; i++) {
         uint32_t at;
 
         if (a->audits[i].memory.bytes > 0 && device_of(slot, s->devices[i].uuid, &at))
-            add_candidate(&a->audits[i], slot, h->pid);
+            candidates_add(&a->audits[i].candidates, slot->nonce, h->pid, unlisted);
     }
 }
 
@@ -150,7 +139,7 @@ static void on_scanned(const struct holder *found, size_t nfound, bool complete,
     for (uint32_t i = 0; i < GPU_MAX; i++) {
         struct card_audit *audit = &a->audits[i];
 
-        audit->ncandidates = 0;
+        audit->candidates = (struct candidates){0};
         audit->looked = audit->memory.bytes > 0;
         audit->looked_ms = uv_now(a->loop);
         audit->complete = complete;
@@ -194,14 +183,14 @@ static void investigate(struct agent *a, const struct card_audit *audit,
 /* ---- what follows from it ---- */
 
 static void charge(struct agent *a, struct card_audit *audit, const struct gpu_device *card) {
-    const struct card_candidate *c = &audit->candidates[0];
+    const struct candidate_container *c = candidates_only(&audit->candidates);
     uint64_t limit, within, lacks = audit->memory.bytes;
     struct slot *slot = NULL;
     struct slot_device *d = NULL;
     uint32_t at = 0;
 
     audit->charged = 0;
-    if (audit->looked && audit->complete && audit->ncandidates == 1)
+    if (audit->looked && audit->complete && c)
         slot = slot_find(&a->slots, c->slot);
     if (slot)
         d = device_of(slot, card->uuid, &at);
@@ -230,20 +219,24 @@ static void charge(struct agent *a, struct card_audit *audit, const struct gpu_d
     }
 }
 
-static void put_candidates(struct agent *a, const struct card_audit *audit, struct buf *out) {
-    for (uint32_t i = 0; i < audit->ncandidates && i < CANDIDATES_MAX; i++) {
-        const struct card_candidate *c = &audit->candidates[i];
-        const struct slot *slot = slot_find(&a->slots, c->slot);
+static void put_candidates(struct agent *a, const struct candidates *all, struct buf *out) {
+    uint32_t named = 0;
+
+    for (uint32_t i = 0; i < all->n && i < CANDIDATES_MAX; i++) {
+        const struct candidate_container *c = &all->list[i];
+        const struct slot *slot = c->unlisted ? slot_find(&a->slots, c->slot) : NULL;
         char name[PROCESS_NAME_MAX];
 
         if (!slot)
             continue;
         process_name((int) c->pid, name);
-        buf_printf(out, "%s%s/%s container %s (process %u, %s)", i > 0 ? ", " : "",
+        buf_printf(out, "%s%s/%s container %s (process %u, %s)", named++ > 0 ? ", " : "",
                    slot->grant.namespace, slot->grant.pod, slot->grant.container, c->pid, name);
     }
-    if (audit->ncandidates > CANDIDATES_MAX)
-        buf_printf(out, " and %u more", audit->ncandidates - CANDIDATES_MAX);
+    if (all->unlisted > named)
+        buf_printf(out, " and %u more", all->unlisted - named);
+    if (all->n > all->unlisted)
+        buf_printf(out, "; %u with listed processes can hold them, too", all->n - all->unlisted);
 }
 
 /* Told again when other containers are named, or twice as much is found. */
@@ -254,10 +247,12 @@ static uint64_t hash_of(const struct card_audit *audit) {
     while (size < audit->memory.bytes)
         size *= 2;
     hash = hash_bytes(HASH_START, &size, sizeof(size));
-    hash = hash_bytes(hash, &audit->ncandidates, sizeof(audit->ncandidates));
+    hash = hash_bytes(hash, &audit->candidates.n, sizeof(audit->candidates.n));
     hash = hash_bytes(hash, &charged, sizeof(charged));
-    for (uint32_t i = 0; i < audit->ncandidates && i < CANDIDATES_MAX; i++)
-        hash = hash_bytes(hash, audit->candidates[i].slot, strlen(audit->candidates[i].slot));
+    for (uint32_t i = 0; i < audit->candidates.n && i < CANDIDATES_MAX; i++) {
+        const char *slot = audit->candidates.list[i].slot;
+        hash = hash_bytes(hash, slot, strlen(slot));
+    }
     return hash | 1;
 }
 
@@ -276,14 +271,14 @@ static void tell(struct agent *a, struct card_audit *audit, const struct gpu_dev
                bytes, card->index);
     if (audit->charged > 0)
         buf_puts(&text, "They are charged to the only container that holds the driver's device "
-                        "nodes by such a process: ");
-    else if (audit->ncandidates > 0)
+                        "nodes, by a process that is not listed: ");
+    else if (audit->candidates.unlisted > 0)
         buf_puts(&text, "The scheduler does not promise them. Containers that hold the driver's "
-                        "device nodes by such a process: ");
+                        "device nodes by a process that is not listed: ");
     else
         buf_puts(&text, "The scheduler does not promise them. No container with a share of the "
-                        "card holds the driver's device nodes by such a process");
-    put_candidates(a, audit, &text);
+                        "card holds the driver's device nodes by a process that is not listed");
+    put_candidates(a, &audit->candidates, &text);
     if (!audit->complete)
         buf_puts(&text, " (the look at all processes was not finished)");
     if (a->publisher && publisher_object(a->publisher, card->uuid, name, uid))
@@ -312,7 +307,7 @@ static bool audit_card(struct agent *a, uint32_t at, const struct gpu_device *ca
         investigate(a, audit, card);
     } else {
         audit->looked = false;
-        audit->ncandidates = 0;
+        audit->candidates = (struct candidates){0};
         audit->told = 0;
     }
     charge(a, audit, card);

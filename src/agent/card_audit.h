@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/candidates.h"
 #include "agent/unattributed.h"
 #include "gpu/device.h"
 
@@ -18,12 +19,6 @@ struct slot;
 /* So long a process that ends, or is gone, may have memory by the driver's figures: what it holds
  * is being given back. At least two polls fall into it. */
 #define ENDED_MS 1000
-#define CANDIDATES_MAX 8
-
-struct card_candidate {
-    char slot[40]; /* nonce of the container's share */
-    uint32_t pid;  /* a process of it that holds the driver's nodes */
-};
 
 struct ended_process {
     uint32_t pid;
@@ -37,8 +32,7 @@ struct card_audit {
     /* Of the last look at the processes that hold the driver's nodes. */
     bool looked, complete;
     uint64_t looked_ms;
-    uint32_t ncandidates; /* may be more than are kept */
-    struct card_candidate candidates[CANDIDATES_MAX];
+    struct candidates candidates;
     uint64_t charged;   /* bytes of `memory` that the only candidate is charged with */
     uint64_t held_back; /* bytes that are not to be promised, in steps of HELD_BACK_GRAIN */
     uint64_t lower_ms;  /* since when less would do; 0: it would not */

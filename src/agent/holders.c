@@ -98,27 +98,56 @@ static bool is_dma_buf(int dir, const char *name) {
     return readlinkat(dir, name, target, sizeof(target)) > 8 && memcmp(target, "/dmabuf:", 8) == 0;
 }
 
-static bool is_node(const struct walk *w, int dir, const char *name) {
+/* Whether descriptors wait in the socket's queue: until they are received no process has them.
+ * `dir` is the directory fd of a process. Before Linux 5.10 the kernel does not tell. */
+static bool is_sending(int dir, const char *name) {
+    static const char key[] = "\nscm_fds:";
+    _cleanup_close_ int fd = -1;
+    char path[32], text[512];
+    const char *at;
+    ssize_t n;
+
+    if (snprintf(path, sizeof(path), "../fdinfo/%s", name) >= (int) sizeof(path))
+        return false;
+    fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        return false;
+    text[n] = 0;
+    at = strstr(text, key);
+    if (!at)
+        return false;
+    at += strlen(key);
+    at += strspn(at, " \t");
+    return *at >= '1' && *at <= '9';
+}
+
+/* What the file is to the walk: HOLDER_OPEN a node, HOLDER_SENT a socket that may carry one,
+ * HOLDER_END neither. */
+static enum holder_how kind_of(const struct walk *w, int dir, const char *name) {
     struct statx st;
     struct node n;
 
     if (!node_of(dir, name, 0, &n, &st))
-        return false;
+        return HOLDER_END;
     for (size_t i = 0; i < w->nnodes; i++) {
         const struct node *have = &w->nodes[i];
 
         if (have->is_device == n.is_device && have->major == n.major && have->minor == n.minor &&
             have->ino == n.ino)
-            return true;
+            return HOLDER_OPEN;
     }
+    if (S_ISSOCK(st.stx_mode))
+        return is_sending(dir, name) ? HOLDER_SENT : HOLDER_END;
     /* A dma-buf lies on a file system of the kernel without a device. */
-    return S_ISREG(st.stx_mode) && st.stx_dev_major == 0 && is_dma_buf(dir, name);
+    return S_ISREG(st.stx_mode) && st.stx_dev_major == 0 && is_dma_buf(dir, name) ? HOLDER_OPEN
+                                                                                  : HOLDER_END;
 }
 
 /* ---- one process ---- */
 
-/* Looks through a directory of links to files. 1: one is a node; 0: none is; -ENOBUFS: the
- * container has more files than are looked at. */
+/* Looks through a directory of links to files for one by which memory can be held: enum holder_how,
+ * HOLDER_END for none, or -ENOBUFS: the container has more files than are looked at. */
 static int look_through(const struct walk *w, struct container *c, const char *path) {
     _cleanup_closedir_ DIR *dir = opendir(path);
     const struct dirent *e;
@@ -129,10 +158,11 @@ static int look_through(const struct walk *w, struct container *c, const char *p
         if (c->files >= HOLDERS_FILES_MAX)
             return -ENOBUFS;
         c->files++;
-        if (is_node(w, dirfd(dir), e->d_name))
-            return 1;
+        enum holder_how how = kind_of(w, dirfd(dir), e->d_name);
+        if (how != HOLDER_END)
+            return (int) how;
     }
-    return 0;
+    return HOLDER_END;
 }
 
 /* Threads can have descriptors of their own, and the first thread has none when it has ended. */
@@ -141,15 +171,15 @@ static int look_at_files(const struct walk *w, struct container *c, int pid) {
     char path[80];
     const struct dirent *e;
     uint64_t tid, before = 0;
-    int r = 0;
+    int r = HOLDER_END;
 
     (void) snprintf(path, sizeof(path), "/proc/%d/task", pid);
     tasks = opendir(path);
-    while (r == 0 && tasks && (e = readdir(tasks))) {
+    while (r == HOLDER_END && tasks && (e = readdir(tasks))) {
         if (num_parse_u64(e->d_name, INT32_MAX, &tid) < 0)
             continue;
         if (before > 0 && syscall(SYS_kcmp, (pid_t) before, (pid_t) tid, KCMP_FILES, 0, 0) == 0) {
-            r = c->files >= HOLDERS_FILES_MAX ? -ENOBUFS : 0;
+            r = c->files >= HOLDERS_FILES_MAX ? -ENOBUFS : HOLDER_END;
             c->files++;
             continue;
         }
@@ -191,17 +221,14 @@ static void look_at(int pid, void *userdata) {
     if (!c || c->told)
         return;
     r = c->processes++ < HOLDERS_PROCESSES_MAX ? look_at_files(w, c, pid) : -ENOBUFS;
-    if (r == 1) {
-        tell(w, c, pid, HOLDER_OPEN);
-        return;
-    }
-    if (r == 0) {
+    if (r == HOLDER_END) {
         tell(w, c, pid, HOLDER_LOOKING);
         (void) snprintf(path, sizeof(path), "/proc/%d/map_files", pid);
         r = look_through(w, c, path);
+        r = r == HOLDER_OPEN ? HOLDER_MAPPED : r;
     }
-    if (r != 0)
-        tell(w, c, pid, r == 1 ? HOLDER_MAPPED : HOLDER_UNREADABLE);
+    if (r != HOLDER_END)
+        tell(w, c, pid, r < 0 ? HOLDER_UNREADABLE : (enum holder_how) r);
     c->told = r < 0;
 }
 

@@ -23,6 +23,7 @@
 enum holder_how {
     HOLDER_OPEN,
     HOLDER_MAPPED,
+    HOLDER_SENT,       /* a descriptor waits to be received in one of its sockets */
     HOLDER_UNREADABLE, /* it has more files, or its container more processes, than are looked at */
     HOLDER_LOOKING,    /* its mappings are going to be looked at; another record may follow */
     HOLDER_END,        /* no process: the walk is complete */

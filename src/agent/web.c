@@ -195,8 +195,9 @@ static void put_holders(struct agent *a, struct json_writer *w, const char *uuid
 /* Containers that can hold what belongs to no listed process. */
 static void put_candidates(struct agent *a, struct json_writer *w, const struct card_audit *audit) {
     json_array_begin(w, "memoryUnattributedCandidates");
-    for (uint32_t i = 0; i < audit->ncandidates && i < CANDIDATES_MAX; i++) {
-        const struct slot *slot = slot_find(&a->slots, audit->candidates[i].slot);
+    for (uint32_t i = 0; i < audit->candidates.n && i < CANDIDATES_MAX; i++) {
+        const struct candidate_container *c = &audit->candidates.list[i];
+        const struct slot *slot = c->unlisted ? slot_find(&a->slots, c->slot) : NULL;
 
         if (!slot)
             continue;
@@ -204,7 +205,7 @@ static void put_candidates(struct agent *a, struct json_writer *w, const struct 
         json_put_string(w, "namespace", slot->grant.namespace);
         json_put_string(w, "pod", slot->grant.pod);
         json_put_string(w, "container", slot->grant.container);
-        json_put_u64(w, "process", audit->candidates[i].pid);
+        json_put_u64(w, "process", c->pid);
         json_object_end(w);
     }
     json_array_end(w);

@@ -251,6 +251,22 @@ def test_memory_that_several_can_hold_is_held_back(world, space):
     space.unschedulable("much")
 
 
+def test_a_neighbour_at_work_can_hold_it_too(world, space):
+    """Its processes are listed and its ledger is in order, but a descriptor can have been passed to them: the container
+    with the only unlisted holder is named, not charged, until it is alone on the card."""
+    space.start(forger("hider", "kept-by-export", 1 * GiB))
+    uuid = holder(world, "hider")["uuid"]
+    world.until(lambda: holder(world, "hider")["memoryCharged"] > 0, 10, "alone on the card it is charged")
+    space.start(forger("worker", "honest", 512 * MiB, annotations={"elasticgpu.io/gpu-uuid": uuid}))
+    world.until(lambda: holder(world, "hider")["memoryCharged"] == 0, 20, "beside a neighbour it is not")
+    assert holder(world, "worker")["memoryCharged"] == 0
+    card = card_of(world, uuid)
+    assert card["memoryUnattributed"] >= 1 * GiB - CLOSE
+    assert [c["pod"] for c in card["memoryUnattributedCandidates"]] == ["hider"]
+    space.delete("worker")
+    world.until(lambda: holder(world, "hider")["memoryCharged"] > 0, 20, "and again when the neighbour has gone")
+
+
 def test_a_trainer_that_dies_and_leaves_its_workers_is_left_alone(world, space):
     """They keep its memory, within the share: it is seen as the container's, and nothing is stopped for it."""
     space.start(forger("trainer", "orphans", 1 * GiB, annotations={"elasticgpu.io/on-overuse": "stop"}))

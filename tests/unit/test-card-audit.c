@@ -19,6 +19,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -28,6 +29,7 @@
 
 #include <cmocka.h>
 
+#include "agent/candidates.h"
 #include "agent/holder_scan.h"
 #include "agent/unattributed.h"
 #include "base/file.h"
@@ -123,6 +125,53 @@ static void noise_is_learned_from_the_idle_card(void **state) {
     assert_true(u.noise == 0 && u.bytes == 2 * GIB);
 }
 
+/* ---- candidates ---- */
+
+static void one_candidate_is_the_only_one(void **state) {
+    struct candidates c = {0};
+
+    (void) state;
+    assert_null(candidates_only(&c));
+    candidates_add(&c, "one", 10, false);
+    assert_null(candidates_only(&c)); /* what it holds is listed */
+    candidates_add(&c, "one", 11, true);
+    candidates_add(&c, "one", 12, true);
+    assert_int_equal(c.n, 1);
+    assert_non_null(candidates_only(&c));
+    assert_int_equal(candidates_only(&c)->pid, 11);
+}
+
+/* A container whose processes are all listed can have received a descriptor. */
+static void a_neighbour_can_hold_it_too(void **state) {
+    struct candidates c = {0};
+
+    (void) state;
+    candidates_add(&c, "monitor", 10, true);
+    candidates_add(&c, "trainer", 11, false);
+    assert_null(candidates_only(&c));
+    assert_int_equal(c.n, 2);
+    assert_int_equal(c.unlisted, 1);
+}
+
+static void many_candidates_are_counted(void **state) {
+    struct candidates c = {0};
+    char name[16];
+
+    (void) state;
+    for (uint32_t i = 0; i < CANDIDATES_MAX + 2; i++) {
+        (void) snprintf(name, sizeof(name), "quiet-%u", i);
+        candidates_add(&c, name, 100 + i, false);
+    }
+    candidates_add(&c, "loud", 1, true);
+    assert_int_equal(c.n, CANDIDATES_MAX + 3);
+    assert_int_equal(c.unlisted, 1);
+    assert_null(candidates_only(&c));
+    for (uint32_t i = 0; i < CANDIDATES_MAX; i++) /* named before those that are listed */
+        if (c.list[i].unlisted)
+            return;
+    fail();
+}
+
 /* ---- holders ---- */
 
 #define ID_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -193,6 +242,7 @@ enum kind {
     RENAMED, /* has it open under another name */
     MAPPED,  /* has it mapped, and closed */
     THREAD,  /* a thread with descriptors of its own has it open, the first one has ended */
+    SENT,    /* has sent it to itself, not received it, and closed it */
     MANY,    /* has more descriptors than are looked at */
 };
 
@@ -203,6 +253,29 @@ static void *own_descriptors(void *node) {
     for (;;)
         (void) pause();
     return NULL;
+}
+
+static void send_to_itself(int fd) {
+    union {
+        char room[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    char byte = 0;
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.room};
+    struct cmsghdr *c;
+    int ends[2];
+
+    message.msg_controllen = sizeof(control.room);
+    c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof(int));
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) < 0 || sendmsg(ends[0], &message, 0) != 1)
+        _exit(1);
+    (void) close(fd);
+    (void) close(ends[0]);
 }
 
 static void take(struct world *w, enum kind kind, int ready) {
@@ -224,6 +297,8 @@ static void take(struct world *w, enum kind kind, int ready) {
             _exit(1);
         (void) close(fd);
     }
+    if (kind == SENT)
+        send_to_itself(open(w->node, O_RDONLY));
     if (kind == THREAD && pthread_create(&thread, NULL, own_descriptors, w->node) != 0)
         _exit(1);
     if (kind == MANY) {
@@ -305,23 +380,31 @@ static void walk(const struct world *w, uint32_t from, struct found *ret) {
 }
 
 static void holders_are_found(void **state) {
-    static const enum kind kinds[] = {OPEN, RENAMED, MAPPED, THREAD};
+    static const struct {
+        enum kind kind;
+        enum holder_how how;
+    } holds[] = {{OPEN, HOLDER_OPEN},
+                 {RENAMED, HOLDER_OPEN},
+                 {MAPPED, HOLDER_MAPPED},
+                 {THREAD, HOLDER_OPEN},
+                 {SENT, HOLDER_SENT}};
+    enum { HOLDS = sizeof(holds) / sizeof(holds[0]) };
     struct world *w = *state;
     struct found f;
-    pid_t pids[4], none, many;
+    pid_t pids[HOLDS], none, many;
 
     if (!w->nodes[0])
         skip();
-    for (size_t i = 0; i < 4; i++)
-        pids[i] = start(w, 0, kinds[i]);
+    for (size_t i = 0; i < HOLDS; i++)
+        pids[i] = start(w, 0, holds[i].kind);
     none = start(w, 0, NOTHING);
     many = start(w, 1, MANY);
     walk(w, 0, &f);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < HOLDS; i++) {
         const struct holder *h = of(&f, pids[i]);
 
         assert_non_null(h);
-        assert_int_equal(h->how, kinds[i] == MAPPED ? HOLDER_MAPPED : HOLDER_OPEN);
+        assert_int_equal(h->how, holds[i].how);
         assert_string_equal(h->id.container_id, ID_A);
         assert_string_equal(h->id.pod_uid, pod_uid);
     }
@@ -438,6 +521,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(less_than_nothing_is_nothing),
         cmocka_unit_test(restless_ledgers_take_longer),
         cmocka_unit_test(noise_is_learned_from_the_idle_card),
+        cmocka_unit_test(one_candidate_is_the_only_one),
+        cmocka_unit_test(a_neighbour_can_hold_it_too),
+        cmocka_unit_test(many_candidates_are_counted),
         cmocka_unit_test_setup_teardown(holders_are_found, setup, teardown),
         cmocka_unit_test_setup_teardown(descriptors_do_not_extend_the_walk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_child_walks, setup, teardown),
