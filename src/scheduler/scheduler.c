@@ -116,10 +116,10 @@ static int decide(void *context, const char *method, const char *path, const cha
 }
 
 static int verify(const char *pod_uid, const char *node, const char *text, const char *signature,
-                  void *userdata) {
+                  uint64_t *ret_signer, void *userdata) {
     const struct scheduler *s = userdata;
     struct err err;
-    int r = assignment_verify(s->verifier, pod_uid, node, text, signature, &err);
+    int r = assignment_signer(s->verifier, pod_uid, node, text, signature, ret_signer, &err);
     if (r < 0)
         log_warn("pod %s on node %s: %s", pod_uid, node, err.text);
     return r;
@@ -194,14 +194,40 @@ static void on_retry_keys(uv_timer_t *timer) {
     start_keys(timer->data);
 }
 
-/* The new key is as good as the old one, and the same unless somebody has deleted the Secret. */
+static bool has_key(const struct signing_verifier *v, uint64_t id) {
+    for (unsigned i = 0; i < signing_verifier_count(v); i++)
+        if (signing_verifier_id(v, i) == id)
+            return true;
+    return false;
+}
+
+static bool has_more_keys(const struct signing_verifier *than, const struct signing_verifier *v) {
+    for (unsigned i = 0; i < signing_verifier_count(v); i++)
+        if (!has_key(than, signing_verifier_id(v, i)))
+            return true;
+    return false;
+}
+
+/* The new key is as good as the old one, and the same unless the Secret was deleted or replaced.
+ * Another replica may have signed by a key that is new here: pods that it has bound are verified
+ * again, and nothing is decided before. */
 static void take_keys(struct scheduler *s, struct signing_key *key,
                       struct signing_verifier *verifier) {
+    bool more = s->verifier && has_more_keys(s->verifier, verifier);
     signing_key_free(s->key);
     signing_verifier_free(s->verifier);
     s->key = key;
     s->binder.key = key;
     s->verifier = verifier;
+    if (more && state_recheck(s->state) > 0)
+        watch_relist_holders(s);
+}
+
+/* Only the replica that acts says so, by what it knows at that moment. */
+static bool is_old_key(uint64_t id, void *userdata) {
+    const struct scheduler *s = userdata;
+    return scheduler_leads(s) && scheduler_is_ready(s) &&
+           key_ages_is_old(&s->key_ages, id, scheduler_now(s));
 }
 
 static void on_keys(struct signing_key *key, struct signing_verifier *verifier, const char *error,
@@ -210,6 +236,8 @@ static void on_keys(struct signing_key *key, struct signing_verifier *verifier, 
     struct err err;
     bool first = s->key == NULL;
     s->keys_ms = scheduler_now(s);
+    s->keys_unread = s->keys_unread && (error || s->keys_late);
+    s->keys_late = false;
     if (error) {
         log_error("%s; trying again", error);
         if (first)
@@ -229,13 +257,27 @@ static void on_keys(struct signing_key *key, struct signing_verifier *verifier, 
 static void start_keys(struct scheduler *s) {
     s->keys_ms = UINT64_MAX; /* under way */
     const struct api api = {request, s};
-    keys_start(&api, s->options.name_space, on_keys, s);
+    keys_start(&api, s->options.name_space, is_old_key, on_keys, s);
+}
+
+/* Reads the stored key again: puts back what was deleted, takes over what was changed, takes out
+ * what is old. */
+static void repair_keys(struct scheduler *s) {
+    uint64_t now_ms = scheduler_now(s);
+    if (!scheduler_leads(s) || !scheduler_is_ready(s))
+        s->key_ages = (struct key_ages){0};
+    if (s->keys_ms == UINT64_MAX ||
+        now_ms - s->keys_ms < (s->keys_unread ? KEYS_RETRY_MS : KEYS_REPAIR_MS))
+        return;
+    if (scheduler_leads(s) && scheduler_is_ready(s))
+        key_ages_note(&s->key_ages, s->verifier, signing_key_id(s->key), s->state, now_ms);
+    start_keys(s);
 }
 
 /* ---- one of several replicas acts ---- */
 
 bool scheduler_leads(const struct scheduler *s) {
-    return !s->stopping && lease_leads(&s->lease) && watch_is_relisted(s);
+    return !s->stopping && lease_leads(&s->lease) && watch_is_relisted(s) && !s->keys_unread;
 }
 
 /* On a node with several replicas only one has the port, and only that one can be asked. */
@@ -253,12 +295,19 @@ static unsigned open_requests(void *userdata) {
 }
 
 static void on_acquired(void *userdata) {
-    watch_relist_holders(userdata);
+    struct scheduler *s = userdata;
+    watch_relist_holders(s);
+    s->keys_unread = true;
+    s->keys_late = s->keys_ms == UINT64_MAX;
+    if (!s->keys_late)
+        start_keys(s);
 }
 
 static void on_lost(void *userdata) {
+    struct scheduler *s = userdata;
+    s->key_ages = (struct key_ages){0};
     /* What was promised runs out, and what is in doubt is asked for, as ever. */
-    govern_lost(userdata);
+    govern_lost(s);
 }
 
 /* Another replica on this node may have the port until it ends. */
@@ -313,13 +362,12 @@ static void on_tick(uv_timer_t *timer) {
     check_watches(s);
     binder_audit(&s->binder);
     workload_store_run(&s->workload, scheduler_now(s), scheduler_leads(s));
+    repair_keys(s);
     if (!scheduler_leads(s)) {
         elastic_waits_refuse(&s->elastic, EXTENDER_NOT_READY);
         return;
     }
     event_writer_run(s->events, scheduler_now(s));
-    if (s->keys_ms != UINT64_MAX && scheduler_now(s) - s->keys_ms >= KEYS_REPAIR_MS)
-        start_keys(s); /* puts back what somebody has deleted */
     elastic_step(s);
     projection_run(&s->projection, s->parser);
     if (!scheduler_is_ready(s))

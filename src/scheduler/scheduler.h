@@ -9,6 +9,7 @@
 
 #include "kube/client.h"
 #include "kube/event_writer.h"
+#include "scheduler/cluster/key_ages.h"
 #include "scheduler/cluster/lease.h"
 #include "scheduler/cluster/projection.h"
 #include "scheduler/cluster/webhook.h"
@@ -70,7 +71,10 @@ struct scheduler {
     struct signing_verifier *verifier;
     uint64_t
         keys_ms; /* when the stored key was last looked at; UINT64_MAX while that is under way */
-    unsigned undecided; /* writes that say who has what, and have not been answered */
+    bool keys_unread; /* since the Lease was acquired; another replica may have changed them */
+    bool keys_late;   /* what is under way was begun before that */
+    struct key_ages key_ages; /* of the public keys, while this replica acts */
+    unsigned undecided;       /* writes that say who has what, and have not been answered */
     struct verb_stats stats[VERBS];
     uint64_t objects_refused; /* watched objects that could not be read */
     uv_timer_t beat;          /* several times a second: the Lease, the port */
@@ -96,8 +100,9 @@ void scheduler_done(struct scheduler *s);
  * broken for more than a moment. */
 bool scheduler_is_ready(const struct scheduler *s);
 
-/* Whether this replica may decide and write now: it holds the Lease and knows all that was decided
- * before it did. Whatever writes to the API server of its own accord does so only then. */
+/* Whether this replica may decide and write now: it holds the Lease, knows all that was decided
+ * before it did, and has read the signing key since. Whatever writes to the API server of its own
+ * accord does so only then. */
 bool scheduler_leads(const struct scheduler *s);
 
 /* Milliseconds of a clock that does not jump. */

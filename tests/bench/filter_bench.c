@@ -73,8 +73,8 @@ static void must(bool ok, const char *what) {
 }
 
 static int trust(const char *uid, const char *node, const char *text, const char *signature,
-                 void *userdata) {
-    (void) uid, (void) node, (void) text, (void) signature, (void) userdata;
+                 uint64_t *ret_signer, void *userdata) {
+    (void) uid, (void) node, (void) text, (void) signature, (void) ret_signer, (void) userdata;
     return 0;
 }
 

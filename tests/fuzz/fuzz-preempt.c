@@ -22,8 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
     "\"limits\":{\"elasticgpu.io/gpu-core\":\"100\"}}}]},\"status\":{\"phase\":\"Running\"}}"
 
 static int trust(const char *uid, const char *node, const char *text, const char *signature,
-                 void *userdata) {
-    (void) uid, (void) node, (void) text, (void) signature, (void) userdata;
+                 uint64_t *ret_signer, void *userdata) {
+    (void) uid, (void) node, (void) text, (void) signature, (void) ret_signer, (void) userdata;
     return 0;
 }
 

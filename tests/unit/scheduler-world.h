@@ -99,10 +99,10 @@ static inline bool fake_ready(void *userdata) {
 }
 
 static inline int fake_verify(const char *uid, const char *node, const char *text,
-                              const char *signature, void *userdata) {
+                              const char *signature, uint64_t *ret_signer, void *userdata) {
     struct err err;
-    return assignment_verify(((struct world *) userdata)->verifier, uid, node, text, signature,
-                             &err);
+    return assignment_signer(((struct world *) userdata)->verifier, uid, node, text, signature,
+                             ret_signer, &err);
 }
 
 static inline void on_refusal(struct state_pod *pod, const char *reason, uint64_t key,

@@ -638,6 +638,14 @@ static void test_signature(void **state) {
     assert_int_equal(assignment_verify(v, "uid", "n", sample, "", &err), -EINVAL);
     assert_true(assignment_verify(v, "uid", "n", sample, "AAAA", &err) < 0);
     assert_true(assignment_verify(v, "uid", "n", sample, "!!!!", &err) < 0);
+    uint64_t signer = 0;
+    assert_int_equal(signing_verifier_count(both), 2);
+    assert_true(signing_key_id(key) != signing_key_id(other) && signing_key_id(key) != 0);
+    assert_true(signing_key_id(key) == signing_key_id(again));
+    assert_true(signing_verifier_id(both, 0) == signing_key_id(other));
+    assert_true(signing_verifier_id(both, 1) == signing_key_id(key));
+    assert_int_equal(assignment_signer(both, "uid", "n", sample, sig, &signer, &err), 0);
+    assert_true(signer == signing_key_id(key));
     signing_verifier_free(v);
     signing_verifier_free(foreign);
     signing_verifier_free(both);
@@ -658,6 +666,45 @@ static void test_bad_keys(void **state) {
     assert_true(signing_verifier_load("nonsense", 8, &v, &err) < 0);
     assert_true(signing_verifier_load("", 0, &v, &err) < 0);
     assert_true(signing_verifier_load(rsa_like, sizeof(rsa_like) - 1, &v, &err) < 0);
+}
+
+static bool drop_all(uint64_t id, void *userdata) {
+    (void) id;
+    ++*(unsigned *) userdata;
+    return true;
+}
+
+static void check_without(const char *pem, const char *want, unsigned want_asked) {
+    _cleanup_buf_ struct buf out = BUF_INIT(0);
+    unsigned asked = 0;
+    assert_int_equal(signing_keys_without(pem, strlen(pem), drop_all, &asked, &out), 0);
+    assert_string_equal(buf_str(&out), want);
+    assert_int_equal(asked, want_asked);
+}
+
+static void test_keys_that_stay(void **state) {
+    static const char bad[] = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYI\n";
+    _cleanup_buf_ struct buf pem = BUF_INIT(0), text = BUF_INIT(0), want = BUF_INIT(0);
+    struct signing_key *key;
+    struct err err;
+    (void) state;
+    assert_int_equal(signing_key_generate(&key, &err), 0);
+    assert_int_equal(signing_key_public(key, &pem, &err), 0);
+    signing_key_free(key);
+    check_without("", "", 0);
+    check_without("no key\n", "no key\n", 0);
+    check_without(bad, bad, 0);
+    buf_printf(&text, "# ours\n%s%s%s", buf_str(&pem), bad, buf_str(&pem));
+    buf_printf(&want, "# ours\n%s%s", buf_str(&pem), bad);
+    check_without(buf_str(&text), buf_str(&want), 1);
+    buf_reset(&text);
+    buf_reset(&want);
+    for (unsigned i = 0; i < SIGNING_KEYS_MAX + 2; i++) {
+        buf_puts(&text, buf_str(&pem));
+        if (i == 0 || i >= SIGNING_KEYS_MAX)
+            buf_puts(&want, buf_str(&pem));
+    }
+    check_without(buf_str(&text), buf_str(&want), SIGNING_KEYS_MAX - 1);
 }
 
 int main(void) {
@@ -683,6 +730,7 @@ int main(void) {
         cmocka_unit_test(test_bad_assignments),
         cmocka_unit_test(test_signature),
         cmocka_unit_test(test_bad_keys),
+        cmocka_unit_test(test_keys_that_stay),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

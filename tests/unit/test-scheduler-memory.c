@@ -59,8 +59,8 @@ static void respond(int status) {
 }
 
 static int trust(const char *uid, const char *node, const char *text, const char *signature,
-                 void *userdata) {
-    (void) uid, (void) node, (void) text, (void) signature, (void) userdata;
+                 uint64_t *ret_signer, void *userdata) {
+    (void) uid, (void) node, (void) text, (void) signature, (void) ret_signer, (void) userdata;
     return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "scheduler-world.h"
 
+#include "scheduler/cluster/key_ages.h"
 #include "scheduler/cluster/keys.h"
 #include "scheduler/wake.h"
 #include "wire/json_write.h"
@@ -274,7 +275,7 @@ static void test_keys_made(void **state) {
     struct keys_result r = {0};
     const struct api api = {fake_request, w};
     _cleanup_buf_ struct buf pem = BUF_INIT(0), public = BUF_INIT(0);
-    keys_start(&api, "sys", on_keys, &r);
+    keys_start(&api, "sys", NULL, on_keys, &r);
     assert_string_equal(w->asked[0].path, "/api/v1/namespaces/sys/secrets/aliquot-signing");
     respond(w, 0, 404, false, NULL);
     sent_text(w, "stringData", "private.pem", &pem);
@@ -300,7 +301,7 @@ static void test_keys_race_and_older_key(void **state) {
     assert_int_equal(signing_key_generate(&older, &err), 0);
     assert_int_equal(signing_key_public(older, &old, &err), 0);
     put_base64_secret(&secret, w->key);
-    keys_start(&api, "sys", on_keys, &r);
+    keys_start(&api, "sys", NULL, on_keys, &r);
     respond(w, 0, 404, false, NULL);
     respond(w, 0, 409, false, NULL); /* another scheduler made it in between: its key counts */
     respond(w, 0, 200, false, buf_str(&secret));
@@ -322,17 +323,311 @@ static void test_keys_race_and_older_key(void **state) {
     signing_key_free(older);
 }
 
+/* ---- old public keys ---- */
+
+#define OLD_KEYS 3
+
+/* Key pairs that were ours before w->key, newest first, and a ConfigMap that has all of them. */
+struct old_keys {
+    struct signing_key *keys[OLD_KEYS];
+    struct buf pem[OLD_KEYS], own, secret;
+    uint64_t dropped; /* bit i: keys[i] is old */
+    unsigned asked;
+};
+
+static void old_keys_start(struct world *w, struct old_keys *o) {
+    struct err err;
+    *o = (struct old_keys){.own = BUF_INIT(0), .secret = BUF_INIT(0)};
+    assert_int_equal(signing_key_public(w->key, &o->own, &err), 0);
+    put_base64_secret(&o->secret, w->key);
+    for (int i = 0; i < OLD_KEYS; i++) {
+        o->pem[i] = BUF_INIT(0);
+        assert_int_equal(signing_key_generate(&o->keys[i], &err), 0);
+        assert_int_equal(signing_key_public(o->keys[i], &o->pem[i], &err), 0);
+    }
+}
+
+static void old_keys_done(struct old_keys *o) {
+    buf_done(&o->own);
+    buf_done(&o->secret);
+    for (int i = 0; i < OLD_KEYS; i++) {
+        signing_key_free(o->keys[i]);
+        buf_done(&o->pem[i]);
+    }
+}
+
+static void put_keys(struct buf *out, const struct old_keys *o, const char *which) {
+    for (; *which; which++)
+        buf_puts(out, *which == 'o' ? buf_str(&o->own) : buf_str(&o->pem[*which - '0']));
+}
+
+/* Answers the reading of the ConfigMap: `which` has a letter for each key, 'o' or a digit. */
+static void answer_keys(struct world *w, const struct old_keys *o, const char *which,
+                        const char *version) {
+    _cleanup_buf_ struct buf pem = BUF_INIT(0), map = BUF_INIT(0);
+    struct json_writer writer = {.out = &map};
+    assert_string_equal(w->asked[0].method, "GET");
+    assert_string_equal(w->asked[0].path, "/api/v1/namespaces/sys/configmaps/aliquot-signing");
+    put_keys(&pem, o, which);
+    json_object_begin(&writer, NULL);
+    json_object_begin(&writer, "metadata");
+    json_put_string(&writer, "resourceVersion", version);
+    json_object_end(&writer);
+    json_object_begin(&writer, "data");
+    json_put_string(&writer, "public.pem", buf_str(&pem));
+    json_object_end(&writer);
+    json_object_end(&writer);
+    respond(w, 0, 200, false, buf_str(&map));
+}
+
+/* What is being written to the ConfigMap, if it is still of that version. */
+static void check_written(struct world *w, const struct old_keys *o, const char *which,
+                          const char *version) {
+    _cleanup_buf_ struct buf want = BUF_INIT(0), sent = BUF_INIT(0), of = BUF_INIT(0);
+    put_keys(&want, o, which);
+    assert_int_equal(w->nasked, 1);
+    assert_string_equal(w->asked[0].method, "PATCH");
+    sent_text(w, "data", "public.pem", &sent);
+    sent_text(w, "metadata", "resourceVersion", &of);
+    assert_string_equal(buf_str(&sent), buf_str(&want));
+    assert_string_equal(buf_str(&of), version);
+}
+
+struct old_keys_result {
+    struct keys_result result; /* first, for on_keys() */
+    struct old_keys old;
+};
+
+static bool is_old(uint64_t id, void *userdata) {
+    struct old_keys *o = &((struct old_keys_result *) userdata)->old;
+    o->asked++;
+    for (int i = 0; i < OLD_KEYS; i++)
+        if (signing_key_id(o->keys[i]) == id)
+            return o->dropped >> i & 1;
+    fail_msg("asked about a key that always stays");
+    return true;
+}
+
+static void read_keys(struct world *w, struct old_keys_result *r) {
+    const struct api api = {fake_request, w};
+    keys_start(&api, "sys", is_old, on_keys, r);
+    respond(w, 0, 200, false, buf_str(&r->old.secret));
+}
+
+static void check_done(struct old_keys_result *r, unsigned nkeys) {
+    assert_int_equal(r->result.calls, 1);
+    assert_string_equal(r->result.error, "");
+    assert_int_equal(signing_verifier_count(r->result.verifier), nkeys);
+    keys_result_done(&r->result);
+    r->result = (struct keys_result){0};
+}
+
+static void test_old_public_keys_are_taken_out(void **state) {
+    struct world *w = *state;
+    struct old_keys_result r = {0};
+    old_keys_start(w, &r.old);
+    r.old.dropped = 1 << 0 | 1 << 2;
+    read_keys(w, &r);
+    answer_keys(w, &r.old, "o012", "7");
+    check_written(w, &r.old, "o1", "7");
+    respond(w, 0, 200, false, NULL);
+    check_done(&r, 2);
+    read_keys(w, &r); /* nothing is left to do, nor to write */
+    answer_keys(w, &r.old, "o1", "8");
+    assert_int_equal(w->nasked, 0);
+    check_done(&r, 2);
+    old_keys_done(&r.old);
+}
+
+/* What another replica or an operator has written in between is what counts. */
+static void test_keys_that_change_meanwhile_are_read_again(void **state) {
+    struct world *w = *state;
+    struct old_keys_result r = {0};
+    old_keys_start(w, &r.old);
+    r.old.dropped = 1 << 0 | 1 << 1;
+    read_keys(w, &r);
+    answer_keys(w, &r.old, "o0", "7");
+    check_written(w, &r.old, "o", "7");
+    r.old.dropped = 1 << 1; /* a pod by the first has been seen */
+    respond(w, 0, 409, false, NULL);
+    answer_keys(w, &r.old, "o021", "9");
+    check_written(w, &r.old, "o02", "9");
+    respond(w, 0, 200, false, NULL);
+    check_done(&r, 3);
+    read_keys(w, &r);
+    answer_keys(w, &r.old, "o1", "10");
+    respond(w, 0, 0, true, NULL); /* no answer: it may have been written or not */
+    assert_int_equal(r.result.calls, 1);
+    assert_null(r.result.key);
+    r.result = (struct keys_result){0};
+    read_keys(w, &r);
+    answer_keys(w, &r.old, "o", "11");
+    check_done(&r, 1);
+    old_keys_done(&r.old);
+}
+
+/* is_old() fails when it is asked about our own. */
+static void test_our_own_and_the_newest_key_stay(void **state) {
+    struct world *w = *state;
+    struct old_keys_result r = {0};
+    old_keys_start(w, &r.old);
+    r.old.dropped = UINT64_MAX;
+    read_keys(w, &r);
+    answer_keys(w, &r.old, "0o1o", "7"); /* another replica's key is newer than ours */
+    check_written(w, &r.old, "0oo", "7");
+    respond(w, 0, 200, false, NULL);
+    check_done(&r, 3);
+    assert_int_equal(r.old.asked, 1);
+    read_keys(w, &r);
+    answer_keys(w, &r.old, "0", "8"); /* ours was taken out by hand */
+    check_written(w, &r.old, "o", "8");
+    respond(w, 0, 200, false, NULL);
+    check_done(&r, 1);
+    old_keys_done(&r.old);
+}
+
+/* Signs for the pod as a scheduler with that key would have. */
+static void show_signed(struct world *w, const char *uid, const struct signing_key *key) {
+    static const char text[] = "{\"v\":1,\"node\":\"n\",\"containers\":{\"main\":[{\"index\":0,"
+                               "\"uuid\":\"GPU-n-0\",\"core\":10,\"memory\":1073741824}]}}";
+    _cleanup_buf_ struct buf members = BUF_INIT(0);
+    struct json_writer writer = {.out = &members};
+    char signature[SIGNATURE_TEXT_MAX];
+    struct err err;
+    assert_int_equal(assignment_sign(key, uid, "n", text, signature, &err), 0);
+    json_put_string(&writer, ANNOTATION_ASSIGNMENT, text);
+    json_put_string(&writer, ANNOTATION_SIGNATURE, signature);
+    show_pod(w, uid, TENTH, "n", buf_str(&members));
+}
+
+static struct signing_verifier *verifier_of(const struct old_keys *o, const char *which) {
+    _cleanup_buf_ struct buf pem = BUF_INIT(0);
+    struct signing_verifier *v;
+    struct err err;
+    put_keys(&pem, o, which);
+    assert_int_equal(signing_verifier_load(pem.data, pem.len, &v, &err), 0);
+    return v;
+}
+
+static void use_keys(struct world *w, const struct old_keys *o, const char *which) {
+    signing_verifier_free(w->verifier);
+    w->verifier = verifier_of(o, which);
+}
+
+/* '0' to '2' of those that are old after a note at this moment. */
+static const char *old_after(struct world *w, const struct old_keys *o, struct key_ages *ages,
+                             uint64_t ms) {
+    static char out[OLD_KEYS + 1];
+    size_t n = 0;
+    w->now += ms;
+    key_ages_note(ages, w->verifier, signing_key_id(w->key), w->state, w->now);
+    assert_false(key_ages_is_old(ages, signing_key_id(w->key), w->now));
+    for (int i = 0; i < OLD_KEYS; i++)
+        if (key_ages_is_old(ages, signing_key_id(o->keys[i]), w->now))
+            out[n++] = (char) ('0' + i);
+    out[n] = '\0';
+    return out;
+}
+
+static void test_a_key_is_old_some_minutes_after_its_last_pod(void **state) {
+    struct world *w = *state;
+    struct key_ages ages = {0};
+    struct old_keys o;
+    old_keys_start(w, &o);
+    use_keys(w, &o, "o012");
+    show_node(w, "n", 1);
+    show_signed(w, "a", o.keys[0]);
+    show_signed(w, "b", o.keys[1]);
+    show_signed(w, "c", o.keys[1]);
+    assert_string_equal(old_after(w, &o, &ages, 0), "");
+    assert_string_equal(old_after(w, &o, &ages, KEY_IDLE_MS - 1), "");
+    assert_string_equal(old_after(w, &o, &ages, 1), "2"); /* added by hand, or long without a pod */
+    state_pod_gone(w->state, "b");
+    assert_string_equal(old_after(w, &o, &ages, 2 * KEY_IDLE_MS), "2");
+    state_pod_gone(w->state, "c");
+    assert_string_equal(old_after(w, &o, &ages, 1), "2");
+    assert_string_equal(old_after(w, &o, &ages, KEY_IDLE_MS - 1), "2");
+    show_signed(w, "d", o.keys[1]); /* was bound all the time */
+    assert_string_equal(old_after(w, &o, &ages, 1), "2");
+    state_pod_gone(w->state, "d");
+    assert_string_equal(old_after(w, &o, &ages, 1), "2");
+    assert_string_equal(old_after(w, &o, &ages, KEY_IDLE_MS), "12");
+    ages = (struct key_ages){0}; /* another process, or another replica */
+    assert_string_equal(old_after(w, &o, &ages, 0), "");
+    old_keys_done(&o);
+}
+
+/* What was verified once stays, and so does its key; a pod that has grown has another. */
+static void test_a_key_is_in_use_for_what_is_held_by_it(void **state) {
+    struct world *w = *state;
+    struct key_ages ages = {0};
+    struct old_keys o;
+    old_keys_start(w, &o);
+    use_keys(w, &o, "o01");
+    show_node(w, "n", 1);
+    show_signed(w, "a", o.keys[0]);
+    show_signed(w, "b", o.keys[1]);
+    show_pod(w, "a", TENTH, "n", ""); /* rewritten by a tenant */
+    show_signed(w, "b", w->key);
+    assert_string_equal(old_after(w, &o, &ages, 0), "");
+    assert_string_equal(old_after(w, &o, &ages, KEY_IDLE_MS), "1");
+    old_keys_done(&o);
+}
+
+/* A Binding that was sent counts from then on, whoever signs now. */
+static void test_a_binding_that_is_not_answered_uses_its_key(void **state) {
+    struct world *w = *state;
+    struct key_ages ages = {0};
+    struct old_keys o;
+    old_keys_start(w, &o);
+    use_keys(w, &o, "o0");
+    show_node(w, "n", 1);
+    show_pod(w, "a", HALF, NULL, "");
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
+    w->binder.key = o.keys[0];
+    bind_pod(w, "a", "n");
+    w->binder.key = w->key;
+    assert_string_equal(old_after(w, &o, &ages, 0), "");
+    assert_string_equal(old_after(w, &o, &ages, KEY_IDLE_MS), "");
+    respond(w, 0, 422, false, NULL); /* it is not bound */
+    assert_string_equal(old_after(w, &o, &ages, 0), "");
+    assert_string_equal(old_after(w, &o, &ages, KEY_IDLE_MS), "0");
+    old_keys_done(&o);
+}
+
+/* A replica that did not act may see pods of a new key before the key. */
+static void test_pods_are_verified_again_by_a_key_that_comes_late(void **state) {
+    struct world *w = *state;
+    struct old_keys o;
+    old_keys_start(w, &o);
+    show_node(w, "n", 1);
+    show_signed(w, "a", o.keys[0]);
+    show_signed(w, "b", o.keys[1]);
+    show_signed(w, "c", w->key);
+    assert_int_equal(w->state->forged, 2);
+    assert_int_equal(free_core(w, "n", 0), 90);
+    use_keys(w, &o, "0o");
+    show_signed(w, "a", o.keys[0]);
+    assert_int_equal(free_core(w, "n", 0), 90);
+    assert_int_equal(state_recheck(w->state), 2);
+    show_signed(w, "a", o.keys[0]);
+    show_signed(w, "b", o.keys[1]);
+    assert_int_equal(free_core(w, "n", 0), 80);
+    assert_int_equal(w->state->forged, 2);
+    old_keys_done(&o);
+}
+
 static void test_keys_errors(void **state) {
     struct world *w = *state;
     struct keys_result r = {0};
     const struct api api = {fake_request, w};
-    keys_start(&api, "sys", on_keys, &r);
+    keys_start(&api, "sys", NULL, on_keys, &r);
     respond(w, 0, 403, false, NULL);
     assert_true(r.calls == 1 && !r.key && strstr(r.error, "Secret"));
-    keys_start(&api, "sys", on_keys, &r);
+    keys_start(&api, "sys", NULL, on_keys, &r);
     respond(w, 0, 200, false, "{\"data\":{}}");
     assert_true(r.calls == 2 && !r.key && strstr(r.error, "private.pem"));
-    keys_start(&api, "sys", on_keys, &r);
+    keys_start(&api, "sys", NULL, on_keys, &r);
     respond(w, 0, 200, false, "{\"data\":{\"private.pem\":\"aGVsbG8=\"}}");
     assert_true(r.calls == 3 && !r.key);
 }
@@ -350,6 +645,13 @@ int main(void) {
         T(test_keys_made),
         T(test_keys_race_and_older_key),
         T(test_keys_errors),
+        T(test_old_public_keys_are_taken_out),
+        T(test_keys_that_change_meanwhile_are_read_again),
+        T(test_our_own_and_the_newest_key_stay),
+        T(test_a_key_is_old_some_minutes_after_its_last_pod),
+        T(test_a_key_is_in_use_for_what_is_held_by_it),
+        T(test_a_binding_that_is_not_answered_uses_its_key),
+        T(test_pods_are_verified_again_by_a_key_that_comes_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

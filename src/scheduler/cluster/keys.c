@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <gnutls/gnutls.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -21,12 +23,13 @@
 struct keys {
     struct api api;
     const char *name_space;
+    keys_is_old is_old;
     keys_done done;
     void *userdata;
     unsigned conflicts;
     struct signing_key *key;
     struct buf public_pem; /* of our key */
-    struct buf bundle;     /* ours and the older ones */
+    struct buf bundle;     /* ours and the others that stay */
 };
 
 static void keys_free(struct keys *k) {
@@ -114,25 +117,46 @@ static void write_public(struct keys *k, bool exists, const char *version) {
     request(k, "PATCH", "configmaps", SIGNING_NAME, KUBE_MERGE_PATCH, &body, on_public_written);
 }
 
+static bool drops(uint64_t id, void *userdata) {
+    struct keys *k = userdata;
+    if (id == signing_key_id(k->key) || !k->is_old || !k->is_old(id, k->userdata))
+        return false;
+    log_info("taking public key %016" PRIx64 " out of ConfigMap " SIGNING_NAME
+             ": no pod is signed by it any more",
+             id);
+    return true;
+}
+
+/* What the ConfigMap should say where it says `stored`, which may be NULL. */
+static int build_bundle(struct keys *k, const char *stored) {
+    _cleanup_buf_ struct buf all = BUF_INIT(PEM_MAX * 2);
+    buf_reset(&k->bundle);
+    if (!stored || !strstr(stored, buf_str(&k->public_pem)))
+        buf_puts(&all, buf_str(&k->public_pem));
+    buf_puts(&all, stored ? stored : "");
+    if (buf_error(&all) < 0)
+        return buf_error(&all);
+    return signing_keys_without(buf_str(&all), all.len, drops, k, &k->bundle);
+}
+
 static void on_public(const struct kube_response *response, void *userdata) {
     struct keys *k = userdata;
-    const char *older = json_string(JSON_PATH(response->body, "data", SIGNING_PUBLIC));
+    const char *stored = json_string(JSON_PATH(response->body, "data", SIGNING_PUBLIC));
     const char *version = json_string(JSON_PATH(response->body, "metadata", "resourceVersion"));
     bool exists = response->status == 200;
     if (!exists && response->status != 404) {
         fail(k, "cannot read ConfigMap " SIGNING_NAME, response->text);
         return;
     }
-    buf_reset(&k->bundle);
-    if (exists && older && strstr(older, buf_str(&k->public_pem))) {
-        buf_puts(&k->bundle, older);
+    if (!exists)
+        stored = NULL;
+    int r = build_bundle(k, stored);
+    if (r < 0)
+        fail(k, "cannot use the public keys of ConfigMap " SIGNING_NAME, strerror(-r));
+    else if (stored && strcmp(stored, buf_str(&k->bundle)) == 0)
         succeed(k);
-        return;
-    }
-    buf_puts(&k->bundle, buf_str(&k->public_pem));
-    if (exists && older)
-        buf_puts(&k->bundle, older);
-    write_public(k, exists, version ? version : "");
+    else
+        write_public(k, exists, version ? version : "");
 }
 
 static void get_public(struct keys *k) {
@@ -217,7 +241,8 @@ static void get_private(struct keys *k) {
     request(k, "GET", "secrets", SIGNING_NAME, NULL, NULL, on_private);
 }
 
-void keys_start(const struct api *api, const char *name_space, keys_done done, void *userdata) {
+void keys_start(const struct api *api, const char *name_space, keys_is_old is_old, keys_done done,
+                void *userdata) {
     struct keys *k = calloc(1, sizeof(*k));
     if (!k) {
         done(NULL, NULL, "out of memory", userdata);
@@ -225,6 +250,7 @@ void keys_start(const struct api *api, const char *name_space, keys_done done, v
     }
     *k = (struct keys){.api = *api,
                        .name_space = name_space,
+                       .is_old = is_old,
                        .done = done,
                        .userdata = userdata,
                        .public_pem = BUF_INIT(PEM_MAX),

@@ -303,6 +303,8 @@ static void post_binding(struct attempt *a, struct state_pod *pod) {
     if (r == 0)
         r = b->api.request(b->api.context, "POST", path, NULL, body.data, body.len, BIND_TIMEOUT_MS,
                            on_bound, a, &err);
+    if (r == 0)
+        pod->signer = signing_key_id(b->key);
     if (r < 0) {
         release(a);
         answer_err(a, "cannot bind", err.text);

@@ -74,9 +74,12 @@ static int holds_of(const struct state_pod *pod, const struct assignment *a,
 }
 
 /* 1: the pod has an assignment by us for this node, 0: it has not, -ENOMEM. */
-static int read_assignment(struct state *s, const struct pod *seen, struct assignment *ret) {
+static int read_assignment(struct state *s, const struct pod *seen, struct assignment *ret,
+                           uint64_t *ret_signer) {
+    *ret_signer = 0;
     if (!seen->assignment || !seen->signature ||
-        s->verify(seen->uid, seen->node, seen->assignment, seen->signature, s->userdata) < 0)
+        s->verify(seen->uid, seen->node, seen->assignment, seen->signature, ret_signer,
+                  s->userdata) < 0)
         return 0;
     int r = assignment_parse(seen->assignment, ret, NULL);
     if (r < 0)
@@ -90,14 +93,17 @@ static int read_assignment(struct state *s, const struct pod *seen, struct assig
 int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *node,
                     const struct pod *seen, uint64_t now_ms) {
     uint64_t hash = assignment_hash(seen);
-    if (pod->stage == POD_BOUND && pod->assignment_hash == hash)
+    bool same = pod->stage == POD_BOUND && pod->assignment_hash == hash;
+    if (same && !pod->recheck)
         return 0;
     struct assignment a = {0};
     struct state_hold *holds = NULL;
     uint32_t n = 0;
-    int r = read_assignment(s, seen, &a);
+    uint64_t signer;
+    int r = read_assignment(s, seen, &a, &signer);
     if (r < 0)
         return r;
+    pod->recheck = false;
     if (r == 0) {
         /* What was verified once stays: rewriting the annotations of a running pod does not take
          * its share away from it, only the agent and the pod's end do. */
@@ -105,7 +111,8 @@ int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *n
             pod->assignment_hash = hash;
             return 0;
         }
-        s->forged += seen->assignment != NULL;
+        signer = 0;
+        s->forged += seen->assignment != NULL && !same;
     } else {
         r = holds_of(pod, &a, &holds, &n);
         assignment_done(&a);
@@ -114,8 +121,18 @@ int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *n
     }
     state_pod_attach(pod, node, holds, n);
     pod->assignment_hash = hash;
+    pod->signer = signer;
     state_pod_stage(pod, POD_BOUND, now_ms);
     return 0;
+}
+
+unsigned state_recheck(struct state *s) {
+    unsigned n = 0;
+    for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next) {
+        pod->recheck = pod->stage == POD_BOUND && pod->signer == 0;
+        n += pod->recheck;
+    }
+    return n;
 }
 
 /* ---- counting ---- */

@@ -318,6 +318,7 @@ void state_pod_detach(struct state_pod *pod) {
     pod->holds = NULL;
     pod->nholds = 0;
     pod->assignment_hash = 0;
+    pod->signer = 0;
 }
 
 void state_pod_attach(struct state_pod *pod, struct state_node *node, struct state_hold *holds,

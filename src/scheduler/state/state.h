@@ -97,6 +97,8 @@ struct state_pod {
     uint32_t nholds;
     struct state_hold *holds; /* in the order of the asks */
     uint64_t assignment_hash; /* of what `holds` was read from */
+    uint64_t signer;          /* id of the key that its assignment is signed by; 0: none */
+    bool recheck;             /* a key was added by which its assignment may be signed */
     bool listed;              /* shown since the last sync began */
     bool shown;               /* by the watch, which will show its end, too */
     bool refused; /* kube-scheduler was told that it fits nowhere, and not woken since */
@@ -236,9 +238,10 @@ struct state_name {
     struct state_node *node; /* NULL: unused */
 };
 
-/* 0 when `signature` is ours for exactly these; negative errno otherwise. */
+/* 0 when `signature` is ours for exactly these, with the id of the key in *ret_signer (0 before the
+ * call); negative errno otherwise. */
 typedef int (*state_verify)(const char *pod_uid, const char *node, const char *text,
-                            const char *signature, void *userdata);
+                            const char *signature, uint64_t *ret_signer, void *userdata);
 
 struct state {
     struct state_node *nodes;       /* uthash by name */
@@ -296,6 +299,11 @@ void state_pod_gone(struct state *s, const char *uid);
 
 /* The same where it is certain that the pod will not be there again, see state_pod_asked(). */
 void state_pod_ended(struct state *s, const char *uid);
+
+/* There are keys that there were not: bound pods whose assignment did not verify are verified again
+ * when they are seen next. Returns how many they are. */
+unsigned state_recheck(struct state *s);
+
 int state_node_seen(struct state *s, const char *name);
 int state_node_room(struct state *s, const char *name, struct cpu_memory allocatable);
 
