@@ -23,9 +23,17 @@ static int accounts_of(const struct slot *slot, uint32_t n) {
                : 1;
 }
 
+/* UINT64_MAX: not known. */
+static uint64_t operation_of(struct slot *slot, uint32_t n) {
+    struct ledger_usage u;
+
+    return slot->ledger && ledger_snapshot(slot->ledger, &u) == 0 ? u.operation[n] : UINT64_MAX;
+}
+
 static void begin(struct agent *a, struct slot *slot, uint32_t n) {
     struct slot_device *d = &slot->grant.devices[n];
 
+    d->orphaned_operation = operation_of(slot, n);
     for (int which = 0; which < accounts_of(slot, n); which++) {
         struct orphaned *o = &d->orphaned[which];
         uint64_t bytes = o->now;
@@ -112,12 +120,12 @@ static struct slot *newest(struct agent *a, const char *uuid, uint32_t *ret) {
 }
 
 /* Credits what is back, in both accounts. */
-static bool credit(struct slot *slot, uint32_t n, uint64_t rest) {
+static bool credit(struct slot *slot, uint32_t n, uint64_t rest, bool still) {
     bool again = false;
 
     for (int which = 0; which < accounts_of(slot, n); which++) {
         struct orphaned *o = &slot->grant.devices[n].orphaned[which];
-        uint64_t back = orphaned_end(o, rest);
+        uint64_t back = orphaned_end(o, rest, still);
 
         if (back > 0)
             (void) ledger_credit(slot->ledger, account_of(n, which), back);
@@ -139,9 +147,21 @@ static uint64_t sum_accounted(struct agent *a, const char *uuid) {
     return sum;
 }
 
+/* Whether no ledger with a share of the card has moved since the poll began. */
+static bool all_still(struct agent *a, const char *uuid) {
+    uint32_t n;
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        if (slot->ledger && device_on(slot, uuid, &n) &&
+            (slot->grant.devices[n].orphaned_operation == UINT64_MAX ||
+             slot->grant.devices[n].orphaned_operation != operation_of(slot, n)))
+            return false;
+    return true;
+}
+
 static bool settle_card(struct agent *a, uint32_t at, const struct gpu_device *card) {
     uint64_t used = less(card->sample.memory_used, card->sample.memory_reserved), sum;
-    bool again = false;
+    bool again = false, still = all_still(a, card->uuid);
     struct slot *slot;
     uint32_t n;
 
@@ -151,7 +171,7 @@ static bool settle_card(struct agent *a, uint32_t at, const struct gpu_device *c
         uint64_t others = less(sum, accounted(slot, n));
         uint64_t own = living_of(a, slot, card, d->driver_memory);
 
-        again |= credit(slot, n, less(used, others + own));
+        again |= credit(slot, n, less(used, others + own), still);
         d->orphans_settled = true;
         sum = others + accounted(slot, n);
     }

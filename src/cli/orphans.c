@@ -53,11 +53,18 @@ static bool begin_account(struct ledger *ledger, unsigned int account) {
     return o->now > 0;
 }
 
-static void end_account(struct ledger *ledger, unsigned int account, uint64_t rest) {
-    uint64_t back = orphaned_end(&watch.account[account], rest);
+static void end_account(struct ledger *ledger, unsigned int account, uint64_t rest, bool still) {
+    uint64_t back = orphaned_end(&watch.account[account], rest, still);
 
     if (back > 0)
         (void) ledger_credit(ledger, account, back);
+}
+
+/* Whether nothing was booked since `before`. */
+static bool stood_still(struct ledger *ledger, const struct ledger_usage *before, uint32_t device) {
+    struct ledger_usage now;
+
+    return ledger_snapshot(ledger, &now) == 0 && now.operation[device] == before->operation[device];
 }
 
 /* ---- the driver ---- */
@@ -119,13 +126,17 @@ static bool read_rest(void *nvml, const char *uuid, uint64_t *ret) {
     LOOK_UP(nvml, nvmlDeviceGetComputeRunningProcesses_v3);
     LOOK_UP(nvml, nvmlDeviceGetGraphicsRunningProcesses_v3);
     nvmlDevice_t device;
-    uint64_t used, known;
+    uint64_t used, known, later;
 
     if (!nvmlDeviceGetHandleByUUID || nvmlDeviceGetHandleByUUID(uuid, &device) != NVML_SUCCESS ||
         !read_used(nvml, device, &used))
         return false;
     known = used_by(nvmlDeviceGetComputeRunningProcesses_v3, device) +
             used_by(nvmlDeviceGetGraphicsRunningProcesses_v3, device);
+    /* Memory that came or went meanwhile is rather in the card's figure than in a process's. */
+    if (!read_used(nvml, device, &later))
+        return false;
+    used = later > used ? later : used;
     *ret = used > known ? used - known : 0;
     return true;
 }
@@ -138,6 +149,8 @@ static bool look(struct ledger *ledger, void *nvml) {
 
     for (uint32_t i = 0; i < watch.share.ndevices; i++) {
         bool orphaned = begin_account(ledger, i);
+        struct ledger_usage before;
+        bool readable = ledger_snapshot(ledger, &before) == 0, still;
         uint64_t rest;
 
         if (has_card_account(i))
@@ -145,9 +158,10 @@ static bool look(struct ledger *ledger, void *nvml) {
         any |= orphaned;
         if (!orphaned || !read_rest(nvml, watch.share.device[i].uuid, &rest))
             continue;
-        end_account(ledger, i, rest);
+        still = readable && stood_still(ledger, &before, i);
+        end_account(ledger, i, rest, still);
         if (has_card_account(i))
-            end_account(ledger, ledger_card_account(i), rest);
+            end_account(ledger, ledger_card_account(i), rest, still);
     }
     return any;
 }

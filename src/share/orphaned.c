@@ -6,15 +6,26 @@ void orphaned_begin(struct orphaned *o, uint64_t bytes) {
     o->now = bytes;
 }
 
-uint64_t orphaned_end(struct orphaned *o, uint64_t rest) {
-    uint64_t both = o->now < o->before ? o->now : o->before;
-    uint64_t held = rest > o->rest_before ? rest : o->rest_before;
-    uint64_t back;
+uint64_t orphaned_end(struct orphaned *o, uint64_t rest, bool still) {
+    uint64_t orphaned = o->now, held = rest, back;
+    uint32_t needed;
 
-    o->rest_before = rest;
+    o->bytes[o->looks % ORPHANED_LOOKS] = o->now;
+    o->rest[o->looks % ORPHANED_LOOKS] = rest;
+    o->looks++;
+    o->still = still ? o->still + 1 : 0;
+    needed = o->still >= 2 ? 2 : ORPHANED_LOOKS;
+    if (o->looks < needed)
+        return 0;
+    for (uint32_t i = o->looks - needed; i != o->looks; i++) {
+        uint32_t at = i % ORPHANED_LOOKS;
+
+        orphaned = o->bytes[at] < orphaned ? o->bytes[at] : orphaned;
+        held = o->rest[at] > held ? o->rest[at] : held;
+    }
     if (held <= ORPHANED_NOISE)
         held = 0;
-    back = both > held ? both - held : 0;
+    back = orphaned > held ? orphaned - held : 0;
     o->now -= back;
     return back;
 }

@@ -94,6 +94,27 @@ def test_a_thousand_honest_workers(card, how):
     assert got == 1000
 
 
+def test_memory_that_comes_and_goes_frees_nothing(sim):
+    """A process allocates and frees what is left all the time: the card's figure and its own in the list are then of
+    different moments, which is no reason to credit what another descriptor keeps."""
+    sim(sys.executable, "-c", CUDA + VMM + """
+import os, time
+begin()
+props.handle = 1
+fd = ctypes.c_int()
+ok("cuMemCreate", ref(handle), u64(512 << 20), ref(props), u64(0))
+ok("cuMemExportToShareableHandle", ref(fd), handle, 1, u64(0))
+ok("cuMemRelease", handle)
+left, end = free() >> 21 << 21, time.monotonic() + 8
+while time.monotonic() < end:
+    for _ in range(20):
+        r, p = take(left)
+        assert r == 0, r
+        ok("cuMemFree_v2", p)
+    assert free() >> 21 << 21 == left, (free(), left)
+""", memory="2Gi")
+
+
 def test_one_process_that_exports_and_frees(sim):
     """A thousand times what fits once: what its owner has freed stays booked no longer than a descriptor keeps it."""
     sim(sys.executable, "-c", CUDA + VMM + """
