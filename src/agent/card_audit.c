@@ -111,22 +111,35 @@ static bool is_listed(const struct gpu_snapshot *s, uint32_t pid) {
     return false;
 }
 
+/* A holder without a share of the card can have been passed a descriptor by a container that has
+ * one: of its pod, or, through a volume, of its namespace. */
+static void judge_givers(struct agent *a, struct card_audit *audit, const char *uuid,
+                         const struct holder *h) {
+    const struct pod_entry *e = a->pods ? pods_find(a->pods, h->id.pod_uid) : NULL;
+    uint32_t at;
+
+    for (const struct slot *slot = a->slots.slots; e && slot; slot = slot->hh.next)
+        if (strcmp(slot->grant.namespace, e->pod.namespace) == 0 && device_of(slot, uuid, &at))
+            candidates_add(&audit->candidates, slot->nonce, h->pid, false);
+}
+
 /* A process that the driver lists and the ledger knows holds what is listed, and can hold more that
  * it has received. Any other one has the nodes for a reason that no figure shows. */
 static void judge_holder(struct agent *a, const struct holder *h) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
     struct slot *slot = usage_slot_of_group(a, &h->id);
-    bool unlisted;
+    bool unlisted = slot && (h->how == HOLDER_UNREADABLE || h->how == HOLDER_SENT ||
+                             !is_listed(s, h->pid) || !oversee_knows(a, slot, h->pid));
 
-    if (!slot)
-        return;
-    unlisted = h->how == HOLDER_UNREADABLE || h->how == HOLDER_SENT || !is_listed(s, h->pid) ||
-               !oversee_knows(a, slot, h->pid);
     for (uint32_t i = 0; i < s->ndevices; i++) {
         uint32_t at;
 
-        if (a->audits[i].memory.bytes > 0 && device_of(slot, s->devices[i].uuid, &at))
+        if (a->audits[i].memory.bytes == 0)
+            continue;
+        if (slot && device_of(slot, s->devices[i].uuid, &at))
             candidates_add(&a->audits[i].candidates, slot->nonce, h->pid, unlisted);
+        else
+            judge_givers(a, &a->audits[i], s->devices[i].uuid, h);
     }
 }
 

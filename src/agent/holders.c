@@ -92,10 +92,12 @@ static void add_nodes(struct walk *w, const char *path, bool below) {
     }
 }
 
-static bool is_dma_buf(int dir, const char *name) {
-    char target[16];
+static bool links_to(int dir, const char *name, const char *prefix) {
+    char target[32];
+    size_t len = strlen(prefix);
 
-    return readlinkat(dir, name, target, sizeof(target)) > 8 && memcmp(target, "/dmabuf:", 8) == 0;
+    return readlinkat(dir, name, target, sizeof(target)) >= (ssize_t) len &&
+           memcmp(target, prefix, len) == 0;
 }
 
 /* Whether descriptors wait in the socket's queue: until they are received no process has them.
@@ -139,9 +141,13 @@ static enum holder_how kind_of(const struct walk *w, int dir, const char *name) 
     }
     if (S_ISSOCK(st.stx_mode))
         return is_sending(dir, name) ? HOLDER_SENT : HOLDER_END;
-    /* A dma-buf lies on a file system of the kernel without a device. */
-    return S_ISREG(st.stx_mode) && st.stx_dev_major == 0 && is_dma_buf(dir, name) ? HOLDER_OPEN
-                                                                                  : HOLDER_END;
+    /* These lie on file systems of the kernel without a device. */
+    if (n.is_device || st.stx_dev_major != 0)
+        return HOLDER_END;
+    if (S_ISREG(st.stx_mode) && links_to(dir, name, "/dmabuf:"))
+        return HOLDER_OPEN;
+    /* A node that is registered with it need be in no table. */
+    return links_to(dir, name, "anon_inode:[io_uring]") ? HOLDER_OPEN : HOLDER_END;
 }
 
 /* ---- one process ---- */

@@ -3,7 +3,8 @@
 
 /* Processes of containers that have a node of the driver open or mapped, by /proc/PID/fd and
  * /proc/PID/map_files: a card, the driver's control node, UVM, capabilities, or a dma-buf. Memory
- * of a card is held through these, by processes, too, that the driver does not list.
+ * of a card is held through these, by processes, too, that the driver does not list. An io_uring
+ * counts as a node: one can be registered with it, and is then in no process's table.
  *
  * A tenant can have thousands of processes, threads and descriptors, and can make a look at its
  * mappings wait for ever with a lock on its address space. So what is looked at of one container is

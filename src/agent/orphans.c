@@ -58,17 +58,20 @@ static uint64_t less(uint64_t from, uint64_t bytes) {
     return from > bytes ? from - bytes : 0;
 }
 
-/* What a container accounts for by the driver's list or by its ledger, orphaned memory included. */
+/* What a container accounts for by the driver's list or by its ledger, orphaned memory included.
+ * The ledger counts up to the share only: what it says beyond would explain what others hold. */
 static uint64_t accounted(struct slot *slot, uint32_t n) {
     uint32_t account = account_of(n, accounts_of(slot, n) - 1);
+    const struct slot_device *d = &slot->grant.devices[n];
+    uint64_t orphaned = orphans_of(d, n, account), booked = 0, bytes;
     struct ledger_usage u;
-    uint64_t orphaned = orphans_of(&slot->grant.devices[n], n, account), booked = 0;
 
     if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0)
         booked = less(u.used[account], orphaned);
-    return (booked > slot->grant.devices[n].driver_memory ? booked
-                                                          : slot->grant.devices[n].driver_memory) +
-           orphaned;
+    bytes = (booked > d->driver_memory ? booked : d->driver_memory) + orphaned;
+    if (d->physical > 0 && bytes > d->physical)
+        bytes = d->physical;
+    return bytes > d->driver_memory ? bytes : d->driver_memory;
 }
 
 /* What its own processes hold, and only they: what its ledger has booked for memory that is not on

@@ -35,6 +35,18 @@ def test_descriptors_do_not_lead_past_the_share(world, space):
     assert booked(world, "hoard") == held * SIZE
 
 
+def test_a_forged_ledger_does_not_credit_them(world, space):
+    """What another container says it has explains what is in use up to its share: the two together hold no more than
+    both shares, of which the one that claims has nothing."""
+    space.start(pod("claimer", container(core=10, memory=2 * GiB, argv=["gpu-forger", "claim", str(70 * GiB)])))
+    world.until(lambda: booked(world, "claimer") == 70 * GiB, 10, "it claims more than there is in use")
+    uuid = kit.holders(world.usage())["claimer", "main"][0]["uuid"]
+    body = hoarder("hoard", 100, "keep", 3000)
+    body["metadata"]["annotations"]["elasticgpu.io/gpu-uuid"] = uuid
+    space.start(body)
+    assert 4 <= got(world, space, "hoard", 60) <= 2 * 2 * GiB // SIZE
+
+
 def test_honest_workers_do_not_run_out(world, space):
     """A hundred times a part of the share, each descriptor closed at once: none waits for more than 2 s."""
     space.start(hoarder("worker", 100, "drop", 2000))

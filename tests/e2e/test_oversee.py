@@ -267,6 +267,28 @@ def test_a_neighbour_at_work_can_hold_it_too(world, space):
     world.until(lambda: holder(world, "hider")["memoryCharged"] > 0, 20, "and again when the neighbour has gone")
 
 
+def test_a_neighbour_is_not_charged_for_what_a_container_without_a_share_holds(world, space):
+    """A trainer's worker has the driver's nodes open and is not listed. The descriptor is in another container of the
+    hider's pod: one without a share, for which no container could be charged. The trainer is not taken for the holder."""
+    space.start(forger("trainer", "workers", 1 * GiB, annotations={"elasticgpu.io/on-overuse": "stop"}))
+    taken_at(space, "trainer")
+    uuid = holder(world, "trainer")["uuid"]
+    mounts = [{"name": "shared", "mountPath": "/shared"}]
+    space.start(pod("hider", container(core=10, memory=4 * GiB, argv=["gpu-forger", "kept-elsewhere", str(6 * GiB)],
+                                       volumeMounts=mounts),
+                    container("keeper", argv=["gpu-forger", "keeper"], volumeMounts=mounts),
+                    annotations={"elasticgpu.io/gpu-uuid": uuid}, volumes=[{"name": "shared", "emptyDir": {}}]))
+
+    def looked():
+        return "trainer" in {c["pod"] for c in card_of(world, uuid)["memoryUnattributedCandidates"]}
+    world.until(looked, 20, "the holders have been looked for")
+    # An answer of /usage follows a poll of the driver that began after the question, and so what is charged by then.
+    assert card_of(world, uuid)["memoryUnattributed"] >= 6 * GiB - CLOSE
+    assert holder(world, "trainer")["memoryCharged"] == 0
+    assert holder(world, "trainer")["memoryState"] == "Fine"
+    assert space.get("trainer")["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
 def test_a_trainer_that_dies_and_leaves_its_workers_is_left_alone(world, space):
     """They keep its memory, within the share: it is seen as the container's, and nothing is stopped for it."""
     space.start(forger("trainer", "orphans", 1 * GiB, annotations={"elasticgpu.io/on-overuse": "stop"}))

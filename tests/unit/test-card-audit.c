@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -243,6 +244,7 @@ enum kind {
     MAPPED,  /* has it mapped, and closed */
     THREAD,  /* a thread with descriptors of its own has it open, the first one has ended */
     SENT,    /* has sent it to itself, not received it, and closed it */
+    RING,    /* has an io_uring, with which it can be registered */
     MANY,    /* has more descriptors than are looked at */
 };
 
@@ -297,6 +299,8 @@ static void take(struct world *w, enum kind kind, int ready) {
             _exit(1);
         (void) close(fd);
     }
+    if (kind == RING && syscall(SYS_io_uring_setup, 1, &(struct io_uring_params){0}) < 0)
+        _exit(1);
     if (kind == SENT)
         send_to_itself(open(w->node, O_RDONLY));
     if (kind == THREAD && pthread_create(&thread, NULL, own_descriptors, w->node) != 0)
@@ -383,11 +387,8 @@ static void holders_are_found(void **state) {
     static const struct {
         enum kind kind;
         enum holder_how how;
-    } holds[] = {{OPEN, HOLDER_OPEN},
-                 {RENAMED, HOLDER_OPEN},
-                 {MAPPED, HOLDER_MAPPED},
-                 {THREAD, HOLDER_OPEN},
-                 {SENT, HOLDER_SENT}};
+    } holds[] = {{OPEN, HOLDER_OPEN},   {RENAMED, HOLDER_OPEN}, {MAPPED, HOLDER_MAPPED},
+                 {THREAD, HOLDER_OPEN}, {SENT, HOLDER_SENT},    {RING, HOLDER_OPEN}};
     enum { HOLDS = sizeof(holds) / sizeof(holds[0]) };
     struct world *w = *state;
     struct found f;

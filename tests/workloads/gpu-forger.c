@@ -7,6 +7,7 @@
  *     gpu-forger bypass BYTES         calls the driver itself, by the addresses that an own walk
  *                                     through its symbols finds, past every hook
  *     gpu-forger disguise BYTES       bypass, while a child holds a slot with its PID
+ *     gpu-forger claim BYTES          books BYTES in its ledger, and takes none
  *     gpu-forger leaderless BYTES     does that in a second thread; the first one ends
  *     gpu-forger kept-by-fork BYTES   takes memory past the library in a process that ends, while a
  *                                     forked child keeps its descriptors
@@ -14,6 +15,10 @@
  *                                     descriptors
  *     gpu-forger kept-by-export BYTES the same with an exported descriptor, in a process that never
  *                                     uses CUDA
+ *     gpu-forger kept-elsewhere BYTES the same with a descriptor that `gpu-forger keeper` has, in
+ *                                     another container, by the socket /shared/keeper
+ *     gpu-forger workers BYTES        takes BYTES through the library and forks a worker that only
+ *                                     inherits its descriptors, as data loaders do
  *     gpu-forger orphans BYTES        takes memory as kept-by-fork does, but through the library: a
  *                                     trainer that dies and leaves its workers
  *     gpu-forger truncate             empties the ledger
@@ -35,6 +40,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -195,6 +201,15 @@ static void hold_slot_of(pid_t pid) {
     file->slots_used = DISGUISE_SLOT + 1;
 }
 
+static void claim(size_t bytes) {
+    struct ledger_file *file = map_ledger();
+
+    hold_slot_of(getpid());
+    file->slot[DISGUISE_SLOT].cell[0].booked.lo = bytes;
+    file->device[0].sum.lo = bytes;
+    hold(0);
+}
+
 static void disguise(size_t bytes) {
     pid_t self = getpid();
     int ready[2];
@@ -316,16 +331,49 @@ static void keep_by_export(size_t bytes) {
     pass(ends[0], export_past(bytes));
 }
 
+static const struct sockaddr_un keeper_address = {.sun_family = AF_UNIX,
+                                                  .sun_path = "/shared/keeper"};
+
+static void keeper(void) {
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    int fd;
+
+    if (bind(listener, (const struct sockaddr *) &keeper_address, sizeof(keeper_address)) < 0 ||
+        listen(listener, 1) < 0 || (fd = accept(listener, NULL, NULL)) < 0)
+        exit(EXIT_FAILURE);
+    pass(fd, -1);
+    hold(0);
+}
+
+static void keep_elsewhere(size_t bytes) {
+    const struct timespec rest = {.tv_nsec = 20000000};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+    while (connect(fd, (const struct sockaddr *) &keeper_address, sizeof(keeper_address)) < 0)
+        (void) nanosleep(&rest, NULL);
+    pass(fd, export_past(bytes));
+}
+
+static void workers(size_t bytes) {
+    take_honestly(bytes);
+    if (fork() == 0)
+        for (;;)
+            (void) pause();
+    hold(bytes);
+}
+
 /* In a child: the container's first process must live. Returns false for no such way. */
 static bool leave_behind(const char *mode, size_t bytes) {
     pid_t maker;
 
-    if (strncmp(mode, "kept-by-", 8) != 0 && strcmp(mode, "orphans") != 0)
+    if (strncmp(mode, "kept-", 5) != 0 && strcmp(mode, "orphans") != 0)
         return false;
     maker = fork();
     if (maker == 0) {
         if (strcmp(mode, "kept-by-clone") == 0)
             keep_by_clone(bytes);
+        else if (strcmp(mode, "kept-elsewhere") == 0)
+            keep_elsewhere(bytes);
         else if (strcmp(mode, "kept-by-export") == 0)
             keep_by_export(bytes);
         else
@@ -334,6 +382,8 @@ static bool leave_behind(const char *mode, size_t bytes) {
     }
     while (waitpid(-1, NULL, 0) > 0)
         ;
+    if (strcmp(mode, "kept-elsewhere") == 0)
+        hold(bytes);
     return true;
 }
 
@@ -362,19 +412,26 @@ int main(int argc, char **argv) {
         bypass(bytes);
     if (strcmp(mode, "disguise") == 0)
         disguise(bytes);
+    if (strcmp(mode, "claim") == 0)
+        claim(bytes);
     if (leave_behind(mode, bytes))
         return EXIT_SUCCESS;
     if (strcmp(mode, "leaderless") == 0)
         leaderless(bytes);
     if (strcmp(mode, "honest") == 0)
         honest(bytes);
+    if (strcmp(mode, "workers") == 0)
+        workers(bytes);
+    if (strcmp(mode, "keeper") == 0)
+        keeper();
     if (strcmp(mode, "truncate") == 0) {
         open_context();
         check(truncate(LEDGER, 0) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "truncate");
         hold(0);
     }
     (void) fprintf(stderr,
-                   "usage: gpu-forger forge|bypass|disguise|leaderless|kept-by-fork|kept-by-"
-                   "clone|kept-by-export|orphans|honest|truncate [BYTES [KEEP]]\n");
+                   "usage: gpu-forger forge|bypass|disguise|claim|leaderless|kept-by-fork|kept-by-"
+                   "clone|kept-by-export|kept-elsewhere|keeper|workers|orphans|honest|truncate "
+                   "[BYTES [KEEP]]\n");
     return 2;
 }
