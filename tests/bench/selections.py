@@ -85,16 +85,17 @@ def one_seed(kit, aliquot, nodes, trace, seed, runs, progress):
 
 
 def judge(means, large):
-    """One line: how `esc` compares with the best other policy at each mark."""
+    """One line: how `esc` compares, at each mark with the policy that is best there, and in pods of 8 GPUs with the
+    policy that allocates most over all marks."""
     others = [name for name in means if name != "esc"]
     if "esc" not in means or not others:
         return None
-    behind, mark, best = max((means[name][i] - means["esc"][i], mark, name)
+    behind, mark, name = max((means[name][i] - means["esc"][i], mark, name)
                              for i, mark in enumerate(MARKS) for name in others)
-    fewest = min(large[name] for name in others)
-    met = behind <= BELOW_MAX and large["esc"] <= fewest
-    where = f"{behind:.2f} points behind {best}" if behind > 0 else f"at least {-behind:.2f} points ahead"
-    return (f"  esc: {where} at {mark} %; refuses {large['esc']} pods of 8 GPUs, the best other policy {fewest}"
+    best = max(others, key=lambda other: statistics.mean(means[other]))
+    met = behind <= BELOW_MAX and large["esc"] <= large[best]
+    where = f"{behind:.2f} points behind {name}" if behind > 0 else f"at least {-behind:.2f} points ahead"
+    return (f"  esc: {where} at {mark} %; refuses {large['esc']} pods of 8 GPUs, the best other policy ({best}) {large[best]}"
             f" ({'met' if met else 'MISSED'}: at most {BELOW_MAX} behind, none more)")
 
 
