@@ -29,7 +29,8 @@ def cluster():
     with Cluster("admission-" + secrets.token_hex(2)) as c:
         c.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
         c.api.create(kube.core("nodes"), {
-            "metadata": {"name": OTHER_NODE}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}})
+            "metadata": {"name": OTHER_NODE}, "status": {"allocatable": {
+                "cpu": "4", "memory": "8Gi", "pods": "110", kit.CORE: "100", kit.SLOT: "100"}}})
         yield c
 
 

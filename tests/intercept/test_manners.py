@@ -12,7 +12,7 @@ from intercept_kit import TOP
 
 # Functions that glibc 2.17 and musl 1.1 both have.
 ALLOWED = {"__errno_location", "calloc", "clock_gettime", "close", "dl_iterate_phdr", "fallocate", "fcntl", "free",
-           "getenv", "getpid", "lseek", "madvise", "malloc", "memcmp", "memcpy", "memmove", "memset", "mmap", "mprotect", "munmap",
+           "getenv", "getpid", "kill", "lseek", "madvise", "malloc", "memcmp", "memcpy", "memmove", "memset", "mmap", "mprotect", "munmap",
            "open", "openat", "read", "readlink", "readlinkat", "strchr", "strcmp", "strlen", "strncmp", "strrchr", "strstr",
            "syscall"}
 
