@@ -574,7 +574,7 @@ static void test_a_key_is_in_use_for_what_is_held_by_it(void **state) {
     old_keys_done(&o);
 }
 
-/* A Binding that was sent counts from then on, whoever signs now. */
+/* A Binding that was sent counts from then on, also under a newer key. */
 static void test_a_binding_that_is_not_answered_uses_its_key(void **state) {
     struct world *w = *state;
     struct key_ages ages = {0};
