@@ -6,6 +6,9 @@ import json
 import os
 import re
 import subprocess
+import time
+
+SECONDS = 5     # between two calls of progress
 
 
 class PartsError(Exception):
@@ -28,15 +31,16 @@ def is_built(build, files):
 
 
 def build(build_dir, files, progress):
-    """Calls progress(part done, 0 to 1) for each step."""
+    """Calls progress(part done, 0 to 1) at the first step and every few seconds."""
     environment = dict(os.environ, NINJA_STATUS="%f/%t ")
-    tail = []
+    tail, last = [], 0.0
     with subprocess.Popen(["ninja", "-C", build_dir, *files], env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True) as ninja:
         for line in ninja.stdout:
             tail = (tail + [line])[-60:]
             step = re.match(r"(\d+)/(\d+) ", line)
-            if step:
+            if step and time.monotonic() - last >= SECONDS:
+                last = time.monotonic()
                 progress(int(step[1]) / int(step[2]))
     if ninja.returncode != 0:
         raise PartsError("Aliquot does not build:\n" + "".join(tail))
