@@ -9,7 +9,6 @@ MALFORMED = {
     "core-150": ({CORE: "150"}, r"150|multiple|whole"),
     "core-0": ({CORE: "0"}, r"core|malformed"),
     "memory-0": ({MEMORY: "0", CORE: "10"}, r"memory|malformed"),
-    "memory-0-alone": ({MEMORY: "0"}, r"memory|malformed"),
     "memory-beyond-int64": ({MEMORY: "16Ei", CORE: "10"}, r"memory|malformed|large"),
     "more-memory-than-a-card": ({MEMORY: str(CARD + 1), CORE: "10"}, r"GPU|memory"),
     "more-cards-than-the-node": ({CORE: "300"}, r"GPU|gpu-core"),
