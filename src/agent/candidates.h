@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The containers that can hold unattributed memory of one card. Every process that has a node of
- * the driver open can have received a descriptor of memory; so can a process that the driver lists
- * and whose ledger is in order. A container is charged only if no other one can hold the memory. */
+/* The containers that can hold unattributed memory of one card: all with a share of it. A container
+ * is charged only if it is the only one. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,7 +11,7 @@
 
 struct candidate_container {
     char slot[40]; /* nonce of the container's share */
-    uint32_t pid;  /* a process of it that holds the driver's nodes */
+    uint32_t pid;  /* a process of it that holds the driver's nodes; 0: none was found */
     bool unlisted; /* the process can hold memory that neither the driver's list nor a ledger has */
 };
 
@@ -22,7 +21,7 @@ struct candidates {
     struct candidate_container list[CANDIDATES_MAX];
 };
 
-/* A process of the container `slot` holds the driver's nodes. */
+/* The container has a share of the card; `unlisted`: and that process. */
 void candidates_add(struct candidates *c, const char *slot, uint32_t pid, bool unlisted);
 
 /* The container that alone can hold the memory and has a process to hold it by; NULL: several can,

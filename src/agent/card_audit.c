@@ -83,8 +83,9 @@ static void add_share(struct slot *slot, struct slot_device *d, uint32_t at,
     look->attributed += bytes > d->driver_memory ? bytes : d->driver_memory;
 }
 
-static struct unattributed_look look_at(struct agent *a, uint32_t at,
-                                        const struct gpu_device *card) {
+/* As if the slot `without` (may be NULL) were not there. */
+static struct unattributed_look look_at(struct agent *a, uint32_t at, const struct gpu_device *card,
+                                        const struct slot *without) {
     struct unattributed_look look = {.now_ms = uv_now(a->loop),
                                      .used = card->sample.memory_allocated,
                                      .attributed = a->outside[at],
@@ -95,10 +96,19 @@ static struct unattributed_look look_at(struct agent *a, uint32_t at,
         uint32_t i;
         struct slot_device *d = device_of(slot, card->uuid, &i);
 
-        if (d)
+        if (d && slot != without)
             add_share(slot, d, i, &look);
     }
     return look;
+}
+
+/* What is in use beyond the shares. Not confirmed, and with what processes without a share hold:
+ * a process that is gone is one of them at first, and none later. */
+static uint64_t beyond_shares(const struct agent *a, uint32_t at,
+                              const struct unattributed_look *look) {
+    uint64_t shares = look->attributed - a->outside[at];
+
+    return look->used > shares ? look->used - shares : 0;
 }
 
 /* ---- which containers can hold it ---- */
@@ -109,18 +119,6 @@ static bool is_listed(const struct gpu_snapshot *s, uint32_t pid) {
             if (s->devices[i].processes[k].pid == pid)
                 return true;
     return false;
-}
-
-/* A holder without a share of the card can have been passed a descriptor by a container that has
- * one: of its pod, or, through a volume, of its namespace. */
-static void judge_givers(struct agent *a, struct card_audit *audit, const char *uuid,
-                         const struct holder *h) {
-    const struct pod_entry *e = a->pods ? pods_find(a->pods, h->id.pod_uid) : NULL;
-    uint32_t at;
-
-    for (const struct slot *slot = a->slots.slots; e && slot; slot = slot->hh.next)
-        if (strcmp(slot->grant.namespace, e->pod.namespace) == 0 && device_of(slot, uuid, &at))
-            candidates_add(&audit->candidates, slot->nonce, h->pid, false);
 }
 
 /* A process that the driver lists and the ledger knows holds what is listed, and can hold more that
@@ -136,15 +134,25 @@ static void judge_holder(struct agent *a, const struct holder *h) {
 
         if (a->audits[i].memory.bytes == 0)
             continue;
-        if (slot && device_of(slot, s->devices[i].uuid, &at))
-            candidates_add(&a->audits[i].candidates, slot->nonce, h->pid, unlisted);
-        else
-            judge_givers(a, &a->audits[i], s->devices[i].uuid, h);
+        if (unlisted && device_of(slot, s->devices[i].uuid, &at))
+            candidates_add(&a->audits[i].candidates, slot->nonce, h->pid, true);
     }
+}
+
+/* A container can hold memory by what no look finds: a file that a system call keeps open, a
+ * descriptor that is sent on between two processes while they are looked at, a process of another
+ * container. So every one with a share of the card is a candidate. */
+static void add_shares(struct agent *a, const char *uuid, struct candidates *ret) {
+    uint32_t at;
+
+    for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        if (device_of(slot, uuid, &at))
+            candidates_add(ret, slot->nonce, 0, false);
 }
 
 static void on_scanned(const struct holder *found, size_t nfound, bool complete, void *userdata) {
     struct agent *a = userdata;
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
 
     a->holder_scan = NULL;
     if (a->closing)
@@ -157,6 +165,9 @@ static void on_scanned(const struct holder *found, size_t nfound, bool complete,
         audit->looked_ms = uv_now(a->loop);
         audit->complete = complete;
     }
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (a->audits[i].memory.bytes > 0)
+            add_shares(a, s->devices[i].uuid, &a->audits[i].candidates);
     for (size_t i = 0; i < nfound; i++)
         judge_holder(a, &found[i]);
     (void) gpu_monitor_poll(a->monitor);
@@ -195,6 +206,16 @@ static void investigate(struct agent *a, const struct card_audit *audit,
 
 /* ---- what follows from it ---- */
 
+/* Since the last look another share may have been given out. */
+static bool is_alone(const struct agent *a, const struct slot *slot, const char *uuid) {
+    uint32_t at;
+
+    for (const struct slot *other = a->slots.slots; other; other = other->hh.next)
+        if (other != slot && device_of(other, uuid, &at))
+            return false;
+    return true;
+}
+
 static void charge(struct agent *a, struct card_audit *audit, const struct gpu_device *card) {
     const struct candidate_container *c = candidates_only(&audit->candidates);
     uint64_t limit, within, lacks = audit->memory.bytes;
@@ -203,22 +224,25 @@ static void charge(struct agent *a, struct card_audit *audit, const struct gpu_d
     uint32_t at = 0;
 
     audit->charged = 0;
-    if (audit->looked && audit->complete && c)
+    if (audit->looked && c)
         slot = slot_find(&a->slots, c->slot);
-    if (slot)
+    if (slot && is_alone(a, slot, card->uuid))
         d = device_of(slot, card->uuid, &at);
     if (d && lacks > 0) {
         uint64_t held = d->living + card_audit_orphaned(slot, at);
 
         limit = oversee_limit(slot, at);
         within = limit > held ? limit - held : 0;
-        audit->charged = d->charged = audit->memory.bytes;
+        audit->charged = lacks > audit->left ? lacks - audit->left : 0;
+        within = within < audit->charged ? within : audit->charged;
+        audit->own = d->charged = audit->charged;
+        text_copy(audit->owner, sizeof(audit->owner), slot->nonce);
         d->living += d->charged;
-        if (d->charged >= d->worst_bytes && d->strangers == 0) {
+        if (d->charged > 0 && d->charged >= d->worst_bytes && d->strangers == 0) {
             d->worst_pid = c->pid;
             d->worst_bytes = d->charged;
         }
-        lacks -= lacks < within ? lacks : within;
+        lacks -= within;
     }
     lacks = (lacks + HELD_BACK_GRAIN - 1) / HELD_BACK_GRAIN * HELD_BACK_GRAIN;
     if (lacks >= audit->held_back) {
@@ -249,7 +273,8 @@ static void put_candidates(struct agent *a, const struct candidates *all, struct
     if (all->unlisted > named)
         buf_printf(out, " and %u more", all->unlisted - named);
     if (all->n > all->unlisted)
-        buf_printf(out, "; %u with listed processes can hold them, too", all->n - all->unlisted);
+        buf_printf(out, "; %u more with a share of the card can hold them, too",
+                   all->n - all->unlisted);
 }
 
 /* Told again when other containers are named, or twice as much is found. */
@@ -283,8 +308,8 @@ static void tell(struct agent *a, struct card_audit *audit, const struct gpu_dev
                "ledger. ",
                bytes, card->index);
     if (audit->charged > 0)
-        buf_puts(&text, "They are charged to the only container that holds the driver's device "
-                        "nodes, by a process that is not listed: ");
+        buf_puts(&text, "They are charged to the only container with a share of the card, which "
+                        "holds the driver's device nodes by a process that is not listed: ");
     else if (audit->candidates.unlisted > 0)
         buf_puts(&text, "The scheduler does not promise them. Containers that hold the driver's "
                         "device nodes by a process that is not listed: ");
@@ -300,6 +325,36 @@ static void tell(struct agent *a, struct card_audit *audit, const struct gpu_dev
         log_warn("%s", buf_str(&text));
 }
 
+/* ---- the end of a share ---- */
+
+static uint64_t least(uint64_t x, uint64_t y) {
+    return x < y ? x : y;
+}
+
+/* Its processes have ended, but a process of another container can keep what they had. */
+void card_audit_release(struct agent *a, const struct slot *slot) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    uint32_t n;
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        struct card_audit *audit = &a->audits[i];
+        struct unattributed_look look;
+        uint64_t rest;
+
+        if (!device_of(slot, s->devices[i].uuid, &n) ||
+            strcmp(audit->uuid, s->devices[i].uuid) != 0)
+            continue;
+        look = look_at(a, i, &s->devices[i], slot);
+        rest = beyond_shares(a, i, &look);
+        if (strcmp(audit->owner, slot->nonce) == 0)
+            audit->own = 0;
+        rest -= least(audit->own, rest);
+        if (rest > audit->left)
+            audit->left = rest;
+        (void) gpu_monitor_poll(a->monitor); /* before another share is given out there */
+    }
+}
+
 /* ---- a poll ---- */
 
 static bool audit_card(struct agent *a, uint32_t at, const struct gpu_device *card) {
@@ -313,8 +368,10 @@ static bool audit_card(struct agent *a, uint32_t at, const struct gpu_device *ca
     }
     if (!card->healthy || !card->sample.attributable || !oversee_pids_fit(a, card))
         return false;
-    look = look_at(a, at, card);
+    look = look_at(a, at, card, NULL);
     again = unattributed_look(&audit->memory, &look);
+    audit->left = least(audit->left, beyond_shares(a, at, &look));
+    audit->own = least(audit->own, audit->memory.bytes);
     audit->polls += audit->polls < SURE_POLLS;
     if (audit->memory.bytes > 0) {
         investigate(a, audit, card);

@@ -3,7 +3,7 @@
 
 /* Memory of a card that belongs to no listed process and to no ledger: how much it is, which
  * containers can hold it, and what of the card is not to be promised for it. Where one container
- * alone can hold it, it is charged to that container. */
+ * alone has a share of the card, it is charged to that container. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +33,9 @@ struct card_audit {
     bool looked, complete;
     uint64_t looked_ms;
     struct candidates candidates;
+    uint64_t left;      /* bytes of `memory` that a share which has ended may have left behind */
+    uint64_t own;       /* bytes with which `owner` was charged last, of what there still is */
+    char owner[40];     /* nonce of a slot */
     uint64_t charged;   /* bytes of `memory` that the only candidate is charged with */
     uint64_t held_back; /* bytes that are not to be promised, in steps of HELD_BACK_GRAIN */
     uint64_t lower_ms;  /* since when less would do; 0: it would not */
@@ -52,6 +55,9 @@ bool card_audit_has_ended(struct agent *a, uint32_t at, uint32_t pid);
 /* All processes of a new poll were named and no figure of the ledgers was taken in yet. Charges
  * what is to be charged. Returns whether the driver should be asked again soon. */
 bool card_audit_poll(struct agent *a);
+
+/* The slot is about to be removed. What it leaves on its cards is charged to no other one. */
+void card_audit_release(struct agent *a, const struct slot *slot);
 
 /* Bytes that the ledger of the slot has orphaned on its n-th device, up to the limit there. */
 uint64_t card_audit_orphaned(const struct slot *slot, uint32_t at);

@@ -84,6 +84,7 @@ static void remove_slot(struct agent *a, struct slot *slot) {
     log_info("released %s/%s container %s (slot %s)", slot->grant.namespace, slot->grant.pod,
              slot->grant.container, slot->nonce);
     wall_end(a, slot);
+    card_audit_release(a, slot);
     if (slot_remove(&a->slots, slot, &err) < 0)
         log_error("%s", err.text);
     if (!a->slots.slots)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Memory of processes that are gone, as the agent sees it poll by poll. The driver is played by
- * this file, processes and time are real. */
+/* Memory of processes that are gone, and memory of no process at all, as the agent sees it poll by
+ * poll. The driver and the look at the processes are played by this file, processes and time are
+ * real. */
 
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -16,6 +18,8 @@
 #include <cmocka.h>
 
 #include "agent/agent.h"
+#include "agent/holder_scan.h"
+#include "base/file.h"
 
 #define GIB ((uint64_t) 1 << 30)
 #define GONE 0x3ffffffe /* above every PID that the kernel gives */
@@ -50,13 +54,30 @@ int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup
     return -EAGAIN;
 }
 
+static holder_scan_done scan_done; /* of the look under way; NULL: there is none */
+static char dir[64];
+
+struct holder_scan *holder_scan_start(uv_loop_t *l, const char *program, const char *nodes,
+                                      holder_scan_done done, void *userdata) {
+    (void) l, (void) program, (void) nodes;
+    assert_ptr_equal(userdata, &a);
+    scan_done = done;
+    return (struct holder_scan *) &scan_done;
+}
+
+void holder_scan_cancel(struct holder_scan *s) {
+    (void) s;
+}
+
 static int setup(void **state) {
     (void) state;
     memset(&a, 0, sizeof(a));
+    scan_done = NULL;
     assert_int_equal(uv_loop_init(&loop), 0);
     a.loop = &loop;
     a.initial_pids = true;
     (void) uv_timer_init(&loop, &a.look_timer);
+    a.look_timer.data = &a;
     snapshot.ndevices = 1;
     snapshot.devices[0] = (struct gpu_device){.uuid = "GPU-a",
                                               .memory = 80 * GIB,
@@ -133,11 +154,153 @@ static void a_process_that_ends(void **state) {
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
+/* ---- memory that no process has ---- */
+
+#define SHARE (4 * GIB)
+
+static int setup_shares(void **state) {
+    char path[128];
+    int r = setup(state);
+
+    snapshot.devices[0].nprocesses = 0;
+    snapshot.devices[0].sample.memory_allocated = 0;
+    (void) snprintf(dir, sizeof(dir), "/tmp/aliquot-unlisted-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < 2; i++) {
+        (void) snprintf(path, sizeof(path), "%s%s", dir, i == 0 ? "" : "/usr/lib/x86_64-linux-gnu");
+        assert_int_equal(dir_make(path, 0700, NULL), 0);
+        (void) strncat(path, i == 0 ? "/nvidiactl" : "/libnvidia-ml.so.1", 32);
+        assert_int_equal(file_replace(path, "", 0, 0600, NULL), 0);
+    }
+    a.places.sim_dir = dir;
+    a.places.host_root = "";
+    a.places.driver_root = "";
+    a.config.cdi_dir = dir;
+    a.config.host_root = dir;
+    a.driver = gpu_driver_find(&a.places, a.nvml_library);
+    assert_non_null(a.driver);
+    (void) snprintf(a.slots.dir, sizeof(a.slots.dir), "%s", dir);
+    (void) uv_timer_init(&loop, &a.release_timer);
+    (void) uv_idle_init(&loop, &a.wake);
+    a.release_timer.data = a.wake.data = &a;
+    return r;
+}
+
+static int teardown_shares(void **state) {
+    slot_store_done(&a.slots);
+    uv_close((uv_handle_t *) &a.release_timer, NULL);
+    uv_close((uv_handle_t *) &a.wake, NULL);
+    (void) dir_remove(dir, NULL);
+    return teardown(state);
+}
+
+/* A pod with a share of the card. Its name is one character: of its UID, and of its slot. */
+static struct slot_device *give(char name) {
+    struct slot *slot = calloc(1, sizeof(*slot));
+
+    assert_non_null(slot);
+    memset(slot->nonce, name, NONCE_LEN);
+    memset(slot->grant.pod_uid, name, 36);
+    slot->grant.ndevices = 1;
+    slot->grant.devices = calloc(1, sizeof(*slot->grant.devices));
+    assert_non_null(slot->grant.devices);
+    slot->grant.devices[0] = (struct slot_device){.memory = SHARE, .uuid = "GPU-a"};
+    HASH_ADD_STR(a.slots.slots, nonce, slot);
+    return &slot->grant.devices[0];
+}
+
+/* The pod has ended, with all of its processes. */
+static void take_back(char name) {
+    char uid[37] = "", nonce[NONCE_LEN + 1] = "";
+
+    memset(uid, name, 36);
+    memset(nonce, name, NONCE_LEN);
+    release_pod(&a, uid, true);
+    while (slot_find(&a.slots, nonce))
+        (void) uv_run(&loop, UV_RUN_ONCE);
+}
+
+/* Polls until what is not attributed is certain, and has a look at the processes find one of the
+ * pod that is not listed. */
+static void poll_and_find(char name) {
+    struct holder h = {.pid = GONE, .how = HOLDER_SENT};
+
+    memset(h.id.pod_uid, name, 36);
+    a.audits[0].looked = false;
+    for (int i = 0; i < 3; i++)
+        (void) poll_after(UNATTRIBUTED_CONFIRM_MS);
+    if (scan_done)
+        scan_done(&h, 1, true, &a);
+    scan_done = NULL;
+    (void) poll_after(UNATTRIBUTED_CONFIRM_MS);
+}
+
+static void use(uint64_t bytes) {
+    snapshot.devices[0].sample.memory_allocated = bytes;
+}
+
+/* Alone on the card, a container is charged. A file that a system call keeps open is in no table of
+ * descriptors, and a descriptor can be sent on before each process is looked at: that no process of
+ * the other container was found to hold the memory tells nothing. */
+static void a_neighbour_without_a_holder_can_hold_it_too(void **state) {
+    struct slot_device *worker = give('w');
+
+    (void) state;
+    use(GIB);
+    poll_and_find('w');
+    assert_int_equal(a.audits[0].memory.bytes, GIB);
+    assert_int_equal(worker->charged, GIB);
+    (void) give('h');
+    use(2 * GIB);
+    (void) poll_after(UNATTRIBUTED_CONFIRM_MS); /* before the next look at the processes */
+    assert_int_equal(worker->charged, 0);
+    poll_and_find('w');
+    assert_int_equal(a.audits[0].memory.bytes, 2 * GIB);
+    assert_int_equal(worker->charged, 0);
+    /* What it was charged with before is its own again, what came later may be the other one's. */
+    take_back('h');
+    poll_and_find('w');
+    assert_int_equal(a.audits[0].memory.bytes, 2 * GIB);
+    assert_int_equal(worker->charged, GIB);
+    use(3 * GIB);
+    poll_and_find('w');
+    assert_int_equal(worker->charged, 2 * GIB);
+}
+
+/* A process of another pod has received the descriptor, and the pod with the share has ended. */
+static void what_an_ended_pod_left_is_not_charged(void **state) {
+    struct slot_device *worker = give('w'), *hider = give('h');
+
+    (void) state;
+    hider->orphaned[0].now = GIB;
+    use(GIB);
+    poll_and_find('w');
+    assert_int_equal(a.audits[0].memory.bytes, 0);
+    take_back('h');
+    poll_and_find('w');
+    assert_int_equal(a.audits[0].memory.bytes, GIB);
+    assert_int_equal(worker->charged, 0);
+    assert_int_equal(a.audits[0].held_back, GIB);
+    /* What comes after that is charged, also when what was left has gone in between. */
+    use(3 * GIB);
+    poll_and_find('w');
+    assert_int_equal(worker->charged, 2 * GIB);
+    use(0);
+    poll_and_find('w');
+    use(GIB);
+    poll_and_find('w');
+    assert_int_equal(worker->charged, GIB);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_process_that_is_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(a_process_that_lives, setup, teardown),
         cmocka_unit_test_setup_teardown(a_process_that_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_neighbour_without_a_holder_can_hold_it_too, setup_shares,
+                                        teardown_shares),
+        cmocka_unit_test_setup_teardown(what_an_ended_pod_left_is_not_charged, setup_shares,
+                                        teardown_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
