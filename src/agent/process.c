@@ -15,6 +15,9 @@
 
 #define PF_EXITING 0x4u
 #define FLAGS_FIELD 6 /* fields after the state, which is the first behind the name */
+/* Threads that are looked at. Of a process that ends few are left in the list, unless another
+ * process traces them: then a tenant decides how many. */
+#define THREADS_MAX 256
 #define INITIAL_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO: the same on every machine */
 
 static bool is_gone(int error) {
@@ -54,12 +57,14 @@ bool process_stat_is_ending(const char *text) {
     return sscanf(at, "%lu", &flags) != 1 || (flags & PF_EXITING) != 0;
 }
 
-/* Whether all threads of the process are as `is` says; of a process that is gone they are. The
- * answer is `unknown` where one of them cannot be looked at (no descriptor, no memory). */
+/* Whether all threads of the process are as `is` says; of a process that is gone they are, of one
+ * with more threads than THREADS_MAX they are not. The answer is `unknown` where one of them cannot
+ * be looked at (no descriptor, no memory). */
 static bool all_threads(int pid, bool (*is)(const char *stat), bool unknown) {
     _cleanup_closedir_ DIR *tasks = NULL;
-    struct dirent *e;
     char path[64], text[1024];
+    struct dirent *e;
+    int n = 0;
 
     (void) snprintf(path, sizeof(path), "/proc/%d/task", pid);
     tasks = opendir(path);
@@ -71,7 +76,7 @@ static bool all_threads(int pid, bool (*is)(const char *stat), bool unknown) {
         (void) snprintf(path, sizeof(path), "/proc/%d/task/%.16s/stat", pid, e->d_name);
         if (!read_start(path, text, sizeof(text)))
             return unknown;
-        if (!is(text))
+        if (++n > THREADS_MAX || !is(text))
             return false;
     }
     return true;

@@ -12,11 +12,11 @@
 
 /* Whether every thread of the process is on its way out, or it is gone: what it holds is being
  * given back. A process whose first thread alone has ended lives on. True where that cannot be
- * looked at: the process is not accused. */
+ * looked at: the process is not accused. Bounded: one with many threads is not ending. */
 bool process_is_ending(int pid);
 
 /* Whether it has no thread left that could run: all are zombies, or it is gone. False where that
- * cannot be looked at. */
+ * cannot be looked at, and of one with many threads. */
 bool process_has_ended(int pid);
 
 /* A walk over all processes, in bounded steps. All zero at first. */

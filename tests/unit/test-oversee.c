@@ -3,6 +3,7 @@
 /* What the agent concludes from the driver's word and the ledger's: overhead, overuse, policies,
  * and the end of a container. */
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,10 +17,12 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -254,6 +257,106 @@ static void a_process_that_cannot_be_looked_at(void **state) {
     assert_true(process_has_ended(INT32_MAX));
 }
 
+#define TRACED 2000
+
+static int counted[2];
+
+static void *end_when_told(void *unused) {
+    char c;
+
+    (void) !read(counted[0], &c, 1);
+    return unused;
+}
+
+static void *go_on(void *unused) {
+    for (;;)
+        (void) pause();
+    return unused;
+}
+
+/* A process of TRACED threads and the first one, which end, and one that lives. */
+static void be_many(int ready) {
+    pthread_attr_t attr;
+    pthread_t thread;
+
+    (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void) pthread_attr_init(&attr);
+    (void) pthread_attr_setstacksize(&attr, 64 << 10);
+    for (int i = 0; i < TRACED; i++)
+        if (pthread_create(&thread, &attr, end_when_told, NULL) != 0)
+            _exit(1);
+    if (pthread_create(&thread, &attr, go_on, NULL) != 0)
+        _exit(1);
+    (void) !write(ready, "r", 1);
+    end_when_told(NULL);
+    (void) syscall(SYS_exit, 0);
+}
+
+/* Whether the first thread has ended, which takes a moment. */
+static bool is_zombie(pid_t pid) {
+    char path[64], text[512] = "";
+    FILE *f;
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    f = fopen(path, "re");
+    assert_non_null(f);
+    (void) !fread(text, 1, sizeof(text) - 1, f);
+    (void) fclose(f);
+    return strstr(text, ") Z ") != NULL;
+}
+
+/* All threads but one end, and their tracer, this process, keeps them. */
+static void trace_and_end(pid_t child) {
+    char path[64], bytes[TRACED + 1] = "";
+    struct dirent *e;
+    int n = 0;
+    DIR *tasks;
+
+    (void) snprintf(path, sizeof(path), "/proc/%d/task", child);
+    tasks = opendir(path);
+    assert_non_null(tasks);
+    while ((e = readdir(tasks)))
+        if (e->d_name[0] != '.')
+            n += ptrace(PTRACE_SEIZE, atoi(e->d_name), NULL, NULL) == 0;
+    (void) closedir(tasks);
+    assert_int_equal(n, TRACED + 2);
+    assert_int_equal(write(counted[1], bytes, sizeof(bytes)), sizeof(bytes));
+}
+
+/* A tracer keeps threads that have ended in the list, as many as it likes. They neither make a look
+ * at the process long, nor hide the thread that lives. */
+static void threads_that_are_kept_do_not_extend_a_look(void **state) {
+    struct timespec from, to;
+    int ready[2];
+    pid_t child;
+    char c;
+
+    (void) state;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(counted), 0);
+    child = fork();
+    if (child == 0)
+        be_many(ready[1]);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    trace_and_end(child);
+    while (!is_zombie(child))
+        (void) usleep(1000);
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    for (int i = 0; i < 10; i++) {
+        assert_false(process_is_ending(child));
+        assert_false(process_has_ended(child));
+    }
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    assert_true((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec < 20 * 5000000);
+    (void) kill(child, SIGKILL);
+    while (waitpid(-1, NULL, __WALL) > 0)
+        ;
+    (void) close(counted[0]);
+    (void) close(counted[1]);
+    (void) close(ready[0]);
+    (void) close(ready[1]);
+}
+
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define POD_UID "11111111-2222-3333-4444-555555555555"
 
@@ -407,19 +510,6 @@ static void wait_for_group(pid_t pid, struct cgroup_id *ret) {
     while (cgroup_of_pid(pid, ret) == 0)
         assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
     assert_string_equal(ret->container_id, ID64);
-}
-
-/* Whether the first thread has ended, which takes a moment. */
-static bool is_zombie(pid_t pid) {
-    char path[64], text[512] = "";
-    FILE *f;
-
-    (void) snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    f = fopen(path, "re");
-    assert_non_null(f);
-    (void) !fread(text, 1, sizeof(text) - 1, f);
-    (void) fclose(f);
-    return strstr(text, ") Z ") != NULL;
 }
 
 static void end_child(const char *group, enum kind kind, const char *host_root) {
@@ -647,6 +737,7 @@ int main(void) {
         cmocka_unit_test(who_is_ending),
         cmocka_unit_test(a_dead_process_is_ending),
         cmocka_unit_test(a_process_that_cannot_be_looked_at),
+        cmocka_unit_test(threads_that_are_kept_do_not_extend_a_look),
         cmocka_unit_test(the_containers_own_directory),
         cmocka_unit_test(only_containers_are_ended),
         cmocka_unit_test(a_container_is_ended),
