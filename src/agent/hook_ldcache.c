@@ -115,24 +115,28 @@ static void find_libraries(struct found *f) {
     }
 }
 
-/* What the image has: allocated, *ret_len bytes; NULL with errno, ENOENT when there is none. */
+/* What the image has: allocated, *ret_len bytes; NULL with errno, ENOENT when there is none. An
+ * image can have a device there, for which it matters that it is opened. */
 static void *read_cache(int etc, size_t *ret_len) {
-    int fd = openat(etc, CACHE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat st;
     char *data = NULL;
     size_t len = 0;
     ssize_t n = 0;
+    int fd;
 
-    if (fd < 0)
+    if (fstatat(etc, CACHE, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return NULL;
     errno = EBADMSG;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 &&
-        (size_t) st.st_size <= LDCACHE_MAX)
+    if (!S_ISREG(st.st_mode) || st.st_size == 0 || (size_t) st.st_size > LDCACHE_MAX)
+        return NULL;
+    fd = openat(etc, CACHE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0)
         data = malloc((size_t) st.st_size);
     while (data && len < (size_t) st.st_size &&
            (n = read(fd, data + len, (size_t) st.st_size - len)) > 0)
         len += (size_t) n;
-    (void) close(fd);
+    if (fd >= 0)
+        (void) close(fd);
     *ret_len = len;
     return data;
 }

@@ -2,13 +2,16 @@
 """The runtime's hook that enters the driver's libraries into a container's cache of the dynamic linker. Containers are
 directories here, in a mount namespace, as they are when the runtime calls the hook; ldconfig and the linker are glibc's."""
 
+import ctypes
 import os
 import pathlib
 import shutil
+import stat
 import subprocess
 
 import pytest
 
+IN_OPEN = 0x20  # of <sys/inotify.h>
 LIBRARY = "/usr/lib/x86_64-linux-gnu/"
 
 
@@ -160,6 +163,22 @@ def test_no_link_of_the_image_is_followed(container, tmp_path):
     container.cache.unlink()
     assert untouched(container)
     assert os.listdir(host) == ["ld.so.cache"] and (host / "ld.so.cache").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFCHR, stat.S_IFIFO], ids=["device", "fifo"])
+def test_no_device_of_the_image_is_opened(container, kind):
+    """An image can have one in the place of its cache; for a watchdog or a tape it matters that it is opened. 1:3 is /dev/null."""
+    (container.root / "etc").mkdir()
+    os.mknod(container.cache, kind | 0o666, os.makedev(1, 3))
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    assert watch >= 0 and libc.inotify_add_watch(watch, os.fsencode(container.cache), IN_OPEN) >= 0
+    os.close(os.open(container.cache, os.O_RDONLY | os.O_NONBLOCK))
+    assert os.read(watch, 4096), "an open is seen"
+    assert untouched(container)
+    with pytest.raises(BlockingIOError):
+        os.read(watch, 4096)
+    os.close(watch)
 
 
 @pytest.mark.parametrize("what", ["/etc", "/etc/ld.so.cache"])
