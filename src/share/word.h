@@ -26,9 +26,15 @@ static inline bool word_swap(struct ledger_word *word, struct ledger_word *expec
     return swapped;
 }
 
+/* Reads the word with the ordering of an acquire, and as a rule without a locked instruction. Every
+ * change gives a word a `hi` that it never had before: between two equal reads of `hi` it has not
+ * changed. In a file that a tenant scribbles on the result is some value. */
 static inline struct ledger_word word_load(struct ledger_word *word) {
-    struct ledger_word found = {0, 0};
+    struct ledger_word found;
 
-    (void) word_swap(word, &found, found);
+    found.hi = __atomic_load_n(&word->hi, __ATOMIC_ACQUIRE);
+    found.lo = __atomic_load_n(&word->lo, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(__atomic_load_n(&word->hi, __ATOMIC_ACQUIRE) != found.hi, 0))
+        (void) word_swap(word, &found, found);
     return found;
 }
