@@ -64,21 +64,27 @@ static uint64_t booked_after(const struct ledger_cell *cell, uint64_t booked, ui
                : sum;
 }
 
-/* Carries out the recorded operation in its slot, unless that has been done. */
+/* Carries out the recorded operation in its slot, whose word was `old` before it, unless that has
+ * been done meanwhile. */
+static void enter(struct ledger_cell *cell, struct ledger_word old, uint64_t record) {
+    struct ledger_word new = {.lo = booked_after(cell, old.lo, record),
+                              .hi = (old.hi & ~SEQUENCE_MASK) | (record & SEQUENCE_MASK)};
+
+    (void) word_swap(&cell->booked, &old, new);
+}
+
+/* The same for the operation that was recorded last, by any process. */
 static void help(struct ledger_file *file, unsigned int device, uint64_t record) {
     uint32_t slot = record_slot(record);
-    struct ledger_word old, new;
     struct ledger_cell *cell;
+    struct ledger_word old;
 
     if ((record & SEQUENCE_MASK) == 0 || slot >= LEDGER_SLOTS)
         return;
     cell = &file->slot[slot].cell[device];
     old = word_load(&cell->booked);
-    if (((old.hi + 1) & SEQUENCE_MASK) != (record & SEQUENCE_MASK))
-        return;
-    new.lo = booked_after(cell, old.lo, record);
-    new.hi = (old.hi & ~SEQUENCE_MASK) | (record & SEQUENCE_MASK);
-    (void) word_swap(&cell->booked, &old, new);
+    if (((old.hi + 1) & SEQUENCE_MASK) == (record & SEQUENCE_MASK))
+        enter(cell, old, record);
 }
 
 /* Without a limit, what can be counted fits. */
@@ -114,7 +120,7 @@ static int apply(const struct ledger_owner *owner, unsigned int device, int64_t 
         new.hi = record_next(0, owner->slot, mine.hi & SEQUENCE_MASK);
         if (word_swap(sum, &old, new)) {
             BOOKS_MUST(orphan || new.lo == old.lo + (uint64_t) delta);
-            help(file, device, new.hi);
+            enter(cell, mine, new.hi);
             return 0;
         }
     }
@@ -200,7 +206,7 @@ static uint64_t empty(struct ledger_file *file, uint32_t slot, unsigned int devi
         new.hi = record_next(KIND_RECLAIM, slot, theirs.hi & SEQUENCE_MASK);
         if (word_swap(sum, &old, new)) {
             BOOKS_MUST(orphan || new.lo + theirs.lo == old.lo);
-            help(file, device, new.hi);
+            enter(cell, theirs, new.hi);
             return theirs.lo;
         }
     }
@@ -256,7 +262,7 @@ int ledger_unpark(struct ledger_file *file, uint32_t slot, unsigned int device, 
         new.hi = record_next(KIND_UNPARK, slot, theirs.hi & SEQUENCE_MASK);
         if (!word_swap(sum, &old, new))
             continue;
-        help(file, device, new.hi);
+        enter(cell, theirs, new.hi);
         __atomic_store_n(&cell->parked, 0, __ATOMIC_RELEASE);
         return 1;
     }
