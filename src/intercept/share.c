@@ -203,7 +203,7 @@ static int reserve_within(struct share *share, unsigned int account, uint64_t by
     return ledger_reserve(&share->owner, account, bytes, limit ? limit - overhead : 0);
 }
 
-static int reserve_locked(struct share *share, int device, uint64_t bytes, enum booking how) {
+static int reserve(struct share *share, int device, uint64_t bytes, enum booking how) {
     unsigned int d = (unsigned int) device;
     uint64_t overhead = limits_overhead(share->limits, d);
     int r = reserve_within(share, d, bytes, limits_memory(share->limits, d), overhead);
@@ -217,16 +217,23 @@ static int reserve_locked(struct share *share, int device, uint64_t bytes, enum 
     return r;
 }
 
-bool share_reserve(struct share *share, int device, uint64_t bytes, enum booking how) {
+bool share_reserve_locked(struct share *share, int device, uint64_t bytes, enum booking how) {
     int r;
 
     if (device < 0 || share->broken)
         return false;
-    lock_take(&share->device_lock[device]);
-    r = reserve_locked(share, device, bytes, how);
-    lock_drop(&share->device_lock[device]);
+    r = reserve(share, device, bytes, how);
     settle_result(share, r);
     return r == 0;
+}
+
+bool share_reserve(struct share *share, int device, uint64_t bytes, enum booking how) {
+    bool reserved;
+
+    lock_take(&share->table_lock);
+    reserved = share_reserve_locked(share, device, bytes, how);
+    lock_drop(&share->table_lock);
+    return reserved;
 }
 
 typedef int change_fn(const struct ledger_owner *, unsigned int, uint64_t);
@@ -235,7 +242,7 @@ static int force(const struct ledger_owner *owner, unsigned int account, uint64_
     return ledger_reserve(owner, account, bytes, 0);
 }
 
-/* Changes the accounts of a device without a question. */
+/* Changes the accounts of a device without a question; with the table's lock. */
 static void change(struct share *share, int device, uint64_t bytes, enum booking how,
                    change_fn *fn) {
     const struct ledger_owner *owner = owner_of(share, how);
@@ -243,20 +250,29 @@ static void change(struct share *share, int device, uint64_t bytes, enum booking
 
     if (device < 0 || share->broken || bytes == 0)
         return;
-    lock_take(&share->device_lock[device]);
     r = fn(owner, (unsigned int) device, bytes);
     if (r == 0 && on_card(share, device, how))
         r = fn(owner, ledger_card_account((uint32_t) device), bytes);
-    lock_drop(&share->device_lock[device]);
     settle_result(share, r);
 }
 
+static void take_and_change(struct share *share, int device, uint64_t bytes, enum booking how,
+                            change_fn *fn) {
+    lock_take(&share->table_lock);
+    change(share, device, bytes, how, fn);
+    lock_drop(&share->table_lock);
+}
+
 void share_force(struct share *share, int device, uint64_t bytes, enum booking how) {
-    change(share, device, bytes, how, force);
+    take_and_change(share, device, bytes, how, force);
+}
+
+void share_refund_locked(struct share *share, int device, uint64_t bytes, enum booking how) {
+    change(share, device, bytes, how, ledger_refund);
 }
 
 void share_refund(struct share *share, int device, uint64_t bytes, enum booking how) {
-    change(share, device, bytes, how, ledger_refund);
+    take_and_change(share, device, bytes, how, ledger_refund);
 }
 
 bool share_export(struct share *share, int device, uint64_t bytes, bool descriptor) {
@@ -281,7 +297,7 @@ bool share_export(struct share *share, int device, uint64_t bytes, bool descript
 
 void share_orphan(struct share *share, int device, uint64_t bytes) {
     if (share->exports.file)
-        change(share, device, bytes, BOOKED_EXPORTED, ledger_orphan);
+        take_and_change(share, device, bytes, BOOKED_EXPORTED, ledger_orphan);
 }
 
 int share_ordinal(const struct share *share, int device) {

@@ -58,14 +58,13 @@ struct share {
     uint8_t ordinal[ORDINALS_MAX];  /* 0: not asked yet; index + 1; UINT8_MAX: not of the share */
     uint64_t primary[ORDINALS_MAX]; /* the primary context of each device, once retained */
     struct lock primary_lock[ORDINALS_MAX];
-    struct lock device_lock[LIMITS_DEVICES_MAX];
     struct lock pool_lock;
     bool pools;       /* there are some */
     bool graphs;      /* there are some that allocate */
     bool spilled;     /* there is memory off the card */
     bool pools_dirty; /* memory was freed, and the pool may hold it yet */
     struct pool_book pool[POOLS_MAX];
-    struct lock table_lock;
+    struct lock table_lock; /* also of what our slots book */
     struct table table;
     uint64_t tombstones;
 };
@@ -96,10 +95,14 @@ int share_device_by_uuid(const struct share *share, const char *uuid);
  * the share, and when the share is broken. */
 bool share_reserve(struct share *share, int device, uint64_t bytes, enum booking how);
 
+/* The same with the table's lock, for what enters the table with it. */
+bool share_reserve_locked(struct share *share, int device, uint64_t bytes, enum booking how);
+
 /* Books what is held already, whatever the limit. */
 void share_force(struct share *share, int device, uint64_t bytes, enum booking how);
 
 void share_refund(struct share *share, int device, uint64_t bytes, enum booking how);
+void share_refund_locked(struct share *share, int device, uint64_t bytes, enum booking how);
 
 /* Turns what is BOOKED into BOOKED_EXPORTED; false: there was no slot for that, it stays as it is.
  * With `descriptor`, call it before the descriptor exists. */

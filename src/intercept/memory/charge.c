@@ -66,31 +66,27 @@ static bool make_room(struct share *share) {
     return pools || exports;
 }
 
-static bool reserve_making_room(const struct charge *charge, uint64_t bytes) {
-    if (share_reserve(charge->share, charge->device, bytes, charge->how))
-        return true;
-    return make_room(charge->share) &&
-           share_reserve(charge->share, charge->device, bytes, charge->how);
+/* Room in the books and in the table. */
+static bool try_to_reserve(const struct charge *charge) {
+    struct share *share = charge->share;
+    bool reserved;
+
+    lock_take(&share->table_lock);
+    reserved = table_promise(&share->table);
+    if (reserved && !share_reserve_locked(share, charge->device, charge->bytes, charge->how)) {
+        table_unpromise(&share->table);
+        reserved = false;
+    }
+    lock_drop(&share->table_lock);
+    return reserved;
 }
 
 static bool reserve(struct charge *charge, uint64_t bytes, enum booking how) {
-    bool room;
-
     if (!charge->share)
         return true;
     charge->bytes = bytes;
     charge->how = how;
-    lock_take(&charge->share->table_lock);
-    room = table_promise(&charge->share->table);
-    lock_drop(&charge->share->table_lock);
-    if (!room)
-        return false;
-    if (reserve_making_room(charge, bytes))
-        return true;
-    lock_take(&charge->share->table_lock);
-    table_unpromise(&charge->share->table);
-    lock_drop(&charge->share->table_lock);
-    return false;
+    return try_to_reserve(charge) || (make_room(charge->share) && try_to_reserve(charge));
 }
 
 bool charge_reserve(struct charge *charge, uint64_t bytes) {
@@ -102,12 +98,8 @@ bool charge_reserve_spilled(struct charge *charge, uint64_t bytes) {
 }
 
 bool charge_add(struct charge *charge, uint64_t more) {
-    if (!charge->share || more == 0)
-        return true;
-    if (!reserve_making_room(charge, more))
-        return false;
-    charge->bytes += more;
-    return true;
+    return charge_add_free(charge, more) ||
+           (make_room(charge->share) && charge_add_free(charge, more));
 }
 
 bool charge_add_free(struct charge *charge, uint64_t more) {
@@ -131,18 +123,33 @@ CUresult charge_settle(struct charge *charge, CUresult result, enum entry_kind k
     if (!charge->share)
         return result;
     lock_take(&charge->share->table_lock);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         table_put(&charge->share->table, &entry);
-    else
+    } else {
         table_unpromise(&charge->share->table);
+        share_refund_locked(charge->share, charge->device, charge->bytes, charge->how);
+    }
     lock_drop(&charge->share->table_lock);
-    if (result != CUDA_SUCCESS)
-        share_refund(charge->share, charge->device, charge->bytes, charge->how);
     return result;
 }
 
-/* Takes what an entry stood for out of the books. */
-static void give_back(struct share *share, const struct entry *entry) {
+/* What an entry stood for goes out of the books at once if it is booked in our slot and nowhere
+ * else; with the table's lock. Otherwise give_back_rest has to follow, without the lock. */
+static bool give_back(struct share *share, const struct entry *entry) {
+    switch (entry->kind) {
+    case ENTRY_POOLED:
+    case ENTRY_SHARED:
+    case ENTRY_IMPORT:
+    case ENTRY_HANDLE:
+        return false;
+    default:
+        share_refund_locked(share, entry->device, entry->bytes,
+                            entry->kind == ENTRY_SPILLED ? BOOKED_SPILLED : BOOKED);
+        return true;
+    }
+}
+
+static void give_back_rest(struct share *share, const struct entry *entry) {
     switch (entry->kind) {
     case ENTRY_POOLED:
         pool_freed(share, entry->link, entry->bytes);
@@ -163,8 +170,7 @@ static void give_back(struct share *share, const struct entry *entry) {
             import_ended(share);
         break;
     default:
-        share_refund(share, entry->device, entry->bytes,
-                     entry->kind == ENTRY_SPILLED ? BOOKED_SPILLED : BOOKED);
+        break;
     }
 }
 
@@ -199,16 +205,20 @@ void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr) {
 }
 
 CUresult refund_settle(struct refund *refund, CUresult result) {
+    bool done = true;
+
     if (!refund->share)
         return result;
     lock_take(&refund->share->table_lock);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         table_unpromise(&refund->share->table);
-    else
+        done = give_back(refund->share, &refund->entry);
+    } else {
         table_put(&refund->share->table, &refund->entry);
+    }
     lock_drop(&refund->share->table_lock);
-    if (result == CUDA_SUCCESS)
-        give_back(refund->share, &refund->entry);
+    if (!done)
+        give_back_rest(refund->share, &refund->entry);
     return result;
 }
 
@@ -226,8 +236,8 @@ void context_end_begin(struct context_end *end, uint64_t context) {
 }
 
 CUresult context_end_settle(struct context_end *end, CUresult result) {
+    bool more = true, done;
     struct entry entry;
-    bool more = true;
     size_t at = 0;
 
     if (!end->share)
@@ -241,11 +251,14 @@ CUresult context_end_settle(struct context_end *end, CUresult result) {
     while (more) {
         lock_take(&end->share->table_lock);
         more = table_take_linked(&end->share->table, end->tombstone, &at, &entry);
-        if (more)
+        done = !more;
+        if (more) {
             table_unpromise(&end->share->table);
+            done = give_back(end->share, &entry);
+        }
         lock_drop(&end->share->table_lock);
-        if (more)
-            give_back(end->share, &entry);
+        if (!done)
+            give_back_rest(end->share, &entry);
     }
     pools_refresh(end->share);
     return result;
