@@ -29,9 +29,11 @@
 /* Whose tenant of a card it is. */
 struct seat {
     struct arbitration_member *member;
-    uint32_t device; /* of the member's share */
-    bool damaged;    /* its account could not be read */
-    uint32_t load;   /* what it took over the last LOAD_BEATS, ppm */
+    uint32_t device;                /* of the member's share */
+    bool damaged;                   /* its account could not be read */
+    uint32_t load;                  /* what it took over the last LOAD_BEATS, ppm */
+    uint64_t stepped_ns, others_ns; /* of the last step, and what others had taken by then */
+    struct unsettled unsettled;
 };
 
 struct card {
@@ -97,6 +99,8 @@ static struct card *card_of(struct arbitration *a, const char *uuid) {
 }
 
 static void card_free(struct card *card) {
+    for (size_t i = 0; i < card->n; i++)
+        unsettled_done(&card->seats[i].unsettled);
     free(card->tenants);
     free(card->seats);
     free(card);
@@ -131,6 +135,7 @@ static void card_remove(struct card *card, const struct arbitration_member *m) {
     for (size_t i = card->n; i-- > 0;) {
         if (card->seats[i].member != m)
             continue;
+        unsettled_done(&card->seats[i].unsettled);
         card->n--;
         card->seats[i] = card->seats[card->n];
         card->tenants[i] = card->tenants[card->n];
@@ -149,10 +154,30 @@ static struct arbiter_tenant *tenant_of(const struct arbitration_member *m, uint
 
 /* ---- a turn ---- */
 
+static uint64_t devices_of(const struct arbitration_member *m) {
+    uint64_t devices = 0;
+
+    for (uint32_t d = 0; d < m->ndevices; d++)
+        devices |= m->card[d] ? 1ull << d : 0;
+    return devices;
+}
+
+/* Charges for processes that are stopped or dead. */
+static void settle(struct seat *seat, const struct arbiter_tenant *t, uint64_t now) {
+    if (seat->stepped_ns)
+        unsettled_pass(&seat->unsettled, now - seat->stepped_ns, t->grant.others - seat->others_ns,
+                       t->grant.neighbours);
+    seat->stepped_ns = now;
+    seat->others_ns = t->grant.others;
+    seat->unsettled.devices = devices_of(seat->member);
+    compute_settle(seat->member->compute, seat->device, &seat->unsettled, now);
+}
+
 static void step_card(struct arbitration *a, struct card *card, uint64_t now) {
     for (size_t i = 0; i < card->n; i++) {
         struct seat *seat = &card->seats[i];
 
+        settle(seat, &card->tenants[i], now);
         /* What cannot be read stands still: its container counts as idle. */
         seat->damaged =
             compute_read(seat->member->compute, seat->device, &card->tenants[i].usage) < 0;

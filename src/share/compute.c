@@ -27,6 +27,7 @@ struct head {
 static const struct head grants_head = {GRANTS_MAGIC, GRANTS_VERSION, sizeof(struct grants_file)};
 static const struct head compute_head = {COMPUTE_MAGIC, COMPUTE_VERSION,
                                          sizeof(struct compute_file)};
+static const struct head compute_head_least = {COMPUTE_MAGIC, COMPUTE_VERSION, COMPUTE_SIZE_LEAST};
 
 static const char *const policy_names[SHARE_POLICIES] = {
     [SHARE_DEFAULT] = "default",         [SHARE_FIXED] = "fixed",     [SHARE_BURST] = "burst",
@@ -95,7 +96,7 @@ int compute_open(const char *grants_path, const char *compute_path, struct compu
 
     if (grants_fd < 0)
         return grants_fd;
-    fd = open_file(compute_path, &compute_head, err);
+    fd = open_file(compute_path, &compute_head_least, err);
     if (fd < 0)
         return fd;
     compute = calloc(1, sizeof(*compute));
@@ -140,7 +141,7 @@ static int read_account(void *arg) {
     const struct compute_device *account = &file->device[r->device];
 
     if (file->magic != COMPUTE_MAGIC || file->version != COMPUTE_VERSION ||
-        file->size < sizeof(*file))
+        file->size < COMPUTE_SIZE_LEAST)
         return -EBADMSG;
     r->usage = (struct compute_usage){
         .charged = __atomic_load_n(&account->charged, __ATOMIC_RELAXED),
@@ -164,6 +165,38 @@ int compute_read(const struct compute *compute, unsigned int device, struct comp
     if (r == 0)
         *ret = reading.usage;
     return r;
+}
+
+struct settling {
+    struct compute_file *accounts;
+    unsigned int device;
+    struct unsettled *unsettled;
+    uint64_t now_ns;
+};
+
+static int count_processes(void *arg) {
+    const struct settling *s = arg;
+
+    if (!compute_has_processes(s->accounts))
+        return 0;
+    return (int) unsettled_count(s->accounts);
+}
+
+static int settle(void *arg) {
+    struct settling *s = arg;
+
+    unsettled_step(s->unsettled, s->accounts, s->device, s->now_ns);
+    return 0;
+}
+
+void compute_settle(struct compute *compute, unsigned int device, struct unsettled *unsettled,
+                    uint64_t now_ns) {
+    struct settling settling = {compute->accounts, device, unsettled, now_ns};
+    size_t size = sizeof(*compute->accounts);
+    int n = guard_run(compute->accounts, size, count_processes, &settling);
+
+    if (n > 0 && unsettled_reserve(unsettled, (uint32_t) n))
+        (void) guard_run(compute->accounts, size, settle, &settling);
 }
 
 void compute_grant(struct compute *compute, unsigned int device,

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "share/compute_core.h"
 #include "share/limits_core.h"
+#include "share/unsettled.h"
 
 struct compute;
 
@@ -53,6 +54,11 @@ struct compute *compute_free(struct compute *compute);
 /* Reads the account of a card, about 20 ns. -EBADMSG when the file is damaged or truncated; `ret`
  * is then untouched. */
 int compute_read(const struct compute *compute, unsigned int device, struct compute_usage *ret);
+
+/* Charges for processes that are stopped or dead (share/unsettled.h). Nothing happens in a file
+ * that is damaged, truncated or of a version without processes. */
+void compute_settle(struct compute *compute, unsigned int device, struct unsettled *unsettled,
+                    uint64_t now_ns);
 
 /* Sets the grant of a card and wakes whoever waits for a change. */
 void compute_grant(struct compute *compute, unsigned int device, const struct compute_grant *grant);

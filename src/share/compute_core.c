@@ -13,16 +13,19 @@ struct head {
     uint32_t size;
 };
 
-static int map(const char *path, const struct head *expected, bool writable, void **ret) {
+/* Files that are shorter than `size`, from expected->size on, are mapped all the same. */
+static int map(const char *path, const struct head *expected, size_t size, bool writable,
+               void **ret) {
     /* Nonblocking: a lease on the file would hold us up. */
     int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK), r = -EBADMSG;
     struct head *file = MAP_FAILED;
+    off_t length;
 
     if (fd < 0)
         return -errno;
-    if (lseek(fd, 0, SEEK_END) >= (off_t) expected->size) {
-        file = mmap(NULL, expected->size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
-                    fd, 0);
+    length = lseek(fd, 0, SEEK_END);
+    if (length >= (off_t) expected->size) {
+        file = mmap(NULL, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
         if (file == MAP_FAILED)
             r = -errno;
     }
@@ -30,8 +33,8 @@ static int map(const char *path, const struct head *expected, bool writable, voi
     if (file == MAP_FAILED)
         return r;
     if (file->magic != expected->magic || file->version != expected->version ||
-        file->size < expected->size) {
-        (void) munmap(file, expected->size);
+        file->size < expected->size || (off_t) file->size > length) {
+        (void) munmap(file, size);
         return -EBADMSG;
     }
     *ret = file;
@@ -41,7 +44,7 @@ static int map(const char *path, const struct head *expected, bool writable, voi
 int grants_map(const char *path, const struct grants_file **ret) {
     const struct head head = {GRANTS_MAGIC, GRANTS_VERSION, sizeof(struct grants_file)};
     void *file = NULL;
-    int r = map(path, &head, false, &file);
+    int r = map(path, &head, sizeof(struct grants_file), false, &file);
 
     if (r == 0)
         *ret = file;
@@ -49,9 +52,9 @@ int grants_map(const char *path, const struct grants_file **ret) {
 }
 
 int compute_map(const char *path, struct compute_file **ret) {
-    const struct head head = {COMPUTE_MAGIC, COMPUTE_VERSION, sizeof(struct compute_file)};
+    const struct head head = {COMPUTE_MAGIC, COMPUTE_VERSION, COMPUTE_SIZE_LEAST};
     void *file = NULL;
-    int r = map(path, &head, true, &file);
+    int r = map(path, &head, sizeof(struct compute_file), true, &file);
 
     if (r == 0)
         *ret = file;

@@ -81,6 +81,19 @@ struct compute_device {
     uint64_t reserved[7];
 };
 
+/* What one process has on one card and has not settled yet. */
+struct compute_work {
+    uint32_t moves; /* moves at least every COMPUTE_WAIT_NS while there is such work; 0: none */
+    uint32_t ahead; /* us that are charged for it and have not run yet */
+    uint64_t added; /* ns that the arbiter charged in the place of the process, which takes them
+                       back when it charges them itself */
+};
+
+/* A process has the index of a word of `owner` that it has changed from 0 to the TID of one of its
+ * threads. The word is on the robust list of that thread (set_robust_list(2)): when the thread
+ * ends, the kernel sets FUTEX_OWNER_DIED in it. A forked child does not inherit it. */
+#define COMPUTE_PROCESSES 1024
+
 struct compute_file {
     uint64_t magic;
     uint32_t version;
@@ -89,7 +102,18 @@ struct compute_file {
     uint32_t reserved0;
     uint64_t reserved[13];
     struct compute_device device[COMPUTE_DEVICES];
+    /* Files of older versions end here. */
+    uint32_t processes; /* every index in use is below it */
+    uint32_t reserved1[15];
+    uint32_t owner[COMPUTE_PROCESSES];
+    struct compute_work work[COMPUTE_PROCESSES][COMPUTE_DEVICES];
 };
+
+#define COMPUTE_SIZE_LEAST offsetof(struct compute_file, processes)
+
+static inline bool compute_has_processes(const struct compute_file *file) {
+    return file->size >= sizeof(struct compute_file);
+}
 
 /* A waiter sleeps at most so long at a time. */
 #define COMPUTE_WAIT_NS 20000000ull
@@ -100,11 +124,15 @@ _Static_assert(sizeof(struct grants_file) == 128 + 64 * 128, "ABI of the grants 
 _Static_assert(offsetof(struct compute_device, filled) == 128, "ABI of the compute file");
 _Static_assert(sizeof(struct compute_device) == 256, "ABI of the compute file");
 _Static_assert(offsetof(struct compute_file, device) == 128, "ABI of the compute file");
-_Static_assert(sizeof(struct compute_file) == 128 + 64 * 256, "ABI of the compute file");
+_Static_assert(COMPUTE_SIZE_LEAST == 128 + 64 * 256, "ABI of the compute file");
+_Static_assert(offsetof(struct compute_file, owner) == COMPUTE_SIZE_LEAST + 64, "ABI");
+_Static_assert(sizeof(struct compute_file) == COMPUTE_SIZE_LEAST + 64 + 1024 * (4 + 64 * 16),
+               "ABI of the compute file");
 
 /* Maps the grants at `path` read-only, until the process ends. The mapping follows the arbiter.
  * Negative errno; -EBADMSG: not such a file of this version. */
 int grants_map(const char *path, const struct grants_file **ret);
 
-/* Maps the accounts at `path` for reading and writing, likewise. */
+/* Maps the accounts at `path` for reading and writing, likewise. What lies behind
+ * COMPUTE_SIZE_LEAST is there only if compute_has_processes. */
 int compute_map(const char *path, struct compute_file **ret);

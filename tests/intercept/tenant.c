@@ -9,11 +9,12 @@
  * together NS), two-streams, capture (kernels, while another stream is captured all the time),
  * one-capture (kernels, while another stream is captured once, from the beginning to the end),
  * fill, fill-rows, copy (of a few bytes within the card, 2,000 ns each: NS must be that), fork
- * (kernels, and after some of them a child that does the same for two seconds). Prints "SHARE
- * LAUNCHES": the part of the time between its first launch and the end of the last in which it had
- * the card. */
+ * (kernels, and after some of them a child that does the same for two seconds), stop (a kernel,
+ * after which the process stops itself). Prints "SHARE LAUNCHES": the part of the time between its
+ * first launch and the end of the last in which it had the card. */
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +141,11 @@ static void by_fork(void **args) {
     by_kernel(args);
 }
 
+static void by_stop(void **args) {
+    by_kernel(args);
+    (void) raise(SIGSTOP);
+}
+
 static void wait_for_children(void) {
     int status;
 
@@ -181,6 +187,7 @@ static const struct {
     {"fill-rows", by_fill_rows},
     {"copy", by_copy},
     {"fork", by_fork},
+    {"stop", by_stop},
 };
 
 static void make_graph(void) {

@@ -87,14 +87,25 @@ def test_short_lives_pay(aliquot, programs):
     assert time.monotonic() - began >= 7 * 0.45
 
 
+def busy_ns(aliquot, lives):
+    """How long the card worked for a script that has 10 % of it."""
+    shown = subprocess.run([aliquot, "sim", "--", "sh", "-c", f"{aliquot} run --core 10 -- sh -c '{lives}'; {aliquot} sim show"],
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, check=True).stdout
+    return int(next(word for word in shown.split() if word.startswith("busy_ns=")).split("=")[1])
+
+
 def test_who_is_killed_has_paid(aliquot, programs):
     """Each of six processes is killed half a second after its start, while its only kernel runs. At 10 % the first one's
     time is paid after five seconds, so none of the others launches."""
     lives = f"for i in 1 2 3 4 5 6; do timeout -s KILL 0.5 {programs / 'tenant'} kernel 10000000000 60; done"
-    shown = subprocess.run([aliquot, "sim", "--", "sh", "-c", f"{aliquot} run --core 10 -- sh -c '{lives}'; {aliquot} sim show"],
-                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, check=True).stdout
-    busy = int(next(word for word in shown.split() if word.startswith("busy_ns=")).split("=")[1])
-    assert 0 < busy <= 800_000_000, busy
+    assert 0 < busy_ns(aliquot, lives) <= 800_000_000
+
+
+def test_who_is_stopped_and_killed_has_paid(aliquot, programs):
+    """Each of six processes stops when its only kernel runs, of a second, and is killed before that ends. At 10 % the
+    first one's time is paid after some seconds, so none of the others launches."""
+    life = f"{programs / 'tenant'} stop 1000000000 60 & sleep 0.8; kill -KILL $!; wait $!;"
+    assert 0 < busy_ns(aliquot, f"for i in 1 2 3 4 5 6; do {life} done") <= 900_000_000
 
 
 def test_whole_card_is_not_slowed(share):

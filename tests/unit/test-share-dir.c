@@ -121,7 +121,7 @@ static void what_a_container_writes_is_bounded(void **state) {
     assert_int_equal(posix_fallocate(ledger, 0, sizeof(struct ledger_file)), 0);
     assert_int_equal(posix_fallocate(compute, 0, sizeof(struct compute_file)), 0);
     assert_int_equal(posix_fallocate(ledger, 0, sizeof(struct ledger_file) + (1 << 20)), ENOSPC);
-    assert_int_equal(pwrite(compute, "x", 1, 1 << 20), -1);
+    assert_int_equal(pwrite(compute, "x", 1, sizeof(struct compute_file) + (1 << 20)), -1);
     assert_int_equal(errno, ENOSPC);
 }
 

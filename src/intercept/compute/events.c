@@ -15,6 +15,9 @@
 #define LOOK_MIN_NS 50000ull
 #define LOOK_MAX_NS 2000000ull
 
+/* So long a launch waits for the thread's first step. */
+#define START_MAX_NS 1000000000ull
+
 /* While work is on the card the arbiter hears of it. */
 #define RUNNING_NS (COMPUTE_WAIT_NS / 2)
 
@@ -123,15 +126,15 @@ static bool look(bool helper, struct card *card, int at, uint64_t now) {
 /* Whether anything is under way on the card. */
 static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
     uint64_t now = gate_clock();
-    bool under_way = false;
+    bool under_way;
 
     lock_take(&card->lock);
     for (int at = 0; at < MEASURES_MAX && !*ret_ended; at++) {
         if (card->meter.measure[at].state != MEASURE_CLOSED)
             continue;
         *ret_ended = look(helper, card, at, now);
-        under_way |= card->meter.measure[at].state == MEASURE_CLOSED;
     }
+    under_way = meter_show(&card->meter);
     lock_drop(&card->lock);
     return under_way;
 }
@@ -161,11 +164,22 @@ static void say_running(struct gate *gate) {
             __atomic_fetch_add(&gate->card[i].meter.account.shared->running, 1, __ATOMIC_RELAXED);
 }
 
+/* Before anything of the driver, which may hold up a thread that is new. */
+static void begin_watch(struct gate *gate) {
+    int at = gate->accounts ? owner_claim(&gate->owner, gate->accounts) : -1;
+
+    for (uint32_t i = 0; at >= 0 && i < gate->ndevices; i++)
+        __atomic_store_n(&gate->card[i].meter.work, &gate->accounts->work[at][i], __ATOMIC_RELEASE);
+    __atomic_store_n(&gate->helper, HELPER_RUNS, __ATOMIC_RELEASE);
+    gate_wake(&gate->helper, false);
+}
+
 static void *watch(void *arg) {
     struct gate *gate = arg;
     uint64_t pause = LOOK_MIN_NS, said = 0;
     bool ended = false;
 
+    begin_watch(gate);
     (void) relax();
     while (!ended) {
         uint32_t work = __atomic_load_n(&gate->work, __ATOMIC_ACQUIRE);
@@ -184,6 +198,9 @@ static void *watch(void *arg) {
         pause = __atomic_load_n(&gate->work, __ATOMIC_RELAXED) != work ? LOOK_MIN_NS : pause * 2;
         pause = pause < LOOK_MAX_NS ? pause : LOOK_MAX_NS;
     }
+    /* The place is another process's from here on. */
+    for (uint32_t i = 0; i < gate->ndevices; i++)
+        __atomic_store_n(&gate->card[i].meter.work, NULL, __ATOMIC_RELEASE);
     __atomic_store_n(&gate->helper, HELPER_IMPOSSIBLE, __ATOMIC_RELEASE);
     return NULL;
 }
@@ -210,17 +227,25 @@ static bool start_thread(struct gate *gate) {
     return started;
 }
 
-void events_watch(struct gate *gate) {
-    uint32_t none = HELPER_NONE;
+void events_start(struct gate *gate) {
+    uint32_t helper = HELPER_NONE;
+    uint64_t until;
 
-    __atomic_fetch_add(&gate->work, 1, __ATOMIC_RELEASE);
-    if (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) == HELPER_RUNS) {
-        gate_wake(&gate->work, false);
+    if (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) == HELPER_RUNS)
         return;
-    }
-    if (!__atomic_compare_exchange_n(&gate->helper, &none, HELPER_RUNS, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE))
-        return;
-    if (!start_thread(gate))
+    if (__atomic_compare_exchange_n(&gate->helper, &helper, HELPER_STARTS, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE) &&
+        !start_thread(gate))
         __atomic_store_n(&gate->helper, HELPER_IMPOSSIBLE, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) != HELPER_STARTS)
+        return;
+    until = gate_clock() + START_MAX_NS;
+    while (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) == HELPER_STARTS &&
+           gate_clock() < until)
+        gate_sleep(&gate->helper, HELPER_STARTS, START_MAX_NS, false);
+}
+
+void events_watch(struct gate *gate) {
+    __atomic_fetch_add(&gate->work, 1, __ATOMIC_RELEASE);
+    gate_wake(&gate->work, false);
 }

@@ -82,6 +82,7 @@ static bool find_accounts(struct gate *gate) {
         account->grant = compute && grants ? &grants->device[i] : NULL;
         gate->card[i].meter.costs = &gate->costs;
     }
+    gate->accounts = compute && grants && compute_has_processes(compute) ? compute : NULL;
     return compute && grants;
 }
 
@@ -279,6 +280,7 @@ static void enter_slowly(struct gate *gate, struct card *card, struct passage *p
 
     if (share && share->limits)
         card->meter.own_rate = own_rate(share, (uint32_t) (card - gate->card));
+    events_start(gate);
     lock_take(&card->lock);
     card->used = true;
     wait_turn(gate, card, p);
@@ -323,7 +325,7 @@ CUresult gate_leave_slowly(struct passage *passage, CUresult result) {
         return result;
     lock_take(&card->lock);
     if (result != CUDA_SUCCESS) {
-        meter_refund(&card->meter, &passage->launch);
+        meter_refused(&card->meter, &passage->launch);
     } else {
         at = meter_launched(&card->meter, &passage->launch, gate_clock());
         if (at >= 0)

@@ -5,6 +5,7 @@
  * child finds zeroed, so the child begins anew, without the parent's thread. */
 
 #include "intercept/compute/gate.h"
+#include "intercept/compute/owner.h"
 #include "intercept/lock.h"
 #include "share/limits_core.h"
 
@@ -14,7 +15,7 @@ struct card {
     bool used;
 };
 
-enum helper { HELPER_NONE, HELPER_RUNS, HELPER_IMPOSSIBLE };
+enum helper { HELPER_NONE, HELPER_STARTS, HELPER_RUNS, HELPER_IMPOSSIBLE };
 
 struct gate {
     uint32_t ready;
@@ -23,9 +24,11 @@ struct gate {
     int only; /* index in the share of the only card that the program sees; negative: ask */
     uint32_t ndevices;
     uint32_t captures;
-    uint32_t helper;
-    uint32_t work;     /* futex word: there is something to wait for */
-    uint32_t progress; /* futex word: a measurement is done */
+    uint32_t helper;               /* futex word */
+    uint32_t work;                 /* futex word: there is something to wait for */
+    uint32_t progress;             /* futex word: a measurement is done */
+    struct compute_file *accounts; /* with places for processes; or NULL */
+    struct owner owner;            /* of the helper */
     struct cost_table costs;
     struct compute_device own[LIMITS_DEVICES_MAX]; /* accounts where the share has no file */
     struct card card[LIMITS_DEVICES_MAX];
@@ -51,5 +54,9 @@ void events_lost(struct measure *measure);
 /* Looks which measures are done; whether any is still under way. */
 bool events_collect(struct gate *gate);
 
-/* Has a thread look from now on. */
+/* Starts the thread that looks, and waits until this process has its place in the account. No
+ * card's lock is held. */
+void events_start(struct gate *gate);
+
+/* Has the thread look from now on. */
 void events_watch(struct gate *gate);

@@ -51,6 +51,43 @@ int meter_first(const struct meter *meter) {
     return oldest_closed(meter, true);
 }
 
+/* Whether work is on the card, or about to be, that one of our events is behind or will be at once.
+ */
+static bool unsettled(const struct meter *meter) {
+    return meter_first(meter) >= 0 || (meter->open && meter->measure[meter->open - 1].alone);
+}
+
+/* What is charged for that and has not run yet. */
+static uint64_t ahead(const struct meter *meter) {
+    int first = meter_first(meter);
+    const struct measure *m;
+    uint64_t charged;
+
+    if (first < 0)
+        return 0;
+    m = &meter->measure[first];
+    charged = meter->charged - m->mark + meter->paid;
+    return charged > m->ran ? charged - m->ran : 0;
+}
+
+bool meter_show(struct meter *meter) {
+    struct compute_work *work = __atomic_load_n(&meter->work, __ATOMIC_ACQUIRE);
+    bool any = unsettled(meter);
+    uint64_t us = ahead(meter) / 1000, added;
+
+    if (!work)
+        return any;
+    if (any && ++meter->moves == 0)
+        meter->moves = 1;
+    __atomic_store_n(&work->ahead, us < UINT32_MAX ? (uint32_t) us : UINT32_MAX, __ATOMIC_RELAXED);
+    __atomic_store_n(&work->moves, any ? meter->moves : 0, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&work->added, __ATOMIC_RELAXED)) {
+        added = __atomic_exchange_n(&work->added, 0, __ATOMIC_RELAXED);
+        account_correct(&meter->account, -(int64_t) added);
+    }
+    return any;
+}
+
 /* What this process has on the card, at most, before this launch. */
 static uint64_t queued(const struct meter *meter, const struct launch *launch) {
     int oldest = meter_oldest(meter);
@@ -81,9 +118,13 @@ static void hold(struct meter *meter, struct launch *launch, uint64_t ns) {
     launch->held = ns;
 }
 
-void meter_refund(struct meter *meter, struct launch *launch) {
+void meter_refused(struct meter *meter, struct launch *launch) {
+    int at = (int) meter->open - 1;
+
     hold(meter, launch, 0);
     __atomic_fetch_sub(&meter->account.shared->charged, launch->ns, __ATOMIC_RELAXED);
+    if (at >= 0 && meter->measure[at].batch.n == 0)
+        meter_dropped(meter, at);
 }
 
 /* What of the launch's place is for kernels of this process that still run. */
@@ -200,13 +241,14 @@ void meter_opened(struct meter *meter, int at, const struct launch *launch, uint
     m->others = others(meter, now_ns);
     m->neighbours = neighbours(meter);
     m->opened_ns = m->last_ns = now_ns;
-    m->begun_ns = m->paid = 0;
+    m->begun_ns = m->ran = m->paid = 0;
     m->batch.charged = 0;
     m->batch.n = 0;
     m->batch.mixed = false;
     meter->open = (uint32_t) at + 1;
     /* Until it is closed every launch comes by. */
     meter->due = 0;
+    (void) meter_show(meter);
 }
 
 static bool full(const struct measure *m) {
@@ -255,6 +297,7 @@ void meter_closed(struct meter *meter, int at) {
     for (uint32_t i = 0; i < m->batch.n; i++)
         __atomic_fetch_add(&m->batch.cost[i]->measuring, 1, __ATOMIC_RELAXED);
     end_open(meter);
+    (void) meter_show(meter);
 }
 
 static void no_longer_measured(struct meter *meter, struct measure *m) {
@@ -270,6 +313,7 @@ void meter_dropped(struct meter *meter, int at) {
     if (meter->measure[at].state == MEASURE_CLOSED)
         no_longer_measured(meter, &meter->measure[at]);
     meter->measure[at].state = MEASURE_FREE;
+    (void) meter_show(meter);
 }
 
 static uint64_t on_line(uint64_t x0, uint64_t y0, uint64_t x1, uint64_t y1, uint64_t x) {
@@ -310,6 +354,7 @@ void meter_running(struct meter *meter, int at, uint64_t now_ns) {
     least = elapsed / (1ull + (now > m->neighbours ? now : m->neighbours));
     own = taken - m->begun_others < elapsed ? elapsed - (taken - m->begun_others) : 0;
     own = own > least ? own : least;
+    m->ran = own;
     if (own <= m->batch.charged + m->paid)
         return;
     own -= m->batch.charged + m->paid;
@@ -344,4 +389,5 @@ void meter_done(struct meter *meter, int at, uint64_t elapsed_ns, uint64_t now_n
     account_correct(&meter->account, wrong - (int64_t) m->paid);
     note_longest(meter, m, (uint64_t) ((int64_t) m->batch.charged + wrong));
     no_longer_measured(meter, m);
+    (void) meter_show(meter);
 }

@@ -47,6 +47,7 @@ struct measure {
     uint32_t neighbours;
     uint64_t begun_ns;     /* when its first event was seen to have passed; 0: not yet */
     uint64_t begun_others; /* the grant's `others` at that time */
+    uint64_t ran;          /* ns of the card that it has had by then, at least */
     uint64_t paid;         /* ns beyond batch.charged that were charged while it ran */
     struct batch batch;
     /* The caller's. */
@@ -55,6 +56,8 @@ struct measure {
 
 struct meter {
     struct account account;
+    struct compute_work *work; /* of this process in the account; or NULL */
+    uint32_t moves;            /* what `work` has shown last */
     struct cost_table *costs;
     uint32_t own_rate; /* ppm without an arbiter; 0: no limit */
     /* Counted without a lock: threads that collide lose a little, which only shifts when the next
@@ -93,8 +96,8 @@ static inline bool meter_charge(struct meter *meter, struct cost *cost, struct l
            __builtin_expect(charged < meter->due && cost->samples >= COST_SAMPLES, 1);
 }
 
-/* Takes a launch back that the driver did not do. */
-void meter_refund(struct meter *meter, struct launch *launch);
+/* Takes a launch back that the driver did not do, and the measurement that began with it. */
+void meter_refused(struct meter *meter, struct launch *launch);
 
 /* Whether the launch may go now; else how long to wait (METER_WAIT_RESULT: at most). */
 enum meter_verdict meter_enter(struct meter *meter, struct launch *launch, uint64_t now_ns,
@@ -125,6 +128,11 @@ int meter_oldest(const struct meter *meter);
  * of the card so far, at least. A process that is killed while its kernel runs has then paid for
  * it. Launches of this process do not wait for that part: the kernel may itself wait for one. */
 void meter_running(struct meter *meter, int at, uint64_t now_ns);
+
+/* Shows the arbiter whether there is work on the card whose cost is not settled, and takes back
+ * what the arbiter has charged for it while this process could not; so at least every
+ * COMPUTE_WAIT_NS while that is true, which it returns. */
+bool meter_show(struct meter *meter);
 
 /* The closed measure that was opened first, stalled or not; or -1. */
 int meter_first(const struct meter *meter);

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "intercept/compute/owner.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void clear(struct compute_work *work) {
+    for (uint32_t i = 0; i < COMPUTE_DEVICES; i++) {
+        __atomic_store_n(&work[i].moves, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&work[i].added, 0, __ATOMIC_RELAXED);
+    }
+}
+
+/* The operation is pending for ever, which the kernel treats as one that the thread's end has
+ * interrupted: it marks the word if it holds the thread's TID, and leaves it alone otherwise. */
+static void await_end(struct owner *owner, uint32_t *word) {
+    owner->head.list.next = &owner->head.list;
+    owner->head.futex_offset = (char *) word - (char *) &owner->place;
+    owner->head.list_op_pending = &owner->place;
+    (void) syscall(SYS_set_robust_list, &owner->head, sizeof(owner->head));
+}
+
+/* What is in use is known to the arbiter before it is used. */
+static void raise_limit(struct compute_file *file, uint32_t n) {
+    uint32_t old = __atomic_load_n(&file->processes, __ATOMIC_RELAXED);
+
+    while (old < n && !__atomic_compare_exchange_n(&file->processes, &old, n, false,
+                                                   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+/* `taken`: what the word of a place that can be had holds. */
+static int claim(struct owner *owner, struct compute_file *file, uint32_t taken) {
+    uint32_t tid = (uint32_t) syscall(SYS_gettid);
+
+    for (uint32_t i = 0; i < COMPUTE_PROCESSES; i++) {
+        uint32_t expected = taken;
+
+        if (__atomic_load_n(&file->owner[i], __ATOMIC_RELAXED) != taken)
+            continue;
+        raise_limit(file, i + 1);
+        await_end(owner, &file->owner[i]);
+        if (!__atomic_compare_exchange_n(&file->owner[i], &expected, tid, false, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_RELAXED))
+            continue;
+        clear(file->work[i]);
+        return (int) i;
+    }
+    return -1;
+}
+
+int owner_claim(struct owner *owner, struct compute_file *file) {
+    int at = claim(owner, file, 0);
+
+    /* While no arbiter is at work, nothing frees the places of the dead. */
+    return at >= 0 ? at : claim(owner, file, FUTEX_OWNER_DIED);
+}

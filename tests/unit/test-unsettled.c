@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the arbiter charges for processes that are stopped or dead, in virtual time, and how the
+ * kernel marks the dead ones. */
+
+#include <linux/futex.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "intercept/compute/meter.h"
+#include "intercept/compute/owner.h"
+#include "share/unsettled.h"
+
+#define US 1000ull
+#define MS 1000000ull
+#define SEC 1000000000ull
+#define STEP (10 * MS)
+
+struct fixture {
+    struct compute_file *file;
+    struct unsettled unsettled;
+    struct meter meter; /* of process 0 */
+    uint64_t now;
+};
+
+static int setup(void **state) {
+    struct fixture *f = test_calloc(1, sizeof(*f));
+
+    f->file = mmap(NULL, sizeof(*f->file), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                   0);
+    assert_ptr_not_equal(f->file, MAP_FAILED);
+    f->now = SEC;
+    f->unsettled.devices = 1;
+    f->file->processes = 1;
+    f->file->owner[0] = 4711;
+    f->meter.account.shared = &f->file->device[0];
+    f->meter.work = &f->file->work[0][0];
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct fixture *f = *state;
+
+    unsettled_done(&f->unsettled);
+    (void) munmap(f->file, sizeof(*f->file));
+    test_free(f);
+    return 0;
+}
+
+static uint64_t charged(const struct fixture *f) {
+    return f->file->device[0].charged;
+}
+
+static void step(struct fixture *f, uint64_t ns, uint64_t others, uint32_t neighbours) {
+    f->now += ns;
+    unsettled_pass(&f->unsettled, ns, others, neighbours);
+    assert_true(unsettled_reserve(&f->unsettled, unsettled_count(f->file)));
+    unsettled_step(&f->unsettled, f->file, 0, f->now);
+}
+
+static void steps(struct fixture *f, uint64_t ns) {
+    for (uint64_t end = f->now + ns; f->now < end;)
+        step(f, STEP, 0, 0);
+}
+
+/* A kernel of an unknown kind is with the driver: it is charged `price`. */
+static void launch(struct fixture *f, struct cost *cost, uint64_t price) {
+    struct launch l = {.stream = 1};
+    int at;
+
+    cost->ns = price;
+    (void) meter_charge(&f->meter, cost, &l);
+    at = meter_opens(&f->meter, &l, false);
+    assert_true(at >= 0);
+    meter_opened(&f->meter, at, &l, f->now);
+    assert_int_equal(meter_launched(&f->meter, &l, f->now), at);
+    meter_closed(&f->meter, at);
+}
+
+static void stopped_is_charged_as_it_runs(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1};
+
+    launch(f, &cost, 50 * US);
+    steps(f, SEC);
+    assert_in_range(charged(f), SEC - STEP, SEC);
+}
+
+static void neighbours_have_their_part(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1};
+
+    launch(f, &cost, 50 * US);
+    for (int i = 0; i < 100; i++)
+        step(f, STEP, STEP, 3);
+    assert_in_range(charged(f), (SEC - STEP) / 4, SEC / 4);
+    /* They want the card and took little of it: the rest was its own. */
+    for (int i = 0; i < 100; i++)
+        step(f, STEP, STEP / 10, 3);
+    assert_in_range(charged(f), SEC / 4 + SEC * 9 / 10 - STEP, SEC / 4 + SEC * 9 / 10 + STEP);
+}
+
+/* Whoever charges by itself is left alone, however long its work takes. */
+static void running_is_left_alone(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1};
+
+    launch(f, &cost, 50 * US);
+    for (int i = 0; i < 100; i++) {
+        step(f, STEP, 0, 0);
+        step(f, STEP, 0, 0);
+        assert_true(meter_show(&f->meter));
+    }
+    assert_int_equal(charged(f), 50 * US);
+}
+
+static void paid_work_is_not_charged_again(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1};
+
+    launch(f, &cost, 600 * MS);
+    steps(f, 500 * MS);
+    assert_int_equal(charged(f), 600 * MS);
+    steps(f, 500 * MS);
+    assert_in_range(charged(f), SEC - STEP, SEC);
+}
+
+static void what_goes_on_settles_exactly(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1};
+
+    launch(f, &cost, 50 * US);
+    steps(f, 10 * SEC);
+    assert_in_range(charged(f), 10 * SEC - STEP, 10 * SEC);
+    /* The kernel had ended after 300 ms. */
+    meter_done(&f->meter, 0, 300 * MS, f->now);
+    assert_int_equal(charged(f), 300 * MS);
+    steps(f, 10 * SEC);
+    assert_int_equal(charged(f), 300 * MS);
+}
+
+/* It is charged up to the step that finds it, once, and its place is free. */
+static void dead_is_settled_once(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1};
+
+    steps(f, SEC);
+    launch(f, &cost, 50 * US);
+    steps(f, 40 * MS);
+    f->file->owner[0] = FUTEX_OWNER_DIED;
+    steps(f, SEC);
+    assert_in_range(charged(f), 40 * MS, 40 * MS + STEP);
+    assert_int_equal(f->file->owner[0], 0);
+    assert_int_equal(f->file->work[0][0].moves, 0);
+}
+
+/* One that began and ended between two steps costs one step. */
+static void shorter_than_a_step(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1};
+
+    f->file->owner[0] = 0;
+    steps(f, 10 * SEC);
+    launch(f, &cost, 50 * US);
+    f->file->owner[0] = FUTEX_OWNER_DIED;
+    steps(f, SEC);
+    assert_in_range(charged(f), 50 * US, STEP);
+    assert_int_equal(f->file->owner[0], 0);
+}
+
+/* It had nothing on the card. */
+static void dead_and_idle_costs_nothing(void **state) {
+    struct fixture *f = *state;
+
+    steps(f, SEC);
+    f->file->owner[0] = FUTEX_OWNER_DIED;
+    steps(f, SEC);
+    assert_int_equal(charged(f), 0);
+    assert_int_equal(f->file->owner[0], 0);
+}
+
+/* A place is free when the process has nothing on any card that is looked at. */
+static void dead_on_two_cards(void **state) {
+    struct fixture *f = *state;
+
+    f->unsettled.devices = 3;
+    f->file->work[0][0].moves = f->file->work[0][1].moves = f->file->work[0][2].moves = 1;
+    f->file->owner[0] = FUTEX_OWNER_DIED;
+    steps(f, SEC);
+    assert_int_equal(f->file->owner[0], FUTEX_OWNER_DIED);
+    assert_int_equal(f->file->work[0][0].moves, 0);
+    unsettled_step(&f->unsettled, f->file, 1, f->now);
+    assert_int_equal(f->file->owner[0], 0);
+}
+
+/* The card's time passes once, however many processes stand still. */
+static void many_stopped_share_the_time(void **state) {
+    struct fixture *f = *state;
+
+    f->file->processes = 100;
+    for (int i = 0; i < 100; i++) {
+        f->file->owner[i] = 1;
+        f->file->work[i][0].moves = 1;
+    }
+    steps(f, 10 * SEC);
+    /* In the first step it is not known how many they are. */
+    assert_in_range(charged(f), 9 * SEC, 10 * SEC + 10 * STEP);
+}
+
+static void nothing_is_charged_for_ever(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1};
+
+    launch(f, &cost, 50 * US);
+    for (int i = 0; i < 100; i++)
+        step(f, 10 * SEC, 0, 0);
+    assert_int_equal(charged(f), UNSETTLED_MAX_NS + 50 * US);
+}
+
+/* Whatever a tenant writes, a step ends, and charges its own account for no more than the bound. */
+static void any_values(void **state) {
+    struct fixture *f = *state;
+    unsigned seed = 7;
+
+    for (int round = 0; round < 200; round++) {
+        uint32_t *words = &f->file->processes;
+        size_t n = (sizeof(*f->file) - COMPUTE_SIZE_LEAST) / 4;
+
+        for (int i = 0; i < 20000; i++)
+            words[(size_t) rand_r(&seed) % n] =
+                (uint32_t) rand_r(&seed) << (rand_r(&seed) % 3 ? 0 : 16);
+        f->file->processes = round % 2 ? UINT32_MAX : (uint32_t) rand_r(&seed) % 2000;
+        step(f, STEP, (uint64_t) rand_r(&seed) << 20, (uint32_t) rand_r(&seed));
+    }
+    assert_true(charged(f) <= 1024 * UNSETTLED_MAX_NS);
+    assert_true(f->unsettled.still <= 1024);
+}
+
+static void places_beyond_one_step_are_seen(void **state) {
+    struct fixture *f = *state;
+
+    f->file->processes = COMPUTE_PROCESSES;
+    f->file->owner[1000] = 1;
+    f->file->work[1000][0].moves = 1;
+    steps(f, SEC);
+    assert_in_range(charged(f), 800 * MS, SEC);
+}
+
+/* -- the kernel's mark ---------------------------------------------------------------------------
+ */
+
+/* A child that claims a place and then does as it is told. */
+static pid_t claimer(struct fixture *f, void (*then)(struct fixture *f)) {
+    static struct owner owner;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (owner_claim(&owner, f->file) < 0)
+            _exit(1);
+        then(f);
+        _exit(0);
+    }
+    return pid;
+}
+
+static void stay(struct fixture *f) {
+    (void) f;
+    for (;;)
+        (void) pause();
+}
+
+static void become_another(struct fixture *f) {
+    (void) f;
+    (void) execl("/bin/sleep", "sleep", "60", (char *) NULL);
+}
+
+static void leave_a_child(struct fixture *f) {
+    pid_t pid = fork();
+
+    if (pid == 0)
+        stay(f);
+    f->file->reserved1[0] = (uint32_t) pid;
+}
+
+static void leave(struct fixture *f) {
+    (void) f;
+}
+
+static void await_word(const uint32_t *word, uint32_t value) {
+    for (int i = 0; i < 5000 && __atomic_load_n(word, __ATOMIC_ACQUIRE) != value; i++)
+        (void) usleep(1000);
+    assert_int_equal(__atomic_load_n(word, __ATOMIC_ACQUIRE), value);
+}
+
+static void end(pid_t pid) {
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void marked_however_it_ends(void **state) {
+    struct fixture *f = *state;
+    uint32_t *word = &f->file->owner[0];
+    pid_t pid;
+
+    *word = 0;
+    pid = claimer(f, stay);
+    await_word(word, (uint32_t) pid);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
+    assert_int_equal(*word, (uint32_t) pid);
+    end(pid);
+    assert_int_equal(*word, FUTEX_OWNER_DIED);
+
+    *word = 0;
+    pid = claimer(f, leave);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(*word, FUTEX_OWNER_DIED);
+
+    /* Another program in its place, and a child that lives on, are not the process. */
+    *word = 0;
+    pid = claimer(f, become_another);
+    await_word(word, FUTEX_OWNER_DIED);
+    end(pid);
+    *word = 0;
+    pid = claimer(f, leave_a_child);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(*word, FUTEX_OWNER_DIED);
+    assert_int_equal(kill((pid_t) f->file->reserved1[0], SIGKILL), 0);
+}
+
+static void places_are_claimed_once(void **state) {
+    struct fixture *f = *state;
+    struct owner owner;
+    pid_t pid;
+
+    for (uint32_t i = 0; i < COMPUTE_PROCESSES; i++)
+        f->file->owner[i] = 1;
+    f->file->work[700][5].moves = 3;
+    f->file->work[700][5].added = 9;
+    assert_int_equal(owner_claim(&owner, f->file), -1);
+    f->file->owner[700] = FUTEX_OWNER_DIED;
+    pid = claimer(f, stay);
+    await_word(&f->file->owner[700], (uint32_t) pid);
+    assert_int_equal(f->file->processes, 701);
+    end(pid);
+    assert_int_equal(f->file->owner[700], FUTEX_OWNER_DIED);
+    assert_int_equal(f->file->work[700][5].moves, 0);
+    assert_int_equal(f->file->work[700][5].added, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(stopped_is_charged_as_it_runs),
+        TEST(neighbours_have_their_part),
+        TEST(running_is_left_alone),
+        TEST(paid_work_is_not_charged_again),
+        TEST(what_goes_on_settles_exactly),
+        TEST(dead_is_settled_once),
+        TEST(shorter_than_a_step),
+        TEST(dead_and_idle_costs_nothing),
+        TEST(dead_on_two_cards),
+        TEST(many_stopped_share_the_time),
+        TEST(nothing_is_charged_for_ever),
+        TEST(any_values),
+        TEST(places_beyond_one_step_are_seen),
+        TEST(marked_however_it_ends),
+        TEST(places_are_claimed_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
