@@ -657,30 +657,40 @@ bool place_reason_is_final(enum place_reason reason) {
            reason == PLACE_WRONG_GPU || reason == PLACE_NO_TFLOPS || reason == PLACE_TOO_SLOW;
 }
 
-const char *place_reason_text(enum place_reason reason) {
+/* kube-scheduler writes the number of nodes before a reason. */
+#define COUNTED "node(s): "
+
+const char *place_reason_counted(enum place_reason reason) {
     static const char *const texts[PLACE_REASONS] = {
-        [PLACE_OK] = "fits",
-        [PLACE_NO_GPU] = "node has no GPU",
-        [PLACE_NONE_HEALTHY] = "no GPU of the node is healthy",
-        [PLACE_TOO_LARGE] = "no GPU has that much memory",
-        [PLACE_TOO_FEW] = "node has fewer GPUs than asked for",
-        [PLACE_NO_WHOLE] = "not enough whole GPUs free",
-        [PLACE_NO_MEMORY] = "no GPU has enough free memory",
-        [PLACE_NO_CORE] = "no GPU has enough free compute",
-        [PLACE_NO_SLOT] = "no GPU takes another share without compute",
-        [PLACE_NO_BOTH] = "no GPU has enough free memory and compute at once",
-        [PLACE_ELSEWHERE] = "an earlier Binding may still send the pod to another node",
-        [PLACE_NOT_LINKED] = "the free GPUs are not linked as the pod asks, or nobody knows how",
-        [PLACE_WRONG_GPU] = "no GPU of the node is one that the pod selects",
-        [PLACE_NO_TFLOPS] = "the TFLOPS of this GPU model are not known: ask for gpu-core instead",
-        [PLACE_TOO_SLOW] = "no GPU has that many TFLOPS",
-        [PLACE_RESERVED] = "what is reserved for the pod is on other GPUs",
-        [PLACE_CLAIMED] = "the pod's claim is on another node, or its class allows only others",
-        [PLACE_NO_AGENT] = "node's agent is not registered with kubelet",
-        [PLACE_AGENT_STOPS] = "node's agent is stopping",
-        [PLACE_NOT_TOGETHER] = "the GPUs have no room for all containers at once",
+        [PLACE_OK] = COUNTED "fits",
+        [PLACE_NO_GPU] = COUNTED "node has no GPU",
+        [PLACE_NONE_HEALTHY] = COUNTED "no GPU of the node is healthy",
+        [PLACE_TOO_LARGE] = COUNTED "no GPU has that much memory",
+        [PLACE_TOO_FEW] = COUNTED "node has fewer GPUs than asked for",
+        [PLACE_NO_WHOLE] = COUNTED "not enough whole GPUs free",
+        [PLACE_NO_MEMORY] = COUNTED "no GPU has enough free memory",
+        [PLACE_NO_CORE] = COUNTED "no GPU has enough free compute",
+        [PLACE_NO_SLOT] = COUNTED "no GPU takes another share without compute",
+        [PLACE_NO_BOTH] = COUNTED "no GPU has enough free memory and compute at once",
+        [PLACE_ELSEWHERE] = COUNTED "an earlier Binding may still send the pod to another node",
+        [PLACE_NOT_LINKED] =
+            COUNTED "the free GPUs are not linked as the pod asks, or their links are unknown",
+        [PLACE_WRONG_GPU] = COUNTED "no GPU of the node is one that the pod selects",
+        [PLACE_NO_TFLOPS] =
+            COUNTED "the TFLOPS of this GPU model are not known: ask for gpu-core instead",
+        [PLACE_TOO_SLOW] = COUNTED "no GPU has that many TFLOPS",
+        [PLACE_RESERVED] = COUNTED "what is reserved for the pod is on other GPUs",
+        [PLACE_CLAIMED] =
+            COUNTED "the pod's claim is on another node, or its class allows only others",
+        [PLACE_NO_AGENT] = COUNTED "node's agent is not registered with kubelet",
+        [PLACE_AGENT_STOPS] = COUNTED "node's agent is stopping",
+        [PLACE_NOT_TOGETHER] = COUNTED "the GPUs have no room for all containers at once",
     };
     return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];
+}
+
+const char *place_reason_text(enum place_reason reason) {
+    return place_reason_counted(reason) + sizeof(COUNTED) - 1;
 }
 
 /* ---- the whole ---- */

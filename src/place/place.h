@@ -81,8 +81,11 @@ enum place_reason {
     PLACE_REASONS,
 };
 
-/* One fixed sentence; never NULL. */
+/* One fixed phrase; never NULL. */
 const char *place_reason_text(enum place_reason reason);
+
+/* The same behind "node(s): ", for kube-scheduler, which writes the number of nodes before it. */
+const char *place_reason_counted(enum place_reason reason);
 
 /* Whether the node could never take the pod, however empty. */
 bool place_reason_is_final(enum place_reason reason);

@@ -128,7 +128,7 @@ static inline const char *ask(struct world *w, const char *namespace, const char
             it = json_iter(json_get(root, "FailedNodes"));
             assert_true(json_next(&it, NULL, &value));
         }
-        snprintf(out, sizeof(out), "-%s", json_string(value));
+        snprintf(out, sizeof(out), "-%s", uncounted(json_string(value)));
     }
     return out;
 }

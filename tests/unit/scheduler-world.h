@@ -241,6 +241,15 @@ static inline struct json ask_nodes(struct world *w, bool prioritize, const char
     return root;
 }
 
+/* A reason without the words before it that make it read well behind kube-scheduler's number of
+ * nodes. */
+static inline const char *uncounted(const char *reason) {
+    static const char before[] = "node(s): ";
+    assert_non_null(reason);
+    assert_memory_equal(reason, before, sizeof(before) - 1);
+    return reason + sizeof(before) - 1;
+}
+
 /* "node,node" of a filter, or "!text" of its error, or "-reason" of the first node that failed. */
 static inline const char *filter(struct world *w, const char *uid, const char *resources,
                                  const char *names) {
@@ -261,7 +270,7 @@ static inline const char *filter(struct world *w, const char *uid, const char *r
         return out;
     it = json_iter(json_get(answer, "FailedAndUnresolvableNodes"));
     assert_true(json_next(&it, NULL, &value));
-    snprintf(out, sizeof(out), "-%s", json_string(value));
+    snprintf(out, sizeof(out), "-%s", uncounted(json_string(value)));
     return out;
 }
 

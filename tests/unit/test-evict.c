@@ -270,8 +270,9 @@ static void test_says_where_it_waits(void **state) {
                     "}}}]},\"status\":{\"nominatedNodeName\":\"n\"}},"
                     "\"NodeNames\":[\"m\",\"n\"]}");
     extender_filter(&s->w->extender, body.data, body.len, s->w->now, &answer);
-    assert_non_null(strstr(buf_str(&answer), "\"FailedNodes\":{\"n\":\"no GPU has"));
-    assert_non_null(strstr(buf_str(&answer), "\"FailedAndUnresolvableNodes\":{\"m\":\"no GPU has"));
+    assert_non_null(strstr(buf_str(&answer), "\"FailedNodes\":{\"n\":\"node(s): no GPU"));
+    assert_non_null(
+        strstr(buf_str(&answer), "\"FailedAndUnresolvableNodes\":{\"m\":\"node(s): no GPU"));
 }
 
 static void test_nobody_helps(void **state) {

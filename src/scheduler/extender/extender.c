@@ -211,7 +211,7 @@ static void put_reasons(struct json_writer *w, const struct extender *e, size_t 
     for (size_t i = 0; i < n; i++) {
         const struct extender_candidate *c = &e->candidates[i];
         if ((common || c->reason != PLACE_OK) && is_nominated(e, c) == nominated)
-            json_put_string(w, c->name, common ? common : place_reason_text(c->reason));
+            json_put_string(w, c->name, common ? common : place_reason_counted(c->reason));
     }
 }
 
@@ -240,8 +240,13 @@ static bool any_fits(const struct extender *e, size_t n) {
  * only when no node is left: so they are not said when there is one. */
 static void put_filter_answer(struct buf *out, const struct extender *e, size_t n, bool all,
                               const char *common_failure) {
+    _cleanup_buf_ struct buf counted = BUF_INIT(0);
     struct json_writer w = {.out = out};
     bool failed = common_failure || n <= EXTENDER_LIST || !any_fits(e, n);
+    if (common_failure) {
+        buf_printf(&counted, "node(s): %s", common_failure);
+        common_failure = buf_error(&counted) < 0 ? common_failure : buf_str(&counted);
+    }
     json_object_begin(&w, NULL);
     put_names(&w, e, common_failure ? 0 : n, all);
     put_failed(&w, e, all || !failed ? 0 : n, common_failure);
