@@ -14,20 +14,29 @@ static bool is_some(struct json list, const char *name) {
     return text && quantity_parse(text, strlen(text), &value) == 0 && value > 0;
 }
 
-static enum node_agent read_agent(struct json conditions) {
+/* The status of the condition of that type; "" where it is missing. */
+static const char *condition_status(struct json conditions, const char *wanted) {
     struct json_iter it = json_iter(conditions);
     struct json condition;
     while (json_next(&it, NULL, &condition)) {
         const char *type = json_string(json_get(condition, "type"));
         const char *status = json_string(json_get(condition, "status"));
-        if (!type || !status || strcmp(type, NODE_AGENT_CONDITION) != 0)
-            continue;
-        if (strcmp(status, "True") == 0)
-            return NODE_AGENT_READY;
-        if (strcmp(status, "False") == 0)
-            return NODE_AGENT_STOPPING;
+        if (type && status && strcmp(type, wanted) == 0)
+            return status;
     }
-    return NODE_AGENT_UNKNOWN;
+    return "";
+}
+
+static enum node_agent read_agent(struct json conditions) {
+    const char *status = condition_status(conditions, NODE_AGENT_CONDITION);
+    if (strcmp(status, "True") == 0)
+        return NODE_AGENT_READY;
+    return strcmp(status, "False") == 0 ? NODE_AGENT_STOPPING : NODE_AGENT_UNKNOWN;
+}
+
+static bool is_unready(struct json conditions) {
+    const char *status = condition_status(conditions, "Ready");
+    return strcmp(status, "False") == 0 || strcmp(status, "Unknown") == 0;
 }
 
 int node_object_parse(struct json object, struct node_object *ret_node, struct err *err) {
@@ -39,7 +48,9 @@ int node_object_parse(struct json object, struct node_object *ret_node, struct e
     struct json allocatable = JSON_PATH(object, "status", "allocatable");
     node.allocatable = resources_read(allocatable);
     node.offered = is_some(allocatable, RESOURCE_CORE) && is_some(allocatable, RESOURCE_SLOT);
-    node.agent = read_agent(JSON_PATH(object, "status", "conditions"));
+    struct json conditions = JSON_PATH(object, "status", "conditions");
+    node.agent = read_agent(conditions);
+    node.unready = is_unready(conditions);
     struct json_iter it = json_iter(JSON_PATH(object, "status", "addresses"));
     struct json address;
     while (json_next(&it, NULL, &address)) {

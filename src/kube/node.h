@@ -26,6 +26,7 @@ struct node_object {
      * sets them to 0 within about 10 s of the end of the plugin's socket. */
     bool offered;
     enum node_agent agent;
+    bool unready; /* the condition Ready is False or Unknown; not when it is missing */
 };
 
 /* Reads a Node object; -EINVAL when it is none. */

@@ -684,6 +684,7 @@ const char *place_reason_counted(enum place_reason reason) {
             COUNTED "the pod's claim is on another node, or its class allows only others",
         [PLACE_NO_AGENT] = COUNTED "node's agent is not registered with kubelet",
         [PLACE_AGENT_STOPS] = COUNTED "node's agent is stopping",
+        [PLACE_NODE_UNREADY] = COUNTED "node is not ready",
         [PLACE_NOT_TOGETHER] = COUNTED "the GPUs have no room for all containers at once",
     };
     return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];

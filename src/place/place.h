@@ -78,6 +78,7 @@ enum place_reason {
     PLACE_CLAIMED,      /* by the caller: the pod's claim is elsewhere, or may not be here */
     PLACE_NO_AGENT,     /* by the caller: kubelet would refuse every pod with a share */
     PLACE_AGENT_STOPS,  /* by the caller: the same in a moment */
+    PLACE_NODE_UNREADY, /* by the caller: its condition Ready is False or Unknown */
     PLACE_REASONS,
 };
 

@@ -56,6 +56,8 @@ static void on_pod(struct scheduler *s, enum kube_event event, struct json objec
 }
 
 static enum place_reason absence_of(const struct node_object *node) {
+    if (node->unready)
+        return PLACE_NODE_UNREADY;
     if (!node->offered)
         return PLACE_NO_AGENT;
     return node->agent == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;

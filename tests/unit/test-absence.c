@@ -8,6 +8,7 @@
 
 #define UNREGISTERED "node's agent is not registered with kubelet"
 #define STOPPING "node's agent is stopping"
+#define UNREADY "node is not ready"
 
 static void set_absence(struct world *w, const char *node, enum place_reason absence, int changed) {
     assert_int_equal(state_node_absence(w->state, node, absence), changed);
@@ -26,6 +27,8 @@ static void test_no_pod_without_an_agent(void **state) {
     assert_non_null(strstr(w->refusal, "n: " UNREGISTERED));
     set_absence(w, "n", PLACE_AGENT_STOPS, 1);
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "-" STOPPING);
+    set_absence(w, "n", PLACE_NODE_UNREADY, 1);
+    assert_string_equal(filter(w, "a", HALF, "\"n\""), "-" UNREADY);
     set_absence(w, "n", PLACE_OK, 1);
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
 }
@@ -93,6 +96,9 @@ static void test_absence_is_shown(void **state) {
     show_status(w, "{" NOTHING ",\"unavailable\":\"" UNREGISTERED "\"}");
     projection_run(&w->projection, w->parser);
     assert_int_equal(w->nasked, 0);
+    set_absence(w, "n", PLACE_NODE_UNREADY, 1);
+    check_patch(w, "{\"status\":{" NOTHING ",\"unavailable\":\"" UNREADY "\"}}");
+    show_status(w, "{" NOTHING ",\"unavailable\":\"" UNREADY "\"}");
     set_absence(w, "n", PLACE_OK, 1);
     check_patch(w, "{\"status\":{" ALL_FREE ",\"unavailable\":null}}");
     show_status(w, "{" ALL_FREE "}");

@@ -370,16 +370,17 @@ static void test_node(void **state) {
     assert_int_equal(node_object_parse(parse("{\"metadata\":{}}"), &node, &err), -EINVAL);
 }
 
-static struct node_object node_with(const char *core, const char *slot, const char *condition) {
+static struct node_object node_with(const char *core, const char *slot, const char *ready,
+                                    const char *condition) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct node_object node;
     struct err err;
     buf_printf(&text,
                "{\"metadata\":{\"name\":\"n\",\"uid\":\"u\"},\"status\":{\"allocatable\":{"
                "\"elasticgpu.io/gpu-core\":\"%s\",\"elasticgpu.io/slot\":\"%s\"},\"conditions\":["
-               "{\"type\":\"Ready\",\"status\":\"False\"},"
+               "{\"type\":\"Ready\",\"status\":\"%s\"},"
                "{\"type\":\"AliquotAgentReady\",\"status\":\"%s\"}]}}",
-               core, slot, condition);
+               core, slot, ready, condition);
     assert_int_equal(node_object_parse(parse(buf_str(&text)), &node, &err), 0);
     return node;
 }
@@ -387,13 +388,26 @@ static struct node_object node_with(const char *core, const char *slot, const ch
 /* kubelet keeps the resources of a plugin that is gone, with 0 allocatable. */
 static void test_agent_of_node(void **state) {
     (void) state;
-    assert_true(node_with("200", "328", "True").offered);
-    assert_false(node_with("0", "328", "True").offered);
-    assert_false(node_with("200", "0", "True").offered);
-    assert_false(node_with("200", "none", "True").offered);
-    assert_int_equal(node_with("200", "328", "True").agent, NODE_AGENT_READY);
-    assert_int_equal(node_with("200", "328", "False").agent, NODE_AGENT_STOPPING);
-    assert_int_equal(node_with("200", "328", "Unknown").agent, NODE_AGENT_UNKNOWN);
+    assert_true(node_with("200", "328", "True", "True").offered);
+    assert_false(node_with("0", "328", "True", "True").offered);
+    assert_false(node_with("200", "0", "True", "True").offered);
+    assert_false(node_with("200", "none", "True", "True").offered);
+    assert_int_equal(node_with("200", "328", "True", "True").agent, NODE_AGENT_READY);
+    assert_int_equal(node_with("200", "328", "True", "False").agent, NODE_AGENT_STOPPING);
+    assert_int_equal(node_with("200", "328", "True", "Unknown").agent, NODE_AGENT_UNKNOWN);
+}
+
+/* A node whose kubelet has never reported has no condition, or none that is known. */
+static void test_node_that_is_not_ready(void **state) {
+    (void) state;
+    struct node_object node;
+    struct err err;
+    assert_false(node_with("200", "328", "True", "True").unready);
+    assert_true(node_with("200", "328", "False", "True").unready);
+    assert_true(node_with("200", "328", "Unknown", "True").unready);
+    assert_int_equal(
+        node_object_parse(parse("{\"metadata\":{\"name\":\"n\",\"uid\":\"u\"}}"), &node, &err), 0);
+    assert_false(node.unready);
 }
 
 /* ---- GPU objects ---- */
@@ -721,6 +735,7 @@ int main(void) {
         cmocka_unit_test(test_not_a_pod),
         cmocka_unit_test(test_node),
         cmocka_unit_test(test_agent_of_node),
+        cmocka_unit_test(test_node_that_is_not_ready),
         cmocka_unit_test(test_gpu_object),
         cmocka_unit_test(test_gpu_name),
         cmocka_unit_test(test_only_blanks_are_trimmed),

@@ -307,8 +307,8 @@ unsigned state_recheck(struct state *s);
 int state_node_seen(struct state *s, const char *name);
 int state_node_room(struct state *s, const char *name, struct cpu_memory allocatable);
 
-/* PLACE_NO_AGENT, PLACE_AGENT_STOPS, or PLACE_OK as at the start. Returns 1 when that is a change,
- * else as the others. */
+/* PLACE_NODE_UNREADY, PLACE_NO_AGENT, PLACE_AGENT_STOPS, or PLACE_OK as at the start. Returns 1
+ * when that is a change, else as the others. */
 int state_node_absence(struct state *s, const char *name, enum place_reason absence);
 void state_node_gone(struct state *s, const char *name);
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed);
