@@ -3,7 +3,7 @@
 
 /* The GPU object (gpus.elasticgpu.io/v1alpha1, cluster scope): one per card. The agent of the node
  * owns metadata, spec, status.state and status.capacity; the scheduler owns status.allocatable,
- * status.allocated, status.held and status.unavailable. */
+ * status.allocated, status.held, status.heldBy and status.unavailable. */
 
 #include <stdbool.h>
 #include <stdint.h>

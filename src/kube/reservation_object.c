@@ -93,7 +93,7 @@ uint64_t reservation_status_hash(const char *text, size_t len) {
 
 /* Field by field in our own order, since the API server sorts keys as it likes. */
 static void read_status(struct json status, struct reservation_object *o) {
-    static const char *const keys[] = {"phase", "message", "node", "assignment", "usedBy"};
+    static const char *const keys[] = {"phase", "message", "node", "assignment", "usedBy", "users"};
     _cleanup_buf_ struct buf text = BUF_INIT(STATUS_MAX);
     struct json_writer w = {.out = &text};
     const char *held = json_string(json_get(status, "assignment"));
@@ -125,6 +125,10 @@ void reservation_encode_status(const struct reservation_status *status, struct b
     for (size_t i = 0; i < status->nusers; i++)
         json_put_string(&w, NULL, status->users[i]);
     json_array_end(&w);
+    if (status->nusers > 1)
+        json_put_stringf(&w, "users", "%s and %zu more", status->users[0], status->nusers - 1);
+    else
+        json_put_string(&w, "users", status->nusers == 1 ? status->users[0] : NULL);
     json_object_end(&w);
 }
 

@@ -376,12 +376,12 @@ def test_agent_leaves_the_schedulers_part_of_the_status(cluster, agent):
     agent.create(kube.gpus(), gpu(name, cluster.node))
     held = {"status": {"allocatable": {CORE: "70"}, "allocated": {"uid-1": {
         "namespace": "n", "pod": "p", "containers": [{"container": "c", "resource": {CORE: "30"}}]}},
-        "held": [{"by": "claim a/b", "resource": {CORE: "1"}}], "unavailable": "no agent"}}
+        "held": [{"by": "claim a/b", "resource": {CORE: "1"}}], "heldBy": "claim a/b", "unavailable": "no agent"}}
     scheduler = cluster.api.as_user(SCHEDULER)
     scheduler.patch(kube.gpus(name) + "/status", held)
     agent.patch(kube.gpus(name) + "/status", STATUS)
     for forged in ({"allocated": None}, {"allocated": {"uid-1": None}}, {"allocatable": {CORE: "100"}},
-                   {"held": []}, {"held": None}, {"unavailable": "other"}, {"unavailable": None}):
+                   {"held": []}, {"held": None}, {"heldBy": "x"}, {"unavailable": "other"}, {"unavailable": None}):
         refused(agent.patch, kube.gpus(name) + "/status", {"status": forged}, text="scheduler's")
     seen = cluster.api.get(kube.gpus(name))["status"]
     assert seen == {**held["status"], **STATUS["status"]}
@@ -495,6 +495,10 @@ def test_gpu_columns_short_name_and_selector(cluster):
     assert lines[0].split()[:2] == ["NAME", "NODE"] and len(lines) == 2, lines
     for word in ("node-q", "3", "A100-SXM4-80GB", "80Gi", "50Gi", "70", "Healthy"):
         assert word in lines[1], lines
+    cluster.api.patch(kube.gpus(name) + "/status", {"status": {
+        "held": [{"by": by, "resource": {CORE: "1"}} for by in ("claim a/b", "reservation r")],
+        "heldBy": "claim a/b and 1 more"}})
+    assert "claim a/b and 1 more" in cluster.kubectl("get", "egpu", name, "-o", "wide")
 
 
 @pytest.mark.parametrize("key", ["elasticGPUClassName", "egpuClassName", "storageClassName"])
@@ -504,6 +508,28 @@ def test_a_claim_shows_its_class_in_every_spelling(cluster, key):
         "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClaim", "metadata": {"name": name},
         "spec": {key: "its-class", "resources": {"requests": {CORE: 10}}}})
     assert "its-class" in cluster.kubectl("get", "egpuc", name, "--no-headers").split()
+
+
+@pytest.mark.parametrize("mode", ["bindingMode", "egpuBindingMode", "eGPUBindingMode", "volumeBindingMode"])
+@pytest.mark.parametrize("expansion", ["allowExpansion", "allowVolumeExpansion"])
+def test_a_class_shows_its_modes_in_every_spelling(cluster, mode, expansion):
+    name = new("columns")
+    cluster.api.create("/apis/elasticgpu.io/v1alpha1/elasticgpuclasses", {
+        "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUClass", "metadata": {"name": name},
+        "provisioner": "elasticgpu.io/qgpu", mode: "WaitForFirstConsumer", expansion: True})
+    row = cluster.kubectl("get", "egpuclass", name, "--no-headers").split()
+    assert row[:5] == [name, "elasticgpu.io/qgpu", "Delete", "WaitForFirstConsumer", "true"]
+
+
+def test_a_reservation_shows_who_uses_it(cluster):
+    path, name = "/apis/elasticgpu.io/v1alpha1/elasticgpureservations", new("columns")
+    cluster.api.create(path, {
+        "apiVersion": "elasticgpu.io/v1alpha1", "kind": "ElasticGPUReservation", "metadata": {"name": name},
+        "spec": {"owners": [{"namespace": "a"}], "resources": {CORE: 10}}})
+    cluster.api.patch(f"{path}/{name}/status", {"status": {
+        "phase": "Held", "node": "n", "usedBy": ["a/b", "a/c"], "users": "a/b and 1 more"}})
+    row = cluster.kubectl("get", "egpur", name, "--no-headers")
+    assert "a/b and 1 more" in row and "[" not in row
 
 
 # ---- removal ----

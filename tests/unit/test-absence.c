@@ -114,16 +114,24 @@ static void test_holds_without_a_pod_are_shown(void **state) {
     assert_int_equal(state_reserve(w->state, "reservation/r", "n", &half, 1), 0);
     const char *held =
         "{\"status\":{" HALF_FREE ",\"held\":[{\"by\":\"reservation r\",\"resource\":{"
-        "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}]}}";
+        "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}],"
+        "\"heldBy\":\"reservation r\"}}";
     check_patch(w, held);
     show_status(w, "{" HALF_FREE ",\"held\":[{\"by\":\"reservation r\",\"resource\":{"
-                   "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}]}");
+                   "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}],"
+                   "\"heldBy\":\"reservation r\"}");
     state_standing_name(w->state, "reservation/r", "claim d/c (ElasticGPU e)");
     projection_run(&w->projection, w->parser);
     assert_non_null(strstr(buf_str(&w->asked[0].body), "\"by\":\"claim d/c (ElasticGPU e)\""));
     respond(w, 0, 200, false, NULL);
+    const struct assigned_device fifth = {.uuid = "GPU-n-0", .core = 20, .memory = 8 * GIB};
+    assert_int_equal(state_reserve(w->state, "reservation/s", "n", &fifth, 1), 0);
+    projection_run(&w->projection, w->parser);
+    assert_non_null(strstr(buf_str(&w->asked[0].body), " and 1 more\"}}"));
+    respond(w, 0, 200, false, NULL);
+    state_unreserve(w->state, "reservation/s");
     state_unreserve(w->state, "reservation/r");
-    check_patch(w, "{\"status\":{" ALL_FREE ",\"held\":null}}");
+    check_patch(w, "{\"status\":{" ALL_FREE ",\"held\":null,\"heldBy\":null}}");
     show_status(w, "{" ALL_FREE "}");
 }
 

@@ -162,7 +162,7 @@ static void test_kept_for_its_owner(void **state) {
     run(w, "mine", QUEUE, "n");
     assert_int_equal(free_core(w, "n", 0), 0);
     tick(&k, NOW);
-    assert_non_null(strstr(k.status, "\"usedBy\":[\"d/pod-mine\"]"));
+    assert_non_null(strstr(k.status, "\"usedBy\":[\"d/pod-mine\"],\"users\":\"d/pod-mine\""));
     assert_string_equal(ask(w, "mine2", KUEUE, HALF), "-"); /* there is no more of it */
     state_pod_gone(w->state, "mine");
     assert_int_equal(free_core(w, "n", 0), 0); /* kept for the next one */

@@ -111,25 +111,30 @@ static void free_after(const struct state_card *card, const struct state_pod *co
     *ret = can_be_had ? free : (struct place_amount){0};
 }
 
-/* Each line is there only while it says something. */
+/* Each line is there only while it says something. A column of kubectl shows one entry of a list,
+ * so heldBy says of `held` what fits in a column. */
 static void put_kept(struct json_writer *w, const struct state_card *card) {
+    char first[STATE_KEEPER_MAX], keeper[STATE_KEEPER_MAX];
     struct place_amount rest = {0};
-    bool any = false;
+    size_t n = 0;
     for (const struct state_standing *st = card->node->standings; st; st = st->next) {
-        char keeper[STATE_KEEPER_MAX];
         if (!is_kept(st, card, &rest))
             continue;
-        if (!any)
+        if (n == 0)
             json_array_begin(w, "held");
-        any = true;
         json_object_begin(w, NULL);
-        state_standing_keeper(st, keeper);
-        json_put_string(w, "by", keeper);
+        state_standing_keeper(st, n == 0 ? first : keeper);
+        json_put_string(w, "by", n == 0 ? first : keeper);
         put_amount(w, "resource", rest.core, rest.memory);
         json_object_end(w);
+        n++;
     }
-    if (any)
+    if (n > 0)
         json_array_end(w);
+    if (n > 1)
+        json_put_stringf(w, "heldBy", "%s and %zu more", first, n - 1);
+    else if (n == 1)
+        json_put_string(w, "heldBy", first);
 }
 
 static void put_absence(struct json_writer *w, const struct state_card *card) {
@@ -159,7 +164,7 @@ void projection_text(struct state *s, struct state_card *card, struct buf *out) 
 /* ---- what it is, and the way there ---- */
 
 void projection_observed(struct json status, struct buf *out) {
-    static const char *const keys[] = {"allocatable", "allocated", "held", "unavailable"};
+    static const char *const keys[] = {"allocatable", "allocated", "held", "heldBy", "unavailable"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         struct json value = json_get(status, keys[i]);
         if (i >= ALWAYS && !json_valid(value))
@@ -220,6 +225,7 @@ void projection_patch(const char *observed, const char *wanted, struct json_pars
     json_put_raw(&w, "allocatable", buf_str(&free));
     put_allocated(&w, json_get(old, "allocated"), json_get(new, "allocated"));
     put_changed(&w, "held", old, new);
+    put_changed(&w, "heldBy", old, new);
     put_changed(&w, "unavailable", old, new);
     json_object_end(&w);
     json_object_end(&w);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* GPU.status.allocatable, .allocated, .held and .unavailable: what is still free on a card, which
- * bound pods hold the rest, what is kept for pods that are not there, and why nothing can be had of
- * a healthy card. A projection of the pods, compared with what the API server has after every
- * change and patched where it differs: what another client writes there is repaired. */
+/* GPU.status.allocatable, .allocated, .held, .heldBy and .unavailable: what is still free on a
+ * card, which bound pods hold the rest, what is kept for pods that are not there, and why nothing
+ * can be had of a healthy card. A projection of the pods, compared with what the API server has
+ * after every change and patched where it differs: what another client writes there is repaired. */
 
 #include <stdint.h>
 
@@ -23,8 +23,8 @@ struct projection {
     uint64_t patched, failed; /* counters */
 };
 
-/* {"allocatable":{...},"allocated":{...}} as it should be, and "held":[...] and "unavailable":"..."
- * where there is such; keys sorted as the API server sorts them. */
+/* {"allocatable":{...},"allocated":{...}} as it should be, and "held":[...], "heldBy":"..." and
+ * "unavailable":"..." where there is such; keys sorted as the API server sorts them. */
 void projection_text(struct state *s, struct state_card *card, struct buf *out);
 
 /* The same out of a GPU object, with nothing else of its status, for state_gpu_seen(). */
