@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/args.h"
-#include "cli/cards.h"
+#include "cli/card_rows.h"
 #include "cli/kubectl.h"
 #include "cli/table.h"
 #include "wire/json.h"
@@ -129,28 +129,16 @@ static void put_state(struct table *t, struct json holder) {
         table_set(t, STATE, "%s", state);
 }
 
-static void put_holder(struct table *t, const struct holder *h, struct json card) {
-    struct json use = find_holder(card, h->uid, h->container);
-    char bytes[24];
-    table_row(t);
-    table_set(t, HOLDER, "  %s/%s (%s)", h->namespace, h->pod, h->container);
-    if (h->core > 0)
-        table_set(t, CORE, "%" PRIu64 " %%", h->core);
-    table_set(t, MEMORY, "%s", num_format_bytes(h->memory, bytes));
+/* What the container uses of the card, which its agent describes in `userdata`. */
+static void put_use(struct table *t, const struct holder *h, void *userdata) {
+    const struct json *card = userdata;
+    struct json use = find_holder(*card, h->uid, h->container);
     put_used(t, use, "memoryDriver", "coreUsed");
     put_state(t, use);
 }
 
-static void put_kept(struct table *t, const struct kept *kept) {
-    char bytes[24];
-    table_row(t);
-    table_set(t, HOLDER, "  kept for %s", kept->by);
-    if (kept->core > 0)
-        table_set(t, CORE, "%" PRIu64 " %%", kept->core);
-    table_set(t, MEMORY, "%s", num_format_bytes(kept->memory, bytes));
-}
-
 static void put_card(struct table *t, const struct card *card, const struct agents *agents) {
+    static const struct card_columns columns = {HOLDER, CORE, MEMORY};
     struct json use = find_card(agents, card->uuid);
     char taken[24], all[24];
 
@@ -163,10 +151,7 @@ static void put_card(struct table *t, const struct card *card, const struct agen
               num_format_bytes(card->memory, all));
     put_used(t, use, "memoryUsed", "utilization");
     table_set(t, STATE, "%s", card->state);
-    for (size_t i = 0; i < card->nholders; i++)
-        put_holder(t, &card->holders[i], use);
-    for (size_t i = 0; i < card->nkept; i++)
-        put_kept(t, &card->kept[i]);
+    card_rows(t, &columns, card, put_use, &use);
 }
 
 static int show(struct err *err) {

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/args.h"
-#include "cli/cards.h"
+#include "cli/card_rows.h"
 #include "cli/inspect.h"
 #include "cli/table.h"
 #include "wire/json_write.h"
@@ -121,25 +121,8 @@ static int view_cluster(const struct cards *cards, struct err *err) {
 
 enum card_column { C_NODE, C_GPU, C_NAME, C_HOLDER, C_CORE, C_MEMORY, C_STATE, C_COLUMNS };
 
-static void put_holder(struct table *t, const struct holder *h) {
-    char memory[24];
-    table_row(t);
-    table_set(t, C_HOLDER, "  %s/%s (%s)", h->namespace, h->pod, h->container);
-    if (h->core > 0)
-        table_set(t, C_CORE, "%" PRIu64 " %%", h->core);
-    table_set(t, C_MEMORY, "%s", num_format_bytes(h->memory, memory));
-}
-
-static void put_kept(struct table *t, const struct kept *kept) {
-    char memory[24];
-    table_row(t);
-    table_set(t, C_HOLDER, "  kept for %s", kept->by);
-    if (kept->core > 0)
-        table_set(t, C_CORE, "%" PRIu64 " %%", kept->core);
-    table_set(t, C_MEMORY, "%s", num_format_bytes(kept->memory, memory));
-}
-
 static void put_card(struct table *t, const struct card *card) {
+    static const struct card_columns columns = {C_HOLDER, C_CORE, C_MEMORY};
     table_row(t);
     table_set(t, C_NODE, "%s", card->node);
     table_set(t, C_GPU, "%" PRIu64, card->index);
@@ -148,10 +131,7 @@ static void put_card(struct table *t, const struct card *card) {
     put_parts(t, C_CORE, C_MEMORY, card_taken_core(card), card->core, card_taken_memory(card),
               card->memory);
     table_set(t, C_STATE, "%s", card->state);
-    for (size_t i = 0; i < card->nholders; i++)
-        put_holder(t, &card->holders[i]);
-    for (size_t i = 0; i < card->nkept; i++)
-        put_kept(t, &card->kept[i]);
+    card_rows(t, &columns, card, NULL, NULL);
 }
 
 static int view_cards(const struct cards *cards, struct err *err) {

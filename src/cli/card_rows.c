@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/card_rows.h"
+
+#include <inttypes.h>
+
+#include "base/num.h"
+
+static void put_amount(struct table *t, const struct card_columns *columns, uint64_t core,
+                       uint64_t memory) {
+    char bytes[24];
+    if (core > 0)
+        table_set(t, columns->core, "%" PRIu64 " %%", core);
+    table_set(t, columns->memory, "%s", num_format_bytes(memory, bytes));
+}
+
+void card_rows(struct table *t, const struct card_columns *columns, const struct card *card,
+               void (*more)(struct table *t, const struct holder *holder, void *userdata),
+               void *userdata) {
+    for (size_t i = 0; i < card->nholders; i++) {
+        const struct holder *h = &card->holders[i];
+        table_row(t);
+        table_set(t, columns->holder, "  %s/%s (%s)", h->namespace, h->pod, h->container);
+        put_amount(t, columns, h->core, h->memory);
+        if (more)
+            more(t, h, userdata);
+    }
+    for (size_t i = 0; i < card->nkept; i++) {
+        table_row(t);
+        table_set(t, columns->holder, "  kept for %s", card->kept[i].by);
+        put_amount(t, columns, card->kept[i].core, card->kept[i].memory);
+    }
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The rows of a table that say who has what of a card. */
+
+#include "cli/cards.h"
+#include "cli/table.h"
+
+/* Where the table has them. */
+struct card_columns {
+    size_t holder, core, memory;
+};
+
+/* Appends a row for each container that has a share of the card, one for each share that is kept.
+ * `more`, unless NULL, is called for each row of a container, to fill other columns. */
+void card_rows(struct table *t, const struct card_columns *columns, const struct card *card,
+               void (*more)(struct table *t, const struct holder *holder, void *userdata),
+               void *userdata);
