@@ -29,4 +29,9 @@ void card_rows(struct table *t, const struct card_columns *columns, const struct
         table_set(t, columns->holder, "  kept for %s", card->kept[i].by);
         put_amount(t, columns, card->kept[i].core, card->kept[i].memory);
     }
+    if (card->unattributed > 0) {
+        table_row(t);
+        table_set(t, columns->holder, "  unattributed");
+        put_amount(t, columns, 0, card->unattributed);
+    }
 }

@@ -27,6 +27,7 @@ struct card {
     uint64_t index;
     uint64_t core, memory;           /* what is sold of it; 0 while the agent has not said */
     uint64_t free_core, free_memory; /* of it, now */
+    uint64_t unattributed;           /* bytes in use that belong to no container */
     size_t nholders;
     struct holder *holders; /* by namespace, pod and container */
     size_t nkept;

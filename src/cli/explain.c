@@ -111,6 +111,7 @@ static const struct card *find_card(const struct cards *cards, const char *uuid)
 
 static void print_neighbours(const struct card *card, const char *uid) {
     const char *last = uid;
+    char bytes[24];
     printf("On %s (%s, %s):", card->name, card->model, card->state);
     for (size_t i = 0; i < card->nholders; i++)
         if (strcmp(card->holders[i].uid, uid) != 0 && strcmp(card->holders[i].uid, last) != 0) {
@@ -118,7 +119,10 @@ static void print_neighbours(const struct card *card, const char *uid) {
                    card->holders[i].pod);
             last = card->holders[i].uid;
         }
-    printf("%s\n", last == uid ? " alone" : "");
+    printf("%s", last == uid ? " alone" : "");
+    if (card->unattributed > 0)
+        printf("; %s of it are unattributed", num_format_bytes(card->unattributed, bytes));
+    puts("");
 }
 
 enum share_column { S_CONTAINER, S_GPU, S_UUID, S_CORE, S_MEMORY, S_COLUMNS };
@@ -207,6 +211,14 @@ static void put_kept(struct buf *out, struct json kept) {
     }
 }
 
+static void put_unattributed(struct buf *out, struct json gpu) {
+    uint64_t bytes = 0;
+    char text[24];
+    (void) json_u64(json_get(gpu, "unattributed"), &bytes);
+    if (bytes > 0)
+        buf_printf(out, " (%s unattributed)", num_format_bytes(bytes, text));
+}
+
 static void put_free(struct buf *out, struct json gpus) {
     struct json_iter it = json_iter(gpus);
     struct json gpu;
@@ -224,6 +236,7 @@ static void put_free(struct buf *out, struct json gpus) {
         else
             buf_puts(out, "not healthy");
         put_kept(out, json_get(gpu, "kept"));
+        put_unattributed(out, gpu);
     }
 }
 

@@ -275,6 +275,7 @@ static void write_card(struct json_writer *w, const struct card *card) {
     json_put_u64(w, "memory", card->memory);
     json_put_u64(w, "freeCore", card->free_core);
     json_put_u64(w, "freeMemory", card->free_memory);
+    json_put_u64(w, "unattributed", card->unattributed);
     json_array_begin(w, "holders");
     for (size_t i = 0; i < card->nholders; i++)
         write_holder(w, &card->holders[i]);

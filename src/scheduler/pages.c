@@ -191,6 +191,7 @@ static void write_card(struct json_writer *w, const struct state_card *card,
     json_put_u64(w, "memory", card->memory);
     json_put_u64(w, "freeCore", place->free.core);
     json_put_u64(w, "freeMemory", place->free.memory);
+    json_put_u64(w, "unattributed", card->unattributed);
     json_object_end(w);
 }
 

@@ -121,6 +121,31 @@ def test_shares_without_a_pod_and_cards_without_an_agent(cluster):
     assert shown["nodes"][1]["gpus"][0]["unavailable"] == "node's agent is not registered with kubelet"
 
 
+AGENTS = "get pods -n aliquot-system -l app.kubernetes.io/name=aliquot-agent -o json"
+
+
+def test_memory_that_belongs_to_no_container(cluster):
+    """It is taken of a card, and says so wherever the card's holders are listed."""
+    card = gpu("c", 0, (50, "38Gi"), [("u1", "team", "train", 50, "40Gi")])
+    card["status"]["unattributed"] = "2Gi"
+    clean = gpu("c", 1, (100, "80Gi"))
+    clean["status"]["unattributed"] = "0"
+    cluster.answers.update({"get gpus.elasticgpu.io -o json": {"items": [card, clean]}, AGENTS: {"items": []}})
+    for command in (["inspect", "node"], ["gpus"]):
+        rows = cluster.rows(*command)
+        assert rows.count("unattributed 2 GiB".split()) == 1, rows
+        assert rows.index("unattributed 2 GiB".split()) == rows.index("team/train (main) 50 % 40 GiB".split()) + 1
+    shown = json.loads(cluster.run("inspect", "--json").stdout)["nodes"][0]["gpus"]
+    assert [g["unattributed"] for g in shown] == [2 * GiB, 0]
+    cluster.answers["get pod train -o json"] = pod("train", "c", annotations={"elasticgpu.io/assignment": json.dumps({
+        "v": 1, "node": "c", "containers": {"main": [{"index": 0, "uuid": uuid("c", 0), "core": 50, "memory": 40 * GiB}]}})})
+    assert "On c-00 (NVIDIA H100, Healthy): alone; 2 GiB of it are unattributed\n" \
+        in cluster.run("explain", "train").stdout
+    free = dict(PAGE["nodes"][1]["gpus"][0], unattributed=2 * GiB)
+    waiting(cluster, dict(PAGE, nodes=[dict(PAGE["nodes"][1], gpus=[free, dict(free, index=1, unattributed=0)])]))
+    assert "0: 40 % 20 GiB (2 GiB unattributed), 1: 40 % 20 GiB\n" in cluster.run("explain", "-n", "team", "p").stdout
+
+
 def test_namespaces(cluster):
     """What a namespace uses of its quota, which `kubectl describe quota` shows as 0."""
     rows = cluster.rows("inspect", "namespace")
