@@ -13,7 +13,6 @@
 #include "wire/json.h"
 
 struct keys {
-    uv_loop_t *loop;
     struct kube_reflector *reflector;
     struct signing_verifier *verifier;
     uint64_t read_at;
@@ -59,7 +58,7 @@ static void on_sync_end(void *userdata) {
     if (!k->seen && k->verifier)
         take(k, NULL);
     k->listing = false;
-    k->read_at = uv_now(k->loop);
+    k->read_at = kube_reflector_list_began(k->reflector);
     k->on_change(k->userdata);
 }
 
@@ -82,10 +81,7 @@ int keys_start(struct kube_client *client, const char *namespace, void (*on_chan
 
     if (!k)
         return err_set(err, ENOMEM, "out of memory");
-    *k = (struct keys){.loop = kube_client_loop(client),
-                       .listing = true,
-                       .on_change = on_change,
-                       .userdata = userdata};
+    *k = (struct keys){.listing = true, .on_change = on_change, .userdata = userdata};
     (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%.63s/configmaps", namespace);
     r = kube_reflector_start(client, &options, &events, k, &k->reflector, err);
     if (r < 0) {

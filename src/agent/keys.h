@@ -20,7 +20,8 @@ void keys_stop(struct keys *k);
 /* NULL while there is none that can be used. Valid until the next turn of the loop. */
 const struct signing_verifier *keys_verifier(const struct keys *k);
 
-/* When the keys were last listed: uv_now() of that moment; 0: never. */
+/* uv_now() of the moment at which the last list was asked for: what was written before is known; 0:
+ * no list has been read. */
 uint64_t keys_read_at(const struct keys *k);
 
 /* Lists them again, unless that is under way; on_change runs when it is done, changed or not. Not

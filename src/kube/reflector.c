@@ -47,6 +47,7 @@ struct kube_reflector {
     bool listed;                 /* a full list was delivered at least once */
     bool absent;                 /* the server does not know the collection */
     unsigned failures;           /* in a row */
+    uint64_t list_began;         /* loop time at which the first page was asked for */
     bool stopped;
     unsigned busy; /* inside callbacks: do not free */
     bool timer_closed;
@@ -217,6 +218,8 @@ static void start_list(struct kube_reflector *reflector) {
     struct err err = {0};
     put_path(reflector, &path);
     buf_printf(&path, "limit=%u", reflector->unpaged ? 0 : reflector->page);
+    if (!reflector->more)
+        reflector->list_began = uv_now(kube_client_loop(reflector->client));
     if (reflector->more) {
         buf_puts(&path, "&continue=");
         put_escaped(&path, reflector->more);
@@ -413,6 +416,10 @@ void kube_reflector_relist(struct kube_reflector *reflector) {
         kube_exchange_cancel(take_ptr(reflector->watch));
     start_over(reflector);
     go_on(reflector, 0);
+}
+
+uint64_t kube_reflector_list_began(const struct kube_reflector *reflector) {
+    return reflector->list_began;
 }
 
 bool kube_reflector_is_synced(const struct kube_reflector *reflector) {

@@ -60,5 +60,9 @@ void kube_reflector_stop(struct kube_reflector *reflector);
  * from inside a handler. */
 void kube_reflector_relist(struct kube_reflector *reflector);
 
+/* The loop time at which the last list was asked for; in on_sync_end: the list that has just been
+ * delivered, which shows all that was written before. */
+uint64_t kube_reflector_list_began(const struct kube_reflector *reflector);
+
 /* Whether a full list has been delivered and the watch is not known to be broken. */
 bool kube_reflector_is_synced(const struct kube_reflector *reflector);

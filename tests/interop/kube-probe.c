@@ -6,12 +6,14 @@
  *     request METHOD TIMEOUT_MS PATH [BODY]
  *     reflect PAGE PATH [QUERY]
  *     synced          whether the reflector is
+ *     began           how many ms before its end its last list was asked for
  *     stop            the reflector
  *     stand MS        still, as a process does that is paused
  *     close           everything, and exit
  * With ALIQUOT_FAIL_MALLOC=n its nth allocation fails; how many there were tells the last line.
  */
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,7 @@ struct probe {
     struct kube_client *client;
     struct kube_reflector *reflector;
     uv_pipe_t input;
+    uint64_t listed_ms; /* loop time at which the last list was whole */
     struct line_splitter lines;
     char in[4096];
 };
@@ -61,7 +64,8 @@ static void on_object(enum kube_event event, struct json object, void *userdata)
 }
 
 static void on_sync_end(void *userdata) {
-    (void) userdata;
+    struct probe *probe = userdata;
+    probe->listed_ms = uv_now(probe->loop);
     puts("end");
     fflush(stdout);
 }
@@ -141,6 +145,9 @@ static int on_line(const char *line, size_t size, void *user) {
         kube_reflector_relist(probe->reflector);
     else if (strcmp(word[0], "synced") == 0)
         printf("synced %d\n", kube_reflector_is_synced(probe->reflector));
+    else if (strcmp(word[0], "began") == 0)
+        printf("began %" PRIu64 "\n",
+               probe->listed_ms - kube_reflector_list_began(probe->reflector));
     else if (strcmp(word[0], "stop") == 0)
         kube_reflector_stop(take_ptr(probe->reflector));
     else if (strcmp(word[0], "stand") == 0)

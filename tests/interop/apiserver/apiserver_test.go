@@ -504,6 +504,29 @@ func TestRelist(t *testing.T) {
 	p.expect("begin", "added a", "added b", "added c", "end", "added d")
 }
 
+// What was written after a list had been asked for need not be in it, however late its pages come.
+func TestWhenAListBegan(t *testing.T) {
+	const pause = 100 * time.Millisecond
+	late := func(answer func(http.ResponseWriter, *http.Request)) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(pause)
+			answer(w, r)
+		}
+	}
+	p, _ := begin(t, script(t,
+		step{"limit=500", late(list("10", "more", "a"))},
+		step{"continue=more&limit=500", late(list("10", "", "b"))},
+		step{"resourceVersion=10&watch=true", events(true, event("ADDED", "c", "11"))},
+	))
+	p.order("reflect 500 /things")
+	p.expect("begin", "added a", "added b", "end", "added c")
+	p.order("began")
+	var ms int64
+	if _, err := fmt.Sscanf(p.next(), "began %d", &ms); err != nil || ms < 2*pause.Milliseconds()-1 {
+		t.Errorf("the list was asked for %d ms before its end: %v", ms, err)
+	}
+}
+
 // A list whose second page always fails is asked for less and less often.
 func TestSecondPageFails(t *testing.T) {
 	const lists = 5
