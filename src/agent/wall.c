@@ -98,13 +98,16 @@ static void wall_free(struct wall *w) {
         free(w);
 }
 
-/* True when the group is there and has processes. */
+/* False when the group is gone or has no processes; true when it cannot be read for another reason,
+ * such as a lack of descriptors. */
 static bool is_populated(const struct wall *w) {
     _cleanup_buf_ struct buf text = BUF_INIT(65536);
     char path[544];
+    int r;
 
     (void) snprintf(path, sizeof(path), "%s/cgroup.events", w->directory);
-    return file_read(path, 4000, &text, NULL) == 0 && strstr(buf_str(&text), "populated 1");
+    r = file_read(path, 4000, &text, NULL);
+    return r < 0 ? r != -ENOENT && r != -ENODEV : !strstr(buf_str(&text), "populated 0");
 }
 
 static void ask(struct wall *w, struct wall_card *c, uint64_t bytes) {
@@ -324,8 +327,10 @@ void wall_update(struct agent *a) {
     DL_FOREACH_SAFE(a->walls.list, w, next)
         if (w->ending)
             go_on_ending(w);
-    if (!wall_possible(a))
+    if (!wall_possible(a)) {
+        wall_hook_wake(a);
         return;
+    }
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
         w = find(a, slot);
         if (w && !is_populated(w))

@@ -41,6 +41,7 @@ struct walls {
     char program[300]; /* of the hook, the same path on the host; "": there is none */
     char socket[108];  /* where the hook asks */
     bool listening;
+    bool unaccepted; /* a hook's connection waits until there is memory for it */
     uv_pipe_t listener;
     struct wall_call *calls; /* of hooks, that wait for the driver */
 };
@@ -96,5 +97,6 @@ int ldcache_edits(const struct agent *a, struct gpu_edits *edits);
 int wall_hook_start(struct agent *a, struct err *err);
 void wall_hook_stop(struct agent *a);
 
-/* The driver has said something: calls of hooks may be over. */
+/* The driver has said something: calls of hooks may be over. Accepts a connection for which there
+ * was no memory before. */
 void wall_hook_wake(struct agent *a);

@@ -170,13 +170,6 @@ static void look(struct wall_call *c) {
         answer(c, slot ? why.text : "its share is gone");
 }
 
-void wall_hook_wake(struct agent *a) {
-    struct wall_call *c, *next;
-
-    DL_FOREACH_SAFE(a->walls.calls, c, next)
-        look(c);
-}
-
 static void on_late(uv_timer_t *timer) {
     answer(timer->data, "the driver does not answer in time");
 }
@@ -236,15 +229,16 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
         end(c);
 }
 
-static void on_connection(uv_stream_t *listener, int status) {
-    struct agent *a = listener->data;
+/* Without memory the connection stays with libuv, which looks for no other one until it is
+ * accepted. */
+static void accept_call(struct agent *a) {
+    uv_stream_t *listener = (uv_stream_t *) &a->walls.listener;
     struct wall_call *c;
     size_t waiting = 0;
 
-    if (status < 0)
-        return;
     DL_COUNT(a->walls.calls, c, waiting);
     c = calloc(1, sizeof(*c));
+    a->walls.unaccepted = !c;
     if (!c)
         return;
     c->agent = a;
@@ -258,6 +252,20 @@ static void on_connection(uv_stream_t *listener, int status) {
         uv_timer_start(&c->timer, on_late, ANSWER_MS, 0) < 0 ||
         uv_read_start((uv_stream_t *) &c->pipe, on_alloc, on_read) < 0)
         end(c);
+}
+
+static void on_connection(uv_stream_t *listener, int status) {
+    if (status == 0)
+        accept_call(listener->data);
+}
+
+void wall_hook_wake(struct agent *a) {
+    struct wall_call *c, *next;
+
+    DL_FOREACH_SAFE(a->walls.calls, c, next)
+        look(c);
+    if (a->walls.unaccepted)
+        accept_call(a);
 }
 
 /* ---- start and end ---- */
@@ -294,5 +302,5 @@ void wall_hook_stop(struct agent *a) {
         answer(c, "the agent ends");
     if (a->walls.listening)
         uv_close((uv_handle_t *) &a->walls.listener, NULL);
-    a->walls.listening = false;
+    a->walls.listening = a->walls.unaccepted = false;
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -27,6 +28,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "fail-malloc.h"
 
 #define GIB ((uint64_t) 1 << 30)
 #define WAIT_MS 10000
@@ -396,6 +398,38 @@ static void the_limit_goes_before_the_group(void **state) {
     HOOK_ENDS(n, 0);
 }
 
+/* A group that cannot be looked at has not ended. */
+static void a_limit_stays_for_lack_of_descriptors(void **state) {
+    struct node *n = *state;
+    struct rlimit before, none = {0};
+
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    wall_update(&n->a);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(told, 1);
+    assert_true(wall_bytes(&n->a, &n->slot, 0) == 4 * GIB + OVERUSE_SLACK);
+}
+
+/* A hook for which there is no memory is answered when there is some again. */
+static void a_hook_waits_for_memory(void **state) {
+    struct node *n = *state;
+
+    fail_malloc_at(1);
+    run_hook(n, "required", NONCE, n->program);
+    RUN_UNTIL(n, n->a.walls.unaccepted);
+    assert_true(fail_malloc_end());
+    wall_update(&n->a);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+}
+
 static void a_limit_that_was_too_late_is_counted(void **state) {
     struct node *n = *state;
 
@@ -551,6 +585,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_driver_without_limits_holds_nothing_up, setup, teardown),
         cmocka_unit_test_setup_teardown(a_new_driver_is_told_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(the_limit_goes_before_the_group, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_limit_stays_for_lack_of_descriptors, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_hook_waits_for_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(a_limit_that_was_too_late_is_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(an_agent_that_starts_again_knows_the_groups, setup,
                                         teardown),
