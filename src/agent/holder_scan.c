@@ -33,6 +33,7 @@ struct holder_scan {
     struct holder *found;
     size_t nfound;
     bool complete;
+    bool lost;             /* something that was found, for lack of room */
     holder_scan_done done; /* NULL: cancelled */
     void *userdata;
 };
@@ -77,7 +78,7 @@ static void drop_child(struct holder_scan *s) {
 
 static void finish(struct holder_scan *s, bool complete) {
     drop_child(s);
-    s->complete = complete;
+    s->complete = complete && !s->lost;
     if (!uv_is_closing((uv_handle_t *) &s->timer))
         uv_close((uv_handle_t *) &s->timer, on_scan_closed);
 }
@@ -89,10 +90,12 @@ static void keep(struct holder_scan *s, const struct holder *h) {
 
     if (s->nfound % 64 == 0 && s->nfound < FOUND_MAX) {
         grown = realloc(s->found, (s->nfound + 64) * sizeof(*grown));
+        s->lost |= !grown;
         if (!grown)
             return;
         s->found = grown;
     }
+    s->lost |= s->nfound == FOUND_MAX;
     if (s->nfound < FOUND_MAX)
         s->found[s->nfound++] = *h;
 }

@@ -502,6 +502,30 @@ static void a_child_that_stands_still(void **state) {
     assert_int_equal(f.list[0].how, HOLDER_UNREADABLE);
 }
 
+/* What was found and not kept makes a scan incomplete: a holder that is missing in the list is no
+ * candidate, and another one is charged. */
+static void more_than_the_list_holds(void **state) {
+    struct world *w = *state;
+    struct found f;
+
+    (void) snprintf(w->nodes, sizeof(w->nodes), "crowd");
+    scan("/proc/self/exe", w, &f);
+    w->nodes[0] = 0;
+    assert_false(f.complete);
+    assert_int_equal(f.n, 64);
+}
+
+/* Plays a child that finds more holders than a scan keeps. */
+static int play_crowd(void) {
+    struct holder h = {.how = HOLDER_OPEN};
+
+    for (h.pid = 1; h.pid <= 5000; h.pid++)
+        if (write(STDOUT_FILENO, &h, sizeof(h)) != sizeof(h))
+            return 1;
+    h = (struct holder){.how = HOLDER_END};
+    return write(STDOUT_FILENO, &h, sizeof(h)) != sizeof(h);
+}
+
 /* Plays a child that each process of a container from PID 7 on holds up. */
 static int play_stuck(const char *from, const char *skip) {
     struct holder h = {.pid = (uint32_t) atoi(from) + 7, .how = HOLDER_LOOKING};
@@ -529,11 +553,14 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(descriptors_do_not_extend_the_walk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_child_walks, setup, teardown),
         cmocka_unit_test_setup_teardown(a_child_that_stands_still, setup, teardown),
+        cmocka_unit_test_setup_teardown(more_than_the_list_holds, setup, teardown),
     };
 
     (void) snprintf(pod_uid, sizeof(pod_uid), "22222222-2222-3333-4444-%012u", (unsigned) getpid());
     if (argc > 4 && strcmp(argv[4], "stuck") == 0)
         return play_stuck(argv[2], argv[3]);
+    if (argc > 4 && strcmp(argv[4], "crowd") == 0)
+        return play_crowd();
     if (argc > 4)
         return holders_main(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
