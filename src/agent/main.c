@@ -287,7 +287,7 @@ static int start_files(struct agent *a, struct err *err) {
         r = dir_make(a->config.cdi_dir, 0755, err);
     if (r < 0)
         return r;
-    a->slots.bounded = share_dir_can_bound(a->config.state_dir, &why) == 0;
+    a->slots.bounded = share_dir_can_bound(a->config.state_dir, a->config.host_root, &why) == 0;
     if (!a->slots.bounded)
         log_warn("containers can grow their ledgers on the node without bound: %s", why.text);
     r = library_install(a->config.library, a->config.state_dir, a->slots.bounded, &a->library, err);

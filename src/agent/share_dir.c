@@ -55,17 +55,17 @@ static int mount_bounded(const char *path, struct err *err) {
     return 0;
 }
 
-/* Whether the node's first process finds the same directory there. */
-static bool is_of_the_node(const char *path) {
+/* Whether the node has the same directory there. */
+static bool is_of_the_node(const char *host_root, const char *path) {
     struct stat here, there;
-    char outer[512];
+    char outer[600];
 
-    (void) snprintf(outer, sizeof(outer), "/proc/1/root%s", path);
+    (void) snprintf(outer, sizeof(outer), "%s%s", host_root, path);
     return stat(path, &here) == 0 && stat(outer, &there) == 0 && here.st_dev == there.st_dev &&
            here.st_ino == there.st_ino;
 }
 
-int share_dir_can_bound(const char *state_dir, struct err *err) {
+int share_dir_can_bound(const char *state_dir, const char *host_root, struct err *err) {
     char path[384];
     int r;
 
@@ -74,7 +74,7 @@ int share_dir_can_bound(const char *state_dir, struct err *err) {
     if (r < 0)
         return r;
     r = mount_bounded(path, err);
-    if (r == 0 && !is_of_the_node(path))
+    if (r == 0 && !is_of_the_node(host_root, path))
         r = err_set(err, EPERM, "mounts in %s are not mounts of the node (mountPropagation)",
                     state_dir);
     (void) umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW);

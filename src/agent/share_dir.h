@@ -12,8 +12,9 @@
 struct err;
 
 /* Whether a mount that this process makes in `state_dir` is one of the node, too: the process may
- * mount, and its mounts propagate. -EPERM otherwise. */
-int share_dir_can_bound(const char *state_dir, struct err *err);
+ * mount, and its mounts propagate. `host_root` is where the node's / is in the agent's view. -EPERM
+ * otherwise. */
+int share_dir_can_bound(const char *state_dir, const char *host_root, struct err *err);
 
 /* Makes the directories where they are missing; "tenant" is a tmpfs of its own if `bounded`. */
 int share_dir_make(const char *dir, bool bounded, struct err *err);

@@ -102,6 +102,22 @@ static bool mounts(struct fixture *f) {
     return r == 0;
 }
 
+/* A mount that the node does not see bounds nothing there. */
+static void mounts_of_another_root_bound_nothing(void **state) {
+    struct fixture *f = *state;
+    char other[96], inside[192];
+
+    if (!mounts(f))
+        skip();
+    assert_int_equal(share_dir_can_bound(f->dir, "", NULL), 0);
+    (void) snprintf(other, sizeof(other), "%s/root", f->dir);
+    assert_int_equal(share_dir_can_bound(f->dir, other, NULL), -EPERM);
+    /* The same directory there, below the mount. */
+    (void) snprintf(inside, sizeof(inside), "%s%s/.mount", other, f->dir);
+    assert_int_equal(dir_make(inside, 0755, NULL), 0);
+    assert_int_equal(share_dir_can_bound(f->dir, other, NULL), -EPERM);
+}
+
 /* The whole format fits, and not a page more. Without the right to mount there is nothing to test.
  */
 static void what_a_container_writes_is_bounded(void **state) {
@@ -383,6 +399,7 @@ static void the_library_can_be_mapped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_a_container_writes_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(mounts_of_another_root_bound_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_written_beyond_is_cut_off, setup, teardown),
         cmocka_unit_test_setup_teardown(all_goes_with_the_slot, setup, teardown),
         cmocka_unit_test_setup_teardown(a_share_without_a_record_is_removed, setup, teardown),
