@@ -2,7 +2,8 @@
 #pragma once
 
 /* libaliquot.so on the node: copied to <state>/lib/<hash of its content>/, so that a file that
- * containers use is never written to, and a new version stands beside the old one.
+ * containers use is never written to, and a new version stands beside the old one until an agent
+ * starts and finds that no share uses it.
  *
  * Containers get that directory as one read-only mount directly below /dev, and the files of the
  * share as mounts inside it: neither a mount point nor a directory of a read-only mount can be
@@ -12,6 +13,9 @@
 
 struct err;
 struct gpu_edits;
+struct slot_store;
+
+#define LIBRARY_NAME_LEN 16 /* of the directory of a library, in hexadecimal digits */
 
 struct library {
     char dir[288];    /* <state>/lib/<hash> */
@@ -34,6 +38,15 @@ int library_install(const char *source, const char *state_dir, bool may_mount, s
 /* Adds the mounts of the library, of /etc/ld.so.preload and of the files in the directory of the
  * share. */
 int library_edits(const struct library *l, const char *share, struct gpu_edits *edits);
+
+/* Notes in the directory of the share that its container uses this library. Before the container
+ * can start. */
+int library_note(const struct library *l, const char *share, struct err *err);
+
+/* Removes the libraries of earlier agents that no share has noted. While there is a share without a
+ * note, whose container may use any of them, none is removed. */
+void library_clean(const struct library *current, const char *state_dir,
+                   const struct slot_store *slots);
 
 /* In a container that has the node's /dev, the mount point is a directory of the node's /dev, made
  * by the runtime. Removes it if it is empty; only while no container has a share, because the mount

@@ -291,7 +291,11 @@ static int start_files(struct agent *a, struct err *err) {
     if (!a->slots.bounded)
         log_warn("containers can grow their ledgers on the node without bound: %s", why.text);
     r = library_install(a->config.library, a->config.state_dir, a->slots.bounded, &a->library, err);
-    return r < 0 ? r : slot_store_load(&a->slots, a->config.state_dir, on_bad_slot, a, err);
+    if (r == 0)
+        r = slot_store_load(&a->slots, a->config.state_dir, on_bad_slot, a, err);
+    if (r == 0)
+        library_clean(&a->library, a->config.state_dir, &a->slots);
+    return r;
 }
 
 static int start_parts(struct agent *a, struct err *err) {

@@ -174,6 +174,8 @@ static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_ed
     if (r < 0)
         return r;
     slot_dir(&a->slots, slot->nonce, share);
+    if (n > 0 && library_note(&a->library, share, err) < 0)
+        return -err->code;
     if (n > 0)
         r = library_edits(&a->library, share, edits);
     if (r == 0)

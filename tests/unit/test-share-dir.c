@@ -369,6 +369,42 @@ static void a_container_gets_one_directory(void **state) {
     }
 }
 
+static void install(struct fixture *f, const char *content, struct library *ret) {
+    char path[512];
+
+    (void) snprintf(path, sizeof(path), "%s/lib.so", f->dir);
+    assert_int_equal(file_replace(path, content, strlen(content), 0644, NULL), 0);
+    assert_int_equal(library_install(path, f->dir, false, ret, NULL), 0);
+}
+
+static void libraries_of_earlier_agents_go(void **state) {
+    struct fixture *f = *state;
+    struct library unused, used, current;
+    char share[384], other[384];
+
+    install(f, "\177ELF1", &unused);
+    install(f, "\177ELF2", &used);
+    install(f, "\177ELF3", &current);
+    (void) snprintf(other, sizeof(other), "%s/lib/of-the-operator", f->dir);
+    assert_int_equal(dir_make(other, 0755, NULL), 0);
+    (void) fill(f, GIB);
+    slot_dir(&f->slots, NONCE, share);
+    library_clean(&current, f->dir, &f->slots); /* which one the share uses is not known */
+    assert_int_equal(access(unused.dir, F_OK), 0);
+    assert_int_equal(library_note(&used, share, NULL), 0);
+    slot_store_done(&f->slots); /* by an agent that starts */
+    load(f);
+    library_clean(&current, f->dir, &f->slots);
+    assert_int_equal(access(unused.dir, F_OK), -1);
+    assert_int_equal(access(used.dir, F_OK), 0);
+    assert_int_equal(access(current.dir, F_OK), 0);
+    assert_int_equal(access(other, F_OK), 0);
+    assert_int_equal(library_note(&current, share, NULL), 0); /* its container starts again */
+    library_clean(&current, f->dir, &f->slots);
+    assert_int_equal(access(used.dir, F_OK), -1);
+    assert_int_equal(access(current.dir, F_OK), 0);
+}
+
 /* As /run is on some distributions. */
 static void the_library_can_be_mapped(void **state) {
     struct fixture *f = *state;
@@ -410,6 +446,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(only_root_of_the_node_comes_to_the_files, setup, teardown),
         cmocka_unit_test_setup_teardown(shares_of_older_agents_go_on, setup, teardown),
         cmocka_unit_test_setup_teardown(a_container_gets_one_directory, setup, teardown),
+        cmocka_unit_test_setup_teardown(libraries_of_earlier_agents_go, setup, teardown),
         cmocka_unit_test_setup_teardown(the_library_can_be_mapped, setup, teardown),
     };
 
