@@ -18,6 +18,7 @@ OURS = "elasticgpu.io/"
 ASSIGNMENT = "elasticgpu.io/assignment"
 CORE, MEMORY, SLOT = (f"elasticgpu.io/{n}" for n in ("gpu-core", "gpu-memory", "slot"))
 OTHER_NODE = "node-z"
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +37,57 @@ def cluster():
 
 def _wait_enforced(cluster):
     """Policies work a moment after they are stored, each in its turn: the API server's own watch brings them to its
-    admission. One pod for each that judges pods."""
-    wrong = {"aliquot-terms": {"limits": {CORE: "10"}, "annotations": {POLICY: "greedy"}},
-             "aliquot-requests": {"limits": {CORE: "150"}},
-             "aliquot-node-name": {"limits": {CORE: "10"}, "node": OTHER_NODE}}
+    admission. A request for each of them shows it; all are tried without being stored."""
+    seen = cluster.api.create(kube.core("events", "default"), {
+        "metadata": {"name": new("event")}, "reason": "R", "message": "m", "source": {"component": "kubelet"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}})["metadata"]["name"]
+    agent = cluster.api.as_user(AGENT)
+
+    def refuses(policy, call, *arguments):
+        return lambda: _is_refused(policy, call, *arguments)
+
+    def pod_is_refused(policy, **what):
+        return refuses(policy, cluster.api.create, kube.pods(), pod("not-there-yet", **what))
+
+    def is_changed(word, wanted, **what):
+        """A pod as it would be stored has the word, or does not. Without it another policy can refuse the pod."""
+        try:
+            made = cluster.api.create(kube.pods(), pod("not-there-yet", **what), dryRun="All")
+        except ApiError:
+            return False
+        del made["metadata"]["managedFields"]
+        return (word in json.dumps(made)) == wanted
+
+    enforced = {
+        "aliquot-terms": pod_is_refused("aliquot-terms", limits={CORE: "10"}, annotations={POLICY: "greedy"}),
+        "aliquot-requests": pod_is_refused("aliquot-requests", limits={CORE: "150"}),
+        "aliquot-node-name": pod_is_refused("aliquot-node-name", limits={CORE: "10"}, node=OTHER_NODE),
+        "aliquot-slot": lambda: is_changed(SLOT, True, limits={MEMORY: "4Mi"}),
+        "aliquot-copies": lambda: is_changed(ASSIGNMENT, False, annotations={ASSIGNMENT: "{}"}),
+        "aliquot-assignment": refuses("aliquot-assignment", cluster.api.create, kube.pods(name="p") + "/binding",
+                                      binding("p", {ASSIGNMENT: "{}"})),
+        "aliquot-assignment-bindings": refuses("aliquot-assignment-bindings", cluster.api.create,
+                                               kube.core("bindings", "default"), binding("p", {ASSIGNMENT: "{}"})),
+        "aliquot-agent-gpus": refuses("aliquot-agent-gpus", agent.create, kube.gpus(), gpu("not-there-yet", OTHER_NODE)),
+        "aliquot-agent-nodes": refuses("aliquot-agent-nodes", agent.patch, kube.core("nodes", name=OTHER_NODE) + "/status",
+                                       {"status": {"capacity": {MEMORY: "1Gi"}}}),
+        "aliquot-agent-events": refuses("aliquot-agent-events", agent.patch, kube.core("events", "default", seen),
+                                        {"message": "n"}),
+    }
+    applied = {item["metadata"]["name"] for path in (aliquot.POLICIES, VALIDATING) if cluster.api.exists(path)
+               for item in cluster.api.get(path)["items"] if item["metadata"]["name"].startswith("aliquot-")}
+    assert applied <= set(enforced), f"no request shows that {applied - set(enforced)} is enforced"
     deadline = time.monotonic() + 20
-    for policy, what in wrong.items():
-        while not _is_refused(cluster, policy, pod("not-there-yet", **what)):
+    for policy in applied:
+        while not enforced[policy]():
             assert time.monotonic() < deadline, f"{policy} is not enforced"
             time.sleep(0.02)    # nothing announces it
 
 
-def _is_refused(cluster, policy, body):
+def _is_refused(policy, call, *arguments):
     """Others may refuse it, too, such as the one that looks for the service account."""
     try:
-        cluster.api.create(kube.pods(), body, dryRun="All")
+        call(*arguments, dryRun="All")
     except ApiError as e:
         return f"'{policy}'" in e.message
     return False
