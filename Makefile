@@ -25,7 +25,8 @@ $(BUILD)/build.ninja: | setup
 demo: $(BUILD)/build.ninja  ## pods share a GPU on a real Kubernetes cluster (KEEP=1 leaves it up)
 	@python3 demo/demo.py --build $(BUILD)
 
-test: setup  ## all tests, end-to-end ones included
+test:  ## all tests, end-to-end ones included
+	@scripts/setup clang-format-14
 	@python3 tests/run.py --build $(BUILD)
 
 chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1)

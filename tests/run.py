@@ -85,12 +85,13 @@ def run_meson(build, sanitize, suites, totals):
 
 
 def run_source_rules(totals):
-    done = subprocess.run([TOP / "scripts/check-source"], stdout=subprocess.PIPE, text=True)
-    print(done.stdout, end="")
-    if done.returncode == 0:
-        totals.passed += 1
-    else:
-        totals.fail("scripts/check-source", f"{len(done.stdout.splitlines())} breaches")
+    for command in (["scripts/check-source"], ["scripts/format", "--check"]):
+        done = subprocess.run(command, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        print(done.stdout, end="")
+        if done.returncode == 0:
+            totals.passed += 1
+        else:
+            totals.fail(" ".join(command), f"{len(done.stdout.splitlines())} lines of breaches")
 
 
 def run_pytest(build, directories, only, totals):
