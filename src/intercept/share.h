@@ -47,6 +47,7 @@ struct share {
     const struct ledger_file *reader; /* for NVML, in processes without a slot */
     struct ledger_owner owner;
     struct ledger_owner exports; /* once something was exported */
+    struct lock export_lock;     /* one export of a handle at a time */
     struct lock loan_lock;
     struct ledger_loan loan; /* while there are */
     uint64_t imports;

@@ -135,3 +135,27 @@ for i in range(1000):
         assert free() == kept        # the descriptor is open
     os.close(fd.value)
 """, memory="2Gi", timeout=120)
+
+
+def test_threads_that_export_the_same_handle(sim):
+    """The ledger has no slot left for exported memory. Neither of two threads gets a descriptor, also while the other one
+    is about to book the memory as exported."""
+    sim(sys.executable, "-c", CUDA + VMM + """
+import fcntl, struct
+F_OFD_SETLK, SLOTS = 37, 1024
+begin()
+props.handle = 1
+ok("cuMemCreate", ref(handle), u64(64 << 20), ref(props), u64(0))
+ledger = os.open(os.environ["ALIQUOT_SHARE_DIR"] + "/ledger", os.O_RDWR)
+fcntl.fcntl(ledger, F_OFD_SETLK, struct.pack("hhxxxxqqixxxx", fcntl.F_WRLCK, os.SEEK_SET, 1, SLOTS - 1, 0))
+together, results = threading.Barrier(2), set()
+def export():
+    for _ in range(100):
+        fd = ctypes.c_int()
+        together.wait()
+        results.add(call("cuMemExportToShareableHandle", ref(fd), handle, 1, u64(0)))
+threads = [threading.Thread(target=export) for _ in range(2)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert results == {2}, results
+""", memory="1Gi")

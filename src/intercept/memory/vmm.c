@@ -269,9 +269,9 @@ void bindings_end(struct share *share, uint64_t object, uint64_t from, uint64_t 
 
 /* -- handles that travel --------------------------------------------------------------------- */
 
-/* Before the driver makes a descriptor, which keeps the memory in any process that gets a copy, and
- * however this process ends. False: the memory cannot be booked as exported. */
-static bool export_begin(struct share *share, CUmemGenericAllocationHandle handle) {
+/* With the export lock: another thread that exports the same handle would take it for booked while
+ * it is not. */
+static bool export_locked(struct share *share, CUmemGenericAllocationHandle handle) {
     struct entry *found, exported = {.device = -1};
 
     lock_take(&share->table_lock);
@@ -289,6 +289,17 @@ static bool export_begin(struct share *share, CUmemGenericAllocationHandle handl
         found->link = HANDLE_OWN;
     lock_drop(&share->table_lock);
     return false;
+}
+
+/* Before the driver makes a descriptor, which keeps the memory in any process that gets a copy, and
+ * however this process ends. False: the memory cannot be booked as exported. */
+static bool export_begin(struct share *share, CUmemGenericAllocationHandle handle) {
+    bool ok;
+
+    lock_take(&share->export_lock);
+    ok = export_locked(share, handle);
+    lock_drop(&share->export_lock);
+    return ok;
 }
 
 CUresult cuMemExportToShareableHandle(void *shareable_handle, CUmemGenericAllocationHandle handle,
