@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -30,6 +31,7 @@ static const struct {
 };
 
 #define WRITTEN (sizeof(written) / sizeof(written[0]))
+#define WRITTEN_MODE 0666
 
 static void tenant_path(const char *dir, char ret[static 384]) {
     (void) snprintf(ret, 384, "%s/" TENANT, dir);
@@ -104,17 +106,30 @@ void share_dir_path(const char *dir, const char *file, char ret[static 384]) {
     (void) snprintf(ret, 384, "%s/%s%.16s", dir, inner ? TENANT "/" : "", file);
 }
 
-int share_dir_trim(const char *dir, struct err *err) {
+/* The library refuses a file of another owner, and every user of the container has to be able to
+ * write. */
+static int restore_access(const char *path, struct err *err) {
+    if (removexattr(path, "system.posix_acl_access") < 0 && errno != ENODATA && errno != ENOTSUP)
+        return err_errno(err, errno, "cannot remove the access control list of %s", path);
+    if (chown(path, geteuid(), getegid()) < 0 || chmod(path, WRITTEN_MODE) < 0)
+        return err_errno(err, errno, "cannot restore owner and mode of %s", path);
+    return 0;
+}
+
+int share_dir_mend(const char *dir, struct err *err) {
     char path[384];
     struct stat st;
+    int r = 0;
 
-    for (size_t i = 0; i < WRITTEN; i++) {
+    for (size_t i = 0; r == 0 && i < WRITTEN; i++) {
         share_dir_path(dir, written[i].name, path);
-        if (stat(path, &st) == 0 && st.st_size > (off_t) written[i].size &&
-            truncate(path, (off_t) written[i].size) < 0)
+        if (stat(path, &st) < 0)
+            continue;
+        if (st.st_size > (off_t) written[i].size && truncate(path, (off_t) written[i].size) < 0)
             return err_errno(err, errno, "cannot truncate %s", path);
+        r = restore_access(path, err);
     }
-    return 0;
+    return r;
 }
 
 int share_dir_remove(const char *dir, struct err *err) {

@@ -22,8 +22,9 @@ int share_dir_make(const char *dir, bool bounded, struct err *err);
 /* Path of a file of the share. */
 void share_dir_path(const char *dir, const char *file, char ret[static 384]);
 
-/* Cuts off what a container has written beyond the end of its files. Only while none runs. */
-int share_dir_trim(const char *dir, struct err *err);
+/* Undoes what a container has done to its files beside their contents: cuts off what was written
+ * beyond their end, and restores owner, mode and access control list. Only while none runs. */
+int share_dir_mend(const char *dir, struct err *err);
 
 /* Unmounts and removes all; a missing directory is no error. */
 int share_dir_remove(const char *dir, struct err *err);

@@ -410,7 +410,7 @@ int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err) {
     int r;
 
     slot_dir(s, slot->nonce, path);
-    r = share_dir_trim(path, err);
+    r = share_dir_mend(path, err);
     if (r < 0)
         return r;
     if (slot->grant.ndevices == 0 ||

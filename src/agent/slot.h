@@ -147,8 +147,8 @@ uint64_t slot_physical(const struct slot_device *d);
 uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device);
 
 /* A container is going to start anew: if the one before it has destroyed its ledger, it gets a new
- * one, and what was written beyond the end of its files is cut off. No process may have the old one
- * any more. */
+ * one; what was written beyond the end of its files is cut off, and their owner and mode are as at
+ * first (share_dir_mend). No process may have the old one any more. */
 int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err);
 
 /* The same for its account of GPU time, and for shares that an older agent made without one. */

@@ -8,7 +8,7 @@ import re
 
 import pytest
 from cluster import api as kube
-from kit import OUT_OF_MEMORY, PORT, GiB, check_view, container, pod
+from kit import OUT_OF_MEMORY, PORT, GiB, check_view, container, is_running, pod
 
 NOT_PERMITTED = 800
 SHARE = "/dev/aliquot"
@@ -160,6 +160,19 @@ def test_a_restarted_agent_takes_the_files_away(world, space):
     assert len(left_on_node(world)) == 1
     within_limit(space, seen)
     wait_nothing_left(world, space, "pod")
+
+
+@pytest.mark.parametrize("change", [f"chown 1000:1000 {SHARE}/ledger {SHARE}/compute",
+                                    f"chmod 400 {SHARE}/ledger {SHARE}/compute"], ids=["owner", "mode"])
+def test_a_restarted_container_has_its_files_as_at_first(world, space, change):
+    """Root of the container can change owner and mode of the files that it writes. That ends with the container."""
+    context = {"capabilities": {"drop": ["DAC_OVERRIDE"]}}
+    seen = space.start(pod("pod", container(core=10, memory=2 * GiB, securityContext=context)))
+    assert shell(space, "pod", change) == ""
+    assert take(space, "pod") == REFUSED
+    old = seen["status"]["containerStatuses"][0]["containerID"]
+    world.ctr("tasks", "kill", "-s", "SIGKILL", old.partition("://")[2])
+    within_limit(space, space.wait("pod", lambda s: is_running(s) and s["status"]["containerStatuses"][0]["containerID"] != old))
 
 
 # ---- pods that have more of the node ----

@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -32,6 +33,7 @@
 
 #define NONCE "00000000000000000000000000000001"
 #define GIB ((uint64_t) 1 << 30)
+#define ACL "system.posix_acl_access"
 
 struct fixture {
     char dir[64];
@@ -168,6 +170,49 @@ static void what_was_written_beyond_is_cut_off(void **state) {
     assert_int_equal(slot_mend_ledger(&f->slots, slot, &err), 0);
     assert_int_equal(ledger_snapshot(slot->ledger, &usage), 0);
     assert_int_equal(lseek(compute, 0, SEEK_END), sizeof(struct compute_file));
+}
+
+/* A list of version 2 with an entry for user 1000 that permits nothing. */
+static const struct {
+    uint32_t version;
+    struct {
+        uint16_t tag, permissions;
+        uint32_t id;
+    } entries[5];
+} refuses_1000 = {2,
+                  {{0x01, 6, UINT32_MAX},
+                   {0x02, 0, 1000},
+                   {0x04, 6, UINT32_MAX},
+                   {0x10, 6, UINT32_MAX},
+                   {0x20, 6, UINT32_MAX}}};
+
+/* Root of the container may change them, and the library then refuses the driver. */
+static void owner_and_mode_are_restored(void **state) {
+    static const char *const names[] = {"ledger", "compute"};
+    struct fixture *f = *state;
+    struct slot *slot = fill(f, GIB);
+    char path[384];
+    struct stat st;
+    struct err err;
+
+    if (geteuid() != 0)
+        skip();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        slot_path(&f->slots, NONCE, names[i], path);
+        if (setxattr(path, ACL, &refuses_1000, sizeof(refuses_1000), 0) < 0)
+            assert_int_equal(errno, ENOTSUP);
+        assert_int_equal(chown(path, 1000, 1000), 0);
+        assert_int_equal(chmod(path, 0400), 0);
+    }
+    assert_int_equal(slot_mend_ledger(&f->slots, slot, &err), 0);
+    assert_int_equal(slot_mend_account(&f->slots, slot, &err), 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        slot_path(&f->slots, NONCE, names[i], path);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_uid, 0);
+        assert_int_equal(st.st_mode & 07777, 0666);
+        assert_true(getxattr(path, ACL, NULL, 0) < 0);
+    }
 }
 
 static void all_goes_with_the_slot(void **state) {
@@ -437,6 +482,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_a_container_writes_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(mounts_of_another_root_bound_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_written_beyond_is_cut_off, setup, teardown),
+        cmocka_unit_test_setup_teardown(owner_and_mode_are_restored, setup, teardown),
         cmocka_unit_test_setup_teardown(all_goes_with_the_slot, setup, teardown),
         cmocka_unit_test_setup_teardown(a_share_without_a_record_is_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(no_share_is_removed_for_lack_of_descriptors, setup,
