@@ -53,34 +53,15 @@ static struct slot_device *device_of(const struct slot *slot, const char *uuid, 
     return NULL;
 }
 
-/* A ledger counts up to the container's limit only: its programs write it. */
-static uint64_t at_most(const struct slot *slot, uint32_t at, uint64_t bytes) {
-    uint64_t limit = oversee_limit(slot, at);
-
-    return limit > 0 && bytes > limit ? limit : bytes;
-}
-
-uint64_t card_audit_orphaned(const struct slot *slot, uint32_t at) {
-    return at_most(slot, at, orphans_of(&slot->grant.devices[at], at, oversee_account(slot, at)));
-}
-
-/* Adds what is a container's by the driver's list or by its ledger, and what its ledger has
- * orphaned, for which no process is listed. */
-static void add_share(struct slot *slot, struct slot_device *d, uint32_t at,
+static void add_share(struct slot *slot, const struct slot_device *d, uint32_t at,
                       struct unattributed_look *look) {
-    uint64_t orphaned = card_audit_orphaned(slot, at), booked = 0, bytes;
     struct ledger_usage u;
 
     look->idle = false;
-    if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0) {
-        uint32_t n = oversee_account(slot, at);
-
-        booked = u.used[n] > orphaned ? u.used[n] - orphaned : 0;
-        look->still = look->still && d->reconcile.armed && d->reconcile.before_used == booked &&
-                      d->reconcile.before_operation == u.operation[n];
-    }
-    bytes = at_most(slot, at, (booked > d->driver_memory ? booked : d->driver_memory) + orphaned);
-    look->attributed += bytes > d->driver_memory ? bytes : d->driver_memory;
+    look->attributed += orphans_accounted(slot, at);
+    if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0)
+        look->still = look->still && d->reconcile.armed &&
+                      d->reconcile.before_operation == u.operation[oversee_account(slot, at)];
 }
 
 /* As if the slot `without` (may be NULL) were not there. */
@@ -229,7 +210,7 @@ static void charge(struct agent *a, struct card_audit *audit, const struct gpu_d
     if (slot && is_alone(a, slot, card->uuid))
         d = device_of(slot, card->uuid, &at);
     if (d && lacks > 0) {
-        uint64_t held = d->living + card_audit_orphaned(slot, at);
+        uint64_t held = d->living + orphans_held(slot, at);
 
         limit = oversee_limit(slot, at);
         within = limit > held ? limit - held : 0;

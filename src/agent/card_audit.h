@@ -59,9 +59,6 @@ bool card_audit_poll(struct agent *a);
 /* The slot is about to be removed. What it leaves on its cards is charged to no other one. */
 void card_audit_release(struct agent *a, const struct slot *slot);
 
-/* Bytes that the ledger of the slot has orphaned on its n-th device, up to the limit there. */
-uint64_t card_audit_orphaned(const struct slot *slot, uint32_t at);
-
 /* Bytes of the card that are not to be promised. False while that is not known: after the agent's
  * start, while the driver does not answer. */
 bool card_audit_held_back(const struct agent *a, const struct gpu_device *card, uint64_t *ret);

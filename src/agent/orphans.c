@@ -30,7 +30,7 @@ static uint64_t operation_of(struct slot *slot, uint32_t n) {
     return slot->ledger && ledger_snapshot(slot->ledger, &u) == 0 ? u.operation[n] : UINT64_MAX;
 }
 
-static void begin(struct agent *a, struct slot *slot, uint32_t n) {
+static void begin(struct slot *slot, uint32_t n) {
     struct slot_device *d = &slot->grant.devices[n];
 
     d->orphaned_operation = operation_of(slot, n);
@@ -40,8 +40,6 @@ static void begin(struct agent *a, struct slot *slot, uint32_t n) {
 
         /* In motion: at least what there was, for only this credits any of it. */
         (void) ledger_get_orphaned(slot->ledger, account_of(n, which), &bytes);
-        if (bytes > o->now)
-            d->orphaned_ms = uv_now(a->loop);
         orphaned_begin(o, bytes);
     }
 }
@@ -49,7 +47,7 @@ static void begin(struct agent *a, struct slot *slot, uint32_t n) {
 void orphans_begin(struct agent *a) {
     for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t n = 0; slot->ledger && n < slot->grant.ndevices; n++)
-            begin(a, slot, n);
+            begin(slot, n);
 }
 
 /* ---- what the card has in use for no process ---- */
@@ -58,20 +56,38 @@ static uint64_t less(uint64_t from, uint64_t bytes) {
     return from > bytes ? from - bytes : 0;
 }
 
-/* What a container accounts for by the driver's list or by its ledger, orphaned memory included.
- * The ledger counts up to the share only: what it says beyond would explain what others hold. */
-static uint64_t accounted(struct slot *slot, uint32_t n) {
-    uint32_t account = account_of(n, accounts_of(slot, n) - 1);
-    const struct slot_device *d = &slot->grant.devices[n];
-    uint64_t orphaned = orphans_of(d, n, account), booked = 0, bytes;
-    struct ledger_usage u;
-
-    if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0)
-        booked = less(u.used[account], orphaned);
-    bytes = (booked > d->driver_memory ? booked : d->driver_memory) + orphaned;
+static uint64_t within_share(const struct slot_device *d, uint64_t bytes) {
     if (d->physical > 0 && bytes > d->physical)
         bytes = d->physical;
     return bytes > d->driver_memory ? bytes : d->driver_memory;
+}
+
+static uint64_t claimed(struct slot *slot, uint32_t n) {
+    const struct slot_device *d = &slot->grant.devices[n];
+    uint32_t account = oversee_account(slot, n);
+    uint64_t booked = 0;
+    struct ledger_usage u;
+
+    if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0)
+        booked = less(u.used[account], orphans_of(d, n, account));
+    return within_share(d, booked);
+}
+
+uint64_t orphans_accounted(const struct slot *slot, uint32_t n) {
+    const struct slot_device *d = &slot->grant.devices[n];
+    uint64_t all;
+
+    if (__builtin_add_overflow(d->claimed, orphans_of(d, n, oversee_account(slot, n)), &all))
+        all = UINT64_MAX;
+    return within_share(d, all);
+}
+
+uint64_t orphans_held(const struct slot *slot, uint32_t n) {
+    const struct slot_device *d = &slot->grant.devices[n];
+    uint64_t orphaned = orphans_of(d, n, oversee_account(slot, n));
+    uint64_t most = less(d->unexplained, d->charged);
+
+    return orphaned < most ? orphaned : most;
 }
 
 /* What its own processes hold, and only they: what its ledger has booked for memory that is not on
@@ -99,29 +115,6 @@ static bool device_on(const struct slot *slot, const char *uuid, uint32_t *ret) 
 
 /* ---- one card ---- */
 
-/* The container with orphaned memory on the card whose amount grew last, of those that were not
- * looked at yet. */
-static struct slot *newest(struct agent *a, const char *uuid, uint32_t *ret) {
-    struct slot *found = NULL;
-    uint64_t found_ms = 0;
-    uint32_t n;
-
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
-        const struct slot_device *d;
-
-        if (!slot->ledger || !device_on(slot, uuid, &n))
-            continue;
-        d = &slot->grant.devices[n];
-        if (d->orphans_settled || d->orphaned[OF_DEVICE].now == 0 ||
-            (found && d->orphaned_ms < found_ms))
-            continue;
-        found = slot;
-        found_ms = d->orphaned_ms;
-        *ret = n;
-    }
-    return found;
-}
-
 /* Credits what is back, in both accounts. */
 static bool credit(struct slot *slot, uint32_t n, uint64_t rest, bool still) {
     bool again = false;
@@ -137,19 +130,6 @@ static bool credit(struct slot *slot, uint32_t n, uint64_t rest, bool still) {
     return again;
 }
 
-static uint64_t sum_accounted(struct agent *a, const char *uuid) {
-    uint64_t sum = 0;
-    uint32_t n;
-
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
-        if (!device_on(slot, uuid, &n))
-            continue;
-        slot->grant.devices[n].orphans_settled = false;
-        sum += accounted(slot, n);
-    }
-    return sum;
-}
-
 /* Whether no ledger with a share of the card has moved since the poll began. */
 static bool all_still(struct agent *a, const char *uuid) {
     uint32_t n;
@@ -162,22 +142,31 @@ static bool all_still(struct agent *a, const char *uuid) {
     return true;
 }
 
+/* What a container has orphaned may be all that the card has in use beyond what is certain to be
+ * others': what the others have orphaned is not, for it may be back. */
+static bool settle(struct agent *a, struct slot *slot, uint32_t n, const struct gpu_device *card,
+                   uint64_t certain, bool still) {
+    uint64_t used = less(card->sample.memory_used, card->sample.memory_reserved);
+    struct slot_device *d = &slot->grant.devices[n];
+
+    d->unexplained = less(used, certain - d->claimed + living_of(a, slot, card, d->driver_memory));
+    return slot->ledger && credit(slot, n, d->unexplained, still);
+}
+
 static bool settle_card(struct agent *a, uint32_t at, const struct gpu_device *card) {
-    uint64_t used = less(card->sample.memory_used, card->sample.memory_reserved), sum;
     bool again = false, still = all_still(a, card->uuid);
-    struct slot *slot;
+    uint64_t certain = a->outside[at];
     uint32_t n;
 
-    sum = a->outside[at] + sum_accounted(a, card->uuid);
-    while ((slot = newest(a, card->uuid, &n))) {
-        struct slot_device *d = &slot->grant.devices[n];
-        uint64_t others = less(sum, accounted(slot, n));
-        uint64_t own = living_of(a, slot, card, d->driver_memory);
-
-        again |= credit(slot, n, less(used, others + own), still);
-        d->orphans_settled = true;
-        sum = others + accounted(slot, n);
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        if (!device_on(slot, card->uuid, &n))
+            continue;
+        slot->grant.devices[n].claimed = claimed(slot, n);
+        certain += slot->grant.devices[n].claimed;
     }
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        if (device_on(slot, card->uuid, &n))
+            again |= settle(a, slot, n, card, certain, still);
     return again;
 }
 

@@ -2,13 +2,15 @@
 #pragma once
 
 /* Credits what the ledgers of containers have orphaned (share/ledger_core.h), by the driver's
- * figures. Where several containers of a card have orphaned memory, the figures tell the sum only:
- * then what is back is credited to the one whose amount grew last. */
+ * figures. Where several containers of a card have orphaned memory, the figures tell the sum only.
+ * A container is then credited what it cannot hold even if all that the others have orphaned is
+ * back: no container gains by the return of another one's memory. */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct agent;
+struct slot;
 struct slot_device;
 
 /* The driver is going to be asked. */
@@ -20,3 +22,15 @@ bool orphans_end(struct agent *a);
 /* Bytes of an account of the ledger (the n-th device's, or its card account) that were orphaned
  * when the driver was asked last. */
 uint64_t orphans_of(const struct slot_device *d, uint32_t n, uint32_t account);
+
+/* The figures below are of the last orphans_end(), for the n-th device of a share. */
+
+/* Bytes that the container accounts for by the driver's list or by its ledger, orphaned memory
+ * included. The ledger, which the container's programs write, counts up to the share: that much the
+ * scheduler has promised to no other pod, whatever the limit in force. */
+uint64_t orphans_accounted(const struct slot *slot, uint32_t n);
+
+/* Bytes of its orphaned memory that count as held against the container itself, whatever its share:
+ * at most what the card has in use beyond its processes, what is certain to be others', and what
+ * the container is charged with (card_audit.h). */
+uint64_t orphans_held(const struct slot *slot, uint32_t n);

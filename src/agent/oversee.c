@@ -218,9 +218,10 @@ static const char *const reasons[OVERUSE_STATES] = {
 
 static void describe(const struct slot *slot, uint32_t at, uint64_t booked, struct buf *out) {
     const struct slot_device *d = &slot->grant.devices[at];
+    uint64_t orphaned = orphans_held(slot, at);
     char held[24], limit[24], ledger[24], name[PROCESS_NAME_MAX];
 
-    (void) num_format_bytes(d->living, held);
+    (void) num_format_bytes(d->living + orphaned, held);
     (void) num_format_bytes(oversee_limit(slot, at), limit);
     (void) num_format_bytes(booked, ledger);
     process_name((int) d->worst_pid, name);
@@ -235,6 +236,10 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
         if (d->charged > 0) {
             (void) num_format_bytes(d->charged, held);
             buf_printf(out, ". %s of it belong to no process that the driver lists", held);
+        }
+        if (orphaned > 0) {
+            (void) num_format_bytes(orphaned, held);
+            buf_printf(out, ". %s of it were exported by descriptor, by its ledger", held);
         }
         break;
     case OVERUSE_ESCAPED:
@@ -386,16 +391,15 @@ static bool oversee_device(struct agent *a, struct slot *slot, uint32_t at,
         .damaged = u == NULL,
     };
     enum overuse_state before = d->overuse.state;
-    uint64_t overhead = d->reconcile.overhead;
+    uint64_t overhead = d->reconcile.overhead, orphaned = orphans_held(slot, at);
     uint32_t n = oversee_account(slot, at);
     bool again;
 
     if (d->overuse.ceiling == 0)
         d->overuse.ceiling = d->physical;
-    if (look.limit > 0 && look.driver > look.limit + OVERUSE_SLACK)
-        look.driver = d->living = without_ending(a, slot, card, d->living);
-    if (d->charged > 0)
-        look.driver += card_audit_orphaned(slot, at);
+    if (look.limit > 0 && d->living + orphaned > look.limit + OVERUSE_SLACK)
+        d->living = without_ending(a, slot, card, d->living);
+    look.driver = d->living + orphaned;
     again = overuse_look(&d->overuse, &look);
     act(a, slot, at, before, u ? u->used[n] : 0);
     if (u)

@@ -14,14 +14,19 @@ const char *overuse_name(enum overuse_state state) {
 }
 
 /* A limit that rises takes the ceiling along. One that sinks leaves it at what is held: nothing is
- * taken from a container that kept to its limit, but what it gives back does not come again. */
+ * taken from a container that kept to its limit, but what it gives back does not come again. It is
+ * given back when two looks say so: memory can pass from a process to its descriptors in between.
+ */
 static void move_ceiling(struct overuse *o, const struct overuse_look *look) {
+    uint64_t driver = look->driver > o->last ? look->driver : o->last;
+
     if (look->limit == 0)
         o->ceiling = UINT64_MAX;
-    else if (look->limit >= o->ceiling || look->driver <= look->limit)
+    else if (look->limit >= o->ceiling || driver <= look->limit)
         o->ceiling = look->limit;
-    else if (look->driver < o->ceiling)
-        o->ceiling = look->driver;
+    else if (driver < o->ceiling)
+        o->ceiling = driver;
+    o->last = look->driver;
 }
 
 /* Whether a condition has stood long enough; `since` is when it was seen first. */

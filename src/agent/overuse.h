@@ -32,7 +32,7 @@ const char *overuse_name(enum overuse_state state);
 struct overuse_look {
     uint64_t now_ms;
     uint64_t limit;     /* bytes that may be on the card; 0: no limit */
-    uint64_t driver;    /* bytes that its processes hold, those that are ending not counted */
+    uint64_t driver;    /* bytes that it holds, those of processes that are ending not counted */
     uint32_t strangers; /* processes on the card that have not mapped the ledger */
     bool damaged;
 };
@@ -40,6 +40,7 @@ struct overuse_look {
 /* What is remembered of a container on one card. All zero at first. */
 struct overuse {
     uint64_t ceiling; /* highest the driver may say: the limit, or what it held when that sank */
+    uint64_t last;    /* what the driver said at the last look */
     uint64_t above_since, stranger_since; /* ms of the first look of the run; 0: none */
     enum overuse_state state;
 };

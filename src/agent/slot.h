@@ -49,10 +49,10 @@ struct slot_device {
     /* What its ledger has orphaned (orphans.c): of the device's account, and of its card account.
      */
     struct orphaned orphaned[2];
-    uint64_t orphaned_ms;        /* loop time at which that grew */
     uint64_t orphaned_operation; /* the ledger's, when this poll began; UINT64_MAX: not known */
-    bool orphans_settled;        /* this poll's figures were held against it */
-    uint64_t charged;            /* of `living`, what no listed process holds (card_audit.h) */
+    uint64_t claimed;     /* its own by the driver's list or its ledger, without orphaned memory */
+    uint64_t unexplained; /* in use on the card beyond its processes and the others' `claimed` */
+    uint64_t charged;     /* of `living`, what no listed process holds (card_audit.h) */
     struct reconcile reconcile;
     struct overuse overuse;
 };

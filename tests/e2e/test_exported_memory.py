@@ -47,6 +47,23 @@ def test_a_forged_ledger_does_not_credit_them(world, space):
     assert 4 <= got(world, space, "hoard", 60) <= 2 * 2 * GiB // SIZE
 
 
+def test_what_a_neighbour_gives_back_is_not_credited(world, space):
+    """The figures of a card do not tell whose memory is back. The container that hoarded last gets nothing for it, and what
+    its neighbour has given back is credited when there is no doubt any more."""
+    first = space.start(hoarder("first", 100, "keep"))
+    assert 4 <= got(world, space, "first", 60) <= 7
+    body = hoarder("last", 100, "keep", 10000)
+    uuid = kit.holders(world.usage())["first", "main"][0]["uuid"]
+    body["metadata"]["annotations"]["elasticgpu.io/gpu-uuid"] = uuid
+    space.start(body)
+    world.until(lambda: booked(world, "last") >= 4 * SIZE, 30, "the last one has as much")
+    old = first["status"]["containerStatuses"][0]["containerID"]
+    world.ctr("tasks", "kill", "-s", "SIGKILL", old.partition("://")[2])
+    assert 4 <= got(world, space, "last", 60) <= 7
+    space.delete("last", grace=1)
+    world.until(lambda: booked(world, "first") == 0, 10, "the first one has its share back")
+
+
 def test_honest_workers_do_not_run_out(world, space):
     """A hundred times a part of the share, each descriptor closed at once: none waits for more than 2 s."""
     space.start(hoarder("worker", 100, "drop", 2000))

@@ -148,8 +148,15 @@ static void a_lowered_limit_accuses_nobody(void **state) {
         assert_false(overuse_look(&o, &l));
         assert_int_equal(o.state, OVERUSE_LOWERED);
     }
+    /* One look at which less is there says nothing. */
+    l.driver = 0;
+    assert_false(overuse_look(&o, &l));
+    l.driver = 6 * GIB;
+    assert_false(overuse_look(&o, &l));
+    assert_int_equal(o.state, OVERUSE_LOWERED);
     /* What it gives back does not come again. */
     l.driver = 4 * GIB;
+    assert_false(overuse_look(&o, &l));
     assert_false(overuse_look(&o, &l));
     l.driver = 5 * GIB;
     assert_true(overuse_look(&o, &l));
