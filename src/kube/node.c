@@ -14,29 +14,32 @@ static bool is_some(struct json list, const char *name) {
     return text && quantity_parse(text, strlen(text), &value) == 0 && value > 0;
 }
 
-/* The status of the condition of that type; "" where it is missing. */
-static const char *condition_status(struct json conditions, const char *wanted) {
+/* The condition of that type; invalid where it is missing. */
+static struct json find_condition(struct json conditions, const char *wanted) {
     struct json_iter it = json_iter(conditions);
     struct json condition;
     while (json_next(&it, NULL, &condition)) {
         const char *type = json_string(json_get(condition, "type"));
-        const char *status = json_string(json_get(condition, "status"));
-        if (type && status && strcmp(type, wanted) == 0)
-            return status;
+        if (type && strcmp(type, wanted) == 0)
+            return condition;
     }
-    return "";
+    return (struct json){0};
 }
 
-static enum node_agent read_agent(struct json conditions) {
-    const char *status = condition_status(conditions, NODE_AGENT_CONDITION);
-    if (strcmp(status, "True") == 0)
+static bool has_status(struct json condition, const char *wanted) {
+    const char *status = json_string(json_get(condition, "status"));
+    return status && strcmp(status, wanted) == 0;
+}
+
+static enum node_agent read_agent(struct json condition) {
+    if (has_status(condition, "True"))
         return NODE_AGENT_READY;
-    return strcmp(status, "False") == 0 ? NODE_AGENT_STOPPING : NODE_AGENT_UNKNOWN;
+    return has_status(condition, "False") ? NODE_AGENT_STOPPING : NODE_AGENT_UNKNOWN;
 }
 
-static bool is_unready(struct json conditions) {
-    const char *status = condition_status(conditions, "Ready");
-    return strcmp(status, "False") == 0 || strcmp(status, "Unknown") == 0;
+enum node_agent node_agent_at(const struct node_object *node, int64_t now) {
+    bool old = node->agent_since != 0 && now - node->agent_since > NODE_AGENT_STOPPING_MAX_S;
+    return node->agent == NODE_AGENT_STOPPING && old ? NODE_AGENT_UNKNOWN : node->agent;
 }
 
 int node_object_parse(struct json object, struct node_object *ret_node, struct err *err) {
@@ -49,8 +52,11 @@ int node_object_parse(struct json object, struct node_object *ret_node, struct e
     node.allocatable = resources_read(allocatable);
     node.offered = is_some(allocatable, RESOURCE_CORE) && is_some(allocatable, RESOURCE_SLOT);
     struct json conditions = JSON_PATH(object, "status", "conditions");
-    node.agent = read_agent(conditions);
-    node.unready = is_unready(conditions);
+    struct json agent = find_condition(conditions, NODE_AGENT_CONDITION);
+    struct json ready = find_condition(conditions, "Ready");
+    node.agent = read_agent(agent);
+    node.agent_since = field_time(json_get(agent, "lastTransitionTime"));
+    node.unready = has_status(ready, "False") || has_status(ready, "Unknown");
     struct json_iter it = json_iter(JSON_PATH(object, "status", "addresses"));
     struct json address;
     while (json_next(&it, NULL, &address)) {

@@ -26,8 +26,17 @@ struct node_object {
      * sets them to 0 within about 10 s of the end of the plugin's socket. */
     bool offered;
     enum node_agent agent;
-    bool unready; /* the condition Ready is False or Unknown; not when it is missing */
+    int64_t agent_since; /* Unix time at which it became that; 0: not known */
+    bool unready;        /* the condition Ready is False or Unknown; not when it is missing */
 };
+
+/* An agent takes some seconds to end, and kubelet some more to withdraw its resources. Where they
+ * are offered so long after, an agent serves that does not write the condition. */
+#define NODE_AGENT_STOPPING_MAX_S 300
+
+/* What the condition says at that Unix time: NODE_AGENT_STOPPING becomes NODE_AGENT_UNKNOWN
+ * NODE_AGENT_STOPPING_MAX_S after it was written. */
+enum node_agent node_agent_at(const struct node_object *node, int64_t now);
 
 /* Reads a Node object; -EINVAL when it is none. */
 int node_object_parse(struct json object, struct node_object *ret_node, struct err *err);

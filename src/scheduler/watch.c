@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/watch.h"
 
+#include <time.h>
+
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/field.h"
@@ -60,7 +62,7 @@ static enum place_reason absence_of(const struct node_object *node) {
         return PLACE_NODE_UNREADY;
     if (!node->offered)
         return PLACE_NO_AGENT;
-    return node->agent == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;
+    return node_agent_at(node, time(NULL)) == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;
 }
 
 static void on_node(struct scheduler *s, enum kube_event event, struct json object) {

@@ -397,6 +397,28 @@ static void test_agent_of_node(void **state) {
     assert_int_equal(node_with("200", "328", "True", "Unknown").agent, NODE_AGENT_UNKNOWN);
 }
 
+/* kubelet goes on offering the resources of an agent that does not write the condition. */
+static void test_condition_that_was_left_behind(void **state) {
+    (void) state;
+    struct node_object node;
+    struct err err;
+    assert_int_equal(
+        node_object_parse(parse("{\"metadata\":{\"name\":\"n\",\"uid\":\"u\"},\"status\":{"
+                                "\"conditions\":[{\"type\":\"AliquotAgentReady\","
+                                "\"status\":\"False\","
+                                "\"lastTransitionTime\":\"2026-01-01T00:00:00Z\"}]}}"),
+                          &node, &err),
+        0);
+    const int64_t since = 1767225600;
+    assert_int_equal(node_agent_at(&node, since - 60), NODE_AGENT_STOPPING); /* another clock */
+    assert_int_equal(node_agent_at(&node, since + 300), NODE_AGENT_STOPPING);
+    assert_int_equal(node_agent_at(&node, since + 301), NODE_AGENT_UNKNOWN);
+    node.agent = NODE_AGENT_READY;
+    assert_int_equal(node_agent_at(&node, since + 301), NODE_AGENT_READY);
+    node = node_with("200", "328", "True", "False"); /* without a time */
+    assert_int_equal(node_agent_at(&node, since + 301), NODE_AGENT_STOPPING);
+}
+
 /* A node whose kubelet has never reported has no condition, or none that is known. */
 static void test_node_that_is_not_ready(void **state) {
     (void) state;
@@ -736,6 +758,7 @@ int main(void) {
         cmocka_unit_test(test_node),
         cmocka_unit_test(test_agent_of_node),
         cmocka_unit_test(test_node_that_is_not_ready),
+        cmocka_unit_test(test_condition_that_was_left_behind),
         cmocka_unit_test(test_gpu_object),
         cmocka_unit_test(test_gpu_name),
         cmocka_unit_test(test_only_blanks_are_trimmed),
