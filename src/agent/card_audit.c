@@ -6,6 +6,7 @@
 
 #include "agent/agent.h"
 #include "agent/holder_scan.h"
+#include "agent/noise.h"
 #include "agent/orphans.h"
 #include "base/buf.h"
 #include "base/hash.h"
@@ -339,18 +340,23 @@ void card_audit_release(struct agent *a, const struct slot *slot) {
 /* ---- a poll ---- */
 
 static bool audit_card(struct agent *a, uint32_t at, const struct gpu_device *card) {
+    const char *driver = gpu_monitor_snapshot(a->monitor)->driver_version;
     struct card_audit *audit = &a->audits[at];
     struct unattributed_look look;
+    struct unattributed before;
     bool again = false;
 
     if (strcmp(audit->uuid, card->uuid) != 0) {
         memset(audit, 0, sizeof(*audit));
         text_copy(audit->uuid, sizeof(audit->uuid), card->uuid);
+        noise_recall(a->config.state_dir, driver, audit->uuid, &audit->memory);
     }
     if (!card->healthy || !card->sample.attributable || !oversee_pids_fit(a, card))
         return false;
     look = look_at(a, at, card, NULL);
+    before = audit->memory;
     again = unattributed_look(&audit->memory, &look);
+    noise_keep(a->config.state_dir, driver, audit->uuid, &before, &audit->memory);
     audit->left = least(audit->left, beyond_shares(a, at, &look));
     audit->own = least(audit->own, audit->memory.bytes);
     audit->polls += audit->polls < SURE_POLLS;

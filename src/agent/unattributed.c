@@ -9,7 +9,7 @@ static void learn_noise(struct unattributed *u, uint64_t remainder) {
     u->noise_known = true;
 }
 
-static uint64_t tolerated(const struct unattributed *u) {
+uint64_t unattributed_tolerated(const struct unattributed *u) {
     return u->noise > UNATTRIBUTED_NOISE ? u->noise : UNATTRIBUTED_NOISE;
 }
 
@@ -33,7 +33,7 @@ bool unattributed_look(struct unattributed *u, const struct unattributed_look *l
 
     if (look->idle)
         learn_noise(u, now);
-    if (now <= tolerated(u))
+    if (now <= unattributed_tolerated(u))
         return fade(u);
     u->fading = false;
     if (u->polls == 0)

@@ -39,6 +39,9 @@ struct unattributed {
     uint64_t bytes;    /* the result; 0: everything is attributed */
 };
 
+/* The largest remainder, in bytes, that counts as the driver's own. */
+uint64_t unattributed_tolerated(const struct unattributed *u);
+
 /* Takes a poll in. Returns whether the next one should come soon, because this one found something
  * that is not certain yet. `u->bytes` may have changed. */
 bool unattributed_look(struct unattributed *u, const struct unattributed_look *look);

@@ -32,6 +32,7 @@
 
 #include "agent/candidates.h"
 #include "agent/holder_scan.h"
+#include "agent/noise.h"
 #include "agent/unattributed.h"
 #include "base/file.h"
 
@@ -124,6 +125,76 @@ static void noise_is_learned_from_the_idle_card(void **state) {
     for (l.now_ms = 3000; l.now_ms < 4000; l.now_ms += 500)
         (void) unattributed_look(&u, &l);
     assert_true(u.noise == 0 && u.bytes == 2 * GIB);
+}
+
+/* ---- noise, kept for the next agent ---- */
+
+static uint64_t recalled(const char *dir, const char *driver, const char *uuid) {
+    struct unattributed u = {0};
+
+    noise_recall(dir, driver, uuid, &u);
+    assert_true(u.noise_known == (u.noise > 0));
+    return u.noise;
+}
+
+static void learn(const char *dir, const char *uuid, struct unattributed *u, uint64_t remainder) {
+    struct unattributed_look l = {.now_ms = 1000, .used = remainder, .still = true, .idle = true};
+    struct unattributed before = *u;
+
+    (void) unattributed_look(u, &l);
+    noise_keep(dir, "615.1", uuid, &before, u);
+}
+
+static void noise_outlives_the_agent(void **state) {
+    struct unattributed a = {0}, b = {0}, quiet = {0};
+    char dir[] = "/tmp/test-noise-XXXXXX", path[64];
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    (void) snprintf(path, sizeof(path), "%s/noise", dir);
+    assert_true(recalled(dir, "615.1", "GPU-a") == 0);
+    learn(dir, "GPU-q", &quiet, 10 * MIB); /* tolerated anyway */
+    assert_int_equal(access(path, F_OK), -1);
+    learn(dir, "GPU-a", &a, 500 * MIB);
+    learn(dir, "GPU-b", &b, 300 * MIB);
+    learn(dir, "GPU-a", &a, 200 * MIB);
+    assert_true(recalled(dir, "615.1", "GPU-a") == 200 * MIB);
+    assert_true(recalled(dir, "615.1", "GPU-b") == 300 * MIB);
+    assert_true(recalled(dir, "615.1", "GPU-c") == 0);
+    assert_true(recalled(dir, "615.2", "GPU-a") == 0); /* another driver */
+    learn(dir, "GPU-a", &a, MIB);
+    assert_true(recalled(dir, "615.1", "GPU-a") == MIB);
+    assert_true(recalled(dir, "615.1", "GPU-b") == 300 * MIB);
+    assert_int_equal(dir_remove(dir, NULL), 0);
+}
+
+static void a_damaged_note_of_noise_is_none(void **state) {
+    static const char *const texts[] = {
+        "",
+        "\n\n",
+        "615.1",
+        "615.1 GPU-a",
+        "615.1 GPU-a ",
+        "615.1 GPU-a x",
+        "615.1 GPU-a -1",
+        "615.1 GPU-a 1073741825", /* more than any idle card shows */
+        "615.1 GPU-a 99999999999999999999",
+        "615.1 GPU-a 5 5",
+        "615.1  GPU-a 5",
+    };
+    char dir[] = "/tmp/test-noise-XXXXXX", path[64];
+    struct unattributed u = {0};
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    (void) snprintf(path, sizeof(path), "%s/noise", dir);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        assert_int_equal(file_replace(path, texts[i], strlen(texts[i]), 0600, NULL), 0);
+        assert_true(recalled(dir, "615.1", "GPU-a") == 0);
+    }
+    learn(dir, "GPU-a", &u, 100 * MIB);
+    assert_true(recalled(dir, "615.1", "GPU-a") == 100 * MIB);
+    assert_int_equal(dir_remove(dir, NULL), 0);
 }
 
 /* ---- candidates ---- */
@@ -546,6 +617,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(less_than_nothing_is_nothing),
         cmocka_unit_test(restless_ledgers_take_longer),
         cmocka_unit_test(noise_is_learned_from_the_idle_card),
+        cmocka_unit_test(noise_outlives_the_agent),
+        cmocka_unit_test(a_damaged_note_of_noise_is_none),
         cmocka_unit_test(one_candidate_is_the_only_one),
         cmocka_unit_test(a_neighbour_can_hold_it_too),
         cmocka_unit_test(many_candidates_are_counted),
