@@ -4,8 +4,11 @@
  * with two pods on every other card: as a function call for a pod of a new shape (cold_call), for
  * the next pod of the same shape (call), and that over HTTP with keep-alive, as kube-scheduler asks
  * (no prefix). One node changes before each. The nodes are in --states different states, of which
- * a new shape costs one judgement each. Prints one `name<TAB>value` a line, in nanoseconds.
- * With --cpu, of calls the time that they were on a CPU, for a machine that is busy otherwise. */
+ * a new shape costs one judgement each. Nodes are named in the order in which kube-scheduler names
+ * them: two of its threads take CHUNK nodes at a time and append to the same list. Prints one
+ * `name<TAB>value` a line, in nanoseconds. With --cpu, of calls the time that they were on a CPU,
+ * for a machine that is busy otherwise. With --evict, calls begin with the caches empty, as where
+ * other processes have used the CPU since the last call. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,7 +34,7 @@
 
 static uint32_t arg_nodes = 1000, arg_gpus = 8, arg_rounds = 2000, arg_states = 1000;
 static const char *arg_policy = "esc";
-static bool arg_cpu;
+static bool arg_cpu, arg_evict;
 
 static const struct opt options[] = {
     {"nodes", 'n', "N", "nodes in the cluster (1000)", opt_u32, &arg_nodes},
@@ -41,6 +44,7 @@ static const struct opt options[] = {
     {"policy", 'p', "NAME", "of placement, which has learned from the pods that are there (esc)",
      opt_string, &arg_policy},
     {"cpu", 'c', NULL, "CPU time of calls", opt_flag, &arg_cpu},
+    {"evict", 'e', NULL, "empty the CPU's caches before each call", opt_flag, &arg_evict},
     OPT_END,
 };
 static const struct opt_usage usage = {
@@ -48,10 +52,15 @@ static const struct opt_usage usage = {
     .purpose = "Measures the extender's filter.",
 };
 
+#define CHUNK 71           /* of 5,000 nodes, kube-scheduler's parallelize.chunkSizeFor() */
+#define CACHES (48u << 20) /* bytes; more than all caches hold */
+
 struct bench {
     struct extender extender;
     struct place_model *model;
     struct buf request;
+    size_t names_at; /* in the request */
+    char *caches;
     uint64_t *samples;
     uv_loop_t loop;
     struct http_server *server;
@@ -137,10 +146,34 @@ static void put_request(struct buf *out) {
              "\"resources\":{\"limits\":{\"cpu\":\"4\",\"elasticgpu.io/gpu-core\":\"30\","
              "\"elasticgpu.io/gpu-memory\":\"" MEMORY "\"}}}],\"schedulerName\":\"default\"},"
              "\"status\":{\"phase\":\"Pending\"}},\"Nodes\":null,\"NodeNames\":[");
-    for (uint32_t i = 0; i < arg_nodes; i++)
-        buf_printf(out, "%s\"gpu-node-%04u.example.internal\"", i ? "," : "", i);
-    buf_puts(out, "]}");
-    must(buf_error(out) == 0, "out of memory");
+}
+
+/* The last part of the request, in another order each time. */
+static void put_names(struct bench *b) {
+    static uint64_t random = 1;
+    uint32_t at[2] = {0, 0}, end[2] = {0, 0}, next = 0;
+    b->request.len = b->names_at;
+    for (uint32_t i = 0; i < arg_nodes; i++) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        uint32_t which = random & 1;
+        if (at[which] == end[which] && next == arg_nodes)
+            which = !which;
+        if (at[which] == end[which]) {
+            at[which] = next;
+            next = arg_nodes - next < CHUNK ? arg_nodes : next + CHUNK;
+            end[which] = next;
+        }
+        buf_printf(&b->request, "%s\"gpu-node-%04u.example.internal\"", i ? "," : "", at[which]++);
+    }
+    buf_puts(&b->request, "]}");
+    must(buf_error(&b->request) == 0, "out of memory");
+}
+
+static void evict_caches(struct bench *b) {
+    for (size_t i = 0; i < CACHES; i += 64)
+        b->caches[i]++;
 }
 
 static void build(struct bench *b) {
@@ -156,6 +189,10 @@ static void build(struct bench *b) {
         add_node(b->extender.state, name, i % (arg_states ? arg_states : 1));
     }
     put_request(&b->request);
+    b->names_at = b->request.len;
+    put_names(b);
+    b->caches = calloc(1, CACHES);
+    must(b->caches != NULL, "out of memory");
 }
 
 /* Something changes between two filters: the cards of one node are to be counted again. In the cold
@@ -189,6 +226,9 @@ static void measure_calls(struct bench *b, bool cold) {
     struct buf answer = BUF_INIT(0);
     for (uint32_t i = 0; i < arg_rounds; i++) {
         disturb(b, i, cold);
+        put_names(b);
+        if (arg_evict)
+            evict_caches(b);
         buf_reset(&answer);
         uint64_t start = now_ns(arg_cpu);
         int r = extender_filter(&b->extender, b->request.data, b->request.len, i, &answer);
@@ -310,6 +350,7 @@ int main(int argc, char **argv) {
     b.extender.state = state_free(b.extender.state);
     place_model_free(b.model);
     buf_done(&b.request);
+    free(b.caches);
     free(b.samples);
     return 0;
 }
