@@ -24,7 +24,7 @@ static bool fits_somewhere(struct wake *w, const struct state_pod *pod) {
     int64_t score;
     for (struct state_node *node = w->state->nodes; node; node = node->hh.next)
         if (node->exists && node->version > pod->refused_version &&
-            state_judge(w->state, &w->plan, node, pod, &score) == PLACE_OK)
+            state_judge(w->state, &w->plan, node->head, pod, &score) == PLACE_OK)
             return true;
     return false;
 }

@@ -69,7 +69,7 @@ static void write_nodes(struct json_writer *w, struct scheduler *s, const struct
             without += node->exists;
             continue;
         }
-        enum place_reason reason = state_judge(s->state, &e->plan, node, pod, &score);
+        enum place_reason reason = state_judge(s->state, &e->plan, node->head, pod, &score);
         fitting += reason == PLACE_OK;
         json_object_begin(w, NULL);
         json_put_string(w, "name", node->name);

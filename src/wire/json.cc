@@ -229,6 +229,22 @@ extern "C" bool json_next(struct json_iter *it, const char **ret_key, struct jso
     return true;
 }
 
+extern "C" size_t json_next_texts(struct json_iter *it, struct json_text *ret, size_t max) {
+    size_t n = 0;
+    if (it->object || !json_valid(it->at))
+        return 0;
+    auto i = unpack<simdjson::dom::array::iterator>(it->at);
+    auto end = unpack<simdjson::dom::array::iterator>(it->end);
+    for (; n < max && i != end; ++i, n++) {
+        std::string_view text;
+        if ((*i).get_string().get(text) || !c_string(text.data(), text.size()))
+            break;
+        ret[n] = {text.data(), text.size()};
+    }
+    it->at = pack(i);
+    return n;
+}
+
 extern "C" void json_print(struct buf *out, struct json v) {
     if (!json_valid(v))
         return;

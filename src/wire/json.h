@@ -103,6 +103,14 @@ struct json_iter {
 struct json_iter json_iter(struct json v);
 bool json_next(struct json_iter *it, const char **ret_key, struct json *ret_value);
 
+/* The next strings of an array, at most `max` of them; fewer at its end, and where something other
+ * than a string follows (or one with a NUL inside), which the iterator then stands before. */
+struct json_text {
+    const char *data; /* as json_string() gives it */
+    size_t len;
+};
+size_t json_next_texts(struct json_iter *it, struct json_text *ret, size_t max);
+
 struct buf;
 
 /* Appends the compact text of v. */

@@ -236,7 +236,7 @@ static void compare_all(struct world *w, const struct state_pod *pod) {
         int64_t score;
         if (!node)
             continue;
-        enum place_reason verdict = state_judge(w->state, &plan, node, pod, &score);
+        enum place_reason verdict = state_judge(w->state, &plan, node->head, pod, &score);
         enum place_reason reason = state_place(w->state, &plan, node, pod, false, &result);
         assert_int_equal(verdict, reason);
         /* Which cards esc takes depends on prices, which change while the node does not. */
@@ -305,7 +305,7 @@ static void test_containers_that_draw(void **state) {
         int64_t score;
         state_plan(w->state, pod, &request, &plan);
         enum place_reason reason =
-            state_judge(w->state, &plan, state_node_find(w->state, "n00"), pod, &score);
+            state_judge(w->state, &plan, state_node_find(w->state, "n00")->head, pod, &score);
         assert_int_equal(reason, i ? PLACE_NO_CORE : PLACE_OK);
     }
 }
@@ -337,8 +337,8 @@ static void test_a_state_is_judged_once(void **state) {
     run_pod(w, "a", HALF, "n03", &a);
     state_refresh_all(w->state);
     assert_int_equal(HASH_COUNT(w->state->alikes), 2);
-    assert_int_equal(state_node_find(w->state, "n00")->alike->nodes, NODES - 1);
-    assert_int_equal(state_node_find(w->state, "n03")->alike->nodes, 1);
+    assert_int_equal(state_node_find(w->state, "n00")->head->alike->nodes, NODES - 1);
+    assert_int_equal(state_node_find(w->state, "n03")->head->alike->nodes, 1);
     state_pod_gone(w->state, "a");
     state_refresh_all(w->state);
     assert_int_equal(HASH_COUNT(w->state->alikes), 1);

@@ -143,6 +143,29 @@ static void test_parser_grows(void **state) {
     }
 }
 
+static void test_texts_of_an_array(void **state) {
+    struct json_text texts[4];
+    struct json_iter it = json_iter(parse(state, "[\"a\",\"\",\"\\u0042c\",\"d\\u0000\",\"e\"]"));
+    struct json item;
+    assert_int_equal(json_next_texts(&it, texts, 2), 2);
+    assert_string_equal(texts[0].data, "a");
+    assert_int_equal(texts[1].len, 0);
+    assert_int_equal(json_next_texts(&it, texts, 4), 1); /* the NUL ends it */
+    assert_string_equal(texts[0].data, "Bc");
+    assert_int_equal(texts[0].len, 2);
+    assert_int_equal(json_next_texts(&it, texts, 4), 0);
+    assert_true(json_next(&it, NULL, &item) && !json_string(item));
+    assert_int_equal(json_next_texts(&it, texts, 4), 1);
+    assert_int_equal(json_next_texts(&it, texts, 4), 0);
+    it = json_iter(parse(state, "[\"a\",1]"));
+    assert_int_equal(json_next_texts(&it, texts, 4), 1);
+    assert_int_equal(json_next_texts(&it, texts, 4), 0);
+    it = json_iter(parse(state, "{\"a\":\"b\"}"));
+    assert_int_equal(json_next_texts(&it, texts, 4), 0);
+    it = json_iter(parse(state, "1"));
+    assert_int_equal(json_next_texts(&it, texts, 4), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_look_up, setup, teardown),
@@ -151,6 +174,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_bad_input_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_written_text_is_valid, setup, teardown),
         cmocka_unit_test_setup_teardown(test_parser_grows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_texts_of_an_array, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -550,6 +550,40 @@ static void test_workload_is_kept(void **state) {
     start(w);
 }
 
+/* Names of every length that differ in the last letter only; some nodes go and others come. */
+static void test_nodes_by_name(void **state) {
+    struct world *w = *state;
+    struct state_node *found[2];
+    char name[KUBE_NAME_MAX];
+    for (int round = 0; round < 3; round++) {
+        for (size_t len = 1; len < sizeof(name); len++) {
+            memset(name, 'n', len);
+            name[len] = '\0';
+            for (size_t i = 0; i < 2; i++) {
+                name[len - 1] = (char) ('a' + i);
+                assert_int_equal(state_node_seen(w->state, name), 0);
+            }
+        }
+        for (size_t len = 1; len < sizeof(name); len++) {
+            memset(name, 'n', len);
+            name[len] = '\0';
+            for (size_t i = 0; i < 2; i++) {
+                name[len - 1] = (char) ('a' + i);
+                found[i] = state_node_find(w->state, name);
+                assert_non_null(found[i]);
+                assert_string_equal(found[i]->name, name);
+                assert_ptr_equal(found[i]->head->node, found[i]);
+            }
+            name[len - 1] = 'c';
+            assert_null(state_node_find(w->state, name));
+            if (len % 3 == (size_t) round)
+                state_node_gone(w->state, found[1]->name);
+            name[len - 1] = 'b';
+            assert_true((state_node_find(w->state, name) == NULL) == (len % 3 == (size_t) round));
+        }
+    }
+}
+
 /* The last test: what is left stays left. A share of those names that runs is kept, also by a
  * scheduler that has never known them; a pod that waits with the carrier is told so. */
 static void test_names_left_while_they_are_in_use(void **state) {
@@ -586,6 +620,7 @@ int main(void) {
         T(test_a_hold_on_what_is_taken),
         T(test_room),
         T(test_workload_is_kept),
+        T(test_nodes_by_name),
         T(test_names_left_while_they_are_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -212,7 +212,7 @@ static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
     for (struct state_node *n = e->state->nodes; n; n = n->hh.next)
         if ((!node[0] || strcmp(n->name, node) == 0) && n->exists &&
             elastic_may_be_on(e, claim, n) &&
-            state_judge(e->state, &e->plan, n, NULL, &score) == PLACE_OK &&
+            state_judge(e->state, &e->plan, n->head, NULL, &score) == PLACE_OK &&
             (!best || score > best_score)) {
             best = n;
             best_score = score;

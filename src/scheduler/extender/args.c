@@ -2,6 +2,7 @@
 #include "scheduler/extender/args.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -55,18 +56,34 @@ int args_read(struct json_parser *parser, const char *body, size_t len, struct a
     return 0;
 }
 
-int args_next(struct args *args, const char **ret_name, struct json *ret_object, struct err *err) {
-    struct json node;
-    if (!json_next(&args->at, NULL, &node))
-        return 0;
-    *ret_object = args->objects ? node : (struct json){0};
-    *ret_name = json_string(
-        args->objects ? json_get_nocase(json_get_nocase(node, "metadata"), "name") : node);
-    if (!*ret_name)
+static size_t next_objects(struct args *args, struct json_text *names, struct json *objects,
+                           size_t max) {
+    size_t n = 0;
+    for (; n < max && json_next(&args->at, NULL, &objects[n]); n++) {
+        struct json metadata = json_get_nocase(objects[n], "metadata");
+        const char *name = json_string(json_get_nocase(metadata, "name"));
+        if (!name)
+            break;
+        names[n] = (struct json_text){name, strlen(name)};
+    }
+    return n;
+}
+
+int args_next(struct args *args, struct json_text *ret_names, struct json *ret_objects, size_t max,
+              struct err *err) {
+    size_t left = args->n < max ? args->n : max, n;
+    if (args->objects) {
+        n = next_objects(args, ret_names, ret_objects, left);
+    } else {
+        memset(ret_objects, 0, left * sizeof(*ret_objects));
+        n = json_next_texts(&args->at, ret_names, left);
+    }
+    args->n -= n;
+    if (n < left)
         return err_set(err, EINVAL, "%s holds something other than %s",
                        args->objects ? "Nodes" : "NodeNames",
                        args->objects ? "nodes with a name" : "names");
-    return 1;
+    return (int) n;
 }
 
 void args_put_begin(struct json_writer *w, bool objects) {

@@ -23,7 +23,7 @@ struct args {
     struct json pod;
     struct json nodes; /* array of names, or of Node objects */
     bool objects;      /* the latter */
-    size_t n;
+    size_t n;          /* nodes left */
     struct json_iter at;
 };
 
@@ -31,9 +31,10 @@ struct args {
 int args_read(struct json_parser *parser, const char *body, size_t len, struct args *ret,
               struct err *err);
 
-/* The next node offered: 1, 0 after the last one, or -EINVAL. *ret_object is invalid where nodes
- * are asked by name. */
-int args_next(struct args *args, const char **ret_name, struct json *ret_object, struct err *err);
+/* The next nodes offered, at most `max` of them: how many, 0 after the last one, or -EINVAL.
+ * ret_objects[] are invalid where nodes are asked by name. */
+int args_next(struct args *args, struct json_text *ret_names, struct json *ret_objects, size_t max,
+              struct err *err);
 
 /* An answer's list of nodes: between begin and end, those that the caller chooses. */
 void args_put_begin(struct json_writer *w, bool objects);

@@ -49,21 +49,31 @@ static int reserve_candidates(struct extender *e, size_t n) {
     return 0;
 }
 
-#define AHEAD 16 /* so many nodes further memory is fetched */
+/* So many nodes are looked up together, each step for all of them: the memory that one step has
+ * fetched is there for the next. */
+#define TOGETHER 32
 
-static void find_nodes(struct extender *e, size_t n) {
+static void find_nodes(struct extender *e, struct extender_candidate *to,
+                       const struct json_text *names, const struct json *objects, size_t n) {
+    uint64_t hash[TOGETHER];
+    for (size_t i = 0; i < n; i++)
+        hash[i] = state_name_soon(e->state, names[i].data, names[i].len);
+    for (size_t i = 0; i < n; i++)
+        state_head_soon(e->state, hash[i]);
     for (size_t i = 0; i < n; i++) {
-        struct extender_candidate *c = &e->candidates[i];
-        if (i + AHEAD < n)
-            state_node_soon(e->state, c[AHEAD].hash);
-        c->node = state_node_at(e->state, c->name, c->hash);
-        e->what_if |= e->objects && !c->node;
+        struct state_head *head = state_head_at(e->state, names[i].data, names[i].len, hash[i]);
+        to[i] = (struct extender_candidate){.node = head ? head->node : NULL,
+                                            .head = head,
+                                            .name = names[i].data,
+                                            .object = objects[i]};
+        e->what_if |= e->objects && !head;
     }
 }
 
 static int read_args(struct extender *e, const char *body, size_t len, struct pod *ret_pod,
                      size_t *ret_n, struct err *err) {
-    struct extender_candidate c = {0};
+    struct json_text names[TOGETHER];
+    struct json objects[TOGETHER];
     struct args args;
     size_t n = 0;
     int r = args_read(e->parser, body, len, &args, err);
@@ -73,18 +83,19 @@ static int read_args(struct extender *e, const char *body, size_t len, struct po
         return err_errno(err, ENOMEM, "cannot read the nodes");
     e->objects = args.objects;
     e->what_if = false;
-    while (n < args.n && (r = args_next(&args, &c.name, &c.object, err)) > 0) {
-        c.hash = state_name_soon(e->state, c.name);
-        e->candidates[n++] = c;
+    while ((r = args_next(&args, names, objects, TOGETHER, err)) > 0) {
+        find_nodes(e, &e->candidates[n], names, objects, (size_t) r);
+        n += (size_t) r;
     }
     if (r < 0)
         return r;
-    find_nodes(e, n);
     *ret_n = n;
     return pod_parse(args.pod, ret_pod, err);
 }
 
 /* ---- judging nodes ---- */
+
+#define AHEAD 16 /* so many nodes further memory is fetched */
 
 /* How much what is judged next may be thought about. */
 static void allow(struct extender *e, uint32_t states) {
@@ -99,10 +110,10 @@ static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *
     allow(e, 0);
     for (size_t i = 0; i < n; i++) {
         struct extender_candidate *c = &e->candidates[i];
-        if (i + AHEAD < n && e->candidates[i + AHEAD].node)
-            state_judge_soon(e->candidates[i + AHEAD].node, &e->plan);
-        if (c->node)
-            c->reason = state_judge(e->state, &e->plan, c->node, self, &c->score);
+        if (i + AHEAD < n && e->candidates[i + AHEAD].head)
+            state_judge_soon(e->candidates[i + AHEAD].head, &e->plan);
+        if (c->head)
+            c->reason = state_judge(e->state, &e->plan, c->head, self, &c->score);
         else if (e->objects)
             c->reason = template_judge(&e->plan, self->selection, c->object, &c->score);
         else
@@ -155,7 +166,7 @@ static void judge_best(struct extender *e, size_t n, const struct state_pod *sel
         if (!best || !best->node)
             return;
         int64_t score = best->score;
-        best->reason = state_judge(e->state, &e->plan, best->node, self, &best->score);
+        best->reason = state_judge(e->state, &e->plan, best->head, self, &best->score);
         if (best->reason == PLACE_OK && best->score == score)
             return;
     }
@@ -174,21 +185,31 @@ static void promise_best(struct extender *e, size_t n, struct state_pod *self, u
 
 /* ---- answers ---- */
 
-/* The score of the last one on the list of the best; with fewer, the least there is. */
-static int64_t least_listed(const struct extender *e, size_t n) {
-    int64_t best[EXTENDER_LIST]; /* descending */
-    size_t held = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct extender_candidate *c = &e->candidates[i];
-        bool full = held == EXTENDER_LIST;
-        if (c->reason != PLACE_OK || (full && c->score <= best[held - 1]))
-            continue;
-        size_t at = full ? held - 1 : held++;
-        for (; at > 0 && best[at - 1] < c->score; at--)
-            best[at] = best[at - 1];
-        best[at] = c->score;
+/* Puts a score in the place of the least of them, heap[0], where that is less. */
+static void put_in_heap(int64_t heap[static EXTENDER_LIST], int64_t score) {
+    size_t at = 0, least;
+    if (score <= heap[0])
+        return;
+    while ((least = 2 * at + 1) < EXTENDER_LIST) {
+        if (least + 1 < EXTENDER_LIST && heap[least + 1] < heap[least])
+            least++;
+        if (heap[least] >= score)
+            break;
+        heap[at] = heap[least];
+        at = least;
     }
-    return held < EXTENDER_LIST ? INT64_MIN : best[held - 1];
+    heap[at] = score;
+}
+
+/* The score of the last one on the list of the best; INT64_MIN: there are fewer. */
+static int64_t least_listed(const struct extender *e, size_t n) {
+    int64_t heap[EXTENDER_LIST];
+    for (size_t i = 0; i < EXTENDER_LIST; i++)
+        heap[i] = INT64_MIN;
+    for (size_t i = 0; i < n; i++)
+        if (e->candidates[i].reason == PLACE_OK)
+            put_in_heap(heap, e->candidates[i].score);
+    return heap[0];
 }
 
 /* Those that can take the pod, the best of them where they are many, or all nodes. */

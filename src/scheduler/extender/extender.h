@@ -54,8 +54,8 @@ typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_ca
 
 struct extender_candidate {
     struct state_node *node;
+    struct state_head *head; /* of `node` */
     const char *name;
-    uint64_t hash;      /* state_name_soon() */
     struct json object; /* the Node as it was given; invalid where nodes are asked by name */
     enum place_reason reason;
     int64_t score;

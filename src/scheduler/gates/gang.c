@@ -205,7 +205,7 @@ static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms
     state_plan(g->state, pod, &g->request, &g->plan);
     for (struct state_node *node = g->state->nodes; node; node = node->hh.next)
         if (node->exists && node->ncards > 0 &&
-            state_judge(g->state, &g->plan, node, pod, &score) == PLACE_OK &&
+            state_judge(g->state, &g->plan, node->head, pod, &score) == PLACE_OK &&
             (!best || score > most)) {
             best = node;
             most = score;

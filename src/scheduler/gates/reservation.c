@@ -223,7 +223,7 @@ static struct state_node *find_place(struct reservations *r, const struct reserv
     for (struct state_node *node = r->state->nodes; node; node = node->hh.next)
         if (node->exists && node->ncards > 0 &&
             (!v->object.node[0] || strcmp(v->object.node, node->name) == 0) &&
-            state_judge(r->state, &r->plan, node, self, &score) == PLACE_OK &&
+            state_judge(r->state, &r->plan, node->head, self, &score) == PLACE_OK &&
             (!best || score > most)) {
             best = node;
             most = score;

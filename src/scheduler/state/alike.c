@@ -74,8 +74,8 @@ static struct state_alike *alike_new(struct state *s, const struct key *key, siz
 }
 
 void state_alike_leave(struct state_node *node) {
-    struct state_alike *alike = node->alike;
-    node->alike = NULL;
+    struct state_alike *alike = node->head->alike;
+    node->head->alike = NULL;
     if (!alike || --alike->nodes > 0)
         return;
     HASH_DEL(node->state->alikes, alike);
@@ -93,5 +93,5 @@ void state_alike_refresh(struct state_node *node) {
     if (alike)
         alike->nodes++;
     state_alike_leave(node);
-    node->alike = alike;
+    node->head->alike = alike;
 }

@@ -30,8 +30,8 @@ static bool takes_alike(const struct state *s, const struct state_pod *pod) {
 }
 
 /* The last bit of a shape says takes_alike(). */
-static bool is_alike_to(const struct place_plan *plan, const struct state_node *node) {
-    return plan->shape & 1 && node->alike;
+static bool is_alike_to(const struct place_plan *plan, const struct state_head *head) {
+    return plan->shape & 1 && head->alike;
 }
 
 static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
@@ -225,7 +225,7 @@ struct place_node state_place_node(const struct state_node *node) {
     struct cpu_memory left = state_room_sub(node->room, node->used);
     return (struct place_node){.cards = node->place,
                                .ncards = node->ncards,
-                               .rank = node->rank,
+                               .rank = node->head->rank,
                                .cpu_free = left.cpu,
                                .cpu = node->room.cpu,
                                .memory_free = left.memory,
@@ -282,30 +282,48 @@ static uint64_t short_looks(const struct state *s) {
     return s->model ? place_model_short_looks(s->model) : 0;
 }
 
-void state_judge_soon(const struct state_node *node, const struct place_plan *plan) {
+void state_judge_soon(const struct state_head *head, const struct place_plan *plan) {
     uint64_t set = (plan->shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
     const struct state_verdicts *verdicts =
-        is_alike_to(plan, node) ? &node->alike->verdicts : &node->verdicts;
+        is_alike_to(plan, head) ? &head->alike->verdicts : &head->node->verdicts;
     const char *from = (const char *) &verdicts->of[set * STATE_VERDICT_SET];
     __builtin_prefetch(from);
     __builtin_prefetch(from + 64);
     __builtin_prefetch(from + 128);
 }
 
-enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_node *node,
-                              const struct state_pod *self, int64_t *ret_score) {
+/* As state_judge(); `verdicts` is where the verdict is kept, NULL: nowhere. */
+static enum place_reason judge_anew(struct state *s, struct place_plan *plan,
+                                    struct state_head *head, const struct state_pod *self,
+                                    struct state_verdicts *verdicts, int64_t *ret_score) {
     struct place_result result = {.score = 0};
+    uint64_t looks = short_looks(s);
+    enum place_reason reason = state_place(s, plan, head->node, self, false, &result);
+    result.worth.rough = short_looks(s) != looks;
+    *ret_score = result.score;
+    bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;
+    bool certain = !searched || plan->effort > 0;
+    if (verdicts && certain)
+        verdict_set(verdicts, plan->shape)[verdicts->next++ % STATE_VERDICT_SET] =
+            (struct state_verdict){plan->shape, is_alike_to(plan, head) ? 0 : head->node->version,
+                                   result.worth, reason};
+    return reason;
+}
+
+enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_head *head,
+                              const struct state_pod *self, int64_t *ret_score) {
     *ret_score = 0;
-    state_refresh(s, node);
-    enum place_reason absent =
-        state_node_absent(node); /* which those that are alike do not share */
-    if (absent != PLACE_OK)
-        return absent;
-    bool own = self && self->node == node, alike = is_alike_to(plan, node);
-    struct state_verdicts *verdicts = alike ? &node->alike->verdicts : &node->verdicts;
-    uint64_t version = alike ? 0 : node->version;
+    if (s->ranks_dirty || head->dirty)
+        state_refresh(s, head->node);
+    if (head->absence != PLACE_OK && state_node_absent(head->node) != PLACE_OK)
+        return head->absence; /* which those that are alike do not share */
+    if (self && self->node == head->node)
+        return judge_anew(s, plan, head, self, NULL, ret_score);
+    bool alike = is_alike_to(plan, head);
+    struct state_verdicts *verdicts = alike ? &head->alike->verdicts : &head->node->verdicts;
+    uint64_t version = alike ? 0 : head->node->version;
     struct state_verdict *set = verdict_set(verdicts, plan->shape);
-    for (uint32_t i = 0; !own && i < STATE_VERDICT_SET; i++) {
+    for (uint32_t i = 0; i < STATE_VERDICT_SET; i++) {
         struct state_verdict *v = &set[i];
         if (v->shape == plan->shape && v->version == version) {
             if (is_outdated(s, v)) {
@@ -313,18 +331,9 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
                 break;
             }
             if (v->reason == PLACE_OK)
-                *ret_score = place_score(&plan->policy, plan, &v->worth, node->rank);
+                *ret_score = place_score(&plan->policy, plan, &v->worth, head->rank);
             return v->reason;
         }
     }
-    uint64_t looks = short_looks(s);
-    enum place_reason reason = state_place(s, plan, node, self, false, &result);
-    result.worth.rough = short_looks(s) != looks;
-    *ret_score = result.score;
-    bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;
-    bool certain = !searched || plan->effort > 0;
-    if (!own && certain)
-        set[verdicts->next++ % STATE_VERDICT_SET] =
-            (struct state_verdict){plan->shape, version, result.worth, reason};
-    return reason;
+    return judge_anew(s, plan, head, self, verdicts, ret_score);
 }

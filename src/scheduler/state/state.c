@@ -12,7 +12,6 @@
 #include "scheduler/state/state_internal.h"
 
 #define STRAY_MS 60000
-#define CACHE_LINE ((size_t) 64)
 
 struct state *state_new(state_verify verify, void *userdata) {
     struct state *s = calloc(1, sizeof(*s));
@@ -48,9 +47,10 @@ static void card_free(struct state *s, struct state_card *card) {
 static void node_free(struct state *s, struct state_node *node) {
     state_alike_leave(node);
     state_projected(node);
-    if (node->dirty)
+    if (node->head->dirty)
         DL_DELETE2(s->dirty, node, dirty_prev, dirty_next);
     HASH_DEL(s->nodes, node);
+    state_head_free(s, node->head);
     free(node->topology);
     free(node);
 }
@@ -73,43 +73,37 @@ struct state *state_free(struct state *s) {
         card_free(s, card);
     HASH_ITER(hh, s->nodes, node, next_node)
         node_free(s, node);
+    state_heads_free(s);
     free(s);
     return NULL;
 }
 
 /* ---- nodes ---- */
 
-/* Its first bytes in one line of the cache. */
-static struct state_node *node_alloc(void) {
-    const size_t size = (sizeof(struct state_node) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    struct state_node *node = aligned_alloc(CACHE_LINE, size);
-    if (node)
-        memset(node, 0, size);
-    return node;
-}
-
 struct state_node *state_node_get(struct state *s, const char *name) {
     struct state_node *node = state_node_find(s, name);
     if (node)
         return node;
     size_t len = strlen(name);
-    if (len >= sizeof(node->name) || !(node = node_alloc()))
+    if (len >= sizeof(node->name) || !(node = calloc(1, sizeof(*node))))
         return NULL;
     memcpy(node->name, name, len + 1);
     node->state = s;
     HASH_ADD_STR(s->nodes, name, node);
-    if (!hash_added(node)) {
-        free(node);
-        return NULL;
+    if (hash_added(node) && state_head_new(s, node) == 0) {
+        s->ranks_dirty = true;
+        return node;
     }
-    s->ranks_dirty = true;
-    return node;
+    if (hash_added(node))
+        HASH_DEL(s->nodes, node);
+    free(node);
+    return NULL;
 }
 
 void state_touch(struct state_node *node) {
-    if (node->dirty)
+    if (node->head->dirty)
         return;
-    node->dirty = true;
+    node->head->dirty = true;
     DL_APPEND2(node->state->dirty, node, dirty_prev, dirty_next);
 }
 
@@ -138,7 +132,6 @@ void state_node_drop_if_unused(struct state *s, struct state_node *node) {
     if (node->exists || node->ncards > 0 || node->pods || node->standings || node->loads)
         return;
     state_learn_node(s, node, true);
-    state_name_forget(s, node);
     node_free(s, node);
 }
 
@@ -154,17 +147,17 @@ int state_node_absence(struct state *s, const char *name, enum place_reason abse
     struct state_node *node = state_node_get(s, name);
     if (!node)
         return -ENOMEM;
-    if (node->absence == absence)
+    if (node->head->absence == absence)
         return 0;
-    node->absence = absence;
+    node->head->absence = (uint8_t) absence;
     node_touch(node);
     return 1;
 }
 
 enum place_reason state_node_absent(const struct state_node *node) {
-    for (uint32_t i = 0; node->absence != PLACE_OK && i < node->ncards; i++)
+    for (uint32_t i = 0; node->head->absence != PLACE_OK && i < node->ncards; i++)
         if (node->cards[i]->healthy)
-            return node->absence;
+            return node->head->absence;
     return PLACE_OK;
 }
 
@@ -184,8 +177,8 @@ static void rank_nodes(struct state *s) {
     uint32_t rank = 0;
     HASH_SORT(s->nodes, by_name);
     for (struct state_node *node = s->nodes; node; node = node->hh.next)
-        if (node->rank != rank++) {
-            node->rank = rank - 1;
+        if (node->head->rank != rank++) {
+            node->head->rank = rank - 1;
             node->version = ++s->version;
         }
     s->ranks_dirty = false;
@@ -572,14 +565,14 @@ void state_sync_end(struct state *s, enum state_kind kind) {
 void state_refresh(struct state *s, struct state_node *node) {
     if (s->ranks_dirty)
         rank_nodes(s);
-    if (!node->dirty)
+    if (!node->head->dirty)
         return;
     state_links_refresh(node);
     state_count(node, NULL, false, node->place);
     state_learn_node(s, node, false);
     state_alike_refresh(node);
     node->version = ++s->version;
-    node->dirty = false;
+    node->head->dirty = false;
     DL_DELETE2(s->dirty, node, dirty_prev, dirty_next);
 }
 

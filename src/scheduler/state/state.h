@@ -166,17 +166,28 @@ struct state_alike {
 #define STATE_MODELS_MAX 64
 #define STATE_NODE_IDS 16384
 #define STATE_NAMES 16384
+#define CACHE_LINE ((size_t) 64)
+#define STATE_HEAD_NAME 41
+#define STATE_HEADS 128 /* in one block of memory */
 #define STATE_ENDED_MAX 1024
 
-struct state_node {
-    /* What each filter looks at of every node stands together. */
+/* What each filter looks at of every node. The heads of all nodes stand together, so that thousands
+ * of them take little of the CPU's caches. */
+struct state_head {
+    struct state_node *node;   /* NULL: unused */
     struct state_alike *alike; /* as of state_refresh(); NULL: like no other */
-    uint64_t version;          /* of the state, when `place` or `rank` changed last */
     uint32_t rank;             /* in the order of all names */
-    enum place_reason absence; /* why its agent cannot serve a pod; PLACE_OK: it can */
-    bool exists;               /* there is a Node object */
+    uint8_t absence;           /* enum place_reason: why its agent cannot serve a pod */
+    bool dirty; /* `place` is to be counted anew, see state_refresh(); in state.dirty then */
+    uint8_t name_len;
+    char name[STATE_HEAD_NAME]; /* the start of it, without an end */
+};
+
+struct state_node {
+    struct state_head *head;
+    uint64_t version; /* of the state, when `place` or its rank changed last */
+    bool exists;      /* there is a Node object */
     bool listed;
-    bool dirty;       /* `place` is to be counted anew, see state_refresh(); in state.dirty then */
     bool unprojected; /* allocated may have changed since the GPU objects were last compared; in
                          state.unprojected then */
     char name[KUBE_NAME_MAX];
@@ -235,7 +246,15 @@ struct state_selector {
 /* Where a name was found. */
 struct state_name {
     uint64_t hash;
-    struct state_node *node; /* NULL: unused */
+    struct state_head *head; /* NULL: unused */
+};
+
+_Static_assert(sizeof(struct state_head) == CACHE_LINE, "no more than that for each node");
+
+struct state_heads {
+    _Alignas(CACHE_LINE) struct state_head of[STATE_HEADS];
+    uint32_t used;
+    struct state_heads *next;
 };
 
 /* 0 when `signature` is ours for exactly these, with the id of the key in *ret_signer (0 before the
@@ -272,6 +291,7 @@ struct state {
     struct state_selector selectors[STATE_SELECTORS_MAX];
     size_t nselectors;
     struct state_name names[STATE_NAMES]; /* see state_node_find() */
+    struct state_heads *heads;            /* those of all nodes, and unused ones */
     bool ranks_dirty;
     bool holds_ended;                /* nodes that were there for them may be without use */
     uint64_t version;                /* counts the changes of nodes */
@@ -322,13 +342,13 @@ uint64_t state_hash(uint64_t hash, const char *text);
 struct state_node *state_node_find(struct state *s, const char *name);
 
 /* The same in three steps for many nodes, which are far from each other in memory: the first two
- * have fetched what the next one looks at. */
-uint64_t state_name_soon(struct state *s, const char *name); /* a hash, for the others */
-void state_node_soon(struct state *s, uint64_t hash);
-struct state_node *state_node_at(struct state *s, const char *name, uint64_t hash);
+ * have fetched what the next one looks at. The first returns a hash for the others. */
+uint64_t state_name_soon(struct state *s, const char *name, size_t len);
+void state_head_soon(struct state *s, uint64_t hash);
+struct state_head *state_head_at(struct state *s, const char *name, size_t len, uint64_t hash);
 
 /* Has the memory fetched that is looked at when the node is judged soon after. */
-void state_judge_soon(const struct state_node *node, const struct place_plan *plan);
+void state_judge_soon(const struct state_head *head, const struct place_plan *plan);
 
 struct state_pod *state_pod_find(struct state *s, const char *uid);
 
@@ -364,7 +384,7 @@ enum place_reason state_place(struct state *s, struct place_plan *plan, struct s
 
 /* As state_place() for who only wants to know whether and how well; remembers the answer for the
  * next pod of the same shape. */
-enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_node *node,
+enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_head *head,
                               const struct state_pod *self, int64_t *ret_score);
 
 /* ---- who may take which cards ---- */

@@ -13,8 +13,10 @@ struct state_node *state_node_get(struct state *s, const char *name);
 /* Forgets a node that nothing refers to any more. */
 void state_node_drop_if_unused(struct state *s, struct state_node *node);
 
-/* names.c: the node is about to go. */
-void state_name_forget(struct state *s, const struct state_node *node);
+/* names.c: gives the node, which has its name, a head, or returns -ENOMEM. */
+int state_head_new(struct state *s, struct state_node *node);
+void state_head_free(struct state *s, struct state_head *head);
+void state_heads_free(struct state *s); /* of all nodes */
 
 /* alike.c: finds out anew whom the node is like, and that it is like nobody. */
 void state_alike_refresh(struct state_node *node);
