@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator sees: the commands of the README as they are pasted, and nodes that take no pod."""
+
+import os
+import re
+
+import pytest
+
+import kit
+from cluster import api as kube
+from kit import CARD, CORE, MEMORY, SLOT, GiB, container, pod
+
+README = os.path.join(os.path.dirname(__file__), "../../README.md")
+
+
+@pytest.fixture
+def my_pod(world):
+    """The pod that the README names, in the namespace that kubectl asks by itself."""
+    world.api.create(kube.pods(), pod("my-pod", container(core=30, memory=20 * GiB)))
+    yield world.api.wait(kube.pods(), "my-pod", kit.is_running, 60, "my-pod running")
+    world.api.delete(kube.pods(name="my-pod"))
+
+
+def test_the_commands_of_the_readme(world, my_pod):
+    with open(README) as f:
+        (block,) = re.findall(r"^## Look\n\n```sh\n(.*?)^```$", f.read(), re.M | re.S)
+    shown = world.cluster.on_node(["sh", "-euc", f"PATH={world.build}/src/cli:$PATH\n{block}"]).stdout
+    for word in ("MODEL", "nodeName: node-a", "default/my-pod (main)", "MOST ON ONE CARD", "Pod default/my-pod is on node",
+                 "aliquot_gpu_memory_used_bytes{", 'container="main"', "DCGM_FI_DEV_"):
+        assert word in shown, (word, shown)
+
+
+@pytest.fixture
+def other_node(world):
+    """A node that is objects only, with one GPU."""
+    name = kit.new_name("node")
+    offered = {"cpu": "1", CORE: "100", SLOT: "100"}
+    world.api.create(kube.core("nodes"), {"metadata": {"name": name, "labels": {"nvidia-device-enable": "disable"}}})
+    world.api.patch(kube.core("nodes", name=name) + "/status", {"status": {"capacity": offered, "allocatable": offered}})
+    world.api.create(kube.gpus(), {
+        "apiVersion": "elasticgpu.io/v1alpha1", "kind": "GPU", "metadata": {"name": name + "-00"},
+        "spec": {"index": 0, "memory": CARD, "model": "M", "nodeName": name, "path": "/dev/nvidia0", "uuid": "GPU-" + name}})
+    world.api.patch(kube.gpus(name + "-00") + "/status", {"status": {
+        "state": "Healthy", "capacity": {CORE: "100", MEMORY: str(CARD)}}})
+    yield name
+    world.api.delete(kube.gpus(name + "-00"))
+    world.api.delete(kube.core("nodes", name=name))
+
+
+def test_a_node_that_is_not_ready(world, other_node):
+    """Its GPU is shown as one of which nothing can be had, until the node is ready."""
+    def seen(status):
+        world.api.patch(kube.core("nodes", name=other_node) + "/status", {"status": {"conditions": [
+            {"type": "Ready", "status": status, "reason": "Test", "message": "", "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+             "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+        return lambda: world.api.get(kube.gpus(other_node + "-00"))["status"]
+
+    told = seen("False")
+    world.until(lambda: told().get("unavailable") == "node is not ready", 30, "the GPU is unavailable")
+    assert told()["allocatable"] == {CORE: "0", MEMORY: "0"}
+    row = next(line for line in world.aliquot("inspect", "card", other_node + "-00").splitlines() if other_node in line)
+    assert row.split()[-1] == "Unavailable"
+    told = seen("True")
+    world.until(lambda: "unavailable" not in told(), 30, "the GPU is available")
+    assert told()["allocatable"][CORE] == "100"
