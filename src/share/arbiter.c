@@ -37,7 +37,12 @@
 #define TRIM_LONGEST_NS (1000 * MS)
 #define TRIM_ONE 1024u
 #define TRIM_MIN (TRIM_ONE / 2)
+/* A larger factor would take its holder too long to come back from: the next sample comes at the
+ * rate that this one has cut. */
 #define TRIM_MAX (TRIM_ONE * 4)
+/* Of one sample. */
+#define UNPAID_MAX_NS (60000 * MS)
+#define DRIVER_MAX_NS (600000 * MS)
 
 /* The order in which those without a share of their own are served. */
 enum turn { TURN_ONLINE, TURN_LEFT, TURN_OFFLINE, TURNS };
@@ -148,29 +153,51 @@ static void average(struct arbiter_tenant *t, uint64_t dt) {
     t->taken = (uint32_t) ((t->taken * (TAKEN_NS - part) + rate * part) / TAKEN_NS);
 }
 
+static void begin_sample(struct arbiter_tenant *t) {
+    t->state.driver_ns = t->driver_ns;
+    t->state.trim_charged = t->usage.charged + t->unpaid_ns - t->pending_ns;
+}
+
+/* What the driver saw and the account lacks by more than the factor that the rate makes up for.
+ * What a process that is stopped may yet take back explains as much, until it does. */
+static uint64_t unpaid(struct arbiter_tenant *t, uint64_t driver, uint64_t charged) {
+    uint64_t most = min_u64(charged, driver) * (TRIM_MAX / TRIM_ONE);
+    uint64_t excess = driver > most ? driver - most : 0;
+
+    t->state.excused_ns = min_u64(excess, t->pending_ns);
+    return min_u64(excess - t->state.excused_ns, UNPAID_MAX_NS);
+}
+
 /* The driver's figures against the account's, in 1024ths. They come late and coarse, so over some
- * time, and half of the difference at once. */
+ * time, and half of the difference at once. The rate makes up for estimates that are somewhat
+ * wrong; what is beyond that is charged, which does not depend on what comes after it. */
 static void trim(struct arbiter_tenant *t) {
     uint64_t driver = t->driver_ns - t->state.driver_ns;
-    uint64_t charged = t->usage.charged - t->state.trim_charged, ratio;
+    uint64_t charged = t->usage.charged - t->pending_ns - t->state.trim_charged;
 
+    t->unpaid_ns = 0;
     if (t->driver_ns == 0 || t->driver_ns < t->state.driver_ns) {
-        t->state.driver_ns = t->driver_ns;
-        t->state.trim_charged = t->usage.charged;
+        begin_sample(t);
         return;
     }
     /* Work that one of the two has counted and the other not yet must not matter. */
     if (driver < TRIM_NS || driver / TRIM_LAUNCHES < min_u64(t->usage.longest, TRIM_LONGEST_NS))
         return;
-    ratio = charged && charged < UINT64_MAX / 2
-                ? min_u64(driver, UINT64_MAX / 4096) * TRIM_ONE / charged
-                : TRIM_MAX;
-    ratio = min_u64(ratio, TRIM_MAX);
-    t->state.trim = (t->state.trim + (uint32_t) ratio) / 2;
+    /* Corrections do not take back that much. */
+    if (charged > UINT64_MAX / 2)
+        charged = 0;
+    driver = min_u64(driver, DRIVER_MAX_NS) + t->state.excused_ns;
+    t->unpaid_ns = unpaid(t, driver, charged);
+    driver -= t->state.excused_ns;
+    charged += t->unpaid_ns;
+    if (charged)
+        t->state.trim += (uint32_t) min_u64(driver * TRIM_ONE / charged, TRIM_MAX);
+    else
+        t->state.trim += TRIM_ONE;
+    t->state.trim /= 2;
     if (t->state.trim < TRIM_MIN)
         t->state.trim = TRIM_MIN;
-    t->state.driver_ns = t->driver_ns;
-    t->state.trim_charged = t->usage.charged;
+    begin_sample(t);
 }
 
 /* What he would take if he could, ppm. */

@@ -41,13 +41,15 @@ struct arbiter_tenant {
     /* GPU time that the driver has seen the container take, ns, a counter; 0: not known. It shows
      * up to a second late, so it only trims the rate slowly. */
     uint64_t driver_ns;
+    uint64_t pending_ns; /* part of `charged` that the caller added and that may be taken back */
 
     /* The step sets this; `changed`: hand it to compute_grant. */
     struct compute_grant grant;
     bool changed;
-    bool active;       /* wants the card */
-    uint32_t taken;    /* ppm of the card that it took of late, by its own word */
-    uint32_t entitled; /* ppm that it could have now if it wanted */
+    uint64_t unpaid_ns; /* to be added to `charged`: what the driver saw and the account lacks */
+    bool active;        /* wants the card */
+    uint32_t taken;     /* ppm of the card that it took of late, by its own word */
+    uint32_t entitled;  /* ppm that it could have now if it wanted */
 
     /* The arbiter's own; all zero for a container that is new. */
     struct {
@@ -56,10 +58,11 @@ struct arbiter_tenant {
         uint64_t sent, waits, running;
         uint64_t pending, ran; /* ns of work charged that is still to run, and that ran last */
         uint64_t driver_ns, trim_charged;
-        uint64_t owes;   /* ns of lent time to be made up for */
-        uint32_t trim;   /* what the driver saw, in 1024ths of what was charged */
-        uint32_t sure;   /* ppm that are his for certain */
-        uint32_t wanted; /* ppm that he would take */
+        uint64_t excused_ns; /* of the driver's figures, explained by `pending_ns` so far */
+        uint64_t owes;       /* ns of lent time to be made up for */
+        uint32_t trim;       /* what the driver saw, in 1024ths of what was charged */
+        uint32_t sure;       /* ppm that are his for certain */
+        uint32_t wanted;     /* ppm that he would take */
         uint32_t room;
         uint32_t entitled; /* ppm, the step before */
     } state;

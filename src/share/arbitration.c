@@ -163,7 +163,7 @@ static uint64_t devices_of(const struct arbitration_member *m) {
 }
 
 /* Charges for processes that are stopped or dead. */
-static void settle(struct seat *seat, const struct arbiter_tenant *t, uint64_t now) {
+static void settle(struct seat *seat, struct arbiter_tenant *t, uint64_t now) {
     if (seat->stepped_ns)
         unsettled_pass(&seat->unsettled, now - seat->stepped_ns, t->grant.others - seat->others_ns,
                        t->grant.neighbours);
@@ -171,6 +171,7 @@ static void settle(struct seat *seat, const struct arbiter_tenant *t, uint64_t n
     seat->others_ns = t->grant.others;
     seat->unsettled.devices = devices_of(seat->member);
     compute_settle(seat->member->compute, seat->device, &seat->unsettled, now);
+    t->pending_ns = seat->unsettled.pending_ns;
 }
 
 static void step_card(struct arbitration *a, struct card *card, uint64_t now) {
@@ -184,10 +185,15 @@ static void step_card(struct arbitration *a, struct card *card, uint64_t now) {
         seat->member->gone = seat->member->gone && seat->damaged;
     }
     card->due = now + arbiter_step(card->tenants, card->n, now);
-    for (size_t i = 0; i < card->n; i++)
-        if (card->tenants[i].changed)
-            compute_grant(card->seats[i].member->compute, card->seats[i].device,
-                          &card->tenants[i].grant);
+    for (size_t i = 0; i < card->n; i++) {
+        const struct arbiter_tenant *t = &card->tenants[i];
+        const struct seat *seat = &card->seats[i];
+
+        if (t->changed)
+            compute_grant(seat->member->compute, seat->device, &t->grant);
+        if (t->unpaid_ns)
+            compute_charge(seat->member->compute, seat->device, t->unpaid_ns);
+    }
     a->stats.steps++;
 }
 

@@ -167,6 +167,25 @@ int compute_read(const struct compute *compute, unsigned int device, struct comp
     return r;
 }
 
+struct charging {
+    struct compute_file *accounts;
+    unsigned int device;
+    uint64_t ns;
+};
+
+static int charge(void *arg) {
+    const struct charging *c = arg;
+
+    __atomic_fetch_add(&c->accounts->device[c->device].charged, c->ns, __ATOMIC_RELAXED);
+    return 0;
+}
+
+void compute_charge(struct compute *compute, unsigned int device, uint64_t ns) {
+    struct charging charging = {compute->accounts, device, ns};
+
+    (void) guard_run(compute->accounts, sizeof(*compute->accounts), charge, &charging);
+}
+
 struct settling {
     struct compute_file *accounts;
     unsigned int device;

@@ -55,6 +55,9 @@ struct compute *compute_free(struct compute *compute);
  * is then untouched. */
 int compute_read(const struct compute *compute, unsigned int device, struct compute_usage *ret);
 
+/* Adds to what the container has taken of a card; nothing where its file is truncated. */
+void compute_charge(struct compute *compute, unsigned int device, uint64_t ns);
+
 /* Charges for processes that are stopped or dead (share/unsettled.h). Nothing happens in a file
  * that is damaged, truncated or of a version without processes. */
 void compute_settle(struct compute *compute, unsigned int device, struct unsettled *unsettled,

@@ -64,22 +64,25 @@ static void set_still(struct unsettled *unsettled, struct unsettled_process *p, 
 
 static void forget(struct unsettled *unsettled, struct unsettled_process *p) {
     set_still(unsettled, p, false);
+    unsettled->pending_ns -= p->added_ns;
     p->moves = 0;
     p->ran_ns = p->added_ns = 0;
 }
 
-static void charge(struct unsettled_process *p, struct compute_device *account,
-                   struct compute_work *work) {
+/* Returns how much. */
+static uint64_t charge(struct unsettled_process *p, struct compute_device *account,
+                       struct compute_work *work) {
     uint64_t ahead = __atomic_load_n(&work->ahead, __ATOMIC_RELAXED) * 1000ull, ns;
 
     if (p->ran_ns <= ahead + p->added_ns || p->added_ns >= UNSETTLED_MAX_NS)
-        return;
+        return 0;
     ns = p->ran_ns - ahead - p->added_ns;
     if (ns > UNSETTLED_MAX_NS - p->added_ns)
         ns = UNSETTLED_MAX_NS - p->added_ns;
     p->added_ns += ns;
     __atomic_fetch_add(&account->charged, ns, __ATOMIC_RELAXED);
     __atomic_fetch_add(&work->added, ns, __ATOMIC_RELAXED);
+    return ns;
 }
 
 /* Ends what a dead process has on this card, and its place when that was the last. */
@@ -117,7 +120,7 @@ static void look(struct unsettled *unsettled, struct compute_file *file, uint32_
         set_still(unsettled, p, true);
         p->ran_ns += passed / unsettled->still;
         if (dead || now_ns - p->moved_ns > UNSETTLED_NS)
-            charge(p, &file->device[device], work);
+            unsettled->pending_ns += charge(p, &file->device[device], work);
     }
     if (!dead)
         return;

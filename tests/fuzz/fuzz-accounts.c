@@ -39,19 +39,26 @@ static void scribble(const uint8_t *piece, size_t len) {
     if (piece[0] == 0xff)
         (void) !ftruncate(fd, len > 1 ? piece[1] * 16 : 0);
     else
-        (void) !pwrite(fd, piece + 1, len - 1, piece[0] * 2);
+        /* Over the head and the first account, or where the processes begin. */
+        (void) !pwrite(fd, piece + 1, len - 1,
+                       piece[0] < 0x80 ? piece[0] * 4
+                                       : (off_t) COMPUTE_SIZE_LEAST + (piece[0] - 0x80) * 34);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct compute *compute = open_account();
     struct arbiter_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 30},
                                   {.policy = SHARE_BURST, .share_percent = 70}};
+    struct unsettled unsettled = {.devices = 1};
     uint64_t now = 1000000000;
 
     for (size_t at = 0; at < size && at < 64 * PIECE; at += PIECE) {
         uint64_t next;
 
         scribble(data + at, size - at < PIECE ? size - at : PIECE);
+        unsettled_pass(&unsettled, LOOK_NS, 0, 1);
+        compute_settle(compute, 0, &unsettled, now);
+        t[0].pending_ns = unsettled.pending_ns;
         (void) compute_read(compute, 0, &t[0].usage);
         t[1].usage.charged += LOOK_NS * 7 / 10;
         t[1].usage.waits++;
@@ -62,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (size_t i = 0; i < 2; i++)
             compute_grant(compute, 0, &t[i].grant);
     }
+    unsettled_done(&unsettled);
     compute = compute_free(compute);
     (void) unlink(path);
     (void) unlink(grants);

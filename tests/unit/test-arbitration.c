@@ -280,6 +280,72 @@ static void test_more_bells_than_can_be_slept_on(void **state) {
     assert_true(stats.rings > start);
 }
 
+static void wait_for_charge(const struct tenant *t, uint64_t ns) {
+    uint64_t start = now_ns();
+
+    while (__atomic_load_n(&t->accounts->device[0].charged, __ATOMIC_RELAXED) < ns) {
+        pause_ms(2);
+        assert_true(now_ns() - start < BOUND_MS * 1000000ull);
+    }
+}
+
+static void test_what_the_driver_saw_is_charged(void **state) {
+    struct arbitration_stats stats;
+    struct tenant a;
+    uint64_t steps;
+
+    (void) state;
+    tenant_join(&a, "a", SHARE_FIXED, 30);
+    /* The first figure is where it begins. */
+    arbitration_driver(a.member, 0, 1);
+    charge(&a, 1000);
+    arbitration_stats(arbitration, &stats);
+    for (steps = stats.steps + 2; stats.steps < steps; arbitration_stats(arbitration, &stats))
+        pause_ms(2);
+    arbitration_driver(a.member, 0, 5000000001);
+    wait_for_charge(&a, 4999990000);
+}
+
+static void test_who_is_stopped_or_dead_is_charged(void **state) {
+    struct tenant a;
+
+    (void) state;
+    tenant_join(&a, "a", SHARE_FIXED, 30);
+    a.accounts->processes = 2;
+    __atomic_store_n(&a.accounts->work[1][0].moves, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&a.accounts->owner[1], 4711, __ATOMIC_RELEASE);
+    wait_for_charge(&a, 100000000);
+    __atomic_store_n(&a.accounts->owner[1], FUTEX_OWNER_DIED, __ATOMIC_RELEASE);
+    for (int i = 0; i < BOUND_MS && __atomic_load_n(&a.accounts->owner[1], __ATOMIC_ACQUIRE); i++)
+        pause_ms(1);
+    assert_int_equal(a.accounts->owner[1], 0);
+    assert_int_equal(a.accounts->work[1][0].moves, 0);
+}
+
+/* A file of an older version, or one that was cut where the processes begin. */
+static void test_an_account_without_processes(void **state) {
+    struct tenant a, b;
+    struct tenant *const busy[] = {&b};
+    struct arbitration_view view;
+
+    (void) state;
+    tenant_join(&a, "a", SHARE_FIXED, 30);
+    tenant_join(&b, "b", SHARE_BURST, 30);
+    assert_int_equal(truncate(a.compute_path, COMPUTE_SIZE_LEAST), 0);
+    (void) wait_for_rate(busy, 1, &b, 690000, RATE_UNLIMITED);
+    arbitration_view(a.member, 0, &view);
+    assert_false(view.damaged);
+    a.member = arbitration_leave(a.member);
+    a.accounts->size = COMPUTE_SIZE_LEAST;
+    assert_int_equal(
+        arbitration_join(arbitration, &a.limits, a.grants_path, a.compute_path, &a.member, NULL),
+        0);
+    assert_int_equal(compute_map(a.compute_path, &a.accounts), 0);
+    assert_false(compute_has_processes(a.accounts));
+    charge(&a, 1000);
+    (void) wait_for_rate(busy, 1, &b, 690000, RATE_UNLIMITED);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -291,6 +357,9 @@ int main(void) {
         TEST(test_who_leaves_frees_his_part),
         TEST(test_a_truncated_account_harms_nobody_else),
         TEST(test_any_numbers_in_an_account),
+        TEST(test_what_the_driver_saw_is_charged),
+        TEST(test_who_is_stopped_or_dead_is_charged),
+        TEST(test_an_account_without_processes),
         TEST(test_noise_costs_little),
         TEST(test_noise_of_the_active_costs_little),
         TEST(test_more_bells_than_can_be_slept_on),

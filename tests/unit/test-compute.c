@@ -403,6 +403,74 @@ static void trimmed_whatever_it_says(void **state) {
     assert_in_range(t.grant.rate, 100000, 300000);
 }
 
+/* One kind of launch, short where a measurement sees it and long where none does, queued or one by
+ * one: what the driver saw is paid afterwards, and a neighbour has nearly all of its share. */
+static void lies_to_measurements(void **state) {
+    const uint64_t lies[] = {1 * MS, 10 * MS, 100 * MS, 1 * SEC};
+
+    (void) state;
+    for (size_t i = 0; i < 2 * sizeof(lies) / sizeof(lies[0]); i++) {
+        struct world *world = world_new();
+        struct program liar = repeat(10 * US, i % 2 ? 1 : 100), other = repeat(1 * MS, 1000);
+        double got[PROGRAMS_MAX], most;
+
+        liar.lie_ns = lies[i / 2];
+        /* Of a hundred seconds that are queued at once, 60 are paid. */
+        most = liar.lie_ns * liar.depth > 60 * SEC ? 25 : 11.5;
+        other.start_ns = 1000 * SEC;
+        world->driver_figures = true;
+        (void) world_process(world, world_tenant(world, SHARE_FIXED, 10, 0), &liar);
+        (void) world_process(world, world_tenant(world, SHARE_FIXED, 90, 0), &other);
+        measure(world, 1 * SEC, 1000 * SEC, got);
+        if (got[0] > most)
+            fail_msg("%.2f %% where 10 are due", got[0]);
+        measure(world, 1000 * SEC, 2000 * SEC, got);
+        if (got[0] > most || got[1] < 80)
+            fail_msg("%.2f %% and %.2f %% where 10 and 90 are due", got[0], got[1]);
+        world_free(world);
+    }
+}
+
+/* What the arbiter charges for a stopped process is no less true because the process may take it
+ * back, and no more when it has: one second in two is the driver's, by its figures. */
+static void stopped_beside_the_drivers_figures(void **state) {
+    struct arbiter_tenant t = {.policy = SHARE_FIXED, .share_percent = 50, .driver_ns = 1};
+    uint64_t unpaid = 0, now = SEC;
+
+    (void) state;
+    for (int round = 0; round < 20; round++) {
+        /* It runs for 5 s, while it is stopped, and is charged for 10. */
+        for (uint64_t end = now + 10 * SEC; now < end; now += 10 * MS) {
+            t.usage.charged += 10 * MS;
+            t.pending_ns += 10 * MS;
+            t.driver_ns += 5 * MS;
+            (void) arbiter_step(&t, 1, now);
+            unpaid += t.unpaid_ns;
+        }
+        t.usage.charged -= 5 * SEC;
+        t.pending_ns = 0;
+        (void) arbiter_step(&t, 1, now);
+        unpaid += t.unpaid_ns;
+    }
+    assert_int_equal(unpaid, 0);
+    assert_in_range(t.state.trim, 900, 1150);
+    /* Work that nothing was charged for is paid in the end, stopped processes beside it or not. */
+    for (int round = 0; round < 20; round++) {
+        for (uint64_t end = now + 10 * SEC; now < end; now += 10 * MS) {
+            t.usage.charged += 10 * MS + t.unpaid_ns;
+            t.pending_ns += 10 * MS;
+            t.driver_ns += 10 * MS;
+            (void) arbiter_step(&t, 1, now);
+            unpaid += t.unpaid_ns;
+        }
+        t.usage.charged -= 10 * SEC;
+        t.pending_ns = 0;
+        (void) arbiter_step(&t, 1, now);
+        unpaid += t.unpaid_ns;
+    }
+    assert_in_range(unpaid, 180 * SEC, 200 * SEC);
+}
+
 static void costs_of_many_kinds(void **state) {
     struct cost_table *table = test_calloc(1, sizeof(*table));
     struct cost *first = cost_find(table, cost_key(1, 1, 1));
@@ -448,6 +516,8 @@ int main(void) {
         cmocka_unit_test(account_with_any_numbers),
         cmocka_unit_test(account_filled_out_of_order),
         cmocka_unit_test(trimmed_whatever_it_says),
+        cmocka_unit_test(lies_to_measurements),
+        cmocka_unit_test(stopped_beside_the_drivers_figures),
         cmocka_unit_test(costs_of_many_kinds),
         cmocka_unit_test(launch_bound_batches),
     };

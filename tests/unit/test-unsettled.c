@@ -36,8 +36,8 @@ struct fixture {
 static int setup(void **state) {
     struct fixture *f = test_calloc(1, sizeof(*f));
 
-    f->file = mmap(NULL, sizeof(*f->file), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                   0);
+    f->file =
+        mmap(NULL, sizeof(*f->file), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(f->file, MAP_FAILED);
     f->now = SEC;
     f->unsettled.devices = 1;
@@ -238,8 +238,8 @@ static void any_values(void **state) {
         size_t n = (sizeof(*f->file) - COMPUTE_SIZE_LEAST) / 4;
 
         for (int i = 0; i < 20000; i++)
-            words[(size_t) rand_r(&seed) % n] =
-                (uint32_t) rand_r(&seed) << (rand_r(&seed) % 3 ? 0 : 16);
+            words[(size_t) rand_r(&seed) % n] = (uint32_t) rand_r(&seed)
+                                                << (rand_r(&seed) % 3 ? 0 : 16);
         f->file->processes = round % 2 ? UINT32_MAX : (uint32_t) rand_r(&seed) % 2000;
         step(f, STEP, (uint64_t) rand_r(&seed) << 20, (uint32_t) rand_r(&seed));
     }
