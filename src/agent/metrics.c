@@ -11,6 +11,7 @@
 #include "agent/metrics.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "kube/event_writer.h"
 #include "kube/scaling.h"
 #include "wire/prom.h"
 
@@ -323,6 +324,19 @@ static uint64_t resident_bytes(void) {
     return resident * (uint64_t) sysconf(_SC_PAGESIZE);
 }
 
+static void put_event_metrics(const struct agent *a, struct buf *out) {
+    struct event_writer_stats stats = {0};
+
+    if (a->events)
+        event_writer_stats(a->events, &stats);
+    put_value(out, "aliquot_agent_events_written_total", PROM_COUNTER,
+              "Events written, new or seen again.", stats.written);
+    put_value(out, "aliquot_agent_events_failed_total", PROM_COUNTER,
+              "Writes of Events that failed; they are tried again.", stats.failed);
+    put_value(out, "aliquot_agent_events_dropped_total", PROM_COUNTER,
+              "Events that were not kept for lack of room.", stats.dropped);
+}
+
 static void put_agent_metrics(struct agent *a, struct buf *out) {
     struct gpu_monitor_status m;
 
@@ -349,6 +363,7 @@ static void put_agent_metrics(struct agent *a, struct buf *out) {
     put_value(out, "aliquot_agent_driver_limits_left_total", PROM_COUNTER,
               "Limits of the driver that were not taken away before their control group went.",
               a->walls.left);
+    put_event_metrics(a, out);
     put_value(out, "process_resident_memory_bytes", PROM_GAUGE, "Resident memory size in bytes.",
               resident_bytes());
     prom_family(out, "aliquot_agent_prestart_total", PROM_COUNTER,

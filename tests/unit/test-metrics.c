@@ -2,6 +2,7 @@
 
 /* The work of one scrape of the agent: what walks all pairs of shares runs once for each card. */
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,8 @@
 #include "agent/agent.h"
 #include "agent/metrics.h"
 #include "base/buf.h"
+#include "kube/event.h"
+#include "kube/event_writer.h"
 
 #define CARDS 3
 
@@ -75,9 +78,46 @@ static void test_one_walk_for_each_card(void **state) {
     assert_int_equal(walks, CARDS);
 }
 
+static int no_connection(void *context, const char *method, const char *path,
+                         const char *content_type, const char *body, size_t size,
+                         unsigned timeout_ms, kube_response_cb on_response, void *userdata,
+                         struct err *err) {
+    (void) context, (void) method, (void) path, (void) content_type, (void) body, (void) size;
+    (void) timeout_ms, (void) on_response, (void) userdata, (void) err;
+    return -ENOTCONN;
+}
+
+/* There is room for one: the second takes the place of the first. */
+static void test_events_that_were_dropped(void **state) {
+    static struct agent a;
+    const struct event_writer_options options = {
+        .component = "test", .request = no_connection, .objects_max = 1};
+    struct event e = {.namespace = "n",
+                      .name = "p",
+                      .uid = "u1",
+                      .api_version = "v1",
+                      .kind = "Pod",
+                      .reason = "R",
+                      .message = "m"};
+    _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
+    (void) state;
+    a.config.node_name = "node-a";
+    a.events = event_writer_new(&options);
+    assert_non_null(a.events);
+    event_writer_note(a.events, &e, 0, false, 1000);
+    e.uid = "u2";
+    event_writer_note(a.events, &e, 0, false, 1000);
+    metrics_write(&a, &out);
+    assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_dropped_total 1\n"));
+    assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_written_total 0\n"));
+    assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_failed_total 1\n"));
+    event_writer_free(a.events);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_walk_for_each_card),
+        cmocka_unit_test(test_events_that_were_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
