@@ -165,6 +165,23 @@ static void take_nomination(struct stage *s, const char *uid, const char *resour
     show(s, uid, resources, priority, "", "", status);
 }
 
+/* The pod fits on none of the nodes, and after the grace period is nominated to that one. */
+static void nominate(struct stage *s, const char *uid, const char *resources, int priority,
+                     const char *names, const char *node) {
+    refuse(s, uid, resources, priority, names);
+    run_later(s, 400);
+    take_nomination(s, uid, resources, priority, node);
+    run_later(s, 0);
+}
+
+/* The eviction that is sent next is granted, and the pod is marked. */
+static void evict(struct stage *s, const char *eviction, const char *status) {
+    expect(s, "POST", eviction, "policy/v1");
+    respond(s->w, 0, 201, false, NULL);
+    expect(s, "PATCH", status, "DisruptionTarget");
+    respond(s->w, 0, 200, false, NULL);
+}
+
 /* ---- tests ---- */
 
 static void test_makes_room(void **state) {
@@ -219,10 +236,7 @@ static void test_agent_is_replaced(void **state) {
     run_low(s, "a", WHOLE, "m", 5);
     run_low(s, "b", WHOLE, "n", 10);
     show(s, "p", WHOLE, 100, "", "", "");
-    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
-    run_later(s, 400);
-    take_nomination(s, "p", WHOLE, 100, "m");
-    run_later(s, 0);
+    nominate(s, "p", WHOLE, 100, "\"m\",\"n\"", "m");
     expect(s, "POST", EVICTION("a"), "policy/v1");
     respond(s->w, 0, 201, false, NULL);
     expect(s, "PATCH", STATUS("a"), "PreemptionByScheduler");
@@ -296,10 +310,7 @@ static void test_budget_says_no(void **state) {
     run_low(s, "a", WHOLE, "m", 5);
     run_low(s, "b", WHOLE, "n", 10);
     show(s, "p", WHOLE, 100, "", "", "");
-    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
-    run_later(s, 400);
-    take_nomination(s, "p", WHOLE, 100, "m");
-    run_later(s, 0);
+    nominate(s, "p", WHOLE, 100, "\"m\",\"n\"", "m");
     expect(s, "POST", EVICTION("a"), "policy/v1");
     respond(s->w, 0, 429, false, NULL); /* the next best, then */
     run_later(s, 1000);
@@ -317,14 +328,8 @@ static void test_budget_says_no(void **state) {
     run_later(s, 15000); /* and later it may be allowed */
     expect_nothing(s);   /* if those nodes are still good for it */
     assert_int_equal(s->asked, 1);
-    refuse(s, "p", WHOLE, 100, "\"m\",\"n\"");
-    run_later(s, 400);
-    take_nomination(s, "p", WHOLE, 100, "m");
-    run_later(s, 0);
-    expect(s, "POST", EVICTION("a"), "policy/v1");
-    respond(s->w, 0, 201, false, NULL);
-    expect(s, "PATCH", STATUS("a"), "DisruptionTarget");
-    respond(s->w, 0, 200, false, NULL);
+    nominate(s, "p", WHOLE, 100, "\"m\",\"n\"", "m");
+    evict(s, EVICTION("a"), STATUS("a"));
     expect_nothing(s);
     assert_int_equal(s->e.spared, 2);
 }
@@ -344,10 +349,7 @@ static void test_refused_in_the_middle(void **state) {
     show_budget(s->w, s->p, "app", "x", 1);
     show_budget(s->w, s->p, "app", "y", 1);
     show(s, "p", WHOLE, 100, "", "", "");
-    refuse(s, "p", WHOLE, 100, "\"n\"");
-    run_later(s, 400);
-    take_nomination(s, "p", WHOLE, 100, "n");
-    run_later(s, 0);
+    nominate(s, "p", WHOLE, 100, "\"n\"", "n");
     expect(s, "POST", EVICTION("b"), "\"uid\":\"b\"");
     respond(s->w, 0, 429, false, NULL);
     run_later(s, 1000);
@@ -390,14 +392,8 @@ static void test_refused_again(void **state) {
     show_budget(s->w, s->p, "app", "x", 1);
     show_budget(s->w, s->p, "app", "y", 1);
     show(s, "p", WHOLE, 100, "", "", "");
-    refuse(s, "p", WHOLE, 100, "\"n\"");
-    run_later(s, 400);
-    take_nomination(s, "p", WHOLE, 100, "n");
-    run_later(s, 0);
-    expect(s, "POST", EVICTION("b"), "policy/v1");
-    respond(s->w, 0, 201, false, NULL);
-    expect(s, "PATCH", STATUS("b"), "DisruptionTarget");
-    respond(s->w, 0, 200, false, NULL);
+    nominate(s, "p", WHOLE, 100, "\"n\"", "n");
+    evict(s, EVICTION("b"), STATUS("b"));
     run_later(s, 0);
     expect(s, "POST", EVICTION("c"), "policy/v1");
     respond(s->w, 0, 429, false, NULL);
@@ -510,10 +506,7 @@ static void test_restart_before_eviction(void **state) {
     assert_int_equal(s->asked, 2);
     refuse(s, "p", HALF, 100, "\"n\"");
     run_later(s, 400);
-    expect(s, "POST", EVICTION("a"), "policy/v1");
-    respond(s->w, 0, 201, false, NULL);
-    expect(s, "PATCH", STATUS("a"), "DisruptionTarget");
-    respond(s->w, 0, 200, false, NULL);
+    evict(s, EVICTION("a"), STATUS("a"));
     expect_nothing(s);
     assert_int_equal(s->asked, 2);
 }
@@ -640,14 +633,8 @@ static void test_higher_priority_takes_over(void **state) {
     show_node(s->w, "n", 1);
     run_low(s, "a", WHOLE, "n", 5);
     show(s, "p", WHOLE, 100, "", "", "");
-    refuse(s, "p", WHOLE, 100, "\"n\"");
-    run_later(s, 400);
-    take_nomination(s, "p", WHOLE, 100, "n");
-    run_later(s, 0);
-    expect(s, "POST", EVICTION("a"), "policy/v1");
-    respond(s->w, 0, 201, false, NULL);
-    expect(s, "PATCH", STATUS("a"), "DisruptionTarget");
-    respond(s->w, 0, 200, false, NULL);
+    nominate(s, "p", WHOLE, 100, "\"n\"", "n");
+    evict(s, EVICTION("a"), STATUS("a"));
     show(s, "q", WHOLE, 200, "", "", "");
     refuse(s, "q", WHOLE, 200, "\"n\"");
     run_later(s, 400);
@@ -698,14 +685,8 @@ static void test_follows(void **state) {
     run_low(s, "a", WHOLE, "m", 5);
     run_low(s, "b", WHOLE, "n", 10);
     show(s, "p", HALF, 100, "", "", "");
-    refuse(s, "p", HALF, 100, "\"m\",\"n\"");
-    run_later(s, 400);
-    take_nomination(s, "p", HALF, 100, "m");
-    run_later(s, 0);
-    expect(s, "POST", EVICTION("a"), "policy/v1");
-    respond(s->w, 0, 201, false, NULL);
-    expect(s, "PATCH", STATUS("a"), "DisruptionTarget");
-    respond(s->w, 0, 200, false, NULL);
+    nominate(s, "p", HALF, 100, "\"m\",\"n\"", "m");
+    evict(s, EVICTION("a"), STATUS("a"));
     show(s, "p", HALF, 100, "", "", NOMINATED("n"));
     state_pod_find(s->w->state, "b")->deleting = true;
     run_later(s, 4000);

@@ -20,6 +20,7 @@
 #include "agent/mapped.h"
 #include "agent/process.h"
 #include "base/cleanup.h"
+#include "child.h"
 
 #define BYTES 8192
 
@@ -34,33 +35,22 @@ static int new_file(struct stat *ret) {
     return fd;
 }
 
-/* A child that runs `begin`, says that it has, and waits to be killed; its descriptors are closed,
- * as by a program that closes all it does not know. */
-static pid_t start(void (*begin)(int fd), int fd) {
-    int ready[2];
-    char c;
-    pid_t pid;
+struct beginning {
+    void (*begin)(int fd);
+    int fd;
+};
 
-    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-    pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        begin(fd);
-        (void) close(fd);
-        if (write(ready[1], "x", 1) != 1)
-            _exit(1);
-        for (;;)
-            (void) pause();
-    }
-    (void) close(ready[1]);
-    assert_int_equal(read(ready[0], &c, 1), 1);
-    (void) close(ready[0]);
-    return pid;
+static bool begin_and_close(const void *userdata) {
+    const struct beginning *b = userdata;
+
+    b->begin(b->fd);
+    return close(b->fd) == 0;
 }
 
-static void end(pid_t pid) {
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
+/* A child that runs `begin`, and closes the descriptor then, as a program does that closes all it
+ * does not know. */
+static pid_t start(void (*begin)(int fd), int fd) {
+    return child_start(begin_and_close, &(const struct beginning){begin, fd});
 }
 
 static enum mapped_answer ask(pid_t pid, const struct stat *st) {
@@ -109,7 +99,7 @@ static void the_kernel_says_what_is_mapped(void **state) {
 
         assert_int_equal(ask(pid, &st), i < 2 ? MAPPED_NO : MAPPED_YES);
         assert_int_equal(ask(pid, &other), MAPPED_NO);
-        end(pid);
+        child_end(pid);
         assert_int_equal(ask(pid, &st), MAPPED_UNKNOWN);
     }
 }
@@ -156,7 +146,7 @@ static void a_life_ends_with_exec(void **state) {
     assert_int_equal(kill(pid, SIGUSR1), 0);
     assert_int_equal(read(ready[0], &c, 1), 0); /* closed by the exec */
     assert_true(process_life(pid) != before);
-    end(pid);
+    child_end(pid);
     assert_true(process_life(pid) == 0);
     (void) close(ready[0]);
 }

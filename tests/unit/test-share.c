@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "child.h"
 #include "share/ledger.h"
 #include "share/limits.h"
 #include "share/orphaned.h"
@@ -215,35 +216,16 @@ static void test_ledger_books_to_the_byte(void **state) {
     ledger_free(ledger);
 }
 
-/* A child that books 10 bytes of device 0 for itself and 30 that others can open, says so, and
- * waits to be killed. */
-static pid_t start_exporter(const char *path) {
-    int ready[2];
-    char c;
-    pid_t pid;
+/* Books 10 bytes of device 0 and 30 that others can open. */
+static bool book_and_export(const void *path) {
+    struct ledger_owner own, exports;
 
-    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-    pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        struct ledger_owner own, exports;
-
-        if (ledger_claim(path, &own) < 0 || ledger_reserve(&own, 0, 10, 0) < 0 ||
-            ledger_claim_exports(path, &exports) < 0 || ledger_reserve(&exports, 0, 30, 0) < 0 ||
-            write(ready[1], "x", 1) != 1)
-            _exit(1);
-        for (;;)
-            (void) pause();
-    }
-    (void) close(ready[1]);
-    assert_int_equal(read(ready[0], &c, 1), 1);
-    (void) close(ready[0]);
-    return pid;
+    return ledger_claim(path, &own) == 0 && ledger_reserve(&own, 0, 10, 0) == 0 &&
+           ledger_claim_exports(path, &exports) == 0 && ledger_reserve(&exports, 0, 30, 0) == 0;
 }
 
-static void end_process(pid_t pid) {
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
+static pid_t start_exporter(const char *path) {
+    return child_start(book_and_export, path);
 }
 
 static void test_ledger_keeps_what_is_borrowed(void **state) {
@@ -266,7 +248,7 @@ static void test_ledger_keeps_what_is_borrowed(void **state) {
     pid = start_exporter(f->ledger);
     assert_int_equal(ledger_borrow(&o, &own_exports, &loan), 1);
     assert_false(ledger_borrowed(&own_exports));
-    end_process(pid);
+    child_end(pid);
     assert_int_equal(ledger_sweep(ledger), 1);
     assert_int_equal(ledger_used(o.file, 0), 30);
     assert_int_equal(ledger_processes(ledger, process, 4), 2); /* ours; the dead is not listed */
@@ -285,7 +267,7 @@ static void test_ledger_keeps_what_is_borrowed(void **state) {
 
     /* Nobody borrows from the dead. */
     pid = start_exporter(f->ledger);
-    end_process(pid);
+    child_end(pid);
     assert_int_equal(ledger_borrow(&o, &own_exports, &loan), 0);
     assert_int_equal(ledger_sweep(ledger), 2); /* whatever else is open */
     ledger_return(&loan);
@@ -303,7 +285,7 @@ static void end_exporter_with_descriptor(struct ledger_file *file, const char *p
     for (uint32_t slot = 0; slot < file->slots_used; slot++)
         if (file->slot[slot].pid == (uint32_t) pid && file->slot[slot].flags & LEDGER_EXPORTS)
             ledger_note_descriptors(&(struct ledger_owner){.file = file, .slot = slot});
-    end_process(pid);
+    child_end(pid);
 }
 
 static uint64_t orphaned_of(struct ledger *ledger) {
@@ -559,7 +541,7 @@ static void test_ledger_slot_lives_and_dies_with_its_process(void **state) {
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_true(ledger_slot_alive(fd, 0));
-    end_process(orphan);
+    child_end(orphan);
     assert_false(ledger_slot_alive(fd, 0));
     (void) close(ready[1]);
     (void) close(ready[0]);

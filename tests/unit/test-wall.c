@@ -267,6 +267,14 @@ static void say(struct node *n, enum gpu_wall wall, uint64_t before) {
     wall_answer(&n->a, &answer);
 }
 
+/* The container starts, and the driver limits it. */
+static void start_limited(struct node *n) {
+    run_hook(n, "auto", NONCE, n->program);
+    RUN_UNTIL(n, told == 1);
+    say(n, GPU_WALL_BUILT, told_bytes);
+    HOOK_ENDS(n, 0);
+}
+
 /* ---- the tests ---- */
 
 static void a_container_waits_for_its_limit(void **state) {
@@ -371,10 +379,7 @@ static void the_limit_goes_before_the_group(void **state) {
     struct node *n = *state;
     char note[384];
 
-    run_hook(n, "auto", NONCE, n->program);
-    RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_BUILT, told_bytes);
-    HOOK_ENDS(n, 0);
+    start_limited(n);
     slot_path(&n->a.slots, NONCE, "group", note);
     assert_int_equal(access(note, F_OK), 0);
     away = true; /* the driver cannot be asked at this moment */
@@ -403,10 +408,7 @@ static void a_limit_stays_for_lack_of_descriptors(void **state) {
     struct node *n = *state;
     struct rlimit before, none = {0};
 
-    run_hook(n, "auto", NONCE, n->program);
-    RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_BUILT, told_bytes);
-    HOOK_ENDS(n, 0);
+    start_limited(n);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none.rlim_max = before.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
@@ -433,10 +435,7 @@ static void a_hook_waits_for_memory(void **state) {
 static void a_limit_that_was_too_late_is_counted(void **state) {
     struct node *n = *state;
 
-    run_hook(n, "auto", NONCE, n->program);
-    RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_BUILT, told_bytes);
-    HOOK_ENDS(n, 0);
+    start_limited(n);
     end_program(n);
     RUN_UNTIL(n, told == 2);
     assert_int_equal(rmdir(n->container), 0);
@@ -461,10 +460,7 @@ static void a_limit_that_was_too_late_is_counted(void **state) {
 static void an_agent_that_starts_again_knows_the_groups(void **state) {
     struct node *n = *state;
 
-    run_hook(n, "auto", NONCE, n->program);
-    RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_BUILT, told_bytes);
-    HOOK_ENDS(n, 0);
+    start_limited(n);
     stop_agent(n);
     start_agent(n, WALL_AUTO);
     wall_update(&n->a);
@@ -518,10 +514,7 @@ static void limits_of_an_earlier_agent_go_where_this_one_sets_none(void **state)
     struct node *n = *state;
     char note[384];
 
-    run_hook(n, "auto", NONCE, n->program);
-    RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_BUILT, told_bytes);
-    HOOK_ENDS(n, 0);
+    start_limited(n);
     stop_agent(n);
     start_agent(n, WALL_OFF);
     wall_update(&n->a);
