@@ -80,7 +80,20 @@ void oversee_begin(struct agent *a) {
 
 /* ---- while the processes are gone through ---- */
 
-/* The entry of the process; a new one takes the place of the one that was not seen for longest. */
+static void take_answer(struct agent *a, struct known_process *k) {
+    enum mapped_answer answer = k->ask ? mapped_answer(k->ask) : MAPPED_PENDING;
+
+    if (answer == MAPPED_PENDING)
+        return;
+    k->ask = mapped_free(k->ask);
+    k->judged = true;
+    k->stranger = answer == MAPPED_NO;
+    k->until_ms = uv_now(a->loop) + (k->stranger ? STRANGER_MS : KNOWN_MS);
+}
+
+/* The entry of the process; a new one takes the place of the one that was not seen for longest. One
+ * whose answer is pending keeps its place: its thread runs on, and would count for no container any
+ * more. NULL where all places have such, which takes the processes of several containers. */
 static struct known_process *known_of(struct agent *a, const struct slot *slot, uint32_t pid,
                                       uint64_t life) {
     struct known_process *oldest = NULL;
@@ -90,10 +103,12 @@ static struct known_process *known_of(struct agent *a, const struct slot *slot, 
 
         if (k->pid == pid && k->slot == slot && k->life == life)
             return k;
-        if (!oldest || k->seen_ms < oldest->seen_ms)
+        take_answer(a, k);
+        if (!k->ask && (!oldest || k->seen_ms < oldest->seen_ms))
             oldest = k;
     }
-    (void) mapped_free(oldest->ask);
+    if (!oldest)
+        return NULL;
     *oldest =
         (struct known_process){.pid = pid, .slot = slot, .life = life, .since_ms = uv_now(a->loop)};
     return oldest;
@@ -105,17 +120,6 @@ static uint32_t asks_of(const struct agent *a, const struct slot *slot) {
     for (uint32_t i = 0; i < KNOWN_PROCESSES; i++)
         n += a->known[i].slot == slot && a->known[i].ask;
     return n;
-}
-
-static void take_answer(struct agent *a, struct known_process *k) {
-    enum mapped_answer answer = k->ask ? mapped_answer(k->ask) : MAPPED_PENDING;
-
-    if (answer == MAPPED_PENDING)
-        return;
-    k->ask = mapped_free(k->ask);
-    k->judged = true;
-    k->stranger = answer == MAPPED_NO;
-    k->until_ms = uv_now(a->loop) + (k->stranger ? STRANGER_MS : KNOWN_MS);
 }
 
 /* Whether the process has the ledger of its container mapped; if not, it came to the card by
@@ -131,6 +135,8 @@ bool oversee_knows(struct agent *a, struct slot *slot, uint32_t pid) {
     if (life == 0 || !slot->ledger || ledger_file_of(slot->ledger, &device, &inode) < 0)
         return true;
     k = known_of(a, slot, pid, life);
+    if (!k)
+        return true;
     k->seen_ms = now;
     take_answer(a, k);
     if (now < k->until_ms)
