@@ -584,6 +584,39 @@ static void test_nodes_by_name(void **state) {
     }
 }
 
+/* Nodes are found without the hash table again, nearly all of them, however they are named. */
+static void test_where_names_were_found(void **state) {
+    static const struct {
+        const char *before, *after;
+        int digits;
+    } forms[] = {{"n", "", 1},
+                 {"node-", "", 5},
+                 {"gpu-node-", ".example.internal", 4},
+                 {"ip-10-0-", ".ec2.internal", 1}};
+    enum { NODES = 5000 };
+    struct world *w = *state;
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        size_t kept = 0;
+        char name[64];
+        for (int round = 0; round < 2; round++)
+            for (unsigned n = 0; n < NODES; n++) {
+                snprintf(name, sizeof(name), "%s%0*u%s", forms[i].before, forms[i].digits, n,
+                         forms[i].after);
+                assert_int_equal(state_node_seen(w->state, name), 0);
+            }
+        for (size_t at = 0; at < STATE_NAMES; at++)
+            kept += w->state->names[at].head != NULL;
+        assert_in_range(kept, NODES - NODES / 50, NODES);
+        for (unsigned n = 0; n < NODES; n++) {
+            snprintf(name, sizeof(name), "%s%0*u%s", forms[i].before, forms[i].digits, n,
+                     forms[i].after);
+            state_node_gone(w->state, name);
+        }
+        for (size_t at = 0; at < STATE_NAMES; at++)
+            assert_null(w->state->names[at].head);
+    }
+}
+
 /* The last test: what is left stays left. A share of those names that runs is kept, also by a
  * scheduler that has never known them; a pod that waits with the carrier is told so. */
 static void test_names_left_while_they_are_in_use(void **state) {
@@ -621,6 +654,7 @@ int main(void) {
         T(test_room),
         T(test_workload_is_kept),
         T(test_nodes_by_name),
+        T(test_where_names_were_found),
         T(test_names_left_while_they_are_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,9 +32,10 @@ static uint64_t hash_of(const char *name, size_t len) {
 /* Places where a name may be kept: one line of the cache has that many. */
 #define SET 4
 
-/* The first of them. */
+/* The first of them. The high bits of a product depend on all bits of the factors: names often
+ * differ in their last letters alone. */
 static struct state_name *places_of(struct state *s, uint64_t hash) {
-    return &s->names[hash % STATE_NAMES & ~(uint64_t) (SET - 1)];
+    return &s->names[(hash >> 32) * STATE_NAMES >> 32 & ~(uint64_t) (SET - 1)];
 }
 
 uint64_t state_name_soon(struct state *s, const char *name, size_t len) {
