@@ -11,6 +11,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "share/io_core.h"
+
 /* The agent mounts a share below a mount point in /dev: neither that directory nor /dev itself can
  * be renamed. */
 #define MOUNTED_LIMITS "/dev/aliquot/limits"
@@ -51,15 +53,15 @@ static uint64_t next_number(const char **text) {
 /* The initial user namespace maps all user IDs to themselves: "0 0 4294967295". Without /proc the
  * answer is no, which trusts fewer files. */
 static bool in_user_namespace(void) {
-    int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+    int fd = io_open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
     ssize_t n;
     char text[64];
     const char *at = text;
 
     if (fd < 0)
         return false;
-    n = read(fd, text, sizeof(text) - 1);
-    (void) close(fd);
+    n = io_read(fd, text, sizeof(text) - 1);
+    io_close(fd);
     if (n <= 0)
         return false;
     text[n] = '\0';
@@ -83,13 +85,13 @@ static bool on_read_only_mount(int fd) {
 
 /* A file of the agent, or -EPERM. */
 static int open_agents(const char *path, int flags) {
-    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = io_open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
     if (fd < 0)
         return -EPERM;
     if (owned_by_agent(fd) && ((flags & O_RDWR) || on_read_only_mount(fd)))
         return fd;
-    (void) close(fd);
+    io_close(fd);
     return -EPERM;
 }
 
@@ -99,22 +101,22 @@ static int find_mounted(const struct limits_file **ret_limits, char *ret_ledger)
 
     if (ledger < 0)
         return ledger;
-    (void) close(ledger);
+    io_close(ledger);
     limits = open_agents(MOUNTED_LIMITS, O_RDONLY);
     if (limits < 0)
         return limits;
     r = limits_map_fd(limits, PROT_READ, &file);
-    (void) close(limits);
+    io_close(limits);
     memcpy(ret_ledger, MOUNTED_LEDGER, sizeof(MOUNTED_LEDGER));
     *ret_limits = file;
     return r;
 }
 
 static bool is_mounted(void) {
-    int fd = open(MOUNTED_LIMITS, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = io_open(MOUNTED_LIMITS, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd >= 0)
-        (void) close(fd);
+        io_close(fd);
     return fd >= 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "share/io_core.h"
+
 /* What both files begin with. */
 struct head {
     uint64_t magic;
@@ -17,7 +19,7 @@ struct head {
 static int map(const char *path, const struct head *expected, size_t size, bool writable,
                void **ret) {
     /* Nonblocking: a lease on the file would hold us up. */
-    int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK), r = -EBADMSG;
+    int fd = io_open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK), r = -EBADMSG;
     struct head *file = MAP_FAILED;
     off_t length;
 
@@ -29,7 +31,7 @@ static int map(const char *path, const struct head *expected, size_t size, bool 
         if (file == MAP_FAILED)
             r = -errno;
     }
-    (void) close(fd);
+    io_close(fd);
     if (file == MAP_FAILED)
         return r;
     if (file->magic != expected->magic || file->version != expected->version ||

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "share/io_core.h"
 #include "share/word.h"
 
 /* The record of an operation: kind 2 bits, slot 14 bits, sequence 48 bits. A slot's word has the
@@ -129,11 +130,11 @@ static int apply(const struct ledger_owner *owner, unsigned int device, int64_t 
 
 /* On the way to a refusal, when system calls no longer matter. */
 static void reclaim_before_refusal(const struct ledger_owner *owner) {
-    int saved = errno, fd = open(owner->path, O_RDWR | O_CLOEXEC);
+    int saved = errno, fd = io_open(owner->path, O_RDWR | O_CLOEXEC);
 
     if (fd >= 0) {
         (void) ledger_reclaim_dead(owner->file, fd, owner->slot);
-        (void) close(fd);
+        io_close(fd);
     }
     errno = saved;
 }
@@ -184,6 +185,8 @@ static bool byte_locked(int fd, uint32_t byte) {
 static uint32_t loan_byte(uint32_t slot) {
     return LEDGER_SLOTS + slot;
 }
+
+#define PARKED_BYTE (2 * LEDGER_SLOTS)
 
 bool ledger_slot_alive(int fd, uint32_t slot) {
     return byte_locked(fd, slot);
@@ -267,6 +270,22 @@ int ledger_unpark(struct ledger_file *file, uint32_t slot, unsigned int device, 
         return 1;
     }
     return parked == 0 ? 0 : -EBADMSG;
+}
+
+int ledger_lock_parked(const char *path) {
+    struct flock lock = byte_lock(F_WRLCK, PARKED_BYTE);
+    int fd = io_open(path, O_RDWR | O_CLOEXEC), r;
+
+    if (fd < 0)
+        return -errno;
+    do
+        r = io_lock_wait(fd, &lock);
+    while (r < 0 && errno == EINTR);
+    if (r == 0)
+        return fd;
+    r = -errno;
+    io_close(fd);
+    return r;
 }
 
 bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
@@ -402,7 +421,7 @@ static int slot_lock(int fd, uint32_t slot) {
 static int slot_back(int fd, uint32_t slot) {
     off_t at = (off_t) (offsetof(struct ledger_file, slot) + slot * sizeof(struct ledger_slot));
 
-    if (fallocate(fd, 0, at, sizeof(struct ledger_slot)) < 0 && errno == ENOSPC)
+    if (io_fallocate(fd, at, sizeof(struct ledger_slot)) < 0 && errno == ENOSPC)
         return -ENOSPC;
     return 0;
 }
@@ -455,7 +474,7 @@ static int move_high(int fd) {
 
     if (high < 0)
         return fd;
-    (void) close(fd);
+    io_close(fd);
     return high;
 }
 
@@ -464,17 +483,17 @@ static int move_high(int fd) {
 static int settle_lock(struct ledger_owner *owner, uint32_t flags, int fd) {
     int r;
 
-    (void) close(fd);
-    fd = open(owner->path, O_RDWR | O_CLOEXEC);
+    io_close(fd);
+    fd = io_open(owner->path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return -errno;
     if (ledger_slot_alive(fd, owner->slot)) {
-        (void) close(fd);
+        io_close(fd);
         return 0;
     }
     r = slot_claim(owner, flags, fd);
     if (r < 0) {
-        (void) close(fd);
+        io_close(fd);
         return r;
     }
     owner->fd = move_high(fd);
@@ -483,7 +502,7 @@ static int settle_lock(struct ledger_owner *owner, uint32_t flags, int fd) {
 
 static int claim(const char *path, uint32_t flags, struct ledger_owner *ret) {
     struct ledger_owner owner = {.path = path, .fd = -1};
-    int fd = open(path, O_RDWR | O_CLOEXEC), r;
+    int fd = io_open(path, O_RDWR | O_CLOEXEC), r;
 
     if (fd < 0)
         return -errno;
@@ -493,7 +512,7 @@ static int claim(const char *path, uint32_t flags, struct ledger_owner *ret) {
     if (r == 0)
         r = settle_lock(&owner, flags, fd);
     else
-        (void) close(fd);
+        io_close(fd);
     if (r == 0)
         *ret = owner;
     else
@@ -514,18 +533,18 @@ void ledger_release(struct ledger_owner *owner) {
         return;
     (void) munmap(owner->file, sizeof(*owner->file));
     if (owner->fd >= 0)
-        (void) close(owner->fd);
+        io_close(owner->fd);
     owner->file = NULL;
 }
 
 int ledger_attach(const char *path, const struct ledger_file **ret) {
     struct ledger_file *file = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), r;
+    int fd = io_open(path, O_RDONLY | O_CLOEXEC), r;
 
     if (fd < 0)
         return -errno;
     r = map_file(fd, PROT_READ, &file);
-    (void) close(fd);
+    io_close(fd);
     if (r == 0 && madvise(file, sizeof(*file), MADV_DONTFORK) < 0) {
         (void) munmap(file, sizeof(*file));
         r = -EBADMSG;
@@ -549,7 +568,7 @@ uint32_t ledger_pidns(void) {
 
 size_t ledger_living(const struct ledger_file *file, const char *path, uint32_t *ret_slots,
                      size_t max) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = io_open(path, O_RDONLY | O_CLOEXEC);
     uint32_t n = slots_used(file);
     size_t found = 0;
 
@@ -558,17 +577,17 @@ size_t ledger_living(const struct ledger_file *file, const char *path, uint32_t 
     for (uint32_t slot = 0; slot < n && found < max; slot++)
         if (ledger_slot_alive(fd, slot))
             ret_slots[found++] = slot;
-    (void) close(fd);
+    io_close(fd);
     return found;
 }
 
 bool ledger_borrowed(const struct ledger_owner *exports) {
-    int fd = open(exports->path, O_RDWR | O_CLOEXEC);
+    int fd = io_open(exports->path, O_RDWR | O_CLOEXEC);
     bool borrowed = true;
 
     if (fd >= 0) {
         borrowed = byte_locked(fd, loan_byte(exports->slot));
-        (void) close(fd);
+        io_close(fd);
     }
     return borrowed;
 }
@@ -592,7 +611,7 @@ static bool borrow_from(const struct ledger_file *file, int fd, uint32_t slot) {
 int ledger_borrow(const struct ledger_owner *owner, const struct ledger_owner *exports,
                   struct ledger_loan *ret) {
     struct ledger_loan loan = {.fd = -1};
-    int fd = open(owner->path, O_RDWR | O_CLOEXEC), found = 0;
+    int fd = io_open(owner->path, O_RDWR | O_CLOEXEC), found = 0;
     uint32_t n = slots_used(owner->file);
 
     if (fd < 0)
@@ -602,14 +621,14 @@ int ledger_borrow(const struct ledger_owner *owner, const struct ledger_owner *e
             found += borrow_from(owner->file, fd, slot);
     loan.page = mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (loan.page == MAP_FAILED) {
-        (void) close(fd);
+        io_close(fd);
         return -ENOMEM;
     }
     /* As with our own slot. */
     if (owner->fd >= 0)
         loan.fd = move_high(fd);
     else
-        (void) close(fd);
+        io_close(fd);
     *ret = loan;
     return found;
 }
@@ -618,6 +637,6 @@ void ledger_return(struct ledger_loan *loan) {
     if (loan->page)
         (void) munmap(loan->page, PAGE_BYTES);
     if (loan->page && loan->fd >= 0)
-        (void) close(loan->fd);
+        io_close(loan->fd);
     loan->page = NULL;
 }

@@ -192,6 +192,11 @@ void ledger_park(struct ledger_file *file, uint32_t slot, unsigned int device);
 int ledger_unpark(struct ledger_file *file, uint32_t slot, unsigned int device, uint16_t generation,
                   uint64_t limit);
 
+/* Waits until no other checkpoint or restore of a process of the container is under way: whether
+ * what is parked fits the state of the process is known only to one that is alone. Returns a
+ * descriptor, which the caller closes at the end, or negative errno. */
+int ledger_lock_parked(const char *path);
+
 /* Which owner a slot has, by counting. */
 uint16_t ledger_generation(const struct ledger_file *file, uint32_t slot);
 

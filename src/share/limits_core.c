@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "share/io_core.h"
+
 /* A writer would have to finish an update within each of the copies that we make. */
 #define TRIES_MAX 100
 
@@ -39,13 +41,13 @@ int limits_map_fd(int fd, int protection, struct limits_file **ret) {
 
 int limits_map(const char *path, const struct limits_file **ret) {
     /* Nonblocking: a lease on the file would hold the agent up. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r;
+    int fd = io_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r;
     struct limits_file *file = NULL;
 
     if (fd < 0)
         return -errno;
     r = limits_map_fd(fd, PROT_READ, &file);
-    (void) close(fd);
+    io_close(fd);
     if (r == 0)
         *ret = file;
     return r;

@@ -13,6 +13,7 @@
 
 #include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "share/io_core.h"
 
 /* -- PID namespaces ---------------------------------------------------------------------------- */
 
@@ -95,11 +96,11 @@ static uint32_t innermost_pid(int proc, const char *pid) {
     int fd;
 
     path_of(path, pid, "status");
-    fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    fd = io_openat(proc, path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    n = read(fd, text, sizeof(text) - 1);
-    (void) close(fd);
+    n = io_read(fd, text, sizeof(text) - 1);
+    io_close(fd);
     text[n > 0 ? n : 0] = '\0';
     c = strstr(text, "\nNSpid:");
     if (!c)
@@ -123,7 +124,7 @@ static bool is_process(int proc, const char *name, uint32_t pid, uint32_t pidns)
 
 /* The PID that a process of another namespace has in ours; 0: it cannot be seen from here. */
 static uint32_t pid_here(uint32_t pid, uint32_t pidns) {
-    int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int proc = io_open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     uint64_t buffer[512];
     uint32_t found = 0;
     long n;
@@ -140,7 +141,7 @@ static uint32_t pid_here(uint32_t pid, uint32_t pidns) {
                 found = number;
             at += entry->size;
         }
-    (void) close(proc);
+    io_close(proc);
     return found;
 }
 

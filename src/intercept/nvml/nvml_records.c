@@ -11,6 +11,7 @@
 
 #include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "share/io_core.h"
 
 /* -- accounting -------------------------------------------------------------------------------- */
 
@@ -278,10 +279,10 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
     if (r != NVML_SUCCESS)
         return r;
     cmdline_of(path, pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = io_open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        got = read(fd, name, length - 1);
-        (void) close(fd);
+        got = io_read(fd, name, length - 1);
+        io_close(fd);
     }
     errno = saved;
     if (got <= 0)
