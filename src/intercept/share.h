@@ -47,7 +47,7 @@ struct share {
     const struct ledger_file *reader; /* for NVML, in processes without a slot */
     struct ledger_owner owner;
     struct ledger_owner exports; /* once something was exported */
-    struct lock export_lock;     /* one export of a handle at a time */
+    struct lock handle_lock;     /* one call at a time that refers to memory by a handle */
     struct lock loan_lock;
     struct ledger_loan loan; /* while there are */
     uint64_t imports;
@@ -59,8 +59,10 @@ struct share {
     uint8_t ordinal[ORDINALS_MAX];  /* 0: not asked yet; index + 1; UINT8_MAX: not of the share */
     uint64_t primary[ORDINALS_MAX]; /* the primary context of each device, once retained */
     struct lock primary_lock[ORDINALS_MAX];
+    struct lock heap_lock; /* one change of a context's limits at a time */
     struct lock pool_lock;
     bool pools;       /* there are some */
+    bool captures;    /* there was one */
     bool graphs;      /* there are some that allocate */
     bool spilled;     /* there is memory off the card */
     bool pools_dirty; /* memory was freed, and the pool may hold it yet */

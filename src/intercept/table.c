@@ -120,6 +120,12 @@ bool table_take_if(struct table *table, table_match_fn *match, const void *arg, 
     return true;
 }
 
+void table_mark(struct table *table, table_match_fn *match, const void *arg, uint32_t refs) {
+    for (size_t i = 0; i < table->size; i++)
+        if (table->entry[i].kind != ENTRY_NONE && match(&table->entry[i], arg))
+            table->entry[i].refs = refs;
+}
+
 static bool take_linked_from(struct table *table, uint64_t link, size_t *at, struct entry *ret) {
     for (; *at < table->size; ++*at)
         if (in_context(&table->entry[*at], link)) {

@@ -76,6 +76,9 @@ struct entry *table_find_if(struct table *table, table_match_fn *match, const vo
 /* Removes it; false when there is none left. */
 bool table_take_if(struct table *table, table_match_fn *match, const void *arg, struct entry *ret);
 
+/* Sets `refs` of all entries for which `match` says so, in one walk. */
+void table_mark(struct table *table, table_match_fn *match, const void *arg, uint32_t refs);
+
 /* Removes any one entry of the kind with from <= key < to; false when there is none left. */
 bool table_take_between(struct table *table, enum entry_kind kind, uint64_t from, uint64_t to,
                         struct entry *ret);

@@ -4,6 +4,7 @@
  * destroyed and graphs changed: what the gate has to know besides launches. */
 
 #include "intercept/compute/gate.h"
+#include "intercept/compute/graph.h"
 #include "intercept/driver.h"
 
 static CUresult began(CUresult r) {
@@ -15,6 +16,7 @@ static CUresult began(CUresult r) {
 /* Counted before, so that no launch on the way comes between. */
 #define BEGINS(symbol, params, args)                                                               \
     CUresult symbol params {                                                                       \
+        graph_capture_begins();                                                                    \
         gate_capture(true);                                                                        \
         return began(driver.symbol args);                                                          \
     }

@@ -18,6 +18,23 @@ void graph_memory_seen(void) {
         __atomic_store_n(&share->graphs, true, __ATOMIC_RELAXED);
 }
 
+void graph_capture_begins(void) {
+    struct share *share = share_claim();
+
+    if (!share)
+        return;
+    __atomic_store_n(&share->captures, true, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&share->pools, __ATOMIC_SEQ_CST))
+        graph_memory_seen();
+}
+
+void graph_pool_used(struct share *share) {
+    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
+        __atomic_store_n(&share->pools, true, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&share->captures, __ATOMIC_SEQ_CST))
+        graph_memory_seen();
+}
+
 /* -- what a graph needs ---------------------------------------------------------------------- */
 
 static void add_graph(struct share *share, CUgraph graph, int depth, uint64_t *need);

@@ -17,6 +17,12 @@ struct graph_use {
 /* There is a graph with a node that allocates, made or being captured. */
 void graph_memory_seen(void);
 
+/* Before a capture begins, and before memory is taken from a pool in the order of a stream. Another
+ * thread may begin a capture between its own look at the stream and the driver's, so a process that
+ * does both is taken to have such graphs. */
+void graph_capture_begins(void);
+void graph_pool_used(struct share *share);
+
 /* Around the launch of a graph; false: answer CUDA_ERROR_OUT_OF_MEMORY. */
 bool graph_use_begin_slowly(struct graph_use *use, CUgraphExec exec, CUstream stream,
                             bool per_thread);

@@ -153,21 +153,22 @@ CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *desc) {
 }
 
 /* With an array go the bindings of memory to it, if it is a sparse one. */
-static CUresult destroyed(struct refund *refund, CUresult r, uint64_t array) {
-    struct share *share = refund->share;
-
-    (void) refund_settle(refund, r);
-    if (share && r == CUDA_SUCCESS)
-        bindings_end(share, array, 0, UINT64_MAX, -1);
-    return r;
-}
+#define DESTROY(array, call)                                                                       \
+    do {                                                                                           \
+        uint64_t key = (uint64_t) (uintptr_t) (array);                                             \
+        struct refund refund;                                                                      \
+        uint32_t mark = 0;                                                                         \
+        CUresult r;                                                                                \
+                                                                                                   \
+        refund_begin(&refund, ENTRY_ARRAY, key);                                                   \
+        if (refund.share)                                                                          \
+            mark = bindings_mark(refund.share, key, 0, UINT64_MAX, -1);                            \
+        r = refund_settle(&refund, call);                                                          \
+        return refund.share ? bindings_settle(refund.share, r, mark) : r;                          \
+    } while (0)
 
 CUresult cuArrayDestroy(CUarray array) {
-    uint64_t key = (uint64_t) (uintptr_t) array;
-    struct refund refund;
-
-    refund_begin(&refund, ENTRY_ARRAY, key);
-    return destroyed(&refund, driver.cuArrayDestroy(array), key);
+    DESTROY(array, driver.cuArrayDestroy(array));
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc,
@@ -183,9 +184,5 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
-    uint64_t key = (uint64_t) (uintptr_t) mipmap;
-    struct refund refund;
-
-    refund_begin(&refund, ENTRY_ARRAY, key);
-    return destroyed(&refund, driver.cuMipmappedArrayDestroy(mipmap), key);
+    DESTROY(mipmap, driver.cuMipmappedArrayDestroy(mipmap));
 }

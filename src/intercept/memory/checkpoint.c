@@ -8,6 +8,7 @@
 
 #include "intercept/driver.h"
 #include "intercept/share.h"
+#include "share/io_core.h"
 
 /* `restored`: for each slot the accounts that this restore has booked again, as bits. */
 typedef bool slot_fn(struct share *share, uint32_t slot, uint64_t *restored);
@@ -70,14 +71,27 @@ static struct share *books(void) {
     return share && !share->broken ? share : NULL;
 }
 
-CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args) {
-    CUresult r = driver.cuCheckpointProcessCheckpoint(pid, args);
-    struct share *share = r == CUDA_SUCCESS ? books() : NULL;
-    int saved = errno;
+/* Of several that checkpoint or restore a process at the same time the driver lets one succeed,
+ * which need not be the one that has changed the books. So they come one after the other. */
+static int lock_parked(const struct share *share) {
+    return share ? ledger_lock_parked(share_ledger_path()) : -1;
+}
 
-    if (share)
-        (void) each_slot(share, pid, park, NULL);
+static void unlock_parked(int lock, int saved) {
+    if (lock >= 0)
+        io_close(lock);
     errno = saved;
+}
+
+/* Without the lock it stays booked. */
+CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args) {
+    struct share *share = books();
+    int saved = errno, lock = lock_parked(share);
+    CUresult r = driver.cuCheckpointProcessCheckpoint(pid, args);
+
+    if (r == CUDA_SUCCESS && lock >= 0)
+        (void) each_slot(share, pid, park, NULL);
+    unlock_parked(lock, saved);
     return r;
 }
 
@@ -85,12 +99,12 @@ CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) {
     uint64_t restored[LEDGER_SLOTS] = {0};
     CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
     struct share *share = books();
-    int saved = errno;
+    int saved = errno, lock = lock_parked(share);
 
-    if (!share || each_slot(share, pid, unpark, restored))
+    if (!share || (lock >= 0 && each_slot(share, pid, unpark, restored)))
         r = driver.cuCheckpointProcessRestore(pid, args);
-    if (share && r != CUDA_SUCCESS)
+    if (lock >= 0 && r != CUDA_SUCCESS)
         (void) each_slot(share, pid, park_restored, restored);
-    errno = saved;
+    unlock_parked(lock, saved);
     return r;
 }

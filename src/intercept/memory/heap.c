@@ -40,52 +40,98 @@ static uint64_t cost_of(CUlimit limit, size_t value) {
     }
 }
 
-static uint64_t cost_now(CUlimit limit) {
+static size_t value_now(CUlimit limit) {
     size_t value = 0;
 
-    return driver.cuCtxGetLimit(&value, limit) == CUDA_SUCCESS ? cost_of(limit, value) : 0;
+    return driver.cuCtxGetLimit(&value, limit) == CUDA_SUCCESS ? value : 0;
 }
 
 static uint64_t key_of(uint64_t context, CUlimit limit) {
     return context * 16 + (uint64_t) limit;
 }
 
-/* Enters the change; what shrinks below what the context began with was never booked. */
-static void enter(struct charge *charge, uint64_t key, uint64_t before, uint64_t after) {
-    uint64_t less = before > after ? before - after : 0;
+static uint64_t less(uint64_t from, uint64_t bytes) {
+    return from > bytes ? from - bytes : 0;
+}
+
+/* What is booked for a limit, and the value that the context began with, which costs nothing more
+ * (refs of the entry; all that contexts begin with are far below 4 GiB). */
+struct booked {
+    uint64_t bytes;
+    uint32_t began;
+};
+
+static struct booked booked_for(const struct charge *charge, CUlimit limit) {
+    struct share *share = charge->share;
+    struct booked booked = {.bytes = 0};
+    const struct entry *found;
+
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_HEAP, key_of(charge->context, limit));
+    if (found)
+        booked = (struct booked){found->bytes, found->refs};
+    lock_drop(&share->table_lock);
+    if (!found)
+        booked.began = (uint32_t) value_now(limit);
+    return booked;
+}
+
+/* Enters what is booked now, and gives back what was booked and is not needed. */
+static void enter(struct charge *charge, CUlimit limit, const struct booked *now, uint64_t before) {
+    uint64_t key = key_of(charge->context, limit);
     struct share *share = charge->share;
     struct entry *found;
 
     lock_take(&share->table_lock);
     found = table_find(&share->table, ENTRY_HEAP, key);
     if (found) {
-        less = less < found->bytes ? less : found->bytes;
-        found->bytes += charge->bytes - less;
+        found->bytes = now->bytes;
         table_unpromise(&share->table);
     }
     lock_drop(&share->table_lock);
+    if (found) {
+        share_refund(share, charge->device, less(before, now->bytes), BOOKED);
+        return;
+    }
+    (void) charge_settle(charge, CUDA_SUCCESS, ENTRY_HEAP, key, charge->context);
+    lock_take(&share->table_lock);
+    found = table_find(&share->table, ENTRY_HEAP, key);
     if (found)
-        share_refund(share, charge->device, less, BOOKED);
-    else
-        (void) charge_settle(charge, CUDA_SUCCESS, ENTRY_HEAP, key, charge->context);
+        found->refs = now->began;
+    lock_drop(&share->table_lock);
 }
 
-CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-    struct charge charge;
-    uint64_t before, want;
+/* With the limits' lock. */
+static CUresult set_booked(struct charge *charge, CUlimit limit, size_t value) {
+    struct booked now = booked_for(charge, limit);
+    uint64_t before = now.bytes;
     CUresult r;
 
-    charge_on_current(&charge);
-    if (!charge.share || (cost_of(limit, value) == 0 && cost_now(limit) == 0))
-        return driver.cuCtxSetLimit(limit, value);
-    before = cost_now(limit);
-    want = cost_of(limit, value);
-    if (!charge_reserve(&charge, want > before ? want - before : 0))
+    now.bytes = less(cost_of(limit, value), cost_of(limit, now.began));
+    if (!charge_reserve(charge, less(now.bytes, before)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = driver.cuCtxSetLimit(limit, value);
     if (r == CUDA_SUCCESS)
-        enter(&charge, key_of(charge.context, limit), before, want);
+        enter(charge, limit, &now, before);
     else
-        (void) charge_settle(&charge, r, ENTRY_HEAP, 0, 0);
+        (void) charge_settle(charge, r, ENTRY_HEAP, 0, 0);
+    return r;
+}
+
+static bool takes_memory(CUlimit limit) {
+    return cost_of(limit, 1) > 0;
+}
+
+/* One at a time: what a change takes is known from what the limit was before. */
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+    struct charge charge;
+    CUresult r;
+
+    charge_on_current(&charge);
+    if (!charge.share || !takes_memory(limit))
+        return driver.cuCtxSetLimit(limit, value);
+    lock_take(&charge.share->heap_lock);
+    r = set_booked(&charge, limit, value);
+    lock_drop(&charge.share->heap_lock);
     return r;
 }

@@ -19,19 +19,51 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mc_handle,
     }
     if (!room)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    handle_lock(charge.share);
     r = driver.cuMulticastCreate(mc_handle, prop);
-    return charge_settle(&charge, r, ENTRY_HANDLE, r == CUDA_SUCCESS ? *mc_handle : 0, HANDLE_OWN);
+    r = charge_settle(&charge, r, ENTRY_HANDLE, r == CUDA_SUCCESS ? *mc_handle : 0, HANDLE_OWN);
+    handle_unlock(charge.share);
+    return r;
+}
+
+/* Memory that is about to be bound. A handle without an entry may be one that is just being made or
+ * released, so the driver is asked about it under the handle lock; not about others, since to bind
+ * may wait for other members of a team. */
+struct bound {
+    struct share *share;
+    uint64_t handle;
+    bool counted, locked;
+};
+
+static void bound_begin(struct bound *bound, struct share *share, uint64_t handle) {
+    *bound = (struct bound){.share = share, .handle = handle};
+    if (!share || !handle)
+        return;
+    bound->counted = binding_begin(share, handle);
+    if (bound->counted)
+        return;
+    handle_lock(share);
+    bound->counted = binding_begin(share, handle);
+    bound->locked = !bound->counted;
+    if (bound->counted)
+        handle_unlock(share);
+}
+
+static CUresult bound_settle(const struct bound *bound, CUresult r, uint64_t object,
+                             uint64_t place) {
+    if (bound->locked)
+        handle_unlock(bound->share);
+    return bound->counted ? binding_settle(bound->share, r, object, place, bound->handle) : r;
 }
 
 /* Binds memory by `call`. */
 #define BIND(mc_handle, mc_offset, memory, call)                                                   \
     do {                                                                                           \
         struct share *share = share_claim();                                                       \
-        uint64_t handle = share ? (memory) : 0;                                                    \
-        bool counted = handle && binding_begin(share, handle);                                     \
-        CUresult r = call;                                                                         \
+        struct bound bound;                                                                        \
                                                                                                    \
-        return counted ? binding_settle(share, r, mc_handle, mc_offset, handle) : r;               \
+        bound_begin(&bound, share, share ? (memory) : 0);                                          \
+        return bound_settle(&bound, call, mc_handle, mc_offset);                                   \
     } while (0)
 
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mc_handle, size_t mc_offset,
@@ -64,13 +96,14 @@ CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mc_handle, CUdevice
 
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mc_handle, CUdevice dev, size_t mc_offset,
                            size_t size) {
-    CUresult r = driver.cuMulticastUnbind(mc_handle, dev, mc_offset, size);
-    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    struct share *share = share_claim();
     uint64_t end;
+    uint32_t mark;
 
-    if (share && !__builtin_add_overflow(mc_offset, size, &end))
-        bindings_end(share, mc_handle, mc_offset, end, dev);
-    return r;
+    if (!share || __builtin_add_overflow(mc_offset, size, &end))
+        return driver.cuMulticastUnbind(mc_handle, dev, mc_offset, size);
+    mark = bindings_mark(share, mc_handle, mc_offset, end, dev);
+    return bindings_settle(share, driver.cuMulticastUnbind(mc_handle, dev, mc_offset, size), mark);
 }
 
 /* The pieces of a sparse array are told apart by what the program calls them: a piece that is taken
@@ -93,16 +126,16 @@ typedef CUresult map_array_fn(CUarrayMapInfo *, unsigned int, CUstream);
 
 static CUresult map_piece(map_array_fn *fn, struct share *share, CUarrayMapInfo *info,
                           CUstream stream) {
-    bool map = info->memOperationType == CU_MEM_OPERATION_TYPE_MAP;
-    bool counted = map && binding_begin(share, info->memHandle.memHandle);
-    uint64_t place = place_of(info);
-    CUresult r = fn(info, 1, stream);
+    uint64_t place = place_of(info), object = object_of(info);
+    struct bound bound;
+    uint32_t mark;
 
-    if (counted)
-        return binding_settle(share, r, object_of(info), place, info->memHandle.memHandle);
-    if (!map && r == CUDA_SUCCESS)
-        bindings_end(share, object_of(info), place, place + 1, -1);
-    return r;
+    if (info->memOperationType != CU_MEM_OPERATION_TYPE_MAP) {
+        mark = bindings_mark(share, object, place, place + 1, -1);
+        return bindings_settle(share, fn(info, 1, stream), mark);
+    }
+    bound_begin(&bound, share, info->memHandle.memHandle);
+    return bound_settle(&bound, fn(info, 1, stream), object, place);
 }
 
 /* One by one, so that each is counted as far as the driver got. */

@@ -262,10 +262,12 @@ static CUresult driver_allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool po
  * (graph.h). */
 static bool captured(CUstream stream, bool per_thread) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult r = CUDA_SUCCESS;
+    struct share *share = share_claim();
+    CUresult r;
 
-    if (!share_claim())
+    if (!share)
         return false;
+    graph_pool_used(share);
     r = per_thread ? driver.cuStreamIsCapturing_ptsz(stream, &status)
                    : driver.cuStreamIsCapturing(stream, &status);
     if (r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)

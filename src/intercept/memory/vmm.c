@@ -3,11 +3,26 @@
 /* Virtual memory management: memory lives as long as a handle, a mapping or a binding refers to it.
  * An entry counts them all: the handle's references (created, retained, imported), its mappings,
  * and its bindings to multicast objects and sparse arrays. A multicast object has an entry too,
- * which holds no memory: with its last reference its bindings end. */
+ * which holds no memory: with its last reference its bindings end.
+ *
+ * A call of the driver that makes or ends such a reference, and its entry, are one step under the
+ * handle lock. Otherwise another thread could have the driver map memory whose entry does not exist
+ * yet, or does not exist any more, and such a mapping would be counted nowhere. A binding of memory
+ * that has an entry needs no lock, as it counts its reference first. */
 
 #include "intercept/memory/vmm.h"
 
 #include "intercept/memory/export.h"
+
+void handle_lock(struct share *share) {
+    if (share)
+        lock_take(&share->handle_lock);
+}
+
+void handle_unlock(struct share *share) {
+    if (share)
+        lock_drop(&share->handle_lock);
+}
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                      const CUmemAllocationProp *prop, unsigned long long flags) {
@@ -18,8 +33,11 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         charge_on_device(&charge, location_device(&prop->location));
     if (!charge_reserve(&charge, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    handle_lock(charge.share);
     r = driver.cuMemCreate(handle, size, prop, flags);
-    return charge_settle(&charge, r, ENTRY_HANDLE, r == CUDA_SUCCESS ? *handle : 0, HANDLE_OWN);
+    r = charge_settle(&charge, r, ENTRY_HANDLE, r == CUDA_SUCCESS ? *handle : 0, HANDLE_OWN);
+    handle_unlock(charge.share);
+    return r;
 }
 
 static bool handle_ref(struct share *share, uint64_t handle) {
@@ -54,29 +72,43 @@ static void handle_drop(struct share *share, uint64_t handle) {
         (void) refund_settle(&refund, CUDA_SUCCESS);
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+static CUresult release(struct share *share, CUmemGenericAllocationHandle handle) {
     struct refund refund = {.share = NULL};
-    struct share *share = share_claim();
     CUresult r;
 
-    if (share && handle_unref(share, handle, &refund.entry))
+    if (handle_unref(share, handle, &refund.entry))
         refund.share = share;
     r = driver.cuMemRelease(handle);
-    if (r != CUDA_SUCCESS && share && !refund.share)
+    if (r != CUDA_SUCCESS && !refund.share)
         (void) handle_ref(share, handle);
     refund.entry.refs = 1; /* should it go back */
     (void) refund_settle(&refund, r);
     if (r == CUDA_SUCCESS && refund.share)
-        bindings_end(share, handle, 0, UINT64_MAX, -1);
+        (void) bindings_settle(share, r, bindings_mark(share, handle, 0, UINT64_MAX, -1));
+    return r;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    struct share *share = share_claim();
+    CUresult r;
+
+    if (!share)
+        return driver.cuMemRelease(handle);
+    handle_lock(share);
+    r = release(share, handle);
+    handle_unlock(share);
     return r;
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
-    CUresult r = driver.cuMemRetainAllocationHandle(handle, addr);
-    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+    struct share *share = share_claim();
+    CUresult r;
 
-    if (share)
+    handle_lock(share);
+    r = driver.cuMemRetainAllocationHandle(handle, addr);
+    if (r == CUDA_SUCCESS && share)
         (void) handle_ref(share, *handle);
+    handle_unlock(share);
     return r;
 }
 
@@ -154,14 +186,18 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     struct entry mapping = {
         .key = ptr, .bytes = size, .link = handle, .refs = 1, .kind = ENTRY_MAPPING, .device = -1};
     struct share *share = share_claim();
+    bool counted;
     CUresult r;
 
     if (share && !book_foreign(share, handle, offset, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!share || !binding_begin(share, handle))
-        return driver.cuMemMap(ptr, size, offset, handle, flags);
+    handle_lock(share);
+    counted = share && binding_begin(share, handle);
     r = driver.cuMemMap(ptr, size, offset, handle, flags);
-    return entry_settle(share, r, &mapping);
+    if (counted)
+        r = entry_settle(share, r, &mapping);
+    handle_unlock(share);
+    return r;
 }
 
 /* Takes one mapping in the range out of the table: at first the one that begins where it does,
@@ -179,19 +215,26 @@ static bool mapping_take(struct share *share, CUdeviceptr ptr, size_t size, bool
     return found;
 }
 
-CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
-    CUresult r = driver.cuMemUnmap(ptr, size);
-    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+static void mappings_end(struct share *share, CUdeviceptr ptr, size_t size) {
     struct entry mapping = {.bytes = 0};
 
-    if (!share)
-        return r;
     if (mapping_take(share, ptr, size, true, &mapping))
         handle_drop(share, mapping.link);
     /* One call may undo several mappings, with memory among them that is not in our books. */
     if (mapping.bytes < size)
         while (mapping_take(share, ptr, size, false, &mapping))
             handle_drop(share, mapping.link);
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
+    struct share *share = share_claim();
+    CUresult r;
+
+    handle_lock(share);
+    r = driver.cuMemUnmap(ptr, size);
+    if (r == CUDA_SUCCESS && share)
+        mappings_end(share, ptr, size);
+    handle_unlock(share);
     return r;
 }
 
@@ -214,6 +257,9 @@ uint64_t handle_mapped_at(struct share *share, CUdeviceptr address) {
 
 /* -- bindings -------------------------------------------------------------------------------- */
 
+/* The refs of a binding that no call is ending. */
+#define UNMARKED 1
+
 /* On which device of the driver's the memory of a handle is; -1: not known. */
 static int16_t home_of(struct share *share, uint64_t handle) {
     const struct entry *found;
@@ -231,7 +277,7 @@ CUresult binding_settle(struct share *share, CUresult result, uint64_t object, u
     struct entry binding = {.key = place,
                             .bytes = object,
                             .link = handle,
-                            .refs = 1,
+                            .refs = UNMARKED,
                             .kind = ENTRY_BINDING,
                             .device = home_of(share, handle)};
 
@@ -246,19 +292,34 @@ struct places {
 static bool bound_there(const struct entry *e, const void *arg) {
     const struct places *p = arg;
 
-    return e->kind == ENTRY_BINDING && e->bytes == p->object && e->key >= p->from &&
-           e->key < p->to && (p->device < 0 || e->device < 0 || e->device == p->device);
+    return e->kind == ENTRY_BINDING && e->refs == UNMARKED && e->bytes == p->object &&
+           e->key >= p->from && e->key < p->to &&
+           (p->device < 0 || e->device < 0 || e->device == p->device);
 }
 
-void bindings_end(struct share *share, uint64_t object, uint64_t from, uint64_t to,
-                  CUdevice device) {
+static bool marked(const struct entry *e, const void *arg) {
+    return e->kind == ENTRY_BINDING && e->refs == *(const uint32_t *) arg;
+}
+
+uint32_t bindings_mark(struct share *share, uint64_t object, uint64_t from, uint64_t to,
+                       CUdevice device) {
     struct places places = {object, from, to, device};
+    uint32_t mark;
+
+    lock_take(&share->table_lock);
+    mark = (uint32_t) share->tombstones++ | 1u << 31;
+    table_mark(&share->table, bound_there, &places, mark);
+    lock_drop(&share->table_lock);
+    return mark;
+}
+
+static void bindings_end(struct share *share, uint32_t mark) {
     struct entry binding;
     bool found = true;
 
     while (found) {
         lock_take(&share->table_lock);
-        found = table_take_if(&share->table, bound_there, &places, &binding);
+        found = table_take_if(&share->table, marked, &mark, &binding);
         if (found)
             table_unpromise(&share->table);
         lock_drop(&share->table_lock);
@@ -267,11 +328,23 @@ void bindings_end(struct share *share, uint64_t object, uint64_t from, uint64_t 
     }
 }
 
+CUresult bindings_settle(struct share *share, CUresult result, uint32_t mark) {
+    if (result == CUDA_SUCCESS) {
+        bindings_end(share, mark);
+        return result;
+    }
+    lock_take(&share->table_lock);
+    table_mark(&share->table, marked, &mark, UNMARKED);
+    lock_drop(&share->table_lock);
+    return result;
+}
+
 /* -- handles that travel --------------------------------------------------------------------- */
 
-/* With the export lock: another thread that exports the same handle would take it for booked while
- * it is not. */
-static bool export_locked(struct share *share, CUmemGenericAllocationHandle handle) {
+/* With the handle lock, before the driver makes a descriptor, which keeps the memory in any process
+ * that gets a copy, and however this process ends. False: the memory cannot be booked as exported.
+ */
+static bool export_begin(struct share *share, CUmemGenericAllocationHandle handle) {
     struct entry *found, exported = {.device = -1};
 
     lock_take(&share->table_lock);
@@ -291,25 +364,17 @@ static bool export_locked(struct share *share, CUmemGenericAllocationHandle hand
     return false;
 }
 
-/* Before the driver makes a descriptor, which keeps the memory in any process that gets a copy, and
- * however this process ends. False: the memory cannot be booked as exported. */
-static bool export_begin(struct share *share, CUmemGenericAllocationHandle handle) {
-    bool ok;
-
-    lock_take(&share->export_lock);
-    ok = export_locked(share, handle);
-    lock_drop(&share->export_lock);
-    return ok;
-}
-
 CUresult cuMemExportToShareableHandle(void *shareable_handle, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType handle_type,
                                       unsigned long long flags) {
     struct share *share = share_claim();
+    CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
-    if (share && !export_begin(share, handle))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    return driver.cuMemExportToShareableHandle(shareable_handle, handle, handle_type, flags);
+    handle_lock(share);
+    if (!share || export_begin(share, handle))
+        r = driver.cuMemExportToShareableHandle(shareable_handle, handle, handle_type, flags);
+    handle_unlock(share);
+    return r;
 }
 
 static int16_t device_of_handle(struct share *share, CUmemGenericAllocationHandle handle) {
@@ -355,7 +420,11 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 
     if (!import_begin(&import))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    handle_lock(import.share);
     r = import_settle(&import,
                       driver.cuMemImportFromShareableHandle(handle, os_handle, sh_handle_type));
-    return r == CUDA_SUCCESS && import.share ? enter_import(&import, *handle) : r;
+    if (r == CUDA_SUCCESS && import.share)
+        r = enter_import(&import, *handle);
+    handle_unlock(import.share);
+    return r;
 }

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant can try with the driver's own functions: races that could keep memory out of the books, and random
+stories."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+SECONDS = 3
+
+
+@pytest.fixture
+def attack(aliquot, programs):
+    """Runs a program in a share on a simulated card; returns the last line of what it prints."""
+    def run(*words, options=("--memory", "4Gi"), timeout=90):
+        done = subprocess.run([aliquot, "sim", "--", aliquot, "run", *options, "--", programs / words[0],
+                               *map(str, words[1:])], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=timeout, env=dict(os.environ, HOLDER=str(programs / "holder")))
+        assert done.returncode == 0, (words, done.stdout[-2000:])
+        return done.stdout.splitlines()[-1]
+    return run
+
+
+@pytest.mark.parametrize("what", ["map", "unmap", "capture", "restore", "cancel"])
+def test_two_threads_at_once(attack, what):
+    assert attack("races", what, SECONDS) == "ok"
+
+
+@pytest.mark.parametrize("mode", ["own", "shared"])
+def test_random_stories(attack, mode):
+    """The seed is in the message of a failure, which `stories` takes as its second word."""
+    seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
+    assert attack("stories", mode, seed, 400) == "ok"
