@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant can try with the driver's own functions: races that could keep memory out of the books, and random
-stories."""
+"""What a tenant can try with the driver's own functions: races that could keep memory out of the books, random stories,
+and launches in ways that could keep them from being measured."""
 
 import os
 import subprocess
@@ -33,3 +33,10 @@ def test_random_stories(attack, mode):
     """The seed is in the message of a failure, which `stories` takes as its second word."""
     seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
     assert attack("stories", mode, seed, 400) == "ok"
+
+
+@pytest.mark.parametrize("way", ["release", "refused", "contexts", "elsewhere"])
+def test_what_ends_a_context_ends_no_debt(attack, way):
+    """At 10 %, kernels of 20 ms: without their measurements each would cost 50 us."""
+    share = float(attack("dodger", way, 20_000_000, SECONDS, options=("--core", "10")).split()[0])
+    assert 0.02 <= share <= 0.15, share

@@ -55,17 +55,38 @@ static bool make_events(struct measure *measure, CUcontext context) {
     return true;
 }
 
+void events_destroy(struct measure *measure) {
+    if (!measure->begin)
+        return;
+    (void) driver.cuEventDestroy_v2(measure->begin);
+    (void) driver.cuEventDestroy_v2(measure->end);
+    events_lost(measure);
+}
+
+/* A stream takes events of its own context only, which need not be the current one. */
+static bool make_events_in(struct measure *measure, CUcontext context) {
+    CUcontext current = NULL;
+    bool made;
+
+    if (driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context)
+        return make_events(measure, context);
+    if (driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+        return false;
+    made = make_events(measure, context);
+    (void) driver.cuCtxPopCurrent_v2(&context);
+    return made;
+}
+
 static bool begin_relaxed(struct measure *measure, CUstream stream) {
     CUcontext context = NULL;
 
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+    if (driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS || !context)
+        (void) driver.cuCtxGetCurrent(&context);
+    if (!context)
         return false;
-    if (measure->begin && measure->context != context) {
-        (void) driver.cuEventDestroy_v2(measure->begin);
-        (void) driver.cuEventDestroy_v2(measure->end);
-        events_lost(measure);
-    }
-    if (!measure->begin && !make_events(measure, context))
+    if (measure->context != context)
+        events_destroy(measure);
+    if (!measure->begin && !make_events_in(measure, context))
         return false;
     return driver.cuEventRecord(measure->begin, stream) == CUDA_SUCCESS;
 }
@@ -123,6 +144,14 @@ static bool look(bool helper, struct card *card, int at, uint64_t now) {
     return r == CUDA_ERROR_DEINITIALIZED;
 }
 
+bool events_done(struct card *card, int at) {
+    CUstreamCaptureMode mode = relax();
+
+    (void) look(false, card, at, gate_clock());
+    restore(mode);
+    return card->meter.measure[at].state == MEASURE_FREE;
+}
+
 /* Whether anything is under way on the card. */
 static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
     uint64_t now = gate_clock();
@@ -130,7 +159,7 @@ static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
 
     lock_take(&card->lock);
     for (int at = 0; at < MEASURES_MAX && !*ret_ended; at++) {
-        if (card->meter.measure[at].state != MEASURE_CLOSED)
+        if (card->meter.measure[at].state != MEASURE_CLOSED || card->meter.measure[at].leaving)
             continue;
         *ret_ended = look(helper, card, at, now);
     }

@@ -346,26 +346,99 @@ void gate_graph_changed(CUgraphExec exec) {
         cost_doubt(cost_find(&gate->costs, cost_key((uint64_t) (uintptr_t) exec, 0, 0)));
 }
 
-void gate_forget_context(uint64_t context) {
+/* One measure of a context that may end: it is done, or one that its second event shall end, or it
+ * leaves with the context. */
+static void leave_with_context(struct gate *gate, struct card *card, int at) {
+    struct measure *measure = &card->meter.measure[at];
+
+    if (measure->state == MEASURE_OPEN && queue_of(measure->handle) == measure->stream)
+        end_open(gate, card, measure->stream, measure->handle);
+    if (measure->state == MEASURE_OPEN)
+        meter_dropped(&card->meter, at);
+    if (measure->state == MEASURE_CLOSED && !events_done(card, at))
+        measure->leaving = true;
+    else
+        events_destroy(measure);
+}
+
+static void measures_leave(struct gate *gate, struct card *card, CUcontext context) {
+    CUcontext popped;
+    bool pushed = false;
+
+    for (int at = 0; at < MEASURES_MAX; at++) {
+        if (card->meter.measure[at].context != context)
+            continue;
+        pushed = pushed || driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+        leave_with_context(gate, card, at);
+    }
+    if (pushed)
+        (void) driver.cuCtxPopCurrent_v2(&popped);
+}
+
+void gate_context_ends(uint64_t context) {
     struct gate *gate = running_gate();
+    int saved = errno;
 
     for (uint32_t i = 0; gate && context && i < gate->ndevices; i++) {
-        struct card *card = &gate->card[i];
-
-        if (!card->used)
+        if (!gate->card[i].used)
             continue;
-        lock_take(&card->lock);
-        for (int at = 0; at < MEASURES_MAX; at++) {
-            struct measure *measure = &card->meter.measure[at];
-
-            if ((uint64_t) (uintptr_t) measure->context != context)
-                continue;
-            if (measure->state != MEASURE_FREE)
-                meter_dropped(&card->meter, at);
-            events_lost(measure);
-        }
-        lock_drop(&card->lock);
+        lock_take(&gate->card[i].lock);
+        measures_leave(gate, &gate->card[i], (CUcontext) (uintptr_t) context);
+        lock_drop(&gate->card[i].lock);
     }
+    errno = saved;
+}
+
+/* Of the measures that leave with the context, the one that was opened first; or -1. */
+static int first_leaving(const struct meter *meter, CUcontext context) {
+    int first = -1;
+
+    for (int at = 0; at < MEASURES_MAX; at++) {
+        const struct measure *m = &meter->measure[at];
+
+        if (m->leaving && m->context == context &&
+            (first < 0 || (int64_t) (m->mark - meter->measure[first].mark) < 0))
+            first = at;
+    }
+    return first;
+}
+
+/* The context's work is over, and so is all that was measured of it: the time since the first of
+ * the measures began is theirs. */
+static void measures_left(struct card *card, CUcontext context, bool ended) {
+    struct meter *meter = &card->meter;
+    uint64_t now = gate_clock(), since;
+    int first = first_leaving(meter, context);
+
+    for (int at = 0; at < MEASURES_MAX; at++) {
+        struct measure *m = &meter->measure[at];
+
+        if (!m->leaving || m->context != context)
+            continue;
+        m->leaving = false;
+        if (!ended)
+            continue;
+        since = m->opened_ns > meter->done_ns ? m->opened_ns : meter->done_ns;
+        if (at == first)
+            meter_done(meter, at, now - (m->begun_ns ? m->begun_ns : since), now);
+        else
+            meter_dropped(meter, at);
+        events_lost(m);
+    }
+}
+
+void gate_context_ended(uint64_t context, bool ended) {
+    struct gate *gate = running_gate();
+    int saved = errno;
+
+    for (uint32_t i = 0; gate && context && i < gate->ndevices; i++) {
+        if (!gate->card[i].used)
+            continue;
+        lock_take(&gate->card[i].lock);
+        measures_left(&gate->card[i], (CUcontext) (uintptr_t) context, ended);
+        lock_drop(&gate->card[i].lock);
+    }
+    errno = saved;
 }
 
 /* Ends what is being measured on the stream, or (NULL) on any. Streams are asked for when they are

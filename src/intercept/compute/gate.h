@@ -72,8 +72,11 @@ static inline uint64_t gate_grid(unsigned int x, unsigned int y, unsigned int z)
 /* The graph costs something else from now on, or is gone. */
 void gate_graph_changed(CUgraphExec exec);
 
-/* The context is about to end, and events in it. */
-void gate_forget_context(uint64_t context);
+/* Around a call that may end a context, with the events in it and the work that they are to
+ * measure.
+ */
+void gate_context_ends(uint64_t context);
+void gate_context_ended(uint64_t context, bool ended);
 
 /* The program is about to wait for the stream. */
 void gate_about_to_wait(CUstream stream, bool per_thread);

@@ -42,7 +42,7 @@ uint64_t gate_clock(void);
 void gate_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared);
 void gate_wake(uint32_t *word, bool shared);
 
-/* Records the first event of a measure, in the current context. The card's lock is held. */
+/* Records the first event of a measure, in the context of the stream. The card's lock is held. */
 bool events_begin(struct measure *measure, CUstream stream);
 
 /* Records the second. */
@@ -50,6 +50,12 @@ bool events_end(struct measure *measure, CUstream stream);
 
 /* The events of the measure went with their context. */
 void events_lost(struct measure *measure);
+
+/* They are not needed any more. */
+void events_destroy(struct measure *measure);
+
+/* Whether the measure is done, asked by a program's thread. */
+bool events_done(struct card *card, int at);
 
 /* Looks which measures are done; whether any is still under way. */
 bool events_collect(struct gate *gate);

@@ -52,6 +52,7 @@ struct measure {
     struct batch batch;
     /* The caller's. */
     void *begin, *end, *context, *handle;
+    bool leaving; /* its context is about to end */
 };
 
 struct meter {

@@ -71,20 +71,24 @@ CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *ctx_create_params, un
     return settle(&charge, driver.cuCtxCreate_v4(ctx, ctx_create_params, flags, dev), ctx);
 }
 
-CUresult cuCtxDestroy_v2(CUcontext ctx) {
+static CUresult end_context(CUcontext ctx, CUresult (*destroy)(CUcontext ctx)) {
+    uint64_t context = (uint64_t) (uintptr_t) ctx;
     struct context_end end;
+    CUresult r;
 
-    gate_forget_context((uint64_t) (uintptr_t) ctx);
-    context_end_begin(&end, (uint64_t) (uintptr_t) ctx);
-    return context_end_settle(&end, driver.cuCtxDestroy_v2(ctx));
+    gate_context_ends(context);
+    context_end_begin(&end, context);
+    r = destroy(ctx);
+    gate_context_ended(context, r == CUDA_SUCCESS);
+    return context_end_settle(&end, r);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
+    return end_context(ctx, driver.cuCtxDestroy_v2);
 }
 
 CUresult cuCtxDestroy(CUcontext ctx) {
-    struct context_end end;
-
-    gate_forget_context((uint64_t) (uintptr_t) ctx);
-    context_end_begin(&end, (uint64_t) (uintptr_t) ctx);
-    return context_end_settle(&end, driver.cuCtxDestroy(ctx));
+    return end_context(ctx, driver.cuCtxDestroy);
 }
 
 /* Legacy: a created context lives until it was detached as often as it was created and attached. */
@@ -121,13 +125,10 @@ static bool last_use(struct share *share, uint64_t context) {
 CUresult cuCtxDetach(CUcontext ctx) {
     uint64_t context = (uint64_t) (uintptr_t) ctx;
     struct share *share = share_claim();
-    struct context_end end;
 
     if (!share || !last_use(share, context))
         return driver.cuCtxDetach(ctx);
-    gate_forget_context(context);
-    context_end_begin(&end, context);
-    return context_end_settle(&end, driver.cuCtxDetach(ctx));
+    return end_context(ctx, driver.cuCtxDetach);
 }
 
 /* The primary context of a device, shared by everybody in the process: it costs once, when it comes
@@ -171,15 +172,20 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {
 static CUresult leave_primary(CUdevice dev, CUresult (*leave)(CUdevice dev)) {
     struct share *share = share_claim();
     struct context_end end;
+    uint64_t context;
+    bool ended;
     CUresult r;
 
     if (!share || dev < 0 || dev >= ORDINALS_MAX)
         return leave(dev);
-    gate_forget_context(share->primary[dev]);
     lock_take(&share->primary_lock[dev]);
+    context = share->primary[dev];
+    gate_context_ends(context);
     r = leave(dev);
-    if (r == CUDA_SUCCESS && share->primary[dev] && !primary_active(dev)) {
-        context_end_begin(&end, share->primary[dev]);
+    ended = r == CUDA_SUCCESS && context && !primary_active(dev);
+    gate_context_ended(context, ended);
+    if (ended) {
+        context_end_begin(&end, context);
         share->primary[dev] = 0;
         (void) context_end_settle(&end, r);
     }
