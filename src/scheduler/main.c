@@ -28,6 +28,8 @@ static const struct opt options[] = {
      &arg.listen},
     {"tls-cert", 0, "FILE", "serve HTTPS with this PEM certificate", opt_string, &arg.tls_cert},
     {"tls-key", 0, "FILE", "its PEM key", opt_string, &arg.tls_key},
+    {"metrics-listen", 0, "ADDRESS:PORT", "serve /metrics, and nothing else, here too (not at all)",
+     opt_string, &arg.metrics_listen},
     {"webhook-listen", 0, "ADDRESS:PORT", "serve the admission webhook here (not at all)",
      opt_string, &arg.webhook_listen},
     {"api-server", 0, "URL", "https://HOST:PORT (as the pod's environment says)", opt_string,

@@ -147,3 +147,9 @@ const struct http_route scheduler_routes[] = {
     {"GET", "/explain", on_explain},
     HTTP_ROUTE_END,
 };
+
+/* What may be asked from other hosts: sums, and no names of tenants. */
+const struct http_route scheduler_metrics_routes[] = {
+    {"GET", "/metrics", on_metrics},
+    HTTP_ROUTE_END,
+};

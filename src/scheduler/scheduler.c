@@ -16,6 +16,7 @@
 #include "wire/json.h"
 
 #define TICK_MS 1000
+#define METRICS_CONNECTIONS 32
 #define EVENT_OBJECTS_MAX 16384
 #define BEAT_MS 200
 #define STALE_MS 5000 /* a watch may be broken for that long */
@@ -311,6 +312,19 @@ static void on_lost(void *userdata) {
 }
 
 /* Another replica on this node may have the port until it ends. */
+static int serve_if_free(struct scheduler *s, const struct http_options *http,
+                         struct http_server **server, bool *taken, struct err *err) {
+    if (*server || s->stopping || !http->listen)
+        return 0;
+    int r = http_server_start(s->loop, http, server, err);
+    if (r == 0)
+        log_info("listening on %s", http->listen);
+    else if (r == -EADDRINUSE && !*taken)
+        log_info("%s is taken, by another replica it seems; waiting for it", http->listen);
+    *taken = r == -EADDRINUSE;
+    return *taken ? 0 : r;
+}
+
 static int listen_if_free(struct scheduler *s, struct err *err) {
     const struct http_options http = {.listen = s->options.listen,
                                       .tls_cert = s->options.tls_cert,
@@ -319,15 +333,12 @@ static int listen_if_free(struct scheduler *s, struct err *err) {
                                       .userdata = s,
                                       .max_body = BODY_MAX,
                                       .keep = args_keep};
-    if (s->http || s->stopping)
-        return 0;
-    int r = http_server_start(s->loop, &http, &s->http, err);
-    if (r == 0)
-        log_info("listening on %s", s->options.listen);
-    else if (r == -EADDRINUSE && !s->port_taken)
-        log_info("%s is taken, by another replica it seems; waiting for it", s->options.listen);
-    s->port_taken = r == -EADDRINUSE;
-    return s->port_taken ? 0 : r;
+    const struct http_options metrics = {.listen = s->options.metrics_listen,
+                                         .routes = scheduler_metrics_routes,
+                                         .userdata = s,
+                                         .max_connections = METRICS_CONNECTIONS};
+    int r = serve_if_free(s, &http, &s->http, &s->port_taken, err);
+    return r < 0 ? r : serve_if_free(s, &metrics, &s->metrics_http, &s->metrics_port_taken, err);
 }
 
 static void on_beat(uv_timer_t *timer) {
@@ -526,6 +537,7 @@ static void close_handle(uv_handle_t *handle, void *userdata) {
 void scheduler_done(struct scheduler *s) {
     watch_stop(s);
     http_server_close(s->http);
+    http_server_close(s->metrics_http);
     webhook_stop(&s->webhook);
     if (s->client)
         kube_client_close(s->client, NULL, NULL);

@@ -38,6 +38,7 @@ struct verb_stats {
 struct scheduler_options {
     const char *listen;
     const char *tls_cert, *tls_key;
+    const char *metrics_listen;                    /* NULL: only at `listen` */
     const char *webhook_listen;                    /* NULL: no admission webhook */
     const char *api_server, *token_file, *ca_file; /* NULL: as in a pod */
     const char *name_space;                        /* where the signing key and the Lease live */
@@ -51,7 +52,7 @@ struct scheduler {
     struct scheduler_options options;
     struct kube_client *client;
     struct watch watches[WATCHES_MAX];
-    struct http_server *http;
+    struct http_server *http, *metrics_http;
     struct state *state;
     struct extender extender;
     struct binder binder;
@@ -82,9 +83,9 @@ struct scheduler {
     uv_timer_t project;       /* soon after a change */
     uv_timer_t retry_keys;
     uv_signal_t on_term, on_int;
-    bool watches_stale; /* one is broken, which was logged */
-    bool health_fails;  /* which was logged */
-    bool port_taken;    /* by another replica on this node */
+    bool watches_stale;                  /* one is broken, which was logged */
+    bool health_fails;                   /* which was logged */
+    bool port_taken, metrics_port_taken; /* by another replica on this node */
     bool stopping;
     bool failed; /* it cannot go on */
 };
@@ -117,4 +118,4 @@ bool scheduler_write_explanation(struct scheduler *s, const char *namespace, con
                                  struct buf *out);
 
 /* routes.c */
-extern const struct http_route scheduler_routes[];
+extern const struct http_route scheduler_routes[], scheduler_metrics_routes[];
