@@ -505,6 +505,47 @@ def test_roles_in_the_own_namespace(cluster, user, verb, resource, name, allowed
     assert answer["status"]["allowed"] is allowed, json.dumps(answer["status"])
 
 
+def may(cluster, user, verb, resource, namespace="default"):
+    resource, _, sub = resource.partition("/")
+    answer = cluster.api.as_user(user).create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {
+        "spec": {"resourceAttributes": {"namespace": namespace, "verb": verb, "group": "elasticgpu.io",
+                                        "resource": resource, "subresource": sub}}})
+    return answer["status"]["allowed"]
+
+
+def may_soon(cluster, *question):
+    """An aggregated role and a binding work a moment after they are stored."""
+    deadline = time.monotonic() + 20
+    while not may(cluster, *question):
+        assert time.monotonic() < deadline, question
+        time.sleep(0.05)
+
+
+def test_roles_of_users(cluster):
+    """Who may view a namespace sees its claims; to make them, and to see the cards of all, takes a binding."""
+    def user():
+        return {"kind": "User", "name": new("user"), "apiGroup": "rbac.authorization.k8s.io"}
+
+    editor, claimant, viewer = user(), user(), user()
+    grant(cluster, "edit", editor)
+    may_soon(cluster, editor["name"], "list", "elasticgpuclaims")
+    assert may(cluster, editor["name"], "get", "elasticgpuquotas")
+    assert not may(cluster, editor["name"], "create", "elasticgpuclaims")
+    assert not may(cluster, editor["name"], "list", "gpus")
+    grant(cluster, "aliquot-claims", claimant)
+    for verb in ("create", "patch", "delete"):
+        may_soon(cluster, claimant["name"], verb, "elasticgpuclaims")
+        assert not may(cluster, claimant["name"], verb, "elasticgpuclaims/status")
+        assert not may(cluster, claimant["name"], verb, "elasticgpuclaims", "kube-system")
+        assert not may(cluster, claimant["name"], verb, "elasticgpuquotas")
+    cluster.api.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
+        "metadata": {"name": new("viewers")}, "subjects": [viewer],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "aliquot-gpu-viewer"}})
+    for resource in ("gpus", "elasticgpus", "elasticgpuclasses", "elasticgpureservations"):
+        may_soon(cluster, viewer["name"], "list", resource, "")
+        assert not may(cluster, viewer["name"], "patch", resource, "")
+
+
 # ---- the object ----
 
 @pytest.mark.parametrize("spec", [{"index": -1}, {"memory": 0}, {"uuid": "none"}, {"index": "0"}])
