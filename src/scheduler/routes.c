@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -97,10 +98,12 @@ static void on_bind(struct http_exchange *exchange, void *userdata) {
 
 static void on_healthz(struct http_exchange *exchange, void *userdata) {
     const struct scheduler *s = userdata;
-    if (scheduler_is_ready(s))
-        http_reply_text(exchange, 200, "ok\n");
-    else
-        http_reply_text(exchange, 503, "still reading the state of the cluster\n");
+    char text[320];
+    const char *trouble = watch_trouble(s);
+    (void) snprintf(text, sizeof(text), "still reading the state of the cluster%s%s\n",
+                    *trouble ? ": " : "", trouble);
+    http_reply_text(exchange, scheduler_is_ready(s) ? 200 : 503,
+                    scheduler_is_ready(s) ? "ok\n" : text);
 }
 
 /* Alive is not ready: a probe that restarts the daemon must not do so while the API server is away.

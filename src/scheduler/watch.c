@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/watch.h"
 
+#include <stdio.h>
 #include <time.h>
 
 #include "base/err.h"
@@ -214,6 +215,7 @@ static void on_end(void *userdata) {
     bool was_ready = scheduler_is_ready(s);
     w->synced = true;
     w->relisting = false;
+    w->trouble[0] = '\0';
     w->fresh_ms = scheduler_now(s);
     if (!was_ready && scheduler_is_ready(s))
         log_info("ready: %u GPUs, %u nodes, %u pods with GPU requests", HASH_COUNT(s->state->cards),
@@ -222,7 +224,8 @@ static void on_end(void *userdata) {
 }
 
 static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
-    (void) userdata;
+    struct watch *w = userdata;
+    (void) snprintf(w->trouble, sizeof(w->trouble), "%s", text);
     log_warn("watch: %s; trying again in %u ms", text, retry_ms);
 }
 
@@ -248,6 +251,13 @@ void watch_stop(struct scheduler *s) {
     for (size_t i = 0; i < KINDS; i++)
         if (s->watches[i].reflector)
             kube_reflector_stop(s->watches[i].reflector);
+}
+
+const char *watch_trouble(const struct scheduler *s) {
+    for (size_t i = 0; i < KINDS; i++)
+        if (s->watches[i].trouble[0] && !kube_reflector_is_synced(s->watches[i].reflector))
+            return s->watches[i].trouble;
+    return "";
 }
 
 bool watch_has_started(const struct scheduler *s) {

@@ -32,11 +32,15 @@ struct watch {
     bool synced;       /* a whole list has been seen */
     bool relisting;    /* asked for anew, see watch_relist_holders() */
     uint64_t fresh_ms; /* when it was last known to be in order */
+    char trouble[256]; /* why the last list or watch failed; "" since a list is whole */
 };
 
 /* Starts all of them. */
 int watch_start(struct scheduler *s, struct err *err);
 void watch_stop(struct scheduler *s);
+
+/* Why one of them is not in order, "" where none says. */
+const char *watch_trouble(const struct scheduler *s);
 
 /* Whether every kind has been listed. */
 bool watch_has_started(const struct scheduler *s);

@@ -550,8 +550,38 @@ static void test_what_is_not_written_holds_nothing_back(void **state) {
     assert_int_equal(open_requests(s), 0);
 }
 
+/* ---- what keeps it from being ready ---- */
+
+static void check_refusal(struct scheduler *s, const char *word) {
+    static const char body[] =
+        "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"},"
+        "\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":"
+        "{\"elasticgpu.io/gpu-core\":\"10\"}}}]}},\"NodeNames\":[\"n\"]}";
+    _cleanup_buf_ struct buf answer = BUF_INIT(0);
+    assert_true(extender_filter(&s->extender, body, strlen(body), 0, &answer) < 0);
+    assert_non_null(strstr(buf_str(&answer), word));
+}
+
+/* Such as a CRD that was deleted. */
+static void test_a_watch_says_why_it_fails(void **state) {
+    static const char text[] = "cannot list " GPU_OBJECTS_PATH ": not found";
+    struct scheduler *s = *state;
+    struct kube_reflector *gpus = watch_of(GPU_OBJECTS_PATH);
+    check_refusal(s, "still reading");
+    broken = true;
+    gpus->handlers.on_trouble(text, 1000, gpus->userdata);
+    check_refusal(s, text);
+    assert_string_equal(watch_trouble(s), text);
+    broken = false;
+    list(gpus, true);
+    broken = true; /* another one */
+    assert_string_equal(watch_trouble(s), "");
+    check_refusal(s, "still reading");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_watch_says_why_it_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_all_that_holds_shares_is_read_before_anything_is_begun,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_lease_that_comes_back_is_another_one, set_up,

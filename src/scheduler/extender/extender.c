@@ -403,6 +403,16 @@ static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint6
     return filter_known(e, n, self, now_ms, out);
 }
 
+static int filter_not_ready(struct extender *e, struct buf *out) {
+    const char *trouble = e->trouble ? e->trouble(e->userdata) : "";
+    struct err err;
+    if (!*trouble)
+        return fail_filter(out, EXTENDER_NOT_READY);
+    (void) err_set(&err, EAGAIN, "aliquot-scheduler does not know the state of the cluster: %s",
+                   trouble);
+    return fail_filter(out, err.text);
+}
+
 int extender_filter(struct extender *e, const char *body, size_t len, uint64_t now_ms,
                     struct buf *out) {
     struct pod pod = {0};
@@ -416,7 +426,7 @@ int extender_filter(struct extender *e, const char *body, size_t len, uint64_t n
     if (e->ready(e->userdata))
         r = filter_pod(e, n, &pod, now_ms, out);
     else
-        r = fail_filter(out, EXTENDER_NOT_READY);
+        r = filter_not_ready(e, out);
     pod_done(&pod);
     return r;
 }

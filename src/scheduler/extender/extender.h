@@ -63,10 +63,11 @@ struct extender_candidate {
 
 struct extender {
     struct state *state;
-    bool (*ready)(void *userdata); /* whether the state is complete */
-    extender_refusal on_refusal;   /* may be NULL */
-    extender_known known;          /* may be NULL: nothing is */
-    extender_no_room on_no_room;   /* may be NULL */
+    bool (*ready)(void *userdata);          /* whether the state is complete */
+    const char *(*trouble)(void *userdata); /* why it is not, "" where nothing says; may be NULL */
+    extender_refusal on_refusal;            /* may be NULL */
+    extender_known known;                   /* may be NULL: nothing is */
+    extender_no_room on_no_room;            /* may be NULL */
     void *userdata;
     const struct gates *gates; /* may be NULL */
     struct json_parser *parser;
