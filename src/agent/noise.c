@@ -14,70 +14,65 @@
 
 #define FILE_MAX 65536
 
-/* Lines "DRIVER UUID BYTES". */
-static void noise_path(const char *state_dir, char ret[static 384]) {
-    (void) snprintf(ret, 384, "%s/noise", state_dir);
+/* A line "DRIVER UUID BYTES". */
+struct note {
+    const char *driver, *uuid;
+    uint64_t bytes;
+};
+
+static void read_notes(const char *state_dir, struct buf *ret) {
+    char path[384];
+
+    (void) snprintf(path, sizeof(path), "%s/noise", state_dir);
+    (void) file_read(path, FILE_MAX - 1, ret, NULL); /* none are as good as unreadable ones */
 }
 
-/* Takes the line apart; false when it is none. */
-static bool parse(char *line, const char **driver, const char **uuid, uint64_t *bytes) {
-    char *rest = line;
+/* The next note with that driver; what is no note is passed over. False behind the last one. Cuts
+ * the text into pieces. */
+static bool next_note(char **rest, const char *driver, struct note *ret) {
+    char *line;
 
-    *driver = strsep(&rest, " ");
-    *uuid = strsep(&rest, " ");
-    return *uuid && rest && num_parse_u64(rest, UNATTRIBUTED_NOISE_MAX, bytes) == 0;
+    while ((line = strsep(rest, "\n"))) {
+        ret->driver = strsep(&line, " ");
+        ret->uuid = strsep(&line, " ");
+        if (line && strcmp(ret->driver, driver) == 0 &&
+            num_parse_u64(line, UNATTRIBUTED_NOISE_MAX, &ret->bytes) == 0)
+            return true;
+    }
+    return false;
 }
 
 void noise_recall(const char *state_dir, const char *driver, const char *uuid,
                   struct unattributed *u) {
     _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX);
-    char path[384], *rest, *line;
+    struct note note;
+    char *rest;
 
-    noise_path(state_dir, path);
-    if (file_read(path, FILE_MAX - 1, &text, NULL) < 0 || text.len == 0)
-        return;
+    read_notes(state_dir, &text);
     rest = text.data;
-    while ((line = strsep(&rest, "\n"))) {
-        const char *of_driver, *of_card;
-        uint64_t bytes;
-
-        if (!parse(line, &of_driver, &of_card, &bytes) || strcmp(of_driver, driver) != 0 ||
-            strcmp(of_card, uuid) != 0)
-            continue;
-        u->noise = bytes;
-        u->noise_known = true;
-    }
-}
-
-/* The lines of other cards with this driver. */
-static void put_others(const char *path, const char *driver, const char *uuid, struct buf *out) {
-    _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX);
-    char *rest, *line;
-
-    if (file_read(path, FILE_MAX - 1, &text, NULL) < 0 || text.len == 0)
-        return;
-    rest = text.data;
-    while ((line = strsep(&rest, "\n"))) {
-        const char *of_driver, *of_card;
-        uint64_t bytes;
-
-        if (parse(line, &of_driver, &of_card, &bytes) && strcmp(of_driver, driver) == 0 &&
-            strcmp(of_card, uuid) != 0)
-            buf_printf(out, "%s %s %" PRIu64 "\n", of_driver, of_card, bytes);
-    }
+    while (next_note(&rest, driver, &note))
+        if (strcmp(note.uuid, uuid) == 0) {
+            u->noise = note.bytes;
+            u->noise_known = true;
+        }
 }
 
 void noise_keep(const char *state_dir, const char *driver, const char *uuid,
                 const struct unattributed *before, const struct unattributed *u) {
-    _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX);
-    char path[384];
+    _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX), notes = BUF_INIT(FILE_MAX);
+    struct note note;
     struct err err;
+    char path[384], *rest;
 
     if (unattributed_tolerated(before) == unattributed_tolerated(u))
         return;
-    noise_path(state_dir, path);
-    put_others(path, driver, uuid, &text);
+    read_notes(state_dir, &notes);
+    rest = notes.data;
+    while (next_note(&rest, driver, &note))
+        if (strcmp(note.uuid, uuid) != 0)
+            buf_printf(&text, "%s %s %" PRIu64 "\n", note.driver, note.uuid, note.bytes);
     buf_printf(&text, "%s %s %" PRIu64 "\n", driver, uuid, u->noise);
+    (void) snprintf(path, sizeof(path), "%s/noise", state_dir);
     if (buf_error(&text) == 0 && file_replace(path, text.data, text.len, 0600, &err) < 0)
         log_warn("a restarted agent will not know what an idle GPU shows: %s", err.text);
 }

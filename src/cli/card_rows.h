@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The rows of a table that say who has what of a card. */
+/* The rows of a table that list the holders of a card. */
 
 #include "cli/cards.h"
 #include "cli/table.h"

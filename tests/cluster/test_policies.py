@@ -522,7 +522,7 @@ def may_soon(cluster, *question):
 
 
 def test_roles_of_users(cluster):
-    """Who may view a namespace sees its claims; to make them, and to see the cards of all, takes a binding."""
+    """The right to view a namespace covers its claims; to make them, or to see the cards of all, takes a binding."""
     def user():
         return {"kind": "User", "name": new("user"), "apiGroup": "rbac.authorization.k8s.io"}
 
