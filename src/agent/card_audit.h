@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "agent/candidates.h"
-#include "agent/unattributed.h"
 #include "gpu/device.h"
+#include "share/unattributed.h"
 
 struct agent;
 struct holder_scan;

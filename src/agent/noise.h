@@ -6,7 +6,7 @@
  * for memory that belongs to no container. What another version of the driver showed counts no
  * more; a boot of the node empties the state directory. */
 
-#include "agent/unattributed.h"
+#include "share/unattributed.h"
 
 /* Begins with what an earlier agent has noted of the card with that driver; nothing where there is
  * no such note, or one that makes no sense. */

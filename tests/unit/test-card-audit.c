@@ -33,8 +33,8 @@
 #include "agent/candidates.h"
 #include "agent/holder_scan.h"
 #include "agent/noise.h"
-#include "agent/unattributed.h"
 #include "base/file.h"
+#include "share/unattributed.h"
 
 #define MIB ((uint64_t) 1 << 20)
 #define GIB ((uint64_t) 1 << 30)

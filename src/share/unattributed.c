@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/unattributed.h"
+#include "share/unattributed.h"
 
 /* The least that the idle card showed: a holder that is not seen at one time is gone at another. */
 static void learn_noise(struct unattributed *u, uint64_t remainder) {
