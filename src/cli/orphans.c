@@ -2,7 +2,6 @@
 #include "cli/orphans.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,33 +9,53 @@
 #include <time.h>
 
 #include "abi/nvml.h"
-#include "base/cleanup.h"
+#include "cli/card_use.h"
+#include "cli/node_holders.h"
+#include "cli/shares.h"
+#include "share/limits.h"
 #include "share/orphaned.h"
+#include "share/unattributed.h"
 
 /* Between two looks, which is what it takes to credit. */
 #define LOOK_NS 100000000
 /* After a driver that could not be asked. */
 #define RETRY_S 1
-#define PROCESSES_MAX 512
+/* So many looks after a ledger has moved: memory of a process that ends leaves the driver's list
+ * some time after it has left the ledger. */
+#define LOOKS_AFTER 10
 
 #define NVML_FN(symbol, params, args) typedef nvmlReturn_t symbol##_fn params;
 #include "abi/hooks.def"
+
+#define LOOK_UP(library, symbol) symbol##_fn *symbol = (symbol##_fn *) dlsym(library, #symbol)
 
 static struct {
     char path[96];
     struct share_limits share;
     uint32_t running;
     struct orphaned account[LEDGER_DEVICES];
+    struct device {
+        uint64_t baseline;  /* bytes in use for no listed process before the run */
+        uint64_t operation; /* the ledger's at the last look */
+        uint32_t looks;     /* yet to come */
+        struct unattributed found;
+    } device[LIMITS_DEVICES_MAX];
 } watch;
 
 /* ---- the ledger ---- */
 
-static bool any_orphaned(struct ledger *ledger, const struct share_limits *share) {
+/* Whether anything is orphaned, or was booked since the last look. */
+static bool needs_a_look(struct ledger *ledger) {
+    struct ledger_usage u;
     uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < share->ndevices && i < LEDGER_DEVICES && bytes == 0; i++)
-        (void) ledger_get_orphaned(ledger, i, &bytes);
-    return bytes > 0;
+    if (ledger_snapshot(ledger, &u) < 0)
+        return false;
+    for (uint32_t i = 0; i < watch.share.ndevices; i++)
+        if (u.operation[i] != watch.device[i].operation ||
+            (ledger_get_orphaned(ledger, i, &bytes) == 0 && bytes > 0))
+            return true;
+    return false;
 }
 
 static bool has_card_account(uint32_t device) {
@@ -67,103 +86,108 @@ static bool stood_still(struct ledger *ledger, const struct ledger_usage *before
     return ledger_snapshot(ledger, &now) == 0 && now.operation[device] == before->operation[device];
 }
 
-/* ---- the driver ---- */
+/* ---- other runs ---- */
 
-/* A process that is ending, and one that cannot be asked, may have been counted already as having
- * left its memory behind. */
-static bool is_ending(unsigned int pid) {
-    _cleanup_close_ int fd = -1;
-    char path[64], text[1024], state;
-    unsigned int flags;
-    const char *at;
-    ssize_t n;
+struct sum {
+    const char *uuid;
+    uint64_t bytes;
+};
 
-    (void) snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-    text[n > 0 ? n : 0] = '\0';
-    at = strrchr(text, ')');
-    return !at || sscanf(at, ") %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2 || state == 'Z' ||
-           (flags & 0x4) != 0; /* PF_EXITING */
+static void add_run(const struct share_place *place, void *userdata) {
+    struct share_limits limits;
+    struct sum *sum = userdata;
+    struct ledger *ledger;
+    char path[96];
+    struct err err;
+
+    shares_path(place->dir, "limits", path);
+    if (place->machine != shares_machine() || limits_read(path, &limits, &err) < 0)
+        return;
+    shares_path(place->dir, "ledger", path);
+    if (strcmp(path, watch.path) == 0 || ledger_open(path, &ledger, &err) < 0)
+        return;
+    for (uint32_t i = 0; i < limits.ndevices; i++) {
+        uint64_t bytes = 0;
+
+        if (strcmp(limits.device[i].uuid, sum->uuid) == 0 &&
+            ledger_get_orphaned(ledger, i, &bytes) == 0)
+            sum->bytes += bytes;
+    }
+    (void) ledger_free(ledger);
 }
 
-#define LOOK_UP(library, symbol) symbol##_fn *symbol = (symbol##_fn *) dlsym(library, #symbol)
+/* Bytes of a card that other runs of this user have orphaned. */
+static uint64_t other_runs_orphaned(const char *uuid) {
+    struct sum sum = {.uuid = uuid};
 
-/* What a card has in use, less what the driver keeps for itself where it says so. */
-static bool read_used(void *nvml, nvmlDevice_t device, uint64_t *ret) {
-    LOOK_UP(nvml, nvmlDeviceGetMemoryInfo);
-    LOOK_UP(nvml, nvmlDeviceGetMemoryInfo_v2);
-    nvmlMemory_v2_t second = {.version = NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2)};
-    nvmlMemory_t first;
-
-    if (nvmlDeviceGetMemoryInfo_v2 && nvmlDeviceGetMemoryInfo_v2(device, &second) == NVML_SUCCESS)
-        *ret = second.used;
-    else if (nvmlDeviceGetMemoryInfo && nvmlDeviceGetMemoryInfo(device, &first) == NVML_SUCCESS)
-        *ret = first.used;
-    else
-        return false;
-    return true;
-}
-
-typedef nvmlReturn_t list_fn(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *);
-
-static uint64_t used_by(list_fn *list, nvmlDevice_t device) {
-    static nvmlProcessInfo_t process[PROCESSES_MAX];
-    unsigned int n = PROCESSES_MAX;
-    uint64_t sum = 0;
-
-    if (!list || list(device, &n, process) != NVML_SUCCESS)
-        return 0;
-    for (unsigned int i = 0; i < n; i++)
-        if (process[i].usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_ULL && !is_ending(process[i].pid))
-            sum += process[i].usedGpuMemory;
-    return sum;
-}
-
-/* What a card has in use for no living process. */
-static bool read_rest(void *nvml, const char *uuid, uint64_t *ret) {
-    LOOK_UP(nvml, nvmlDeviceGetHandleByUUID);
-    LOOK_UP(nvml, nvmlDeviceGetComputeRunningProcesses_v3);
-    LOOK_UP(nvml, nvmlDeviceGetGraphicsRunningProcesses_v3);
-    nvmlDevice_t device;
-    uint64_t used, known, later;
-
-    if (!nvmlDeviceGetHandleByUUID || nvmlDeviceGetHandleByUUID(uuid, &device) != NVML_SUCCESS ||
-        !read_used(nvml, device, &used))
-        return false;
-    known = used_by(nvmlDeviceGetComputeRunningProcesses_v3, device) +
-            used_by(nvmlDeviceGetGraphicsRunningProcesses_v3, device);
-    /* Memory that came or went meanwhile is rather in the card's figure than in a process's. */
-    if (!read_used(nvml, device, &later))
-        return false;
-    used = later > used ? later : used;
-    *ret = used > known ? used - known : 0;
-    return true;
+    shares_each(add_run, &sum);
+    return sum.bytes;
 }
 
 /* ---- the thread ---- */
 
-/* Returns whether anything is orphaned yet. */
+static uint64_t now_ms(void) {
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t) t.tv_sec * 1000 + (uint64_t) t.tv_nsec / 1000000;
+}
+
+/* Memory that belongs to no listed process and that no ledger has, at several looks, is booked if a
+ * process of the command can hold it. Returns whether there may be some. */
+static bool find(struct ledger *ledger, uint32_t i, const struct card_use *use, bool still) {
+    struct device *d = &watch.device[i];
+    struct unattributed_look l = {.now_ms = now_ms(),
+                                  .used = use->least,
+                                  .attributed = d->baseline + watch.account[i].now,
+                                  .still = still};
+    bool again;
+
+    if (l.used > l.attributed + UNATTRIBUTED_NOISE)
+        l.attributed +=
+            node_holders_any(use) ? other_runs_orphaned(watch.share.device[i].uuid) : l.used;
+    again = unattributed_look(&d->found, &l);
+    if (d->found.bytes == 0)
+        return again;
+    (void) ledger_charge(ledger, i, d->found.bytes);
+    if (has_card_account(i))
+        (void) ledger_charge(ledger, ledger_card_account(i), d->found.bytes);
+    d->found = (struct unattributed){0};
+    return true;
+}
+
+/* Returns whether it should be looked at again. */
+static bool look_at(struct ledger *ledger, void *nvml, uint32_t i) {
+    struct device *d = &watch.device[i];
+    bool again = begin_account(ledger, i), still;
+    struct ledger_usage before;
+    struct card_use use;
+
+    if (has_card_account(i))
+        again |= begin_account(ledger, ledger_card_account(i));
+    if (ledger_snapshot(ledger, &before) < 0)
+        return again;
+    if (before.operation[i] != d->operation)
+        d->looks = LOOKS_AFTER;
+    d->operation = before.operation[i];
+    again |= d->looks > 0;
+    d->looks -= d->looks > 0;
+    if (!again || !card_use_read_uuid(nvml, watch.share.device[i].uuid, &use))
+        return again;
+    still = stood_still(ledger, &before, i);
+    end_account(ledger, i, use.most, still);
+    if (has_card_account(i))
+        end_account(ledger, ledger_card_account(i), use.most, still);
+    return find(ledger, i, &use, still) || again;
+}
+
 static bool look(struct ledger *ledger, void *nvml) {
-    bool any = false;
+    bool again = false;
 
-    for (uint32_t i = 0; i < watch.share.ndevices; i++) {
-        bool orphaned = begin_account(ledger, i);
-        struct ledger_usage before;
-        bool readable = ledger_snapshot(ledger, &before) == 0, still;
-        uint64_t rest;
-
-        if (has_card_account(i))
-            orphaned |= begin_account(ledger, ledger_card_account(i));
-        any |= orphaned;
-        if (!orphaned || !read_rest(nvml, watch.share.device[i].uuid, &rest))
-            continue;
-        still = readable && stood_still(ledger, &before, i);
-        end_account(ledger, i, rest, still);
-        if (has_card_account(i))
-            end_account(ledger, ledger_card_account(i), rest, still);
-    }
-    return any;
+    (void) ledger_sweep(ledger);
+    for (uint32_t i = 0; i < watch.share.ndevices; i++)
+        again |= look_at(ledger, nvml, i);
+    return again;
 }
 
 static void *run(void *arg) {
@@ -193,14 +217,20 @@ static void *run(void *arg) {
     return NULL;
 }
 
-void orphans_look(struct ledger *ledger, const char *path, const struct share_limits *share) {
+void orphans_begin(const char *path, const struct share_limits *share,
+                   const uint64_t baseline[static LIMITS_DEVICES_MAX]) {
+    (void) snprintf(watch.path, sizeof(watch.path), "%s", path);
+    watch.share = *share;
+    for (uint32_t i = 0; i < LIMITS_DEVICES_MAX; i++)
+        watch.device[i].baseline = baseline[i];
+}
+
+void orphans_look(struct ledger *ledger) {
     sigset_t all, before;
     pthread_t thread;
 
-    if (__atomic_load_n(&watch.running, __ATOMIC_ACQUIRE) || !any_orphaned(ledger, share))
+    if (__atomic_load_n(&watch.running, __ATOMIC_ACQUIRE) || !needs_a_look(ledger))
         return;
-    (void) snprintf(watch.path, sizeof(watch.path), "%s", path);
-    watch.share = *share;
     __atomic_store_n(&watch.running, 1, __ATOMIC_RELEASE);
     (void) sigfillset(&all);
     (void) sigdelset(&all, SIGBUS); /* a truncated ledger */

@@ -11,6 +11,7 @@
 #include "abi/cuda.h"
 #include "abi/nvml.h"
 #include "base/cleanup.h"
+#include "cli/card_use.h"
 
 #define DEADLINE_MS 60000
 
@@ -90,12 +91,14 @@ static void add_gpu(struct answer *a, void *nvml, nvmlDevice_t handle, bool inst
     LOOK_UP(nvml, nvmlDeviceGetMemoryInfo);
     struct probe_gpu *gpu = &a->gpu[a->count];
     nvmlMemory_t memory = {0};
+    struct card_use use;
 
     if (a->count >= PROBE_GPUS_MAX || !nvmlDeviceGetUUID || !nvmlDeviceGetMemoryInfo ||
         nvmlDeviceGetUUID(handle, gpu->uuid, sizeof(gpu->uuid)) != NVML_SUCCESS)
         return;
     (void) nvmlDeviceGetMemoryInfo(handle, &memory);
     gpu->memory_bytes = memory.total;
+    gpu->unlisted_bytes = card_use_read(nvml, handle, &use) ? use.least : 0;
     gpu->instance = instance;
     device[a->count++] = handle;
 }

@@ -12,8 +12,9 @@
 struct probe_gpu {
     char uuid[48];
     uint64_t memory_bytes;
-    uint64_t context_bytes; /* what a context costs, 0 where that could not be measured */
-    bool instance;          /* of a divided card (MIG) */
+    uint64_t context_bytes;  /* what a context costs, 0 where that could not be measured */
+    uint64_t unlisted_bytes; /* in use for no process that the driver lists */
+    bool instance;           /* of a divided card (MIG) */
 };
 
 /* Asks the driver which GPUs there are, in NVML's order, then the instances of those that are

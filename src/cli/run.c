@@ -71,6 +71,7 @@ struct run {
     struct ledger *ledger;
     char ledger_path[96];
     struct share_limits share;
+    uint64_t baseline[LIMITS_DEVICES_MAX]; /* in use for no listed process; bytes */
     char visible[LIMITS_DEVICES_MAX * 49]; /* for CUDA_VISIBLE_DEVICES, or empty */
 };
 
@@ -134,6 +135,7 @@ static int add_device(struct run *run, const struct probe_gpu *gpu, struct err *
     memcpy(device->uuid, gpu->uuid, sizeof(device->uuid));
     device->memory_bytes = arg_memory;
     device->context_bytes = gpu->context_bytes;
+    run->baseline[run->share.ndevices] = gpu->unlisted_bytes;
     if (arg_slices)
         run->share.more[run->share.ndevices].options |= LIMITS_HARDWARE_SLICES;
     run->share.ndevices++;
@@ -229,7 +231,7 @@ static void signals_of_interest(sigset_t *set) {
 /* Credits what ended processes had, and what comes back of what they exported. */
 static void sweep(const struct run *run) {
     (void) ledger_sweep(run->ledger);
-    orphans_look(run->ledger, run->ledger_path, &run->share);
+    orphans_look(run->ledger);
 }
 
 /* Reaps what has ended. Returns the command's wait status once it is among them, else -1. */
@@ -296,6 +298,7 @@ static int start_and_wait(const struct run *run, char **argv) {
         (void) fprintf(stderr, "aliquot run: GPU time is not arbitrated between runs: %s\n",
                        err.text);
     arbitrate_notice(NULL);
+    orphans_begin(run->ledger_path, &run->share, run->baseline);
     return wait_for(run, command, &set);
 }
 

@@ -221,6 +221,20 @@ int ledger_credit(struct ledger *ledger, unsigned int account, uint64_t bytes) {
     return account < LEDGER_DEVICES ? guarded(ledger, credit_orphaned, &o, 0) : -EINVAL;
 }
 
+static int add_orphaned(struct ledger *ledger, void *arg, size_t unused) {
+    const struct orphaned *o = arg;
+
+    (void) unused;
+    ledger_add_orphaned(ledger->file, o->account, o->bytes);
+    return 0;
+}
+
+int ledger_charge(struct ledger *ledger, unsigned int account, uint64_t bytes) {
+    struct orphaned o = {account, bytes};
+
+    return account < LEDGER_DEVICES ? guarded(ledger, add_orphaned, &o, 0) : -EINVAL;
+}
+
 static uint64_t cpu_time(void) {
     struct timespec t;
 

@@ -60,6 +60,9 @@ int ledger_get_orphaned(struct ledger *ledger, unsigned int account, uint64_t *r
 /* Credits so much of them. One caller at a time for each ledger. 0, -EBADMSG as above. */
 int ledger_credit(struct ledger *ledger, unsigned int account, uint64_t bytes);
 
+/* Books so much as orphaned that no process has booked. The same. */
+int ledger_charge(struct ledger *ledger, unsigned int account, uint64_t bytes);
+
 /* Gives back everything that dead processes had booked; call it when a process of the container has
  * ended, or every 50 ms. Returns the number of slots that held something, -EBADMSG as above. */
 int ledger_sweep(struct ledger *ledger);

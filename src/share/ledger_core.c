@@ -356,19 +356,27 @@ int ledger_read_orphaned(struct ledger_file *file, unsigned int device, uint64_t
 
 /* Its record names no slot, so that nothing is carried out for it, and a number of its own, so that
  * no swap takes this sum for an earlier one. */
-void ledger_credit_orphaned(struct ledger_file *file, unsigned int device, uint64_t bytes) {
+static void change_orphaned(struct ledger_file *file, unsigned int device, int64_t delta) {
     struct ledger_word *sum = &file->device[device].sum;
     uint64_t number = __atomic_fetch_add(&file->device[device].credits, 1, __ATOMIC_ACQ_REL);
 
-    for (int i = 0; bytes > 0 && i < TRIES_MAX; i++) {
+    for (int i = 0; delta != 0 && i < TRIES_MAX; i++) {
         struct ledger_word old = word_load(sum), new;
 
         help(file, device, old.hi);
-        new.lo = old.lo > bytes ? old.lo - bytes : 0;
+        new.lo = add_delta(old.lo, delta);
         new.hi = record_next(0, LEDGER_SLOTS, number);
         if (word_swap(sum, &old, new))
             return;
     }
+}
+
+void ledger_credit_orphaned(struct ledger_file *file, unsigned int device, uint64_t bytes) {
+    change_orphaned(file, device, bytes > INT64_MAX ? INT64_MIN : -(int64_t) bytes);
+}
+
+void ledger_add_orphaned(struct ledger_file *file, unsigned int device, uint64_t bytes) {
+    change_orphaned(file, device, bytes > INT64_MAX ? INT64_MAX : (int64_t) bytes);
 }
 
 /* Makes a slot whose byte we have just locked ours: what its last owner held is credited, or

@@ -50,7 +50,7 @@ struct ledger_word {
 struct ledger_device {
     struct ledger_word sum;
     uint64_t refused; /* statistics */
-    uint64_t credits; /* of orphaned memory; numbers their records */
+    uint64_t credits; /* changes of orphaned memory alone; numbers their records */
     uint64_t reserved[12];
 } __attribute__((aligned(128)));
 
@@ -214,6 +214,10 @@ int ledger_read_orphaned(struct ledger_file *file, unsigned int device, uint64_t
 /* Takes orphaned bytes off the sum, at most what ledger_read_orphaned has just said. One caller at
  * a time for each ledger. */
 void ledger_credit_orphaned(struct ledger_file *file, unsigned int device, uint64_t bytes);
+
+/* Books bytes as orphaned that a device holds and no slot has, whatever the limit. Threads as
+ * above. */
+void ledger_add_orphaned(struct ledger_file *file, unsigned int device, uint64_t bytes);
 
 /* Reclaims every dead slot but `own` (LEDGER_SLOTS: none is); returns the number of those that held
  * something. */

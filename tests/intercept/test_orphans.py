@@ -94,6 +94,86 @@ def test_a_thousand_honest_workers(card, how):
     assert got == 1000
 
 
+def test_what_another_run_holds_is_not_booked_here(card):
+    """Each of the two has a process by which it could hold unlisted memory; what the other one has booked is explained."""
+    size = 512 * MIB
+    p, one = card.hoard("handle", size, 1, "keep")
+    _, two = card.hoard("handle", size, 100, "keep", patience=1000)
+    assert (one, two) == (1, 3)
+    p.stdin.write("close\n")
+    p.stdin.flush()
+    assert p.stdout.readline() == "1\n"
+
+
+# Processes that end and leave what the driver has opened to this one, which never uses CUDA.
+LEAVE = """
+import mmap, socket, struct, time
+ledger = mmap.mmap(os.open(os.environ["ALIQUOT_SHARE_DIR"] + "/ledger", os.O_RDONLY), 4096, prot=mmap.PROT_READ)
+def booked():
+    return struct.unpack_from("<Q", ledger, 128)[0]
+def wait(check):
+    until = time.monotonic() + 2
+    while not check():
+        assert time.monotonic() < until, booked()
+def files():
+    return {f for f in map(int, os.listdir("/proc/self/fd")) if os.path.exists(f"/proc/self/fd/{f}")}
+def leave(size):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        before, context = files(), u64()
+        r = call("cuInit", 0) or call("cuDevicePrimaryCtxRetain", ref(context), 0) or call("cuCtxSetCurrent", context)
+        r = r or take(size)[0]
+        if r == 0:
+            socket.send_fds(there, [b"x"], [f for f in files() - before])
+        os._exit(r)
+    there.close()
+    kept = socket.recv_fds(here, 1, 64)[1]
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == (0 if kept else 2)
+    return kept
+"""
+
+
+def test_descriptors_of_the_driver_itself(sim):
+    """Memory that a process leaves by them is in no ledger when it has ended. It is found within 2 s, and then counts; what
+    is back is credited."""
+    sim(sys.executable, "-c", CUDA + LEAVE + """
+size = 256 << 20
+kept = leave(size)
+assert kept
+wait(lambda: booked() == 0)
+wait(lambda: booked() >= size)
+assert not leave(size)
+for f in kept:
+    os.close(f)
+wait(lambda: booked() == 0)
+assert leave(size)
+""", memory="1Gi")
+
+
+def test_jobs_that_end_cost_the_next_one_nothing(sim):
+    """Each takes all that is left, as soon as the one before has ended; and a process has a descriptor by which it could
+    hold what they had."""
+    sim(sys.executable, "-c", CUDA + VMM + LEAVE + """
+here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+for i in range(200):
+    if os.fork() == 0:
+        begin()
+        if i == 0:
+            props.handle, fd = 1, ctypes.c_int()
+            ok("cuMemCreate", ref(handle), u64(128 << 20), ref(props), u64(0))
+            ok("cuMemExportToShareableHandle", ref(fd), handle, 1, u64(0))
+            socket.send_fds(there, [b"x"], [fd.value])
+        r, _ = take((2 << 30) - (576 << 20))
+        time.sleep(i % 8 / 200)
+        os._exit(r)
+    if i == 0:
+        kept = socket.recv_fds(here, 1, 1)[1]
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0, i
+wait(lambda: booked() == 128 << 20)
+assert kept
+""", memory="2Gi")
+
+
 def test_memory_that_comes_and_goes_frees_nothing(sim):
     """A process allocates and frees what is left all the time: the card's figure and its own in the list are then of
     different moments, which is no reason to credit what another descriptor keeps."""

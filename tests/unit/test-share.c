@@ -340,6 +340,14 @@ static void test_ledger_orphans_what_went_by_descriptor(void **state) {
     assert_int_equal(ledger_credit(ledger, 0, 30), 0);
     assert_int_equal(orphaned_of(ledger), 0);
     assert_int_equal(ledger_used(o.file, 0), 70);
+
+    /* And book, whatever the limit; a sum does not wrap. */
+    assert_int_equal(ledger_charge(ledger, 0, 50), 0);
+    assert_int_equal(orphaned_of(ledger), 50);
+    assert_int_equal(ledger_used(o.file, 0), 120);
+    assert_int_equal(ledger_credit(ledger, 0, UINT64_MAX), 0);
+    assert_int_equal(ledger_used(o.file, 0), 0);
+    assert_int_equal(ledger_charge(ledger, LEDGER_DEVICES, 1), -EINVAL);
     ledger_release(&exports);
     ledger_release(&other);
     ledger_release(&o);

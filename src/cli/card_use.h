@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What NVML says of a card's memory: how much of it belongs to no process of its list. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/nvml.h"
+
+#define CARD_USE_PROCESSES 1024
+
+struct card_use {
+    /* Bytes in use for no living process, at most. Memory of a process that is ending counts, for
+     * it may be left behind already. */
+    uint64_t most;
+    /* Bytes in use for no listed process, at least. 0 where the list is not complete, or does not
+     * say of each process what it holds. */
+    uint64_t least;
+    uint32_t pids[CARD_USE_PROCESSES]; /* the listed processes */
+    size_t npids;
+};
+
+/* `nvml` is the library, initialized. False: the driver does not answer. One thread at a time. */
+bool card_use_read(void *nvml, nvmlDevice_t device, struct card_use *ret);
+bool card_use_read_uuid(void *nvml, const char *uuid, struct card_use *ret);

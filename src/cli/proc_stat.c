@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/proc_stat.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define PF_EXITING 0x4u
+
+struct proc_stat proc_stat_of(uint32_t pid) {
+    _cleanup_close_ int fd = -1;
+    char path[64], text[1024], state;
+    unsigned int flags, parent;
+    const char *at;
+    ssize_t n;
+
+    (void) snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    /* The name stands in parentheses and may hold anything. */
+    at = strrchr(text, ')');
+    if (!at || sscanf(at, ") %c %u %*d %*d %*d %*d %u", &state, &parent, &flags) != 3)
+        return (struct proc_stat){.ending = true};
+    return (struct proc_stat){parent, state == 'Z' || (flags & PF_EXITING) != 0};
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct proc_stat {
+    uint32_t parent; /* PID; 0: none, or not known */
+    bool ending;     /* also where the process is gone or cannot be asked */
+};
+
+/* What the kernel says of a process. */
+struct proc_stat proc_stat_of(uint32_t pid);
