@@ -72,17 +72,13 @@ static void log_terms(const struct slot *slot) {
 }
 
 static void change(struct agent *a, struct slot *slot, const struct slot_terms *terms) {
-    struct slot_terms before = slot->grant.terms;
     struct share_limits limits;
     struct err err;
 
     slot->grant.terms = *terms;
-    if (slot_write_limits(&a->slots, slot, &err) < 0) {
-        /* Tried again when the pod is seen next. */
-        slot->grant.terms = before;
-        log_warn("%s", err.text);
-        return;
-    }
+    slot->limits_late = slot_write_limits(&a->slots, slot, &err) < 0;
+    if (slot->limits_late)
+        log_warn("%s; it is tried again with each poll of the driver", err.text);
     log_terms(slot);
     slot_limits(&slot->grant, &limits);
     if (slot->compute)

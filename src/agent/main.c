@@ -112,7 +112,7 @@ static void on_snapshot(void *userdata) {
     usage_update(a);
     gputime_sample(a);
     slot_set_contexts(&a->slots, gpu_monitor_snapshot(a->monitor));
-    slot_open_ledgers(&a->slots);
+    slot_open_files(&a->slots);
     if (status.complete) {
         log_changes(a);
         save_inventory(a);

@@ -415,11 +415,20 @@ static bool oversee_device(struct agent *a, struct slot *slot, uint32_t at,
     return again;
 }
 
+static void write_limits(struct agent *a, struct slot *slot) {
+    bool told = slot->limits_late;
+    struct err err;
+
+    slot->limits_late = slot_write_limits(&a->slots, slot, &err) < 0;
+    if (slot->limits_late && !told)
+        log_warn("the limits of %s/%s cannot be brought up to date, it is tried again: %s",
+                 slot->grant.namespace, slot->grant.pod, err.text);
+}
+
 static bool oversee_slot(struct agent *a, struct slot *slot) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
     bool again = false, changed = false, readable;
     struct ledger_usage u;
-    struct err err;
 
     readable = slot->ledger && ledger_snapshot(slot->ledger, &u) == 0;
     for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
@@ -428,9 +437,8 @@ static bool oversee_slot(struct agent *a, struct slot *slot) {
         if (card && card->healthy && oversee_pids_fit(a, card))
             again |= oversee_device(a, slot, i, card, readable ? &u : NULL, &changed);
     }
-    if (changed && slot_write_limits(&a->slots, slot, &err) < 0)
-        log_warn("the limits of %s/%s cannot be brought up to date: %s", slot->grant.namespace,
-                 slot->grant.pod, err.text);
+    if (changed || slot->limits_late)
+        write_limits(a, slot);
     return again;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/slot.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,10 +40,17 @@ struct slot *slot_find(struct slot_store *s, const char *nonce) {
     return slot;
 }
 
+static void drop_limits(struct slot *slot) {
+    if (slot->limits_fd > 0)
+        (void) close(slot->limits_fd);
+    slot->limits_fd = 0;
+}
+
 static void slot_free(struct slot *slot) {
     slot_grant_done(&slot->grant);
     slot->ledger = ledger_free(slot->ledger);
     slot->compute = arbitration_leave(slot->compute);
+    drop_limits(slot);
     free(slot);
 }
 
@@ -55,18 +63,30 @@ void slot_store_done(struct slot_store *s) {
     }
 }
 
-static void open_ledger(struct slot_store *s, struct slot *slot) {
+/* A process of the container could keep a new limit from its file with a lease, which it may take
+ * where the file is not open for writing. */
+static void hold_limits(const struct slot_store *s, struct slot *slot) {
     char path[384];
 
+    drop_limits(slot);
+    slot_path(s, slot->nonce, "limits", path);
+    slot->limits_fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
+static void open_files(struct slot_store *s, struct slot *slot) {
+    char path[384];
+
+    if (slot->grant.ndevices > 0 && slot->limits_fd <= 0)
+        hold_limits(s, slot);
     if (slot->grant.ndevices == 0 || slot->ledger) /* NOLINT */
         return;
     slot_path(s, slot->nonce, "ledger", path);
     (void) ledger_open(path, &slot->ledger, NULL);
 }
 
-void slot_open_ledgers(struct slot_store *s) {
+void slot_open_files(struct slot_store *s) {
     for (struct slot *slot = s->slots; slot; slot = slot->hh.next)
-        open_ledger(s, slot);
+        open_files(s, slot);
 }
 
 /* Takes the grant over; NULL without memory, and the grant is still the caller's. */
@@ -128,7 +148,7 @@ static int load_slot(struct slot_store *s, const char *nonce, struct err *err) {
     if (!slot)
         return err_set(err, ENOMEM, "out of memory");
     load_terms(s, slot);
-    open_ledger(s, slot);
+    open_files(s, slot);
     return 0;
 }
 
@@ -320,7 +340,9 @@ int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant,
             discard(s, nonce);
         return r;
     }
-    open_ledger(s, slot);
+    if (slot->grant.ndevices > 0)
+        hold_limits(s, slot); /* it may be a new one */
+    open_files(s, slot);
     *ret = slot;
     return 0;
 }
@@ -418,7 +440,7 @@ int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err) {
         return 0;
     slot_path(s, slot->nonce, "ledger", path);
     slot->ledger = ledger_free(slot->ledger);
-    open_ledger(s, slot);
+    open_files(s, slot);
     if (slot->ledger && ledger_snapshot(slot->ledger, &usage) == 0)
         return 0;
     slot->ledger = ledger_free(slot->ledger);
@@ -426,7 +448,7 @@ int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err) {
         return err_errno(err, errno, "cannot remove %s", path);
     r = ledger_create(path, err);
     if (r == 0)
-        open_ledger(s, slot);
+        open_files(s, slot);
     return r;
 }
 

@@ -88,6 +88,8 @@ struct slot {
     uint64_t release_after; /* loop time (ms) before which a start may still be under way */
     int clean_scans;        /* scans of all processes that found none of its pod; -1: begin anew */
     struct ledger *ledger;  /* NULL while it cannot be read */
+    int limits_fd; /* the limits file, open for writing: no lease can be taken then; 0: it is not */
+    bool limits_late;                   /* what stands there is older than the grant */
     struct arbitration_member *compute; /* NULL: nobody arbitrates for it */
     bool account_damaged;               /* because the container has destroyed its account */
     uint64_t sweep_after;               /* uv_hrtime before which its ledger is left alone */
@@ -154,8 +156,8 @@ int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err);
 /* The same for its account of GPU time, and for shares that an older agent made without one. */
 int slot_mend_account(struct slot_store *s, struct slot *slot, struct err *err);
 
-/* Opens the ledgers that could not be opened before. */
-void slot_open_ledgers(struct slot_store *s);
+/* Opens the files that could not be opened before. */
+void slot_open_files(struct slot_store *s);
 
 /* Forgets the slot and removes its files. */
 int slot_remove(struct slot_store *s, struct slot *slot, struct err *err);

@@ -24,6 +24,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "share/ledger.h"
+#include "share/limits.h"
 #include "wire/json.h"
 
 #define NONCE "00000000000000000000000000000001"
@@ -345,6 +346,30 @@ static void library_shadows(void **state) {
     assert_string_equal(buf_str(&text), "\177ELFnvml");
 }
 
+/* A process of the container may read its limits, and its user owns them. With a lease it would
+ * keep a lower limit out of them for as long as it likes. */
+static void no_lease_on_the_limits(void **state) {
+    struct fixture *f = *state;
+    struct share_limits limits;
+    char path[384];
+    struct slot *slot;
+    int fd;
+
+    give(f, NONCE, "pod");
+    slot_path(&f->agent.slots, NONCE, "limits", path);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_SETLEASE, F_RDLCK), -1);
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(fcntl(fd, F_SETLEASE, F_WRLCK), -1);
+    slot = slot_find(&f->agent.slots, NONCE);
+    slot->grant.terms.memory_limit = 4096;
+    assert_int_equal(slot_write_limits(&f->agent.slots, slot, NULL), 0);
+    assert_int_equal(limits_read(path, &limits, NULL), 0);
+    assert_int_equal(limits.device[0].memory_bytes, 4096);
+    (void) close(fd);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_pod_that_is_gone, setup, teardown),
@@ -355,6 +380,7 @@ int main(void) {
         cmocka_unit_test(cdi_text),
         cmocka_unit_test_setup_teardown(library_versions, setup, teardown),
         cmocka_unit_test_setup_teardown(library_shadows, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_lease_on_the_limits, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
