@@ -169,6 +169,9 @@ static void settle(struct seat *seat, struct arbiter_tenant *t, uint64_t now) {
                        t->grant.neighbours);
     seat->stepped_ns = now;
     seat->others_ns = t->grant.others;
+    /* As of the step before: a container without such processes costs nothing here. */
+    if (!t->usage.processes || !unsettled_reserve(&seat->unsettled, t->usage.processes))
+        return;
     seat->unsettled.devices = devices_of(seat->member);
     compute_settle(seat->member->compute, seat->device, &seat->unsettled, now);
     t->pending_ns = seat->unsettled.pending_ns;

@@ -152,6 +152,7 @@ static int read_account(void *arg) {
         .launches = __atomic_load_n(&account->launches, __ATOMIC_RELAXED),
         .waited = __atomic_load_n(&account->waited, __ATOMIC_RELAXED),
         .corrected = __atomic_load_n(&account->corrected, __ATOMIC_RELAXED),
+        .processes = compute_has_processes(file) ? unsettled_count(file) : 0,
     };
     return 0;
 }
@@ -193,14 +194,6 @@ struct settling {
     uint64_t now_ns;
 };
 
-static int count_processes(void *arg) {
-    const struct settling *s = arg;
-
-    if (!compute_has_processes(s->accounts))
-        return 0;
-    return (int) unsettled_count(s->accounts);
-}
-
 static int settle(void *arg) {
     struct settling *s = arg;
 
@@ -211,11 +204,8 @@ static int settle(void *arg) {
 void compute_settle(struct compute *compute, unsigned int device, struct unsettled *unsettled,
                     uint64_t now_ns) {
     struct settling settling = {compute->accounts, device, unsettled, now_ns};
-    size_t size = sizeof(*compute->accounts);
-    int n = guard_run(compute->accounts, size, count_processes, &settling);
 
-    if (n > 0 && unsettled_reserve(unsettled, (uint32_t) n))
-        (void) guard_run(compute->accounts, size, settle, &settling);
+    (void) guard_run(compute->accounts, sizeof(*compute->accounts), settle, &settling);
 }
 
 void compute_grant(struct compute *compute, unsigned int device,

@@ -26,6 +26,7 @@ struct compute_usage {
     uint64_t launches;
     uint64_t waited;
     uint64_t corrected;
+    uint32_t processes; /* that may have something unsettled, at most COMPUTE_PROCESSES */
 };
 
 /* What it may do there. */

@@ -98,18 +98,16 @@ struct compute_file {
     uint64_t magic;
     uint32_t version;
     uint32_t size;
-    uint32_t bell; /* futex word: rung (moved and woken) when a container begins to wait */
-    uint32_t reserved0;
+    uint32_t bell;      /* futex word: rung (moved and woken) when a container begins to wait */
+    uint32_t processes; /* every index of `owner` that is in use is below it */
     uint64_t reserved[13];
     struct compute_device device[COMPUTE_DEVICES];
     /* Files of older versions end here. */
-    uint32_t processes; /* every index in use is below it */
-    uint32_t reserved1[15];
     uint32_t owner[COMPUTE_PROCESSES];
     struct compute_work work[COMPUTE_PROCESSES][COMPUTE_DEVICES];
 };
 
-#define COMPUTE_SIZE_LEAST offsetof(struct compute_file, processes)
+#define COMPUTE_SIZE_LEAST offsetof(struct compute_file, owner)
 
 static inline bool compute_has_processes(const struct compute_file *file) {
     return file->size >= sizeof(struct compute_file);
@@ -125,8 +123,7 @@ _Static_assert(offsetof(struct compute_device, filled) == 128, "ABI of the compu
 _Static_assert(sizeof(struct compute_device) == 256, "ABI of the compute file");
 _Static_assert(offsetof(struct compute_file, device) == 128, "ABI of the compute file");
 _Static_assert(COMPUTE_SIZE_LEAST == 128 + 64 * 256, "ABI of the compute file");
-_Static_assert(offsetof(struct compute_file, owner) == COMPUTE_SIZE_LEAST + 64, "ABI");
-_Static_assert(sizeof(struct compute_file) == COMPUTE_SIZE_LEAST + 64 + 1024 * (4 + 64 * 16),
+_Static_assert(sizeof(struct compute_file) == COMPUTE_SIZE_LEAST + 1024 * (4 + 64 * 16),
                "ABI of the compute file");
 
 /* Maps the grants at `path` read-only, until the process ends. The mapping follows the arbiter.

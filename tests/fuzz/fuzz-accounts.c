@@ -57,7 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         scribble(data + at, size - at < PIECE ? size - at : PIECE);
         unsettled_pass(&unsettled, LOOK_NS, 0, 1);
-        compute_settle(compute, 0, &unsettled, now);
+        if (unsettled_reserve(&unsettled, t[0].usage.processes))
+            compute_settle(compute, 0, &unsettled, now);
         t[0].pending_ns = unsettled.pending_ns;
         (void) compute_read(compute, 0, &t[0].usage);
         t[1].usage.charged += LOOK_NS * 7 / 10;

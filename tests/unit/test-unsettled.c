@@ -234,7 +234,7 @@ static void any_values(void **state) {
     unsigned seed = 7;
 
     for (int round = 0; round < 200; round++) {
-        uint32_t *words = &f->file->processes;
+        uint32_t *words = f->file->owner;
         size_t n = (sizeof(*f->file) - COMPUTE_SIZE_LEAST) / 4;
 
         for (int i = 0; i < 20000; i++)
@@ -291,7 +291,7 @@ static void leave_a_child(struct fixture *f) {
 
     if (pid == 0)
         stay(f);
-    f->file->reserved1[0] = (uint32_t) pid;
+    f->file->reserved[0] = (uint64_t) pid;
 }
 
 static void leave(struct fixture *f) {
@@ -337,7 +337,7 @@ static void marked_however_it_ends(void **state) {
     pid = claimer(f, leave_a_child);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_int_equal(*word, FUTEX_OWNER_DIED);
-    assert_int_equal(kill((pid_t) f->file->reserved1[0], SIGKILL), 0);
+    assert_int_equal(kill((pid_t) f->file->reserved[0], SIGKILL), 0);
 }
 
 static void places_are_claimed_once(void **state) {
