@@ -236,6 +236,8 @@ void meter_opened(struct meter *meter, int at, const struct launch *launch, uint
                (meter->turns == meter->turns_seen &&
                 (launch->cost->samples < COST_SAMPLES || launch->ns >= ALONE_NS));
     meter->turns_seen = meter->turns;
+    /* Other steps in each process. */
+    meter->random += now_ns;
     m->stream = launch->stream;
     m->mark = meter->charged - launch->ns;
     m->others = others(meter, now_ns);
