@@ -45,7 +45,6 @@ from figures import duration, machine, write_between    # noqa: E402
 GPUS = 8
 PODS_PER_NODE = 4
 ROUND_MAX = 300             # seconds for one measurement of the rate
-ROUNDS = 2
 PEER_PODS = 50              # of one with two pods a second
 PEER_ASKED = 30
 RESTARTS = 3
@@ -412,14 +411,17 @@ def at(times, part):
     return sorted(times)[min(len(times) - 1, int(part * len(times)))]
 
 
-def two(values, form):
-    return " and ".join(form.format(v) for v in values)
+def each(values, form):
+    """As many as there are; of many, the range and the median."""
+    if len(values) <= 2:
+        return " and ".join(form.format(v) for v in values)
+    return f"{form.format(min(values))} to {form.format(max(values))}, median {form.format(statistics.median(values))}"
 
 
-def measure_rounds(bench, kinds, pods, peers):
+def measure_rounds(bench, kinds, pods, peers, rounds):
     """{name: [(rate, CPU, requests) of each round]}, in turns; of peers one round of fewer pods."""
     found = {name: [] for name in kinds}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for name, (extender, gates) in kinds.items():
             if name not in peers:
                 found[name].append(bench.rate(extender, gates, pods))
@@ -432,10 +434,16 @@ def rounds_table(found, programs):
     lines = ["| kube-scheduler with | pods bound per second | " + " | ".join(f"{p}, CPU ms per pod" for p in programs) +
              " | all, CPU ms per pod |", "|---" * (len(programs) + 3) + "|"]
     for name, rounds in found.items():
-        cells = [two([cpu.get(p, 0) for _, cpu, _ in rounds], "{:.1f}") for p in programs]
-        total = two([sum(cpu.get(p, 0) for p in programs) for _, cpu, _ in rounds], "{:.1f}")
-        lines.append(f'| {name} | {two([r for r, _, _ in rounds], "{:.0f}")} | ' + " | ".join(cells) + f" | {total} |")
+        cells = [each([cpu.get(p, 0) for _, cpu, _ in rounds], "{:.1f}") for p in programs]
+        total = each([sum(cpu.get(p, 0) for p in programs) for _, cpu, _ in rounds], "{:.1f}")
+        lines.append(f'| {name} | {each([r for r, _, _ in rounds], "{:.0f}")} | ' + " | ".join(cells) + f" | {total} |")
     return lines
+
+
+def ratio_row(found):
+    """Each round beside the one without an extender that came right after or before it."""
+    pairs = [100 * ours[0] / plain[0] for ours, plain in zip(found["aliquot-scheduler"], found["no extender"])]
+    return "pods bound per second, in percent of those without an extender, by round", each(pairs, "{:.0f} %")
 
 
 def requests_line(found):
@@ -446,7 +454,7 @@ def requests_line(found):
     return "Requests that change something, per pod. " + "; ".join(parts) + "."
 
 
-def measure(bench, pods, peers):
+def measure(bench, pods, peers, rounds):
     progress = bench.progress
     bench.fill(bench.prepare())
     progress.say("aliquot-scheduler starts")
@@ -473,7 +481,8 @@ def measure(bench, pods, peers):
                          f"{at(times, 0.5):.1f} ms / {at(times, 0.99):.1f} ms ({spent:.1f} ms)"))
             progress.say(" ".join(rows[-1]))
     before = bench.metrics()
-    found = measure_rounds(bench, kinds, pods, peers)
+    found = measure_rounds(bench, kinds, pods, peers, rounds)
+    rows.append(ratio_row(found))
     metrics = {k: v - before.get(k, 0) for k, v in bench.metrics().items()}
     for verb in ("filter", "prioritize", "bind"):
         rows.append((f"{verb} as kube-scheduler asked, median / p99",
@@ -498,6 +507,7 @@ def main():
     parser.add_argument("--build", default="build")
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=1000, help="for each measurement of the rate")
+    parser.add_argument("--rounds", type=int, default=2, help="of each kind, which take turns")
     parser.add_argument("--dialect", choices=sorted(DIALECTS), default="elasticgpu", help="in which all pods ask")
     parser.add_argument("--peer", type=peer, action="append", default=[], metavar="NAME=COMMAND,URL")
     parser.add_argument("--write", help="also put the table between the markers in this file")
@@ -508,7 +518,7 @@ def main():
         cluster.up(save_logs=os.environ.get("ALIQUOT_E2E_LOGS"))
         bench = Bench(cluster, pathlib.Path(options.build).resolve(), options, progress)
         try:
-            table = measure(bench, options.pods, dict(options.peer))
+            table = measure(bench, options.pods, dict(options.peer), options.rounds)
         except BaseException:
             for name in ("aliquot-scheduler", "kube-scheduler", *(name for name, _ in options.peer)):
                 progress.say(f"---- {name}\n{cluster.log(name)[-4000:]}")
