@@ -43,11 +43,13 @@ static void add_list(list_fn *list, nvmlDevice_t device, struct card_use *use, s
         return;
     }
     for (unsigned int i = 0; i < n; i++) {
-        use->pids[use->npids++] = process[i].pid;
+        use->pids[use->npids] = process[i].pid;
+        use->bytes[use->npids++] = 0;
         if (process[i].usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_ULL) {
             sum->complete = false;
             continue;
         }
+        use->bytes[use->npids - 1] = process[i].usedGpuMemory;
         sum->all += process[i].usedGpuMemory;
         if (!proc_stat_of(process[i].pid).ending)
             sum->living += process[i].usedGpuMemory;

@@ -18,7 +18,8 @@ struct card_use {
     /* Bytes in use for no listed process, at least. 0 where the list is not complete, or does not
      * say of each process what it holds. */
     uint64_t least;
-    uint32_t pids[CARD_USE_PROCESSES]; /* the listed processes */
+    uint32_t pids[CARD_USE_PROCESSES];  /* the listed processes */
+    uint64_t bytes[CARD_USE_PROCESSES]; /* what each holds; 0 where the list does not say so */
     size_t npids;
 };
 

@@ -12,18 +12,6 @@
 #include "cli/proc_stat.h"
 
 #define NODES "/dev/nvidia"
-#define GENERATIONS_MAX 1024
-
-static bool descends(uint32_t pid) {
-    uint32_t self = (uint32_t) getpid();
-
-    for (int i = 0; pid > 1 && i < GENERATIONS_MAX; i++) {
-        pid = proc_stat_of(pid).parent;
-        if (pid == self)
-            return true;
-    }
-    return false;
-}
 
 static bool is_listed(const struct card_use *use, uint32_t pid) {
     for (size_t i = 0; i < use->npids; i++)
@@ -58,7 +46,7 @@ bool node_holders_any(const struct card_use *use) {
 
     while (proc && (e = readdir(proc)))
         if (num_parse_u64(e->d_name, INT32_MAX, &pid) == 0 && !is_listed(use, (uint32_t) pid) &&
-            descends((uint32_t) pid) && !proc_stat_of((uint32_t) pid).ending &&
+            proc_descends((uint32_t) pid) && !proc_stat_of((uint32_t) pid).ending &&
             has_node_open((uint32_t) pid))
             return true;
     return false;

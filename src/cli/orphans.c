@@ -11,6 +11,7 @@
 #include "abi/nvml.h"
 #include "cli/card_use.h"
 #include "cli/node_holders.h"
+#include "cli/proc_stat.h"
 #include "cli/shares.h"
 #include "share/limits.h"
 #include "share/orphaned.h"
@@ -156,12 +157,24 @@ static bool find(struct ledger *ledger, uint32_t i, const struct card_use *use, 
     return true;
 }
 
+/* Bytes that processes of the command hold and no slot has: orphaned memory that one of them has
+ * imported again is the process's for the driver, and not back. */
+static uint64_t held_beyond(const struct card_use *use, uint64_t in_slots) {
+    uint64_t held = 0;
+
+    for (size_t i = 0; i < use->npids; i++)
+        if (proc_descends(use->pids[i]))
+            held += use->bytes[i];
+    return held > in_slots ? held - in_slots : 0;
+}
+
 /* Returns whether it should be looked at again. */
 static bool look_at(struct ledger *ledger, void *nvml, uint32_t i) {
     struct device *d = &watch.device[i];
     bool again = begin_account(ledger, i), still;
     struct ledger_usage before;
     struct card_use use;
+    uint64_t held;
 
     if (has_card_account(i))
         again |= begin_account(ledger, ledger_card_account(i));
@@ -175,9 +188,10 @@ static bool look_at(struct ledger *ledger, void *nvml, uint32_t i) {
     if (!again || !card_use_read_uuid(nvml, watch.share.device[i].uuid, &use))
         return again;
     still = stood_still(ledger, &before, i);
-    end_account(ledger, i, use.most, still);
+    held = use.most + held_beyond(&use, before.used[i] - watch.account[i].now);
+    end_account(ledger, i, held, still);
     if (has_card_account(i))
-        end_account(ledger, ledger_card_account(i), use.most, still);
+        end_account(ledger, ledger_card_account(i), held, still);
     return find(ledger, i, &use, still) || again;
 }
 

@@ -27,3 +27,16 @@ struct proc_stat proc_stat_of(uint32_t pid) {
         return (struct proc_stat){.ending = true};
     return (struct proc_stat){parent, state == 'Z' || (flags & PF_EXITING) != 0};
 }
+
+#define GENERATIONS_MAX 1024
+
+bool proc_descends(uint32_t pid) {
+    uint32_t self = (uint32_t) getpid();
+
+    for (int i = 0; pid > 1 && i < GENERATIONS_MAX; i++) {
+        pid = proc_stat_of(pid).parent;
+        if (pid == self)
+            return true;
+    }
+    return false;
+}

@@ -11,3 +11,6 @@ struct proc_stat {
 
 /* What the kernel says of a process. */
 struct proc_stat proc_stat_of(uint32_t pid);
+
+/* Whether a process descends from the caller. */
+bool proc_descends(uint32_t pid);

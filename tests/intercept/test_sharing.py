@@ -386,6 +386,28 @@ def pair(sim, programs):
     return run
 
 
+def test_what_is_released_and_imported_again_stays_booked(pair):
+    """The driver counts it as the process's then, so that the card has less in use for no process than is orphaned."""
+    pair("""
+before = card()
+begin()
+alone = check(before)
+props.handle = 1
+fd, h = ctypes.c_int(), u64()
+ok("cuMemCreate", ref(h), u64(3 * GIB), ref(props), u64(0))
+ok("cuMemExportToShareableHandle", ref(fd), h, 1, u64(0))
+ok("cuMemRelease", h)
+ok("cuMemImportFromShareableHandle", ref(h), ctypes.c_void_p(fd.value), 1)
+os.close(fd.value)
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    check(before)
+assert call("cuMemCreate", ref(u64()), u64(3 * GIB), ref(props), u64(0)) == 2
+ok("cuMemRelease", h)
+settled(before, alone)
+""")
+
+
 @pytest.mark.parametrize("way", REAL)
 def test_shared_memory_on_a_driver_that_counts_it_once(pair, way):
     """Open in two processes, then in one whose owner is dead, then in none: booked once, and never less than is held."""
