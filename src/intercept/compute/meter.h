@@ -57,8 +57,6 @@ struct measure {
 
 struct meter {
     struct account account;
-    struct compute_work *work; /* of this process in the account; or NULL */
-    uint32_t moves;            /* what `work` has shown last */
     struct cost_table *costs;
     uint32_t own_rate; /* ppm without an arbiter; 0: no limit */
     /* Counted without a lock: threads that collide lose a little, which only shifts when the next
@@ -74,7 +72,9 @@ struct meter {
     uint64_t done_others; /* and what others had taken by then */
     uint64_t turns_seen;  /* `turns` when the last measurement began */
     uint64_t random;
-    uint64_t published; /* launches that `launches` of the account knows of */
+    uint64_t published;        /* launches that `launches` of the account knows of */
+    struct compute_work *work; /* of this process in the account; or NULL */
+    uint32_t moves;            /* what `work` has shown last */
     struct measure measure[MEASURES_MAX];
 };
 
