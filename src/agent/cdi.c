@@ -92,6 +92,10 @@ static void put_hooks(struct json_writer *w, const char *nonce, const struct gpu
         if (!inside)
             json_put_string(w, NULL, nonce);
         json_array_end(w);
+        /* A hook without an environment of its own is run with the container's by runc. */
+        json_array_begin(w, "env");
+        json_put_string(w, NULL, "LC_ALL=C");
+        json_array_end(w);
         json_put_u64(w, "timeout", HOOK_TIMEOUT_S);
         json_object_end(w);
     }

@@ -263,6 +263,11 @@ static void check_hook(struct json device, int n, const char *name, const char *
         assert_string_equal(json_string(arg), *args);
     }
     assert_false(json_next(&it, NULL, &arg));
+    /* Without one a runtime gives it the container's, in which the pod may have GLIBC_TUNABLES. */
+    it = json_iter(json_get(hook, "env"));
+    assert_true(json_next(&it, NULL, &arg));
+    assert_string_equal(json_string(arg), "LC_ALL=C");
+    assert_false(json_next(&it, NULL, &arg));
 }
 
 static void cdi_text(void **state) {
