@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/compute/owner.h"
 
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,11 +14,11 @@ static void clear(struct compute_work *work) {
 
 /* The operation is pending for ever, which the kernel treats as one that the thread's end has
  * interrupted: it marks the word if it holds the thread's TID, and leaves it alone otherwise. */
-static void await_end(struct owner *owner, uint32_t *word) {
+static bool await_end(struct owner *owner, uint32_t *word) {
     owner->head.list.next = &owner->head.list;
     owner->head.futex_offset = (char *) word - (char *) &owner->place;
     owner->head.list_op_pending = &owner->place;
-    (void) syscall(SYS_set_robust_list, &owner->head, sizeof(owner->head));
+    return syscall(SYS_set_robust_list, &owner->head, sizeof(owner->head)) == 0;
 }
 
 /* What is in use is known to the arbiter before it is used. */
@@ -39,7 +40,9 @@ static int claim(struct owner *owner, struct compute_file *file, uint32_t taken)
         if (__atomic_load_n(&file->owner[i], __ATOMIC_RELAXED) != taken)
             continue;
         raise_limit(file, i + 1);
-        await_end(owner, &file->owner[i]);
+        /* Without a mark the dead would count as stopped. */
+        if (!await_end(owner, &file->owner[i]))
+            return -1;
         if (!__atomic_compare_exchange_n(&file->owner[i], &expected, tid, false, __ATOMIC_ACQ_REL,
                                          __ATOMIC_RELAXED))
             continue;
