@@ -16,6 +16,7 @@
 
 #include "agent/agent.h"
 #include "base/file.h"
+#include "fake-monitor.h"
 #include "share/ledger.h"
 
 #define GIB ((uint64_t) 1 << 30)
@@ -23,32 +24,6 @@
 #define SHARE (4 * GIB)
 #define POLLS 4 /* two credit, two find */
 #define MANY_POLLS (UNATTRIBUTED_RESTLESS_POLLS + 2)
-
-static struct gpu_snapshot snapshot;
-
-const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
-    (void) m;
-    return &snapshot;
-}
-
-void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
-    (void) m;
-    *ret = (struct gpu_monitor_status){0};
-}
-
-uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
-    (void) m;
-    return 0;
-}
-
-void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {
-    (void) m, (void) interval_ms;
-}
-
-int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
-    (void) m, (void) uuid, (void) cgroup, (void) bytes;
-    return -EAGAIN;
-}
 
 /* ---- a card with two containers ---- */
 

@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "fake-monitor.h"
 #include "share/ledger.h"
 #include "share/limits.h"
 #include "wire/json.h"
@@ -30,33 +31,6 @@
 #define NONCE "00000000000000000000000000000001"
 #define OTHER "00000000000000000000000000000002"
 #define TIMEOUT_MS 10000
-
-/* A driver without cards. */
-static const struct gpu_snapshot no_cards;
-
-const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
-    (void) m;
-    return &no_cards;
-}
-
-void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
-    (void) m;
-    *ret = (struct gpu_monitor_status){.polls = 0};
-}
-
-uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
-    (void) m;
-    return 0;
-}
-
-void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {
-    (void) m, (void) interval_ms;
-}
-
-int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
-    (void) m, (void) uuid, (void) cgroup, (void) bytes;
-    return -EAGAIN;
-}
 
 struct fixture {
     struct agent agent;

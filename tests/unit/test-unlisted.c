@@ -20,39 +20,14 @@
 #include "agent/agent.h"
 #include "agent/holder_scan.h"
 #include "base/file.h"
+#include "fake-monitor.h"
 
 #define GIB ((uint64_t) 1 << 30)
 #define GONE 0x3ffffffe /* above every PID that the kernel gives */
 
-static struct gpu_snapshot snapshot;
 static struct gpu_process process;
-static uint64_t polls;
 static struct agent a;
 static uv_loop_t loop;
-
-const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
-    (void) m;
-    return &snapshot;
-}
-
-void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
-    (void) m;
-    *ret = (struct gpu_monitor_status){.polls = polls};
-}
-
-uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
-    (void) m;
-    return 0;
-}
-
-void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {
-    (void) m, (void) interval_ms;
-}
-
-int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
-    (void) m, (void) uuid, (void) cgroup, (void) bytes;
-    return -EAGAIN;
-}
 
 static holder_scan_done scan_done; /* of the look under way; NULL: there is none */
 static char dir[64];

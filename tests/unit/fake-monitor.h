@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The test is the driver: what the agent's monitor has to say is in `snapshot` and `polls`. */
+
+#include <errno.h>
+#include <stdint.h>
+
+#include "gpu/monitor.h"
+
+static struct gpu_snapshot snapshot;
+static uint64_t polls;
+
+const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m) {
+    (void) m;
+    return &snapshot;
+}
+
+void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *ret) {
+    (void) m;
+    *ret = (struct gpu_monitor_status){.polls = polls};
+}
+
+uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
+    (void) m;
+    return 0;
+}
+
+void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {
+    (void) m, (void) interval_ms;
+}
+
+int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
+    (void) m, (void) uuid, (void) cgroup, (void) bytes;
+    return -EAGAIN;
+}
