@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -183,12 +184,82 @@ static void a_process_without_its_first_thread(void **state) {
     assert_int_equal(rmdir(top), 0);
 }
 
+/* ---- a container that makes control groups of its own ---- */
+
+#define LEVELS 25
+#define LEVEL                                                                                      \
+    "llllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllll"   \
+    "llllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllllll"
+
+/* A child in the working directory's group. */
+static pid_t start_here(void) {
+    pid_t child = fork();
+    char own[16], c;
+    FILE *procs;
+
+    if (child == 0) {
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void) snprintf(own, sizeof(own), "%d", getpid());
+        procs = fopen("cgroup.procs", "we");
+        if (!procs || fputs(own, procs) < 0 || fclose(procs) != 0)
+            _exit(1);
+        (void) !write(ready[1], "r", 1);
+        for (;;)
+            (void) pause();
+    }
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    return child;
+}
+
+/* With user namespaces a container's root can make groups below its own, with paths longer than the
+ * kernel names. Linux 6.18 cuts them off at the end; others refuse to name them. */
+static void a_group_with_a_long_path(void **state) {
+    char root[] = "/tmp/aliquot-cgroup-XXXXXX", pod[128], group[224];
+    struct cgroup_id id;
+    pid_t child;
+    int r;
+
+    (void) state;
+    assert_non_null(mkdtemp(root));
+    if (mount("none", root, "cgroup2", 0, NULL) < 0) {
+        print_message("no control groups can be mounted here\n");
+        (void) rmdir(root);
+        skip();
+    }
+    (void) snprintf(pod, sizeof(pod), "%s/pod11111111-2222-3333-5555-%012d", root, getpid());
+    (void) snprintf(group, sizeof(group), "%s/" ID, pod);
+    assert_int_equal(mkdir(pod, 0755), 0);
+    assert_int_equal(mkdir(group, 0755), 0);
+    assert_int_equal(chdir(group), 0);
+    for (int i = 0; i < LEVELS; i++)
+        assert_true(mkdir(LEVEL, 0755) == 0 && chdir(LEVEL) == 0);
+    assert_int_equal(pipe(ready), 0);
+    child = start_here();
+    r = cgroup_of_pid(child, &id);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    for (int i = 0; i < LEVELS; i++) {
+        assert_int_equal(chdir(".."), 0);
+        while (rmdir(LEVEL) < 0)
+            assert_int_equal(errno, EBUSY);
+    }
+    assert_int_equal(chdir("/"), 0);
+    assert_true(rmdir(group) == 0 && rmdir(pod) == 0 && umount(root) == 0 && rmdir(root) == 0);
+    if (r == -ENAMETOOLONG) {
+        print_message("this kernel does not name long paths\n");
+        skip();
+    }
+    assert_int_equal(r, 1);
+    assert_string_equal(id.container_id, ID);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),
         cmocka_unit_test(every_prefix),
         cmocka_unit_test(own_process),
         cmocka_unit_test(a_process_without_its_first_thread),
+        cmocka_unit_test(a_group_with_a_long_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
