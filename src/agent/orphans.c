@@ -146,8 +146,8 @@ static bool all_still(struct agent *a, const char *uuid) {
  * others': what the others have orphaned is not, for it may be back. */
 static bool settle(struct agent *a, struct slot *slot, uint32_t n, const struct gpu_device *card,
                    uint64_t certain, bool still) {
-    uint64_t used = less(card->sample.memory_used, card->sample.memory_reserved);
     struct slot_device *d = &slot->grant.devices[n];
+    uint64_t used = card->sample.memory_most;
 
     d->unexplained = less(used, certain - d->claimed + living_of(a, slot, card, d->driver_memory));
     return slot->ledger && credit(slot, n, d->unexplained, still);

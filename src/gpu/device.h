@@ -29,7 +29,8 @@ struct gpu_sample {
     /* In use without the driver's reserve, where it tells that: the lesser of what it said before
      * and after it listed the processes. */
     uint64_t memory_allocated;
-    bool attributable; /* it says of each process what it holds */
+    uint64_t memory_most; /* the greater of the two; where it does not tell, memory_used */
+    bool attributable;    /* it says of each process what it holds */
     uint32_t gpu_percent;
     uint32_t memory_percent;
     uint32_t temperature; /* degrees Celsius */

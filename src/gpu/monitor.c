@@ -232,6 +232,7 @@ static void receive_device(struct gpu_monitor *m, const struct gpu_message_devic
             .memory_reserved = msg->memory_reserved,
             .memory_free = msg->memory_free,
             .memory_allocated = msg->memory_allocated,
+            .memory_most = msg->memory_most,
             .attributable = msg->attributable != 0,
             .gpu_percent = msg->gpu_percent,
             .memory_percent = msg->memory_percent,

@@ -298,15 +298,21 @@ static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_messag
     d->attributable = read_allocated(w, device, &d->memory_allocated, &d->memory_reserved);
     if (d->memory_reserved > memory.used)
         d->memory_reserved = memory.used;
+    d->memory_most = d->attributable ? d->memory_allocated : memory.used - d->memory_reserved;
     return true;
 }
 
-/* After the processes: memory that was given back or taken meanwhile counts as not in use. */
+/* After the processes: memory that was given back or taken meanwhile can be in their figures and
+ * not in the card's, or the other way round. */
 static void read_memory_again(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
-    uint64_t now = 0, reserved;
+    uint64_t now = 0, reserved = 0;
+    bool told = d->attributable && read_allocated(w, device, &now, &reserved);
 
-    d->attributable =
-        d->attributable && read_allocated(w, device, &now, &reserved) && !w->unknown_memory;
+    d->attributable = told && !w->unknown_memory;
+    if (!told)
+        return;
+    if (now > d->memory_most)
+        d->memory_most = now;
     if (now < d->memory_allocated)
         d->memory_allocated = now;
 }

@@ -153,6 +153,29 @@ static void inventory(void **state) {
     assert_int_equal(snap(f)->devices[1].nprocesses, 0);
 }
 
+static bool is_moving(struct fixture *f) {
+    const struct gpu_sample *sample = &snap(f)->devices[1].sample;
+
+    return sample->memory_most - sample->memory_allocated == (uint64_t) 4 << 30;
+}
+
+/* Memory that was taken or given back while the processes were listed is in use as far as it could
+ * be held, and not in use as far as it could belong to one of them. */
+static void memory_that_moves_during_a_look(void **state) {
+    struct fixture *f = *state;
+
+    RUN_UNTIL(f, snap(f)->ndevices == 2);
+    assert_true(snap(f)->devices[1].sample.memory_most == (uint64_t) 1 << 29);
+    assert_true(snap(f)->devices[1].sample.memory_allocated == (uint64_t) 1 << 29);
+    switch_fault(f, "taken", true);
+    RUN_UNTIL(f, is_moving(f));
+    switch_fault(f, "taken", false);
+    RUN_UNTIL(f, !is_moving(f));
+    switch_fault(f, "returned", true);
+    RUN_UNTIL(f, is_moving(f));
+    switch_fault(f, "returned", false);
+}
+
 /* One lost card does not take the other with it, keeps its name, and comes back. */
 static void lost_card(void **state) {
     struct fixture *f = *state;
@@ -641,6 +664,7 @@ static void links(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_that_moves_during_a_look, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_card, setup, teardown),
         cmocka_unit_test_setup_teardown(mig_mode, setup, teardown),
         cmocka_unit_test_setup_teardown(xid, setup, teardown),

@@ -118,7 +118,7 @@ static uint64_t orphaned(const struct container *c) {
 
 /* The driver is asked several times, with so much in use on the card. */
 static void poll_with(struct world *w, uint64_t used, int times) {
-    snapshot.devices[0].sample.memory_used = snapshot.devices[0].sample.memory_allocated = used;
+    snapshot.devices[0].sample.memory_most = snapshot.devices[0].sample.memory_allocated = used;
     for (int i = 0; i < times; i++) {
         (void) usleep((OVERUSE_CONFIRM_MS + 5) * 1000);
         uv_update_time(&w->loop);
