@@ -288,6 +288,14 @@ int ledger_lock_parked(const char *path) {
     return r;
 }
 
+/* Closing alone does not unlock: a child that was forked meanwhile has the descriptor, too. */
+void ledger_unlock_parked(int lock) {
+    struct flock unlock = byte_lock(F_UNLCK, PARKED_BYTE);
+
+    (void) io_lock_wait(lock, &unlock);
+    io_close(lock);
+}
+
 bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot) {
     uint16_t generation[LEDGER_DEVICES];
     bool booked = false, orphan;

@@ -194,8 +194,9 @@ int ledger_unpark(struct ledger_file *file, uint32_t slot, unsigned int device, 
 
 /* Waits until no other checkpoint or restore of a process of the container is under way: whether
  * what is parked fits the state of the process is known only to one that is alone. Returns a
- * descriptor, which the caller closes at the end, or negative errno. */
+ * descriptor for ledger_unlock_parked, or negative errno. */
 int ledger_lock_parked(const char *path);
+void ledger_unlock_parked(int lock);
 
 /* Which owner a slot has, by counting. */
 uint16_t ledger_generation(const struct ledger_file *file, uint32_t slot);

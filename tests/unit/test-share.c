@@ -487,6 +487,37 @@ static void test_ledger_parks_and_brings_back(void **state) {
     ledger_release(&away);
 }
 
+/* A child that is forked meanwhile has a copy of the descriptor, and can outlive the checkpoint. */
+static void test_ledger_unlocks_parked_beside_a_forked_child(void **state) {
+    struct flock any = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    const struct fixture *f = *state;
+    struct err err;
+    int lock, fd;
+    pid_t child;
+
+    assert_int_equal(ledger_create(f->ledger, &err), 0);
+    lock = ledger_lock_parked(f->ledger);
+    assert_true(lock >= 0);
+    fd = open(f->ledger, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_OFD_GETLK, &any), 0);
+    assert_int_equal(any.l_type, F_WRLCK);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            (void) pause();
+    }
+    ledger_unlock_parked(lock);
+    any = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    assert_int_equal(fcntl(fd, F_OFD_GETLK, &any), 0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(any.l_type, F_UNLCK);
+    (void) close(fd);
+}
+
 static void test_ledger_slot_is_reused_with_a_new_generation(void **state) {
     const struct fixture *f = *state;
     struct ledger_owner first, second, gone;
@@ -673,6 +704,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_ledger_books_to_the_byte, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ledger_keeps_what_is_borrowed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ledger_parks_and_brings_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ledger_unlocks_parked_beside_a_forked_child, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_ledger_orphans_what_went_by_descriptor, setup,
                                         teardown),
         cmocka_unit_test(test_orphaned_memory_is_credited_by_figures),

@@ -8,7 +8,6 @@
 
 #include "intercept/driver.h"
 #include "intercept/share.h"
-#include "share/io_core.h"
 
 /* `restored`: for each slot the accounts that this restore has booked again, as bits. */
 typedef bool slot_fn(struct share *share, uint32_t slot, uint64_t *restored);
@@ -79,7 +78,7 @@ static int lock_parked(const struct share *share) {
 
 static void unlock_parked(int lock, int saved) {
     if (lock >= 0)
-        io_close(lock);
+        ledger_unlock_parked(lock);
     errno = saved;
 }
 
