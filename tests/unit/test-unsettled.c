@@ -360,6 +360,25 @@ static void places_are_claimed_once(void **state) {
     assert_int_equal(f->file->work[700][5].added, 0);
 }
 
+/* As in a container that has filled the file system of its share. */
+static void no_place_without_memory_behind_it(void **state) {
+    struct fixture *f = *state;
+    int fd = memfd_create("compute", MFD_CLOEXEC), status;
+    pid_t pid;
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, COMPUTE_SIZE_LEAST), 0);
+    assert_ptr_equal(
+        mmap(f->file, sizeof(*f->file), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0),
+        f->file);
+    pid = claimer(f, leave);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    assert_int_equal(f->file->owner[0], 0);
+    (void) close(fd);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -379,6 +398,7 @@ int main(void) {
         TEST(places_beyond_one_step_are_seen),
         TEST(marked_however_it_ends),
         TEST(places_are_claimed_once),
+        TEST(no_place_without_memory_behind_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/compute/owner.h"
 
+#include <errno.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* The least that pages have. */
+#define PAGE_BYTES 4096
+
+/* Makes sure that there is memory behind a part of the file, where the file system has no more: a
+ * write would end the process. Linux before 5.14 and larger pages cannot tell. */
+static bool backed(void *part, size_t size) {
+    size_t before = (uintptr_t) part % PAGE_BYTES;
+
+    return madvise((char *) part - before, before + size, MADV_POPULATE_WRITE) == 0 ||
+           errno == EINVAL;
+}
 
 static void clear(struct compute_work *work) {
     for (uint32_t i = 0; i < COMPUTE_DEVICES; i++) {
@@ -39,6 +53,8 @@ static int claim(struct owner *owner, struct compute_file *file, uint32_t taken)
 
         if (__atomic_load_n(&file->owner[i], __ATOMIC_RELAXED) != taken)
             continue;
+        if (!backed(file->work[i], sizeof(file->work[i])))
+            return -1;
         raise_limit(file, i + 1);
         /* Without a mark the dead would count as stopped. */
         if (!await_end(owner, &file->owner[i]))
@@ -53,8 +69,11 @@ static int claim(struct owner *owner, struct compute_file *file, uint32_t taken)
 }
 
 int owner_claim(struct owner *owner, struct compute_file *file) {
-    int at = claim(owner, file, 0);
+    int at;
 
+    if (!backed(file->owner, sizeof(file->owner)))
+        return -1;
+    at = claim(owner, file, 0);
     /* While no arbiter is at work, nothing frees the places of the dead. */
     return at >= 0 ? at : claim(owner, file, FUTEX_OWNER_DIED);
 }

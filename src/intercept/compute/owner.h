@@ -14,6 +14,7 @@ struct owner {
     struct robust_list place;     /* the entry in it, at a fixed distance from the word */
 };
 
-/* Returns the index, or -1 when all are in use or the kernel does not mark ends. `owner` must stay
- * where it is until the thread ends, which must not use robust mutexes itself. */
+/* Returns the index, or -1 when all are in use, the kernel does not mark ends, or the file system
+ * has no memory for a place. `owner` must stay where it is until the thread ends, which must not
+ * use robust mutexes itself. */
 int owner_claim(struct owner *owner, struct compute_file *file);
