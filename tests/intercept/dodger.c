@@ -8,12 +8,16 @@
  * WAY: release (after each launch the primary context is retained and released), refused (after
  * each launch the primary context is destroyed, which the driver refuses), contexts (each launch in
  * a context of its own, which is destroyed at once), elsewhere (into a stream of a context that is
- * not the current one). Prints "SHARE LAUNCHES". */
+ * not the current one), killed (each launch by a process of its own, which is killed while it
+ * destroys the context, before the kernel ends). Prints "SHARE LAUNCHES". */
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "abi/cuda.h"
 
@@ -95,14 +99,41 @@ static void by_elsewhere(void) {
     check(cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
+/* Ends by SIGALRM when most of the kernel has run. */
+static void by_dying(void) {
+    struct itimerval timer = {.it_value = {.tv_usec = (suseconds_t) (ns / 1000 * 9 / 10)}};
+    CUcontext context;
+
+    check(cuCtxCreate_v2(&context, 0, 0), "cuCtxCreate");
+    load();
+    launch();
+    if (setitimer(ITIMER_REAL, &timer, NULL) < 0)
+        exit(1);
+    check(cuCtxDestroy_v2(context), "cuCtxDestroy");
+    exit(1);
+}
+
+static void by_killed(void) {
+    char length[24];
+    pid_t pid = fork();
+    int status = 0;
+
+    if (pid == 0) {
+        (void) snprintf(length, sizeof(length), "%llu", ns);
+        (void) execl("/proc/self/exe", "dodger", "dying", length, "1", (char *) NULL);
+        _exit(1);
+    }
+    if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
+        exit(1);
+    launches++;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*launch)(void);
-    } ways[] = {{"release", by_release},
-                {"refused", by_refused},
-                {"contexts", by_contexts},
-                {"elsewhere", by_elsewhere}};
+    } ways[] = {{"release", by_release},     {"refused", by_refused}, {"contexts", by_contexts},
+                {"elsewhere", by_elsewhere}, {"killed", by_killed},   {"dying", by_dying}};
     void (*way)(void) = NULL;
     double began, seconds;
 

@@ -40,3 +40,9 @@ def test_what_ends_a_context_ends_no_debt(attack, way):
     """At 10 %, kernels of 20 ms: without their measurements each would cost 50 us."""
     share = float(attack("dodger", way, 20_000_000, SECONDS, options=("--core", "10")).split()[0])
     assert 0.02 <= share <= 0.15, share
+
+
+def test_a_process_killed_in_the_end_of_a_context_has_paid(attack):
+    """At 10 %, kernels of 100 ms of which nine tenths run."""
+    share = float(attack("dodger", "killed", 100_000_000, SECONDS, options=("--core", "10")).split()[0])
+    assert 0.02 <= share <= 0.2, share

@@ -159,9 +159,13 @@ static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
 
     lock_take(&card->lock);
     for (int at = 0; at < MEASURES_MAX && !*ret_ended; at++) {
-        if (card->meter.measure[at].state != MEASURE_CLOSED || card->meter.measure[at].leaving)
+        if (card->meter.measure[at].state != MEASURE_CLOSED)
             continue;
-        *ret_ended = look(helper, card, at, now);
+        if (!card->meter.measure[at].leaving)
+            *ret_ended = look(helper, card, at, now);
+        else if (at == meter_first(&card->meter))
+            /* Its events cannot be asked for, but its context waits for it. */
+            meter_running(&card->meter, at, now);
     }
     under_way = meter_show(&card->meter);
     lock_drop(&card->lock);
