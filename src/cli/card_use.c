@@ -29,31 +29,35 @@ static bool read_used(void *nvml, nvmlDevice_t device, uint64_t *ret) {
 
 typedef nvmlReturn_t list_fn(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *);
 
-struct listed {
-    uint64_t living, all; /* bytes */
-    bool complete;
-};
+/* A process that computes and draws is in both lists, each time with all of its memory. Returns
+ * whether the driver says how much that is. */
+static bool add_process(const nvmlProcessInfo_t *p, struct card_use *use) {
+    bool known = p->usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_ULL;
+    uint64_t bytes = known ? p->usedGpuMemory : 0;
+    size_t i = 0;
 
-static void add_list(list_fn *list, nvmlDevice_t device, struct card_use *use, struct listed *sum) {
+    while (i < use->npids && use->pids[i] != p->pid)
+        i++;
+    if (i == use->npids) {
+        use->pids[use->npids++] = p->pid;
+        use->bytes[i] = 0;
+    }
+    if (use->bytes[i] < bytes)
+        use->bytes[i] = bytes;
+    return known;
+}
+
+/* Returns whether the list is complete and says of each process what it holds. */
+static bool add_list(list_fn *list, nvmlDevice_t device, struct card_use *use) {
     static nvmlProcessInfo_t process[LIST_MAX];
     unsigned int n = LIST_MAX;
+    bool complete = true;
 
-    if (!list || list(device, &n, process) != NVML_SUCCESS) {
-        sum->complete = false;
-        return;
-    }
-    for (unsigned int i = 0; i < n; i++) {
-        use->pids[use->npids] = process[i].pid;
-        use->bytes[use->npids++] = 0;
-        if (process[i].usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_ULL) {
-            sum->complete = false;
-            continue;
-        }
-        use->bytes[use->npids - 1] = process[i].usedGpuMemory;
-        sum->all += process[i].usedGpuMemory;
-        if (!proc_stat_of(process[i].pid).ending)
-            sum->living += process[i].usedGpuMemory;
-    }
+    if (!list || list(device, &n, process) != NVML_SUCCESS)
+        return false;
+    for (unsigned int i = 0; i < n; i++)
+        complete &= add_process(&process[i], use);
+    return complete;
 }
 
 static uint64_t less(uint64_t from, uint64_t bytes) {
@@ -63,19 +67,23 @@ static uint64_t less(uint64_t from, uint64_t bytes) {
 bool card_use_read(void *nvml, nvmlDevice_t device, struct card_use *ret) {
     LOOK_UP(nvml, nvmlDeviceGetComputeRunningProcesses_v3);
     LOOK_UP(nvml, nvmlDeviceGetGraphicsRunningProcesses_v3);
-    struct listed sum = {.complete = true};
-    uint64_t before, later;
+    uint64_t before, later, living = 0, all = 0;
+    bool complete;
 
     ret->npids = 0;
     if (!read_used(nvml, device, &before))
         return false;
-    add_list(nvmlDeviceGetComputeRunningProcesses_v3, device, ret, &sum);
-    add_list(nvmlDeviceGetGraphicsRunningProcesses_v3, device, ret, &sum);
+    complete = add_list(nvmlDeviceGetComputeRunningProcesses_v3, device, ret);
+    complete &= add_list(nvmlDeviceGetGraphicsRunningProcesses_v3, device, ret);
+    for (size_t i = 0; i < ret->npids; i++) {
+        all += ret->bytes[i];
+        living += proc_stat_of(ret->pids[i]).ending ? 0 : ret->bytes[i];
+    }
     /* Memory that came or went meanwhile can be in the card's figure or in a process's. */
     if (!read_used(nvml, device, &later))
         return false;
-    ret->most = less(before > later ? before : later, sum.living);
-    ret->least = sum.complete ? less(before < later ? before : later, sum.all) : 0;
+    ret->most = less(before > later ? before : later, living);
+    ret->least = complete ? less(before < later ? before : later, all) : 0;
     return true;
 }
 
