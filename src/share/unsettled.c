@@ -79,9 +79,10 @@ static uint64_t charge(struct unsettled_process *p, struct compute_device *accou
     ns = p->ran_ns - ahead - p->added_ns;
     if (ns > UNSETTLED_MAX_NS - p->added_ns)
         ns = UNSETTLED_MAX_NS - p->added_ns;
-    p->added_ns += ns;
     __atomic_fetch_add(&account->charged, ns, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&work->added, ns, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&work->added, ns, __ATOMIC_ACQUIRE);
+    /* Behind the accesses to the file, either of which may end the caller's step. */
+    p->added_ns += ns;
     return ns;
 }
 

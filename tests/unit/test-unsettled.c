@@ -19,6 +19,7 @@
 
 #include "intercept/compute/meter.h"
 #include "intercept/compute/owner.h"
+#include "share/guard.h"
 #include "share/unsettled.h"
 
 #define US 1000ull
@@ -257,6 +258,41 @@ static void places_beyond_one_step_are_seen(void **state) {
     assert_in_range(charged(f), 800 * MS, SEC);
 }
 
+#define FAR 20 /* a device whose account is on the second page of the file */
+
+static int step_far(void *arg) {
+    struct fixture *f = arg;
+
+    unsettled_step(&f->unsettled, f->file, FAR, f->now);
+    return 0;
+}
+
+/* Its container can take the page of the account away, and bring it back. */
+static void what_could_not_be_charged_is_not_pending(void **state) {
+    struct fixture *f = *state;
+    char *page = (char *) f->file + 4096;
+    int empty = memfd_create("empty", MFD_CLOEXEC);
+
+    guard_install();
+    assert_true(unsettled_reserve(&f->unsettled, 1));
+    assert_ptr_equal(mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, empty, 0),
+                     page);
+    f->unsettled.devices = 1ull << FAR;
+    f->file->work[0][FAR].moves = 1;
+    for (int i = 0; i < 20; i++) {
+        f->now += STEP;
+        unsettled_pass(&f->unsettled, STEP, 0, 0);
+        (void) guard_run(f->file, sizeof(*f->file), step_far, f);
+    }
+    assert_ptr_equal(
+        mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+        page);
+    f->file->work[0][FAR].moves = 2;
+    assert_int_equal(guard_run(f->file, sizeof(*f->file), step_far, f), 0);
+    assert_int_equal(f->unsettled.pending_ns, 0);
+    (void) close(empty);
+}
+
 /* -- the kernel's mark ---------------------------------------------------------------------------
  */
 
@@ -397,6 +433,7 @@ int main(void) {
         TEST(any_values),
         TEST(places_beyond_one_step_are_seen),
         TEST(marked_however_it_ends),
+        TEST(what_could_not_be_charged_is_not_pending),
         TEST(places_are_claimed_once),
         TEST(no_place_without_memory_behind_it),
     };
