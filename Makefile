@@ -72,4 +72,4 @@ check-format:  ## fail if it is not
 	@scripts/format --check
 
 clean:  ## remove build directories (the cache of cluster binaries stays)
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-analyzer
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-analyzer build-mutate
