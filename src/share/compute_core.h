@@ -87,6 +87,7 @@ struct compute_work {
     uint32_t ahead; /* us that are charged for it and have not run yet */
     uint64_t added; /* ns that the arbiter charged in the place of the process, which takes them
                        back when it charges them itself */
+    uint64_t held;  /* its part of the account's `held` */
 };
 
 /* A process has the index of a word of `owner` that it has changed from 0 to the TID of one of its
@@ -113,6 +114,19 @@ static inline bool compute_has_processes(const struct compute_file *file) {
     return file->size >= sizeof(struct compute_file);
 }
 
+/* A dead process launches nothing any more: takes what its waiting launches were charged out of the
+ * account. It is below zero where a launch began to wait before the process had its place. */
+static inline void compute_release_held(struct compute_file *file, uint32_t process,
+                                        uint32_t device) {
+    uint64_t held = __atomic_exchange_n(&file->work[process][device].held, 0, __ATOMIC_RELAXED);
+    uint64_t all = __atomic_load_n(&file->device[device].held, __ATOMIC_RELAXED);
+
+    if ((int64_t) held <= 0 || (int64_t) held > (int64_t) all)
+        return;
+    __atomic_fetch_sub(&file->device[device].held, held, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&file->device[device].charged, held, __ATOMIC_RELAXED);
+}
+
 /* A waiter sleeps at most so long at a time. */
 #define COMPUTE_WAIT_NS 20000000ull
 
@@ -123,7 +137,7 @@ _Static_assert(offsetof(struct compute_device, filled) == 128, "ABI of the compu
 _Static_assert(sizeof(struct compute_device) == 256, "ABI of the compute file");
 _Static_assert(offsetof(struct compute_file, device) == 128, "ABI of the compute file");
 _Static_assert(COMPUTE_SIZE_LEAST == 128 + 64 * 256, "ABI of the compute file");
-_Static_assert(sizeof(struct compute_file) == COMPUTE_SIZE_LEAST + 1024 * (4 + 64 * 16),
+_Static_assert(sizeof(struct compute_file) == COMPUTE_SIZE_LEAST + 1024 * (4 + 64 * 24),
                "ABI of the compute file");
 
 /* Maps the grants at `path` read-only, until the process ends. The mapping follows the arbiter.

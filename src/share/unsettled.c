@@ -93,8 +93,10 @@ static void bury(const struct unsettled *unsettled, struct compute_file *file, u
 
     __atomic_store_n(&work[device].added, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&work[device].moves, 0, __ATOMIC_RELAXED);
+    compute_release_held(file, index, device);
     for (uint32_t i = 0; i < COMPUTE_DEVICES; i++)
-        if ((unsettled->devices >> i & 1) && __atomic_load_n(&work[i].moves, __ATOMIC_RELAXED))
+        if ((unsettled->devices >> i & 1) && (__atomic_load_n(&work[i].moves, __ATOMIC_RELAXED) ||
+                                              __atomic_load_n(&work[i].held, __ATOMIC_RELAXED)))
             return;
     (void) __atomic_compare_exchange_n(&file->owner[index], &owner, 0, false, __ATOMIC_RELEASE,
                                        __ATOMIC_RELAXED);

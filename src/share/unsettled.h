@@ -8,8 +8,8 @@
  * charges that work, and shows so by a counter. When the counter stands still for UNSETTLED_NS, or
  * the kernel has marked the process as dead, the account is charged for the time that passes, by
  * the same rule. A process that goes on takes back what was added here and charges what its work
- * cost. Of a dead process the time up to the step that finds it dead is charged, then its place is
- * free.
+ * cost. Of a dead process the time up to the step that finds it dead is charged, what its waiting
+ * launches were charged is given back, and its place is free.
  *
  * No clock and no locks; the file is tenant memory and may hold any values. Memory that a caller
  * guards with share/guard.h: unsettled_step allocates nothing. */

@@ -75,6 +75,47 @@ static void steps(struct fixture *f, uint64_t ns) {
         step(f, STEP, 0, 0);
 }
 
+/* A launch that waits is charged; when its process is killed, it will never run. */
+static void what_a_dead_process_held_is_given_back(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1, .ns = 400 * MS, .samples = COST_SAMPLES};
+    struct launch l = {.stream = 1}, next = {.stream = 1};
+    uint64_t wait = 0;
+    bool ring;
+
+    f->meter.own_rate = RATE_WHOLE / 10;
+    f->file->device[0].filled.hi = f->now;
+    (void) meter_charge(&f->meter, &cost, &l);
+    assert_int_equal(meter_enter(&f->meter, &l, f->now, &wait, &ring), METER_GO);
+    (void) meter_charge(&f->meter, &cost, &next);
+    assert_int_equal(meter_enter(&f->meter, &next, f->now, &wait, &ring), METER_WAIT_TIME);
+    assert_true(charged(f) == 800 * MS && f->file->device[0].held == 400 * MS);
+    steps(f, 100 * MS);
+    assert_true(charged(f) == 800 * MS);
+    f->file->owner[0] |= FUTEX_OWNER_DIED;
+    steps(f, STEP);
+    assert_true(charged(f) == 400 * MS && f->file->device[0].held == 0);
+    assert_int_equal(f->file->owner[0], 0);
+}
+
+/* As when a place is taken over while no arbiter is at work; and what cannot be true. */
+static void held_time_that_is_released(void **state) {
+    struct fixture *f = *state;
+    const uint64_t lies[] = {(uint64_t) - (int64_t) SEC, 8 * SEC, UINT64_MAX};
+
+    f->file->device[0].charged = 10 * SEC;
+    f->file->device[0].held = 7 * SEC;
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        f->file->work[0][0].held = lies[i];
+        compute_release_held(f->file, 0, 0);
+        assert_true(charged(f) == 10 * SEC && f->file->device[0].held == 7 * SEC);
+        assert_true(f->file->work[0][0].held == 0);
+    }
+    f->file->work[0][0].held = 3 * SEC;
+    compute_release_held(f->file, 0, 0);
+    assert_true(charged(f) == 7 * SEC && f->file->device[0].held == 4 * SEC);
+}
+
 /* A kernel of an unknown kind is with the driver: it is charged `price`. */
 static void launch(struct fixture *f, struct cost *cost, uint64_t price) {
     struct launch l = {.stream = 1};
@@ -428,6 +469,8 @@ int main(void) {
         TEST(shorter_than_a_step),
         TEST(dead_and_idle_costs_nothing),
         TEST(dead_on_two_cards),
+        TEST(what_a_dead_process_held_is_given_back),
+        TEST(held_time_that_is_released),
         TEST(many_stopped_share_the_time),
         TEST(nothing_is_charged_for_ever),
         TEST(any_values),

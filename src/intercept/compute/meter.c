@@ -112,9 +112,13 @@ static void charge_again(struct meter *meter, struct launch *launch) {
 
 /* Who may not launch yet holds his charge; otherwise it is on the card from now on. */
 static void hold(struct meter *meter, struct launch *launch, uint64_t ns) {
+    struct compute_work *work = __atomic_load_n(&meter->work, __ATOMIC_ACQUIRE);
+
     if (launch->held == ns)
         return;
     __atomic_fetch_add(&meter->account.shared->held, ns - launch->held, __ATOMIC_RELAXED);
+    if (work)
+        __atomic_fetch_add(&work->held, ns - launch->held, __ATOMIC_RELAXED);
     launch->held = ns;
 }
 

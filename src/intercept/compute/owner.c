@@ -19,10 +19,11 @@ static bool backed(void *part, size_t size) {
            errno == EINVAL;
 }
 
-static void clear(struct compute_work *work) {
+static void clear(struct compute_file *file, uint32_t place) {
     for (uint32_t i = 0; i < COMPUTE_DEVICES; i++) {
-        __atomic_store_n(&work[i].moves, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&work[i].added, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&file->work[place][i].moves, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&file->work[place][i].added, 0, __ATOMIC_RELAXED);
+        compute_release_held(file, place, i);
     }
 }
 
@@ -62,7 +63,7 @@ static int claim(struct owner *owner, struct compute_file *file, uint32_t taken)
         if (!__atomic_compare_exchange_n(&file->owner[i], &expected, tid, false, __ATOMIC_ACQ_REL,
                                          __ATOMIC_RELAXED))
             continue;
-        clear(file->work[i]);
+        clear(file, i);
         return (int) i;
     }
     return -1;
