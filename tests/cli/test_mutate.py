@@ -61,3 +61,10 @@ def test_survivors_are_judged_again(mutate, tmp_path):
     assert mutate.results_so_far(state) == {}
     state.write_text("".join(json.dumps(entry) + "\n" for entry in (["a", "survived"], ["b", "noticed by place"])))
     assert mutate.results_so_far(state) == {"b": "noticed by place"}
+
+
+def test_the_same_line_in_another_function_is_another_mutant(mutate):
+    """A survivor that is known to change nothing excuses no other one."""
+    text = "".join(f"static int {name}(int a) {{\n    return a;\n}}\n" for name in ("f", "g"))
+    keys = [m.key for m in mutate.mutants_of("place", "a.c", text)]
+    assert keys == [f"a.c: {name}: return a; -> return {new};" for name in ("f", "g") for new in (0, 1)]
