@@ -49,7 +49,7 @@ void cost_doubt(struct cost *cost) {
 
     /* Never back to nothing: nobody is to wait for a sample each time that a program changes its
      * graph. */
-    if (samples == COST_SAMPLES)
+    if (samples >= COST_SAMPLES)
         __atomic_store_n(&cost->samples, COST_SAMPLES - 1, __ATOMIC_RELAXED);
     __atomic_store_n(&cost->doubted, 1, __ATOMIC_RELAXED);
 }
@@ -68,12 +68,17 @@ static uint64_t between(uint64_t low, uint64_t value, uint64_t high) {
     return value > high ? high : value;
 }
 
-/* Whether any launch of the batch is of a kind that is not known yet. */
-static bool news(const struct batch *batch) {
+/* Whether any launch of the batch is of a kind that was measured less often. */
+static bool any_below(const struct batch *batch, uint32_t samples) {
     for (uint32_t i = 0; i < batch->n; i++)
-        if (__atomic_load_n(&batch->cost[i]->samples, __ATOMIC_RELAXED) < COST_SAMPLES)
+        if (__atomic_load_n(&batch->cost[i]->samples, __ATOMIC_RELAXED) < samples)
             return true;
     return false;
+}
+
+/* Whether any is of a kind that is not known yet. */
+static bool news(const struct batch *batch) {
+    return any_below(batch, COST_SAMPLES);
 }
 
 /* What the batch cost, by this sample alone. */
@@ -103,7 +108,7 @@ static uint32_t weight(const struct batch *batch, const struct sample *sample, u
         return 8;
     if (sample->elapsed <= thought) {
         *own = sample->elapsed;
-        return 8;
+        return any_below(batch, COST_SAMPLES_SETTLED) ? 32 : 8;
     }
     /* Others explain it; a little at a time the estimate may still move. */
     if (sample->elapsed <= (thought + SLICE_NS) * (sample->neighbours + 1ull)) {
@@ -124,7 +129,7 @@ static void settle(struct cost *cost, uint64_t part, uint64_t own, uint64_t char
     if (samples > 0 && samples < COST_SAMPLES && next > (double) old && !doubted)
         next = (double) old;
     __atomic_store_n(&cost->ns, next < 100 ? 100 : (uint64_t) next, __ATOMIC_RELAXED);
-    if (samples < COST_SAMPLES)
+    if (samples < COST_SAMPLES_SETTLED)
         __atomic_store_n(&cost->samples, samples + 1, __ATOMIC_RELAXED);
 }
 

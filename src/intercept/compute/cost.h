@@ -38,6 +38,10 @@ struct cost_table {
 /* So many measurements of its own before a kind of launch counts as known. */
 #define COST_SAMPLES 3u
 
+/* Its estimate follows a lower sample at once until it has so many: the first ones may be far too
+ * high, because neighbours ran meanwhile. */
+#define COST_SAMPLES_SETTLED 64u
+
 /* The key of a launch: never 0. */
 static inline uint64_t cost_key(uint64_t handle, uint64_t grid, uint64_t block) {
     uint64_t key = handle * 0x9e3779b97f4a7c15ull;
