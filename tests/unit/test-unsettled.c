@@ -130,6 +130,21 @@ static void launch(struct fixture *f, struct cost *cost, uint64_t price) {
     meter_closed(&f->meter, at);
 }
 
+/* A look with a time that is older than that of the look before it. */
+static void time_that_goes_back_costs_nothing(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = {.key = 1, .ns = 50 * US};
+    uint64_t before;
+
+    launch(f, &cost, 50 * US);
+    meter_running(&f->meter, 0, f->now);
+    before = charged(f);
+    meter_running(&f->meter, 0, f->now - 5 * US);
+    assert_true(charged(f) == before);
+    meter_running(&f->meter, 0, f->now + MS);
+    assert_true(charged(f) > before && charged(f) <= before + MS);
+}
+
 static void stopped_is_charged_as_it_runs(void **state) {
     struct fixture *f = *state;
     struct cost cost = {.key = 1};
@@ -471,6 +486,7 @@ int main(void) {
         TEST(dead_on_two_cards),
         TEST(what_a_dead_process_held_is_given_back),
         TEST(held_time_that_is_released),
+        TEST(time_that_goes_back_costs_nothing),
         TEST(many_stopped_share_the_time),
         TEST(nothing_is_charged_for_ever),
         TEST(any_values),

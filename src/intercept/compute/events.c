@@ -154,10 +154,12 @@ bool events_done(struct card *card, int at) {
 
 /* Whether anything is under way on the card. */
 static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
-    uint64_t now = gate_clock();
     bool under_way;
+    uint64_t now;
 
     lock_take(&card->lock);
+    /* Not before: another thread may have looked meanwhile, later than that. */
+    now = gate_clock();
     for (int at = 0; at < MEASURES_MAX && !*ret_ended; at++) {
         if (card->meter.measure[at].state != MEASURE_CLOSED)
             continue;

@@ -356,7 +356,7 @@ void meter_running(struct meter *meter, int at, uint64_t now_ns) {
         m->begun_others = taken;
         return;
     }
-    elapsed = now_ns - m->begun_ns;
+    elapsed = now_ns > m->begun_ns ? now_ns - m->begun_ns : 0;
     least = elapsed / (1ull + (now > m->neighbours ? now : m->neighbours));
     own = taken - m->begun_others < elapsed ? elapsed - (taken - m->begun_others) : 0;
     own = own > least ? own : least;
