@@ -168,7 +168,7 @@ static void neighbours_have_their_part(void **state) {
     assert_in_range(charged(f), SEC / 4 + SEC * 9 / 10 - STEP, SEC / 4 + SEC * 9 / 10 + STEP);
 }
 
-/* Whoever charges by itself is left alone, however long its work takes. */
+/* A process that charges its work itself is left alone, however long the work takes. */
 static void running_is_left_alone(void **state) {
     struct fixture *f = *state;
     struct cost cost = {.key = 1};
