@@ -189,6 +189,7 @@ int ledger_file_of(const struct ledger *ledger, dev_t *ret_device, ino_t *ret_in
 struct orphaned {
     unsigned int account;
     uint64_t bytes;
+    void (*change)(struct ledger_file *file, unsigned int account, uint64_t bytes);
 };
 
 static int read_orphaned(struct ledger *ledger, void *arg, size_t unused) {
@@ -207,32 +208,24 @@ int ledger_get_orphaned(struct ledger *ledger, unsigned int account, uint64_t *r
     return r;
 }
 
-static int credit_orphaned(struct ledger *ledger, void *arg, size_t unused) {
+static int change_orphaned(struct ledger *ledger, void *arg, size_t unused) {
     const struct orphaned *o = arg;
 
     (void) unused;
-    ledger_credit_orphaned(ledger->file, o->account, o->bytes);
+    o->change(ledger->file, o->account, o->bytes);
     return 0;
 }
 
 int ledger_credit(struct ledger *ledger, unsigned int account, uint64_t bytes) {
-    struct orphaned o = {account, bytes};
+    struct orphaned o = {account, bytes, ledger_credit_orphaned};
 
-    return account < LEDGER_DEVICES ? guarded(ledger, credit_orphaned, &o, 0) : -EINVAL;
-}
-
-static int add_orphaned(struct ledger *ledger, void *arg, size_t unused) {
-    const struct orphaned *o = arg;
-
-    (void) unused;
-    ledger_add_orphaned(ledger->file, o->account, o->bytes);
-    return 0;
+    return account < LEDGER_DEVICES ? guarded(ledger, change_orphaned, &o, 0) : -EINVAL;
 }
 
 int ledger_charge(struct ledger *ledger, unsigned int account, uint64_t bytes) {
-    struct orphaned o = {account, bytes};
+    struct orphaned o = {account, bytes, ledger_add_orphaned};
 
-    return account < LEDGER_DEVICES ? guarded(ledger, add_orphaned, &o, 0) : -EINVAL;
+    return account < LEDGER_DEVICES ? guarded(ledger, change_orphaned, &o, 0) : -EINVAL;
 }
 
 static uint64_t cpu_time(void) {
