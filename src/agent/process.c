@@ -12,9 +12,8 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/num.h"
+#include "base/proc.h"
 
-#define PF_EXITING 0x4u
-#define FLAGS_FIELD 6 /* fields after the state, which is the first behind the name */
 /* Threads that are looked at. Of a process that ends few are left in the list, unless another
  * process traces them: then a tenant decides how many. */
 #define THREADS_MAX 256
@@ -36,25 +35,6 @@ static bool read_start(const char *path, char *ret, size_t size) {
     }
     ret[used] = 0;
     return n >= 0 || is_gone(errno);
-}
-
-bool process_stat_is_ending(const char *text) {
-    /* The name stands in parentheses and may hold anything, parentheses too. */
-    const char *at = strrchr(text, ')');
-    unsigned long flags;
-
-    if (!at || at[1] != ' ' || !at[2])
-        return true;
-    at += 2;
-    if (*at == 'Z' || *at == 'X')
-        return true;
-    for (int i = 0; i < FLAGS_FIELD; i++) {
-        at = strchr(at, ' ');
-        if (!at)
-            return true;
-        at++;
-    }
-    return sscanf(at, "%lu", &flags) != 1 || (flags & PF_EXITING) != 0;
 }
 
 /* Whether all threads of the process are as `is` says; of a process that is gone they are, of one
@@ -83,7 +63,7 @@ static bool all_threads(int pid, bool (*is)(const char *stat), bool unknown) {
 }
 
 bool process_is_ending(int pid) {
-    return all_threads(pid, process_stat_is_ending, true);
+    return all_threads(pid, proc_stat_is_ending, true);
 }
 
 static bool stat_has_ended(const char *text) {

@@ -41,6 +41,3 @@ void process_name(int pid, char ret[static PROCESS_NAME_MAX]);
 
 /* Whether the agent's PIDs are those of the machine: PIDs from a driver before 545 are, always. */
 bool process_namespace_is_initial(void);
-
-/* For tests: reads the flags and state of a line of /proc/PID/task/TID/stat. */
-bool process_stat_is_ending(const char *text);

@@ -7,13 +7,12 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-
-#define PF_EXITING 0x4u
+#include "base/proc.h"
 
 struct proc_stat proc_stat_of(uint32_t pid) {
     _cleanup_close_ int fd = -1;
-    char path[64], text[1024], state;
-    unsigned int flags, parent;
+    char path[64], text[1024];
+    unsigned int parent = 0;
     const char *at;
     ssize_t n;
 
@@ -23,9 +22,9 @@ struct proc_stat proc_stat_of(uint32_t pid) {
     text[n > 0 ? n : 0] = '\0';
     /* The name stands in parentheses and may hold anything. */
     at = strrchr(text, ')');
-    if (!at || sscanf(at, ") %c %u %*d %*d %*d %*d %u", &state, &parent, &flags) != 3)
-        return (struct proc_stat){.ending = true};
-    return (struct proc_stat){parent, state == 'Z' || (flags & PF_EXITING) != 0};
+    if (at)
+        (void) sscanf(at, ") %*c %u", &parent);
+    return (struct proc_stat){parent, proc_stat_is_ending(text)};
 }
 
 #define GENERATIONS_MAX 1024

@@ -10,6 +10,7 @@
 #include "agent/overuse.h"
 #include "agent/process.h"
 #include "agent/reconcile.h"
+#include "base/proc.h"
 #include "kube/scaling.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -18,7 +19,7 @@ static void read_texts(const char *text) {
     enum overuse_policy policy;
     uint32_t factor = 0;
 
-    (void) process_stat_is_ending(text);
+    (void) proc_stat_is_ending(text);
     if (overuse_policy_of(OVERUSE_STOP, NULL, "ns", text) != OVERUSE_STOP)
         abort(); /* a pod made it milder */
     (void) overuse_policy_parse(text, &policy);

@@ -34,6 +34,7 @@
 #include "agent/reconcile.h"
 #include "agent/slot.h"
 #include "base/file.h"
+#include "base/proc.h"
 #include "gpu/driver.h"
 #include "kube/scaling.h"
 #include "share/limits.h"
@@ -222,12 +223,12 @@ static void a_tenant_makes_it_only_stricter(void **state) {
 
 static void who_is_ending(void **state) {
     (void) state;
-    assert_false(process_stat_is_ending("7 (a) b) S 1 7 7 0 -1 4194304 0 0"));
-    assert_true(process_stat_is_ending("7 (a) b) S 1 7 7 0 -1 4194308 0 0"));
-    assert_true(process_stat_is_ending("7 (x) Z 1 7 7 0 -1 4194304 0 0"));
-    assert_true(process_stat_is_ending("7 (x"));
-    assert_true(process_stat_is_ending("7 (x) S 1 7"));
-    assert_true(process_stat_is_ending(""));
+    assert_false(proc_stat_is_ending("7 (a) b) S 1 7 7 0 -1 4194304 0 0"));
+    assert_true(proc_stat_is_ending("7 (a) b) S 1 7 7 0 -1 4194308 0 0"));
+    assert_true(proc_stat_is_ending("7 (x) Z 1 7 7 0 -1 4194304 0 0"));
+    assert_true(proc_stat_is_ending("7 (x"));
+    assert_true(proc_stat_is_ending("7 (x) S 1 7"));
+    assert_true(proc_stat_is_ending(""));
     assert_false(process_is_ending(getpid()));
     assert_true(process_is_ending(INT32_MAX));
 }
