@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/card_use.h"
 
-#include <dlfcn.h>
-
+#include "cli/driver_calls.h"
 #include "cli/proc_stat.h"
 
-#define NVML_FN(symbol, params, args) typedef nvmlReturn_t symbol##_fn params;
-#include "abi/hooks.def"
-
-#define LOOK_UP(library, symbol) symbol##_fn *symbol = (symbol##_fn *) dlsym(library, #symbol)
 #define LIST_MAX (CARD_USE_PROCESSES / 2) /* of each of two lists */
 
 /* What a card has in use, less what the driver keeps for itself where it says so. */

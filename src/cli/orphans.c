@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/orphans.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "abi/nvml.h"
 #include "cli/card_use.h"
+#include "cli/driver_calls.h"
 #include "cli/node_holders.h"
 #include "cli/proc_stat.h"
 #include "cli/shares.h"
@@ -24,11 +23,6 @@
 /* So many looks after a ledger has moved: memory of a process that ends leaves the driver's list
  * some time after it has left the ledger. */
 #define LOOKS_AFTER 10
-
-#define NVML_FN(symbol, params, args) typedef nvmlReturn_t symbol##_fn params;
-#include "abi/hooks.def"
-
-#define LOOK_UP(library, symbol) symbol##_fn *symbol = (symbol##_fn *) dlsym(library, #symbol)
 
 static struct {
     char path[96];

@@ -1,27 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/probe.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 
-#include "abi/cuda.h"
-#include "abi/nvml.h"
 #include "base/cleanup.h"
 #include "cli/card_use.h"
+#include "cli/driver_calls.h"
 
 #define DEADLINE_MS 60000
-
-/* What we call, with the types of the driver's ABI table. */
-#define NVML_FN(symbol, params, args) typedef nvmlReturn_t symbol##_fn params;
-#define CUDA_FN(base, symbol, since, until, stream, params, args)                                  \
-    typedef CUresult symbol##_fn params;
-#include "abi/hooks.def"
-
-#define LOOK_UP(library, symbol) symbol##_fn *symbol = (symbol##_fn *) dlsym(library, #symbol)
 
 struct answer {
     int count; /* negative errno */
