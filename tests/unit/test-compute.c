@@ -431,44 +431,41 @@ static void lies_to_measurements(void **state) {
     }
 }
 
+/* Twenty times: for 10 s the account is charged all the time for a stopped process, while the
+ * driver sees `driver_ns` in each 10 ms; then the process takes `back_ns` back. Returns what was
+ * unpaid. */
+static uint64_t stop_and_go_on(struct arbiter_tenant *t, uint64_t *now, uint64_t driver_ns,
+                               uint64_t back_ns) {
+    uint64_t unpaid = 0;
+
+    for (int round = 0; round < 20; round++) {
+        for (uint64_t end = *now + 10 * SEC; *now < end; *now += 10 * MS) {
+            t->usage.charged += 10 * MS + t->unpaid_ns;
+            t->pending_ns += 10 * MS;
+            t->driver_ns += driver_ns;
+            (void) arbiter_step(t, 1, *now);
+            unpaid += t->unpaid_ns;
+        }
+        t->usage.charged -= back_ns;
+        t->pending_ns = 0;
+        (void) arbiter_step(t, 1, *now);
+        unpaid += t->unpaid_ns;
+    }
+    return unpaid;
+}
+
 /* What the arbiter charges for a stopped process is no less true because the process may take it
  * back, and no more when it has: one second in two is the driver's, by its figures. */
 static void stopped_beside_the_drivers_figures(void **state) {
     struct arbiter_tenant t = {.policy = SHARE_FIXED, .share_percent = 50, .driver_ns = 1};
-    uint64_t unpaid = 0, now = SEC;
+    uint64_t now = SEC;
 
     (void) state;
-    for (int round = 0; round < 20; round++) {
-        /* It runs for 5 s, while it is stopped, and is charged for 10. */
-        for (uint64_t end = now + 10 * SEC; now < end; now += 10 * MS) {
-            t.usage.charged += 10 * MS;
-            t.pending_ns += 10 * MS;
-            t.driver_ns += 5 * MS;
-            (void) arbiter_step(&t, 1, now);
-            unpaid += t.unpaid_ns;
-        }
-        t.usage.charged -= 5 * SEC;
-        t.pending_ns = 0;
-        (void) arbiter_step(&t, 1, now);
-        unpaid += t.unpaid_ns;
-    }
-    assert_int_equal(unpaid, 0);
+    /* It runs for 5 s, while it is stopped, and is charged for 10. */
+    assert_int_equal(stop_and_go_on(&t, &now, 5 * MS, 5 * SEC), 0);
     assert_in_range(t.state.trim, 900, 1150);
     /* Work that nothing was charged for is paid in the end, stopped processes beside it or not. */
-    for (int round = 0; round < 20; round++) {
-        for (uint64_t end = now + 10 * SEC; now < end; now += 10 * MS) {
-            t.usage.charged += 10 * MS + t.unpaid_ns;
-            t.pending_ns += 10 * MS;
-            t.driver_ns += 10 * MS;
-            (void) arbiter_step(&t, 1, now);
-            unpaid += t.unpaid_ns;
-        }
-        t.usage.charged -= 10 * SEC;
-        t.pending_ns = 0;
-        (void) arbiter_step(&t, 1, now);
-        unpaid += t.unpaid_ns;
-    }
-    assert_in_range(unpaid, 180 * SEC, 200 * SEC);
+    assert_in_range(stop_and_go_on(&t, &now, 10 * MS, 10 * SEC), 180 * SEC, 200 * SEC);
 }
 
 static void costs_of_many_kinds(void **state) {

@@ -408,29 +408,11 @@ static void test_orphaned_memory_is_credited_by_figures(void **state) {
     assert_int_equal(look(&o, gib, noise), gib);
 }
 
-/* A child that books `bytes` of device 0, says so, and waits to be killed. */
-static pid_t start_holder(const char *path, uint64_t bytes) {
-    int ready[2];
-    char c;
-    pid_t pid;
+/* Books 80 bytes of device 0. */
+static bool book(const void *path) {
+    struct ledger_owner o;
 
-    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
-    pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        struct ledger_owner o;
-
-        if (ledger_claim(path, &o) < 0 || ledger_reserve(&o, 0, bytes, 0) < 0)
-            _exit(1);
-        if (write(ready[1], "x", 1) != 1)
-            _exit(2);
-        for (;;)
-            (void) pause();
-    }
-    (void) close(ready[1]);
-    assert_int_equal(read(ready[0], &c, 1), 1);
-    (void) close(ready[0]);
-    return pid;
+    return ledger_claim(path, &o) == 0 && ledger_reserve(&o, 0, 80, 0) == 0;
 }
 
 static void test_ledger_credits_the_dead_before_refusing(void **state) {
@@ -441,10 +423,9 @@ static void test_ledger_credits_the_dead_before_refusing(void **state) {
 
     assert_int_equal(ledger_create(f->ledger, &err), 0);
     assert_int_equal(ledger_claim(f->ledger, &o), 0);
-    pid = start_holder(f->ledger, 80);
+    pid = child_start(book, f->ledger);
     assert_int_equal(ledger_reserve(&o, 0, 50, 100), -ENOMEM);
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    child_end(pid);
     assert_int_equal(ledger_reserve(&o, 0, 50, 100), 0);
     assert_int_equal(ledger_used(o.file, 0), 50);
     ledger_release(&o);
