@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "agent/overuse.h"
-#include "agent/process.h"
 #include "agent/reconcile.h"
 #include "base/proc.h"
 #include "kube/scaling.h"
