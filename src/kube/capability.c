@@ -4,8 +4,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#define VARIABLE "NVIDIA_DRIVER_CAPABILITIES"
-
 static const struct {
     const char *word;
     uint8_t bits;
@@ -31,19 +29,6 @@ uint8_t driver_capabilities_parse(const char *list) {
             return DRIVER_CAPABILITIES_UNSAID;
         bits |= more;
         list += gap + len;
-    }
-    return bits;
-}
-
-uint8_t driver_capabilities_of(struct json container) {
-    struct json_iter it = json_iter(json_get(container, "env"));
-    uint8_t bits = DRIVER_CAPABILITIES_UNSAID;
-    struct json entry;
-    while (json_next(&it, NULL, &entry)) {
-        const char *name = json_string(json_get(entry, "name"));
-        const char *value = json_string(json_get(entry, "value"));
-        if (name && strcmp(name, VARIABLE) == 0)
-            bits = value ? driver_capabilities_parse(value) : DRIVER_CAPABILITIES_UNSAID;
     }
     return bits;
 }

@@ -7,8 +7,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "wire/json.h"
-
 enum driver_capability {
     DRIVER_COMPUTE = 1 << 0,
     DRIVER_UTILITY = 1 << 1,
@@ -25,7 +23,3 @@ enum driver_capability {
 /* "compute,utility", or "all". The empty list, and one with another word in it, is
  * DRIVER_CAPABILITIES_UNSAID. */
 uint8_t driver_capabilities_parse(const char *list);
-
-/* The same of a container in a Pod's spec. The last entry of the variable counts, as in kubelet; a
- * value that another object gives is not known, and thus unsaid. */
-uint8_t driver_capabilities_of(struct json container);

@@ -14,8 +14,8 @@
 #include "kube/field.h"
 #include "kube/gang.h"
 #include "kube/labels.h"
+#include "kube/pod_selection.h"
 #include "kube/scaling.h"
-#include "kube/selection.h"
 #include "wire/json.h"
 
 /* Resource lines of one container that can be ours; more than that never are. */
@@ -82,6 +82,21 @@ static enum request_problem read_claimed(enum request_problem read, struct gpu_a
     ask->claimed = true;
     *ret_asks = true;
     return REQUEST_OK;
+}
+
+/* The value of NVIDIA_DRIVER_CAPABILITIES. The last entry of the variable counts, as in kubelet; a
+ * value that another object gives is not known, and thus unsaid. */
+static uint8_t driver_capabilities_of(struct json container) {
+    struct json_iter it = json_iter(json_get(container, "env"));
+    uint8_t bits = DRIVER_CAPABILITIES_UNSAID;
+    struct json entry;
+    while (json_next(&it, NULL, &entry)) {
+        const char *name = json_string(json_get(entry, "name"));
+        const char *value = json_string(json_get(entry, "value"));
+        if (name && strcmp(name, "NVIDIA_DRIVER_CAPABILITIES") == 0)
+            bits = value ? driver_capabilities_parse(value) : DRIVER_CAPABILITIES_UNSAID;
+    }
+    return bits;
 }
 
 static enum request_problem add_container(struct pod *pod, struct json container,

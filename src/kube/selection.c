@@ -121,10 +121,10 @@ static const struct row {
 #undef AT
 };
 
-int selection_read(struct json annotations, struct gpu_selection **ret) {
+int selection_parse(annotation_value value, const void *annotations, struct gpu_selection **ret) {
     struct gpu_selection *selection = NULL;
     for (size_t i = sizeof(rows) / sizeof(rows[0]); i-- > 0;) {
-        const char *text = json_string(json_get(annotations, rows[i].key));
+        const char *text = value(annotations, rows[i].key);
         if (!text)
             continue;
         if (!selection && !(selection = calloc(1, sizeof(*selection))))

@@ -8,8 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "wire/json.h"
-
 /* How well several cards of one container are to be connected. */
 enum topology_wish {
     TOPOLOGY_UNSET,      /* as NONE for shares, as BEST among cards of equal cost for whole ones */
@@ -31,10 +29,13 @@ struct gpu_selection {
     char card_policy[POLICY_NAME_MAX]; /* chooses the cards on it */
 };
 
-/* Reads the annotations of a pod. *ret is NULL when none of them selects anything; free it with
- * selection_free(). -ENOMEM; -E2BIG where a list is longer than anybody writes by hand; or -EINVAL
- * where one of ours has a value that means nothing. */
-int selection_read(struct json annotations, struct gpu_selection **ret);
+/* The value of an annotation, or NULL without one; it lives at least until the next call. */
+typedef const char *(*annotation_value)(const void *annotations, const char *key);
+
+/* Reads the annotations of a pod. *ret is NULL when no annotation selects anything; free it with
+ * selection_free(). -ENOMEM; -E2BIG: a list exceeds 4,096 bytes or 64 entries; -EINVAL: an
+ * annotation of elasticgpu.io has an invalid value. */
+int selection_parse(annotation_value value, const void *annotations, struct gpu_selection **ret);
 struct gpu_selection *
 selection_free(struct gpu_selection *selection); /* takes NULL, returns NULL */
 struct gpu_selection *selection_copy(const struct gpu_selection *selection); /* NULL: no memory */

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/field.h"
+#include "kube/pod_selection.h"
 #include "scheduler/elastic_watch.h"
 #include "scheduler/scheduler.h"
 

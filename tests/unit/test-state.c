@@ -2,7 +2,7 @@
 #include "scheduler-world.h"
 
 #include "kube/dialect.h"
-#include "kube/selection.h"
+#include "kube/pod_selection.h"
 #include "place/policies.h"
 #include "scheduler/cluster/workload_store.h"
 
