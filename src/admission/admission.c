@@ -15,7 +15,7 @@
 #include "kube/assignment.h"
 #include "kube/pod.h"
 #include "kube/pod_claims.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/buf.h"
 #include "kube/assignment.h"
-#include "kube/dialect.h"
 #include "kube/pod_claims.h"
+#include "model/dialect.h"
 #include "wire/json_write.h"
 
 #define LINES_MAX 64 /* resources of one container that are looked at */

@@ -10,8 +10,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/opt.h"
-#include "kube/dialect.h"
-#include "kube/scaling.h"
+#include "model/dialect.h"
+#include "model/scaling.h"
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot-agent [options]",

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "gpu/device.h"
 #include "kube/client.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "wire/json.h"
 
 #define CONFIG_PATH "/api/v1/namespaces/kube-system/configmaps/gpu-manager-config"

@@ -26,7 +26,7 @@
 #include "gpu/worker.h"
 #include "kube/client.h"
 #include "kube/event_writer.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 
 #define INVENTORY_FILE "inventory.json"
 #define TRIM_POLLS 60 /* how often memory that lists and TLS needed for a moment goes back */

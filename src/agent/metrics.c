@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "kube/event_writer.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "wire/prom.h"
 
 #define MIB ((uint64_t) 1 << 20)

@@ -23,7 +23,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "kube/foreign.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "wire/grpc_server.h"
 
 #define WAIT_MAX_MS                                                                                \

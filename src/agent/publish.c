@@ -15,12 +15,12 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/client.h"
-#include "kube/dialect.h"
 #include "kube/gpu_object.h"
 #include "kube/node.h"
-#include "kube/quantity.h"
 #include "kube/reflector.h"
-#include "kube/scaling.h"
+#include "model/dialect.h"
+#include "model/quantity.h"
+#include "model/scaling.h"
 #include "wire/json_write.h"
 
 #define OBJECTS_MAX ((size_t) 2 * GPU_MAX)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "kube/dialect.h"
+#include "model/dialect.h"
 
 const struct resource resources[] = {
     {.name = RESOURCE_CORE, .socket = "gpu-core", .letter = 'c', .per_card = 100},

@@ -7,8 +7,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "gpu/device.h"
-#include "kube/capability.h"
 #include "kube/foreign.h"
+#include "model/driver_capability.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "base/num.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 
 #define ALL_POLICIES (((1u << SHARE_POLICIES) - 1) & ~(1u << SHARE_DEFAULT))
 

@@ -12,7 +12,7 @@
 #include "agent/metrics.h"
 #include "base/buf.h"
 #include "base/err.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "wire/http.h"
 #include "wire/json_write.h"
 #include "wire/prom.h"

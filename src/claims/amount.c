@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "claims/object.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 
 #define LINES_MAX 8
 

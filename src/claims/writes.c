@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "claims/model.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 #include "wire/json_write.h"
 
 #define BODY_MAX ((size_t) 64 << 10)

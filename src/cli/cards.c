@@ -7,8 +7,8 @@
 
 #include "base/cleanup.h"
 #include "cli/kubectl.h"
-#include "kube/dialect.h"
-#include "kube/quantity.h"
+#include "model/dialect.h"
+#include "model/quantity.h"
 
 static const char *text_of(struct json v) {
     const char *text = json_string(v);

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "kube/capability.h"
+#include "model/driver_capability.h"
 
 #define COMPUTE DRIVER_COMPUTE
 #define UTILITY DRIVER_UTILITY

@@ -16,7 +16,7 @@
 #include "gpu/driver.h"
 #include "gpu/driver_tables.h"
 #include "gpu/rooted.h"
-#include "kube/capability.h"
+#include "model/driver_capability.h"
 
 #define VERSION_MAX 32
 

@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kube/dialect.h"
 #include "kube/gpu_object.h"
 #include "kube/signing.h"
+#include "model/dialect.h"
 
 struct buf;
 struct err;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "kube/assignment.h"
-#include "kube/dialect.h"
+#include "model/dialect.h"
 
 struct json_writer;
 

@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/field.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 #include "wire/json_write.h"
 
 #define INDEX_MAX 4095

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/gpu_link.h"
 #include "kube/pod.h"
+#include "model/gpu_link.h"
 
 struct buf;
 

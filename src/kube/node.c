@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "kube/field.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 
 static bool is_some(struct json list, const char *name) {
     const char *text = json_string(json_get(list, name));

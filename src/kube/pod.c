@@ -10,12 +10,12 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/assignment.h"
-#include "kube/capability.h"
 #include "kube/field.h"
 #include "kube/gang.h"
 #include "kube/labels.h"
 #include "kube/pod_selection.h"
-#include "kube/scaling.h"
+#include "model/driver_capability.h"
+#include "model/scaling.h"
 #include "wire/json.h"
 
 /* Resource lines of one container that can be ours; more than that never are. */

@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 
-#include "kube/dialect.h"
 #include "kube/pod_claims.h"
 #include "kube/resources.h"
+#include "model/dialect.h"
 #include "wire/json.h"
 
 struct err;

@@ -3,7 +3,7 @@
 
 /* A pod's choice of cards, read from the annotations of its JSON object. */
 
-#include "kube/selection.h"
+#include "model/selection.h"
 #include "wire/json.h"
 
 /* As selection_parse(). */

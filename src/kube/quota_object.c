@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/field.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 #include "wire/json_write.h"
 
 static const char *const names[QUOTA_RESOURCES] = {

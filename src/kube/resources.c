@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "kube/quantity.h"
+#include "model/quantity.h"
 
 /* More than any node has, and few enough that sums of all containers stay within 64 bits. */
 #define AMOUNT_MAX (UINT64_C(1) << 52)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "place/topology.h"
 
 #define CORE_PER_CARD 100

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/dialect.h"
-#include "kube/selection.h"
+#include "model/dialect.h"
+#include "model/selection.h"
 
 #define PLACE_CARDS_MAX 64
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/gpu_link.h"
+#include "model/gpu_link.h"
 #include "place/place.h"
 
 /* Sets of so many candidates are searched to the end; of more, as far as the bound on steps goes.

@@ -9,7 +9,7 @@
 #include "base/health.h"
 #include "base/log.h"
 #include "base/opt.h"
-#include "kube/dialect.h"
+#include "model/dialect.h"
 #include "place/policies.h"
 #include "scheduler/scheduler.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "kube/dialect.h"
 #include "kube/foreign.h"
+#include "model/dialect.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -11,10 +11,10 @@
 #include "kube/gpu_object.h"
 #include "kube/node.h"
 #include "kube/pod.h"
-#include "kube/quantity.h"
 #include "kube/quota_object.h"
 #include "kube/reservation_object.h"
-#include "kube/selection.h"
+#include "model/quantity.h"
+#include "model/selection.h"
 #include "wire/json.h"
 
 /* Quantities, assignments and API objects out of any bytes. */

@@ -10,7 +10,7 @@
 #include "agent/overuse.h"
 #include "agent/reconcile.h"
 #include "base/proc.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

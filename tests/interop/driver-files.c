@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "gpu/driver.h"
-#include "kube/capability.h"
+#include "model/driver_capability.h"
 
 int main(int argc, char **argv) {
     static const char *const kinds[] = {

@@ -18,8 +18,8 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "fail-malloc.h"
-#include "kube/dialect.h"
 #include "kube/pod_claims.h"
+#include "model/dialect.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -5,7 +5,7 @@
 
 #include "scheduler-world.h"
 
-#include "kube/gpu_link.h"
+#include "model/gpu_link.h"
 #include "place/model.h"
 #include "place/policies.h"
 

@@ -15,9 +15,9 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "kube/dialect.h"
 #include "kube/foreign.h"
 #include "kube/pod.h"
+#include "model/dialect.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

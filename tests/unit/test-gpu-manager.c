@@ -10,7 +10,7 @@
 #include "agent/config.h"
 #include "agent/gpu_manager.h"
 #include "base/err.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 
 #define GIB ((uint64_t) 1 << 30)
 

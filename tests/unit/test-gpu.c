@@ -26,7 +26,7 @@
 #include "gpu/monitor.h"
 #include "gpu/worker.h"
 #include "gpu/worker_protocol.h"
-#include "kube/capability.h"
+#include "model/driver_capability.h"
 
 #define TIMEOUT_MS 15000
 

@@ -20,7 +20,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "kube/capability.h"
+#include "model/driver_capability.h"
 #include "share/ledger.h"
 #include "share/limits.h"
 #include "wire/json.h"

@@ -12,11 +12,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/assignment.h"
-#include "kube/capability.h"
 #include "kube/gpu_object.h"
 #include "kube/node.h"
 #include "kube/pod.h"
-#include "kube/quantity.h"
+#include "model/driver_capability.h"
+#include "model/quantity.h"
 #include "wire/json.h"
 
 #define GIB ((uint64_t) 1 << 30)

@@ -36,7 +36,7 @@
 #include "base/file.h"
 #include "base/proc.h"
 #include "gpu/driver.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "share/limits.h"
 
 #define MIB ((uint64_t) 1 << 20)

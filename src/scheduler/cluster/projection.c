@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 #include "wire/json_write.h"
 
 #define IN_FLIGHT_MAX 16

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "kube/dialect.h"
-#include "kube/gpu_model.h"
-#include "kube/quantity.h"
-#include "kube/selection.h"
+#include "model/dialect.h"
+#include "model/gpu_model.h"
+#include "model/quantity.h"
+#include "model/selection.h"
 
 #define CORE_PER_CARD 100
 

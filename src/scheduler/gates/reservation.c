@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "kube/selection.h"
+#include "model/selection.h"
 #include "scheduler/state/state_internal.h"
 
 #define ID_PREFIX "reservation/" /* of the standing hold */

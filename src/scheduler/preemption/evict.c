@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "kube/event_writer.h"
 #include "kube/field.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "wire/json_write.h"
 
 #define CASES_MAX 256

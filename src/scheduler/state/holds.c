@@ -5,7 +5,7 @@
 #include <utlist.h>
 
 #include "base/cleanup.h"
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "scheduler/state/space.h"
 #include "scheduler/state/state_internal.h"
 

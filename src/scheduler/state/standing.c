@@ -5,7 +5,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "kube/scaling.h"
+#include "model/scaling.h"
 #include "scheduler/state/state_internal.h"
 
 /* ---- who draws on what ---- */

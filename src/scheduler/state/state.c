@@ -7,7 +7,7 @@
 #include <utlist.h>
 
 #include "kube/gang.h"
-#include "kube/gpu_model.h"
+#include "model/gpu_model.h"
 #include "scheduler/state/space.h"
 #include "scheduler/state/state_internal.h"
 

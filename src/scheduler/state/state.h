@@ -22,7 +22,7 @@
 #include "kube/gpu_object.h"
 #include "kube/node.h"
 #include "kube/pod.h"
-#include "kube/selection.h"
+#include "model/selection.h"
 #include "place/place.h"
 
 /* How far a pod is. Everything between PENDING and BOUND is kept in memory only. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/scaling.h"
+#include "model/scaling.h"
 
 #include <errno.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/quantity.h"
+#include "model/quantity.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/gpu_link.h"
+#include "model/gpu_link.h"
 
 #include <stdio.h>
 #include <string.h>

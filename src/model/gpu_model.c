@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/gpu_model.h"
+#include "model/gpu_model.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/capability.h"
+#include "model/driver_capability.h"
 
 #include <stddef.h>
 #include <string.h>

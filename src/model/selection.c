@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/selection.h"
+#include "model/selection.h"
 
 #include <errno.h>
 #include <inttypes.h>

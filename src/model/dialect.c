@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/dialect.h"
+#include "model/dialect.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "kube/quantity.h"
+#include "model/quantity.h"
 
 #define PERCENT UINT64_C(100)
 #define CARDS_MAX UINT64_C(64)
