@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "kube/assignment.h"
-#include "kube/pod_claims.h"
+#include "kube/objects/assignment.h"
+#include "kube/objects/pod_claims.h"
 #include "model/dialect.h"
 #include "wire/json_write.h"
 

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "gpu/device.h"
-#include "kube/client.h"
+#include "kube/api/client.h"
 #include "model/scaling.h"
 #include "wire/json.h"
 

@@ -7,9 +7,9 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/assignment.h"
-#include "kube/client.h"
-#include "kube/reflector.h"
+#include "kube/api/client.h"
+#include "kube/api/reflector.h"
+#include "kube/objects/assignment.h"
 #include "wire/json.h"
 
 struct keys {

@@ -24,8 +24,8 @@
 #include "base/health.h"
 #include "base/log.h"
 #include "gpu/worker.h"
-#include "kube/client.h"
-#include "kube/event_writer.h"
+#include "kube/api/client.h"
+#include "kube/api/event_writer.h"
 #include "model/scaling.h"
 
 #define INVENTORY_FILE "inventory.json"

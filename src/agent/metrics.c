@@ -11,7 +11,7 @@
 #include "agent/metrics.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "kube/event_writer.h"
+#include "kube/api/event_writer.h"
 #include "model/scaling.h"
 #include "wire/prom.h"
 

@@ -8,8 +8,8 @@
 
 #include "base/err.h"
 #include "gpu/device.h"
-#include "kube/client.h"
-#include "kube/reflector.h"
+#include "kube/api/client.h"
+#include "kube/api/reflector.h"
 #include "wire/json.h"
 
 #define CONTAINERS_MAX 256

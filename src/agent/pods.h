@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "base/hash.h"
-#include "kube/pod.h"
+#include "kube/objects/pod.h"
 #include "wire/json.h"
 
 struct err;

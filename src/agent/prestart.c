@@ -22,7 +22,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "kube/foreign.h"
+#include "kube/objects/dialect_export.h"
 #include "model/scaling.h"
 #include "wire/grpc_server.h"
 

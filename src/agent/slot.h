@@ -14,8 +14,8 @@
 #include "agent/overuse.h"
 #include "agent/reconcile.h"
 #include "base/hash.h"
-#include "kube/assignment.h"
-#include "kube/pod.h"
+#include "kube/objects/assignment.h"
+#include "kube/objects/pod.h"
 #include "share/orphaned.h"
 
 struct arbitration_member;

@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "gpu/device.h"
-#include "kube/foreign.h"
+#include "kube/objects/dialect_export.h"
 #include "model/driver_capability.h"
 #include "wire/json.h"
 #include "wire/json_write.h"

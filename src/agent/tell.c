@@ -6,7 +6,7 @@
 #include "agent/agent.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/event_writer.h"
+#include "kube/api/event_writer.h"
 
 /* A node has some hundreds; twice as many, for those that end. */
 #define TELL_PODS_MAX 1024

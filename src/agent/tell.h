@@ -11,7 +11,7 @@ struct event_writer *tell_start(struct agent *a);
 
 /* `reason` is one word in CamelCase, `message` a sentence. Where tell_start() was not
  * called it is only logged.
- * See kube/event_writer.h: what is noted too often is written later, in its latest form. */
+ * See kube/api/event_writer.h: what is noted too often is written later, in its latest form. */
 void tell_pod(struct agent *a, const char *namespace, const char *pod, const char *uid,
               const char *reason, const char *message);
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "agent/slot.h"
-#include "kube/pod.h"
+#include "kube/objects/pod.h"
 #include "share/compute.h"
 
 struct err;

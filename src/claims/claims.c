@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "claims/model.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 
 #define FAILED_MS 1000 /* a write that was refused is not repeated earlier */
 #define SEARCHES_MAX 8 /* looks for room in one pass */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 
 /* ---- strings ---- */
 

@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/gpu_object.h"
-#include "kube/labels.h"
-#include "kube/pod.h"
+#include "kube/api/labels.h"
+#include "kube/objects/gpu_object.h"
+#include "kube/objects/pod.h"
 #include "wire/json.h"
 
 struct err;

@@ -13,8 +13,8 @@
 #include "cli/kubectl.h"
 #include "cli/page.h"
 #include "cli/table.h"
-#include "kube/assignment.h"
-#include "kube/pod.h"
+#include "kube/objects/assignment.h"
+#include "kube/objects/pod.h"
 #include "wire/json_write.h"
 
 static const char *arg_namespace;

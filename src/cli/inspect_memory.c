@@ -10,7 +10,7 @@
 #include "cli/inspect.h"
 #include "cli/kubectl.h"
 #include "cli/table.h"
-#include "kube/node.h"
+#include "kube/objects/node.h"
 
 #define GIB ((uint64_t) 1 << 30)
 #define CARDS_MAX 64 /* columns */

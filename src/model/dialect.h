@@ -45,7 +45,7 @@ struct dialect_quantity {
     uint64_t unit; /* bytes that 1 stands for; else 1 */
 };
 
-/* Who writes what its own tools read of a pod (kube/foreign.h). */
+/* Who writes what its own tools read of a pod (kube/objects/dialect_export.h). */
 enum foreign_kind {
     FOREIGN_NONE,
     FOREIGN_ELASTIC,

@@ -4,7 +4,7 @@
 /* Who may have how much, in the daemon: the watches, gates and status of quotas and reservations,
  * and the gate and the times of gangs. */
 
-#include "kube/reflector.h"
+#include "kube/api/reflector.h"
 #include "scheduler/gates/gang.h"
 #include "scheduler/gates/quota.h"
 #include "scheduler/gates/reservation.h"

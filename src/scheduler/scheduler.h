@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "kube/client.h"
-#include "kube/event_writer.h"
+#include "kube/api/client.h"
+#include "kube/api/event_writer.h"
 #include "scheduler/cluster/key_ages.h"
 #include "scheduler/cluster/lease.h"
 #include "scheduler/cluster/projection.h"

@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/field.h"
-#include "kube/pod_selection.h"
+#include "kube/api/field.h"
+#include "kube/objects/pod_selection.h"
 #include "scheduler/elastic_watch.h"
 #include "scheduler/scheduler.h"
 

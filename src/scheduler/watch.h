@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/reflector.h"
+#include "kube/api/reflector.h"
 
 struct err;
 struct scheduler;

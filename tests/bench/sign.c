@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "kube/signing.h"
+#include "kube/objects/signing.h"
 
 #define KEY_MAX 8192
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "kube/foreign.h"
+#include "kube/objects/dialect_export.h"
 #include "model/dialect.h"
 #include "wire/json.h"
 #include "wire/json_write.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kube/config.h"
+#include "kube/api/config.h"
 #include "wire/lines.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -23,8 +23,8 @@
 #include "base/err.h"
 #include "base/num.h"
 #include "fail-malloc.h"
-#include "kube/client.h"
-#include "kube/reflector.h"
+#include "kube/api/client.h"
+#include "kube/api/reflector.h"
 #include "wire/lines.h"
 
 struct probe {

@@ -5,8 +5,8 @@
 
 #include "scheduler-world.h"
 
-#include "kube/gang.h"
-#include "kube/quota_object.h"
+#include "kube/objects/gang.h"
+#include "kube/objects/quota_object.h"
 #include "scheduler/gates/gang.h"
 #include "scheduler/gates/quota.h"
 #include "scheduler/state/space.h"

@@ -17,7 +17,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "kube/event_writer.h"
+#include "kube/api/event_writer.h"
 #include "scheduler/cluster/projection.h"
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/extender.h"

@@ -3,7 +3,7 @@
 /* Nodes whose agent cannot serve a pod, and what GPU objects show of that and of shares without a
  * pod. */
 
-#include "kube/node.h"
+#include "kube/objects/node.h"
 #include "scheduler-world.h"
 
 #define UNREGISTERED "node's agent is not registered with kubelet"

@@ -18,7 +18,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "fail-malloc.h"
-#include "kube/pod_claims.h"
+#include "kube/objects/pod_claims.h"
 #include "model/dialect.h"
 #include "wire/json.h"
 #include "wire/json_write.h"

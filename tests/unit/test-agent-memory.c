@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "fail-malloc.h"
-#include "kube/reflector.h"
+#include "kube/api/reflector.h"
 #include "wire/json.h"
 
 /* More than fit into the buckets that a hash table begins with, so that it has to grow. */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "kube/budget.h"
+#include "kube/objects/budget.h"
 
 static int parse(const char *selector, const char *allowed, struct budget *ret) {
     struct json_parser *parser = json_parser_new();

@@ -18,7 +18,7 @@
 #include "base/hash.h"
 #include "base/ratelimit.h"
 #include "fail-malloc.h"
-#include "kube/event_writer.h"
+#include "kube/api/event_writer.h"
 #include "wire/json.h"
 
 #define SECOND 1000

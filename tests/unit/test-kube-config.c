@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/err.h"
-#include "kube/config.h"
+#include "kube/api/config.h"
 
 static void takes_addresses_apart(void **state) {
     static const struct {

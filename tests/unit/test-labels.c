@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "kube/labels.h"
+#include "kube/api/labels.h"
 
 static struct json parse(const char *text) {
     static struct json_parser *parser;

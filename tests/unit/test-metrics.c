@@ -14,8 +14,8 @@
 #include "agent/agent.h"
 #include "agent/metrics.h"
 #include "base/buf.h"
-#include "kube/event.h"
-#include "kube/event_writer.h"
+#include "kube/api/event.h"
+#include "kube/api/event_writer.h"
 
 #define CARDS 3
 

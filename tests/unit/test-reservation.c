@@ -4,7 +4,7 @@
 
 #include "scheduler-world.h"
 
-#include "kube/reservation_object.h"
+#include "kube/objects/reservation_object.h"
 #include "scheduler/gates/reservation.h"
 
 #define NOW INT64_C(1767225600) /* 2026-01-01T00:00:00Z */

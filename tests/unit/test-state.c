@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler-world.h"
 
-#include "kube/pod_selection.h"
+#include "kube/objects/pod_selection.h"
 #include "model/dialect.h"
 #include "place/policies.h"
 #include "scheduler/cluster/workload_store.h"

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "kube/client.h"
-#include "kube/signing.h"
+#include "kube/api/client.h"
+#include "kube/objects/signing.h"
 #include "scheduler/scheduler.h"
 #include "wire/json.h"
 #include "wire/json_write.h"

@@ -14,8 +14,8 @@
 
 #include "agent/agent.h"
 #include "base/err.h"
-#include "kube/client.h"
-#include "kube/event_writer.h"
+#include "kube/api/client.h"
+#include "kube/api/event_writer.h"
 
 #define PODS 30
 

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "kube/client.h"
+#include "kube/api/client.h"
 
 struct err;
 

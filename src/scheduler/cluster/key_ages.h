@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/signing.h"
+#include "kube/objects/signing.h"
 #include "scheduler/cluster/lease.h"
 #include "scheduler/state/state.h"
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/signing.h"
+#include "kube/objects/signing.h"
 #include "scheduler/cluster/api.h"
 
 #define SIGNING_NAME "aliquot-signing"

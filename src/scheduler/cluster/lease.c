@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/transport.h"
+#include "kube/api/transport.h"
 #include "scheduler/cluster/api.h"
 
 #define LEASE_NAME "aliquot-scheduler"

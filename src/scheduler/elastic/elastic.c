@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/event_writer.h"
+#include "kube/api/event_writer.h"
 #include "place/policies.h"
 #include "scheduler/elastic/elastic_internal.h"
 

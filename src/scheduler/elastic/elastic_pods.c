@@ -11,7 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 #include "scheduler/elastic/elastic_internal.h"
 #include "wire/json.h"
 

@@ -10,8 +10,8 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "kube/field.h"
-#include "kube/foreign.h"
+#include "kube/api/field.h"
+#include "kube/objects/dialect_export.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

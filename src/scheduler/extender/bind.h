@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "kube/signing.h"
+#include "kube/objects/signing.h"
 #include "scheduler/cluster/api.h"
 #include "scheduler/cluster/lease.h"
 #include "scheduler/extender/extender.h"

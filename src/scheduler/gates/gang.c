@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kube/gang.h"
+#include "kube/objects/gang.h"
 
 #define PLACES_PER_SECOND 256 /* of one member, for which all nodes are looked at */
 #define RETRY_MS 500          /* after a gang did not fit */

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "kube/quota_object.h"
+#include "kube/objects/quota_object.h"
 #include "scheduler/state/state.h"
 
 /* Where a quota was read: a name is unique among those of a kind. */

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/reservation_object.h"
+#include "kube/objects/reservation_object.h"
 #include "scheduler/state/state.h"
 
 struct reservation;

@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/event_writer.h"
-#include "kube/field.h"
+#include "kube/api/event_writer.h"
+#include "kube/api/field.h"
 #include "model/scaling.h"
 #include "wire/json_write.h"
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "kube/budget.h"
+#include "kube/objects/budget.h"
 #include "place/victims.h"
 #include "scheduler/extender/gate.h"
 #include "scheduler/state/state.h"

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "kube/quota_object.h"
+#include "kube/objects/quota_object.h"
 #include "scheduler/state/state.h"
 
 struct state_space {

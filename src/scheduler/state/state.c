@@ -6,7 +6,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "kube/gang.h"
+#include "kube/objects/gang.h"
 #include "model/gpu_model.h"
 #include "scheduler/state/space.h"
 #include "scheduler/state/state_internal.h"

@@ -18,10 +18,10 @@
 #undef HASH_BKT_CAPACITY_THRESH
 #define HASH_BKT_CAPACITY_THRESH 5U
 
-#include "kube/assignment.h"
-#include "kube/gpu_object.h"
-#include "kube/node.h"
-#include "kube/pod.h"
+#include "kube/objects/assignment.h"
+#include "kube/objects/gpu_object.h"
+#include "kube/objects/node.h"
+#include "kube/objects/pod.h"
 #include "model/selection.h"
 #include "place/place.h"
 

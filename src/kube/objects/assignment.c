@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/assignment.h"
+#include "kube/objects/assignment.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 #include "wire/json_write.h"
 
 #define DEVICES_MAX 64

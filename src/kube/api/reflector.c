@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/reflector.h"
+#include "kube/api/reflector.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "kube/client.h"
-#include "kube/transport.h"
+#include "kube/api/client.h"
+#include "kube/api/transport.h"
 #include "wire/lines.h"
 
 #define PAGE 500u

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/signing.h"
+#include "kube/objects/signing.h"
 
 #include <errno.h>
 #include <gnutls/abstract.h>

@@ -17,8 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/client.h"
-#include "kube/event.h"
+#include "kube/api/client.h"
+#include "kube/api/event.h"
 
 struct event_writer;
 

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "kube/pod_claims.h"
-#include "kube/resources.h"
+#include "kube/objects/pod_claims.h"
+#include "kube/objects/resources.h"
 #include "model/dialect.h"
 #include "wire/json.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/resources.h"
+#include "kube/objects/resources.h"
 
 #include <string.h>
 

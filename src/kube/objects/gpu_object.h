@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/pod.h"
+#include "kube/objects/pod.h"
 #include "model/gpu_link.h"
 
 struct buf;

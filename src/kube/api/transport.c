@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/transport.h"
+#include "kube/api/transport.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/num.h"
-#include "kube/config.h"
+#include "kube/api/config.h"
 #include "wire/h2.h"
 #include "wire/h2_link.h"
 #include "wire/tls.h"

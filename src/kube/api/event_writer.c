@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/event_writer.h"
+#include "kube/api/event_writer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/ratelimit.h"
-#include "kube/pod.h"
+#include "kube/objects/pod.h"
 
 #define PER_SECOND 10
 #define OBJECTS_MAX 4096

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/quota_object.h"
+#include "kube/objects/quota_object.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 #include "model/quantity.h"
 #include "wire/json_write.h"
 

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kube/gpu_object.h"
-#include "kube/signing.h"
+#include "kube/objects/gpu_object.h"
+#include "kube/objects/signing.h"
 #include "model/dialect.h"
 
 struct buf;

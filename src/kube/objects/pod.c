@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/pod.h"
+#include "kube/objects/pod.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -9,11 +9,11 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "kube/assignment.h"
-#include "kube/field.h"
-#include "kube/gang.h"
-#include "kube/labels.h"
-#include "kube/pod_selection.h"
+#include "kube/api/field.h"
+#include "kube/api/labels.h"
+#include "kube/objects/assignment.h"
+#include "kube/objects/gang.h"
+#include "kube/objects/pod_selection.h"
 #include "model/driver_capability.h"
 #include "model/scaling.h"
 #include "wire/json.h"

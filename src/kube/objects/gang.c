@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/gang.h"
+#include "kube/objects/gang.h"
 
 #include <string.h>
 
 #include "base/num.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 
 /* Ours, koordinator's and the coscheduling plugin's; the first that names a gang counts. Groups
  * whose size stands in an object of their own (volcano, KAI) are their schedulers' to keep. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/node.h"
+#include "kube/objects/node.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 #include "model/quantity.h"
 
 static bool is_some(struct json list, const char *name) {

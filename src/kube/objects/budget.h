@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/labels.h"
-#include "kube/pod.h"
+#include "kube/api/labels.h"
+#include "kube/objects/pod.h"
 
 #define BUDGETS_PATH "/apis/policy/v1/poddisruptionbudgets"
 

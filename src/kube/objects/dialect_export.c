@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/foreign.h"
+#include "kube/objects/dialect_export.h"
 
 #include <stdio.h>
 #include <string.h>

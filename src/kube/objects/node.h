@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "kube/pod.h"
+#include "kube/objects/pod.h"
 
 /* The condition by which an agent tells that it is about to end (False), and that kubelet has taken
  * its plugins (True). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/labels.h"
+#include "kube/api/labels.h"
 
 #include <errno.h>
 #include <stdlib.h>

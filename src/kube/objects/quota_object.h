@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kube/pod.h"
+#include "kube/objects/pod.h"
 
 struct buf;
 

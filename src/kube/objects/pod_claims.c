@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/pod_claims.h"
+#include "kube/objects/pod_claims.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kube/assignment.h"
+#include "kube/objects/assignment.h"
 #include "model/dialect.h"
 
 struct json_writer;

@@ -3,8 +3,8 @@
 
 /* ElasticGPUReservation: a share of a node's cards that is kept for some pods. */
 
-#include "kube/assignment.h"
-#include "kube/pod.h"
+#include "kube/objects/assignment.h"
+#include "kube/objects/pod.h"
 
 struct buf;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/gpu_object.h"
+#include "kube/objects/gpu_object.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 #include "model/quantity.h"
 #include "wire/json_write.h"
 

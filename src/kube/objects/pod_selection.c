@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/pod_selection.h"
+#include "kube/objects/pod_selection.h"
 
 static const char *value_of(const void *annotations, const char *key) {
     return json_string(json_get(*(const struct json *) annotations, key));

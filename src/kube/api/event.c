@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/event.h"
+#include "kube/api/event.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/client.h"
+#include "kube/api/client.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "kube/transport.h"
+#include "kube/api/transport.h"
 
 #define TIMEOUT_MS 30000u
 #define REPLY_MAX ((size_t) 256 << 20)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/config.h"
+#include "kube/api/config.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/budget.h"
+#include "kube/objects/budget.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 
 int budget_parse(struct json object, struct budget *ret, struct err *err) {
     struct json meta = json_get(object, "metadata");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/reservation_object.h"
+#include "kube/objects/reservation_object.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "kube/field.h"
+#include "kube/api/field.h"
 #include "wire/json_write.h"
 
 #define LINES_MAX 8

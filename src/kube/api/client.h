@@ -4,14 +4,14 @@
 /*
  * Requests to the Kubernetes API server over one TLS connection (HTTP/2), on a libuv loop, in one
  * thread. The connection is made when it is first needed and again when it was lost; a dead peer is
- * noticed by PING. Lists and watches: kube/reflector.h.
+ * noticed by PING. Lists and watches: kube/api/reflector.h.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <uv.h>
 
-#include "kube/config.h"
+#include "kube/api/config.h"
 #include "wire/json.h"
 
 struct err;
