@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/check-source: each rule that looks at more than one file refuses what it is for."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+
+import pytest
+
+SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts/check-source"
+
+
+@pytest.fixture
+def rules(tmp_path, monkeypatch):
+    """The script, with an empty tree in place of the repository."""
+    loader = importlib.machinery.SourceFileLoader("check_source", str(SCRIPT))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("check_source", loader))
+    loader.exec_module(module)
+    monkeypatch.setattr(module, "TOP", tmp_path)
+    monkeypatch.setattr(module, "PLAIN_LANGUAGE", tmp_path / "plain-language.txt")
+    return module
+
+
+def put(top, path, text):
+    (top / path).parent.mkdir(parents=True, exist_ok=True)
+    (top / path).write_text(text)
+
+
+def test_a_directory_includes_only_what_is_below_it(rules):
+    assert list(rules.check_layers("src/wire/a.c", '#include "kube/pod.h"\n')) == [
+        "src/wire/a.c:1: src/wire must not include kube/"]
+    assert list(rules.check_layers("src/kube/a.c", '#include "wire/json.h"\n#include "kube/pod.h"\n')) == []
+
+
+@pytest.mark.parametrize("path, included, refused", [
+    ("src/room/low/a.c", "room/high/b.h", True), ("src/room/high/a.c", "room/low/b.h", False),
+    ("src/room/low/a.c", "room/low/b.h", False), ("src/room/low/a.c", "room/top.h", True),
+    ("src/room/top.c", "room/high/b.h", False), ("src/room/low/a.c", "room/unnamed/b.h", True)])
+def test_a_subdirectory_includes_only_what_is_below_it(rules, monkeypatch, path, included, refused):
+    monkeypatch.setattr(rules, "INNER_LAYERS", {"room": ["low", "high"]})
+    monkeypatch.setitem(rules.LAYERS, "room", [])
+    breaches = list(rules.check_layers(path, f'\n#include "{included}"\n'))
+    assert [breach.startswith(f"{path}:2: ") for breach in breaches] == [True] * refused
+
+
+def test_files_of_no_subdirectory_can_be_at_the_bottom(rules, monkeypatch):
+    monkeypatch.setattr(rules, "INNER_LAYERS", {"room": [".", "high"]})
+    monkeypatch.setitem(rules.LAYERS, "room", [])
+    assert list(rules.check_layers("src/room/high/a.c", '#include "room/bottom.h"\n')) == []
+    assert len(list(rules.check_layers("src/room/bottom.c", '#include "room/high/a.h"\n'))) == 1
+
+
+def test_a_pure_directory_reaches_nothing_else_through_others_either(rules, tmp_path):
+    put(tmp_path, "src/pure/a.c", '#include "pure/a.h"\n')
+    put(tmp_path, "src/pure/a.h", '#include "kube/list.h"\n')
+    put(tmp_path, "src/kube/list.h", '#include "wire/json.h"\n')
+    put(tmp_path, "src/wire/json.h", "")
+    assert list(rules.check_pure("pure", ["kube", "wire"])) == []
+    assert list(rules.check_pure("pure", ["kube"])) == [
+        "src/pure: is pure, must not reach wire/: wire/json.h <- kube/list.h <- pure/a.h"]
+
+
+def test_a_listed_directory_names_no_persons(rules, tmp_path):
+    person = "nobo" + "dy"
+    put(tmp_path, "src/done/a.c", f"/* A comment.\n * {person.title()} reads it. */\n")
+    put(tmp_path, "src/open/a.c", f"/* {person} */\n")
+    assert list(rules.check_words("src/done")) == [
+        f'src/done/a.c:2: "{person.title()}": name the component, process or object']
+
+
+def test_a_listed_directory_exists(rules):
+    assert list(rules.check_words("src/gone")) == ["plain-language.txt: src/gone does not exist"]
