@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a share as they should not be: each has a defined outcome, and none crashes a program. docs/limits.md, "When
-something is wrong", says the same."""
+"""Damaged share files: each has a defined outcome, and none crashes a program. docs/failure-modes.md lists
+the outcomes."""
 
 import os
 import random

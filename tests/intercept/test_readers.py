@@ -138,7 +138,7 @@ def nvidia_smi_query(place, readers, driver):
 
 
 def nvidia_smi_xml(place, readers, driver):
-    """Its process rows come from where nobody can look: see docs/limits.md."""
+    """Its process rows come from a table that no tool can read: see docs/view.md."""
     def number(node, path):
         return int(node.findtext(path).split()[0])
     return [{"uuid": g.findtext("uuid"), **{key: number(g, f"fb_memory_usage/{key}") * MIB
