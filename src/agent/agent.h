@@ -18,7 +18,7 @@
 #include "agent/slot.h"
 #include "agent/tell.h"
 #include "agent/wall.h"
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 #include "gpu/monitor.h"
 
 struct event_writer;

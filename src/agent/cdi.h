@@ -6,7 +6,7 @@
  * a share that was not granted stays closed. Format: the Container Device Interface, version 0.5.0.
  */
 
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 
 struct err;
 

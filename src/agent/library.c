@@ -15,7 +15,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 
 /* The files of a share, which are mounted over empty files of these names in the library's
  * directory. */

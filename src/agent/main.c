@@ -23,7 +23,7 @@
 #include "base/file.h"
 #include "base/health.h"
 #include "base/log.h"
-#include "gpu/worker.h"
+#include "gpu/nvml/worker.h"
 #include "kube/api/client.h"
 #include "kube/api/event_writer.h"
 #include "model/scaling.h"

@@ -7,7 +7,7 @@
 
 #include "agent/slot.h"
 #include "base/buf.h"
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 #include "share/limits.h"
 
 #define PIPE_IN_CONTAINER "/run/aliquot/mps"

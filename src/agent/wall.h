@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 #include "gpu/monitor.h"
 
 struct agent;

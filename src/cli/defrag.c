@@ -18,7 +18,7 @@
 #include "kube/objects/budget.h"
 #include "kube/objects/pod.h"
 #include "place/defrag.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
 #include "wire/json_write.h"
 
 #define OPT_OUT "elasticgpu.io/defrag" /* annotation of a pod: "never" */

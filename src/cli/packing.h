@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "cli/trace.h"
-#include "place/model.h"
 #include "place/place.h"
+#include "place/workload/model.h"
 
 #define PACKING_NOWHERE UINT32_MAX
 

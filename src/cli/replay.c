@@ -13,7 +13,7 @@
 #include "base/opt.h"
 #include "cli/cli.h"
 #include "cli/packing.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
 
 #define FILE_BYTES_MAX ((size_t) 1 << 30)
 #define PROGRESS_SECONDS 2 /* between two lines */

@@ -9,8 +9,8 @@
 #include "abi/nvml.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "gpu/worker.h"
-#include "gpu/worker_protocol.h"
+#include "gpu/nvml/worker.h"
+#include "gpu/nvml/worker_protocol.h"
 
 #define RESTART_MIN_MS 100
 #define RESTART_MAX_MS 5000

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "model/dialect.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
 #include "scheduler/scheduler.h"
 
 static struct scheduler_options arg = {

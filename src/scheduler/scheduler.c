@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/health.h"
 #include "base/log.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
 #include "scheduler/cluster/keys.h"
 #include "scheduler/elastic_watch.h"
 #include "wire/json.h"

@@ -23,8 +23,8 @@
 
 #include "base/err.h"
 #include "base/opt.h"
-#include "place/model.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
+#include "place/workload/model.h"
 #include "scheduler/extender/extender.h"
 #include "wire/http.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "gpu/device.h"
-#include "gpu/worker_protocol.h"
+#include "gpu/nvml/worker_protocol.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

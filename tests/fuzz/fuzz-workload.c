@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "place/workload.h"
+#include "place/workload/workload.h"
 
 /* A workload as text: what was read can be written, and reads as the same again. */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 #include "model/driver_capability.h"
 
 int main(int argc, char **argv) {

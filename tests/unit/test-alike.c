@@ -6,8 +6,8 @@
 #include "scheduler-world.h"
 
 #include "model/gpu_link.h"
-#include "place/model.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
+#include "place/workload/model.h"
 
 #define NODES 16
 #define CARDS 2

@@ -3,8 +3,8 @@
 /* Filter and prioritize asked with whole Node objects: by a kube-scheduler without
  * nodeCacheCapable, and by a cluster autoscaler about nodes that do not exist. */
 
-#include "place/model.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
+#include "place/workload/model.h"
 #include "scheduler-world.h"
 
 #define HALF "\"elasticgpu.io/gpu-core\":\"50\""

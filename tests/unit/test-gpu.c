@@ -21,11 +21,11 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "gpu/driver.h"
-#include "gpu/links.h"
+#include "gpu/driver/driver.h"
 #include "gpu/monitor.h"
-#include "gpu/worker.h"
-#include "gpu/worker_protocol.h"
+#include "gpu/nvml/links.h"
+#include "gpu/nvml/worker.h"
+#include "gpu/nvml/worker_protocol.h"
 #include "model/driver_capability.h"
 
 #define TIMEOUT_MS 15000

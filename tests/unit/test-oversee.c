@@ -35,7 +35,7 @@
 #include "agent/slot.h"
 #include "base/file.h"
 #include "base/proc.h"
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 #include "model/scaling.h"
 #include "share/limits.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "place-world.h"
-#include "place/stranded.h"
+#include "place/workload/stranded.h"
 
 /* What each policy chooses on nodes that can be worked out by hand, and what the model learns. */
 

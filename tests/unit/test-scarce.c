@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "place-world.h"
-#include "place/scarce.h"
+#include "place/workload/scarce.h"
 
 /* Prices of slots: places for pods that ask several cards or name models. */
 

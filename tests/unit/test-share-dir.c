@@ -26,7 +26,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 #include "share/compute_core.h"
 #include "share/ledger.h"
 #include "share/limits.h"

@@ -3,7 +3,7 @@
 
 #include "kube/objects/pod_selection.h"
 #include "model/dialect.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
 #include "scheduler/cluster/workload_store.h"
 
 /* ---- cards that come and go ---- */

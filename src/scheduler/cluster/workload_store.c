@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "place/model.h"
+#include "place/workload/model.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/api/event_writer.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
 #include "scheduler/elastic/elastic_internal.h"
 
 #define WRITE_TIMEOUT_MS 10000

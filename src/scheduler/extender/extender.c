@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "place/model.h"
+#include "place/workload/model.h"
 #include "scheduler/extender/explain.h"
 #include "scheduler/extender/template.h"
 #include "wire/json.h"

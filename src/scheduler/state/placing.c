@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "place/model.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
+#include "place/workload/model.h"
 #include "scheduler/state/state_internal.h"
 
 static uint64_t selection_key(void *self, const struct state_pod *pod);

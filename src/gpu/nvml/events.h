@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gpu/nvml.h"
+#include "gpu/nvml/nvml.h"
 
 struct gpu_events_options {
     const struct nvml *nvml; /* initialised; lives as long as the process */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/policies.h"
+#include "place/policies/policies.h"
 
 #include <string.h>
 

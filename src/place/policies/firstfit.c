@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/policies.h"
+#include "place/policies/policies.h"
 
 /* First-fit: all that fit are equal, so the order of nodes and of cards decides. */
 

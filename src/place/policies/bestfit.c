@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/leftover.h"
-#include "place/policies.h"
+#include "place/policies/leftover.h"
+#include "place/policies/policies.h"
 
 /* Best-fit: the fullest card, and the node with the least left over, free CPU and free cards
  * counted alike: 128 CPUs weigh as much as eight cards. */

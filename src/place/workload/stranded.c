@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/stranded.h"
+#include "place/workload/stranded.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/worker_protocol.h"
+#include "gpu/nvml/worker_protocol.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/worker.h"
+#include "gpu/nvml/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,12 +16,12 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "gpu/context.h"
 #include "gpu/device.h"
-#include "gpu/events.h"
-#include "gpu/links.h"
-#include "gpu/nvml.h"
-#include "gpu/worker_protocol.h"
+#include "gpu/nvml/context.h"
+#include "gpu/nvml/events.h"
+#include "gpu/nvml/links.h"
+#include "gpu/nvml/nvml.h"
+#include "gpu/nvml/worker_protocol.h"
 
 /* The driver tells a process's utilisation only when there is a new sample, which may be seldom
  * (1/6 to 1 s); until then the last one holds. */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "place/workload.h"
+#include "place/workload/workload.h"
 
 #define HEAD "aliquot-workload 1\n"
 #define LINE_MAX_LEN 256

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/context.h"
+#include "gpu/nvml/context.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "abi/cuda.h"
-#include "gpu/nvml.h"
+#include "gpu/nvml/nvml.h"
 
 #define PROCESSES_MAX 256
 

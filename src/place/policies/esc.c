@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/model.h"
-#include "place/policies.h"
-#include "place/stranded.h"
+#include "place/policies/policies.h"
+#include "place/workload/model.h"
+#include "place/workload/stranded.h"
 
 /* Expected stranded capacity: the placement after which least will be left over in the end, given
  * what typically arrives, with a price on what is scarce: places for pods with several cards or

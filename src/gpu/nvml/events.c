@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/events.h"
+#include "gpu/nvml/events.h"
 
 #include <errno.h>
 #include <limits.h>

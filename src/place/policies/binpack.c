@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/leftover.h"
 #include "place/place.h"
+#include "place/policies/leftover.h"
 
 /* Bin-packing: a share goes to the card that it fills best, never to an idle card while a used one
  * has room; a pod goes to the node where it breaks the fewest idle cards, then leaves the least

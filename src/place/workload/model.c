@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/model.h"
+#include "place/workload/model.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "place/scarce.h"
-#include "place/stranded.h"
+#include "place/workload/scarce.h"
+#include "place/workload/stranded.h"
 
 #define CORE_PER_CARD 100
 #define CARD 1000

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/driver.h"
+#include "gpu/driver/driver.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
-#include "gpu/driver_tree.h"
+#include "gpu/driver/driver_tree.h"
 
 struct gpu_driver {
     const char *name;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/nvml.h"
+#include "gpu/nvml/nvml.h"
 
 #include <dlfcn.h>
 #include <string.h>

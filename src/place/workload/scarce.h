@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "place/workload.h"
+#include "place/workload/workload.h"
 
 #define SCARCE_NODES_MAX 16384
 #define SCARCE_SIZES 8         /* numbers of cards that are watched */

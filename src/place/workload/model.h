@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "place/place.h"
-#include "place/workload.h"
+#include "place/workload/workload.h"
 
 struct place_model;
 

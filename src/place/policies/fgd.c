@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "place/model.h"
-#include "place/policies.h"
+#include "place/policies/policies.h"
+#include "place/workload/model.h"
 
 /* Fragmentation gradient descent (Weng et al., USENIX ATC 2023): the placement that makes least
  * more of the node useless for the next typical pod. Scores are whole numbers from 0 to 100, as

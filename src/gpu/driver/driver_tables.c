@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/driver_tables.h"
+#include "gpu/driver/driver_tables.h"
 
 #include <stddef.h>
 

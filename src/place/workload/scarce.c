@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/scarce.h"
+#include "place/workload/scarce.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/workload.h"
+#include "place/workload/workload.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/leftover.h"
-#include "place/policies.h"
+#include "place/policies/leftover.h"
+#include "place/policies/policies.h"
 
 /* Spreading: the emptiest card, and the node whose cards are emptiest on average. For latency, at
  * the price of scraps everywhere. */

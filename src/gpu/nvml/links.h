@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "gpu/device.h"
-#include "gpu/nvml.h"
+#include "gpu/nvml/nvml.h"
 
 struct gpu_links {
     uint32_t count;

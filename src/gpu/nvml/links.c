@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/links.h"
+#include "gpu/nvml/links.h"
 
 #include <stdbool.h>
 #include <string.h>

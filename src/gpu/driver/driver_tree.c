@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/driver_tree.h"
+#include "gpu/driver/driver_tree.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -13,9 +13,9 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "gpu/driver.h"
-#include "gpu/driver_tables.h"
-#include "gpu/rooted.h"
+#include "gpu/driver/driver.h"
+#include "gpu/driver/driver_tables.h"
+#include "gpu/driver/rooted.h"
 #include "model/driver_capability.h"
 
 #define VERSION_MAX 32

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "place/workload.h"
+#include "place/workload/workload.h"
 
 #define STRANDED_CARDS_MAX 64
 #define STRANDED_KINDS_MAX 64

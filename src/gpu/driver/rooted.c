@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/rooted.h"
+#include "gpu/driver/rooted.h"
 
 #include <errno.h>
 #include <limits.h>
