@@ -7,17 +7,17 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "agent/card_audit.h"
+#include "agent/audit/card_audit.h"
+#include "agent/audit/container_stop.h"
+#include "agent/audit/driver_limit.h"
+#include "agent/audit/mapped.h"
+#include "agent/cluster/pod_events.h"
+#include "agent/cluster/pods.h"
 #include "agent/config.h"
-#include "agent/container_stop.h"
-#include "agent/kubelet.h"
-#include "agent/library.h"
-#include "agent/mapped.h"
-#include "agent/pods.h"
-#include "agent/process.h"
-#include "agent/slot.h"
-#include "agent/tell.h"
-#include "agent/wall.h"
+#include "agent/kubelet/kubelet.h"
+#include "agent/os/procfs.h"
+#include "agent/shares/library.h"
+#include "agent/shares/slot.h"
 #include "gpu/driver/driver.h"
 #include "gpu/monitor.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/terms.h"
+#include "agent/shares/compute_policy.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/opt.h"

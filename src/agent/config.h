@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/overuse.h"
-#include "agent/wall.h"
+#include "agent/audit/audit_memory.h"
+#include "agent/audit/driver_limit.h"
 #include "share/limits_core.h"
 
 struct err;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/ldcache.h"
+#include "agent/hook/ldcache.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/overuse.h"
-#include "agent/reconcile.h"
+#include "agent/audit/audit_memory.h"
+#include "agent/audit/overhead.h"
 #include "base/proc.h"
 #include "model/scaling.h"
 

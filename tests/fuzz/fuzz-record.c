@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/slot.h"
+#include "agent/shares/slot.h"
 #include "base/buf.h"
 #include "gpu/device.h"
 

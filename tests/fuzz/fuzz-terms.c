@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/terms.h"
+#include "agent/shares/compute_policy.h"
 #include "base/err.h"
 
 /* What pods write into their annotations: four texts with a zero byte between, behind a byte that

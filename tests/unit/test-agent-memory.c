@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "agent/pods.h"
-#include "agent/slot.h"
+#include "agent/cluster/pods.h"
+#include "agent/shares/slot.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"

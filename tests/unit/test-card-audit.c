@@ -30,9 +30,9 @@
 
 #include <cmocka.h>
 
-#include "agent/candidates.h"
-#include "agent/holder_scan.h"
-#include "agent/noise.h"
+#include "agent/audit/candidates.h"
+#include "agent/audit/holder_scan.h"
+#include "agent/audit/noise.h"
 #include "base/file.h"
 #include "share/unattributed.h"
 

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "agent/cgroup.h"
+#include "agent/os/cgroup.h"
 
 #define UID "1f2e3d4c-5b6a-4789-8abc-def012345678"
 #define UID_ "1f2e3d4c_5b6a_4789_8abc_def012345678"

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "agent/checkpoint.h"
+#include "agent/kubelet/checkpoint.h"
 #include "base/err.h"
 
 /* ContainerAllocateResponse{cdi_devices: [{name:

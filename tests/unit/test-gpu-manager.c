@@ -7,8 +7,8 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "agent/cluster/gpu_manager.h"
 #include "agent/config.h"
-#include "agent/gpu_manager.h"
 #include "base/err.h"
 #include "model/scaling.h"
 

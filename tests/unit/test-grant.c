@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "agent/gputime.h"
-#include "agent/grant.h"
+#include "agent/shares/gputime.h"
+#include "agent/shares/grant.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"

@@ -18,8 +18,8 @@
 
 #include <cmocka.h>
 
-#include "agent/kubelet.h"
-#include "agent/plugin_messages.h"
+#include "agent/kubelet/kubelet.h"
+#include "agent/kubelet/plugin_messages.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"

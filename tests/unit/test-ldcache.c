@@ -10,7 +10,7 @@
 /* cmocka needs the four above first */
 #include <cmocka.h>
 
-#include "agent/ldcache.h"
+#include "agent/hook/ldcache.h"
 
 static const struct ldcache_library some[] = {
     {"libcuda.so.1", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"},

@@ -17,8 +17,8 @@
 
 #include <cmocka.h>
 
-#include "agent/mapped.h"
-#include "agent/process.h"
+#include "agent/audit/mapped.h"
+#include "agent/os/procfs.h"
 #include "base/cleanup.h"
 #include "child.h"
 

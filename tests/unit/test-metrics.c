@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "agent/metrics.h"
+#include "agent/report/metrics.h"
 #include "base/buf.h"
 #include "kube/api/event.h"
 #include "kube/api/event_writer.h"

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "agent/agent.h"
-#include "agent/cdi.h"
+#include "agent/shares/cdi.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"

@@ -20,9 +20,9 @@
 
 #include <cmocka.h>
 
-#include "agent/library.h"
-#include "agent/share_dir.h"
-#include "agent/slot.h"
+#include "agent/shares/library.h"
+#include "agent/shares/share_dir.h"
+#include "agent/shares/slot.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "agent/terms.h"
+#include "agent/shares/compute_policy.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "wire/json.h"

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "agent/agent.h"
-#include "agent/holder_scan.h"
+#include "agent/audit/holder_scan.h"
 #include "base/file.h"
 #include "fake-monitor.h"
 

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/audit/audit_compute.h"
+
+#define PPM 1000000u
+
+bool overtime_look(struct overtime *o, uint64_t ns, uint32_t percent, uint32_t entitled) {
+    /* It changes between looks, as neighbours come and go; nobody is accused of that. */
+    uint32_t most = entitled > o->entitled ? entitled : o->entitled;
+    uint64_t slack;
+
+    o->entitled = entitled;
+    o->window_ns += ns;
+    o->had_ns += ns / 100 * (percent < 100 ? percent : 100);
+    o->due_ns += ns / 1000 * (most < PPM ? most : PPM) / 1000;
+    if (o->window_ns < OVERTIME_WINDOW_NS)
+        return false;
+    slack = o->window_ns / PPM * OVERTIME_SLACK_PPM;
+    *o = (struct overtime){.entitled = entitled, .over = o->had_ns > o->due_ns + slack};
+    return o->over;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/audit/audit_memory.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char *const state_names[OVERUSE_STATES] = {
+    [OVERUSE_FINE] = "Fine",       [OVERUSE_LOWERED] = "Lowered", [OVERUSE_DAMAGED] = "Damaged",
+    [OVERUSE_ESCAPED] = "Escaped", [OVERUSE_OVER] = "Over",
+};
+
+const char *overuse_name(enum overuse_state state) {
+    return state_names[state < OVERUSE_STATES ? state : OVERUSE_FINE];
+}
+
+/* A limit that rises takes the ceiling along. One that sinks leaves it at what is held: nothing is
+ * taken from a container that kept to its limit, but what it gives back does not come again. It is
+ * given back when two looks say so: memory can pass from a process to its descriptors in between.
+ */
+static void move_ceiling(struct overuse *o, const struct overuse_look *look) {
+    uint64_t driver = look->driver > o->last ? look->driver : o->last;
+
+    if (look->limit == 0)
+        o->ceiling = UINT64_MAX;
+    else if (look->limit >= o->ceiling || driver <= look->limit)
+        o->ceiling = look->limit;
+    else if (driver < o->ceiling)
+        o->ceiling = driver;
+    o->last = look->driver;
+}
+
+/* Whether a condition has stood long enough; `since` is when it was seen first. */
+static bool confirmed(uint64_t *since, bool now, uint64_t now_ms) {
+    if (!now)
+        *since = 0;
+    else if (*since == 0)
+        *since = now_ms ? now_ms : 1;
+    return now && now_ms - *since >= OVERUSE_CONFIRM_MS;
+}
+
+static bool beyond(uint64_t driver, uint64_t limit) {
+    return driver > OVERUSE_SLACK && driver - OVERUSE_SLACK > limit;
+}
+
+bool overuse_look(struct overuse *o, const struct overuse_look *look) {
+    bool above, stranger;
+
+    move_ceiling(o, look);
+    above = confirmed(&o->above_since, beyond(look->driver, o->ceiling), look->now_ms);
+    stranger = confirmed(&o->stranger_since, look->strangers > 0, look->now_ms);
+    if (above)
+        o->state = OVERUSE_OVER;
+    else if (stranger)
+        o->state = OVERUSE_ESCAPED;
+    else if (look->damaged)
+        o->state = OVERUSE_DAMAGED;
+    else if (look->limit > 0 && beyond(look->driver, look->limit) && o->above_since == 0)
+        o->state = OVERUSE_LOWERED;
+    else
+        o->state = OVERUSE_FINE;
+    return (o->above_since && !above) || (o->stranger_since && !stranger);
+}
+
+/* ---- policies ---- */
+
+static const char *const policy_names[] = {[OVERUSE_REPORT] = "report", [OVERUSE_STOP] = "stop"};
+
+static int policy_of_span(const char *text, size_t len, enum overuse_policy *ret) {
+    for (unsigned int i = 0; i < sizeof(policy_names) / sizeof(policy_names[0]); i++) {
+        if (strlen(policy_names[i]) != len || memcmp(policy_names[i], text, len) != 0)
+            continue;
+        *ret = (enum overuse_policy) i;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+int overuse_policy_parse(const char *text, enum overuse_policy *ret) {
+    return policy_of_span(text, strlen(text), ret);
+}
+
+/* Takes the next "NAMESPACE=POLICY" off the list; 0 at its end. */
+static int next_rule(const char **at, const char **ret_name, size_t *ret_len,
+                     enum overuse_policy *ret) {
+    size_t len = strcspn(*at, ","), name = strcspn(*at, "=,");
+
+    if (**at == 0)
+        return 0;
+    if (name == 0 || name >= len || policy_of_span(*at + name + 1, len - name - 1, ret) < 0)
+        return -EINVAL;
+    *ret_name = *at;
+    *ret_len = name;
+    *at += len + ((*at)[len] == ',');
+    return 1;
+}
+
+int overuse_rules_check(const char *rules) {
+    enum overuse_policy policy;
+    const char *name;
+    size_t len;
+    int r;
+
+    while ((r = next_rule(&rules, &name, &len, &policy)) > 0)
+        ;
+    return r;
+}
+
+enum overuse_policy overuse_policy_of(enum overuse_policy node, const char *rules,
+                                      const char *namespace, const char *annotation) {
+    enum overuse_policy rule, own;
+    const char *name;
+    size_t len;
+
+    while (rules && next_rule(&rules, &name, &len, &rule) > 0)
+        if (strlen(namespace) == len && memcmp(namespace, name, len) == 0)
+            node = rule;
+    if (annotation && overuse_policy_parse(annotation, &own) == 0 && own > node)
+        node = own;
+    return node;
+}

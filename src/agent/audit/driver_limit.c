@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/audit/driver_limit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "agent/agent.h"
+#include "agent/os/cgroup.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/num.h"
+
+#define FIRST_BRANCH 615 /* of the driver, with limits of control groups */
+#define NO_LIMIT UINT64_MAX
+#define CHECK_MS 5000   /* between looks at whether a limit is still what was set */
+#define REFUSED_MS 5000 /* until a refused one is asked for again, where use has not fallen */
+
+struct wall_card {
+    char uuid[GPU_UUID_MAX];
+    bool pending;      /* asked, and not answered */
+    bool refused;      /* the last answer */
+    uint64_t wanted;   /* bytes that were asked for last; 0: never asked */
+    uint64_t set;      /* bytes that the driver has said yes to; 0: none */
+    uint64_t use;      /* what the container held when the limit was refused */
+    uint64_t asked_ms; /* loop time */
+    char why[ERR_TEXT_MAX];
+};
+
+/* One container. */
+struct wall {
+    struct agent *agent;
+    char nonce[NONCE_LEN + 1];
+    char container[65];
+    char directory[512]; /* of its control group, in the agent's view */
+    bool ending;         /* its group is empty: the limits are taken away */
+    bool watched;
+    uv_fs_event_t events; /* of cgroup.events; its data is the wall */
+    struct wall *prev, *next;
+    uint32_t ncards;
+    struct wall_card cards[];
+};
+
+static struct wall *find(const struct agent *a, const struct slot *slot) {
+    struct wall *w;
+
+    DL_FOREACH(a->walls.list, w)
+        if (!w->ending && strcmp(w->nonce, slot->nonce) == 0)
+            return w;
+    return NULL;
+}
+
+bool wall_possible(const struct agent *a) {
+    const char *version = gpu_monitor_snapshot(a->monitor)->driver_version;
+    char branch[4] = "";
+    uint64_t n;
+
+    (void) snprintf(branch, sizeof(branch), "%.*s", (int) strcspn(version, "."), version);
+    return a->config.driver_limits != WALL_OFF && a->walls.driver != WALL_NONE &&
+           num_parse_u64(branch, 999, &n) == 0 && n >= FIRST_BRANCH;
+}
+
+/* ---- the note for the next agent ---- */
+
+static void note_path(const struct agent *a, const char *nonce, char ret[static 384]) {
+    slot_path(&a->slots, nonce, "group", ret);
+}
+
+static void write_note(const struct wall *w) {
+    char path[384];
+    struct err err;
+
+    note_path(w->agent, w->nonce, path);
+    if (file_replace(path, w->directory, strlen(w->directory), 0600, &err) < 0)
+        log_warn("a restarted agent will not know this container's control group: %s", err.text);
+}
+
+static void remove_note(const struct wall *w) {
+    char path[384];
+
+    note_path(w->agent, w->nonce, path);
+    (void) unlink(path);
+}
+
+/* ---- the end of a group ---- */
+
+static void on_events_closed(uv_handle_t *handle) {
+    free(handle->data);
+}
+
+static void wall_free(struct wall *w) {
+    DL_DELETE(w->agent->walls.list, w);
+    if (w->watched)
+        uv_close((uv_handle_t *) &w->events, on_events_closed);
+    else
+        free(w);
+}
+
+/* False when the group is gone or has no processes; true when it cannot be read for another reason,
+ * such as a lack of descriptors. */
+static bool is_populated(const struct wall *w) {
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+    char path[544];
+    int r;
+
+    (void) snprintf(path, sizeof(path), "%s/cgroup.events", w->directory);
+    r = file_read(path, 4000, &text, NULL);
+    return r < 0 ? r != -ENOENT && r != -ENODEV : !strstr(buf_str(&text), "populated 0");
+}
+
+static void ask(struct wall *w, struct wall_card *c, uint64_t bytes) {
+    struct agent *a = w->agent;
+
+    if (gpu_monitor_wall(a->monitor, c->uuid, w->directory, bytes) < 0)
+        return;
+    c->pending = true;
+    c->wanted = bytes;
+    c->asked_ms = uv_now(a->loop);
+}
+
+/* With the group the limit is out of reach. */
+static void leave(const struct wall *w, struct wall_card *c) {
+    log_warn("the limit of %s on GPU %s was not taken away before the group was: where the driver "
+             "keeps limits itself, a later control group may be held to it",
+             w->directory, c->uuid);
+    c->set = 0;
+    w->agent->walls.left++;
+}
+
+/* Takes the limits away as long as the group is there. */
+static void go_on_ending(struct wall *w) {
+    bool there = access(w->directory, F_OK) == 0, more = false;
+
+    for (uint32_t i = 0; i < w->ncards; i++) {
+        struct wall_card *c = &w->cards[i];
+
+        /* A request that is under way may have been in time. */
+        if (c->set > 0 && !c->pending && there)
+            ask(w, c, NO_LIMIT);
+        else if (c->set > 0 && !c->pending)
+            leave(w, c);
+        more |= c->set > 0;
+    }
+    if (!more)
+        wall_free(w);
+}
+
+static void begin_ending(struct wall *w) {
+    if (w->ending)
+        return;
+    w->ending = true;
+    remove_note(w);
+    for (uint32_t i = 0; i < w->ncards; i++) {
+        struct wall_card *c = &w->cards[i];
+
+        /* What was never asked for may be an earlier agent's. Requests keep their order: the answer
+         * to one that is under way counts no more. */
+        if (c->pending || c->wanted == 0)
+            c->set = NO_LIMIT;
+        c->pending = false;
+        c->wanted = NO_LIMIT;
+    }
+    go_on_ending(w);
+}
+
+static void on_events(uv_fs_event_t *handle, const char *name, int events, int status) {
+    struct wall *w = handle->data;
+
+    (void) name, (void) events, (void) status;
+    if (!is_populated(w))
+        begin_ending(w);
+}
+
+static void watch(struct wall *w) {
+    char path[544];
+
+    (void) snprintf(path, sizeof(path), "%s/cgroup.events", w->directory);
+    w->watched = access(path, F_OK) == 0 && uv_fs_event_init(w->agent->loop, &w->events) == 0;
+    w->events.data = w;
+    if (w->watched && uv_fs_event_start(&w->events, on_events, path, 0) < 0)
+        log_warn("the end of %s will not be seen", w->directory);
+}
+
+/* ---- the beginning ---- */
+
+static struct wall *wall_new(struct agent *a, const struct slot *slot, const char *container,
+                             const char *directory) {
+    uint32_t n = slot->grant.ndevices;
+    struct wall *w = calloc(1, sizeof(*w) + n * sizeof(w->cards[0]));
+
+    if (!w)
+        return NULL;
+    w->agent = a;
+    w->ncards = n;
+    text_copy(w->nonce, sizeof(w->nonce), slot->nonce);
+    text_copy(w->container, sizeof(w->container), container);
+    text_copy(w->directory, sizeof(w->directory), directory);
+    for (uint32_t i = 0; i < n; i++)
+        text_copy(w->cards[i].uuid, sizeof(w->cards[i].uuid), slot->grant.devices[i].uuid);
+    DL_APPEND(a->walls.list, w);
+    watch(w);
+    return w;
+}
+
+/* Our own limit is to be met first, since it is refused without a trace, and the driver takes a
+ * little for itself before we know. A whole card is limited, too: without a limit of its own the
+ * group may find one that was another's. */
+static uint64_t wanted(const struct agent *a, const struct slot *slot, uint32_t at) {
+    const struct slot_device *d = &slot->grant.devices[at];
+    const struct gpu_device *card = gpu_find(gpu_monitor_snapshot(a->monitor), d->uuid);
+    uint64_t limit = slot_memory_now(&slot->grant, at);
+
+    if (d->physical < limit)
+        limit = d->physical;
+    limit += OVERUSE_SLACK;
+    return card && limit > card->memory ? card->memory : limit;
+}
+
+static bool is_due(const struct agent *a, const struct wall_card *c, const struct slot_device *d,
+                   uint64_t bytes) {
+    uint64_t age = uv_now(a->loop) - c->asked_ms;
+
+    if (c->pending)
+        return false;
+    if (c->wanted != bytes)
+        return true;
+    return c->refused ? d->driver_memory < c->use || age >= REFUSED_MS : age >= CHECK_MS;
+}
+
+static void bring_up_to_date(struct wall *w, const struct slot *slot) {
+    for (uint32_t i = 0; i < w->ncards && i < slot->grant.ndevices; i++) {
+        uint64_t bytes = wanted(w->agent, slot, i);
+
+        if (is_due(w->agent, &w->cards[i], &slot->grant.devices[i], bytes))
+            ask(w, &w->cards[i], bytes);
+    }
+}
+
+int wall_begin(struct agent *a, struct slot *slot, int pid, struct err *err) {
+    struct wall *w = find(a, slot);
+    struct cgroup_id id;
+    char directory[512];
+
+    if (cgroup_of_pid(pid, &id) != 1 || strcmp(id.pod_uid, slot->grant.pod_uid) != 0 ||
+        !id.container_id[0])
+        return err_set(err, EPERM,
+                       "process %d is in no container of pod %s/%s (is the agent in "
+                       "the host's PID namespace?)",
+                       pid, slot->grant.namespace, slot->grant.pod);
+    if (w && strcmp(w->container, id.container_id) == 0)
+        return 0;
+    if (cgroup_directory(pid, &id, a->config.host_root, directory, sizeof(directory)) < 0)
+        return err_set(err, ENOENT, "the container has no control group of the second version");
+    if (w)
+        begin_ending(w);
+    w = wall_new(a, slot, id.container_id, directory);
+    if (!w)
+        return err_set(err, ENOMEM, "out of memory");
+    write_note(w);
+    bring_up_to_date(w, slot);
+    return 0;
+}
+
+void wall_end(struct agent *a, const struct slot *slot) {
+    struct wall *w = find(a, slot);
+
+    if (w)
+        begin_ending(w);
+}
+
+/* ---- what there is ---- */
+
+enum wall_progress wall_progress(const struct agent *a, const struct slot *slot, struct err *why) {
+    const struct wall *w = find(a, slot);
+    enum wall_progress progress = WALL_SET;
+
+    if (a->walls.driver == WALL_NONE || !w) {
+        (void) err_set(why, ENOTSUP, "the driver has no limits for control groups");
+        return WALL_REFUSED;
+    }
+    for (uint32_t i = 0; i < w->ncards; i++) {
+        const struct wall_card *c = &w->cards[i];
+
+        if (c->pending || c->wanted == 0) {
+            progress = WALL_ASKED;
+        } else if (c->refused) {
+            (void) err_set(why, EIO, "GPU %s: %s", c->uuid, c->why);
+            return WALL_REFUSED;
+        }
+    }
+    return progress;
+}
+
+uint64_t wall_bytes(const struct agent *a, const struct slot *slot, uint32_t at) {
+    const struct wall *w = find(a, slot);
+
+    return w && at < w->ncards ? w->cards[at].set : 0;
+}
+
+/* ---- the driver ---- */
+
+/* Another process, perhaps another driver: it has been told nothing. */
+static void forget(struct agent *a) {
+    struct wall *w;
+
+    a->walls.driver = WALL_UNKNOWN;
+    DL_FOREACH(a->walls.list, w)
+        for (uint32_t i = 0; i < w->ncards; i++) {
+            w->cards[i].pending = false;
+            if (w->ending)
+                continue;
+            w->cards[i].wanted = 0;
+            w->cards[i].set = 0;
+        }
+}
+
+void wall_update(struct agent *a) {
+    struct gpu_monitor_status status;
+    struct wall *w, *next;
+
+    gpu_monitor_status(a->monitor, &status);
+    if (status.restarts != a->walls.restarts)
+        forget(a);
+    a->walls.restarts = status.restarts;
+    DL_FOREACH_SAFE(a->walls.list, w, next)
+        if (w->ending)
+            go_on_ending(w);
+    if (!wall_possible(a)) {
+        wall_hook_wake(a);
+        return;
+    }
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        w = find(a, slot);
+        if (w && !is_populated(w))
+            begin_ending(w);
+        else if (w)
+            bring_up_to_date(w, slot);
+        for (uint32_t i = 0; !w && i < slot->grant.ndevices; i++)
+            if (slot->grant.devices[i].worst_pid > 0 &&
+                wall_begin(a, slot, (int) slot->grant.devices[i].worst_pid, NULL) == 0)
+                break;
+    }
+    wall_hook_wake(a);
+}
+
+static struct wall_card *find_card(struct agent *a, const struct gpu_wall_answer *answer,
+                                   struct wall **ret) {
+    struct wall *w;
+
+    DL_FOREACH(a->walls.list, w)
+        for (uint32_t i = 0; strcmp(w->directory, answer->cgroup) == 0 && i < w->ncards; i++)
+            if (strcmp(w->cards[i].uuid, answer->uuid) == 0 &&
+                w->cards[i].wanted == answer->bytes) {
+                *ret = w;
+                return &w->cards[i];
+            }
+    return NULL;
+}
+
+static void take_answer(struct agent *a, struct wall *w, struct wall_card *c,
+                        const struct gpu_wall_answer *answer) {
+    char had[24], set[24];
+
+    c->pending = false;
+    if (w->ending) {
+        if (answer->wall == GPU_WALL_BUILT)
+            c->set = 0;
+        else
+            leave(w, c);
+        go_on_ending(w);
+        return;
+    }
+    if (answer->wall == GPU_WALL_BUILT) {
+        if (c->set == answer->bytes && answer->before != answer->bytes)
+            log_warn("another program had limited %s to %s of GPU %s; it is %s again", w->directory,
+                     num_format_bytes(answer->before, had), c->uuid,
+                     num_format_bytes(answer->bytes, set));
+        c->set = answer->bytes;
+        c->refused = false;
+        return;
+    }
+    if (!c->refused && answer->wall == GPU_WALL_REFUSED)
+        log_warn("the driver does not limit %s to %s of GPU %s: %s", w->directory,
+                 num_format_bytes(answer->bytes, set), c->uuid, answer->text);
+    c->refused = true;
+    text_copy(c->why, sizeof(c->why), answer->text);
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        for (uint32_t i = 0; strcmp(slot->nonce, w->nonce) == 0 && i < slot->grant.ndevices; i++)
+            if (strcmp(slot->grant.devices[i].uuid, c->uuid) == 0)
+                c->use = slot->grant.devices[i].driver_memory;
+}
+
+void wall_answer(struct agent *a, const struct gpu_wall_answer *answer) {
+    struct wall *w;
+    struct wall_card *c = find_card(a, answer, &w);
+
+    if (answer->wall == GPU_WALL_UNKNOWN_TO_IT && a->walls.driver != WALL_NONE) {
+        log_info("the driver does not limit control groups (that takes version 615, cgroup v2 and "
+                 "no MIG): the library's limits stand alone");
+        a->walls.driver = WALL_NONE;
+    } else if (answer->wall == GPU_WALL_BUILT && a->walls.driver != WALL_BUILT) {
+        log_info("the driver limits control groups: its own limits stand behind ours");
+        a->walls.driver = WALL_BUILT;
+    }
+    if (c)
+        take_answer(a, w, c, answer);
+    wall_hook_wake(a);
+}
+
+/* ---- start and end ---- */
+
+/* The container that an earlier agent has limited. */
+static void restore(struct agent *a, const struct slot *slot) {
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+    char path[384], line[520];
+    struct cgroup_id id;
+    struct wall *w;
+
+    note_path(a, slot->nonce, path);
+    if (file_read(path, 500, &text, NULL) < 0)
+        return;
+    (void) snprintf(line, sizeof(line), "0::%s", buf_str(&text));
+    if (cgroup_parse(line, strlen(line), &id) != 1)
+        return;
+    w = wall_new(a, slot, id.container_id, buf_str(&text));
+    if (w && (a->config.driver_limits == WALL_OFF || !is_populated(w)))
+        begin_ending(w);
+}
+
+int wall_start(struct agent *a, struct err *err) {
+    for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        restore(a, slot);
+    if (a->config.driver_limits != WALL_OFF)
+        return wall_hook_start(a, err);
+    wall_hook_install(a);
+    return 0;
+}
+
+void wall_stop(struct agent *a) {
+    struct wall *w, *next;
+
+    wall_hook_stop(a);
+    DL_FOREACH_SAFE(a->walls.list, w, next)
+        wall_free(w);
+}

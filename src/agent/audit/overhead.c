@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/audit/overhead.h"
+
+void reconcile_begin(struct reconcile *r, uint64_t used, uint64_t operation) {
+    r->before_used = used;
+    r->before_operation = operation;
+    r->armed = true;
+}
+
+static uint64_t median(const uint64_t v[static 3]) {
+    uint64_t low = v[0] < v[1] ? v[0] : v[1], high = v[0] < v[1] ? v[1] : v[0];
+
+    return v[2] < low ? low : v[2] > high ? high : v[2];
+}
+
+bool reconcile_end(struct reconcile *r, uint64_t used, uint64_t operation, uint64_t driver,
+                   uint32_t processes) {
+    uint64_t sample;
+    bool still = r->armed && r->before_used == used && r->before_operation == operation;
+
+    r->armed = false;
+    /* Nobody there: whatever was, is over. Where the ledger still has something, it is only that
+     * nobody was seen (a list that the driver failed to give), and room that is in use must not be
+     * given out. */
+    if (processes == 0 && used == 0) {
+        *r = (struct reconcile){0};
+        return false;
+    }
+    if (!still || processes == 0)
+        return false;
+    sample = driver > used ? (driver - used) / RECONCILE_GRAIN * RECONCILE_GRAIN : 0;
+    r->samples[r->next] = sample;
+    r->next = (uint8_t) ((r->next + 1) % 3);
+    if (r->count < 3)
+        r->count++;
+    /* Before there are three, the missing ones count as what holds now. */
+    for (uint8_t i = r->count; i < 3; i++)
+        r->samples[i] = r->overhead;
+    r->overhead = median(r->samples);
+    return sample != r->overhead;
+}

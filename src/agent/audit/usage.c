@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Who uses what. Two sources that check each other: the ledger (what the container's processes have
+ * booked; to the byte and to the moment, but the tenant can forge it) and the driver (what every
+ * process really holds, once a second). */
+
+#include <string.h>
+#include <time.h>
+
+#include "agent/agent.h"
+#include "agent/os/cgroup.h"
+#include "share/ledger.h"
+
+#define SWEEP_MS 50
+/* A tenant can make a look at its ledger long, with locks on it. What a look took beyond what is
+ * usual is followed by a rest in proportion, so that no ledger gets more than 1 % of the loop. */
+#define SWEEP_MAX_NS 5000000u
+#define SWEEP_USUAL_NS (SWEEP_MS * 1000000u / 100)
+#define SWEEP_REST 100
+
+/* ---- the driver's word ---- */
+
+static struct slot *slot_of_container(struct agent *a, const char *pod_uid, const char *container) {
+    struct slot *only = NULL;
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        if (slot->grant.ndevices == 0 || strcmp(slot->grant.pod_uid, pod_uid) != 0)
+            continue;
+        if (container && strcmp(slot->grant.container, container) == 0)
+            return slot;
+        /* The status with the container's ID may not be here yet; with one share in the pod there
+         * is no question. */
+        if (!container && only)
+            return NULL;
+        only = slot;
+    }
+    return container ? NULL : only;
+}
+
+struct slot *usage_slot_of_group(struct agent *a, const struct cgroup_id *id) {
+    const struct pod_entry *e = a->pods ? pods_find(a->pods, id->pod_uid) : NULL;
+
+    return slot_of_container(a, id->pod_uid, e ? pod_container_name(e, id->container_id) : NULL);
+}
+
+struct slot *usage_slot_of(struct agent *a, uint32_t pid) {
+    struct cgroup_id id;
+
+    return cgroup_of_pid((int) pid, &id) == 1 ? usage_slot_of_group(a, &id) : NULL;
+}
+
+static struct slot_device *slot_device_of(struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; slot && i < slot->grant.ndevices; i++)
+        if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+            return &slot->grant.devices[i];
+    return NULL;
+}
+
+static void clear(struct agent *a) {
+    memset(a->outside, 0, sizeof(a->outside));
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
+            slot->grant.devices[i].driver_memory = 0;
+            slot->grant.devices[i].driver_percent = 0;
+            slot->grant.devices[i].driver_processes = 0;
+            slot->grant.devices[i].living = 0;
+            slot->grant.devices[i].strangers = 0;
+            slot->grant.devices[i].worst_pid = 0;
+            slot->grant.devices[i].worst_bytes = 0;
+        }
+    }
+}
+
+void usage_update(struct agent *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    struct gpu_monitor_status status;
+
+    clear(a);
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        for (size_t k = 0; k < s->devices[i].nprocesses; k++) {
+            const struct gpu_process *p = &s->devices[i].processes[k];
+            struct slot *slot = usage_slot_of(a, p->pid);
+            struct slot_device *d = slot_device_of(slot, s->devices[i].uuid);
+
+            if (!d) {
+                /* What a process that is gone still has by the driver's list belongs to a process
+                 * that the list does not name. */
+                if (!oversee_pids_fit(a, &s->devices[i]) || !card_audit_has_ended(a, i, p->pid))
+                    a->outside[i] += p->memory;
+                oversee_intruder(a, &s->devices[i], p->pid);
+                continue;
+            }
+            d->driver_memory += p->memory;
+            d->driver_percent += p->sm_percent;
+            d->driver_processes++;
+            oversee_process(a, slot, d, p->pid, p->memory);
+        }
+    }
+    gpu_monitor_status(a->monitor, &status);
+    if (status.polls != a->looked_polls)
+        oversee_end(a);
+    wall_update(a);
+    a->looked_polls = status.polls;
+}
+
+/* ---- the ledger's word ---- */
+
+void usage_of_slot(struct slot *slot, struct slot_usage *ret) {
+    struct ledger_usage u;
+
+    memset(ret, 0, sizeof(*ret));
+    if (slot->grant.ndevices == 0)
+        return;
+    if (!slot->ledger || ledger_snapshot(slot->ledger, &u) < 0) {
+        ret->damaged = true;
+        return;
+    }
+    for (uint32_t i = 0; i < slot->grant.ndevices && i < LEDGER_DEVICES && i < GPU_MAX; i++) {
+        ret->booked[i] = u.used[i];
+        ret->refused[i] = u.refused[i];
+    }
+}
+
+static void on_sweep(uv_timer_t *timer) {
+    usage_sweep(timer->data);
+}
+
+static uint64_t cpu_time(void) {
+    struct timespec t;
+
+    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
+}
+
+unsigned usage_sweep_slot(struct slot *slot) {
+    uint64_t start, took;
+    int n;
+
+    if (!slot->ledger || uv_hrtime() < slot->sweep_after)
+        return 0;
+    start = cpu_time();
+    n = ledger_sweep_for(slot->ledger, SWEEP_MAX_NS);
+    took = cpu_time() - start;
+    if (took > SWEEP_USUAL_NS)
+        slot->sweep_after = uv_hrtime() + SWEEP_REST * took;
+    return n > 0 ? (unsigned) n : 0;
+}
+
+void usage_sweep(struct agent *a) {
+    uint64_t reclaimed = 0;
+    bool any = false;
+
+    /* Answers that are given while the agent stops would start the timer again. */
+    if (a->closing)
+        return;
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        any = any || slot->ledger;
+        reclaimed += usage_sweep_slot(slot);
+    }
+    a->reclaimed += reclaimed;
+    /* A process died with memory: the driver's figures have changed too. */
+    if (reclaimed > 0)
+        (void) gpu_monitor_poll(a->monitor);
+    if (any && !uv_is_active((uv_handle_t *) &a->sweep_timer))
+        (void) uv_timer_start(&a->sweep_timer, on_sweep, SWEEP_MS, SWEEP_MS);
+    else if (!any)
+        (void) uv_timer_stop(&a->sweep_timer);
+}

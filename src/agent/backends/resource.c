@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/backends/resource.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "model/dialect.h"
+
+const struct resource resources[] = {
+    {.name = RESOURCE_CORE, .socket = "gpu-core", .letter = 'c', .per_card = 100},
+    {.name = RESOURCE_QGPU_CORE, .socket = "qgpu-core", .letter = 'q', .per_card = 100},
+    /* It carries shares without compute, and shares with a percent or more of it where a dialect
+     * has no resource of its own here: so many at most fit on a card together. */
+    {.name = RESOURCE_SLOT, .socket = "slot", .letter = 's', .per_card = SLOTS_PER_CARD + 100},
+};
+const size_t resources_count = sizeof(resources) / sizeof(resources[0]);
+
+const struct resource *resource_find(const char *name) {
+    for (size_t i = 0; i < resources_count; i++)
+        if (strcmp(resources[i].name, name) == 0)
+            return &resources[i];
+    return NULL;
+}
+
+void resource_id(const struct resource *r, uint32_t n, char ret[static RESOURCE_ID_SIZE]) {
+    (void) snprintf(ret, RESOURCE_ID_SIZE, "%c-%04u", r->letter, n + 1);
+}
+
+uint32_t resource_id_number(const struct resource *r, const char *id) {
+    uint64_t n;
+
+    if (id[0] != r->letter || id[1] != '-' || num_parse_u64(id + 2, UINT32_MAX - 1, &n) < 0 ||
+        n == 0)
+        return UINT32_MAX;
+    return (uint32_t) n - 1;
+}
+
+/* Of each device: tag and length of the message, of its ID and of its health, and the texts; the
+ * longest health is "Unhealthy". Every length is below 128 and takes one byte. */
+size_t resource_message_size(const struct resource *r, uint32_t n) {
+    char id[RESOURCE_ID_SIZE];
+    size_t size = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        resource_id(r, i, id);
+        size += 2 + 2 + strlen(id) + 2 + strlen("Unhealthy");
+    }
+    return size;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/cluster/pod_events.h"
+
+#include <errno.h>
+
+#include "agent/agent.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "kube/api/event_writer.h"
+
+/* A node has some hundreds; twice as many, for those that end. */
+#define TELL_PODS_MAX 1024
+
+static int request(void *context, const char *method, const char *path, const char *content_type,
+                   const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
+                   void *userdata, struct err *err) {
+    const struct agent *a = context;
+    struct err ignored;
+
+    if (!a->client || a->closing)
+        return -ECANCELED;
+    return kube_request(a->client, method, path, content_type, body, size, timeout_ms, on_response,
+                        userdata, NULL, err ? err : &ignored);
+}
+
+static void on_write(const struct event *e, uint64_t count, void *userdata) {
+    (void) userdata;
+    log_warn("%s/%s: %s: %s (noted %llu times)", e->namespace, e->name, e->reason, e->message,
+             (unsigned long long) count);
+}
+
+struct event_writer *tell_start(struct agent *a) {
+    const struct event_writer_options options = {.component = "aliquot-agent",
+                                                 .request = request,
+                                                 .context = a,
+                                                 .on_write = on_write,
+                                                 .objects_max = TELL_PODS_MAX};
+
+    return event_writer_new(&options);
+}
+
+static void note(struct agent *a, const struct event *e) {
+    if (a->events)
+        event_writer_note(a->events, e, 0, false, uv_now(a->loop));
+    else
+        log_warn("%s/%s: %s: %s", e->namespace, e->name, e->reason, e->message);
+}
+
+void tell_container(struct agent *a, const char *namespace, const char *pod, const char *uid,
+                    const char *container, const char *reason, const char *message) {
+    const struct event e = {.namespace = namespace,
+                            .name = pod,
+                            .uid = uid,
+                            .api_version = "v1",
+                            .kind = "Pod",
+                            .container = container,
+                            .reason = reason,
+                            .message = message};
+
+    note(a, &e);
+}
+
+void tell_card(struct agent *a, const char *name, const char *uid, const char *reason,
+               const char *message) {
+    const struct event e = {.namespace = "default",
+                            .name = name,
+                            .uid = uid,
+                            .api_version = "elasticgpu.io/v1alpha1",
+                            .kind = "GPU",
+                            .cluster_scoped = true,
+                            .reason = reason,
+                            .message = message};
+
+    note(a, &e);
+}
+
+void tell_pod(struct agent *a, const char *namespace, const char *pod, const char *uid,
+              const char *reason, const char *message) {
+    tell_container(a, namespace, pod, uid, NULL, reason, message);
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/kubelet/kubelet.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "agent/kubelet/checkpoint.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#define CHECK_MS 1000 /* for what inotify does not tell */
+#define SEARCH_MS 20  /* while the directory is not there */
+#define PLUGINS_MAX 8
+#define DIR_MAX 64 /* leaves room for our sockets' names in the 107 bytes of a socket's path */
+
+struct kubelet {
+    uv_loop_t *loop;
+    struct kubelet_options options;
+    char dir[80]; /* <kubelet>/device-plugins */
+    char checkpoint[128];
+    uv_fs_event_t watch;
+    bool watching;
+    ino_t watched; /* inode of the directory that is watched */
+    uv_timer_t timer;
+    struct plugin *plugins[PLUGINS_MAX];
+    uint64_t socket; /* identity of kubelet's socket, 0: not there */
+    uint32_t cards, sick;
+    bool unsaid; /* of these not every plugin's kubelet has been told */
+    unsigned closing;
+    void (*on_closed)(void *userdata);
+    void *closed_userdata;
+};
+
+static void check(struct kubelet *k);
+
+/* ---- IDs ---- */
+
+struct held {
+    const struct resource *resource;
+    bool *ids;
+    uint32_t count;
+};
+
+static bool held_wanted(const char *resource, void *userdata) {
+    const struct held *h = userdata;
+
+    return strcmp(h->resource->name, resource) == 0;
+}
+
+static void held_mark(const struct checkpoint_entry *e, void *userdata) {
+    struct held *h = userdata;
+
+    for (size_t i = 0; i < e->nids; i++) {
+        uint32_t n = resource_id_number(h->resource, e->ids[i]);
+
+        if (n < h->count)
+            h->ids[n] = true;
+    }
+}
+
+/* The last ones that nobody holds. */
+static void choose_sick(const struct held *h, uint32_t want, bool *ret_sick) {
+    for (uint32_t i = h->count; i > 0 && want > 0; i--) {
+        if (h->ids[i - 1])
+            continue;
+        ret_sick[i - 1] = true;
+        want--;
+    }
+}
+
+static int set_ids(struct kubelet *k, struct plugin *p) {
+    const struct resource *r = plugin_resource(p);
+    struct held h = {.resource = r, .count = k->cards * r->per_card};
+    bool *sick;
+    int result;
+
+    while (h.count > 0 && resource_message_size(r, h.count) > RESOURCE_MESSAGE_MAX)
+        h.count -= r->per_card;
+    if (k->sick == 0)
+        return plugin_set_ids(p, h.count, NULL);
+    h.ids = calloc((size_t) h.count + 1, 2 * sizeof(bool));
+    if (!h.ids)
+        return -ENOMEM;
+    sick = h.ids + h.count + 1;
+    (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
+    choose_sick(&h, k->sick * r->per_card, sick);
+    result = plugin_set_ids(p, h.count, sick);
+    free(h.ids);
+    return result;
+}
+
+void kubelet_set_cards(struct kubelet *k, uint32_t cards, uint32_t sick) {
+    if (k->cards == cards && k->sick == sick && !k->unsaid)
+        return;
+    k->cards = cards;
+    k->sick = sick;
+    k->unsaid = false;
+    for (size_t i = 0; i < resources_count; i++)
+        if (set_ids(k, k->plugins[i]) < 0)
+            k->unsaid = true;
+    if (k->unsaid)
+        log_warn("out of memory: kubelet is not told of %u cards, %u of them unhealthy, until the "
+                 "next poll",
+                 cards, sick);
+    check(k);
+}
+
+/* ---- the directory ---- */
+
+/* A kubelet that is restarted makes a new socket; the time of its making tells it from one that got
+ * the same inode. */
+static uint64_t socket_identity(const struct kubelet *k) {
+    char path[128];
+    struct stat st;
+
+    (void) snprintf(path, sizeof(path), "%s/kubelet.sock", k->dir);
+    if (stat(path, &st) < 0 || !S_ISSOCK(st.st_mode))
+        return 0;
+    return ((uint64_t) st.st_ino << 32 ^ (uint64_t) st.st_ctim.tv_sec * 1000000000u ^
+            (uint64_t) st.st_ctim.tv_nsec) |
+           1;
+}
+
+static void on_event(uv_fs_event_t *watch, const char *name, int events, int status) {
+    struct kubelet *k = watch->data;
+
+    (void) events;
+    (void) status;
+    if (name && strcmp(name, CHECKPOINT_FILE) == 0)
+        k->options.on_checkpoint(k->options.userdata);
+    else
+        check(k);
+}
+
+static void unwatch(struct kubelet *k) {
+    if (k->watching)
+        (void) uv_fs_event_stop(&k->watch);
+    k->watching = false;
+}
+
+/* Sockets that a former agent left behind when it was killed: nobody answers there. */
+static void remove_stale(const char *dir) {
+    _cleanup_closedir_ DIR *d = opendir(dir);
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        _cleanup_close_ int fd = -1;
+        int n;
+
+        if (strncmp(e->d_name, "aliquot-", 8) != 0)
+            continue;
+        n = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", dir, e->d_name);
+        if (n < 0 || (size_t) n >= sizeof(address.sun_path))
+            continue;
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *) &address, sizeof(address)) < 0 &&
+            errno == ECONNREFUSED)
+            (void) unlink(address.sun_path);
+    }
+}
+
+/* True when the directory is there and watched. Another directory of the same name needs another
+ * watch. */
+static bool ensure_watch(struct kubelet *k) {
+    struct stat st;
+
+    if (stat(k->dir, &st) < 0 || !S_ISDIR(st.st_mode)) {
+        unwatch(k);
+        return false;
+    }
+    if (st.st_nlink == 0) {
+        unwatch(k);
+        k->options.on_detached(k->options.userdata);
+        return false;
+    }
+    if (k->watching && st.st_ino == k->watched)
+        return true;
+    unwatch(k);
+    remove_stale(k->dir);
+    if (uv_fs_event_start(&k->watch, on_event, k->dir, 0) < 0)
+        return false;
+    k->watching = true;
+    k->watched = st.st_ino;
+    return true;
+}
+
+static void on_timer(uv_timer_t *timer) {
+    check(timer->data);
+}
+
+static void check(struct kubelet *k) {
+    unsigned next = CHECK_MS;
+    bool there = ensure_watch(k);
+
+    k->socket = there ? socket_identity(k) : 0;
+    for (size_t i = 0; i < resources_count && there; i++) {
+        unsigned wish = plugin_check(k->plugins[i], k->socket);
+
+        if (wish > 0 && wish < next)
+            next = wish;
+    }
+    (void) uv_timer_start(&k->timer, on_timer, there ? next : SEARCH_MS, 0);
+}
+
+/* ---- life ---- */
+
+static void on_plugin_due(struct plugin *p, void *userdata) {
+    struct kubelet *k = userdata;
+
+    (void) p;
+    if (k->closing == 0)
+        (void) uv_timer_start(&k->timer, on_timer, 1, 0);
+}
+
+static void on_plugin_state(struct plugin *p, bool registered, const char *why, void *userdata) {
+    struct kubelet *k = userdata;
+
+    k->options.on_state(plugin_resource(p), registered, why, k->options.userdata);
+    /* A stream that ended wants a new registration; not from inside the server's callback. */
+    if (!registered)
+        on_plugin_due(p, k);
+}
+
+static void on_prestart(struct grpc_call *call, const struct resource *resource,
+                        const char *const *ids, size_t nids, void *userdata) {
+    struct kubelet *k = userdata;
+
+    k->options.on_prestart(call, resource, ids, nids, k->options.userdata);
+}
+
+static int make_plugins(struct kubelet *k) {
+    for (size_t i = 0; i < resources_count; i++) {
+        struct plugin_options options = {
+            .resource = &resources[i],
+            .dir = k->dir,
+            .on_prestart = on_prestart,
+            .on_state = on_plugin_state,
+            .on_due = on_plugin_due,
+            .userdata = k,
+        };
+        int r = plugin_new(k->loop, &options, &k->plugins[i]);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct kubelet **ret,
+                  struct err *err) {
+    struct kubelet *k = calloc(1, sizeof(*k));
+    int r;
+
+    if (!k || resources_count > PLUGINS_MAX) {
+        free(k);
+        return err_set(err, ENOMEM, "out of memory");
+    }
+    k->loop = loop;
+    k->options = *options;
+    if (snprintf(k->dir, sizeof(k->dir), "%s/device-plugins", options->dir) > DIR_MAX) {
+        free(k);
+        return err_set(err, ENAMETOOLONG,
+                       "kubelet's directory %s: sockets below it would exceed 107 bytes",
+                       options->dir);
+    }
+    (void) snprintf(k->checkpoint, sizeof(k->checkpoint), "%s/" CHECKPOINT_FILE, k->dir);
+    r = make_plugins(k);
+    if (r < 0) {
+        for (size_t i = 0; i < resources_count; i++)
+            free(k->plugins[i]);
+        free(k);
+        return err_set(err, -r, "cannot make the device plugins");
+    }
+    (void) uv_fs_event_init(loop, &k->watch);
+    (void) uv_timer_init(loop, &k->timer);
+    k->watch.data = k;
+    k->timer.data = k;
+    check(k);
+    *ret = k;
+    return 0;
+}
+
+static void on_part_closed(void *userdata) {
+    struct kubelet *k = userdata;
+    void (*on_closed)(void *) = k->on_closed;
+    void *closed_userdata = k->closed_userdata;
+
+    if (--k->closing > 0)
+        return;
+    free(k);
+    if (on_closed)
+        on_closed(closed_userdata);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    on_part_closed(handle->data);
+}
+
+void kubelet_close(struct kubelet *k, void (*on_closed)(void *userdata), void *userdata) {
+    k->on_closed = on_closed;
+    k->closed_userdata = userdata;
+    k->closing = (unsigned) resources_count + 2;
+    uv_close((uv_handle_t *) &k->watch, on_handle_closed);
+    uv_close((uv_handle_t *) &k->timer, on_handle_closed);
+    for (size_t i = 0; i < resources_count; i++)
+        plugin_close(k->plugins[i], on_part_closed, k);
+}
+
+const char *kubelet_checkpoint_path(const struct kubelet *k) {
+    return k->checkpoint;
+}
+
+bool kubelet_is_served(const struct kubelet *k) {
+    bool served = true;
+
+    for (size_t i = 0; i < resources_count; i++)
+        served = served && plugin_is_served(k->plugins[i]);
+    return served;
+}
+
+bool kubelet_is_there(const struct kubelet *k) {
+    return k->socket != 0;
+}
+
+const struct plugin *kubelet_plugin(const struct kubelet *k, size_t i) {
+    return k->plugins[i];
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/kubelet/plugin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "agent/kubelet/checkpoint.h"
+#include "agent/kubelet/plugin_messages.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "gpu/device.h"
+#include "wire/grpc_client.h"
+#include "wire/grpc_server.h"
+
+#define REGISTER_TIMEOUT_MS 10000
+#define RETRY_MIN_MS 5
+#define RETRY_MAX_MS 1000
+#define STREAM_PATIENCE_MS 2000 /* from Register to ListAndWatch, at most */
+#define STREAMS_MAX 8
+
+struct plugin {
+    uv_loop_t *loop;
+    struct plugin_options options;
+    char dir[80];
+    char endpoint[48]; /* name of the socket, new for each incarnation */
+    struct grpc_server *server;
+    struct grpc_request *request;           /* Register under way */
+    struct grpc_call *streams[STREAMS_MAX]; /* open ListAndWatch calls */
+    size_t nstreams;
+    uint32_t incarnation;
+    bool closing_old; /* the former server still holds a live stream: wait for its end */
+    bool stream_was_lost;
+    uint64_t kubelet;         /* as last seen by plugin_check */
+    uint64_t registered_at;   /* loop time */
+    uint64_t registered_with; /* the kubelet that said yes; 0: none */
+    uint64_t retry_at;
+    unsigned retry_ms;
+    uint64_t seen_at_ns; /* when this kubelet was first seen */
+    uint32_t count;
+    bool *sick;
+    bool unsent; /* a stream has not got the list */
+    struct plugin_stats stats;
+    bool closed;
+    unsigned servers_closing;
+    void (*on_closed)(void *userdata);
+    void *closed_userdata;
+};
+
+static void set_registered(struct plugin *p, bool registered, const char *why) {
+    if (p->stats.registered == registered)
+        return;
+    p->stats.registered = registered;
+    if (registered)
+        p->stats.registrations++;
+    p->options.on_state(p, registered, why, p->options.userdata);
+}
+
+/* ---- the calls of kubelet ---- */
+
+static void on_options(struct grpc_call *call, const uint8_t *request, size_t size,
+                       void *userdata) {
+    _cleanup_buf_ struct buf out = BUF_INIT(64);
+
+    (void) request;
+    (void) size;
+    (void) userdata;
+    message_options(&out);
+    grpc_call_reply(call, (const uint8_t *) buf_str(&out), out.len);
+}
+
+static void reply_or_fail(struct grpc_call *call, int r, const struct buf *out, const char *text) {
+    if (r == 0)
+        grpc_call_reply(call, (const uint8_t *) buf_str(out), out->len);
+    else if (r == -EBADMSG)
+        grpc_call_finish(call, GRPC_INVALID_ARGUMENT, text);
+    else
+        grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+}
+
+static void on_preferred(struct grpc_call *call, const uint8_t *request, size_t size,
+                         void *userdata) {
+    _cleanup_buf_ struct buf out = BUF_INIT(BUF_MAX_DEFAULT);
+
+    (void) userdata;
+    reply_or_fail(call, message_preferred(request, size, &out), &out,
+                  "not a PreferredAllocationRequest");
+}
+
+static int make_nonce(char ret[static NONCE_LEN + 1]) {
+    static const char hex[] = "0123456789abcdef";
+    unsigned char bytes[NONCE_LEN / 2];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t) sizeof(bytes))
+        return -EAGAIN;
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        ret[2 * i] = hex[bytes[i] >> 4];
+        ret[2 * i + 1] = hex[bytes[i] & 15];
+    }
+    ret[NONCE_LEN] = 0;
+    return 0;
+}
+
+static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t size,
+                        void *userdata) {
+    _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
+    struct plugin *p = userdata;
+    uint64_t start = uv_hrtime();
+
+    reply_or_fail(call, message_allocate(request, size, make_nonce, &out), &out,
+                  "not an AllocateRequest");
+    p->stats.allocations++;
+    prom_observe(&p->stats.allocate, uv_hrtime() - start);
+}
+
+static void on_prestart(struct grpc_call *call, const uint8_t *request, size_t size,
+                        void *userdata) {
+    struct plugin *p = userdata;
+    struct message_ids ids;
+
+    if (message_prestart(request, size, &ids) < 0) {
+        grpc_call_finish(call, GRPC_INVALID_ARGUMENT, "not a PreStartContainerRequest");
+        return;
+    }
+    p->stats.prestarts++;
+    p->options.on_prestart(call, p->options.resource, ids.ids, ids.n, p->options.userdata);
+    message_ids_done(&ids);
+}
+
+/* ---- the stream ---- */
+
+static void on_stream_gone(struct grpc_call *call, void *userdata) {
+    struct plugin *p = userdata;
+
+    for (size_t i = 0; i < p->nstreams; i++) {
+        if (p->streams[i] != call)
+            continue;
+        p->streams[i] = p->streams[--p->nstreams];
+        p->stream_was_lost = true;
+        break;
+    }
+    grpc_call_finish(call, GRPC_OK, NULL);
+    if (p->nstreams == 0 && !p->closed) {
+        p->stats.lost_streams++;
+        set_registered(p, false, "kubelet ended its stream");
+    }
+}
+
+static int send_list(struct plugin *p, struct grpc_call *call) {
+    _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
+
+    message_list(p->options.resource, p->count, p->sick, &out);
+    if (buf_error(&out) < 0)
+        return buf_error(&out);
+    return grpc_call_send(call, (const uint8_t *) buf_str(&out), out.len);
+}
+
+static void on_list_and_watch(struct grpc_call *call, const uint8_t *request, size_t size,
+                              void *userdata) {
+    struct plugin *p = userdata;
+
+    (void) request;
+    (void) size;
+    if (p->nstreams == STREAMS_MAX) {
+        grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "too many watchers");
+        return;
+    }
+    p->streams[p->nstreams++] = call;
+    grpc_call_on_cancel(call, on_stream_gone, p);
+    if (send_list(p, call) == -ENOMEM)
+        p->unsent = true;
+}
+
+int plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick) {
+    bool *copy = calloc(count + 1, sizeof(*copy));
+
+    if (!copy)
+        return -ENOMEM;
+    if (sick)
+        memcpy(copy, sick, count * sizeof(*copy));
+    if (!p->unsent && p->sick && count == p->count &&
+        memcmp(copy, p->sick, count * sizeof(*copy)) == 0) {
+        free(copy);
+        return 0;
+    }
+    free(p->sick);
+    p->sick = copy;
+    p->count = count;
+    p->unsent = false;
+    for (size_t i = 0; i < p->nstreams; i++)
+        if (send_list(p, p->streams[i]) == -ENOMEM)
+            p->unsent = true;
+    return p->unsent ? -ENOMEM : 0;
+}
+
+/* ---- the server ---- */
+
+static const struct grpc_method methods[] = {
+    {"/v1beta1.DevicePlugin/GetDevicePluginOptions", on_options},
+    {"/v1beta1.DevicePlugin/ListAndWatch", on_list_and_watch},
+    {"/v1beta1.DevicePlugin/GetPreferredAllocation", on_preferred},
+    {"/v1beta1.DevicePlugin/Allocate", on_allocate},
+    {"/v1beta1.DevicePlugin/PreStartContainer", on_prestart},
+};
+
+static void free_if_done(struct plugin *p) {
+    void (*on_closed)(void *) = p->on_closed;
+    void *userdata = p->closed_userdata;
+
+    if (!p->closed || p->servers_closing > 0)
+        return;
+    free(p->sick);
+    free(p);
+    if (on_closed)
+        on_closed(userdata);
+}
+
+static void on_server_closed(void *userdata) {
+    struct plugin *p = userdata;
+
+    p->servers_closing--;
+    p->closing_old = false;
+    free_if_done(p);
+}
+
+/* A stream that still lives must end before we register again, or the end of the old one takes the
+ * new registration with it (kubelets before 1.36). A dead one need not be waited for. */
+static void stop_server(struct plugin *p, const char *why) {
+    struct grpc_server *server = p->server;
+
+    if (p->request)
+        grpc_request_cancel(p->request);
+    p->request = NULL;
+    p->server = NULL;
+    p->registered_with = 0;
+    p->stream_was_lost = false;
+    p->retry_at = 0;
+    p->retry_ms = RETRY_MIN_MS;
+    if (!server)
+        return;
+    p->closing_old = p->nstreams > 0;
+    p->servers_closing++;
+    set_registered(p, false, why);
+    grpc_server_close(server, on_server_closed, p);
+}
+
+static int start_server(struct plugin *p) {
+    char path[128];
+    struct grpc_server_options options = {
+        .socket_path = path,
+        .methods = methods,
+        .n_methods = sizeof(methods) / sizeof(methods[0]),
+        .userdata = p,
+    };
+
+    p->incarnation++;
+    (void) snprintf(p->endpoint, sizeof(p->endpoint), "aliquot-%s-%x-%u.sock",
+                    p->options.resource->socket, (unsigned) getpid(), p->incarnation);
+    (void) snprintf(path, sizeof(path), "%s/%s", p->dir, p->endpoint);
+    return grpc_server_start(p->loop, &options, &p->server, NULL);
+}
+
+/* ---- registration ---- */
+
+static void on_registered(const struct grpc_result *result, void *userdata) {
+    struct plugin *p = userdata;
+
+    p->request = NULL;
+    if (result->status != GRPC_OK) {
+        p->retry_at = uv_now(p->loop) + p->retry_ms;
+        /* Right after its socket appears kubelet may not listen on it yet: a few quick tries. */
+        p->retry_ms = p->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : p->retry_ms * 2;
+        if (result->status != GRPC_UNAVAILABLE)
+            p->options.on_state(p, false, result->text, p->options.userdata);
+        p->options.on_due(p, p->options.userdata);
+        return;
+    }
+    p->retry_ms = RETRY_MIN_MS;
+    p->registered_at = uv_now(p->loop);
+    p->registered_with = p->kubelet;
+    p->stats.register_ns = uv_hrtime() - p->seen_at_ns;
+    set_registered(p, true, "");
+}
+
+static void start_register(struct plugin *p) {
+    _cleanup_buf_ struct buf message = BUF_INIT(1024);
+    char path[128];
+    struct grpc_request_options options = {
+        .socket_path = path,
+        .method = "/v1beta1.Registration/Register",
+        .timeout_ms = REGISTER_TIMEOUT_MS,
+    };
+
+    p->retry_at = uv_now(p->loop) + p->retry_ms;
+    message_register(p->options.resource, p->endpoint, &message);
+    if (buf_error(&message) < 0)
+        return;
+    options.message = (const uint8_t *) buf_str(&message);
+    options.size = message.len;
+    (void) snprintf(path, sizeof(path), "%s/kubelet.sock", p->dir);
+    if (grpc_request_start(p->loop, &options, on_registered, p, &p->request, NULL) < 0)
+        p->request = NULL;
+}
+
+/* Why the server has to be made anew; NULL: it need not. */
+static const char *server_fault(const struct plugin *p) {
+    if (!grpc_server_socket_exists(p->server))
+        return "the socket was removed";
+    if (p->count == 0)
+        return "there are no cards";
+    if (p->registered_with == 0 || p->registered_with != p->kubelet)
+        return NULL;
+    if (p->nstreams == 0 &&
+        (p->stream_was_lost || uv_now(p->loop) - p->registered_at >= STREAM_PATIENCE_MS))
+        return "kubelet does not listen to the stream";
+    return NULL;
+}
+
+unsigned plugin_check(struct plugin *p, uint64_t kubelet) {
+    const char *fault = p->server ? server_fault(p) : NULL;
+
+    if (p->kubelet != kubelet) {
+        p->kubelet = kubelet;
+        p->seen_at_ns = uv_hrtime();
+        p->retry_at = 0;
+        p->retry_ms = RETRY_MIN_MS;
+    }
+    if (fault)
+        stop_server(p, fault);
+    if (p->count == 0 || p->closed)
+        return 0;
+    if (p->closing_old)
+        return RETRY_MIN_MS;
+    if (!p->server && start_server(p) < 0)
+        return RETRY_MAX_MS;
+    if (kubelet == 0 || p->request || p->registered_with == kubelet)
+        return 0;
+    if (uv_now(p->loop) >= p->retry_at)
+        start_register(p);
+    return p->request ? 0 : (unsigned) (p->retry_at - uv_now(p->loop));
+}
+
+/* ---- life ---- */
+
+int plugin_new(uv_loop_t *loop, const struct plugin_options *options, struct plugin **ret) {
+    struct plugin *p = calloc(1, sizeof(*p));
+
+    if (!p)
+        return -ENOMEM;
+    if (strlen(options->dir) >= sizeof(p->dir)) {
+        free(p);
+        return -ENAMETOOLONG;
+    }
+    p->loop = loop;
+    p->options = *options;
+    p->retry_ms = RETRY_MIN_MS;
+    text_copy(p->dir, sizeof(p->dir), options->dir);
+    *ret = p;
+    return 0;
+}
+
+void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *userdata) {
+    p->closed = true;
+    p->on_closed = on_closed;
+    p->closed_userdata = userdata;
+    stop_server(p, "the agent stops");
+    free_if_done(p);
+}
+
+bool plugin_is_served(const struct plugin *p) {
+    return p->stats.registered && p->nstreams > 0;
+}
+
+void plugin_stats(const struct plugin *p, struct plugin_stats *ret) {
+    *ret = p->stats;
+}
+
+const struct resource *plugin_resource(const struct plugin *p) {
+    return p->options.resource;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The device plugin of one resource: a gRPC server in kubelet's plugin directory (service
+ * v1beta1.DevicePlugin), and its registration there. Allocate is answered from memory alone: a name
+ * made up for that call, which PreStartContainer later finds in kubelet's checkpoint and fills. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/backends/resource.h"
+#include "wire/prom.h"
+
+struct grpc_call;
+struct plugin;
+
+struct plugin_options {
+    const struct resource *resource;
+    const char *dir; /* kubelet's plugin directory */
+    /* kubelet is about to start a container with these IDs (sorted, valid during the call). Whoever
+     * gets `call` ends it: grpc_call_reply with an empty message, or grpc_call_finish. */
+    void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
+                        const char *const *ids, size_t nids, void *userdata);
+    /* Registered, or no longer (then `why` says it). */
+    void (*on_state)(struct plugin *p, bool registered, const char *why, void *userdata);
+    /* Something has changed outside of plugin_check(), which is to be called again, though not from
+     * in here. */
+    void (*on_due)(struct plugin *p, void *userdata);
+    void *userdata;
+};
+
+int plugin_new(uv_loop_t *loop, const struct plugin_options *options, struct plugin **ret);
+
+/* Closes the server and frees the plugin, then calls on_closed. The loop must run. */
+void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *userdata);
+
+/* The IDs to offer; `sick(n)` tells whether the n-th is unhealthy (NULL: none). Sends the list when
+ * it changed. With 0 IDs nothing is registered. 0, or -ENOMEM: kubelet has still the list before; a
+ * later call with the same IDs sends them. */
+int plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick);
+
+/* Looks at the world and does what is due: start the server, start it again under a new name when
+ * its socket or kubelet's stream is lost, register. `kubelet` identifies kubelet's socket (0: not
+ * there). Call it on every event and once a second. Returns after how many ms it wants to be called
+ * again (0: no wish). */
+unsigned plugin_check(struct plugin *p, uint64_t kubelet);
+
+struct plugin_stats {
+    bool registered;
+    uint64_t registrations, allocations, prestarts, lost_streams;
+    uint64_t
+        register_ns; /* of the last registration: from kubelet's socket seen to kubelet's yes */
+    struct prom_histogram allocate;
+};
+/* Whether kubelet has registered it and reads the list of its IDs. */
+bool plugin_is_served(const struct plugin *p);
+
+void plugin_stats(const struct plugin *p, struct plugin_stats *ret);
+const struct resource *plugin_resource(const struct plugin *p);

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/kubelet/plugin_messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "deviceplugin.pb-c.h"
+
+/* protobuf-c writes through char *, and changes nothing. */
+#define PB_TEXT(s) ((char *) (uintptr_t) (s))
+
+static void pack(const ProtobufCMessage *message, struct buf *out) {
+    size_t size = protobuf_c_message_get_packed_size(message);
+    void *room = buf_reserve(out, size ? size : 1);
+
+    if (!room)
+        return;
+    (void) protobuf_c_message_pack(message, room);
+    buf_commit(out, size);
+}
+
+void message_options(struct buf *out) {
+    Deviceplugin__DevicePluginOptions m = DEVICEPLUGIN__DEVICE_PLUGIN_OPTIONS__INIT;
+
+    m.pre_start_required = true;
+    m.get_preferred_allocation_available = true;
+    pack(&m.base, out);
+}
+
+void message_register(const struct resource *r, const char *endpoint, struct buf *out) {
+    Deviceplugin__RegisterRequest m = DEVICEPLUGIN__REGISTER_REQUEST__INIT;
+    Deviceplugin__DevicePluginOptions options = DEVICEPLUGIN__DEVICE_PLUGIN_OPTIONS__INIT;
+
+    options.pre_start_required = true;
+    options.get_preferred_allocation_available = true;
+    m.version = PB_TEXT("v1beta1");
+    m.endpoint = PB_TEXT(endpoint);
+    m.resource_name = PB_TEXT(r->name);
+    m.options = &options;
+    pack(&m.base, out);
+}
+
+/* Thousands of devices need no thousands of allocations: the message is the devices one after the
+ * other. */
+void message_list(const struct resource *r, uint32_t count, const bool *sick, struct buf *out) {
+    for (uint32_t i = 0; i < count; i++) {
+        Deviceplugin__ListAndWatchResponse m = DEVICEPLUGIN__LIST_AND_WATCH_RESPONSE__INIT;
+        Deviceplugin__Device d = DEVICEPLUGIN__DEVICE__INIT, *one = &d;
+        char id[RESOURCE_ID_SIZE];
+
+        resource_id(r, i, id);
+        d.id = id;
+        d.health = PB_TEXT(sick && sick[i] ? "Unhealthy" : "Healthy");
+        m.n_devices = 1;
+        m.devices = &one;
+        pack(&m.base, out);
+    }
+}
+
+static int put_container(int (*nonce)(char ret[static NONCE_LEN + 1]), struct buf *out) {
+    Deviceplugin__AllocateResponse m = DEVICEPLUGIN__ALLOCATE_RESPONSE__INIT;
+    Deviceplugin__ContainerAllocateResponse c = DEVICEPLUGIN__CONTAINER_ALLOCATE_RESPONSE__INIT;
+    Deviceplugin__ContainerAllocateResponse *containers = &c;
+    Deviceplugin__CDIDevice device = DEVICEPLUGIN__CDIDEVICE__INIT, *devices = &device;
+    char name[NONCE_LEN + 1], full[sizeof(CDI_PREFIX) + NONCE_LEN];
+    int r = nonce(name);
+
+    if (r < 0)
+        return r;
+    (void) snprintf(full, sizeof(full), CDI_PREFIX "%s", name);
+    device.name = full;
+    c.n_cdi_devices = 1;
+    c.cdi_devices = &devices;
+    m.n_container_responses = 1;
+    m.container_responses = &containers;
+    pack(&m.base, out);
+    return 0;
+}
+
+int message_allocate(const uint8_t *request, size_t size,
+                     int (*nonce)(char ret[static NONCE_LEN + 1]), struct buf *out) {
+    Deviceplugin__AllocateRequest *m = deviceplugin__allocate_request__unpack(NULL, size, request);
+    int r = m ? 0 : -EBADMSG;
+
+    for (size_t i = 0; m && i < m->n_container_requests && r == 0; i++)
+        r = put_container(nonce, out);
+    deviceplugin__allocate_request__free_unpacked(m, NULL);
+    return r < 0 ? r : buf_error(out);
+}
+
+static bool listed(char **ids, size_t n, const char *id) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(ids[i], id) == 0)
+            return true;
+    return false;
+}
+
+static int put_preferred(const Deviceplugin__ContainerPreferredAllocationRequest *q,
+                         struct buf *out) {
+    Deviceplugin__PreferredAllocationResponse m = DEVICEPLUGIN__PREFERRED_ALLOCATION_RESPONSE__INIT;
+    Deviceplugin__ContainerPreferredAllocationResponse c =
+        DEVICEPLUGIN__CONTAINER_PREFERRED_ALLOCATION_RESPONSE__INIT;
+    Deviceplugin__ContainerPreferredAllocationResponse *containers = &c;
+    size_t want = q->allocation_size > 0 ? (size_t) q->allocation_size : 0;
+    size_t must = q->n_must_include_deviceids;
+    _cleanup_free_ char **ids = NULL;
+
+    if (want > q->n_available_deviceids)
+        want = q->n_available_deviceids;
+    ids = calloc(want + must + 1, sizeof(*ids));
+    if (!ids)
+        return -ENOMEM;
+    for (size_t i = 0; i < must; i++)
+        ids[c.n_deviceids++] = q->must_include_deviceids[i];
+    for (size_t i = 0; i < q->n_available_deviceids && c.n_deviceids < want; i++)
+        if (!listed(q->must_include_deviceids, must, q->available_deviceids[i]))
+            ids[c.n_deviceids++] = q->available_deviceids[i];
+    c.deviceids = ids;
+    m.n_container_responses = 1;
+    m.container_responses = &containers;
+    pack(&m.base, out);
+    return 0;
+}
+
+int message_preferred(const uint8_t *request, size_t size, struct buf *out) {
+    Deviceplugin__PreferredAllocationRequest *m =
+        deviceplugin__preferred_allocation_request__unpack(NULL, size, request);
+    int r = m ? 0 : -EBADMSG;
+
+    for (size_t i = 0; m && i < m->n_container_requests && r == 0; i++)
+        r = put_preferred(m->container_requests[i], out);
+    deviceplugin__preferred_allocation_request__free_unpacked(m, NULL);
+    return r < 0 ? r : buf_error(out);
+}
+
+int message_prestart(const uint8_t *request, size_t size, struct message_ids *ret) {
+    Deviceplugin__PreStartContainerRequest *m =
+        deviceplugin__pre_start_container_request__unpack(NULL, size, request);
+
+    if (!m)
+        return -EBADMSG;
+    ret->message = m;
+    ret->n = m->n_devices_ids;
+    ret->ids = calloc(ret->n + 1, sizeof(*ret->ids));
+    if (!ret->ids) {
+        deviceplugin__pre_start_container_request__free_unpacked(m, NULL);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < ret->n; i++)
+        ret->ids[i] = m->devices_ids[i];
+    ids_sort(ret->ids, ret->n);
+    return 0;
+}
+
+void message_ids_done(struct message_ids *ids) {
+    deviceplugin__pre_start_container_request__free_unpacked(ids->message, NULL);
+    free(ids->ids);
+}

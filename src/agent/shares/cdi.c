@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/shares/cdi.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/kubelet/checkpoint.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "wire/json_write.h"
+
+#define FILE_PREFIX "elasticgpu.io-share-"
+#define FILE_SUFFIX ".json"
+#define HOOK_TIMEOUT_S 30 /* it ends sooner by itself */
+
+static void put_env(struct json_writer *w, const struct gpu_edits *edits) {
+    json_array_begin(w, "env");
+    for (size_t i = 0; i < edits->count; i++)
+        if (edits->list[i].kind == GPU_EDIT_ENV)
+            json_put_string(w, NULL, edits->list[i].container);
+    json_array_end(w);
+}
+
+static void put_nodes(struct json_writer *w, const struct gpu_edits *edits) {
+    json_array_begin(w, "deviceNodes");
+    for (size_t i = 0; i < edits->count; i++) {
+        const struct gpu_edit *e = &edits->list[i];
+
+        if (e->kind != GPU_EDIT_NODE)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "path", e->container);
+        json_put_string(w, "hostPath", e->host);
+        json_put_string(w, "permissions", "rw");
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void put_mounts(struct json_writer *w, const struct gpu_edits *edits) {
+    json_array_begin(w, "mounts");
+    for (size_t i = 0; i < edits->count; i++) {
+        const struct gpu_edit *e = &edits->list[i];
+
+        if (e->kind != GPU_EDIT_MOUNT && e->kind != GPU_EDIT_MOUNT_RW)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "hostPath", e->host);
+        json_put_string(w, "containerPath", e->container);
+        json_array_begin(w, "options");
+        json_put_string(w, NULL, "bind");
+        json_put_string(w, NULL, e->kind == GPU_EDIT_MOUNT ? "ro" : "rw");
+        json_put_string(w, NULL, "nosuid");
+        json_put_string(w, NULL, "nodev");
+        json_array_end(w);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void put_arguments(struct json_writer *w, const char *lines) {
+    while (*lines) {
+        size_t len = strcspn(lines, "\n");
+        char argument[256];
+
+        (void) snprintf(argument, sizeof(argument), "%.*s", (int) len, lines);
+        json_put_string(w, NULL, argument);
+        lines += len + (lines[len] == '\n');
+    }
+}
+
+/* When the container's control group is there and its program is not: with the host's namespaces;
+ * when its mounts are there, too: with its own. */
+static void put_hooks(struct json_writer *w, const char *nonce, const struct gpu_edits *edits) {
+    json_array_begin(w, "hooks");
+    for (size_t i = 0; i < edits->count; i++) {
+        const struct gpu_edit *e = &edits->list[i];
+        bool inside = e->kind == GPU_EDIT_HOOK_INSIDE;
+        const char *slash = strrchr(e->host, '/');
+
+        if (e->kind != GPU_EDIT_HOOK && !inside)
+            continue;
+        json_object_begin(w, NULL);
+        json_put_string(w, "hookName", inside ? "createContainer" : "createRuntime");
+        json_put_string(w, "path", e->host);
+        json_array_begin(w, "args");
+        json_put_string(w, NULL, slash ? slash + 1 : e->host);
+        put_arguments(w, e->container);
+        if (!inside)
+            json_put_string(w, NULL, nonce);
+        json_array_end(w);
+        /* A hook without an environment of its own is run with the container's by runc. */
+        json_array_begin(w, "env");
+        json_put_string(w, NULL, "LC_ALL=C");
+        json_array_end(w);
+        json_put_u64(w, "timeout", HOOK_TIMEOUT_S);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+void cdi_encode(const char *nonce, const struct gpu_edits *edits, struct buf *out) {
+    struct json_writer w = {.out = out};
+
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "cdiVersion", "0.5.0");
+    json_put_string(&w, "kind", CDI_KIND);
+    json_array_begin(&w, "devices");
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "name", nonce);
+    json_object_begin(&w, "containerEdits");
+    put_env(&w, edits);
+    put_nodes(&w, edits);
+    put_mounts(&w, edits);
+    put_hooks(&w, nonce, edits);
+    json_object_end(&w);
+    json_object_end(&w);
+    json_array_end(&w);
+    json_object_end(&w);
+    buf_putc(out, '\n');
+}
+
+static void spec_path(const char *dir, const char *nonce, char *ret, size_t size) {
+    (void) snprintf(ret, size, "%s/" FILE_PREFIX "%s" FILE_SUFFIX, dir, nonce);
+}
+
+int cdi_write(const char *dir, const char *nonce, const struct gpu_edits *edits, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(1 << 20);
+    char path[512];
+    int r;
+
+    cdi_encode(nonce, edits, &text);
+    if (buf_error(&text) < 0)
+        return err_set(err, ENOMEM, "out of memory");
+    r = dir_make(dir, 0755, err);
+    if (r < 0)
+        return r;
+    spec_path(dir, nonce, path, sizeof(path));
+    return file_replace(path, text.data, text.len, 0644, err);
+}
+
+int cdi_remove(const char *dir, const char *nonce, struct err *err) {
+    char path[512];
+
+    spec_path(dir, nonce, path, sizeof(path));
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot remove %s", path);
+    return 0;
+}
+
+int cdi_each(const char *dir, void (*fn)(const char *nonce, void *userdata), void *userdata,
+             struct err *err) {
+    _cleanup_closedir_ DIR *d = opendir(dir);
+    struct dirent *e;
+
+    if (!d)
+        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot read %s", dir);
+    while ((e = readdir(d))) {
+        char nonce[NONCE_LEN + 1];
+        const char *at = e->d_name;
+        size_t len = strlen(at);
+
+        if (len != strlen(FILE_PREFIX) + NONCE_LEN + strlen(FILE_SUFFIX) ||
+            strncmp(at, FILE_PREFIX, strlen(FILE_PREFIX)) != 0)
+            continue;
+        memcpy(nonce, at + strlen(FILE_PREFIX), NONCE_LEN);
+        nonce[NONCE_LEN] = 0;
+        if (nonce_valid(nonce))
+            fn(nonce, userdata);
+    }
+    return 0;
+}

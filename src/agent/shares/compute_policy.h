@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What a pod may ask about the terms of its share, by annotations, and what the node says where it
+ * asks nothing. The share itself is the scheduler's, signed; nothing here makes it larger: a policy
+ * or a weight decides about time that is due to no container, and a memory limit lies within the
+ * share. So a user that can write the pod may ask, as far as admission (deploy/policy-terms.yaml)
+ * and the node (--pod-policies) allow it. Pure. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/shares/slot.h"
+#include "kube/objects/pod.h"
+#include "share/compute.h"
+
+struct err;
+
+/* What the node says. */
+struct terms_node {
+    enum share_policy policy; /* of containers that have a share and ask for no policy */
+    uint32_t pods_may;        /* bit 1 << policy: a pod may ask for it */
+    bool slices;              /* containers ask the driver for time-slices by share */
+};
+
+/* The terms of a container with `core` percent of each card (0: none; 100: all). What cannot be
+ * understood or is not allowed is left at the node's terms; *why then says so for a person, and the
+ * result is -EINVAL or -EPERM (of the first such annotation). */
+int terms_read(const struct terms_node *node, const struct pod *pod, const char *container,
+               uint32_t core, struct slot_terms *ret, struct err *why);
+
+/* A policy by our name or by that of qGPU ("fixed-share", "burst-share"); -EINVAL. */
+int terms_policy_parse(const char *text, enum share_policy *ret);
+
+/* "fixed,burst,..." as bits, "all" or "none"; -EINVAL. */
+int terms_policies_parse(const char *text, uint32_t *ret);

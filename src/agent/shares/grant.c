@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/shares/grant.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/num.h"
+
+#define DELETE_IT                                                                                  \
+    "Delete the pod and let aliquot-scheduler place it (no spec.nodeName, a scheduler that uses "  \
+    "the Aliquot extender)."
+
+static enum verdict say(enum verdict v, struct err *why) {
+    (void) why;
+    return v;
+}
+#define WAIT(...) (err_set(why, EAGAIN, __VA_ARGS__), say(VERDICT_WAIT, why))
+#define DENY(...) (err_set(why, EPERM, __VA_ARGS__), say(VERDICT_DENY, why))
+
+/* Is the assignment there, and is it the scheduler's own? */
+static enum verdict judge_signature(const struct grant_world *w, const struct pod *pod,
+                                    struct err *why) {
+    struct err err;
+
+    if (strcmp(pod->node, w->node) != 0)
+        return DENY("pod %s/%s is bound to another node", pod->namespace, pod->name);
+    if (pod->finished)
+        return DENY("pod %s/%s has already finished", pod->namespace, pod->name);
+    if (!pod->assignment || !pod->signature)
+        return DENY(
+            "pod %s/%s has no GPU assignment: it was not placed by aliquot-scheduler. " DELETE_IT,
+            pod->namespace, pod->name);
+    if (!w->keys)
+        return WAIT(
+            "the public key of aliquot-scheduler is not known yet (ConfigMap aliquot-signing): is "
+            "aliquot-scheduler running?");
+    if (assignment_verify(w->keys, pod->uid, w->node, pod->assignment, pod->signature, &err) < 0) {
+        (void) err_set(
+            why, EPERM,
+            "the GPU assignment of pod %s/%s was not made by aliquot-scheduler for this pod and "
+            "node (%s). " DELETE_IT,
+            pod->namespace, pod->name, err.text);
+        return VERDICT_FORGED;
+    }
+    return VERDICT_GRANT;
+}
+
+/* Does the card exist, does it work, and is there room on it? */
+static enum verdict judge_device(const struct grant_world *w, const struct slot_grant *g,
+                                 const struct slot_device *d, struct err *why) {
+    const struct gpu_device *card = gpu_find(w->snapshot, d->uuid);
+    const struct slot *holder;
+    struct slot_total others;
+    char size[24];
+
+    if (!card)
+        return WAIT("GPU %s is not on this node", d->uuid);
+    if (!card->healthy)
+        return WAIT("GPU %u (%s) is unhealthy: %s", card->index, d->uuid, card->reason);
+    /* The whole pod: what its other containers hold is not among the others' below. */
+    if (d->pod_physical > card->memory || d->pod_core > 100)
+        return DENY("the pod holds more than there is: GPU %u (%s) has only %s", card->index,
+                    d->uuid, num_format_bytes(card->memory, size));
+    slot_card_use(w->slots, d->uuid, g->pod_uid, &others, &holder);
+    /* More may be sold than there is; what may be on the card at once may not. */
+    if (!holder ||
+        (others.physical + d->pod_physical <= card->memory && others.core + d->pod_core <= 100))
+        return VERDICT_GRANT;
+    return WAIT("GPU %u (%s) is still held by pod %s/%s%s", card->index, d->uuid,
+                holder->grant.namespace, holder->grant.pod,
+                holder->releasing ? ", whose processes have not ended" : "");
+}
+
+enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const char *container,
+                         struct slot_grant *ret, struct err *why) {
+    _cleanup_(assignment_done) struct assignment a = {0};
+    const struct pod *pod = w->pod ? &w->pod->pod : NULL;
+    struct slot_grant g = {0};
+    enum verdict v;
+    struct err err;
+
+    if (!pod)
+        return WAIT("pod %s is not known to the API server (or it does not answer)", pod_uid);
+    v = judge_signature(w, pod, why);
+    if (v != VERDICT_GRANT)
+        return v;
+    if (assignment_parse(pod->assignment, &a, &err) < 0 ||
+        slot_grant_make(pod, &a, container, &g, &err) < 0)
+        return DENY("the GPU assignment of pod %s/%s cannot be used: %s", pod->namespace, pod->name,
+                    err.text);
+    for (uint32_t i = 0; i < g.ndevices && v == VERDICT_GRANT; i++)
+        v = judge_device(w, &g, &g.devices[i], why);
+    if (v == VERDICT_GRANT)
+        *ret = g;
+    else
+        slot_grant_done(&g);
+    return v;
+}

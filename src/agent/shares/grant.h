@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The decision whether a container gets a share, and which. No I/O, changes nothing. A pod gets
+ * exactly what aliquot-scheduler has signed for it on this node, and only while nobody else still
+ * has it. */
+
+#include "agent/cluster/pods.h"
+#include "agent/shares/slot.h"
+#include "gpu/device.h"
+
+struct err;
+struct signing_verifier;
+
+struct grant_world {
+    const char *node;
+    const struct pod_entry *pod;         /* the pod as the API server knows it; NULL: not seen */
+    const struct signing_verifier *keys; /* NULL: not read yet */
+    const struct gpu_snapshot *snapshot;
+    const struct slot_store *slots;
+};
+
+enum verdict {
+    VERDICT_GRANT,
+    VERDICT_WAIT,   /* not now: something has to happen first */
+    VERDICT_FORGED, /* the signature does not fit the keys that we have */
+    VERDICT_DENY,
+};
+
+/* Judges container `container` of the pod with `pod_uid`. With VERDICT_GRANT *ret is the grant (the
+ * caller's to free), else `why` says what is in the way and what a person can do. */
+enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const char *container,
+                         struct slot_grant *ret, struct err *why);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/shares/resize.h"
+
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/cluster/keys.h"
+#include "agent/shares/grant.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "share/arbitration.h"
+
+static void log_growth(const struct slot *slot) {
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
+        const struct slot_device *d = &slot->grant.devices[i];
+        char size[24];
+
+        log_info("%s/%s container %s has more: GPU %u, core %u, memory %s", slot->grant.namespace,
+                 slot->grant.pod, slot->grant.container, d->index, d->core,
+                 num_format_bytes(d->memory, size));
+    }
+}
+
+static void grow_slot(struct agent *a, struct slot *slot, const struct slot_grant *more) {
+    struct share_limits limits;
+    struct err err;
+
+    if (slot_grow(&a->slots, slot, more, &err) < 0) {
+        log_warn("%s", err.text);
+        return;
+    }
+    log_growth(slot);
+    slot_limits(&slot->grant, &limits);
+    if (slot->compute)
+        arbitration_change(slot->compute, &limits);
+}
+
+void grow_pod(struct agent *a, const struct pod_entry *e) {
+    const struct grant_world world = {
+        .node = a->config.node_name,
+        .pod = e,
+        .keys = keys_verifier(a->keys),
+        .snapshot = gpu_monitor_snapshot(a->monitor),
+        .slots = &a->slots,
+    };
+
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        struct slot_grant more;
+        struct err why;
+
+        if (slot->grant.ndevices == 0 || strcmp(slot->grant.pod_uid, e->pod.uid) != 0 ||
+            slot->releasing)
+            continue;
+        if (grant_judge(&world, e->pod.uid, slot->grant.container, &more, &why) != VERDICT_GRANT)
+            continue;
+        if (slot_is_more(&slot->grant, &more))
+            grow_slot(a, slot, &more);
+        slot_grant_done(&more);
+    }
+}

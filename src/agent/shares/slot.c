@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/shares/slot.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "agent/shares/share_dir.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "gpu/device.h"
+#include "share/arbitration.h"
+#include "share/compute.h"
+#include "share/ledger.h"
+#include "share/limits.h"
+
+#define RECORD_FILE "record.json"
+#define RECORD_MAX ((size_t) 64 << 10)
+
+void slot_dir(const struct slot_store *s, const char *nonce, char ret[static 384]) {
+    (void) snprintf(ret, 384, "%s/%.32s", s->dir, nonce);
+}
+
+void slot_path(const struct slot_store *s, const char *nonce, const char *file,
+               char ret[static 384]) {
+    char dir[384];
+
+    slot_dir(s, nonce, dir);
+    share_dir_path(dir, file, ret);
+}
+
+struct slot *slot_find(struct slot_store *s, const char *nonce) {
+    struct slot *slot;
+
+    HASH_FIND_STR(s->slots, nonce, slot);
+    return slot;
+}
+
+static void drop_limits(struct slot *slot) {
+    if (slot->limits_fd > 0)
+        (void) close(slot->limits_fd);
+    slot->limits_fd = 0;
+}
+
+static void slot_free(struct slot *slot) {
+    slot_grant_done(&slot->grant);
+    slot->ledger = ledger_free(slot->ledger);
+    slot->compute = arbitration_leave(slot->compute);
+    drop_limits(slot);
+    free(slot);
+}
+
+void slot_store_done(struct slot_store *s) {
+    struct slot *slot, *next;
+
+    HASH_ITER(hh, s->slots, slot, next) {
+        HASH_DEL(s->slots, slot); /* NOLINT: the analyzer loses its way in uthash's lists */
+        slot_free(slot);
+    }
+}
+
+/* A process of the container could keep a new limit from its file with a lease, which it may take
+ * where the file is not open for writing. */
+static void hold_limits(const struct slot_store *s, struct slot *slot) {
+    char path[384];
+
+    drop_limits(slot);
+    slot_path(s, slot->nonce, "limits", path);
+    slot->limits_fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
+static void open_files(struct slot_store *s, struct slot *slot) {
+    char path[384];
+
+    if (slot->grant.ndevices > 0 && slot->limits_fd <= 0)
+        hold_limits(s, slot);
+    if (slot->grant.ndevices == 0 || slot->ledger) /* NOLINT */
+        return;
+    slot_path(s, slot->nonce, "ledger", path);
+    (void) ledger_open(path, &slot->ledger, NULL);
+}
+
+void slot_open_files(struct slot_store *s) {
+    for (struct slot *slot = s->slots; slot; slot = slot->hh.next)
+        open_files(s, slot);
+}
+
+/* Takes the grant over; NULL without memory, and the grant is still the caller's. */
+static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct slot_grant *grant) {
+    struct slot *slot = calloc(1, sizeof(*slot));
+
+    if (!slot)
+        return NULL;
+    text_copy(slot->nonce, sizeof(slot->nonce), nonce);
+    slot->grant = *grant;
+    memset(grant, 0, sizeof(*grant));
+    HASH_ADD_STR(s->slots, nonce, slot);
+    if (hash_added(slot))
+        return slot;
+    *grant = slot->grant;
+    free(slot);
+    return NULL;
+}
+
+/* ---- reading what is there ---- */
+
+/* An agent that was restarted goes on with the terms in force, and with what the last one found out
+ * until it knows better. */
+static void load_terms(struct slot_store *s, struct slot *slot) {
+    struct share_limits limits;
+    char path[384];
+
+    slot_path(s, slot->nonce, "limits", path);
+    if (slot->grant.ndevices == 0 || limits_read(path, &limits, NULL) < 0 || limits.ndevices == 0)
+        return;
+    slot->grant.terms = (struct slot_terms){
+        .policy = limits.device[0].policy,
+        .ceiling = limits.device[0].ceiling_percent,
+        .weight = limits.device[0].weight,
+        .slices = (limits.more[0].options & LIMITS_HARDWARE_SLICES) != 0,
+    };
+    for (uint32_t i = 0; i < limits.ndevices && i < slot->grant.ndevices; i++)
+        slot->grant.devices[i].reconcile.overhead = limits.more[i].overhead_bytes;
+    for (uint32_t i = 0; i < limits.ndevices && i < slot->grant.ndevices; i++)
+        if (limits.device[i].memory_bytes < slot->grant.devices[i].memory)
+            slot->grant.terms.memory_limit = limits.device[i].memory_bytes;
+}
+
+static int load_slot(struct slot_store *s, const char *nonce, struct err *err) {
+    _cleanup_buf_ struct buf text = BUF_INIT(2 * RECORD_MAX);
+    struct slot_grant grant = {0};
+    struct slot *slot;
+    char path[384];
+    int r;
+
+    slot_path(s, nonce, RECORD_FILE, path);
+    r = file_read(path, RECORD_MAX, &text, err);
+    if (r == 0)
+        r = slot_record_decode(buf_str(&text), text.len, &grant, err);
+    if (r < 0)
+        return r;
+    slot = slot_insert(s, nonce, &grant);
+    slot_grant_done(&grant);
+    if (!slot)
+        return err_set(err, ENOMEM, "out of memory");
+    load_terms(s, slot);
+    open_files(s, slot);
+    return 0;
+}
+
+/* Removes what is on disk of a share that is not in the store. */
+static void discard(const struct slot_store *s, const char *nonce) {
+    char dir[384];
+
+    slot_dir(s, nonce, dir);
+    (void) share_dir_remove(dir, NULL);
+}
+
+int slot_store_load(struct slot_store *s, const char *state_dir,
+                    void (*on_bad)(const char *nonce, const char *why, void *userdata),
+                    void *userdata, struct err *err) {
+    _cleanup_closedir_ DIR *d = NULL;
+    struct dirent *e;
+    struct err why;
+    int r;
+
+    if (snprintf(s->dir, sizeof(s->dir), "%s/shares", state_dir) >= (int) sizeof(s->dir))
+        return err_set(err, ENAMETOOLONG, "the state directory's path is too long");
+    r = dir_make(s->dir, 0700, err);
+    if (r < 0)
+        return r;
+    /* Files in it can be written by every user, for the container's may be any; older agents let
+     * the node's users in. */
+    if (chmod(s->dir, 0700) < 0)
+        return err_errno(err, errno, "cannot chmod %s", s->dir);
+    d = opendir(s->dir);
+    if (!d)
+        return err_errno(err, errno, "cannot read %s", s->dir);
+    while ((e = readdir(d))) {
+        r = nonce_valid(e->d_name) ? load_slot(s, e->d_name, &why) : 0;
+        if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO)
+            return err_set(err, -r, "slot %s: %s", e->d_name, why.text);
+        if (r < 0) {
+            on_bad(e->d_name, why.text, userdata);
+            discard(s, e->d_name);
+        }
+    }
+    return 0;
+}
+
+/* ---- filling ---- */
+
+static bool same_grant(const struct slot_grant *a, const struct slot_grant *b) {
+    if (strcmp(a->pod_uid, b->pod_uid) != 0 || strcmp(a->container, b->container) != 0 ||
+        a->ndevices != b->ndevices)
+        return false;
+    for (uint32_t i = 0; i < a->ndevices; i++)
+        if (strcmp(a->devices[i].uuid, b->devices[i].uuid) != 0 ||
+            a->devices[i].memory != b->devices[i].memory ||
+            a->devices[i].physical != b->devices[i].physical ||
+            a->devices[i].core != b->devices[i].core)
+            return false;
+    return true;
+}
+
+uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device) {
+    uint64_t share = g->devices[device].memory;
+
+    return g->terms.memory_limit > 0 && g->terms.memory_limit < share ? g->terms.memory_limit
+                                                                      : share;
+}
+
+uint64_t slot_physical(const struct slot_device *d) {
+    return d->physical < d->memory ? d->physical : 0;
+}
+
+void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
+    memset(ret, 0, sizeof(*ret));
+    text_copy(ret->pod_uid, sizeof(ret->pod_uid), g->pod_uid);
+    text_copy(ret->namespace, sizeof(ret->namespace), g->namespace);
+    text_copy(ret->pod, sizeof(ret->pod), g->pod);
+    text_copy(ret->container, sizeof(ret->container), g->container);
+    for (uint32_t i = 0; i < g->ndevices && i < LIMITS_DEVICES_MAX; i++) {
+        struct share_device *d = &ret->device[ret->ndevices++];
+
+        text_copy(d->uuid, sizeof(d->uuid), g->devices[i].uuid);
+        d->memory_bytes = slot_memory_now(g, i);
+        d->context_bytes = g->devices[i].context;
+        ret->more[i].overhead_bytes = g->devices[i].reconcile.overhead;
+        /* By the share, not by what is in force: processes that start while the limit is lower
+         * must keep within the bound when it is raised again. */
+        ret->more[i].physical_bytes = slot_physical(&g->devices[i]);
+        /* Who has the whole card is not held back on it. */
+        d->core_percent = g->devices[i].core >= 100 ? 0 : g->devices[i].core;
+        d->policy = g->terms.policy;
+        d->ceiling_percent = g->terms.ceiling;
+        d->weight = g->terms.weight;
+        if (g->terms.slices)
+            ret->more[i].options |= LIMITS_HARDWARE_SLICES;
+    }
+}
+
+static int write_limits(const char *path, const struct slot_grant *g, struct err *err) {
+    struct share_limits want, have;
+    int r;
+
+    slot_limits(g, &want);
+    r = limits_read(path, &have, err);
+    if (r == 0)
+        return memcmp(&want, &have, sizeof(want)) == 0 ? 0 : limits_update(path, &want, err);
+    /* A file that is only busy is the one that a container has: another would not reach it. */
+    return r == -EAGAIN ? r : limits_create(path, &want, err);
+}
+
+int slot_write_limits(const struct slot_store *s, const struct slot *slot, struct err *err) {
+    char path[384];
+
+    slot_path(s, slot->nonce, "limits", path);
+    return write_limits(path, &slot->grant, err);
+}
+
+static int create_accounts(const struct slot_store *s, const char *nonce, struct err *err) {
+    char grants[384], compute[384];
+
+    slot_path(s, nonce, "grants", grants);
+    slot_path(s, nonce, "compute", compute);
+    return compute_create(grants, compute, err);
+}
+
+static int write_record(const struct slot_store *s, const char *nonce, const struct slot_grant *g,
+                        struct err *err) {
+    _cleanup_buf_ struct buf record = BUF_INIT(RECORD_MAX);
+    char path[384];
+
+    slot_record_encode(g, &record);
+    if (buf_error(&record) < 0)
+        return err_set(err, ENOMEM, "out of memory");
+    slot_path(s, nonce, RECORD_FILE, path);
+    return file_replace(path, record.data, record.len, 0600, err);
+}
+
+/* A share that an older agent made stays as it is: its container has those files. */
+static int make_dir(const struct slot_store *s, const char *nonce, struct err *err) {
+    char dir[384], ledger[384];
+
+    slot_dir(s, nonce, dir);
+    slot_path(s, nonce, "ledger", ledger);
+    return access(ledger, F_OK) == 0 ? 0 : share_dir_make(dir, s->bounded, err);
+}
+
+static int write_files(struct slot_store *s, const char *nonce, const struct slot_grant *g,
+                       struct err *err) {
+    char path[384];
+    int r;
+
+    slot_dir(s, nonce, path);
+    r = g->ndevices > 0 ? make_dir(s, nonce, err) : dir_make(path, 0755, err);
+    if (r == 0 && g->ndevices > 0) {
+        slot_path(s, nonce, "limits", path);
+        r = write_limits(path, g, err);
+        slot_path(s, nonce, "ledger", path);
+        if (r == 0)
+            r = ledger_create(path, err);
+        if (r == 0)
+            r = create_accounts(s, nonce, err);
+    }
+    return r < 0 ? r : write_record(s, nonce, g, err);
+}
+
+int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant, struct slot **ret,
+              struct err *err) {
+    struct slot *slot = slot_find(s, nonce);
+    int r;
+
+    if (slot && (strcmp(slot->grant.pod_uid, grant->pod_uid) != 0 ||
+                 strcmp(slot->grant.container, grant->container) != 0)) {
+        slot_grant_done(grant);
+        return err_set(err, EEXIST, "slot %s belongs to %s/%s", nonce, slot->grant.namespace,
+                       slot->grant.pod);
+    }
+    r = write_files(s, nonce, grant, err);
+    if (r == 0 && slot && !same_grant(&slot->grant, grant)) {
+        slot_grant_done(&slot->grant);
+        slot->grant = *grant;
+        memset(grant, 0, sizeof(*grant));
+    } else if (r == 0 && slot) {
+        slot->grant.terms = grant->terms;
+    } else if (r == 0) {
+        slot = slot_insert(s, nonce, grant);
+        if (!slot)
+            r = err_set(err, ENOMEM, "out of memory");
+    }
+    slot_grant_done(grant);
+    if (r < 0) {
+        if (!slot)
+            discard(s, nonce);
+        return r;
+    }
+    if (slot->grant.ndevices > 0)
+        hold_limits(s, slot); /* it may be a new one */
+    open_files(s, slot);
+    *ret = slot;
+    return 0;
+}
+
+bool slot_is_more(const struct slot_grant *have, const struct slot_grant *want) {
+    bool more = false;
+
+    if (have->ndevices != want->ndevices)
+        return false;
+    for (uint32_t i = 0; i < have->ndevices; i++) {
+        const struct slot_device *a = &have->devices[i], *b = &want->devices[i];
+
+        if (strcmp(a->uuid, b->uuid) != 0 || b->core < a->core || b->memory < a->memory ||
+            b->physical < a->physical)
+            return false;
+        more = more || b->core > a->core || b->memory > a->memory || b->physical > a->physical;
+    }
+    return more;
+}
+
+/* What the assignment says of a device; the rest is what was found out since. */
+static void take_amounts(struct slot_device *to, const struct slot_device *from) {
+    to->core = from->core;
+    to->pod_core = from->pod_core;
+    to->memory = from->memory;
+    to->pod_memory = from->pod_memory;
+    to->physical = from->physical;
+    to->pod_physical = from->pod_physical;
+}
+
+/* The record goes first: what is not written there, an agent that is restarted would take away. */
+int slot_grow(struct slot_store *s, struct slot *slot, const struct slot_grant *more,
+              struct err *err) {
+    struct slot_device before[LIMITS_DEVICES_MAX];
+    uint32_t n = slot->grant.ndevices;
+    int r;
+
+    if (n != more->ndevices || n > LIMITS_DEVICES_MAX)
+        return err_set(err, EINVAL, "a share can grow only on the devices that it has");
+    for (uint32_t i = 0; i < n; i++) {
+        before[i] = slot->grant.devices[i];
+        take_amounts(&slot->grant.devices[i], &more->devices[i]);
+    }
+    r = write_record(s, slot->nonce, &slot->grant, err);
+    if (r == 0)
+        r = slot_write_limits(s, slot, err);
+    for (uint32_t i = 0; r < 0 && i < n; i++)
+        take_amounts(&slot->grant.devices[i], &before[i]);
+    return r;
+}
+
+bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapshot) {
+    bool changed = false;
+
+    for (uint32_t i = 0; i < g->ndevices; i++) {
+        const struct gpu_device *card = gpu_find(snapshot, g->devices[i].uuid);
+
+        if (!card || card->context_bytes == 0 || card->context_bytes == g->devices[i].context)
+            continue;
+        g->devices[i].context = card->context_bytes;
+        changed = true;
+    }
+    return changed;
+}
+
+void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot) {
+    for (struct slot *slot = s->slots; slot; slot = slot->hh.next) {
+        if (!slot_grant_contexts(&slot->grant, snapshot) || slot_write_limits(s, slot, NULL) == 0)
+            continue;
+        for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+            slot->grant.devices[i].context = 0;
+    }
+}
+
+int slot_remove(struct slot_store *s, struct slot *slot, struct err *err) {
+    char path[384];
+
+    slot_dir(s, slot->nonce, path);
+    HASH_DEL(s->slots, slot); /* NOLINT */
+    slot_free(slot);
+    return share_dir_remove(path, err);
+}
+
+int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err) {
+    struct ledger_usage usage;
+    char path[384];
+    int r;
+
+    slot_dir(s, slot->nonce, path);
+    r = share_dir_mend(path, err);
+    if (r < 0)
+        return r;
+    if (slot->grant.ndevices == 0 ||
+        (slot->ledger && ledger_snapshot(slot->ledger, &usage) != -EBADMSG))
+        return 0;
+    slot_path(s, slot->nonce, "ledger", path);
+    slot->ledger = ledger_free(slot->ledger);
+    open_files(s, slot);
+    if (slot->ledger && ledger_snapshot(slot->ledger, &usage) == 0)
+        return 0;
+    slot->ledger = ledger_free(slot->ledger);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot remove %s", path);
+    r = ledger_create(path, err);
+    if (r == 0)
+        open_files(s, slot);
+    return r;
+}
+
+int slot_mend_account(struct slot_store *s, struct slot *slot, struct err *err) {
+    char grants[384], path[384];
+    struct compute *account;
+    int r;
+
+    if (slot->grant.ndevices == 0)
+        return 0;
+    slot_path(s, slot->nonce, "grants", grants);
+    slot_path(s, slot->nonce, "compute", path);
+    r = compute_open(grants, path, &account, err);
+    if (r == 0)
+        (void) compute_free(account);
+    if (r != -EBADMSG && r != -ENOENT)
+        return r;
+    slot->compute = arbitration_leave(slot->compute);
+    if ((unlink(path) < 0 && errno != ENOENT) || (unlink(grants) < 0 && errno != ENOENT))
+        return err_errno(err, errno, "cannot remove %s", path);
+    return compute_create(grants, path, err);
+}
+
+/* ---- who holds a card ---- */
+
+static const struct slot_device *device_of(const struct slot *slot, const char *uuid) {
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++)
+        if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
+            return &slot->grant.devices[i];
+    return NULL;
+}
+
+/* Whether an earlier slot of the same pod has been counted for this card. */
+static bool counted(const struct slot_store *s, const struct slot *slot, const char *uuid) {
+    for (const struct slot *o = s->slots; o && o != slot; o = o->hh.next)
+        if (strcmp(o->grant.pod_uid, slot->grant.pod_uid) == 0 && device_of(o, uuid))
+            return true;
+    return false;
+}
+
+void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
+                   struct slot_total *ret, const struct slot **ret_holder) {
+    const struct slot *holder = NULL;
+
+    memset(ret, 0, sizeof(*ret));
+    for (const struct slot *slot = s->slots; slot; slot = slot->hh.next) {
+        const struct slot_device *d = device_of(slot, uuid);
+
+        if (!d || strcmp(slot->grant.pod_uid, pod_uid) == 0 || counted(s, slot, uuid))
+            continue;
+        ret->memory += d->pod_memory;
+        ret->physical += d->pod_physical;
+        ret->core += d->pod_core;
+        if (!holder || (slot->releasing && !holder->releasing))
+            holder = slot;
+    }
+    if (ret_holder)
+        *ret_holder = holder;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Slots: the shares that were given out on this node, each named by the nonce of the Allocate call
+ * it belongs to. A slot is kept in <state>/shares/<nonce>/ (share_dir.h): `limits`, `ledger`,
+ * `grants` and `compute` (which the container gets) and `record.json` (which it does not): the
+ * agent's own record of the grant, from which a restarted agent knows it without a request. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/audit/audit_compute.h"
+#include "agent/audit/audit_memory.h"
+#include "agent/audit/overhead.h"
+#include "agent/kubelet/checkpoint.h"
+#include "base/hash.h"
+#include "kube/objects/assignment.h"
+#include "kube/objects/pod.h"
+#include "share/orphaned.h"
+
+struct arbitration_member;
+struct buf;
+struct err;
+struct gpu_snapshot;
+struct ledger;
+struct share_limits;
+
+struct slot_device {
+    uint32_t index;
+    uint32_t core;     /* percent of this container */
+    uint32_t pod_core; /* of its whole pod on this card, as the scheduler counts it */
+    uint64_t memory;   /* bytes of this container */
+    uint64_t pod_memory;
+    uint64_t physical; /* bytes of `memory` that may be on the card at once; never more */
+    uint64_t pod_physical;
+    uint64_t context; /* what a CUDA context costs there, 0: not known; not in the record */
+    char uuid[GPU_UUID_MAX];
+    /* What the driver said last about the container's processes; not in the record. */
+    uint64_t driver_memory;
+    uint32_t driver_percent;
+    uint32_t driver_processes;
+    uint64_t driver_time; /* ns of the card that the driver saw them take, summed up by gputime.c */
+    struct overtime overtime;
+    /* What oversee.c makes of it; not in the record. */
+    uint64_t living;      /* of driver_memory, what processes hold that are not ending */
+    uint32_t strangers;   /* processes that have not mapped the ledger */
+    uint32_t worst_pid;   /* a process to begin with: a stranger, or the largest */
+    uint64_t worst_bytes; /* what it holds */
+    /* What its ledger has orphaned (orphans.c): of the device's account, and of its card account.
+     */
+    struct orphaned orphaned[2];
+    uint64_t orphaned_operation; /* the ledger's, when this poll began; UINT64_MAX: not known */
+    uint64_t claimed;     /* its own by the driver's list or its ledger, without orphaned memory */
+    uint64_t unexplained; /* in use on the card beyond its processes and the others' `claimed` */
+    uint64_t charged;     /* of `living`, what no listed process holds (card_audit.h) */
+    struct reconcile reconcile;
+    struct overuse overuse;
+};
+
+/* How a container shares the time of its cards, and how much of its memory it may use for now: what
+ * can change while it runs. */
+struct slot_terms {
+    uint8_t policy;        /* enum share_policy */
+    uint8_t ceiling;       /* percent of the card; 0: all of it */
+    uint16_t weight;       /* 0: as its share */
+    uint64_t memory_limit; /* bytes on each card, within the share; 0: the whole share */
+    bool slices;           /* the driver is asked for time-slices by share, too */
+};
+
+/* What a slot is for. */
+struct slot_grant {
+    char pod_uid[KUBE_UID_MAX];
+    char namespace[KUBE_LABEL_MAX];
+    char pod[KUBE_NAME_MAX];
+    char container[KUBE_LABEL_MAX];
+    uint32_t ndevices; /* 0: another slot of the same container carries the share */
+    struct slot_device *devices;
+    uint8_t foreign;         /* enum foreign_kind: whose environment the container expects */
+    uint8_t driver;          /* of enum driver_capability: what it uses of the driver */
+    struct slot_terms terms; /* not in the record: the limits file keeps them */
+};
+
+struct slot {
+    char nonce[NONCE_LEN + 1];
+    struct slot_grant grant;
+    bool releasing;         /* its pod is gone; its processes may not be */
+    bool revoked;           /* the CDI file is gone: no container can start with it any more */
+    uint64_t release_after; /* loop time (ms) before which a start may still be under way */
+    int clean_scans;        /* scans of all processes that found none of its pod; -1: begin anew */
+    struct ledger *ledger;  /* NULL while it cannot be read */
+    int limits_fd; /* the limits file, open for writing: no lease can be taken then; 0: it is not */
+    bool limits_late;                   /* what stands there is older than the grant */
+    struct arbitration_member *compute; /* NULL: nobody arbitrates for it */
+    bool account_damaged;               /* because the container has destroyed its account */
+    uint64_t sweep_after;               /* uv_hrtime before which its ledger is left alone */
+    UT_hash_handle hh;
+};
+
+struct slot_store {
+    char dir[256]; /* <state>/shares */
+    bool bounded;  /* what containers write gets a file system of its own (share_dir.h) */
+    struct slot *slots;
+};
+
+/* Reads all records below <state>/shares. A record that cannot be read is reported to `on_bad`, and
+ * its slot is removed from the disk. -ENOMEM, -EMFILE, -ENFILE and -EIO end the reading: a record
+ * that cannot be read now is not bad. */
+int slot_store_load(struct slot_store *s, const char *state_dir,
+                    void (*on_bad)(const char *nonce, const char *why, void *userdata),
+                    void *userdata, struct err *err);
+void slot_store_done(struct slot_store *s);
+
+struct slot *slot_find(struct slot_store *s, const char *nonce);
+
+/* Makes the slot's files, or brings them up to date, and remembers it. Takes the grant over (also
+ * when it fails). Doing it again with the same grant changes nothing. -EEXIST: the slot was given
+ * to another container. */
+int slot_fill(struct slot_store *s, const char *nonce, struct slot_grant *grant, struct slot **ret,
+              struct err *err);
+
+/* Whether `want` names the same devices, of none less and of one more. An older assignment, which
+ * is signed as well, is thus never more. */
+bool slot_is_more(const struct slot_grant *have, const struct slot_grant *want);
+
+/* Gives a container that runs the amounts of `more`, which names the same devices: record and
+ * limits file. On an error all is as it was, but for the record. */
+int slot_grow(struct slot_store *s, struct slot *slot, const struct slot_grant *more,
+              struct err *err);
+
+/* Brings what a context costs on each card into a grant; returns whether that changed it. */
+bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapshot);
+
+/* The same for all slots, and their limits in place; limits that cannot be written now are tried
+ * again at the next call. */
+void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot);
+
+/* Brings the slot's limits file in line with its grant, in place, for a container that runs, too.
+ */
+int slot_write_limits(const struct slot_store *s, const struct slot *slot, struct err *err);
+
+/* What stands there then. */
+void slot_limits(const struct slot_grant *g, struct share_limits *ret);
+
+/* What of a device's memory may be on the card, as the limits file has it: 0 where that is all of
+ * it, by the share, not by the limit in force. */
+uint64_t slot_physical(const struct slot_device *d);
+
+/* What the container may have of a device of its share now; bytes. */
+uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device);
+
+/* A container is going to start anew: if the one before it has destroyed its ledger, it gets a new
+ * one; what was written beyond the end of its files is cut off, and their owner and mode are as at
+ * first (share_dir_mend). No process may have the old one any more. */
+int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err);
+
+/* The same for its account of GPU time, and for shares that an older agent made without one. */
+int slot_mend_account(struct slot_store *s, struct slot *slot, struct err *err);
+
+/* Opens the files that could not be opened before. */
+void slot_open_files(struct slot_store *s);
+
+/* Forgets the slot and removes its files. */
+int slot_remove(struct slot_store *s, struct slot *slot, struct err *err);
+
+/* The directory of a slot. */
+void slot_dir(const struct slot_store *s, const char *nonce, char ret[static 384]);
+
+/* Path of a file of a slot: "limits", "ledger", "grants", "compute". */
+void slot_path(const struct slot_store *s, const char *nonce, const char *file,
+               char ret[static 384]);
+
+/* What pods hold of a card together. */
+struct slot_total {
+    uint64_t memory;
+    uint64_t physical; /* what of it may be on the card at once */
+    uint32_t core;
+};
+
+/* What pods other than `pod_uid` hold of a card: the sum of their totals. `ret_holder` (may be
+ * NULL) receives one of them, preferring one that is being released. */
+void slot_card_use(const struct slot_store *s, const char *uuid, const char *pod_uid,
+                   struct slot_total *ret, const struct slot **ret_holder);
+
+/* Builds the grant of one container from what the scheduler decided. -ENOENT: the assignment has no
+ * part for it. */
+int slot_grant_make(const struct pod *pod, const struct assignment *a, const char *container,
+                    struct slot_grant *ret, struct err *err);
+void slot_grant_done(struct slot_grant *g);
+
+/* The record as text and back, for tests and fuzzing. */
+void slot_record_encode(const struct slot_grant *g, struct buf *out);
+int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err);

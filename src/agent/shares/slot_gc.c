@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Shares of pods that are gone. A pod that was deleted by force leaves the API server while its
+ * containers run on, and kubelet gives its plugin IDs to the next one at once. So a share counts as
+ * held until the pod's last process has ended, whatever the API server says. */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/audit/driver_limit.h"
+#include "agent/os/cgroup.h"
+#include "agent/shares/cdi.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#define SCAN_MS 25        /* between looks at the processes, at first */
+#define SCAN_SLOW_MS 1000 /* when a pod takes long to end */
+#define SLOW_AFTER_MS 20000
+#define SCAN_STEP 256 /* processes looked at before kubelet gets its turn again */
+#define CLEAN_SCANS 2 /* a fork can hide behind the scan once, and its parent is gone then */
+#define START_GRACE_MS                                                                             \
+    1500 /* a container whose CDI file was read before we removed it starts in that */
+
+static void on_timer(uv_timer_t *timer);
+
+static void revoke_slot(struct agent *a, struct slot *slot) {
+    struct err err;
+
+    slot->revoked = cdi_remove(a->config.cdi_dir, slot->nonce, &err) == 0;
+    if (!slot->revoked)
+        log_error("%s", err.text);
+}
+
+void release_pod(struct agent *a, const char *pod_uid, bool stopped) {
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        if (slot->releasing || strcmp(slot->grant.pod_uid, pod_uid) != 0)
+            continue;
+        slot->releasing = true;
+        slot->release_after = uv_now(a->loop) + (stopped ? 0 : START_GRACE_MS);
+        /* A scan that has begun does not count. */
+        slot->clean_scans = process_walk_is_under_way(&a->release_walk) ? -1 : 0;
+        revoke_slot(a, slot);
+        a->release_since = uv_now(a->loop);
+        if (!process_walk_is_under_way(&a->release_walk))
+            (void) uv_timer_start(&a->release_timer, on_timer, 0, 0);
+    }
+}
+
+void release_cancel(struct agent *a, const char *pod_uid) {
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        if (strcmp(slot->grant.pod_uid, pod_uid) != 0)
+            continue;
+        slot->releasing = false;
+        slot->revoked = false;
+    }
+}
+
+/* ---- processes ---- */
+
+/* `pod_uid` NULL: it may be any pod's. */
+static void mark_alive(struct agent *a, const char *pod_uid) {
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+        if (slot->releasing && (!pod_uid || strcmp(slot->grant.pod_uid, pod_uid) == 0))
+            slot->clean_scans = -1;
+}
+
+/* A process that cannot be looked at now (no descriptor, no memory) is not one that has ended. */
+static void look_at(int pid, void *userdata) {
+    struct agent *a = userdata;
+    struct cgroup_id id;
+    int r = cgroup_of_pid(pid, &id);
+
+    if (r == 1)
+        mark_alive(a, id.pod_uid);
+    else if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR || r == -EIO)
+        mark_alive(a, NULL);
+}
+
+static void remove_slot(struct agent *a, struct slot *slot) {
+    struct err err;
+
+    log_info("released %s/%s container %s (slot %s)", slot->grant.namespace, slot->grant.pod,
+             slot->grant.container, slot->nonce);
+    wall_end(a, slot);
+    card_audit_release(a, slot);
+    if (slot_remove(&a->slots, slot, &err) < 0)
+        log_error("%s", err.text);
+    if (!a->slots.slots)
+        library_remove_mount_point(a->config.host_root);
+}
+
+/* After a whole scan: removes what nobody uses any more. Returns whether there is more to wait for.
+ */
+static bool settle(struct agent *a) {
+    struct slot *slot, *next;
+    bool removed = false, more = false;
+
+    HASH_ITER(hh, a->slots.slots, slot, next) {
+        if (!slot->releasing)
+            continue;
+        slot->clean_scans++;
+        if (!slot->revoked)
+            revoke_slot(a, slot);
+        if (slot->revoked && slot->clean_scans >= CLEAN_SCANS &&
+            uv_now(a->loop) >= slot->release_after) {
+            remove_slot(a, slot);
+            removed = true;
+        } else {
+            more = true;
+        }
+    }
+    if (removed)
+        prestart_wake(a);
+    return more;
+}
+
+static void on_timer(uv_timer_t *timer) {
+    struct agent *a = timer->data;
+    bool slow = uv_now(a->loop) - a->release_since > SLOW_AFTER_MS;
+    int r = process_walk_step(&a->release_walk, SCAN_STEP, look_at, a);
+
+    if (r < 0)
+        log_error("cannot read /proc; no share is released");
+    if (r != 1) {
+        (void) uv_timer_start(timer, on_timer, r < 0 ? SCAN_SLOW_MS : 1, 0);
+        return;
+    }
+    if (settle(a))
+        (void) uv_timer_start(timer, on_timer, slow ? SCAN_SLOW_MS : SCAN_MS, 0);
+}
+
+/* ---- what an earlier agent left ---- */
+
+static void remove_orphan_file(const char *nonce, void *userdata) {
+    struct agent *a = userdata;
+
+    if (!slot_find(&a->slots, nonce))
+        (void) cdi_remove(a->config.cdi_dir, nonce, NULL);
+}
+
+void release_orphans(struct agent *a) {
+    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        const struct pod_entry *e = pods_find(a->pods, slot->grant.pod_uid);
+
+        if (!e)
+            release_pod(a, slot->grant.pod_uid, false);
+        else if (e->pod.finished)
+            release_pod(a, slot->grant.pod_uid, true);
+    }
+    (void) cdi_each(a->config.cdi_dir, remove_orphan_file, a, NULL);
+}

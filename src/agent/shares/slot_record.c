@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/shares/slot.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "gpu/device.h"
+#include "kube/objects/dialect_export.h"
+#include "model/driver_capability.h"
+#include "wire/json.h"
+#include "wire/json_write.h"
+
+#define RECORD_VERSION 1
+
+void slot_grant_done(struct slot_grant *g) {
+    free(g->devices);
+    memset(g, 0, sizeof(*g));
+}
+
+void slot_record_encode(const struct slot_grant *g, struct buf *out) {
+    struct json_writer w = {.out = out};
+
+    json_object_begin(&w, NULL);
+    json_put_u64(&w, "version", RECORD_VERSION);
+    json_put_string(&w, "podUID", g->pod_uid);
+    json_put_string(&w, "namespace", g->namespace);
+    json_put_string(&w, "pod", g->pod);
+    json_put_string(&w, "container", g->container);
+    if (g->foreign != FOREIGN_NONE)
+        json_put_string(&w, "foreign", foreign_name((enum foreign_kind) g->foreign));
+    if (g->driver != DRIVER_CAPABILITIES_UNSAID)
+        json_put_u64(&w, "driverCapabilities", g->driver);
+    json_array_begin(&w, "devices");
+    for (uint32_t i = 0; i < g->ndevices; i++) {
+        const struct slot_device *d = &g->devices[i];
+
+        json_object_begin(&w, NULL);
+        json_put_u64(&w, "index", d->index);
+        json_put_string(&w, "uuid", d->uuid);
+        json_put_u64(&w, "core", d->core);
+        json_put_u64(&w, "memory", d->memory);
+        json_put_u64(&w, "podCore", d->pod_core);
+        json_put_u64(&w, "podMemory", d->pod_memory);
+        json_put_u64(&w, "physical", d->physical);
+        json_put_u64(&w, "podPhysical", d->pod_physical);
+        json_object_end(&w);
+    }
+    json_array_end(&w);
+    json_object_end(&w);
+    buf_putc(out, '\n');
+}
+
+static bool read_text(struct json v, const char *key, char *ret, size_t size) {
+    const char *text = json_string(json_get(v, key));
+
+    if (!text || !text[0] || strlen(text) >= size)
+        return false;
+    text_copy(ret, size, text);
+    return true;
+}
+
+static bool read_u32(struct json v, const char *key, uint32_t *ret) {
+    uint64_t n;
+
+    if (!json_u64(json_get(v, key), &n) || n > UINT32_MAX)
+        return false;
+    *ret = (uint32_t) n;
+    return true;
+}
+
+/* Records of agents that knew no oversold memory do not have these. */
+static bool read_physical(struct json v, struct slot_device *d) {
+    struct json part = json_get(v, "physical"), total = json_get(v, "podPhysical");
+
+    d->physical = d->memory;
+    d->pod_physical = d->pod_memory;
+    return (!json_valid(part) || (json_u64(part, &d->physical) && d->physical <= d->memory)) &&
+           (!json_valid(total) || json_u64(total, &d->pod_physical));
+}
+
+static bool read_device(struct json v, struct slot_device *d) {
+    return read_u32(v, "index", &d->index) && read_u32(v, "core", &d->core) &&
+           read_u32(v, "podCore", &d->pod_core) && json_u64(json_get(v, "memory"), &d->memory) &&
+           json_u64(json_get(v, "podMemory"), &d->pod_memory) &&
+           read_text(v, "uuid", d->uuid, sizeof(d->uuid)) && read_physical(v, d);
+}
+
+/* Records of agents that did not look at them do not have them. */
+static bool read_driver(struct json root, uint8_t *ret) {
+    struct json value = json_get(root, "driverCapabilities");
+    uint64_t bits = DRIVER_CAPABILITIES_UNSAID;
+
+    if (json_valid(value) && (!json_u64(value, &bits) || bits > DRIVER_CAPABILITIES_ALL))
+        return false;
+    *ret = (uint8_t) bits;
+    return true;
+}
+
+static int read_grant(struct json root, struct slot_grant *g) {
+    struct json devices = json_get(root, "devices"), item;
+    struct json_iter it = json_iter(devices);
+    uint32_t version;
+
+    if (!read_u32(root, "version", &version) || version != RECORD_VERSION ||
+        !read_text(root, "podUID", g->pod_uid, sizeof(g->pod_uid)) ||
+        !read_text(root, "namespace", g->namespace, sizeof(g->namespace)) ||
+        !read_text(root, "pod", g->pod, sizeof(g->pod)) ||
+        !read_text(root, "container", g->container, sizeof(g->container)) ||
+        !read_driver(root, &g->driver) || json_type(devices) != JSON_ARRAY ||
+        json_size(devices) > GPU_MAX)
+        return -EBADMSG;
+    g->foreign = (uint8_t) foreign_find(json_string(json_get(root, "foreign")));
+    g->devices = calloc(json_size(devices) + 1, sizeof(*g->devices));
+    while (g->devices && json_next(&it, NULL, &item))
+        if (!read_device(item, &g->devices[g->ndevices++]))
+            return -EBADMSG;
+    return g->devices ? 0 : -ENOMEM;
+}
+
+int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, struct err *err) {
+    _cleanup_json_ struct json_parser *parser = NULL;
+    struct slot_grant g = {0};
+    struct json root;
+    int r;
+
+    r = json_open(text, len, &parser, &root, err);
+    if (r < 0)
+        return r;
+    r = read_grant(root, &g);
+    if (r < 0) {
+        slot_grant_done(&g);
+        return err_set(err, -r, r == -ENOMEM ? "out of memory" : "not a record of a share");
+    }
+    *ret = g;
+    return 0;
+}
+
+/* ---- from the assignment ---- */
+
+static const struct gpu_ask *ask_of(const struct pod *pod, const char *container) {
+    for (uint32_t i = 0; i < pod->request.n; i++)
+        if (strcmp(pod->request.asks[i].container, container) == 0)
+            return &pod->request.asks[i];
+    return NULL;
+}
+
+static enum ask_phase phase_of(const struct pod *pod, const char *container) {
+    const struct gpu_ask *ask = ask_of(pod, container);
+
+    return ask ? ask->phase : ASK_APP;
+}
+
+static const struct assigned_device *part_on(const struct assigned_container *c, const char *uuid) {
+    for (uint32_t i = 0; i < c->ndevices; i++)
+        if (strcmp(c->devices[i].uuid, uuid) == 0)
+            return &c->devices[i];
+    return NULL;
+}
+
+static void raise_to(struct slot_total *peak, const struct slot_total *now,
+                     const struct assigned_device *part) {
+    if (now->memory + part->memory > peak->memory)
+        peak->memory = now->memory + part->memory;
+    if (now->physical + part->physical > peak->physical)
+        peak->physical = now->physical + part->physical;
+    if (now->core + part->core > peak->core)
+        peak->core = now->core + part->core;
+}
+
+/* The most that the pod holds of a card at any time: init containers run one after the other,
+ * beside the sidecars that started before them; app containers run together, beside all sidecars.
+ */
+static void pod_total(const struct pod *pod, const struct assignment *a, struct slot_device *d) {
+    struct slot_total now = {0}, peak = {0};
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < a->ncontainers; i++) {
+            enum ask_phase phase = phase_of(pod, a->containers[i].name);
+            const struct assigned_device *part = part_on(&a->containers[i], d->uuid);
+
+            if (!part || (pass == 0) == (phase == ASK_APP))
+                continue;
+            raise_to(&peak, &now, part);
+            if (phase != ASK_INIT) {
+                now.memory += part->memory;
+                now.physical += part->physical;
+                now.core += part->core;
+            }
+        }
+    }
+    d->pod_memory = peak.memory;
+    d->pod_physical = peak.physical;
+    d->pod_core = peak.core;
+}
+
+int slot_grant_make(const struct pod *pod, const struct assignment *a, const char *container,
+                    struct slot_grant *ret, struct err *err) {
+    const struct assigned_container *part = assignment_find(a, container);
+    const struct gpu_ask *ask = ask_of(pod, container);
+    struct slot_grant g = {
+        .foreign = (uint8_t) (ask ? dialects[ask->dialect].foreign : FOREIGN_NONE),
+        .driver = ask ? ask->driver : DRIVER_CAPABILITIES_UNSAID,
+    };
+
+    if (!part)
+        return err_set(err, ENOENT, "the assignment has no part for container %s", container);
+    g.devices = calloc(part->ndevices + 1, sizeof(*g.devices));
+    if (!g.devices)
+        return err_set(err, ENOMEM, "out of memory");
+    text_copy(g.pod_uid, sizeof(g.pod_uid), pod->uid);
+    text_copy(g.namespace, sizeof(g.namespace), pod->namespace);
+    text_copy(g.pod, sizeof(g.pod), pod->name);
+    text_copy(g.container, sizeof(g.container), container);
+    for (uint32_t i = 0; i < part->ndevices; i++) {
+        struct slot_device *d = &g.devices[g.ndevices++];
+
+        d->index = part->devices[i].index;
+        d->core = part->devices[i].core;
+        d->memory = part->devices[i].memory;
+        d->physical = part->devices[i].physical;
+        text_copy(d->uuid, sizeof(d->uuid), part->devices[i].uuid);
+        pod_total(pod, a, d);
+    }
+    *ret = g;
+    return 0;
+}
