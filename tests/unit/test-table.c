@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "intercept/table.h"
+#include "intercept/memory/allocations.h"
 
 static struct entry entry(uint64_t kind, uint64_t key, uint64_t bytes, uint64_t link) {
     return (struct entry){

@@ -3,9 +3,9 @@
 /* Where captures begin and end, so that the gate keeps away from them; and where streams are
  * destroyed and graphs changed: what the gate has to know besides launches. */
 
-#include "intercept/compute/gate.h"
 #include "intercept/compute/graph.h"
-#include "intercept/driver.h"
+#include "intercept/compute/throttle.h"
+#include "intercept/resolve/driver.h"
 
 static CUresult began(CUresult r) {
     if (r != CUDA_SUCCESS)

@@ -5,8 +5,8 @@
  * to the host take the bus and engines of their own, and none of the time that is shared: they are
  * not charged, and those that cannot be anything else are not here. */
 
-#include "intercept/compute/gate.h"
-#include "intercept/driver.h"
+#include "intercept/compute/throttle.h"
+#include "intercept/resolve/driver.h"
 
 /* In the place of a function's address in the keys of costs. */
 enum kind { FILL = 1, FILL_ROWS, COPY, COPY_ARRAY, COPY_BOX, COPY_PEER };

@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <signal.h>
 
-#include "intercept/compute/gate_state.h"
-#include "intercept/driver.h"
-#include "intercept/objects.h"
+#include "intercept/compute/throttle_state.h"
+#include "intercept/resolve/driver.h"
+#include "intercept/resolve/elf.h"
 
 /* How often it looks: soon at first, and then less often. */
 #define LOOK_MIN_NS 50000ull

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "intercept/compute/gate.h"
+#include "intercept/compute/throttle.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/pool.h"
 

@@ -6,8 +6,8 @@
  * of the device. So what that pool holds is booked, and before the driver may make it larger, as
  * much is reserved as the graph could need. */
 
-#include "intercept/driver.h"
-#include "intercept/share.h"
+#include "intercept/resolve/driver.h"
+#include "intercept/session/session.h"
 
 struct graph_use {
     struct share *share; /* NULL: no memory in it */

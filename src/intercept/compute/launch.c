@@ -3,9 +3,9 @@
 /* Launches of kernels and graphs, in all their variants: through the gate, then on to the driver.
  */
 
-#include "intercept/compute/gate.h"
 #include "intercept/compute/graph.h"
-#include "intercept/driver.h"
+#include "intercept/compute/throttle.h"
+#include "intercept/resolve/driver.h"
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
                         unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "intercept/lock.h"
-#include "intercept/objects.h"
+#include "intercept/resolve/elf.h"
 
 #define ESCAPE_TYPE 'F'
 #define ESCAPE_FREE 0x29

@@ -6,8 +6,8 @@
 
 #include <errno.h>
 
-#include "intercept/driver.h"
-#include "intercept/share.h"
+#include "intercept/resolve/driver.h"
+#include "intercept/session/session.h"
 
 /* `restored`: for each slot the accounts that this restore has booked again, as bits. */
 typedef bool slot_fn(struct share *share, uint32_t slot, uint64_t *restored);

@@ -3,7 +3,7 @@
 /* Start of the driver, and contexts: what a context itself costs is booked like an allocation, and
  * all that was allocated in it goes with it. */
 
-#include "intercept/compute/gate.h"
+#include "intercept/compute/throttle.h"
 #include "intercept/compute/timeslice.h"
 #include "intercept/memory/charge.h"
 

@@ -4,7 +4,7 @@
 /* Memory pools are booked by what they hold, not by what was allocated from them: a pool keeps
  * freed memory up to its release threshold, and grows in pieces larger than was asked for. */
 
-#include "intercept/share.h"
+#include "intercept/session/session.h"
 
 /* Makes pools of this process give back what they keep without use, and books that. True if
  * anything changed. */

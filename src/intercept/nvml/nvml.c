@@ -4,7 +4,7 @@
 
 #include "intercept/nvml/nvml.h"
 
-#include "intercept/driver.h"
+#include "intercept/resolve/driver.h"
 
 /* An answer of the driver's, brought down to the container's part. True if it changed. */
 static bool present(const struct part *part, unsigned long long *total, unsigned long long *free,

@@ -3,8 +3,8 @@
 /* What a program may not do to a card that others use, too; and counters of the whole card that
  * cannot be told apart by user. */
 
-#include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "intercept/resolve/driver.h"
 
 #define NVML_DENY(symbol, answer, params, args)                                                    \
     nvmlReturn_t symbol params {                                                                   \

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "intercept/resolve/driver.h"
 
 #define CARDS_MAX 64
 #define INSTANCES_MAX 64 /* of a divided GPU; hardware has 7 */

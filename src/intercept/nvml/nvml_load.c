@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "intercept/resolve/driver.h"
 #include "share/compute_core.h"
 
 /* -- samples of processes ---------------------------------------------------------------------- */

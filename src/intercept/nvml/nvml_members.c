@@ -11,8 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "intercept/resolve/driver.h"
 #include "share/io_core.h"
 
 /* -- PID namespaces ---------------------------------------------------------------------------- */

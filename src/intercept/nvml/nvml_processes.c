@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 
-#include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "intercept/resolve/driver.h"
 
 #define ENTRIES_MAX (2 * MEMBERS_MAX)
 

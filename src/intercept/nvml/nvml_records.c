@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "intercept/resolve/driver.h"
 #include "share/io_core.h"
 
 /* -- accounting -------------------------------------------------------------------------------- */

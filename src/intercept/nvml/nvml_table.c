@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "intercept/driver.h"
 #include "intercept/nvml/nvml.h"
+#include "intercept/resolve/driver.h"
 
 /* As large as any driver's known so far, four times over. */
 #define SLOTS_MAX 1023

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/table.h"
+#include "intercept/memory/allocations.h"
 
 #include <string.h>
 #include <sys/mman.h>

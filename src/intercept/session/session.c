@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/share.h"
+#include "intercept/session/session.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "intercept/driver.h"
-#include "intercept/place.h"
+#include "intercept/resolve/driver.h"
+#include "intercept/session/location.h"
 
 #define NOT_OF_THE_SHARE UINT8_MAX
 

@@ -10,7 +10,7 @@
 
 #include "abi/cuda.h"
 #include "intercept/lock.h"
-#include "intercept/table.h"
+#include "intercept/memory/allocations.h"
 #include "share/ledger_core.h"
 #include "share/limits_core.h"
 

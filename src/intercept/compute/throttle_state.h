@@ -4,8 +4,8 @@
 /* What gate.c and events.c have in common. All of it lies in memory that a forked
  * child finds zeroed, so the child begins anew, without the parent's thread. */
 
-#include "intercept/compute/gate.h"
 #include "intercept/compute/owner.h"
+#include "intercept/compute/throttle.h"
 #include "intercept/lock.h"
 #include "share/limits_core.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/place.h"
+#include "intercept/session/location.h"
 
 #include <errno.h>
 #include <fcntl.h>

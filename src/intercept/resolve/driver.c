@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/driver.h"
+#include "intercept/resolve/driver.h"
 
 #include <string.h>
 
-#include "intercept/objects.h"
+#include "intercept/resolve/elf.h"
 
 static void bind_cuda(void);
 static void bind_nvml(void);

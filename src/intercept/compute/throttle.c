@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/compute/gate.h"
+#include "intercept/compute/throttle.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
-#include "intercept/compute/gate_state.h"
-#include "intercept/driver.h"
-#include "intercept/share.h"
+#include "intercept/compute/throttle_state.h"
+#include "intercept/resolve/driver.h"
+#include "intercept/session/session.h"
 
 struct gate_view gate_view;
 static struct gate *gate_memory;

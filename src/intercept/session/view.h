@@ -4,7 +4,7 @@
 /* The container's part of a device, and what of the device's memory CUDA and NVML show of it: the
  * same figures from either. */
 
-#include "intercept/share.h"
+#include "intercept/session/session.h"
 
 struct part {
     struct share *share; /* NULL: no share, the driver's answer stands */

@@ -8,8 +8,8 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "intercept/driver.h"
-#include "intercept/objects.h"
+#include "intercept/resolve/driver.h"
+#include "intercept/resolve/elf.h"
 
 /* In two registers for entry.S: where to jump to, or NULL and the answer. */
 struct decision {

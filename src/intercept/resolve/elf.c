@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/objects.h"
+#include "intercept/resolve/elf.h"
 
 #include <elf.h>
 #include <link.h>
