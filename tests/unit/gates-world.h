@@ -7,10 +7,10 @@
 
 #include "kube/objects/gang.h"
 #include "kube/objects/quota_object.h"
+#include "scheduler/daemon/requeue.h"
 #include "scheduler/gates/gang.h"
 #include "scheduler/gates/quota.h"
-#include "scheduler/state/space.h"
-#include "scheduler/wake.h"
+#include "scheduler/state/namespace_usage.h"
 
 /* The scheduler of scheduler-world.h with gates. */
 struct governed {

@@ -6,7 +6,7 @@
 
 #include "scheduler/cluster/key_ages.h"
 #include "scheduler/cluster/keys.h"
-#include "scheduler/wake.h"
+#include "scheduler/daemon/requeue.h"
 #include "wire/json_write.h"
 
 static void observe_patch(struct world *w, const char *uuid_node, unsigned index,

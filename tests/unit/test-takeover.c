@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "kube/api/client.h"
 #include "kube/objects/signing.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/daemon/scheduler.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "place/workload/model.h"
 #include "scheduler/extender/explain.h"
-#include "scheduler/extender/template.h"
+#include "scheduler/extender/node_template.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

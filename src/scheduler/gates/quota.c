@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "scheduler/state/space.h"
+#include "scheduler/state/namespace_usage.h"
 
 #define CARD_MS 10000 /* how long the least card is taken to be the same */
 #define KEY_MAX (KUBE_LABEL_MAX + KUBE_NAME_MAX + 4)

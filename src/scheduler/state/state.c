@@ -8,7 +8,7 @@
 
 #include "kube/objects/gang.h"
 #include "model/gpu_model.h"
-#include "scheduler/state/space.h"
+#include "scheduler/state/namespace_usage.h"
 #include "scheduler/state/state_internal.h"
 
 #define STRAY_MS 60000

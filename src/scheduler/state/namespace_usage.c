@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/state/space.h"
+#include "scheduler/state/namespace_usage.h"
 
 #include <errno.h>
 #include <stdlib.h>

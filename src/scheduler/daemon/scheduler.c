@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/scheduler.h"
+#include "scheduler/daemon/scheduler.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "place/policies/policies.h"
 #include "scheduler/cluster/keys.h"
-#include "scheduler/elastic_watch.h"
+#include "scheduler/daemon/claims_watch.h"
 #include "wire/json.h"
 
 #define TICK_MS 1000

@@ -11,7 +11,7 @@
 #include "base/opt.h"
 #include "model/dialect.h"
 #include "place/policies/policies.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/daemon/scheduler.h"
 
 static struct scheduler_options arg = {
     .listen = "127.0.0.1:9401",

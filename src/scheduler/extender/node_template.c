@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/extender/template.h"
+#include "scheduler/extender/node_template.h"
 
 #include <string.h>
 

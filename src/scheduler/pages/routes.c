@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/daemon/scheduler.h"
 
 #define JSON_TYPE "application/json"
 #define ANSWER_MAX ((size_t) 64 << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "scheduler/scheduler.h"
+#include "scheduler/daemon/scheduler.h"
 #include "wire/json_write.h"
 
 #define REASONS_MAX 100 /* nodes listed per waiting pod */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/watch.h"
+#include "scheduler/daemon/watch.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "kube/api/field.h"
 #include "kube/objects/pod_selection.h"
-#include "scheduler/elastic_watch.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/daemon/claims_watch.h"
+#include "scheduler/daemon/scheduler.h"
 
 #define PROJECT_DELAY_MS 50
 #define STATUS_MAX ((size_t) 1 << 20)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/govern.h"
+#include "scheduler/daemon/policy_watch.h"
 
 #include <stdio.h>
 #include <time.h>
 
 #include "base/err.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/daemon/scheduler.h"
 
 #define PATCHES_PER_TICK 16
 #define TIMEOUT_MS 10000

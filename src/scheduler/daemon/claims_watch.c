@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/elastic_watch.h"
+#include "scheduler/daemon/claims_watch.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/daemon/scheduler.h"
 
 static void gone(struct scheduler *s, enum claims_kind kind, struct json object) {
     const char *namespace = json_string(JSON_PATH(object, "metadata", "namespace"));

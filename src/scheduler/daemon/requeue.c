@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/wake.h"
+#include "scheduler/daemon/requeue.h"
 
 #include <inttypes.h>
 #include <stdio.h>

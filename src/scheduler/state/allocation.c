@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "model/scaling.h"
-#include "scheduler/state/space.h"
+#include "scheduler/state/namespace_usage.h"
 #include "scheduler/state/state_internal.h"
 
 /* ---- holds of bound pods ---- */

@@ -3,7 +3,7 @@
 
 /* The claims controller in the daemon: rows of the watch table, and when it works. */
 
-#include "scheduler/watch.h"
+#include "scheduler/daemon/watch.h"
 
 struct scheduler;
 
