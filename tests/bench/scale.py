@@ -31,6 +31,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 
@@ -454,7 +455,7 @@ def requests_line(found):
     for name, rounds in found.items():
         asked = {k: statistics.mean(r.get(k, 0) for _, _, r in rounds) for k in rounds[0][2]}
         parts.append(f"{name}: " + ", ".join(f"{v} {r} {n:.2f}" for (v, r), n in sorted(asked.items()) if n >= 0.01))
-    return "Requests that change something, per pod. " + "; ".join(parts) + "."
+    return textwrap.fill("Requests that change something, per pod. " + "; ".join(parts) + ".", 100)
 
 
 def measure(bench, pods, peers, rounds):
