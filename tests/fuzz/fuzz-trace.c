@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/trace.h"
+#include "cli/replay/trace.h"
 
 /* A file of nodes and one of pods, with a zero byte between. */
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cli/card_use.h"
+#include "cli/run/card_use.h"
 
 #define MIB ((uint64_t) 1 << 20)
 

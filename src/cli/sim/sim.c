@@ -19,9 +19,9 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "cli/cli.h"
-#include "cli/inject.h"
 #include "cli/libdir.h"
-#include "cli/machines.h"
+#include "cli/sim/inject.h"
+#include "cli/sim/machines.h"
 #include "sim/daemon.h"
 
 #define PRIVATE_PREFIX "aliquot-sim-"

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "cli/cards.h"
+#include "cli/cluster/cards.h"
 
 /* Prints memory by node and card in GiB; with `details` the pods of each node too. */
 int inspect_memory(const struct cards *cards, bool details, struct err *err);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "cli/inspect.h"
-#include "cli/kubectl.h"
+#include "cli/cluster/inspect.h"
+#include "cli/cluster/kubectl.h"
 #include "cli/table.h"
 #include "kube/objects/node.h"
 

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/trace.h"
+#include "cli/replay/trace.h"
 #include "place/place.h"
 #include "place/workload/model.h"
 

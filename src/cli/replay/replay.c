@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/opt.h"
 #include "cli/cli.h"
-#include "cli/packing.h"
+#include "cli/replay/packing.h"
 #include "place/policies/policies.h"
 
 #define FILE_BYTES_MAX ((size_t) 1 << 30)

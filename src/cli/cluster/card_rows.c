@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/card_rows.h"
+#include "cli/cluster/card_rows.h"
 
 #include <inttypes.h>
 

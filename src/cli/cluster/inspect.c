@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/args.h"
-#include "cli/card_rows.h"
-#include "cli/inspect.h"
+#include "cli/cluster/card_rows.h"
+#include "cli/cluster/inspect.h"
 #include "cli/table.h"
 #include "wire/json_write.h"
 

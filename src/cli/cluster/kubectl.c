@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/kubectl.h"
+#include "cli/cluster/kubectl.h"
 
 #include <fcntl.h>
 #include <poll.h>

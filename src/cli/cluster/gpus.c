@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/num.h"
 #include "cli/args.h"
-#include "cli/card_rows.h"
-#include "cli/kubectl.h"
+#include "cli/cluster/card_rows.h"
+#include "cli/cluster/kubectl.h"
 #include "cli/table.h"
 #include "wire/json.h"
 

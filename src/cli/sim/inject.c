@@ -3,7 +3,7 @@
 /* `aliquot sim inject` and `aliquot sim show`: what the owner of a simulated machine may do to it
  * while it runs. */
 
-#include "cli/inject.h"
+#include "cli/sim/inject.h"
 
 #include <stdio.h>
 #include <stdlib.h>

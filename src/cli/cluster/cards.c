@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cards.h"
+#include "cli/cluster/cards.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "cli/kubectl.h"
+#include "cli/cluster/kubectl.h"
 #include "model/dialect.h"
 #include "model/quantity.h"
 

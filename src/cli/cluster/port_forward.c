@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/page.h"
+#include "cli/cluster/port_forward.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "cli/kubectl.h"
+#include "cli/cluster/kubectl.h"
 #include "wire/json.h"
 
 #define SCHEDULER_PORT ":9401" /* any free port here, that one there */

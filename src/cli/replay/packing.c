@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/packing.h"
+#include "cli/replay/packing.h"
 
 #include <stdlib.h>
 #include <string.h>

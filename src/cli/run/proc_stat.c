@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/proc_stat.h"
+#include "cli/run/proc_stat.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/node_holders.h"
+#include "cli/run/node_holders.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/num.h"
-#include "cli/proc_stat.h"
+#include "cli/run/proc_stat.h"
 
 #define NODES "/dev/nvidia"
 

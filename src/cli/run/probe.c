@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/probe.h"
+#include "cli/run/probe.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 
 #include "base/cleanup.h"
-#include "cli/card_use.h"
-#include "cli/driver_calls.h"
+#include "cli/run/card_use.h"
+#include "cli/run/driver_calls.h"
 
 #define DEADLINE_MS 60000
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/trace.h"
+#include "cli/replay/trace.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

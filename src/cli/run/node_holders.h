@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "cli/card_use.h"
+#include "cli/run/card_use.h"
 
 /* Whether a process that descends from the caller has a file of the driver open, is not ending, and
  * is not among the listed processes of `use`: one that can hold memory of the card by it. The

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/terms.h"
+#include "cli/run/compute_options.h"
 
 #include "share/compute.h"
 

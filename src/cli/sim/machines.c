@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "cli/machines.h"
+#include "cli/sim/machines.h"
 
 #include <dirent.h>
 #include <limits.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/card_use.h"
+#include "cli/run/card_use.h"
 
-#include "cli/driver_calls.h"
-#include "cli/proc_stat.h"
+#include "cli/run/driver_calls.h"
+#include "cli/run/proc_stat.h"
 
 #define LIST_MAX (CARD_USE_PROCESSES / 2) /* of each of two lists */
 

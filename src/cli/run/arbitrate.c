@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/arbitrate.h"
+#include "cli/run/arbitrate.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -17,7 +17,7 @@
 #include <utlist.h>
 
 #include "base/cleanup.h"
-#include "cli/shares.h"
+#include "cli/run/run_shares.h"
 #include "share/arbitration.h"
 
 /* Shares whose `aliquot run` was killed are noticed by looking. */

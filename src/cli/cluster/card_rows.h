@@ -3,7 +3,7 @@
 
 /* The rows of a table that list the holders of a card. */
 
-#include "cli/cards.h"
+#include "cli/cluster/cards.h"
 #include "cli/table.h"
 
 /* Where the table has them. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/shares.h"
+#include "cli/run/run_shares.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/orphans.h"
+#include "cli/run/orphans.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -7,11 +7,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/card_use.h"
-#include "cli/driver_calls.h"
-#include "cli/node_holders.h"
-#include "cli/proc_stat.h"
-#include "cli/shares.h"
+#include "cli/run/card_use.h"
+#include "cli/run/driver_calls.h"
+#include "cli/run/node_holders.h"
+#include "cli/run/proc_stat.h"
+#include "cli/run/run_shares.h"
 #include "share/limits.h"
 #include "share/orphaned.h"
 #include "share/unattributed.h"
