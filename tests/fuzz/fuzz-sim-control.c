@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/control.h"
-#include "sim/daemon_internal.h"
-#include "sim/fault.h"
+#include "sim/daemon/control.h"
+#include "sim/daemon/daemon_internal.h"
+#include "sim/daemon/fault.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

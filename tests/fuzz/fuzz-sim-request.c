@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "sim/machine.h"
-#include "sim/request.h"
-#include "sim/share.h"
-#include "sim/shared_event.h"
+#include "sim/daemon/ipc_memory.h"
+#include "sim/daemon/machine.h"
+#include "sim/daemon/request.h"
+#include "sim/daemon/shared_event.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

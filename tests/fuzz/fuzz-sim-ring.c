@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/engine.h"
-#include "sim/machine.h"
+#include "sim/daemon/engine.h"
+#include "sim/daemon/machine.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

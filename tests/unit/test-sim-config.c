@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
-#include "sim/config.h"
-#include "sim/control.h"
-#include "sim/fault.h"
+#include "sim/daemon/config.h"
+#include "sim/daemon/control.h"
+#include "sim/daemon/fault.h"
+#include "sim/daemon/xid.h"
 #include "sim/mig.h"
-#include "sim/xid.h"
 
 static struct sim_config config;
 

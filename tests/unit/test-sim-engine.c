@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "sim/engine.h"
-#include "sim/machine.h"
+#include "sim/daemon/engine.h"
+#include "sim/daemon/machine.h"
 
 #define MS 1000000ull
 #define START (1000 * MS)

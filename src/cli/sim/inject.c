@@ -17,8 +17,8 @@
 #include "base/num.h"
 #include "base/opt.h"
 #include "cli/cli.h"
-#include "sim/config.h"
-#include "sim/control.h"
+#include "sim/daemon/config.h"
+#include "sim/daemon/control.h"
 #include "sim/proto.h"
 
 #define ARGS_MAX 3

@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "sim/config.h"
+#include "sim/daemon/config.h"
 
 /* Appends the names of the machine files that come with Aliquot, separated by spaces. */
 void machines_list(struct buf *out);

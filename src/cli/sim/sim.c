@@ -22,7 +22,7 @@
 #include "cli/libdir.h"
 #include "cli/sim/inject.h"
 #include "cli/sim/machines.h"
-#include "sim/daemon.h"
+#include "sim/daemon/daemon.h"
 
 #define PRIVATE_PREFIX "aliquot-sim-"
 #define LOCK_NAME "lock"

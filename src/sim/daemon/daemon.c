@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+#include "sim/daemon/daemon.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <time.h>
+
+#include "abi/cuda.h"
+#include "base/cleanup.h"
+#include "sim/daemon/daemon_internal.h"
+#include "sim/daemon/engine.h"
+#include "sim/daemon/fault.h"
+#include "sim/daemon/nvml_accounting.h"
+#include "sim/daemon/wake.h"
+
+/* Sleeps shorter than this are not worth the switch; a kernel's end is seen that much later. */
+#define SLACK_NS 20000ull
+
+uint64_t daemon_now(void) {
+    struct timespec ts;
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t) ts.tv_sec * 1000000000ull + (uint64_t) ts.tv_nsec;
+}
+
+uint64_t daemon_clock(const struct daemon *d) {
+    return d->stepped ? d->clock : daemon_now();
+}
+
+uint64_t daemon_wall_us(void) {
+    struct timespec ts;
+    (void) clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t) ts.tv_sec * 1000000ull + (uint64_t) ts.tv_nsec / 1000u;
+}
+
+/* -- watched descriptors --------------------------------------------------------------------- */
+
+static struct watch *watch_add(struct daemon *d, enum watch_kind kind, int fd, uint32_t minor) {
+    struct watch *w = calloc(1, sizeof(*w));
+    if (!w)
+        return NULL;
+    w->kind = kind;
+    w->fd = fd;
+    w->minor = minor;
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = w};
+    if (epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &ev) < 0) {
+        free(w);
+        return NULL;
+    }
+    w->next = d->watches;
+    if (w->next)
+        w->next->previous = w;
+    d->watches = w;
+    return w;
+}
+
+/* The memory stays until the events of this round, which may name it, are done with. */
+static void watch_close(struct daemon *d, struct watch *w) {
+    if (w->fd < 0)
+        return;
+    (void) epoll_ctl(d->epoll, EPOLL_CTL_DEL, w->fd, NULL);
+    if (w->kind != WATCH_USER)
+        (void) close(w->fd);
+    w->fd = -1;
+    if (w->previous)
+        w->previous->next = w->next;
+    else
+        d->watches = w->next;
+    if (w->next)
+        w->next->previous = w->previous;
+    w->next = d->dead;
+    d->dead = w;
+}
+
+static void reap(struct daemon *d) {
+    while (d->dead) {
+        struct watch *next = d->dead->next;
+        free(d->dead);
+        d->dead = next;
+    }
+}
+
+int daemon_watch(struct daemon *d, int fd, void (*ready)(int fd, void *user), void *user) {
+    struct watch *w = watch_add(d, WATCH_USER, fd, 0);
+    if (!w)
+        return -ENOMEM;
+    w->ready = ready;
+    w->user = user;
+    return 0;
+}
+
+/* -- sessions -------------------------------------------------------------------------------- */
+
+static void account_for(struct sim_session *s, uint32_t minor) {
+    if (s->channel[minor])
+        account_end(s->channel[minor], daemon_wall_us());
+}
+
+static void session_close(struct daemon *d, struct sim_session *s) {
+    struct watch *next;
+    for (uint32_t i = 0; i < d->machine.nunits; i++)
+        account_for(s, i);
+    for (struct watch *w = d->watches; w; w = next) {
+        next = w->next;
+        if (w->session != s)
+            continue;
+        w->session = NULL;
+        if (w->kind == WATCH_BELL)
+            watch_close(d, w);
+    }
+    if (s->ring) {
+        (void) munmap(s->ring, sizeof(*s->ring));
+        s->ring = NULL;
+    }
+    cleanup_closep(&s->pidfd);
+    session_end(s);
+}
+
+static void hang_up(struct daemon *d, struct watch *w) {
+    struct sim_session *s = w->session;
+    w->session = NULL;
+    if (s && w->kind == WATCH_CTL)
+        session_close(d, s);
+    else if (s && w->kind == WATCH_DEVICE) {
+        account_for(s, w->minor);
+        session_detach(s, w->minor);
+    }
+    watch_close(d, w);
+}
+
+int daemon_memory(const char *name, size_t size, void **ret_map) {
+    _cleanup_close_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t) size) < 0)
+        return -errno;
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+        return -errno;
+    if (!ret_map)
+        return take_fd(&fd);
+    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return -errno;
+    *ret_map = map;
+    return take_fd(&fd);
+}
+
+int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]) {
+    if (s->ring)
+        return -EBUSY;
+    void *map = NULL;
+    _cleanup_close_ int fd = daemon_memory("aliquot-sim-ring", sizeof(struct sim_ring), &map);
+    if (fd < 0)
+        return fd;
+    _cleanup_close_ int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    _cleanup_close_ int ours = bell >= 0 ? fcntl(bell, F_DUPFD_CLOEXEC, 3) : -1;
+    struct watch *w = ours >= 0 ? watch_add(d, WATCH_BELL, ours, 0) : NULL;
+    if (!w) {
+        (void) munmap(map, sizeof(struct sim_ring));
+        return -ENOMEM;
+    }
+    (void) take_fd(&ours);
+    w->session = s;
+    s->ring = map;
+    ret_fds[0] = take_fd(&fd);
+    ret_fds[1] = take_fd(&bell);
+    return 0;
+}
+
+/* -- exported shares ------------------------------------------------------------------------- */
+
+static void export_path(const struct daemon *d, uint64_t number, char ret[static 512]) {
+    (void) snprintf(ret, 512, "%s/" SIM_EXPORT_PREFIX "%llu", d->dir, (unsigned long long) number);
+}
+
+/* Its name is there as long as the descriptor, so that it can be found among the driver's files. */
+static void unlink_export(const struct daemon *d, uint64_t number) {
+    char path[512];
+    export_path(d, number, path);
+    (void) unlink(path);
+}
+
+static int open_fifo(const struct daemon *d, uint64_t number, int ends[2]) {
+    char path[512];
+    export_path(d, number, path);
+    if (mkfifo(path, 0600) < 0)
+        return -errno;
+    ends[0] = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ends[1] = ends[0] < 0 ? -1 : open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    return ends[1] < 0 ? -errno : 0;
+}
+
+int daemon_export(struct daemon *d, struct sim_share *share) {
+    int ends[2] = {-1, -1};
+    uint64_t number = d->nexports++;
+    struct stat st;
+    int r = open_fifo(d, number, ends);
+    _cleanup_close_ int ours = ends[0], theirs = ends[1];
+    struct watch *w = r == 0 && fstat(ours, &st) == 0 ? watch_add(d, WATCH_EXPORT, ours, 0) : NULL;
+    if (!w) {
+        unlink_export(d, number);
+        return r < 0 ? r : -ENOMEM;
+    }
+    (void) take_fd(&ours);
+    w->share = share;
+    w->number = number;
+    w->inode = st.st_ino;
+    w->file_system = st.st_dev;
+    share_export(share);
+    return take_fd(&theirs);
+}
+
+/* Both ends of a FIFO have the same inode, and other file systems have inodes of that number. */
+struct sim_share *daemon_exported(struct daemon *d, int fd) {
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode))
+        return NULL;
+    for (struct watch *w = d->watches; w; w = w->next)
+        if (w->kind == WATCH_EXPORT && w->inode == st.st_ino && w->file_system == st.st_dev)
+            return w->share;
+    return NULL;
+}
+
+static void on_export(struct daemon *d, struct watch *w, uint32_t events) {
+    char ignored[64];
+    if (!(events & (EPOLLHUP | EPOLLERR))) {
+        (void) !read(w->fd, ignored, sizeof(ignored)); /* nobody should have written */
+        return;
+    }
+    share_unexport(&d->machine, w->share);
+    unlink_export(d, w->number);
+    watch_close(d, w);
+}
+
+/* -- events ---------------------------------------------------------------------------------- */
+
+/* Out of descriptors: take the caller off the queue and let him go, or epoll never sleeps again. */
+static void turn_away(struct daemon *d, int listener) {
+    cleanup_closep(&d->spare);
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    cleanup_closep(&fd);
+    d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_listener(struct daemon *d, struct watch *w) {
+    int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE)
+            turn_away(d, w->fd);
+        return;
+    }
+    static const enum watch_kind kinds[] = {
+        [WATCH_LISTENER] = WATCH_DEVICE, [WATCH_CONTROL_LISTENER] = WATCH_CONTROL};
+    enum watch_kind kind =
+        w->kind == WATCH_LISTENER && w->minor == NO_MINOR ? WATCH_CTL : kinds[w->kind];
+    bool refused = d->unloaded && kind != WATCH_CONTROL;
+    if (refused || !watch_add(d, kind, fd, w->minor))
+        (void) close(fd);
+}
+
+/* Receives one packet and the descriptor that came with it, if any. For more than one there is no
+ * room, alignment included: the kernel closes what it cannot deliver. */
+static ssize_t receive(int fd, void *data, size_t size, int *ret_fd) {
+    struct iovec iov = {data, size};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = CMSG_LEN(sizeof(int))};
+    ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *c = n >= 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+    return n;
+}
+
+static void on_client(struct daemon *d, struct watch *w) {
+    union {
+        struct sim_request request;
+        char bytes[sizeof(struct sim_request) + 1];
+    } in;
+    _cleanup_close_ int passed = -1;
+    ssize_t n = receive(w->fd, &in, sizeof(in.bytes), &passed);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    struct sim_request request;
+    if (n <= 0 || request_parse(&in, (size_t) n, w->kind == WATCH_DEVICE, &request) < 0 ||
+        daemon_serve(d, w, &request, passed) < 0)
+        hang_up(d, w);
+}
+
+static void on_control(struct daemon *d, struct watch *w) {
+    char bytes[sizeof(struct sim_control) + 1];
+    ssize_t n = recv(w->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    struct sim_control c;
+    if (n <= 0 || control_parse(bytes, (size_t) n, &c) < 0 || control_serve(d, w->fd, &c) < 0)
+        watch_close(d, w);
+}
+
+static void dispatch(struct daemon *d, struct watch *w, uint32_t events) {
+    uint64_t ignored;
+    if (w->fd < 0)
+        return;
+    switch (w->kind) {
+    case WATCH_LISTENER:
+    case WATCH_CONTROL_LISTENER:
+        on_listener(d, w);
+        break;
+    case WATCH_CONTROL:
+        on_control(d, w);
+        break;
+    case WATCH_CTL:
+    case WATCH_DEVICE:
+        /* Requests that a dying process left behind are not worth serving: release at once. */
+        if (events & (EPOLLHUP | EPOLLERR))
+            hang_up(d, w);
+        else
+            on_client(d, w);
+        break;
+    case WATCH_BELL:
+    case WATCH_TIMER:
+        if (read(w->fd, &ignored, sizeof(ignored)) < 0)
+            return;
+        break;
+    case WATCH_EXPORT:
+        on_export(d, w, events);
+        break;
+    case WATCH_USER:
+        w->ready(w->fd, w->user);
+        break;
+    }
+}
+
+static void set_timer(struct daemon *d, uint64_t now, uint64_t when) {
+    if (when != ENGINE_NEVER && when < now + SLACK_NS)
+        when = now + SLACK_NS;
+    if (when == d->timer_at)
+        return;
+    d->timer_at = when;
+    struct itimerspec t = {0};
+    if (when != ENGINE_NEVER) {
+        t.it_value.tv_sec = (time_t) (when / 1000000000ull);
+        t.it_value.tv_nsec = (long) (when % 1000000000ull);
+    }
+    (void) timerfd_settime(d->timer, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+/* Brings the GPUs up to date and arranges to be woken for whatever comes next. */
+static void run_engine(struct daemon *d) {
+    uint64_t now = daemon_clock(d);
+    uint64_t next = engine_run(&d->machine, now);
+    engine_set_bells(&d->machine, true);
+    if (d->stepped)
+        next = ENGINE_NEVER; /* nothing comes due by itself */
+    if (engine_pending(&d->machine))
+        next = d->stepped ? daemon_now() : now;
+    set_timer(d, daemon_now(), next);
+}
+
+int daemon_run(struct daemon *d, struct err *err) {
+    struct epoll_event events[64];
+    while (!d->stop) {
+        int n = epoll_wait(d->epoll, events, 64, -1);
+        if (n < 0 && errno != EINTR)
+            return err_errno(err, errno, "cannot wait for clients");
+        engine_set_bells(&d->machine, false);
+        /* The past first: what a request finds must not depend on when it was looked at. */
+        (void) engine_run(&d->machine, daemon_clock(d));
+        for (int i = 0; i < n; i++)
+            dispatch(d, events[i].data.ptr, events[i].events);
+        reap(d);
+        run_engine(d);
+    }
+    return 0;
+}
+
+void daemon_stop(struct daemon *d) {
+    d->stop = true;
+}
+
+/* -- start and end --------------------------------------------------------------------------- */
+
+/* A page that clients can map, but never for writing. */
+static int make_page(struct daemon *d, uint32_t minor, const struct daemon_options *o,
+                     struct err *err) {
+    struct sim_gpu *g = &d->machine.gpu[minor];
+    void *map = NULL;
+    _cleanup_close_ int fd = daemon_memory("aliquot-sim-page", 4096, &map);
+    if (fd < 0)
+        return err_set(err, -fd, "cannot make the shared page of GPU %u", minor);
+    g->page = map;
+    g->model = o->config->gpu[minor].model;
+    g->now = daemon_clock(d);
+    g->slice_ns = o->config->slice_ns;
+    g->switch_ns = o->config->switch_ns;
+    g->accounting = o->config->limits;
+    g->meter.period_ns = o->config->sample_ns;
+    config_describe_gpu(o->config, minor, o->seed, map);
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
+        return err_errno(err, errno, "cannot seal the shared page of GPU %u", minor);
+    d->page_fd[minor] = take_fd(&fd);
+    return 0;
+}
+
+static int make_host_page(struct daemon *d, const struct sim_config *config, struct err *err) {
+    void *map = NULL;
+    _cleanup_close_ int fd = daemon_memory("aliquot-sim-host", SIM_HOST_BYTES, &map);
+    if (fd < 0)
+        return err_set(err, -fd, "cannot make the machine's shared page");
+    d->machine.host = map;
+    config_describe_host(config, map);
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
+        return err_errno(err, errno, "cannot seal the machine's shared page");
+    d->host_fd = take_fd(&fd);
+    return 0;
+}
+
+struct listener {
+    const char *name;
+    enum watch_kind kind;
+    uint32_t minor;
+    mode_t mode;
+};
+
+/* The name appears when connections are taken, not before. */
+static int listen_on(struct daemon *d, const struct listener *l, struct err *err) {
+    const char *name = l->name;
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    char path[sizeof(sa.sun_path)];
+    (void) snprintf(path, sizeof(path), "%s/%s", d->dir, name);
+    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s.new", d->dir, name);
+    if (n < 0 || (size_t) n >= sizeof(sa.sun_path))
+        return err_set(err, ENAMETOOLONG, "%s is too long for the path of a socket", d->dir);
+    (void) unlink(sa.sun_path);
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *) &sa, sizeof(sa)) < 0 ||
+        chmod(sa.sun_path, l->mode) < 0 || listen(fd, 4096) < 0 || rename(sa.sun_path, path) < 0)
+        return err_errno(err, errno, "cannot listen on %s", path);
+    if (!watch_add(d, l->kind, fd, l->minor))
+        return err_set(err, ENOMEM, "cannot watch %s", path);
+    (void) take_fd(&fd);
+    return 0;
+}
+
+/* A daemon that was killed has left them. */
+static void remove_exports(const struct daemon *d) {
+    _cleanup_closedir_ DIR *dir = opendir(d->dir);
+    const struct dirent *e;
+    while (dir && (e = readdir(dir)))
+        if (strncmp(e->d_name, SIM_EXPORT_PREFIX, strlen(SIM_EXPORT_PREFIX)) == 0)
+            (void) unlinkat(dirfd(dir), e->d_name, 0);
+}
+
+static int open_sockets(struct daemon *d, struct err *err) {
+    remove_exports(d);
+    for (uint32_t i = 0; i < d->machine.ngpus; i++) {
+        char name[32];
+        (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);
+        int r = listen_on(d, &(struct listener){name, WATCH_LISTENER, i, 0666}, err);
+        if (r < 0)
+            return r;
+    }
+    int r = listen_on(
+        d, &(struct listener){SIM_CONTROL_NAME, WATCH_CONTROL_LISTENER, NO_MINOR, 0600}, err);
+    /* Last, for whoever waits for it may use the others at once. */
+    return r < 0 ? r
+                 : listen_on(d, &(struct listener){SIM_CTL_NAME, WATCH_LISTENER, NO_MINOR, 0666},
+                             err);
+}
+
+static void raise_descriptor_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void) setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+int daemon_new(const struct daemon_options *o, struct daemon **ret, struct err *err) {
+    uint32_t ngpus = o->config->ngpus;
+    if (ngpus < 1 || ngpus > SIM_MAX_GPUS)
+        return err_set(err, EINVAL, "a machine has 1 to %u GPUs, not %u", SIM_MAX_GPUS, ngpus);
+    _cleanup_(daemon_freep) struct daemon *d = calloc(1, sizeof(*d));
+    if (!d)
+        return err_set(err, ENOMEM, "out of memory");
+    d->epoll = d->timer = d->spare = d->host_fd = -1;
+    memset(d->page_fd, 0xff, sizeof(d->page_fd));
+    d->timer_at = ENGINE_NEVER;
+    d->dir = strdup(o->dir);
+    d->machine.ngpus = d->machine.nunits = ngpus;
+    d->stepped = o->config->stepped;
+    d->lists_dead = o->config->lists_dead;
+    d->clock = daemon_now();
+    (void) pidns_read(getpid(), &d->own_pids);
+    raise_descriptor_limit();
+    d->epoll = epoll_create1(EPOLL_CLOEXEC);
+    d->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (!d->dir || d->epoll < 0 || d->timer < 0)
+        return err_errno(err, errno, "cannot start");
+    if (!watch_add(d, WATCH_TIMER, d->timer, 0))
+        return err_set(err, ENOMEM, "cannot start");
+    int r = make_host_page(d, o->config, err);
+    for (uint32_t i = 0; r == 0 && i < ngpus; i++)
+        r = make_page(d, i, o, err);
+    for (uint32_t i = 0; r == 0 && i < ngpus; i++)
+        if (o->config->gpu[i].mig[0])
+            r = daemon_divide(d, i, o->config->gpu[i].mig, err);
+    if (r == 0)
+        r = open_sockets(d, err);
+    if (r < 0)
+        return r;
+    *ret = take_ptr(d);
+    return 0;
+}
+
+static void tell_lost(struct daemon *d) {
+    for (struct sim_session *s = d->machine.sessions; s; s = s->next) {
+        if (!s->ring)
+            continue;
+        atomic_store(&s->ring->lost, 1);
+        /* Before what is in hand ends with the session: none of it may pass for done. */
+        for (uint32_t i = 0; i < SIM_MAX_UNITS; i++)
+            atomic_store(&s->ring->broken[i], (uint32_t) CUDA_ERROR_DEVICE_UNAVAILABLE);
+        for (uint32_t i = 0; i < SIM_QUEUES; i++)
+            if (atomic_exchange(&s->ring->queue[i].waiters, 0))
+                sim_wake(&s->ring->queue[i].done);
+    }
+}
+
+/* Also where there is no session (yet): the connection itself ends. */
+static void hang_up_all(struct daemon *d, enum watch_kind kind) {
+    struct watch *next;
+    for (struct watch *w = d->watches; w; w = next) {
+        next = w->next;
+        if (w->kind == kind)
+            hang_up(d, w);
+    }
+}
+
+void daemon_unload(struct daemon *d) {
+    d->unloaded = true;
+    tell_lost(d);
+    /* Device connections first: the end of a session closes no other connection than bells. */
+    hang_up_all(d, WATCH_DEVICE);
+    while (d->machine.sessions)
+        session_close(d, d->machine.sessions);
+    hang_up_all(d, WATCH_CTL);
+}
+
+void daemon_load(struct daemon *d) {
+    d->unloaded = false;
+    for (uint32_t i = 0; i < d->machine.ngpus; i++)
+        if (atomic_load(&d->machine.gpu[i].page->state) == SIM_NEEDS_RESET)
+            (void) fault_reset(&d->machine, i);
+}
+
+static void remove_socket(const struct daemon *d, const char *name) {
+    char path[512];
+    (void) snprintf(path, sizeof(path), "%s/%s", d->dir ? d->dir : "", name);
+    (void) unlink(path);
+}
+
+void daemon_free(struct daemon *d) {
+    if (!d)
+        return;
+    tell_lost(d);
+    while (d->machine.sessions)
+        session_close(d, d->machine.sessions);
+    while (d->watches) {
+        if (d->watches->kind == WATCH_EXPORT) {
+            share_unexport(&d->machine, d->watches->share);
+            unlink_export(d, d->watches->number);
+        }
+        watch_close(d, d->watches);
+    }
+    reap(d);
+    for (uint32_t i = 0; i < d->machine.nunits; i++) {
+        char name[32];
+        (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);
+        if (d->machine.gpu[i].page) {
+            remove_socket(d, name);
+            (void) munmap(d->machine.gpu[i].page, 4096);
+            account_clear(&d->machine.gpu[i]);
+            memlimit_done(&d->machine.gpu[i]);
+            free(d->machine.gpu[i].division);
+        }
+        cleanup_closep(&d->page_fd[i]);
+    }
+    if (d->machine.host)
+        (void) munmap(d->machine.host, SIM_HOST_BYTES);
+    remove_socket(d, SIM_CONTROL_NAME);
+    remove_socket(d, SIM_CTL_NAME);
+    group_dirs_done(&d->groups);
+    cleanup_closep(&d->host_fd);
+    cleanup_closep(&d->epoll);
+    cleanup_closep(&d->spare);
+    free(d->dir);
+    free(d);
+}

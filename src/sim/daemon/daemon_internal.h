@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Between daemon.c (descriptors and time) and serve.c (what each request means). */
+
+#include <stdbool.h>
+
+#include "sim/daemon/control.h"
+#include "sim/daemon/daemon.h"
+#include "sim/daemon/group.h"
+#include "sim/daemon/ipc_memory.h"
+#include "sim/daemon/machine.h"
+#include "sim/daemon/memlimit.h"
+#include "sim/daemon/pidns.h"
+#include "sim/daemon/request.h"
+
+#define NO_MINOR UINT32_MAX
+
+enum watch_kind {
+    WATCH_LISTENER,
+    WATCH_CTL,
+    WATCH_DEVICE,
+    WATCH_CONTROL_LISTENER,
+    WATCH_CONTROL,
+    WATCH_BELL,
+    WATCH_TIMER,
+    WATCH_EXPORT, /* the daemon's end of a FIFO whose other end keeps a share */
+    WATCH_USER,
+};
+
+struct watch {
+    struct watch *next, *previous;
+    enum watch_kind kind;
+    int fd;
+    uint32_t minor; /* NO_MINOR: nvidiactl */
+    struct sim_session *session;
+    struct sim_share *share; /* WATCH_EXPORT */
+    uint64_t inode;          /* of its FIFO */
+    uint64_t file_system;    /* which that number counts in */
+    uint64_t number;         /* behind SIM_EXPORT_PREFIX in its name */
+    void (*ready)(int fd, void *user);
+    void *user;
+};
+
+struct daemon {
+    struct sim_machine machine;
+    struct pidns own_pids;
+    struct group_dir *groups; /* with limits: looked at for whether they are still there */
+    char *dir;
+    int epoll;
+    int timer;
+    int spare; /* given up for a moment when descriptors run out */
+    int host_fd;
+    int page_fd[SIM_MAX_UNITS];
+    bool lists_dead;   /* process lists name processes that have ended, too */
+    uint64_t nexports; /* so many there have been */
+    bool stepped;
+    uint64_t clock; /* if so: what it shows */
+    bool unloaded;  /* nobody can be a client for the time being */
+    uint64_t timer_at;
+    bool stop;
+    struct watch *watches;
+    struct watch *dead;
+    union { /* where answers are put together */
+        struct sim_process processes[SIM_LIST_MAX];
+        struct sim_sample samples[SIM_LIST_MAX];
+        struct sim_mig_entry mig[SIM_GPU_INSTANCES_MAX * 8];
+        struct sim_account accounts[SIM_ACCOUNTS_MAX];
+    } list;
+};
+
+static inline void daemon_freep(struct daemon **d) {
+    daemon_free(*d);
+}
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+uint64_t daemon_now(void);
+
+/* The machine's clock: the same, or where the clock is stepped, what it has been moved on to. */
+uint64_t daemon_clock(const struct daemon *d);
+
+/* The readers' clock: microseconds since the epoch. */
+uint64_t daemon_wall_us(void);
+
+/* An answer under construction: header, list, descriptors to pass. */
+struct answer {
+    struct sim_reply reply;
+    void *list; /* reply.count entries, in the daemon's buffer */
+    size_t list_bytes;
+    int fds[2];
+    int nfds;
+    bool close_fds; /* when it has been sent */
+};
+
+/* Answers one request, which came with descriptor `fd` or -1. Negative: the client is to be
+ * disconnected. */
+int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *request, int fd);
+
+/* The requests of serve_share.c: as daemon_serve(), with the answer still to be sent. */
+int serve_share(struct daemon *d, struct sim_session *s, const struct sim_request *q, int fd,
+                struct answer *a);
+
+/* The client may change the machine: it is root, or its owner. */
+bool daemon_is_owner(int fd);
+
+/* Memory that a process takes: from the card and, with memory limits, of its control group's. */
+int serve_take(struct daemon *d, struct sim_channel *c, const struct sim_request *q);
+void serve_give(struct sim_channel *c, const struct sim_request *q);
+int serve_context(struct daemon *d, struct sim_channel *c, uint64_t *ret_bytes);
+int serve_resume(struct daemon *d, struct sim_channel *c);
+
+/* SIM_LIMITS, with the descriptor that came along, or -1. Returns the answer's status. */
+int serve_limits(struct daemon *d, struct watch *w, const struct sim_request *q, int fd,
+                 struct answer *a);
+
+/* SIM_MIG. `owner`: the client may change the machine. Returns what the answer's `a` or, negative,
+ * its status is to be. */
+int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request *q, bool owner,
+              struct answer *a);
+
+/* Divides a card as a machine file says. */
+int daemon_divide(struct daemon *d, uint32_t minor, const char *how, struct err *err);
+
+/* Memory of so many bytes that nobody can shrink, for it would kill whoever else maps it. Mapped if
+ * `ret_map`. */
+int daemon_memory(const char *name, size_t size, void **ret_map);
+
+/* A descriptor for a client: while it or a copy is open, the share stays. It is an end of a FIFO in
+ * the machine's directory, so that stat() of it tells that it is of the driver. */
+int daemon_export(struct daemon *d, struct sim_share *share);
+/* What such a descriptor keeps; NULL if it is none. */
+struct sim_share *daemon_exported(struct daemon *d, int fd);
+
+/* All clients are lost, and nobody becomes one before the driver is loaded again. */
+void daemon_unload(struct daemon *d);
+void daemon_load(struct daemon *d);
+
+/* Answers one request of the machine's owner. Negative: he is to be disconnected. */
+int control_serve(struct daemon *d, int fd, const struct sim_control *c);
+
+/* Makes the session's ring and doorbell; the caller owns the two descriptors. */
+int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]);

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The state of a simulated machine: GPUs, the sessions of client processes, and what each holds.
+ * No I/O and no clock of its own (times are passed in, CLOCK_MONOTONIC nanoseconds). Not
+ * thread-safe. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "sim/daemon/meter.h"
+#include "sim/model.h"
+#include "sim/proto.h"
+
+struct sim_session;
+struct sim_queue;
+struct sim_charge;
+struct sim_group_entry;
+
+/* How the driver keeps limits of control groups: see memlimit.h. */
+enum sim_memory_accounting { SIM_MEMORY_OFF, SIM_MEMORY_MISC, SIM_MEMORY_DMEM };
+
+/* One process on one GPU. */
+struct sim_channel {
+    struct sim_session *session;
+    struct sim_gpu *gpu;
+    uint64_t used;   /* bytes, contexts included */
+    uint64_t shared; /* of which others may hold, see share.h */
+    bool suspended;  /* what it has is not on the card */
+    uint64_t away;   /* bytes that come back */
+    uint32_t contexts_away;
+    uint32_t contexts;
+    uint64_t managed;           /* of `used`: managed memory, which is charged to no group */
+    struct sim_charge *charges; /* see memlimit.h */
+    uint64_t peak;              /* the most it ever had */
+    uint64_t start_us;          /* when its first context was made, since the epoch; 0: none was */
+    struct meter meter;
+    struct sim_queue *ready; /* queues whose next entry is a kernel; first come, first served */
+    struct sim_queue *ready_last;
+    bool in_round;
+    struct sim_channel *next; /* in the GPU's round of channels with work */
+};
+
+/* Memory that several units take from. */
+struct sim_bank {
+    uint64_t total, used;
+};
+
+struct sim_gpu {
+    struct sim_page *page; /* shared with the clients */
+    const struct sim_model *model;
+    struct sim_division *division; /* into instances; NULL: it is whole */
+    struct sim_bank *bank;         /* NULL: it has memory of its own */
+    struct sim_machine *machine;   /* set where there is a bank */
+    uint64_t now;                  /* time up to which its work is accounted for */
+    uint64_t used;
+    uint64_t pressure;  /* of `used`: taken by nobody, to test how programs bear a full card */
+    uint64_t slice_ns;  /* 0: ENGINE_SLICE_NS */
+    uint64_t switch_ns; /* what it costs to go from one process to another */
+    uint64_t slice_left;
+    uint64_t switch_left;
+    uint64_t switching;        /* all the time that went into that */
+    struct sim_channel *last;  /* whose context is loaded */
+    struct sim_channel *round; /* the first one is running */
+    struct sim_channel *round_last;
+    struct meter meter;
+    enum sim_memory_accounting accounting;
+    struct sim_group_entry *groups;
+    struct sim_account *ended; /* a ring of SIM_ACCOUNTS_MAX, made when first used */
+    uint32_t nended;           /* free-running */
+};
+
+/* What one of the slots in the machine's page means: see fault.h. */
+struct fault_rule {
+    bool hang;
+    uint32_t status;
+    uint32_t skip;  /* matching calls that still go well */
+    uint32_t times; /* how many fail then; 0: all */
+    uint32_t done;  /* how many did */
+    pid_t pid;      /* only of this process; 0: of any */
+};
+
+struct sim_machine {
+    struct sim_host *host; /* shared with the clients */
+    struct fault_rule rule[SIM_FAULTS];
+    uint32_t ngpus;
+    uint32_t nunits; /* cards and parts of cards: minors are below it */
+    struct sim_gpu gpu[SIM_MAX_UNITS];
+    struct sim_session *sessions;
+    struct sim_share *shares;
+    struct sim_shared_event *events;
+    bool event_passed; /* a queue of any process may go on */
+};
+
+struct sim_work_item {
+    struct sim_work_item *next;
+    uint8_t kind;
+    uint8_t minor;
+    uint32_t slot;
+    uint64_t a; /* SIM_KERNEL: nanoseconds left */
+};
+
+struct sim_queue {
+    struct sim_session *session;
+    uint16_t id;
+    bool blocked; /* its next entry waits for another queue, or is held */
+    uint64_t done;
+    uint32_t released; /* entries SIM_HOLD that have gone on */
+    struct sim_work_item *head, *tail;
+    struct sim_queue *next_ready;
+};
+
+/* A client process. `ring` is NULL until it asks for one. */
+struct sim_session {
+    struct sim_session *next;
+    struct sim_machine *machine;
+    pid_t pid; /* in the daemon's namespace */
+    int pidfd; /* of the same process, -1: none; the daemon's, which closes it */
+    int proc;  /* its directory in /proc, which outlives it; -1: not needed */
+    uint64_t token[2];
+    uint64_t attached[SIM_MAX_UNITS / 64];      /* bit per minor */
+    uint32_t broken[SIM_MAX_UNITS];             /* CUresult that its contexts died of, 0: none */
+    struct sim_channel *channel[SIM_MAX_UNITS]; /* made when first used */
+    struct sim_ring *ring;
+    uint32_t head;   /* own copy of ring->head */
+    uint32_t nitems; /* entries taken and not completed */
+    uint32_t nblocked;
+    bool progressed; /* something completed since the ring was last looked at */
+    struct sim_queue *queue[SIM_QUEUES];
+    struct sim_shared_event *event[SIM_SHARED_EVENTS];
+    uint32_t nshares;
+};
+
+static inline bool session_attached(const struct sim_session *s, uint32_t minor) {
+    return s->attached[minor / 64] >> (minor % 64) & 1;
+}
+
+/* Fills in a GPU's page, which the caller has mapped (zeroed) and keeps. */
+void machine_describe(struct sim_page *page, uint32_t minor, const struct sim_model *model,
+                      const char *seed);
+
+/* Both own what they return; session_end releases all that the process held. */
+struct sim_session *session_begin(struct sim_machine *m, pid_t pid, const uint64_t token[2]);
+void session_end(struct sim_session *s);
+struct sim_session *session_by_token(struct sim_machine *m, const uint64_t token[2]);
+
+/* The process cannot use the device any longer; what it held there is released. */
+void session_detach(struct sim_session *s, uint32_t minor);
+
+static inline void session_attach(struct sim_session *s, uint32_t minor) {
+    s->attached[minor / 64] |= 1ull << (minor % 64);
+}
+
+/* The contexts of the process on a device are dead, of `result`: what runs there ends, and nothing
+ * new starts. With `lost`, what they held there is free. */
+void session_break(struct sim_session *s, uint32_t minor, uint32_t result, bool lost);
+
+/* The session's channel on a device that it has attached; NULL if it has not, or out of memory. */
+struct sim_channel *session_channel(struct sim_session *s, uint32_t minor);
+
+/* Bytes that no process is charged for. */
+void machine_give(struct sim_gpu *g, uint64_t bytes);
+
+/* Bytes of a device: 0, or -ENOMEM when the card has not that many left. */
+int channel_take(struct sim_channel *c, uint64_t bytes);
+/* Gives back at most what the process holds alone. */
+void channel_give(struct sim_channel *c, uint64_t bytes);
+
+/* For a checkpoint. -EBUSY: it shares memory; -EALREADY. */
+int channel_suspend(struct sim_channel *c);
+/* -ENOMEM: there is no room for all that it had. -EALREADY. */
+int channel_resume(struct sim_channel *c);
+
+int channel_context_create(struct sim_channel *c, uint64_t *ret_bytes);
+/* -EINVAL when the process has no context there. */
+int channel_context_destroy(struct sim_channel *c);
