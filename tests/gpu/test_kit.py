@@ -222,6 +222,7 @@ def test_in_a_bare_container_without_network(kit, tmp_path):
 
 
 FEW = "question:mig-off,question:rounding"
+AT_ONCE = 8     # some of them mostly wait
 
 
 def calls_of(kit, directory):
@@ -261,7 +262,7 @@ def test_each_system_call_refused(kit, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     calls = calls_of(kit, tmp_path)
     try:
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             said = dict(zip(calls, pool.map(lambda call: run_refused(kit, tmp_path, call), calls)))
     except subprocess.TimeoutExpired:
         for pid in marked_processes(mark):

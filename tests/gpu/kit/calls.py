@@ -12,7 +12,7 @@ import time
 import driver
 from answers import Call
 from asking import HERE, attempt, question, say, start, tenant_for
-from driver import MIB, POINTER, Cuda, Library, Nvml, samples
+from driver import MIB, POINTER, Cuda, Library, Nvml, paced, samples
 
 NAMES = HERE.parents[2] / "src" / "abi"
 
@@ -236,7 +236,7 @@ class UtilizationSample(ctypes.Structure):
           "whether the driver's figures can correct what a container says of its use of time", of_kernel=True)
 def process_utilization():
     nvml, rooms = Nvml(), (UtilizationSample * 100)()
-    tenant = tenant_for(1000, 2.5)
+    tenant = tenant_for(1000, paced(2.5))
 
     def newest():
         count = ctypes.c_uint(100)

@@ -196,13 +196,18 @@ def count(where, path):
         where[path] = where.get(path, 0) + 1
 
 
+def paced(seconds):
+    """How long to watch or to work: the simulator has none of a card's delays, so a rehearsal takes a tenth."""
+    return seconds / 10 if os.environ.get("KIT_SIMULATED") else seconds
+
+
 def samples(read, seconds, until=None, every=0.005):
-    """[[ms, value]] whenever what is read changes; ends early when until(value)."""
+    """[[ms, value]] whenever what is read changes, for paced(seconds); ends early when until(value)."""
     begin, found = time.monotonic(), []
     while True:
         value, now = read(), time.monotonic() - begin
         if not found or found[-1][1] != value:
             found.append([round(now * 1000, 1), value])
-        if now > seconds or (until and until(value)):
+        if now > paced(seconds) or (until and until(value)):
             return found
         time.sleep(every)

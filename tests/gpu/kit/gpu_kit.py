@@ -20,6 +20,7 @@ TOP = HERE.parents[2]
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import asking       # noqa: E402  (the path comes first)
+import driver       # noqa: E402
 import facts        # noqa: E402
 import runner       # noqa: E402
 import tables       # noqa: E402
@@ -29,7 +30,7 @@ from runner import Step     # noqa: E402
 ALIQUOT = str(TOP / "build" / "src" / "cli" / "aliquot")
 PYTHON = sys.executable
 SECONDS = 460
-SHARE_SECONDS = 2
+SHARE_SECONDS = 2.0
 NODE = "/dev/nvidia0"
 # Rows of the table of shares, the most telling first; 0 is without a limit.
 SHARES = [(0, 0), (30, 70), (25, 25, 25, 25), (10,), (10, 90), (30,), (1,)]
@@ -78,7 +79,7 @@ def programs():
 def shares(work, simulated):
     for cores in SHARES:
         yield Step(f"shares:{':'.join(map(str, cores))}", (
-            PYTHON, str(HERE.parent / "shares.py"), ALIQUOT, str(SHARE_SECONDS), str(work / "alone.json"), *map(str, cores),
+            PYTHON, str(HERE.parent / "shares.py"), ALIQUOT, str(driver.paced(SHARE_SECONDS)), str(work / "alone.json"), *map(str, cores),
             *["--simulated"] * simulated), 60, "percent of the card's time for each tenant; 0: no limit")
 
 

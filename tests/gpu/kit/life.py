@@ -11,7 +11,7 @@ import time
 
 from asking import HERE, Actor, attempt, question, say, start, tenant_for, wait
 from driver import (MIB, GIB, DEVICE_0, FD_HANDLE, POINTER, AccessDescription, Cuda, Location, Nvml, driver_files, is_up,
-                    pool_properties, samples)
+                    paced, pool_properties, samples)
 
 SIZE = 512 * MIB
 CHILD_LIFE = 30     # seconds, if nothing ends it earlier
@@ -201,7 +201,7 @@ def run_holder(how):
     holder = Actor(str(HOLDER), how, str(SIZE))
     pid = int(holder.line() or -1)
     seen = {"before": before, "first": holder.pid, "holder": pid, "at_once": look(nvml)}
-    time.sleep(1)
+    time.sleep(paced(1))
     seen["after_1s"] = {**look(nvml), "files": driver_files(pid), "first_is_up": is_up(holder.pid),
                         "holder_is_up": is_up(pid), "status": read_text(f"/proc/{pid}/status")[:400]}
     holder.process.stdin.close()
@@ -285,7 +285,7 @@ def remainder():
         while len(holders) < holders_wanted:
             holders.append(start(holds, 256 * MIB))
             holders[-1].said()
-        time.sleep(0.3)
+        time.sleep(paced(0.3))
         seen.append({"holders": holders_wanted, "memory": nvml.memory(), "processes": nvml.processes(),
                      "ms_and_remainder": samples(rest, 1.5, every=0.02)})
     for holder in holders:
@@ -321,7 +321,7 @@ def importer_is_charged():
     here.close(), there.close()
     seen.update(maker=maker.said(), mapped=importer.said(), both=look(nvml))
     maker.end()
-    time.sleep(0.5)
+    time.sleep(paced(0.5))
     seen["maker_ended"] = look(nvml)
     importer.end()
     seen["importer_ended"] = back(nvml, before["used"])
@@ -338,7 +338,7 @@ def ipc_keeps_memory():
     opener = start(opens_by_ipc, seen["maker"].pop("handle"))
     seen.update(opener=attempt(opener.said), both=look(nvml))
     maker.end()
-    time.sleep(0.5)
+    time.sleep(paced(0.5))
     seen["maker_ended"] = look(nvml)
     opener.end()
     seen["opener_ended"] = back(nvml, before["used"])
@@ -390,7 +390,7 @@ def release_while_computing():
     nvml = Nvml()
     before = nvml.used()
     actor = tenant_for(2_000_000, 1)
-    time.sleep(0.7)
+    time.sleep(paced(0.7))
     begin = time.monotonic()
     actor.process.kill()
     actor.process.wait()
