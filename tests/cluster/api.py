@@ -184,6 +184,24 @@ class Api:
                     return
                 yield line.decode(errors="replace").rstrip("\n")
 
+    def wait_empty(self, path, timeout):
+        """Waits until a collection has no object any more."""
+        deadline = time.monotonic() + timeout
+        left = set()
+        try:
+            while True:
+                listed = self.get(path)
+                left = {_uid(item) for item in listed["items"]}
+                if not left:
+                    return
+                query = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
+                for kind, item in self._stream(path, query, deadline):
+                    (left.discard if kind == "DELETED" else left.add)(_uid(item))
+                    if not left:
+                        return
+        except Timeout:
+            raise Timeout(f"{path} not empty within {timeout} s; {len(left)} left") from None
+
     def wait(self, path, name, condition, timeout=60, what=None):
         """Waits until condition(object) holds for the named object of a collection; object is None once deleted."""
         deadline = time.monotonic() + timeout
@@ -204,6 +222,10 @@ class Api:
             last = self.get(path, fieldSelector="metadata.name=" + name).get("items")
             raise Timeout(f"{what or path + '/' + name} not within {timeout} s; last seen: "
                           f"{json.dumps(last[0].get('status') if last else None)[:1500]}") from None
+
+
+def _uid(item):
+    return item["metadata"]["uid"]
 
 
 def _with_query(path, query):

@@ -27,7 +27,7 @@ import chaos_audit
 import kit
 from chaos_load import LOW, Load
 from chaos_nodes import Nodes
-from cluster import api as kube, config
+from cluster import api as kube
 from kit import check_no_share_twice, container, pod
 
 QUIET = 180         # seconds until everything agrees again
@@ -198,14 +198,6 @@ def run(world, space, seconds, seed, say, nodes, gpus, rest):
             f"{load.told()}, {audited} pods with a share at the end; nothing given twice, nothing leaked")
 
 
-def retry_at_once(cluster):
-    """After an error kube-scheduler leaves a pod alone for up to 10 s; with so many errors nothing would be bound."""
-    path = f"/proc/{cluster.init_pid}/root{config.SCHEDULER_CONFIGURATION}"
-    with open(path, "a") as f:
-        f.write("podMaxBackoffSeconds: 1\n")
-    cluster.restart("kube-scheduler")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
@@ -226,7 +218,6 @@ def main():
         aliquot.install(cluster, str(build), gpus=2, programs=[str(build / "tests/e2e/probe")])
         world = kit.World(cluster, build)
         world.wait_tokens(60)
-        retry_at_once(cluster)
         space = kit.Space(world, "chaos")
         world.api.create(kube.core("namespaces"), {"metadata": {"name": space.name}})
         world.api.wait(kube.core("serviceaccounts", space.name), "default", bool, 30)

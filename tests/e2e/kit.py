@@ -474,8 +474,8 @@ def new_name(prefix):
 
 def clear_namespace(space):
     """Deletes the namespace's pods and waits for them; the namespace itself goes in the background."""
-    pods = [p["metadata"]["name"] for p in space.api.get(space.path)["items"]]
-    space.delete(*pods, grace=1, timeout=60)
+    space.api.delete(space.path, gracePeriodSeconds=1)
+    space.api.wait_empty(space.path, 60)
     space.api.delete(kube.core("namespaces", name=space.name))
 
 

@@ -264,7 +264,7 @@ def shown_serial(cluster):
 
 def start_kube_scheduler(cluster):
     """With the configuration of deploy/, but for HTTPS."""
-    text = (TOP / "deploy/kube-scheduler-configuration.yaml").read_text()
+    text = config.with_short_backoff((TOP / "deploy/kube-scheduler-configuration.yaml").read_text())
     with open(os.path.join(cluster.state, "pki/ca.crt"), "rb") as f:
         authority = base64.b64encode(f.read()).decode()
     for old, new in (("http://127.0.0.1:9401", "https://127.0.0.1:9401"),

@@ -14,7 +14,8 @@ from cluster import images
 from kit import condition, container, is_running, pod
 
 PERIOD = 0.5            # seconds between two pods
-NOTICED = 20            # seconds after which no pod is bound to a node without an agent
+NOTICED = 8             # seconds after which no pod is bound to a node without an agent: kubelet's next status, each second here
+LATE = 4                # seconds of pods that come after that
 AGENT_CONDITION = "AliquotAgentReady"
 DAEMONS = "/apis/apps/v1/namespaces/aliquot-system/daemonsets"
 
@@ -113,12 +114,13 @@ def no_image(world):
 
 
 def test_agent_killed_for_good(world, space, no_image):
-    """Only kubelet reports it, within some 10 s: the pods that come later wait, with the reason."""
+    """Only kubelet reports it, with its next status: the pods that come later wait, with the reason."""
     world.agent.kill()
     killed = time.time()
     with Load(space) as load:
         world.until(lambda: not is_offered(world), NOTICED, "kubelet offers nothing any more")
-        world.until(lambda: time.time() > killed + NOTICED + 10, NOTICED + 20, "the time in which none may be bound", pause=1)
+        world.until(lambda: time.time() > killed + NOTICED + LATE, NOTICED + LATE + 5, "the time in which none may be bound",
+                    pause=0.1)
         late = load.names[-1]
     why = space.unschedulable(late)
     assert "node's agent is not registered with kubelet" in why, why

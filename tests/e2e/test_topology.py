@@ -13,6 +13,7 @@ import pytest
 from cluster import aliquot
 from cluster import api as kube
 from cluster.cluster import REPOSITORY, Cluster
+from cluster.config import with_short_backoff
 from kit import CORE, GROUP, SLOT, assignment_of, container, pod
 from proxy import configured
 
@@ -43,7 +44,7 @@ def machine(build, manifests):
         installed = kit.World(cluster, build)
         installed.wait_tokens(120, CARDS)
         installed.until(lambda: len(installed.gpus()) == CARDS, 120, "a GPU object of each card")
-        with configured(installed, lambda _: (manifests / "kube-scheduler-configuration.yaml").read_text()):
+        with configured(installed, lambda _: with_short_backoff((manifests / "kube-scheduler-configuration.yaml").read_text())):
             yield installed
 
 
