@@ -1,8 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests start can be ended by Ctrl-C, also where a shell started them in the background, which ignores it: a shell
-that was started with a signal ignored cannot trap it, and a test would wait for ever."""
+that was started with a signal ignored cannot trap it, and a test would wait for ever.
 
+Tests marked `waits` spend their time waiting for processes of their own: those of a module run beside each other, from the
+first one on, and each is reported in its turn.
+"""
+
+import concurrent.futures
 import signal
+
+import pytest
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+AT_ONCE = 6
+_begun = {}     # node ID: future of a test marked `waits`
+_pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "waits: spends its time waiting; runs beside the other such tests of its module")
+
+
+def pytest_unconfigure():
+    _pool.shutdown(cancel_futures=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    if not pyfuncitem.get_closest_marker("waits"):
+        return None
+    if pyfuncitem.nodeid not in _begun:
+        items = pyfuncitem.session.items
+        for item in items[items.index(pyfuncitem):]:
+            if item.parent is pyfuncitem.parent and item.get_closest_marker("waits"):
+                _begun[item.nodeid] = _pool.submit(item.obj, **_arguments(item, pyfuncitem))
+    _begun.pop(pyfuncitem.nodeid).result()
+    return True
+
+
+def _arguments(item, first):
+    """Of a test that begins before its setup: its parameters, and fixtures that outlive a test."""
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    found = {}
+    for name in item._fixtureinfo.argnames:
+        if name not in given:
+            assert item._fixtureinfo.name2fixturedefs[name][-1].scope != "function", f"{item.nodeid}: {name} ends with a test"
+        found[name] = given[name] if name in given else first._request.getfixturevalue(name)
+    return found

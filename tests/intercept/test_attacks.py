@@ -11,7 +11,7 @@ import pytest
 SECONDS = 3
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def attack(aliquot, programs):
     """Runs a program in a share on a simulated card; returns the last line of what it prints."""
     def run(*words, options=("--memory", "4Gi"), timeout=90):
@@ -35,6 +35,7 @@ def test_random_stories(attack, mode):
     assert attack("stories", mode, seed, 400) == "ok"
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("way", ["release", "refused", "contexts", "elsewhere"])
 def test_what_ends_a_context_ends_no_debt(attack, way):
     """At 10 %, kernels of 20 ms: without their measurements each would cost 50 us."""
@@ -42,6 +43,7 @@ def test_what_ends_a_context_ends_no_debt(attack, way):
     assert 0.02 <= share <= 0.15, share
 
 
+@pytest.mark.waits
 def test_a_process_killed_in_the_end_of_a_context_has_paid(attack):
     """At 10 %, kernels of 100 ms of which nine tenths run."""
     share = float(attack("dodger", "killed", 100_000_000, SECONDS, options=("--core", "10")).split()[0])

@@ -12,9 +12,10 @@ import time
 import pytest
 
 SECONDS = 2
+pytestmark = pytest.mark.waits
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def share(aliquot, programs):
     """Runs programs in parallel, each in a slice, on one simulated card; returns what part of the card each had."""
     def run(*tenants, timeout=60, before=None):

@@ -42,7 +42,10 @@ class Card:
         shown = subprocess.run([self.aliquot, "sim", "show"], env=self.env, capture_output=True, text=True, check=True)
         return int(next(w for w in shown.stdout.split() if w.startswith("memory_used=")).split("=")[1])
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         for p in self.children:
             p.kill()
             p.communicate()
@@ -50,59 +53,67 @@ class Card:
         self.daemon.wait(10)
 
 
-@pytest.fixture
-def card(aliquot, build, tmp_path_factory):
-    c = Card(aliquot, build / "tests/workloads/gpu-hoard", tmp_path_factory.mktemp("c"))
-    yield c
-    c.close()
+@pytest.fixture(scope="module")
+def new_card(aliquot, build, tmp_path_factory):
+    return lambda: Card(aliquot, build / "tests/workloads/gpu-hoard", tmp_path_factory.mktemp("c"))
 
 
-def test_descriptors_do_not_lead_past_the_limit(card):
+@pytest.mark.waits
+def test_descriptors_do_not_lead_past_the_limit(new_card):
     """Each maker has ended and no process of the container uses CUDA. With patience, so that a credit of what is held
     would be found."""
-    size = 256 * MIB
-    _, got = card.hoard("handle", size, 100, "keep", patience=2500)
-    assert got == (LIMIT - CONTEXT) // size
-    assert card.used() == got * size
+    with new_card() as card:
+        size = 256 * MIB
+        _, got = card.hoard("handle", size, 100, "keep", patience=2500)
+        assert got == (LIMIT - CONTEXT) // size
+        assert card.used() == got * size
 
 
-def test_what_is_back_is_credited(card):
+@pytest.mark.waits
+def test_what_is_back_is_credited(new_card):
     """The maker that comes after the descriptors are closed gets the memory within the time it takes to credit."""
-    size = 1024 * MIB
-    p, got = card.hoard("handle", size, 100, "keep", patience=1000 * CREDIT)
-    assert got == 1
-    p.stdin.write("close\n")
-    p.stdin.flush()
-    assert p.stdout.readline() == "1\n"
+    with new_card() as card:
+        size = 1024 * MIB
+        p, got = card.hoard("handle", size, 100, "keep", patience=1000 * CREDIT)
+        assert got == 1
+        p.stdin.write("close\n")
+        p.stdin.flush()
+        assert p.stdout.readline() == "1\n"
 
 
-def test_another_run_does_not_free_what_one_holds(card):
+@pytest.mark.waits
+def test_another_run_does_not_free_what_one_holds(new_card):
     """The card's figures count for all: what another container holds by descriptor is not taken for this one's."""
-    size = 512 * MIB
-    _, one = card.hoard("handle", size, 100, "keep")
-    _, two = card.hoard("handle", size, 100, "keep", patience=500)
-    assert (one, two) == (3, 3)
-    assert card.used() == 6 * size
+    with new_card() as card:
+        size = 512 * MIB
+        _, one = card.hoard("handle", size, 100, "keep")
+        _, two = card.hoard("handle", size, 100, "keep", patience=500)
+        assert (one, two) == (3, 3)
+        assert card.used() == 6 * size
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("how", ["handle", "pool"])
-def test_a_thousand_honest_workers(card, how):
+def test_a_thousand_honest_workers(new_card, how):
     """Each exports a part of what fits beside its context, passes it on, and ends; what was passed on is closed. None
     waits for longer than it takes to credit."""
-    size = (LIMIT - CONTEXT) // 20 // (2 * MIB) * 2 * MIB
-    _, got = card.hoard(how, size, 1000, "drop", patience=1000 * CREDIT)
-    assert got == 1000
+    with new_card() as card:
+        size = (LIMIT - CONTEXT) // 20 // (2 * MIB) * 2 * MIB
+        _, got = card.hoard(how, size, 1000, "drop", patience=1000 * CREDIT)
+        assert got == 1000
 
 
-def test_what_another_run_holds_is_not_booked_here(card):
+@pytest.mark.waits
+def test_what_another_run_holds_is_not_booked_here(new_card):
     """Each of the two has a process by which it could hold unlisted memory; what the other one has booked is explained."""
-    size = 512 * MIB
-    p, one = card.hoard("handle", size, 1, "keep")
-    _, two = card.hoard("handle", size, 100, "keep", patience=1000)
-    assert (one, two) == (1, 3)
-    p.stdin.write("close\n")
-    p.stdin.flush()
-    assert p.stdout.readline() == "1\n"
+    with new_card() as card:
+        size = 512 * MIB
+        p, one = card.hoard("handle", size, 1, "keep")
+        _, two = card.hoard("handle", size, 100, "keep", patience=1000)
+        assert (one, two) == (1, 3)
+        p.stdin.write("close\n")
+        p.stdin.flush()
+        assert p.stdout.readline() == "1\n"
 
 
 # Processes that end and leave what the driver has opened to this one, which never uses CUDA.

@@ -7,6 +7,7 @@ import time
 import pytest
 from test_compute import share  # noqa: F401 (a fixture)
 
+pytestmark = pytest.mark.waits
 QUIET_WITHIN = 90     # seconds: four programs on two busy cores need many attempts, of 2 s each
 
 
