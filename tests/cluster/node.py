@@ -12,6 +12,7 @@ Requests come over a Unix socket, one JSON object per connection and one JSON an
     {"op": "list"}                               every process: pid (inside), status (None while it runs)
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -114,6 +115,8 @@ def _set_up(config):
     socket.sethostname(config["node"])
     _set_up_mounts(config)
     _set_up_network()
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink("/etc/resolv.conf")       # of the overlay; it may be a link to where nothing is
     shutil.copytree(os.path.join(config["state"], "rootfs"), "/", dirs_exist_ok=True)
 
 
