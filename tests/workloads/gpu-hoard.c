@@ -160,6 +160,7 @@ int main(int argc, char **argv) {
     size_t bytes;
     char line[16];
 
+    end_on_sigterm();
     if (argc < 5)
         return BROKEN;
     pool = strcmp(argv[1], "pool") == 0;

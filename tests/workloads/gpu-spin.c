@@ -77,6 +77,7 @@ int main(int argc, char **argv) {
     CUfunction wait = load();
     CUevent event[2];
 
+    end_on_sigterm();
     if (argc > 3)
         alternate(wait, ns, strtoull(argv[3], NULL, 10));
     for (int i = 0; i < 2; i++)
