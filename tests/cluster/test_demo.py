@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo: all its claims hold, it leaves nothing behind, and it runs again whatever became of the last one."""
 
+import contextlib
 import os
 import re
 import signal
@@ -16,24 +17,31 @@ from cluster.cluster import REPOSITORY
 PROGRAM = [sys.executable, os.path.join(REPOSITORY, "demo", "demo.py")]
 
 
-@pytest.fixture
-def place(tmp_path):
-    """Clusters of this test only: a demo that somebody has kept is not ours to touch."""
-    where = str(tmp_path / "clusters")
-    before = os.environ.get("ALIQUOT_CLUSTERS")
-    os.environ["ALIQUOT_CLUSTERS"] = where
-    yield where
-    for name, _ in names():
-        Cluster(name).down()
-    if before is None:
-        del os.environ["ALIQUOT_CLUSTERS"]
-    else:
-        os.environ["ALIQUOT_CLUSTERS"] = before
+@pytest.fixture(scope="module")
+def new_place(tmp_path_factory):
+    """Makes directories for the clusters of one test each: a demo that a user has kept must not be touched."""
+    made = []
+
+    def new():
+        made.append(str(tmp_path_factory.mktemp("demo") / "clusters"))
+        return made[-1]
+    yield new
+    for where in made:
+        with clusters_in(where):
+            for name, _ in names():
+                Cluster(name).down()
 
 
-def start(keep=False):
-    return subprocess.Popen([*PROGRAM, "--build", os.environ["ALIQUOT_BUILD"]], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, env=dict(os.environ, KEEP="1" if keep else "0"))
+@contextlib.contextmanager
+def clusters_in(where):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALIQUOT_CLUSTERS", where)
+        yield
+
+
+def start(where, keep=False):
+    return subprocess.Popen([*PROGRAM, "--build", os.environ["ALIQUOT_BUILD"]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True, env=dict(os.environ, ALIQUOT_CLUSTERS=where, KEEP="1" if keep else "0"))
 
 
 def finish(demo):
@@ -60,16 +68,18 @@ def read_until(demo, pattern):
     raise AssertionError(text)
 
 
-def test_twice_and_nothing_left(place):
-    finish(start())
-    until_gone(place)
-    finish(start())
-    until_gone(place)
+def test_twice_and_nothing_left(new_place):
+    place = new_place()
+    for _ in range(2):
+        finish(start(place))
+        until_gone(place)
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("how,status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_ended_half_way(place, how, status):
-    demo = start()
+def test_ended_half_way(new_place, how, status):
+    place = new_place()
+    demo = start(place)
     read_until(demo, r"\[3/")
     demo.send_signal(how)
     demo.communicate(timeout=60)
@@ -95,14 +105,15 @@ def test_signal_during_a_destructor():
     assert done.returncode == 143 and done.stdout == "survived the destructor\n"
 
 
-def test_kept(place):
-    del place
-    text = finish(start(keep=True))
+def test_kept(new_place):
+    place = new_place()
+    text = finish(start(place, keep=True))
     assert "stop it:" in text
-    name, alive = names()[0]
-    assert alive
-    done = subprocess.run([Cluster(name).state + "/kubectl", "get", "gpus", "--no-headers"], stdout=subprocess.PIPE,
-                          text=True, check=True)
-    assert done.stdout.count("Healthy") == 2
-    Cluster(name).down()
-    assert names() == []
+    with clusters_in(place):
+        name, alive = names()[0]
+        assert alive
+        done = subprocess.run([Cluster(name).state + "/kubectl", "get", "gpus", "--no-headers"], stdout=subprocess.PIPE,
+                              text=True, check=True)
+        assert done.stdout.count("Healthy") == 2
+        Cluster(name).down()
+        assert names() == []

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever way a cluster ends, nothing of it is left, and nothing of the machine is changed."""
 
+import concurrent.futures
 import json
 import os
 import secrets
@@ -135,9 +136,8 @@ def test_stale_files_name_a_foreign_process(name):
 def pair():
     """Two clusters at once."""
     first, second = (Cluster(f"pair-{secrets.token_hex(2)}") for _ in range(2))
-    with first, second:
-        first.up()
-        second.up()
+    with first, second, concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(Cluster.up, (first, second)))
         yield first, second
     assert left_overs(first) == [] and left_overs(second) == []
 
