@@ -8,6 +8,7 @@
 See keeper.py for how a cluster lives and dies, node.py for the machine it runs on.
 """
 
+import concurrent.futures
 import contextlib
 import fcntl
 import http.client
@@ -375,8 +376,11 @@ class Cluster:
 
     def load_image(self, *paths):
         """Imports image archives into the node's containerd."""
-        for path in paths:
-            self.on_node(["ctr", "-a", config.CONTAINERD_SOCKET, "-n", "k8s.io", "images", "import", path])
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(self._load_image, paths))
+
+    def _load_image(self, path):
+        self.on_node(["ctr", "-a", config.CONTAINERD_SOCKET, "-n", "k8s.io", "images", "import", path])
 
 
 def _is_ready(node):

@@ -24,11 +24,17 @@ import parts                                            # noqa: E402  (the path 
 PROGRAM = [sys.executable, HERE]
 
 
-@pytest.fixture
-def name():
-    made = "life-" + secrets.token_hex(2)
-    yield made
-    Cluster(made).down()
+@pytest.fixture(scope="module")
+def new_name():
+    """Makes names of clusters that are gone when the module ends."""
+    made = []
+
+    def new():
+        made.append("life-" + secrets.token_hex(2))
+        return made[-1]
+    yield new
+    for name in made:
+        Cluster(name).down()
 
 
 def until(check, timeout=20):
@@ -63,7 +69,9 @@ def start(name):
     return subprocess.Popen([*PROGRAM, "up", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_up_by_command_line_use_and_down(name):
+@pytest.mark.waits
+def test_up_by_command_line_use_and_down(new_name):
+    name = new_name()
     cluster = Cluster(name)
     done = start(name)
     assert done.wait(120) == 0, done.stdout.read()
@@ -78,9 +86,11 @@ def test_up_by_command_line_use_and_down(name):
     assert left_overs(cluster) == []
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_starter_ended_half_way(name, how):
+def test_starter_ended_half_way(new_name, how):
     """The keeper sees its end of the pipe close and clears up by itself."""
+    name = new_name()
     cluster = Cluster(name)
     starter = start(name)
     until(lambda: os.path.exists(os.path.join(cluster.state, "logs", "kube-apiserver.log")))
@@ -89,8 +99,9 @@ def test_starter_ended_half_way(name, how):
     until(lambda: left_overs(cluster) == [])
 
 
-def test_keeper_killed(name):
+def test_keeper_killed(new_name):
     """Then nobody is there to clear up: the processes are gone, and the next `up` takes away the rest."""
+    name = new_name()
     cluster = Cluster(name)
     assert start(name).wait(120) == 0
     init = os.pidfd_open(known(cluster, "init"))
@@ -108,15 +119,18 @@ def _ended(pidfd):
     return bool(select.select([pidfd], [], [], 0)[0])
 
 
-def test_init_killed(name):
+@pytest.mark.waits
+def test_init_killed(new_name):
+    name = new_name()
     cluster = Cluster(name)
     assert start(name).wait(120) == 0
     os.kill(known(cluster, "init"), signal.SIGKILL)
     until(lambda: left_overs(cluster) == [])
 
 
-def test_stale_files_name_a_foreign_process(name):
+def test_stale_files_name_a_foreign_process(new_name):
     """A PID in the state of a dead cluster may belong to somebody else by now: it must not be touched."""
+    name = new_name()
     cluster = Cluster(name)
     bystander = subprocess.Popen(["sleep", "1000"])
     try:
@@ -136,8 +150,9 @@ def test_stale_files_name_a_foreign_process(name):
 def pair():
     """Two clusters at once."""
     first, second = (Cluster(f"pair-{secrets.token_hex(2)}") for _ in range(2))
-    with first, second, concurrent.futures.ThreadPoolExecutor() as pool:
-        list(pool.map(Cluster.up, (first, second)))
+    with first, second:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(Cluster.up, (first, second)))
         yield first, second
     assert left_overs(first) == [] and left_overs(second) == []
 
@@ -154,13 +169,19 @@ def phase(wanted):
     return lambda pod: pod and pod["status"].get("phase") == wanted
 
 
+def tree(cluster):
+    return cluster.on_node(["ps", "-e", "-o", "args="]).stdout
+
+
 def test_two_clusters_do_not_see_each_other(pair):
     for cluster in pair:
         run_pod(cluster, "sleeper", "exec sleep 1000")
     for cluster in pair:
         cluster.api.wait(kube.pods(), "sleeper", phase("Running"), 60)
-        tree = cluster.on_node(["ps", "-e", "-o", "args="]).stdout
-        assert tree.count("sleep 1000") == 1 and tree.count("kubelet --config") == 1, tree
+        until(lambda c=cluster: "sleep 1000" in tree(c))        # runs a moment before its shell does
+    for cluster in pair:
+        seen = tree(cluster)
+        assert seen.count("sleep 1000") == 1 and seen.count("kubelet --config") == 1, seen
         cluster.api.delete(kube.pods(name="sleeper"), gracePeriodSeconds=0)
 
 
