@@ -42,11 +42,12 @@ def test_pods_come_and_go(world, space):
 
 def test_who_waits_is_served_when_somebody_ends(space):
     """However the end of a neighbour and the question of kube-scheduler meet."""
+    holders = ["left", "right"]
+    space.start_all(pod(name, container(core=60)) for name in holders)
     for number in range(6):
-        left, right, late = f"left{number}", f"right{number}", f"late{number}"
-        space.start_all([pod(left, container(core=60)), pod(right, container(core=60))])
+        late = f"late{number}"
         space.create(pod(late, container(core=60)))
         space.unschedulable(late)
-        space.begin_delete(left, grace=0 if number % 2 else None)
+        space.begin_delete(holders.pop(0), grace=0 if number % 2 else None)
         check_view(space, space.running(late, 20))
-        space.delete(right, late, grace=1)
+        holders.append(late)
