@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test chaos bench bench-intercept bench-packing bench-scale test-gpu gpu-kit install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-foreign chaos bench bench-intercept bench-packing bench-scale test-gpu gpu-kit install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -28,6 +28,10 @@ demo: $(BUILD)/build.ninja  ## pods share a GPU on a real Kubernetes cluster (KE
 test:  ## all tests, end-to-end ones included
 	@scripts/setup clang-format-14
 	@python3 tests/run.py --build $(BUILD)
+
+test-foreign:  ## the tests with unmodified programs, libraries and headers of other projects, all of them (make test leaves long ones out)
+	@scripts/setup
+	@python3 tests/run.py --build $(BUILD) --foreign
 
 chaos: all  ## scheduler, API server, etcd and network killed at random under load, then an audit (SECONDS=600 SEED=1)
 	@python3 tests/e2e/chaos.py --build $(BUILD) --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
@@ -59,7 +63,8 @@ asan: setup  ## the tests in C under the address and undefined-behaviour sanitiz
 tsan: setup  ## the tests in C under the thread sanitizer
 	@python3 tests/run.py --build $(BUILD)-tsan --sanitize thread
 
-fuzz: setup  ## every fuzz target under libFuzzer, SECONDS= each (default 60)
+fuzz:  ## every fuzz target under libFuzzer, SECONDS= each (default 60)
+	@scripts/setup clang-14 libclang-rt-14-dev
 	@scripts/fuzz $(BUILD)-fuzz $(or $(SECONDS),60)
 
 analyze: all  ## static analysis: gcc -fanalyzer, clang-tidy, cppcheck

@@ -4,6 +4,9 @@ that was started with a signal ignored cannot trap it, and a test would wait for
 
 Tests marked `waits` spend their time waiting for processes of their own: those of a module run beside each other, from the
 first one on, and each is reported in its turn.
+
+Tests marked `foreign` are about an unmodified program, library or header of another project; `make test-foreign` runs all
+of them. `make test` leaves out those that are marked `long` as well. Every `long` test is `foreign`.
 """
 
 import concurrent.futures
@@ -21,6 +24,14 @@ _pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "waits: spends its time waiting; runs beside the other such tests of its module")
+    config.addinivalue_line("markers", "foreign: about a program, library or header of another project; make test-foreign")
+    config.addinivalue_line("markers", "long: a foreign test that make test leaves out")
+
+
+def pytest_collection_modifyitems(items):
+    never = [item.nodeid for item in items if item.get_closest_marker("long") and not item.get_closest_marker("foreign")]
+    if never:
+        raise pytest.UsageError(f"long and not foreign, so no target runs it: {' '.join(never)}")
 
 
 def pytest_unconfigure():

@@ -5,6 +5,8 @@
 Meson runs the programs in C (unit, fuzz, torture, interop, sim); pytest runs what drives whole
 processes (the simulated driver with its unmodified readers, and the end-to-end tests on a real
 cluster). With --sanitize only the first kind runs: sanitizers and preloaded libraries do not mix.
+With --foreign only the pytest cases about programs of other projects run, all of them; otherwise
+those of them that are marked as long are left out.
 """
 
 import argparse
@@ -21,6 +23,9 @@ PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/cli", "tests/gpu", "tests/
 
 # Not stepping (single-stepping through instrumented code takes minutes), nor what preloads.
 SANITIZED_SUITES = ["unit", "fuzz", "interop", "sim", "torture"]
+
+# Markers of pytest cases, see tests/conftest.py.
+FOREIGN, ROUTINE = "foreign", "not long"
 
 
 class Totals:
@@ -55,6 +60,17 @@ def meson_results(build):
         entry = json.loads(line)
         results[entry["name"]] = entry
     return results.values()
+
+
+def compile_tests(build, suites):
+    """What the tests of these suites need; everything where none is named."""
+    def introspect(what):
+        return json.loads(subprocess.run(["meson", "introspect", what, str(build)], check=True, stdout=subprocess.PIPE).stdout)
+    wanted = {target for test in introspect("--tests") for target in test["depends"]
+              if {suite.split(":")[-1] for suite in test["suite"]} & set(suites)}
+    files = [os.path.relpath(file, build.resolve()) for target in introspect("--targets") if target["id"] in wanted
+             for file in target["filename"]]
+    subprocess.run(["ninja", "-C", str(build), "--quiet", *files], check=True)
 
 
 def run_meson(build, sanitize, suites, totals):
@@ -94,7 +110,7 @@ def run_source_rules(totals):
             totals.fail(" ".join(command), f"{len(done.stdout.splitlines())} lines of breaches")
 
 
-def run_pytest(build, directories, only, totals):
+def run_pytest(build, directories, marked, only, totals):
     venv = subprocess.run([TOP / "scripts/test-venv"], check=True, stdout=subprocess.PIPE,
                           text=True).stdout.strip()
     # Here and not in a fixture: it takes minutes the first time, and says how far it is.
@@ -102,7 +118,7 @@ def run_pytest(build, directories, only, totals):
     report = build / "pytest.xml"
     report.unlink(missing_ok=True)
     command = [f"{venv}/bin/python", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider",
-               "--durations=10", f"--junitxml={report}", *directories]
+               "--durations=10", f"--junitxml={report}", "-m", marked, *directories]
     if only:
         command += ["-k", only]
     environment = dict(os.environ, ALIQUOT_BUILD=str(build.resolve()), PYTHONDONTWRITEBYTECODE="1")
@@ -128,22 +144,26 @@ def main():
     parser.add_argument("--only", help="only pytest cases that match (pytest -k)")
     parser.add_argument("--no-pytest", action="store_true", help="only the programs in C")
     parser.add_argument("--no-meson", action="store_true", help="only pytest")
+    parser.add_argument("--foreign", action="store_true", help="only pytest cases with programs of other projects")
     arguments = parser.parse_args()
 
     started = time.monotonic()
     totals = Totals()
+    suites = arguments.suite or (SANITIZED_SUITES if arguments.sanitize else [])
+    in_c = not arguments.no_meson and not arguments.foreign
+    in_python = not arguments.no_pytest and not suites
+    marked = FOREIGN if arguments.foreign else ROUTINE
     say(f"building in {arguments.build}")
     configure(arguments.build, arguments.sanitize)
-    subprocess.run(["ninja", "-C", str(arguments.build), "--quiet"], check=True)
+    compile_tests(arguments.build, suites)
 
-    if not arguments.sanitize and not arguments.suite:
+    if not suites and not arguments.foreign:
         run_source_rules(totals)
-    if not arguments.no_meson:
-        suites = arguments.suite or (SANITIZED_SUITES if arguments.sanitize else [])
+    if in_c:
         run_meson(arguments.build, arguments.sanitize, suites, totals)
-    if not arguments.sanitize and not arguments.suite and not arguments.no_pytest:
+    if in_python:
         directories = [d for d in PYTEST_DIRS if (TOP / d).is_dir()]
-        run_pytest(arguments.build, directories, arguments.only, totals)
+        run_pytest(arguments.build, directories, marked, arguments.only, totals)
 
     for name, detail in totals.failures:
         print(f"FAILED {name} {detail}")

@@ -5,6 +5,7 @@ import json
 import re
 
 import kit
+import pytest
 from kit import (CARD, CORE, MEMORY, OUT_OF_MEMORY, QGPU_CORE, QGPU_MEMORY, SLOT, GiB, assignment_of, check_view,
                  container, pod)
 from cluster import api as kube
@@ -175,6 +176,7 @@ def quantity(text):
     return int(match[1]) << {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}[match[2]]
 
 
+@pytest.mark.foreign
 def test_nvidia_smi_in_a_container(space):
     """NVIDIA's own program, unmodified and not in the image, shows a card of 4 GiB; of the neighbour there is nothing to
     be seen."""

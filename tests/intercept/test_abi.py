@@ -11,6 +11,8 @@ import pytest
 from abi import BASES, CUDA, NVML, exported, exports
 from intercept_kit import TOP
 
+pytestmark = pytest.mark.foreign
+
 HERE = TOP / "tests" / "intercept"
 NEWEST_OF_535 = 12020
 # In no header of the wheels.

@@ -11,6 +11,8 @@ import pytest
 from abi import CUDA, HOOKED
 from intercept_kit import MODES, TOP
 
+pytestmark = pytest.mark.foreign
+
 NEWEST = """
 #include <stddef.h>
 #include <string.h>

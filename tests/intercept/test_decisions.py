@@ -10,6 +10,8 @@ import pytest
 from abi import CUDA, NVML, exported
 from intercept_kit import TOP
 
+pytestmark = pytest.mark.foreign
+
 # What could take memory or launch work ...
 CUDA_WORDS = re.compile(r"Alloc|Free|Create|Destroy|Mem(?!cpy|set)|Pool|Map|Import|Export|Ipc|External|Multicast|Endpoint|"
                         r"Launch|Graph|Capture|Load|Link|Ctx|Checkpoint|Batch|Register|Limit|Reset|Reserve|Bind|Exec|Func|"

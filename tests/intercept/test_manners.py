@@ -202,6 +202,7 @@ def test_programs_do_the_same(name, files, tmp_path, library):
         assert not less and calls(more.elements()) == +collections.Counter(mprotect=objects), (more, less)
 
 
+@pytest.mark.foreign
 def test_a_java_machine_keeps_its_signals(files, tmp_path, library):
     """Its handlers for SIGUSR1 and SIGUSR2, of the machine itself and of the program, and every other one."""
     java = subprocess.run([TOP / "scripts" / "fetch-jvm"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()

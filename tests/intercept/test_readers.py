@@ -13,6 +13,8 @@ import pytest
 from intercept_kit import CARGO, TOP, fetched
 from view_kit import CONTEXT, GIB, Machine, Place, wait_until
 
+pytestmark = pytest.mark.foreign
+
 READERS = TOP / "tests" / "intercept" / "readers"
 MIB = 1 << 20
 NEIGHBOURS = 7 * GIB  # what the neighbour holds, on either card

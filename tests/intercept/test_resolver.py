@@ -11,6 +11,8 @@ import pytest
 from abi import BASES, CUDA, HOOKED, SYMBOLS
 from intercept_kit import MODES, TOP
 
+pytestmark = pytest.mark.foreign
+
 OTHERS = ["cuNoSuchFunction", "nvmlNoSuchFunction", "cupsPrint", "cu", "curl_easy_init", "printf"]
 HOOKED_BASES = sorted({row.base for row in CUDA if row.kind == "HOOK"})
 QUERIED_VERSIONS = re.search(r"versions\[\] = \{(.*?)\}", (TOP / "tests/intercept/resolver.c").read_text(), re.S)[1].split(",")

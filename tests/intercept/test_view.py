@@ -494,6 +494,7 @@ say([nvml.nvmlDeviceGetCount_v2(ref(u32())), nvml.nvmlDeviceGetHandleByIndex_v2(
 """, begin="") == [1, 1, 1]
 
 
+@pytest.mark.foreign
 def test_the_real_library_before_its_start(two_cards, real_driver):
     """libnvidia-ml 535 needs no GPU to say that it was not started: the same through our hooks, for each of them."""
     script = """
@@ -604,6 +605,7 @@ slots = table[0] // 8 - 1
 """
 
 
+@pytest.mark.foreign
 def test_the_real_drivers_table_is_out_of_reach(two_cards, real_driver):
     """Its size is known from outside, and needs no GPU. In a slice none of its functions is handed out."""
     ask = TABLE + "say([slots, len({table[1 + i] for i in range(slots)})])"

@@ -230,6 +230,7 @@ def test_cards_that_cannot_be_divided(on):
     assert nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) == 0
 
 
+@pytest.mark.foreign
 def test_nvidia_smi_knows_the_parts(on):
     r = subprocess.run([TOP / "scripts/fetch-driver535"], capture_output=True, text=True, check=True)
     smi = r.stdout.strip() + "/nvidia-smi"

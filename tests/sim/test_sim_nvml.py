@@ -219,6 +219,7 @@ def answers(library, **env):
     return dict(line.split() for line in r.stdout.splitlines())
 
 
+@pytest.mark.foreign
 def test_before_init_as_the_real_library(driver535):
     """Every function that 535 exports, called with nothing: the same status, and no crash."""
     real = answers(f"{driver535}/libnvidia-ml.so.1")
@@ -229,6 +230,7 @@ def test_before_init_as_the_real_library(driver535):
     assert {n: s for n, s in ours.items() if s.startswith("-") or s == "200"} == {}
 
 
+@pytest.mark.foreign
 def test_all_names_of_the_real_library(driver535):
     names = subprocess.run(["nm", "-D", "--defined-only", f"{driver535}/libnvidia-ml.so.1"],
                            capture_output=True, text=True, check=True).stdout.split()

@@ -9,6 +9,8 @@ import sys
 import pytest
 from sim_kit import CONTEXT, GIB, TOP, TOTAL
 
+pytestmark = pytest.mark.foreign
+
 
 @pytest.fixture(scope="session")
 def nvidia_smi():

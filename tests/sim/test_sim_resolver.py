@@ -8,6 +8,8 @@ import subprocess
 import pytest
 from sim_kit import BUILD, PROGRAMS, TOP
 
+pytestmark = pytest.mark.foreign
+
 SIMULATED = BUILD / "src/sim/libcuda.so.1"
 
 
