@@ -19,7 +19,14 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-PYTEST_DIRS = ["tests/sim", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", "tests/e2e"]
+# Python tests wait more than they compute: two processes run beside each other. The end-to-end tests share one cluster and
+# take about as long as all the others together with those that have a cluster of their own.
+OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_driver_limits.py", "tests/e2e/test_topology.py"]
+PYTEST_GROUPS = {
+    "end-to-end": ["tests/e2e", *(f"--ignore={path}" for path in OWN_CLUSTER)],
+    "other": ["tests/sim", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", *OWN_CLUSTER],
+}
+SLOWEST = 30
 
 # Not stepping (single-stepping through instrumented code takes minutes), nor what preloads.
 SANITIZED_SUITES = ["unit", "fuzz", "interop", "sim", "torture"]
@@ -110,30 +117,55 @@ def run_source_rules(totals):
             totals.fail(" ".join(command), f"{len(done.stdout.splitlines())} lines of breaches")
 
 
-def run_pytest(build, directories, marked, only, totals):
-    venv = subprocess.run([TOP / "scripts/test-venv"], check=True, stdout=subprocess.PIPE,
-                          text=True).stdout.strip()
-    # Here and not in a fixture: it takes minutes the first time, and says how far it is.
-    subprocess.run([sys.executable, TOP / "tests/cluster", "build"], check=True, stdout=subprocess.DEVNULL)
-    report = build / "pytest.xml"
+def start_pytest(venv, build, group, marked, only):
+    """A process that writes pytest-GROUP.xml and pytest-GROUP.log into the build directory."""
+    report = build / f"pytest-{group}.xml"
     report.unlink(missing_ok=True)
     command = [f"{venv}/bin/python", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider",
-               "--durations=10", f"--junitxml={report}", "-m", marked, *directories]
+               "--durations=10", f"--junitxml={report}", "-m", marked, *PYTEST_GROUPS[group]]
     if only:
         command += ["-k", only]
     environment = dict(os.environ, ALIQUOT_BUILD=str(build.resolve()), PYTHONDONTWRITEBYTECODE="1")
-    status = subprocess.run(command, cwd=TOP, env=environment).returncode
+    with open(build / f"pytest-{group}.log", "w") as log:
+        return subprocess.Popen(command, cwd=TOP, env=environment, stdout=log, stderr=log)
 
+
+def count_pytest(build, group, status, totals):
+    """Prints what the process printed and counts its cases; returns the seconds that each took."""
+    print((build / f"pytest-{group}.log").read_text(), end="", flush=True)
+    report = build / f"pytest-{group}.xml"
     if not report.exists():
-        totals.fail("pytest", f"ended without a report, exit status {status}")
-        return
-    for case in ElementTree.parse(report).iter("testcase"):
+        totals.fail(f"pytest, {group} tests", f"ended without a report, exit status {status}")
+        return []
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    for case in cases:
         problems = [child for child in case if child.tag in ("failure", "error", "skipped")]
         if problems:  # a skipped test is no passed test
             totals.fail(f"{case.get('classname')}.{case.get('name')}",
                         (problems[0].get("message") or "").splitlines()[:1])
         else:
             totals.passed += 1
+    return [float(case.get("time")) for case in cases]
+
+
+def run_pytest(build, marked, only, totals):
+    venv = subprocess.run([TOP / "scripts/test-venv"], check=True, stdout=subprocess.PIPE,
+                          text=True).stdout.strip()
+    # Here and not in a fixture: it takes minutes the first time, and says how far it is.
+    subprocess.run([sys.executable, TOP / "tests/cluster", "build"], check=True, stdout=subprocess.DEVNULL)
+    began = time.monotonic()
+    say("Python tests: " + ", ".join(f"{build}/pytest-{group}.log" for group in PYTEST_GROUPS))
+    running = {group: start_pytest(venv, build, group, marked, only) for group in PYTEST_GROUPS}
+    try:
+        ended = {group: process.wait() for group, process in running.items()}
+    except KeyboardInterrupt:       # theirs, too: they take their clusters down
+        for process in running.values():
+            process.wait()
+        raise
+    took = sorted((seconds for group, status in ended.items() for seconds in count_pytest(build, group, status, totals)),
+                  reverse=True)
+    say(f"{len(took)} Python tests took {sum(took):.0f} s, the slowest {SLOWEST} of them {sum(took[:SLOWEST]):.0f} s, "
+        f"in {time.monotonic() - began:.0f} s")
 
 
 def main():
@@ -162,8 +194,7 @@ def main():
     if in_c:
         run_meson(arguments.build, arguments.sanitize, suites, totals)
     if in_python:
-        directories = [d for d in PYTEST_DIRS if (TOP / d).is_dir()]
-        run_pytest(arguments.build, directories, marked, arguments.only, totals)
+        run_pytest(arguments.build, marked, arguments.only, totals)
 
     for name, detail in totals.failures:
         print(f"FAILED {name} {detail}")
