@@ -3,7 +3,8 @@
 that was started with a signal ignored cannot trap it, and a test would wait for ever.
 
 Tests marked `waits` spend their time waiting for processes of their own: those of a module run beside each other, from the
-first one on, and each is reported in its turn.
+first one on, and each is reported in its turn. All others run alone in their process, also those marked `waits(False)` in a module
+whose tests are marked as a whole.
 
 Tests marked `foreign` are about an unmodified program, library or header of another project; `make test-foreign` runs all
 of them. `make test` leaves out those that are marked `long` as well. Every `long` test is `foreign`.
@@ -38,14 +39,20 @@ def pytest_unconfigure():
     _pool.shutdown(cancel_futures=True)
 
 
+def _waits(item):
+    marker = item.get_closest_marker("waits")
+    return marker is not None and marker.args != (False,)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    if not pyfuncitem.get_closest_marker("waits"):
+    if not _waits(pyfuncitem):
+        concurrent.futures.wait(_begun.values())
         return None
     if pyfuncitem.nodeid not in _begun:
         items = pyfuncitem.session.items
         for item in items[items.index(pyfuncitem):]:
-            if item.parent is pyfuncitem.parent and item.get_closest_marker("waits"):
+            if item.parent is pyfuncitem.parent and _waits(item):
                 _begun[item.nodeid] = _pool.submit(item.obj, **_arguments(item, pyfuncitem))
     _begun.pop(pyfuncitem.nodeid).result()
     return True

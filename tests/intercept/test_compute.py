@@ -13,6 +13,7 @@ import pytest
 
 SECONDS = 2
 pytestmark = pytest.mark.waits
+busy = pytest.mark.waits(False)     # launches so much that it needs a CPU
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,7 @@ def test_a_share_alone(share, way, ns):
     within(*share(("--core 30", f"{way} {ns} {SECONDS}")), 0.30)
 
 
+@busy
 @pytest.mark.parametrize("way", ["fill", "fill-rows", "copy"])
 def test_fills_and_copies_are_charged(share, way):
     """2,000 ns of the simulated card each, which without a limit take nearly all of it."""
@@ -52,6 +54,7 @@ def test_fills_and_copies_are_charged(share, way):
     assert 0.005 <= part <= 0.09
 
 
+@busy
 def test_fills_beside_kernels(share):
     fills, kernels = sorted(share(("--core 10", f"fill 2000 {SECONDS}"), ("--core 90", f"kernel 1000000 {SECONDS}")))
     assert 0.03 <= fills <= 0.13 and kernels >= 0.45
@@ -109,6 +112,7 @@ def test_who_is_stopped_and_killed_has_paid(aliquot, programs):
     assert 0 < busy_ns(aliquot, f"for i in 1 2 3 4 5 6; do {life} done") <= 900_000_000
 
 
+@busy
 def test_whole_card_is_not_slowed(share):
     part, = share(("", f"kernel 100000 {SECONDS}"))
     assert part >= 0.4
@@ -141,6 +145,7 @@ def test_processes_of_a_share_have_one_account(aliquot, programs):
     within(sum(parts), 0.30)
 
 
+@busy
 def test_captures_stay_whole(share):
     """Launches into a graph, under a limit, while others are gated: nothing is added to it, and it costs nothing."""
     part, = share(("--core 30", f"capture 100000 {SECONDS}"))
