@@ -69,17 +69,6 @@ def meson_results(build):
     return results.values()
 
 
-def compile_tests(build, suites):
-    """What the tests of these suites need; everything where none is named."""
-    def introspect(what):
-        return json.loads(subprocess.run(["meson", "introspect", what, str(build)], check=True, stdout=subprocess.PIPE).stdout)
-    wanted = {target for test in introspect("--tests") for target in test["depends"]
-              if {suite.split(":")[-1] for suite in test["suite"]} & set(suites)}
-    files = [os.path.relpath(file, build.resolve()) for target in introspect("--targets") if target["id"] in wanted
-             for file in target["filename"]]
-    subprocess.run(["ninja", "-C", str(build), "--quiet", *files], check=True)
-
-
 def run_meson(build, sanitize, suites, totals):
     command = ["meson", "test", "-C", str(build), "--no-rebuild", "--print-errorlogs"]
     for suite in suites:
@@ -187,7 +176,7 @@ def main():
     marked = FOREIGN if arguments.foreign else ROUTINE
     say(f"building in {arguments.build}")
     configure(arguments.build, arguments.sanitize)
-    compile_tests(arguments.build, suites)
+    subprocess.run(["ninja", "-C", str(arguments.build), "--quiet"], check=True)
 
     if not suites and not arguments.foreign:
         run_source_rules(totals)
