@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "place/place.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "model/scaling.h"
@@ -41,13 +42,14 @@ static struct place_amount amount_min(struct place_amount a, struct place_amount
     };
 }
 
-/* a - b, where b <= a in every part. */
-static struct place_amount amount_sub(struct place_amount a, struct place_amount b) {
-    return (struct place_amount){a.memory - b.memory, a.core - b.core, a.slots - b.slots};
-}
-
 static bool amount_fits(const struct place_amount *a, const struct place_amount *free) {
     return a->memory <= free->memory && a->core <= free->core && a->slots <= free->slots;
+}
+
+/* a - b, where b <= a in every part. */
+static struct place_amount amount_sub(struct place_amount a, struct place_amount b) {
+    assert(amount_fits(&b, &a));
+    return (struct place_amount){a.memory - b.memory, a.core - b.core, a.slots - b.slots};
 }
 
 static bool amount_is_zero(const struct place_amount *a) {
@@ -173,6 +175,7 @@ static bool goes_before(const struct gpu_ask *a, const struct gpu_ask *b) {
 
 void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
     uint8_t order[GPU_ASKS_MAX];
+    assert(request->n <= GPU_ASKS_MAX);
     for (uint32_t i = 0; i < request->n; i++) {
         uint32_t at = i;
         for (; at > 0 && goes_before(&request->asks[i], &request->asks[order[at - 1]]); at--)
@@ -707,7 +710,9 @@ int64_t place_score(const struct place_policy *policy, const struct place_plan *
         value = PLACE_VALUE_MAX;
     if (value < -PLACE_VALUE_MAX)
         value = -PLACE_VALUE_MAX;
-    return (value * RANKS - (int64_t) rank % RANKS) * SCORE_STEP;
+    int64_t score = (value * RANKS - (int64_t) rank % RANKS) * SCORE_STEP;
+    assert(score <= PLACE_SCORE_MAX && score >= -PLACE_SCORE_MAX);
+    return score;
 }
 
 /* 0 to LINK_NVLINK: of the weakest link in any container with several cards. */
@@ -729,6 +734,24 @@ static struct place_worth worth_of(const struct search *s) {
         .value = s->policy->node_value(s->plan, s->node, s->now),
         .toll = s->policy->node_toll ? s->policy->node_toll(s->plan, s->node, s->now) : 0,
     };
+}
+
+/* Whether each ask has as many cards as it requests, all healthy, allowed and of the node, and the
+ * pod no more of a card than is free. */
+__attribute__((unused)) static bool is_sound(const struct search *s) {
+    for (uint32_t i = 0; i < s->plan->request->n; i++) {
+        if ((uint32_t) __builtin_popcountll(s->granted[i]) != s->plan->request->asks[i].cards)
+            return false;
+        for (uint64_t rest = s->granted[i]; rest; rest &= rest - 1) {
+            uint32_t c = (uint32_t) __builtin_ctzll(rest);
+            if (c >= s->node->ncards || !s->node->cards[c].healthy || !may_take(s->node, i, c))
+                return false;
+            struct place_amount held = hold_with(s, c, i);
+            if (!amount_fits(&held, &s->node->cards[c].free))
+                return false;
+        }
+    }
+    return true;
 }
 
 /* However little effort is left, the first try of each unit can be made. */
@@ -753,6 +776,7 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
     struct search s = {.policy = policy, .plan = plan, .node = node, .granted = granted};
     if (!sums_fit(plan->request, node) || !search(&s, plan))
         return takes_any_links(plan) ? PLACE_NOT_TOGETHER : PLACE_NOT_LINKED;
+    assert(is_sound(&s));
     memcpy(ret->cards, granted, sizeof(granted));
     ret->worth = worth_of(&s);
     ret->score = place_score(policy, plan, &ret->worth, node->rank);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "share/arbiter.h"
 
+#include <assert.h>
+
 #define MS 1000000ull
 
 /* How often a card is looked at while somebody wants it, and while nobody does. */
@@ -195,6 +197,7 @@ static void trim(struct arbiter_tenant *t) {
     else
         t->state.trim += TRIM_ONE;
     t->state.trim /= 2;
+    assert(t->state.trim <= TRIM_MAX);
     if (t->state.trim < TRIM_MIN)
         t->state.trim = TRIM_MIN;
     begin_sample(t);
@@ -271,9 +274,20 @@ static uint64_t pour(struct arbiter_tenant *tenants, size_t n, enum turn turn, b
         }
         if (!given)
             break;
+        assert(given <= left);
         left -= given;
     }
     return left;
+}
+
+/* Sum of the rates of all, ppm. */
+__attribute__((unused)) static uint64_t sum_of_rates(const struct arbiter_tenant *tenants,
+                                                     size_t n) {
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += tenants[i].entitled;
+    return sum;
 }
 
 static void divide(struct arbiter_tenant *tenants, size_t n, uint64_t now) {
@@ -285,11 +299,13 @@ static void divide(struct arbiter_tenant *tenants, size_t n, uint64_t now) {
         tenants[i].entitled = (uint32_t) min_u64(tenants[i].state.sure, tenants[i].state.wanted);
         left -= min_u64(tenants[i].entitled, left);
     }
+    assert(sum_of_rates(tenants, n) + left == RATE_WHOLE);
     for (enum turn turn = 0; turn < TURNS; turn++)
         left = pour(tenants, n, turn, true, left);
     /* What nobody wants now is everybody's headroom, so that nobody waits for a card that idles. */
     for (enum turn turn = 0; turn < TURNS; turn++)
         left = pour(tenants, n, turn, false, left);
+    assert(sum_of_rates(tenants, n) + left == RATE_WHOLE);
     for (size_t i = 0; i < n; i++) {
         struct arbiter_tenant *t = &tenants[i];
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/h2.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
 #include <stdlib.h>
@@ -140,6 +141,7 @@ static ssize_t read_queue(nghttp2_session *session, int32_t id, uint8_t *data, s
                           uint32_t *flags, nghttp2_data_source *source, void *user) {
     (void) user;
     struct h2_stream *stream = source->ptr;
+    assert(stream->out_sent <= stream->out.len);
     size_t left = stream->out.len - stream->out_sent;
     size_t n = left < size ? left : size;
     if (n > 0)
@@ -298,6 +300,7 @@ static int make_session(struct h2_conn *conn, nghttp2_session_callbacks *callbac
 static int say_settings(struct h2_conn *conn, const struct h2_options *options) {
     uint32_t stream_window = options->stream_window ? options->stream_window : WINDOW_DEFAULT;
     uint32_t conn_window = options->conn_window ? options->conn_window : stream_window;
+    assert(stream_window <= INT32_MAX && conn_window <= INT32_MAX);
     nghttp2_settings_entry entries[2] = {
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, stream_window},
         {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
@@ -388,6 +391,7 @@ void h2_conn_cork(struct h2_conn *conn) {
 }
 
 void h2_conn_uncork(struct h2_conn *conn) {
+    assert(conn->corked > 0);
     conn->corked--;
     if (conn->corked > 0 || !conn->wake_wanted)
         return;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,8 +221,11 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
             short_of |= take_pod(node, pod, cards);
     }
     state_count_standing(node, without, settled_only, cards);
-    for (uint32_t i = 0; i < node->ncards; i++)
+    for (uint32_t i = 0; i < node->ncards; i++) {
         state_take_unattributed(node->cards[i], &cards[i].free);
+        assert(cards[i].free.memory <= cards[i].memory && cards[i].free.core <= 100 &&
+               cards[i].free.slots <= SLOTS_PER_CARD);
+    }
     if (without || settled_only)
         return;
     node->unsettled = unsettled;
@@ -292,6 +296,7 @@ int state_promise(struct state *s, struct state_pod *pod, struct state_node *nod
         return -ENOMEM;
     for (uint32_t i = 0; i < pod->nasks; i++)
         n += state_hold_ask(node, &pod->asks[i], result->cards[i], &holds[n]);
+    assert(n == total); /* every bit of the result is a card of the node */
     state_pod_attach(pod, node, holds, n);
     state_pod_stage(pod, stage, now_ms);
     return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/state/namespace_usage.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,8 @@ void space_give(struct state_pod *pod) {
     if (!pod->space)
         return;
     pod->space->state->uses++;
-    for (int r = 0; r < QUOTA_RESOURCES; r++)
+    for (int r = 0; r < QUOTA_RESOURCES; r++) {
+        assert(use.of[r] <= pod->space->used.of[r]);
         pod->space->used.of[r] -= use.of[r];
+    }
 }

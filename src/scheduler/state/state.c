@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/state/state.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,7 @@ void state_unproject(struct state_node *node) {
 void state_projected(struct state_node *node) {
     if (!node->unprojected)
         return;
+    assert(node->state->nunprojected > 0);
     node->unprojected = false;
     node->state->nunprojected--;
     DL_DELETE2(node->state->unprojected, node, behind_prev, behind_next);
@@ -217,6 +219,7 @@ static void node_add_card(struct state_node *node, struct state_card *card) {
         node->cards[at] = node->cards[at - 1];
     node->cards[at] = card;
     node->ncards++;
+    assert(node->ncards <= PLACE_CARDS_MAX);
     node->relinked = true;
     card->node = node;
     node_touch(node);
