@@ -19,7 +19,7 @@
 #include "agent/shares/library.h"
 #include "agent/shares/slot.h"
 #include "gpu/driver/driver.h"
-#include "gpu/monitor.h"
+#include "gpu/nvml/monitor.h"
 
 struct event_writer;
 struct grpc_call;

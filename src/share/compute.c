@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 
 #include "base/cleanup.h"
-#include "share/guard.h"
+#include "share/sigbus_guard.h"
 
 struct compute {
     int fd; /* of the tenant's file */

@@ -4,7 +4,7 @@
 /* The arbiter's side of a container's account of GPU time (share/compute_core.h).
  *
  * The tenant writes the `compute` file and may put anything there, truncate it or take a lease on
- * it. It is therefore read under share/guard.h; what comes out is any number. The
+ * it. It is therefore read under share/sigbus_guard.h; what comes out is any number. The
  * `grants` file is written by mapping; the tenant has it read-only. */
 
 #include <stdint.h>

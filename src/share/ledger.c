@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "share/guard.h"
+#include "share/sigbus_guard.h"
 
 struct ledger {
     int fd;

@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "share/cas128.h"
 #include "share/io_core.h"
-#include "share/word.h"
 
 /* The record of an operation: kind 2 bits, slot 14 bits, sequence 48 bits. A slot's word has the
  * generation where the record has kind and slot. Sequences go on across owners, so no record ever

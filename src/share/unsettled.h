@@ -12,7 +12,7 @@
  * launches were charged is given back, and its place is free.
  *
  * No clock and no locks; the file is tenant memory and may hold any values. Memory that a caller
- * guards with share/guard.h: unsettled_step allocates nothing. */
+ * guards with share/sigbus_guard.h: unsettled_step allocates nothing. */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdint.h>
 
-#include "gpu/monitor.h"
+#include "gpu/nvml/monitor.h"
 
 static struct gpu_snapshot snapshot;
 static uint64_t polls;

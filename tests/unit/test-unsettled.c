@@ -19,7 +19,7 @@
 
 #include "intercept/compute/meter.h"
 #include "intercept/compute/owner.h"
-#include "share/guard.h"
+#include "share/sigbus_guard.h"
 #include "share/unsettled.h"
 
 #define US 1000ull

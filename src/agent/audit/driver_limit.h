@@ -14,7 +14,7 @@
 #include <uv.h>
 
 #include "gpu/driver/driver.h"
-#include "gpu/monitor.h"
+#include "gpu/nvml/monitor.h"
 
 struct agent;
 struct err;

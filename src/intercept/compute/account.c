@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/compute/account.h"
 
-#include "share/word.h"
+#include "share/cas128.h"
 
 /* Filling in smaller steps would lose the fractions, and have processes fight for the word. */
 #define STEP_MIN_NS 1000u

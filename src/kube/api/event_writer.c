@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/ratelimit.h"
-#include "kube/objects/pod.h"
+#include "kube/api/names.h"
 
 #define PER_SECOND 10
 #define OBJECTS_MAX 4096

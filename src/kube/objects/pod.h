@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "kube/api/names.h"
 #include "kube/objects/pod_claims.h"
 #include "kube/objects/resources.h"
 #include "model/dialect.h"
@@ -13,10 +14,6 @@
 struct err;
 struct gpu_selection;
 struct pod_gang;
-
-#define KUBE_UID_MAX 64
-#define KUBE_LABEL_MAX 64 /* namespace, container name */
-#define KUBE_NAME_MAX 254 /* pod, node, other objects' names */
 
 /* What a pod asks by annotations, as it is written there; `container=value` pairs with commas
  * between, or one value for all containers. */

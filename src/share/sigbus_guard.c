@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "share/guard.h"
+#include "share/sigbus_guard.h"
 
 #include <errno.h>
 #include <pthread.h>

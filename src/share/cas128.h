@@ -10,7 +10,7 @@
 #include "share/ledger_core.h"
 
 #if !defined(__x86_64__)
-#error "src/share/word.h needs a 16-byte compare-and-swap for this processor (arm64: CASP)"
+#error "src/share/cas128.h needs a 16-byte compare-and-swap for this processor (arm64: CASP)"
 #endif
 
 /* Replaces *word by `desired` if it equals *expected; otherwise stores what it found in *expected.

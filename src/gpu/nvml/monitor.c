@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/monitor.h"
+#include "gpu/nvml/monitor.h"
 
 #include <signal.h>
 #include <stdlib.h>
