@@ -231,7 +231,9 @@ static bool allowed(const char *operation, const char *resource, const char *sub
     assert_int_equal(admission_validate(a, buf_str(&review), review.len, &answer, NULL), 0);
     assert_non_null(strstr(buf_str(&answer), "\"uid\":\"u-1\""));
     admission_free(a);
-    return strstr(buf_str(&answer), "\"allowed\":true") != NULL;
+    bool allowed = strstr(buf_str(&answer), "\"allowed\":true") != NULL;
+    assert_true(allowed || strstr(buf_str(&answer), "\"code\":403,\"reason\":\"Forbidden\""));
+    return allowed;
 }
 
 #define WITH(value) "{\"metadata\":{\"annotations\":{\"elasticgpu.io/assignment\":\"" value "\"}}}"

@@ -741,6 +741,7 @@ static void test_amounts(void **unused) {
         {"{}", "nothing of a GPU"},
         {"{\"cpu\":1}", "nothing of a GPU"},
         {"{\"elasticgpu.io/gpu-core\":150}", "multiple of 100"},
+        {"{\"elasticgpu.io/gpu-tflops\":1,\"elasticgpu.io/gpu-memory\":\"1Gi\"}", "not by TFLOPS"},
         {"{\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-memory\":\"4096\"}", "4096Mi"},
     };
     struct claim_amount a;

@@ -162,7 +162,11 @@ static void test_two_gangs(void **state) {
         for (int k = 0; k < 2; k++)
             for (int i = 0; i < 3; i++) {
                 _cleanup_buf_ struct buf text = BUF_INIT(0);
-                put_any(&text, "d", uids[k][i], HALF, notes[k], k ? "2025-12-31T00:00:00Z" : EPOCH);
+                /* The age of a gang is that of its oldest member, whichever is seen first. */
+                put_any(&text, "d", uids[k][i], HALF, notes[k],
+                        k && i != first ? "2026-01-02T00:00:00Z"
+                        : k             ? "2025-12-31T00:00:00Z"
+                                        : EPOCH);
                 show_text(w, buf_str(&text));
             }
         for (int k = 0; k < 2; k++)

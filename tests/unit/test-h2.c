@@ -247,6 +247,12 @@ static void wakes_once_per_cork(void **state) {
     assert_int_equal(h2_write(server.last, "abc", 3), 0);
     assert_int_equal(h2_queued(server.last), 3);
     assert_int_equal(server.wakes, 0);
+    h2_conn_cork(server.conn);
+    h2_conn_uncork(server.conn);
+    assert_int_equal(server.wakes, 0);
+    h2_conn_uncork(server.conn);
+    assert_int_equal(server.wakes, 1);
+    h2_conn_cork(server.conn);
     h2_conn_uncork(server.conn);
     assert_int_equal(server.wakes, 1);
     assert_int_equal(h2_write(server.last, "def", 3), 0);
@@ -262,6 +268,35 @@ static void wakes_once_per_cork(void **state) {
     buf_done(&seen.body);
     h2_conn_free(client);
     h2_conn_free(server.conn);
+}
+
+/* A peer sends as much as the windows allow before it has heard anything. */
+static void announces_its_windows(void **state) {
+    enum { WINDOW = 1 << 20, SIZE = 2 * WINDOW };
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream;
+    static uint8_t body[SIZE];
+    static const struct h2_field head[] = {{":status", "200"}};
+    const uint8_t *bytes;
+    size_t sent = 0;
+    ssize_t n;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_respond(server.last, head, 1, true), 0);
+    assert_int_equal(h2_write(server.last, body, SIZE), 0);
+    while ((n = h2_conn_pull(server.conn, &bytes)) > 0)
+        sent += (size_t) n;
+    assert_int_equal(n, 0);
+    assert_in_range(sent, WINDOW, WINDOW + WINDOW / 100);
+    assert_int_equal(h2_queued(server.last), SIZE - WINDOW);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+    buf_done(&seen.body);
 }
 
 static void tells_streams_of_a_lost_connection(void **state) {
@@ -309,6 +344,7 @@ int main(void) {
         cmocka_unit_test(a_handlers_failure_costs_one_stream),
         cmocka_unit_test(a_reset_without_memory_ends_the_connection),
         cmocka_unit_test(wakes_once_per_cork),
+        cmocka_unit_test(announces_its_windows),
         cmocka_unit_test(tells_streams_of_a_lost_connection),
         cmocka_unit_test(refuses_what_is_not_http2),
     };

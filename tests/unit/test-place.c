@@ -122,6 +122,35 @@ static void test_reasons(void **state) {
     assert_int_equal(run_one(cards, 2, whole(1), &result), PLACE_NONE_HEALTHY);
     for (int i = 0; i < PLACE_REASONS; i++)
         assert_true(strlen(place_reason_text((enum place_reason) i)) > 3);
+    assert_string_equal(place_reason_text(PLACE_REASONS), place_reason_text(PLACE_NOT_TOGETHER));
+}
+
+/* A plan knows nothing but its request; what runs at the same time comes first in it. */
+static void test_a_plan_before_anything_is_set(void **state) {
+    (void) state;
+    struct gpu_request request = {.n = 3, .asks = {share(50, 0), share(30, 0), share(40, 0)}};
+    struct place_plan plan;
+    request.asks[0].phase = ASK_INIT;
+    place_prepare(&request, &plan);
+    assert_int_equal(plan.shape, 0);
+    assert_int_equal(plan.cpu, 0);
+    assert_int_equal(plan.memory, 0);
+    assert_true(plan.models == UINT64_MAX);
+    assert_null(plan.model);
+    assert_int_equal(plan.topology, TOPOLOGY_UNSET);
+    assert_false(plan.numa_bind);
+    assert_int_equal(plan.nunits, 3);
+    assert_int_equal(plan.units[0], 2);
+    assert_int_equal(plan.units[1], 1);
+    assert_int_equal(plan.units[2], 0);
+}
+
+static void test_one_card_has_no_links(void **state) {
+    (void) state;
+    struct place_result result;
+    struct place_card cards[2] = {idle_card(80), idle_card(80)};
+    assert_int_equal(run_one(cards, 2, whole(1), &result), PLACE_OK);
+    assert_int_equal(result.worth.links, 0);
 }
 
 static void test_containers_together(void **state) {
@@ -444,6 +473,12 @@ static void test_a_hold_is_drawn_on_once(void **state) {
                      PLACE_NOT_TOGETHER);
     assert_int_equal(run_draws((struct place_amount){30 * GIB, 30, 0}, draws, 1, &request),
                      PLACE_OK);
+    /* Slots are held, too. */
+    struct gpu_request slot = {.n = 1, .asks = {share(0, 10 * GIB)}};
+    struct place_draw held = {.asks = 1, .amount = {0, 0, 1}};
+    assert_int_equal(run_draws((struct place_amount){10 * GIB, 0, 0}, &held, 1, &slot), PLACE_OK);
+    assert_int_equal(run_draws((struct place_amount){10 * GIB, 0, 0}, &held, 0, &slot),
+                     PLACE_NO_SLOT);
     /* A container cannot leave what it does not need of its own hold to the other. */
     draws[0] = (struct place_draw){.asks = 1, .amount = {60 * GIB, 60, 0}};
     draws[1] = (struct place_draw){.asks = 2, .amount = {10 * GIB, 10, 0}};
@@ -465,6 +500,8 @@ static void test_a_hold_is_drawn_on_once(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_share_by_memory_percent),
+        cmocka_unit_test(test_a_plan_before_anything_is_set),
+        cmocka_unit_test(test_one_card_has_no_links),
         cmocka_unit_test(test_a_hold_is_drawn_on_once),
         cmocka_unit_test(test_oversold_card),
         cmocka_unit_test(test_share_by_core),

@@ -168,8 +168,8 @@ static void test_borrowing(void **state) {
     govern(&g, w);
     show_node(w, "n", 8);
     show_quota(&g, "a", "q",
-               "\"cohort\":\"lab\",\"guaranteed\":{" CORES(100) "},\"max\":{" CORES(250) "}");
-    show_quota(&g, "b", "q", "\"cohort\":\"lab\",\"guaranteed\":{" CORES(200) "}");
+               "\"cohort\":\"l\",\"guaranteed\":{" CORES(100) "},\"max\":{" CORES(250) "}");
+    show_quota(&g, "b", "q", "\"cohort\":\"l\",\"guaranteed\":{" CORES(200) "}");
     show_quota(&g, "c", "q", "\"cohort\":\"other\",\"guaranteed\":{" CORES(900) "}");
     assert_string_equal(hold(w, "a", "1", WHOLE), "fits");
     assert_string_equal(hold(w, "a", "2", WHOLE), "fits"); /* borrowed of b */
@@ -180,7 +180,7 @@ static void test_borrowing(void **state) {
     assert_string_equal(hold(w, "b", "5", WHOLE), "fits"); /* its own, though 350 of 300 are used */
     assert_string_equal(hold(w, "b", "6", WHOLE), "fits");
     assert_string_equal(hold(w, "b", "7", TENTH),
-                        "-nothing left to borrow: cohort lab uses 450 of 300 "
+                        "-nothing left to borrow: cohort l uses 450 of 300 "
                         "elasticgpu.io/gpu-core, and this pod asks 10");
     state_pod_gone(w->state, "1");
     state_pod_gone(w->state, "2");

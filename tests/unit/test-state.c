@@ -5,6 +5,7 @@
 #include "model/dialect.h"
 #include "place/policies/policies.h"
 #include "scheduler/cluster/workload_store.h"
+#include "scheduler/state/state_internal.h"
 
 /* ---- cards that come and go ---- */
 
@@ -493,6 +494,47 @@ static void test_room(void **state) {
     assert_int_equal(n->used.cpu, 0);
 }
 
+/* A container of a pod with a share can be given more CPU or memory while it runs. */
+static void test_room_of_a_share_changes(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0);
+    static const char *const sizes[] = {"\"cpu\":\"1\",\"memory\":\"1Gi\"",
+                                        "\"cpu\":\"3\",\"memory\":\"1Gi\"",
+                                        "\"cpu\":\"3\",\"memory\":\"2Gi\""};
+    static const struct cpu_memory want[] = {{1000, GIB}, {3000, GIB}, {3000, 2 * GIB}};
+    show_node(w, "n", 1);
+    assert_int_equal(state_node_room(w->state, "n", (struct cpu_memory){8000, 32 * GIB}), 0);
+    struct state_node *n = state_node_find(w->state, "n");
+    for (size_t i = 0; i < 3; i++) {
+        char resources[128];
+        snprintf(resources, sizeof(resources), "%s},\"requests\":{%s", HALF, sizes[i]);
+        if (i == 0)
+            run_pod(w, "a", resources, "n", &a);
+        else
+            show_pod(w, "a", resources, "n", buf_str(&a));
+        assert_int_equal(n->used.cpu, want[i].cpu);
+        assert_true(n->used.memory == want[i].memory);
+        assert_true(n->head->dirty);
+        state_refresh(w->state, n);
+        assert_int_equal(state_place_node(n).cpu_free, 8000 - want[i].cpu);
+    }
+    state_pod_gone(w->state, "a");
+    assert_int_equal(n->used.cpu, 0);
+}
+
+/* The age of a promise counts, and not how late it was made. */
+static void test_a_promise_ends_by_its_age(void **state) {
+    struct world *w = *state;
+    show_node(w, "n", 1);
+    w->now = 100 * PROMISE_TTL_MS;
+    show_pod(w, "p", HALF, NULL, "");
+    assert_string_equal(filter(w, "p", HALF, "\"n\""), "n");
+    assert_int_equal(state_expire(w->state, w->now + PROMISE_TTL_MS - 1, PROMISE_TTL_MS), 0);
+    assert_int_equal(free_core(w, "n", 0), 50);
+    assert_int_equal(state_expire(w->state, w->now + PROMISE_TTL_MS, PROMISE_TTL_MS), 1);
+    assert_int_equal(free_core(w, "n", 0), 100);
+}
+
 /* ---- what was learned ---- */
 
 static void test_workload_is_kept(void **state) {
@@ -652,6 +694,8 @@ int main(void) {
         T(test_two_containers_draw_on_one_hold),
         T(test_a_hold_on_what_is_taken),
         T(test_room),
+        T(test_room_of_a_share_changes),
+        T(test_a_promise_ends_by_its_age),
         T(test_workload_is_kept),
         T(test_nodes_by_name),
         T(test_where_names_were_found),
