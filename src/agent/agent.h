@@ -66,7 +66,7 @@ struct agent {
         outside[GPU_MAX]; /* bytes of each card (by position) held by no container with a share */
     uint64_t reclaimed;   /* ledger slots given back for dead processes */
 
-    uv_timer_t look_timer; /* asks the driver again, to confirm what oversee.c suspects */
+    uv_timer_t look_timer; /* asks the driver again, to confirm what audit.c suspects */
     uint64_t looked_polls; /* of the monitor's status, at the last look */
     bool initial_pids;     /* the agent lives in the machine's own PID namespace */
     uint64_t overuse_found, overuse_stopped;
@@ -93,7 +93,7 @@ struct agent {
 
     struct arbitration *arbitration;
     uint64_t gputime_sampled;    /* uv_hrtime of the last look at the driver's figures */
-    struct event_writer *events; /* of tell.c */
+    struct event_writer *events; /* of pod_events.c */
 
     uv_timer_t leave_timer;
     bool leaving;                      /* it is about to end, see leave.c */
@@ -117,7 +117,7 @@ void prestart_wake(struct agent *a);
 void prestart_stop(struct agent *a);
 size_t prestart_waiting(const struct agent *a);
 
-/* ---- release.c: slots of pods that are gone ---- */
+/* ---- slot_gc.c: slots of pods that are gone ---- */
 
 /* Every slot of the pod: no container starts with it from now on; when its processes have ended it
  * is removed. `stopped`: kubelet has confirmed that all its containers ended, so none is just being
@@ -151,7 +151,7 @@ struct slot_usage {
 };
 void usage_of_slot(struct slot *slot, struct slot_usage *ret);
 
-/* ---- oversee.c: does what the containers say agree with what the driver says? ---- */
+/* ---- audit.c: does what the containers say agree with what the driver says? ---- */
 
 /* The driver is going to be asked. */
 void oversee_begin(struct agent *a);
@@ -197,7 +197,7 @@ bool publisher_has_left(const struct publisher *p);
  * case. Call it once. */
 void leave_begin(struct agent *a, void (*on_left)(struct agent *a));
 
-/* ---- web.c: /metrics, /healthz, /usage ---- */
+/* ---- http.c: /metrics, /healthz, /usage ---- */
 
 int web_start(struct agent *a, struct err *err);
 void web_update(struct agent *a); /* the snapshot has changed */

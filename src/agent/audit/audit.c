@@ -3,7 +3,7 @@
 /* Holds what containers say of their memory (the ledger) against what the driver says: what the
  * driver took by itself is taken off the room that is left, who holds more than its share is
  * reported and, where that is the policy, stopped. The figures come with each poll of the driver;
- * the judgement is in reconcile.c and overuse.c. */
+ * the judgement is in overhead.c and audit_memory.c. */
 
 #include <stdio.h>
 #include <string.h>

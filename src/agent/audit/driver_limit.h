@@ -3,11 +3,11 @@
 
 /* The driver's own limits as an outer wall. Drivers from 615 on hold a control group to so many
  * bytes of a card, whatever its programs do. The limit is set on the container's own group: before
- * its first instruction by a hook of the runtime (wall_hook.c), or, for containers that started
- * without one, when the first of its processes is on the card. It follows the share's limit, is
- * asked for again when the driver has refused it, is put back when another program has changed it,
- * and is taken away when the group is empty, before the runtime removes it: the driver would hold a
- * later group at the same address to it. One thread, that of the agent's loop. */
+ * its first instruction by a hook of the runtime (driver_limit_hook.c), or, for containers that
+ * started without one, when the first of its processes is on the card. It follows the share's
+ * limit, is asked for again when the driver has refused it, is put back when another program has
+ * changed it, and is taken away when the group is empty, before the runtime removes it: the driver
+ * would hold a later group at the same address to it. One thread, that of the agent's loop. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -85,7 +85,7 @@ void wall_answer(struct agent *a, const struct gpu_wall_answer *answer);
 /* The slot is being removed: no process of its pod is left. */
 void wall_end(struct agent *a, const struct slot *slot);
 
-/* ---- wall_hook.c ---- */
+/* ---- driver_limit_hook.c ---- */
 
 /* Puts the hook's program where the host may execute it; a log line when there is no such place. */
 void wall_hook_install(struct agent *a);

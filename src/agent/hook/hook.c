@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* aliquot-hook SOCKET auto|required NONCE: an OCI createRuntime hook (`aliquot-hook ldcache` is in
- * hook_ldcache.c). It runs on the host, outside of any image: libc only, and linked statically. The
- * runtime gives it the container's state on standard input. The hook passes that on to the agent,
- * which limits the container's control group, and waits for the answer. The container's first
- * instruction comes after that.
+ * update_ldcache.c). It runs on the host, outside of any image: libc only, and linked statically.
+ * The runtime gives it the container's state on standard input. The hook passes that on to the
+ * agent, which limits the container's control group, and waits for the answer. The container's
+ * first instruction comes after that.
  *
  * Status 0: limited, or, with "auto", not: the agent logs why. 1: not limited, and required. */
 

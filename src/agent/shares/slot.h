@@ -41,7 +41,7 @@ struct slot_device {
     uint32_t driver_processes;
     uint64_t driver_time; /* ns of the card that the driver saw them take, summed up by gputime.c */
     struct overtime overtime;
-    /* What oversee.c makes of it; not in the record. */
+    /* What audit.c makes of it; not in the record. */
     uint64_t living;      /* of driver_memory, what processes hold that are not ending */
     uint32_t strangers;   /* processes that have not mapped the ledger */
     uint32_t worst_pid;   /* a process to begin with: a stranger, or the largest */

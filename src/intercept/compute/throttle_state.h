@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What gate.c and events.c have in common. All of it lies in memory that a forked
+/* What throttle.c and events.c have in common. All of it lies in memory that a forked
  * child finds zeroed, so the child begins anew, without the parent's thread. */
 
 #include "intercept/compute/owner.h"

@@ -3,7 +3,7 @@
 
 /* What other projects' own tools read of a pod: annotations that come with its Binding, and
  * environment variables of its containers. Information only: what a container really gets is the
- * signed assignment's to say. A kind of project is a row of the table in foreign.c. Pure. */
+ * signed assignment's to say. A kind of project is a row of the table in dialect_export.c. Pure. */
 
 #include <stddef.h>
 #include <stdint.h>

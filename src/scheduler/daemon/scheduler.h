@@ -113,7 +113,8 @@ uint64_t scheduler_now(const struct scheduler *s);
 void scheduler_write_metrics(struct scheduler *s, struct buf *out);
 void scheduler_write_status(struct scheduler *s, struct buf *out);
 
-/* why.c: what /explain answers about one pod; false: no pod of that name that asks is known. */
+/* explain_page.c: what /explain answers about one pod; false: no pod of that name that asks is
+ * known. */
 bool scheduler_write_explanation(struct scheduler *s, const char *namespace, const char *name,
                                  struct buf *out);
 

@@ -3,7 +3,7 @@
 
 /* Gates: reasons of our own why a pod may not be placed yet, whatever is free: a quota that is used
  * up, a gang that is not complete, a claim that is not bound. Asked by filter before any node is
- * looked at, by bind again, and by wake.c for the pods that a gate has held. */
+ * looked at, by bind again, and by requeue.c for the pods that a gate has held. */
 
 #include <errno.h>
 #include <stdbool.h>

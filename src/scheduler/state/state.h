@@ -104,7 +104,7 @@ struct state_pod {
     bool refused; /* kube-scheduler was told that it fits nowhere, and not woken since */
     uint64_t refused_version; /* of the state, at that time */
     bool held;                /* a gate was closed to it, and kube-scheduler not woken since */
-    uint64_t wake_round;      /* the round of wake.c in which it was looked at last */
+    uint64_t wake_round;      /* the round of requeue.c in which it was looked at last */
     bool shortened; /* kube-scheduler was named the best of the nodes that fit, and not all */
     struct state_pod *open_prev, *open_next; /* among state.open */
     UT_hash_handle hh;

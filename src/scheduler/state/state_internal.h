@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Between state.c (objects and their life) and holds.c (who holds what). */
+/* Between state.c (objects and their life) and allocation.c (who holds what). */
 
 #include "scheduler/state/state.h"
 
@@ -18,7 +18,7 @@ int state_head_new(struct state *s, struct state_node *node);
 void state_head_free(struct state *s, struct state_head *head);
 void state_heads_free(struct state *s); /* of all nodes */
 
-/* alike.c: finds out anew whom the node is like, and that it is like nobody. */
+/* equivalence.c: finds out anew whom the node is like, and that it is like nobody. */
 void state_alike_refresh(struct state_node *node);
 void state_alike_leave(struct state_node *node);
 
@@ -31,7 +31,7 @@ static inline bool state_pod_is_settled(const struct state_pod *pod) {
 void state_links_seen(struct state_card *card, const struct gpu_object *gpu);
 void state_links_refresh(struct state_node *node);
 
-/* load.c */
+/* other_pods.c */
 struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b);
 struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b);
 int state_load_seen(struct state *s, const struct pod *seen, struct state_node *node);
@@ -48,11 +48,11 @@ void state_learn_start(struct state *s, struct state_pod *pod);
 void state_learn_end(struct state *s, struct state_pod *pod);
 void state_learn_node(struct state *s, struct state_node *node, bool gone);
 
-/* holds.c: takes memory that is in use and of no container from what is free. No pod is short of
- * its own for it. */
+/* allocation.c: takes memory that is in use and of no container from what is free. No pod is short
+ * of its own for it. */
 void state_take_unattributed(const struct state_card *card, struct place_amount *free);
 
-/* standing.c: takes what is held for others than `without` from what is free. */
+/* reserved.c: takes what is held for others than `without` from what is free. */
 void state_count_standing(const struct state_node *node, const struct state_pod *without,
                           bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]);
 

@@ -27,7 +27,7 @@ struct sim_channel {
     struct sim_session *session;
     struct sim_gpu *gpu;
     uint64_t used;   /* bytes, contexts included */
-    uint64_t shared; /* of which others may hold, see share.h */
+    uint64_t shared; /* of which others may hold, see ipc_memory.h */
     bool suspended;  /* what it has is not on the card */
     uint64_t away;   /* bytes that come back */
     uint32_t contexts_away;
