@@ -70,3 +70,26 @@ def test_a_listed_directory_names_no_persons(rules, tmp_path):
 
 def test_a_listed_directory_exists(rules):
     assert list(rules.check_words("src/gone")) == ["plain-language.txt: src/gone does not exist"]
+
+
+def test_links_between_documents_resolve(rules, tmp_path):
+    put(tmp_path, "docs/b.md", "# Title\n## The `esc` policy, twice\n## The `esc` policy, twice\n")
+    put(tmp_path, "a.md", "[1](docs/b.md#the-esc-policy-twice-1) [2](https://a.example/x) [3](#own)\n\n## Own\n"
+                          "[4](docs/b.md#the-esc-policy-twice-2) [5](docs/c.md)\n")
+    assert list(rules.check_links(pathlib.Path("a.md"))) == [
+        "a.md: links to docs/b.md#the-esc-policy-twice-2, which has no such heading",
+        "a.md: links to docs/c.md, which does not exist"]
+
+
+def test_lines_of_documents_are_bounded_outside_code_and_tables(rules, tmp_path):
+    long = "word " * 21
+    put(tmp_path, "a.md", f"{long}\n\n    {long}\n```\n{long}\n```\n| {long} |\n{'x' * 120}\n")
+    assert list(rules.check_width(pathlib.Path("a.md"))) == ["a.md:1: 105 columns, at most 100"]
+
+
+def test_a_path_that_is_named_exists(rules, tmp_path):
+    put(tmp_path, "src/room/a.c", "/* See src/room/b.c, src/room/a and build/src/room/program. */\n")
+    put(tmp_path, "a.md", "`src/room/*.c`, tests/test-NAME.c\n")
+    put(tmp_path, "tests/test-a.c", "")
+    assert list(rules.check_named_paths("src/room/a.c")) == ["src/room/a.c:1: src/room/b.c does not exist"]
+    assert list(rules.check_named_paths("a.md")) == []
