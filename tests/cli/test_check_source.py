@@ -93,3 +93,9 @@ def test_a_path_that_is_named_exists(rules, tmp_path):
     put(tmp_path, "tests/test-a.c", "")
     assert list(rules.check_named_paths("src/room/a.c")) == ["src/room/a.c:1: src/room/b.c does not exist"]
     assert list(rules.check_named_paths("a.md")) == []
+
+
+def test_a_file_that_a_comment_names_exists(rules, tmp_path):
+    put(tmp_path, "src/room/a.c", '#include "room/gone.h"\n/* As b.c and\n * old.c do; room/c.c is a path. */\n')
+    assert list(rules.check_named_files("src/room/a.c", {"a.c", "b.c"})) == [
+        "src/room/a.c: a comment names old.c, which does not exist"]
