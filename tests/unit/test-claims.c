@@ -129,14 +129,16 @@ static const struct story stories[] = {
        CLASS(",\"metadata\":{\"annotations\":{\"elasticgpu.io/is-default-class\":\"true\"}}")},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS(""))}},
      "claim c Pending/NoMatch gpu= done=0 by=0 class= node= core=0 guard=1\n"},
-    {"the smallest that is large enough",
+    {"the smallest that is large enough, the first by name",
      {{ADD, CLAIMS_EGPUS, "large", STATIC(40, 20, "")},
       {ADD, CLAIMS_EGPUS, "right", STATIC(20, 5, "")},
+      {ADD, CLAIMS_EGPUS, "same", STATIC(20, 5, "")},
       {ADD, CLAIMS_EGPUS, "small", STATIC(5, 4, "")},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS(""))}},
      "claim c Bound/Bound gpu=right done=1 by=1 class= node= core=20 guard=1\n"
      "gpu large Available / uid= by=0 on=gpu-a core=40 memory=20 guard=1\n"
-     "gpu right Bound ns/c uid=u4-c by=1 on=gpu-a core=20 memory=5 guard=1\n"
+     "gpu right Bound ns/c uid=u5-c by=1 on=gpu-a core=20 memory=5 guard=1\n"
+     "gpu same Available / uid= by=0 on=gpu-a core=20 memory=5 guard=1\n"
      "gpu small Available / uid= by=0 on=gpu-a core=5 memory=4 guard=1\n"},
     {"what is kept for a claim goes to it, and to nobody else",
      {{ADD, CLAIMS_EGPUS, "kept", STATIC(40, 20, CLAIM_REF("c", ""))},

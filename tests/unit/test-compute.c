@@ -388,6 +388,30 @@ static void account_filled_out_of_order(void **state) {
     assert_int_equal(account_fill(&account, &terms, 11 * SEC + 10 * MS), 9 * MS);
 }
 
+/* A tenant that runs nothing delays no other, however long its launches were. */
+static void depth_by_the_launches_of_active_neighbours(void **state) {
+    struct arbiter_tenant t[2] = {{.policy = SHARE_FIXED, .share_percent = 50},
+                                  {.policy = SHARE_FIXED, .share_percent = 50}};
+    uint64_t now = SEC, idle;
+
+    (void) state;
+    t[1].usage.longest = 300 * MS;
+    for (; now < 2 * SEC; now += 10 * MS) {
+        t[0].usage.charged += 5 * MS;
+        (void) arbiter_step(t, 2, now);
+    }
+    assert_true(t[0].active && !t[1].active);
+    idle = t[0].grant.depth;
+    for (; now < 3 * SEC; now += 10 * MS) {
+        t[0].usage.charged += 5 * MS;
+        t[1].usage.charged += 5 * MS;
+        t[1].usage.waits++;
+        (void) arbiter_step(t, 2, now);
+    }
+    assert_true(t[1].active);
+    assert_int_equal(t[0].grant.depth, idle + 300 * MS);
+}
+
 /* The driver sees four times what the account says, which also says that its launches never end. */
 static void trimmed_whatever_it_says(void **state) {
     struct arbiter_tenant t = {.policy = SHARE_FIXED, .share_percent = 50};
@@ -537,6 +561,7 @@ int main(void) {
         cmocka_unit_test(arbiter_with_any_numbers),
         cmocka_unit_test(account_with_any_numbers),
         cmocka_unit_test(account_filled_out_of_order),
+        cmocka_unit_test(depth_by_the_launches_of_active_neighbours),
         cmocka_unit_test(trimmed_whatever_it_says),
         cmocka_unit_test(lies_to_measurements),
         cmocka_unit_test(stopped_beside_the_drivers_figures),

@@ -431,6 +431,43 @@ static void test_ledger_credits_the_dead_before_refusing(void **state) {
     ledger_release(&o);
 }
 
+static size_t open_descriptors(void) {
+    size_t n = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void test_ledger_says_what_fails_and_what_it_found(void **state) {
+    const struct fixture *f = *state;
+    const struct ledger_file *file;
+    struct ledger_owner o;
+    struct err err;
+    size_t before;
+    int fd;
+
+    assert_int_equal(ledger_claim(f->ledger, &o), -ENOENT);
+    assert_int_equal(ledger_attach(f->ledger, &file), -ENOENT);
+    assert_int_equal(ledger_lock_parked(f->ledger), -ENOENT);
+    assert_int_equal(ledger_create(f->ledger, &err), 0);
+    before = open_descriptors();
+    assert_int_equal(ledger_attach(f->ledger, &file), 0);
+    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(munmap((void *) (uintptr_t) file, sizeof(*file)), 0);
+    assert_int_equal(ledger_claim(f->ledger, &o), 0);
+    assert_int_equal(ledger_reserve(&o, 0, 50, 0), 0);
+    assert_int_equal(ledger_reserve(&o, 0, 0, 20), 0); /* nothing fits at any limit */
+    child_end(child_start(book, f->ledger));
+    fd = open(f->ledger, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ledger_reclaim_dead(o.file, fd, o.slot), 1);
+    assert_int_equal(ledger_reclaim_dead(o.file, fd, o.slot), 0);
+    assert_int_equal(ledger_used(o.file, 0), 50);
+    assert_int_equal(close(fd), 0);
+    ledger_release(&o);
+}
+
 /* A checkpoint: what the process has is credited, and comes back if it fits. */
 static void test_ledger_parks_and_brings_back(void **state) {
     const struct fixture *f = *state;
@@ -691,6 +728,8 @@ int main(void) {
                                         teardown),
         cmocka_unit_test(test_orphaned_memory_is_credited_by_figures),
         cmocka_unit_test(test_orphaned_in_motion),
+        cmocka_unit_test_setup_teardown(test_ledger_says_what_fails_and_what_it_found, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_ledger_credits_the_dead_before_refusing, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_ledger_slot_is_reused_with_a_new_generation, setup,

@@ -597,6 +597,10 @@ static void test_nodes_by_name(void **state) {
     struct world *w = *state;
     struct state_node *found[2];
     char name[KUBE_NAME_MAX];
+    assert_int_equal(state_node_seen(w->state, "first"), 0);
+    assert_int_equal(w->state->heads->used, 1);
+    state_node_gone(w->state, "first");
+    assert_int_equal(w->state->heads->used, 0);
     for (int round = 0; round < 3; round++) {
         for (size_t len = 1; len < sizeof(name); len++) {
             memset(name, 'n', len);
