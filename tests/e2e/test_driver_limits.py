@@ -103,10 +103,10 @@ def remaining(machine):
     return [x for x in limits(machine) if x[2] is not None]
 
 
-def delete_limited(machine, room, name):
+def delete_limited(machine, room, name, grace=None):
     """Deletes a pod; its limit goes, or the agent says that the runtime was faster. Returns whether it has gone."""
     before, late = len(remaining(machine)), left(machine)
-    room.delete(name)
+    room.delete(name, grace=grace)
     machine.until(lambda: before - len(remaining(machine)) + left(machine) - late == 1, 5,
                   f"the limit of {name} is gone, or told of")
     return left(machine) == late
@@ -118,7 +118,7 @@ def test_limits_are_taken_away_before_their_groups(machine, room):
     for name in [f"p{i}" for i in range(4)]:
         room.create(past_the_library(name, GiB))
         assert said(room, name) == f"taken={GiB}"
-        gone += delete_limited(machine, room, name)
+        gone += delete_limited(machine, room, name, grace=1)    # only SIGKILL ends it
     assert gone > 0
 
 
