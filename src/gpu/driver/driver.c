@@ -85,22 +85,6 @@ void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_pl
                     device->minor);
 }
 
-int gpu_edits_add(struct gpu_edits *edits, enum gpu_edit_kind kind, const char *host,
-                  const char *container) {
-    struct gpu_edit *e;
-
-    if (edits->count >= GPU_EDITS_MAX)
-        return -ENOSPC;
-    e = &edits->list[edits->count];
-    if (strlen(host) >= sizeof(e->host) || strlen(container) >= sizeof(e->container))
-        return -ENAMETOOLONG;
-    e->kind = kind;
-    memcpy(e->host, host, strlen(host) + 1);
-    memcpy(e->container, container, strlen(container) + 1);
-    edits->count++;
-    return 0;
-}
-
 static int add_node(const struct gpu_driver *d, const struct gpu_driver_places *p, const char *path,
                     bool required, struct gpu_edits *edits, struct err *err) {
     int r;

@@ -10,6 +10,9 @@
 #include <stdint.h>
 
 #include "gpu/device.h"
+#include "gpu/driver/edits.h"
+
+struct err;
 
 struct gpu_driver_places {
     const char *host_root; /* where the host's / is in the agent's view: "" or "/host" */
@@ -31,40 +34,12 @@ const char *gpu_driver_name(const struct gpu_driver *driver);
 void gpu_driver_path(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *device, char ret[static 64]);
 
-enum gpu_edit_kind {
-    GPU_EDIT_NODE,  /* a device node, the same path in the container, unless host says other */
-    GPU_EDIT_MOUNT, /* a bind mount of a file or socket, read-only */
-    GPU_EDIT_MOUNT_RW,
-    GPU_EDIT_ENV,  /* container: "NAME=value" */
-    GPU_EDIT_HOOK, /* host: a program of the host to run before the container's first instruction;
-                    * container: its arguments, a line each, before the name of the share */
-    GPU_EDIT_HOOK_INSIDE, /* the same in the container's namespaces, without the name */
-};
-
-struct gpu_edit {
-    enum gpu_edit_kind kind;
-    char host[256]; /* in the host's view */
-    char container[256];
-};
-
-#define GPU_EDITS_MAX 512
-
-struct gpu_edits {
-    size_t count;
-    struct gpu_edit list[GPU_EDITS_MAX];
-};
-
 /* Everything that a container which gets `devices` needs of the driver for `capabilities` (of enum
  * driver_capability). `shadow` is a directory of the host ("": none) with libraries that take the
  * names of the driver's libcuda.so.1 and libnvidia-ml.so.1, which then are beside them as
  * libcuda-driver.so.1 and libnvidia-ml-driver.so.1. Optional files that are not here are left out;
  * -ENOSPC when there are more than GPU_EDITS_MAX, -ENOENT when a card's node or one of those two
  * libraries is missing; `ret` is empty then. */
-struct err;
 int gpu_driver_edits(const struct gpu_driver *driver, const struct gpu_driver_places *places,
                      const struct gpu_device *const *devices, size_t ndevices, uint8_t capabilities,
                      const char *shadow, struct gpu_edits *ret, struct err *err);
-
-/* Adds one edit, which must fit; -ENOSPC or -ENAMETOOLONG. */
-int gpu_edits_add(struct gpu_edits *edits, enum gpu_edit_kind kind, const char *host,
-                  const char *container);

@@ -13,8 +13,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "gpu/driver/driver.h"
 #include "gpu/driver/driver_tables.h"
+#include "gpu/driver/edits.h"
 #include "gpu/driver/rooted.h"
 #include "model/driver_capability.h"
 
