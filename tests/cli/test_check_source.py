@@ -54,10 +54,20 @@ def test_a_pure_directory_reaches_nothing_else_through_others_either(rules, tmp_
     put(tmp_path, "src/pure/a.c", '#include "pure/a.h"\n')
     put(tmp_path, "src/pure/a.h", '#include "kube/list.h"\n')
     put(tmp_path, "src/kube/list.h", '#include "wire/json.h"\n')
-    put(tmp_path, "src/wire/json.h", "")
-    assert list(rules.check_pure("pure", ["kube", "wire"])) == []
+    put(tmp_path, "src/wire/json.h", '#include "base/cleanup.h"\n')
+    put(tmp_path, "src/base/cleanup.h", "")
+    assert list(rules.check_pure("pure", ["base", "kube", "wire"])) == []
     assert list(rules.check_pure("pure", ["kube"])) == [
-        "src/pure: is pure, must not reach wire/: wire/json.h <- kube/list.h <- pure/a.h"]
+        "src/pure: is pure, must not reach wire/json.h: wire/json.h <- kube/list.h <- pure/a.h"]
+
+
+@pytest.mark.parametrize("header", ["kube/api/client.h", "wire/http.h", "base/file.h"])
+def test_a_pure_directory_reaches_no_io(rules, tmp_path, header):
+    put(tmp_path, "src/pure/a.c", '#include "kube/list.h"\n')
+    put(tmp_path, "src/kube/list.h", f'#include "{header}"\n')
+    put(tmp_path, f"src/{header}", "")
+    assert list(rules.check_pure("pure", ["base", "kube", "wire"])) == [
+        f"src/pure: is pure, must not reach {header}: {header} <- kube/list.h <- pure/a.c"]
 
 
 def test_a_listed_directory_names_no_persons(rules, tmp_path):
