@@ -270,6 +270,28 @@ static void wakes_once_per_cork(void **state) {
     h2_conn_free(server.conn);
 }
 
+static void refuses_too_many_fields(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream = NULL;
+    struct h2_field many[100];
+    (void) state;
+    for (size_t i = 0; i < 100; i++)
+        many[i] = (struct h2_field){"x", "y"};
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, many, 100, "x", 1, &seen, &stream), -E2BIG);
+    assert_null(stream);
+    assert_false(h2_conn_has_streams(client));
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_int_equal(h2_respond(server.last, many, 100, true), -E2BIG);
+    assert_int_equal(h2_finish(server.last, many, 100), -E2BIG);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
 /* A peer sends as much as the windows allow before it has heard anything. */
 static void announces_its_windows(void **state) {
     enum { WINDOW = 1 << 20, SIZE = 2 * WINDOW };
@@ -344,6 +366,7 @@ int main(void) {
         cmocka_unit_test(a_handlers_failure_costs_one_stream),
         cmocka_unit_test(a_reset_without_memory_ends_the_connection),
         cmocka_unit_test(wakes_once_per_cork),
+        cmocka_unit_test(refuses_too_many_fields),
         cmocka_unit_test(announces_its_windows),
         cmocka_unit_test(tells_streams_of_a_lost_connection),
         cmocka_unit_test(refuses_what_is_not_http2),

@@ -477,6 +477,7 @@ static void test_a_hold_is_drawn_on_once(void **state) {
     struct gpu_request slot = {.n = 1, .asks = {share(0, 10 * GIB)}};
     struct place_draw held = {.asks = 1, .amount = {0, 0, 1}};
     assert_int_equal(run_draws((struct place_amount){10 * GIB, 0, 0}, &held, 1, &slot), PLACE_OK);
+    assert_int_equal(run_draws((struct place_amount){10 * GIB, 0, 1}, &held, 1, &slot), PLACE_OK);
     assert_int_equal(run_draws((struct place_amount){10 * GIB, 0, 0}, &held, 0, &slot),
                      PLACE_NO_SLOT);
     /* A container cannot leave what it does not need of its own hold to the other. */

@@ -494,6 +494,20 @@ static void test_room(void **state) {
     assert_int_equal(n->used.cpu, 0);
 }
 
+/* A share without guaranteed compute takes a slot of its card, one with compute does not. */
+static void test_slots_of_shares(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
+    show_node(w, "n", 1);
+    const struct state_node *n = state_node_find(w->state, "n");
+    run_pod(w, "a", "\"elasticgpu.io/gpu-memory\":\"1Gi\",\"elasticgpu.io/slot\":\"1\"", "n", &a);
+    assert_int_equal(free_core(w, "n", 0), 100);
+    assert_int_equal(n->place[0].free.slots, SLOTS_PER_CARD - 1);
+    run_pod(w, "b", HALF, "n", &b);
+    assert_int_equal(free_core(w, "n", 0), 50);
+    assert_int_equal(n->place[0].free.slots, SLOTS_PER_CARD - 1);
+}
+
 /* A container of a pod with a share can be given more CPU or memory while it runs. */
 static void test_room_of_a_share_changes(void **state) {
     struct world *w = *state;
@@ -698,6 +712,7 @@ int main(void) {
         T(test_two_containers_draw_on_one_hold),
         T(test_a_hold_on_what_is_taken),
         T(test_room),
+        T(test_slots_of_shares),
         T(test_room_of_a_share_changes),
         T(test_a_promise_ends_by_its_age),
         T(test_workload_is_kept),
