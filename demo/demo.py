@@ -126,7 +126,7 @@ class Demo:
         self.n.say("The GPUs' driver is simulated by a daemon on the node, as a kernel module would be there.")
         for name, size in aliquot.load_images(self.cluster, self.build).items():
             self.n.say(f"image {name}: {size / 1e6:.1f} MB")
-        self.n.show("kubectl apply -k deploy/", "(CRD, roles, admission policies, agent DaemonSet, scheduler)")
+        self.n.show("kubectl apply -k deploy/base", "(CRD, roles, admission policies, agent DaemonSet, scheduler)")
         aliquot.apply(self.cluster)
         aliquot.wait_gpus(self.cluster, GPUS)
         table = self.kubectl("get", "gpus")

@@ -2,8 +2,9 @@
 #pragma once
 
 /* What a pod may ask, judged when it is created: the answers to the API server's AdmissionReviews.
- * Pure: JSON in, JSON out, no state, no clock. The policies of deploy/policy-*.yaml say the same in
- * the API server's own language, where that has it; deploy-webhook/ installs this instead. */
+ * Pure: JSON in, JSON out, no state, no clock. The policies of deploy/base/policy-*.yaml say
+ * the same in the API server's own language, where that has it; deploy/webhook/ installs this
+ * instead. */
 
 #include <stddef.h>
 

@@ -10,7 +10,7 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = TOP / "scripts/leave-dialects"
-FILES = ("deploy/policy-pods.yaml", "deploy/kube-scheduler-configuration.yaml", "deploy-webhook/webhook.yaml")
+FILES = ("base/policy-pods.yaml", "base/kube-scheduler-configuration.yaml", "webhook/webhook.yaml")
 PROJECTS = {
     "elasticgpu.com/gpu-core": r"elasticgpu\.com/.*",
     "gpushare.provisioner.elasticgpu.io/gpu-memory": r"gpushare\..*",
@@ -37,12 +37,12 @@ def test_one_project(name, tmp_path):
     theirs = re.compile(PROJECTS[name])
     left = 0
     for file in FILES:
-        before, after = lists((TOP / file).read_text()), lists((tmp_path / file).read_text())
+        before, after = lists((TOP / "deploy" / file).read_text()), lists((tmp_path / file).read_text())
         assert after == [n for n in before if not theirs.fullmatch(n)], file
         left += len(before) - len(after)
     assert left > 0
     for file in ("agent", "scheduler"):
-        assert (tmp_path / f"deploy/{file}.yaml").read_text().count(f"- --served-elsewhere={name}\n") == 1
+        assert (tmp_path / f"base/{file}.yaml").read_text().count(f"- --served-elsewhere={name}\n") == 1
 
 
 @pytest.mark.parametrize("name", ["elasticgpu.io/gpu-core", "tke.cloud.tencent.com/qgpu-core", "nvidia.com/mig-1g.5gb", ""])
@@ -52,10 +52,10 @@ def test_not_to_be_left(name, tmp_path):
 
 
 def test_nothing_is_written_over(tmp_path):
-    (tmp_path / "deploy-webhook").mkdir()
+    (tmp_path / "webhook").mkdir()
     made = subprocess.run([SCRIPT, "nvidia.com/gpu", tmp_path], stderr=subprocess.PIPE, text=True)
-    assert made.returncode == 1 and "deploy-webhook is there already" in made.stderr
-    assert "Traceback" not in made.stderr and not (tmp_path / "deploy").exists()
+    assert made.returncode == 1 and "webhook is there already" in made.stderr
+    assert "Traceback" not in made.stderr and not (tmp_path / "base").exists()
 
 
 def test_no_word_that_cel_keeps_for_itself():
@@ -63,5 +63,5 @@ def test_no_word_that_cel_keeps_for_itself():
     words = ("as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|"
              "void|while")
     field = re.compile(rf"\b(?:self|oldSelf)(?:\.\w+)*\.(?:{words})\b")
-    found = {f.name: field.findall(f.read_text()) for f in (TOP / "deploy").glob("crd-*.yaml")}
+    found = {f.name: field.findall(f.read_text()) for f in (TOP / "deploy/base").glob("crd-*.yaml")}
     assert found and not any(found.values()), found

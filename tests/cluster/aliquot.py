@@ -9,7 +9,7 @@ from .cluster import REPOSITORY
 SYSTEM = "aliquot-system"
 SIMULATOR = "aliquot-sim"
 DRIVER = "/run/aliquot-sim"
-DEPLOY = os.path.join(REPOSITORY, "deploy")
+DEPLOY = os.path.join(REPOSITORY, "deploy", "base")
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 WORKLOADS = ("tests/workloads/cuda-share", "tests/workloads/nvml-report")
 
@@ -36,9 +36,9 @@ def load_images(cluster, build, programs=()):
     return {os.path.basename(a): os.path.getsize(a) for a in archives}
 
 
-def manifests(cluster, directory=REPOSITORY):
+def manifests(cluster, directory=os.path.dirname(DEPLOY)):
     """The directory that a user of this API server applies (docs/admission.md)."""
-    return os.path.join(directory, "deploy" if cluster.api.exists(POLICIES) else "deploy-webhook")
+    return os.path.join(directory, "base" if cluster.api.exists(POLICIES) else "webhook")
 
 
 def apply(cluster, deploy=None):

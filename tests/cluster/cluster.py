@@ -27,7 +27,7 @@ from .node import API_PORT, BRIDGE_IP
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.dirname(os.path.dirname(HERE))
-SCHEDULER_CONFIGURATION = os.path.join(REPOSITORY, "deploy", "kube-scheduler-configuration.yaml")
+SCHEDULER_CONFIGURATION = os.path.join(REPOSITORY, "deploy", "base", "kube-scheduler-configuration.yaml")
 NEEDED = {"runc": "runc", "ip": "iproute2", "nft": "nftables", "nsenter": "util-linux", "openssl": "openssl",
           "gcc": "gcc", "mount": "mount"}
 

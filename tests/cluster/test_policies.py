@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admission policies and roles of deploy/, asked of a real API server. No agent and no scheduler run."""
+"""The admission policies and roles of deploy/base, asked of a real API server. No agent and no scheduler run."""
 
 import json
 import os

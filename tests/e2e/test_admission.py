@@ -137,15 +137,15 @@ def admission(cluster, build, request):
     if request.param == "policies":
         if not cluster.api.exists(aliquot.POLICIES):
             pytest.skip("this API server has no MutatingAdmissionPolicy: the webhook is what is installed there")
-        install(cluster, "deploy")
+        install(cluster, "deploy/base")
         until(lambda: works(cluster), 30, "the policies work")
         until(lambda: refuses(cluster, "multiple of 100"), 30, "the policies work")
         yield request.param
         return
     if cluster.api.exists(aliquot.POLICIES):
-        cluster.kubectl("delete", "--ignore-not-found", "-f", str(TOP / "deploy/policy-pods.yaml"),
-                        "-f", str(TOP / "deploy/policy-assignment.yaml"))
-    install(cluster, "deploy-webhook")
+        cluster.kubectl("delete", "--ignore-not-found", "-f", str(TOP / "deploy/base/policy-pods.yaml"),
+                        "-f", str(TOP / "deploy/base/policy-assignment.yaml"))
+    install(cluster, "deploy/webhook")
     credentials = request.getfixturevalue("credentials")
     stand_behind_the_service(cluster)
     start_scheduler(cluster, build, credentials)
@@ -264,7 +264,7 @@ def shown_serial(cluster):
 
 def start_kube_scheduler(cluster):
     """With the configuration of deploy/, but for HTTPS."""
-    text = config.with_short_backoff((TOP / "deploy/kube-scheduler-configuration.yaml").read_text())
+    text = config.with_short_backoff((TOP / "deploy/base/kube-scheduler-configuration.yaml").read_text())
     with open(os.path.join(cluster.state, "pki/ca.crt"), "rb") as f:
         authority = base64.b64encode(f.read()).decode()
     for old, new in (("http://127.0.0.1:9401", "https://127.0.0.1:9401"),

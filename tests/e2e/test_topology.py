@@ -32,7 +32,7 @@ def manifests(tmp_path_factory):
     made = tmp_path_factory.mktemp("manifests")
     names = f"{THEIRS},{THEIRS}.shared,aliyun.com/gpu-mem,gpu-fraction"
     subprocess.run([pathlib.Path(REPOSITORY) / "scripts/leave-dialects", names, made], check=True)
-    return made / "deploy"
+    return made / "base"
 
 
 @pytest.fixture(scope="module")

@@ -422,7 +422,7 @@ static void test_the_lists_in_deploy(void **state) {
     static const struct {
         const char *file;
         unsigned lists;
-    } files[] = {{"deploy/policy-pods.yaml", 3}, {"deploy-webhook/webhook.yaml", 2}};
+    } files[] = {{"deploy/base/policy-pods.yaml", 3}, {"deploy/webhook/webhook.yaml", 2}};
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         _cleanup_buf_ struct buf text = BUF_INIT(0);
         unsigned n = 0;
@@ -436,7 +436,7 @@ static void test_the_lists_in_deploy(void **state) {
 
 static void test_the_kinds_of_names_in_the_policy(void **state) {
     (void) state;
-    static const char file[] = "deploy/policy-pods.yaml";
+    static const char file[] = "deploy/base/policy-pods.yaml";
     static const struct {
         const char *variable;
         choice is_meant;
@@ -483,9 +483,9 @@ static void check_prefixes(const char *file, const char *before, unsigned lists)
 
 static void test_the_claims_in_deploy(void **state) {
     (void) state;
-    check_prefixes("deploy/policy-pods.yaml", "", 4);
-    check_prefixes("deploy/policy-assignment.yaml", "", 2);
-    check_prefixes("deploy-webhook/webhook.yaml", "", 3);
+    check_prefixes("deploy/base/policy-pods.yaml", "", 4);
+    check_prefixes("deploy/base/policy-assignment.yaml", "", 2);
+    check_prefixes("deploy/webhook/webhook.yaml", "", 3);
 }
 
 /* The last test: what is left stays left. Only the third container is ours. */

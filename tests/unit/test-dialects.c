@@ -534,7 +534,7 @@ static void test_environment(void **state) {
 static void test_manifests(void **state) {
     (void) state;
     static char text[65536];
-    FILE *file = fopen(SOURCE_ROOT "/deploy/kube-scheduler-configuration.yaml", "re");
+    FILE *file = fopen(SOURCE_ROOT "/deploy/base/kube-scheduler-configuration.yaml", "re");
     assert_non_null(file);
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     (void) fclose(file);

@@ -13,7 +13,7 @@
 /* From the condition's write, or the last pod that was not admitted yet: the scheduler's watch
  * shows the condition, Bindings under way are answered, and the watch of pods shows them. */
 #define QUIET_MS 1500
-/* Less than terminationGracePeriodSeconds in deploy/agent.yaml, with the time to close. */
+/* Less than terminationGracePeriodSeconds in deploy/base/agent.yaml, with the time to close. */
 #define LEAVE_MAX_MS 10000
 
 static bool is_admitting(const struct agent *a) {

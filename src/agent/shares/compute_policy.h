@@ -4,8 +4,8 @@
 /* What a pod may ask about the terms of its share, by annotations, and what the node says where it
  * asks nothing. The share itself is the scheduler's, signed; nothing here makes it larger: a policy
  * or a weight decides about time that is due to no container, and a memory limit lies within the
- * share. So a user that can write the pod may ask, as far as admission (deploy/policy-terms.yaml)
- * and the node (--pod-policies) allow it. Pure. */
+ * share. So a user that can write the pod may ask, as far as admission
+ * (deploy/base/policy-terms.yaml) and the node (--pod-policies) allow it. Pure. */
 
 #include <stdbool.h>
 #include <stdint.h>

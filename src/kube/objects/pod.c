@@ -225,8 +225,8 @@ const char *pod_wish_annotation(enum pod_wish wish) {
     return "?";
 }
 
-/* Blanks only: what admission (deploy/policy-terms.yaml) does not look through is not read as a
- * word here either. */
+/* Blanks only: what admission (deploy/base/policy-terms.yaml) does not look through is not read as
+ * a word here either. */
 static bool copy_trimmed(const char *from, size_t len, char ret[static 64]) {
     while (len > 0 && *from == ' ')
         from++, len--;
