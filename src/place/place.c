@@ -4,11 +4,9 @@
 #include <assert.h>
 #include <string.h>
 
-#include "model/scaling.h"
+#include "place/amounts.h"
+#include "place/reasons.h"
 #include "place/topology.h"
-
-#define CORE_PER_CARD 100
-#define CORE_NEVER 101 /* more than any card has */
 
 /* Looks at a card before giving up on a pod with many containers, on all nodes together: a few
  * milliseconds. The first solution is nearly always the first try; this bounds the worst case. */
@@ -19,142 +17,6 @@
 #define SCORE_STEP INT64_C(1000)
 _Static_assert(GPU_ASKS_MAX <= 32, "asks are bits of an uint32_t");
 _Static_assert(PLACE_VALUE_MAX *RANKS *SCORE_STEP <= PLACE_SCORE_MAX, "scores would overflow");
-
-/* ---- amounts ---- */
-
-static struct place_amount amount_add(struct place_amount a, struct place_amount b) {
-    return (struct place_amount){a.memory + b.memory, a.core + b.core, a.slots + b.slots};
-}
-
-static struct place_amount amount_max(struct place_amount a, struct place_amount b) {
-    return (struct place_amount){
-        a.memory > b.memory ? a.memory : b.memory,
-        a.core > b.core ? a.core : b.core,
-        a.slots > b.slots ? a.slots : b.slots,
-    };
-}
-
-static struct place_amount amount_min(struct place_amount a, struct place_amount b) {
-    return (struct place_amount){
-        a.memory < b.memory ? a.memory : b.memory,
-        a.core < b.core ? a.core : b.core,
-        a.slots < b.slots ? a.slots : b.slots,
-    };
-}
-
-static bool amount_fits(const struct place_amount *a, const struct place_amount *free) {
-    return a->memory <= free->memory && a->core <= free->core && a->slots <= free->slots;
-}
-
-/* a - b, where b <= a in every part. */
-static struct place_amount amount_sub(struct place_amount a, struct place_amount b) {
-    assert(amount_fits(&b, &a));
-    return (struct place_amount){a.memory - b.memory, a.core - b.core, a.slots - b.slots};
-}
-
-static bool amount_is_zero(const struct place_amount *a) {
-    return a->memory == 0 && a->core == 0 && a->slots == 0;
-}
-
-static bool amount_equal(const struct place_amount *a, const struct place_amount *b) {
-    return a->memory == b->memory && a->core == b->core && a->slots == b->slots;
-}
-
-/* memory * core / 100 without overflow */
-static uint64_t part_of(uint64_t memory, uint32_t core) {
-    return memory / CORE_PER_CARD * core + memory % CORE_PER_CARD * core / CORE_PER_CARD;
-}
-
-/* Compute in percent of this card. */
-static uint32_t core_of(const struct gpu_ask *ask, const struct place_card *card) {
-    if (ask->tflops == 0)
-        return ask->core;
-    if (card->tflops == 0 || ask->tflops > card->tflops)
-        return CORE_NEVER;
-    return (uint32_t) (((uint64_t) ask->tflops * CORE_PER_CARD + card->tflops - 1) / card->tflops);
-}
-
-/* The percent of the memory that it gets if it does not say how many bytes. */
-static uint32_t percent_of(const struct gpu_ask *ask, const struct place_card *card) {
-    uint32_t percent = ask->memory_percent ? ask->memory_percent : core_of(ask, card);
-    return percent < CORE_PER_CARD ? percent : CORE_PER_CARD;
-}
-
-void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
-                 uint64_t *ret_physical) {
-    uint64_t memory = ask->memory, physical;
-    if (ask->whole) {
-        /* Where a part of the card is kept back, that is nobody's. */
-        *ret_memory = *ret_physical = card->physical < card->memory ? card->physical : card->memory;
-        return;
-    }
-    if (memory == 0) {
-        /* The percent that was asked, of what is there and of what is sold. */
-        memory = part_of(card->memory, percent_of(ask, card));
-        physical = scaling_physical(memory, card->physical, card->memory, 0);
-        if (ask->scaling >= SCALING_ONE && scaling_capacity(physical, ask->scaling) < memory)
-            memory = scaling_capacity(physical, ask->scaling);
-    } else {
-        physical = scaling_physical(memory, card->physical, card->memory, ask->scaling);
-    }
-    *ret_memory = memory;
-    *ret_physical = physical;
-}
-
-struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card) {
-    uint64_t memory = ask->memory, physical;
-    if (ask->whole)
-        return (struct place_amount){.memory = card->memory, .core = CORE_PER_CARD};
-    if (memory == 0) {
-        memory = part_of(card->memory, percent_of(ask, card));
-    } else if (card->physical < card->memory) {
-        place_given(ask, card, &memory, &physical);
-        memory = scaling_charge(memory, physical, card->physical, card->memory);
-    }
-    return (struct place_amount){.memory = memory, .core = core_of(ask, card), .slots = ask->slot};
-}
-
-void place_hold_add(struct place_hold *hold, enum ask_phase phase,
-                    const struct place_amount *amount) {
-    if (phase == ASK_APP)
-        hold->apps = amount_add(hold->apps, *amount);
-    else if (phase == ASK_SIDECAR)
-        hold->sidecars = amount_add(hold->sidecars, *amount);
-    else
-        hold->init_peak = amount_max(hold->init_peak, amount_add(hold->sidecars, *amount));
-}
-
-struct place_amount place_hold_total(const struct place_hold *hold) {
-    return amount_max(hold->init_peak, amount_add(hold->sidecars, hold->apps));
-}
-
-/* What the asks of the set hold of card c together. */
-static struct place_amount held_by(const struct gpu_request *request, const struct place_node *node,
-                                   uint32_t asks, uint32_t c) {
-    struct place_hold hold = {0};
-    for (uint32_t rest = asks; rest; rest &= rest - 1) {
-        const struct gpu_ask *ask = &request->asks[__builtin_ctz(rest)];
-        struct place_amount amount = place_share(ask, &node->cards[c]);
-        place_hold_add(&hold, ask->phase, &amount);
-    }
-    return place_hold_total(&hold);
-}
-
-/* What the asks of the set take of what is free on card c when all of them are on it: what they
- * hold there together, less what is held for them. Asks that draw on one hold have it once. */
-static struct place_amount taken_by(const struct gpu_request *request,
-                                    const struct place_node *node, uint32_t asks, uint32_t c) {
-    struct place_amount taken = held_by(request, node, asks, c);
-    for (uint32_t d = 0; d < node->ndraws; d++) {
-        const struct place_draw *draw = &node->draws[d];
-        if (draw->card != c || !(draw->asks & asks))
-            continue;
-        struct place_amount drawn = held_by(request, node, draw->asks & asks, c);
-        drawn = amount_min(drawn, draw->amount);
-        taken = amount_sub(taken, amount_min(drawn, taken));
-    }
-    return taken;
-}
 
 /* ---- the order of placing ---- */
 
@@ -223,11 +85,7 @@ static struct place_amount hold_with(const struct search *s, uint32_t c, uint32_
     uint32_t asks = UINT32_C(1) << ask;
     for (uint32_t i = 0; i < s->plan->request->n; i++)
         asks |= (uint32_t) (s->granted[i] >> c & 1) << i;
-    return taken_by(s->plan->request, s->node, asks, c);
-}
-
-static bool may_take(const struct place_node *node, uint32_t ask, uint32_t c) {
-    return !node->allowed || node->allowed[ask] >> c & 1;
+    return place_taken_by(s->plan->request, s->node, asks, c);
 }
 
 /* ---- links between the cards of one container ---- */
@@ -489,120 +347,6 @@ static bool place_units(struct search *s, uint32_t u) {
     return false;
 }
 
-/* ---- reasons ---- */
-
-/* Whether nobody else holds a part of the card. */
-static bool is_free_whole(const struct gpu_request *request, const struct place_node *node,
-                          uint32_t ask, uint32_t c) {
-    const struct place_card *card = &node->cards[c];
-    struct place_amount want = taken_by(request, node, UINT32_C(1) << ask, c);
-    return card->healthy && card->memory > 0 && amount_fits(&want, &card->free);
-}
-
-/* Memory of the largest cards of the set, as many as asked. */
-static uint64_t largest(const struct place_node *node, uint64_t set, uint32_t n) {
-    uint64_t sum = 0;
-    for (; n > 0 && set; n--) {
-        uint32_t best = (uint32_t) __builtin_ctzll(set);
-        for (uint32_t c = best; c < node->ncards; c++)
-            if ((set >> c & 1) && node->cards[c].physical > node->cards[best].physical)
-                best = c;
-        set &= ~(UINT64_C(1) << best);
-        sum += node->cards[best].physical;
-    }
-    return sum;
-}
-
-static enum place_reason whole_reason(const struct gpu_request *request,
-                                      const struct place_node *node, uint32_t i) {
-    const struct gpu_ask *ask = &request->asks[i];
-    bool healthy = false;
-    uint64_t free = 0;
-    for (uint32_t c = 0; c < node->ncards; c++) {
-        healthy |= may_take(node, i, c) && node->cards[c].healthy;
-        if (may_take(node, i, c) && is_free_whole(request, node, i, c))
-            free |= UINT64_C(1) << c;
-    }
-    if (!healthy)
-        return PLACE_NONE_HEALTHY;
-    if ((uint32_t) __builtin_popcountll(free) < ask->cards)
-        return PLACE_NO_WHOLE;
-    return largest(node, free, ask->cards) >= ask->memory_floor ? PLACE_OK : PLACE_TOO_LARGE;
-}
-
-/* How many cards have what. */
-struct tally {
-    uint32_t fast, could, healthy, memory, core, both, slot;
-    bool known; /* TFLOPS of any */
-};
-
-static struct tally count_cards(const struct gpu_request *request, const struct place_node *node,
-                                uint32_t i) {
-    const struct gpu_ask *ask = &request->asks[i];
-    struct tally t = {.known = ask->tflops == 0};
-    for (uint32_t c = 0; c < node->ncards; c++) {
-        const struct place_card *card = &node->cards[c];
-        struct place_amount want = place_share(ask, card);
-        if (!may_take(node, i, c))
-            continue;
-        t.known |= card->tflops > 0;
-        t.fast += want.core <= CORE_PER_CARD;
-        t.could += want.memory > 0 && want.memory <= card->memory;
-        if (!card->healthy)
-            continue;
-        want = taken_by(request, node, UINT32_C(1) << i, c);
-        bool m = want.memory <= card->free.memory, p = want.core <= card->free.core;
-        t.healthy++;
-        t.memory += m;
-        t.core += p;
-        t.both += m && p;
-        t.slot += m && p && want.slots <= card->free.slots;
-    }
-    return t;
-}
-
-static enum place_reason share_reason(const struct gpu_request *request,
-                                      const struct place_node *node, uint32_t i) {
-    const struct gpu_ask *ask = &request->asks[i];
-    struct tally t = count_cards(request, node, i);
-    if (!t.known)
-        return PLACE_NO_TFLOPS;
-    if (t.fast < ask->cards)
-        return PLACE_TOO_SLOW;
-    if (t.could < ask->cards)
-        return PLACE_TOO_LARGE;
-    if (t.healthy == 0)
-        return PLACE_NONE_HEALTHY;
-    if (t.core < ask->cards && ask->memory == 0 && ask->memory_percent == 0)
-        return PLACE_NO_CORE; /* the memory that is short was not asked for */
-    if (t.memory < ask->cards)
-        return PLACE_NO_MEMORY;
-    if (t.core < ask->cards)
-        return PLACE_NO_CORE;
-    if (t.both < ask->cards)
-        return PLACE_NO_BOTH;
-    return t.slot < ask->cards ? PLACE_NO_SLOT : PLACE_OK;
-}
-
-/* Looks for a container that could not even be placed alone; a lasting reason is the better one to
- * tell. */
-static enum place_reason alone_reason(const struct gpu_request *request,
-                                      const struct place_node *node) {
-    enum place_reason found = PLACE_OK;
-    for (uint32_t i = 0; i < request->n; i++) {
-        const struct gpu_ask *ask = &request->asks[i];
-        if (node->ncards < ask->cards)
-            return PLACE_TOO_FEW;
-        enum place_reason reason =
-            ask->whole ? whole_reason(request, node, i) : share_reason(request, node, i);
-        if (place_reason_is_final(reason))
-            return reason;
-        if (found == PLACE_OK)
-            found = reason;
-    }
-    return found;
-}
-
 /* ---- sums ---- */
 
 static uint64_t add_bounded(uint64_t a, uint64_t b) {
@@ -653,48 +397,6 @@ static bool sums_fit(const struct gpu_request *request, const struct place_node 
         }
     }
     return amount_fits(&want, &free);
-}
-
-bool place_reason_is_final(enum place_reason reason) {
-    return reason == PLACE_NO_GPU || reason == PLACE_TOO_LARGE || reason == PLACE_TOO_FEW ||
-           reason == PLACE_WRONG_GPU || reason == PLACE_NO_TFLOPS || reason == PLACE_TOO_SLOW;
-}
-
-/* kube-scheduler writes the number of nodes before a reason. */
-#define COUNTED "node(s): "
-
-const char *place_reason_counted(enum place_reason reason) {
-    static const char *const texts[PLACE_REASONS] = {
-        [PLACE_OK] = COUNTED "fits",
-        [PLACE_NO_GPU] = COUNTED "node has no GPU",
-        [PLACE_NONE_HEALTHY] = COUNTED "no GPU of the node is healthy",
-        [PLACE_TOO_LARGE] = COUNTED "no GPU has that much memory",
-        [PLACE_TOO_FEW] = COUNTED "node has fewer GPUs than asked for",
-        [PLACE_NO_WHOLE] = COUNTED "not enough whole GPUs free",
-        [PLACE_NO_MEMORY] = COUNTED "no GPU has enough free memory",
-        [PLACE_NO_CORE] = COUNTED "no GPU has enough free compute",
-        [PLACE_NO_SLOT] = COUNTED "no GPU takes another share without compute",
-        [PLACE_NO_BOTH] = COUNTED "no GPU has enough free memory and compute at once",
-        [PLACE_ELSEWHERE] = COUNTED "an earlier Binding may still send the pod to another node",
-        [PLACE_NOT_LINKED] =
-            COUNTED "the free GPUs are not linked as the pod asks, or their links are unknown",
-        [PLACE_WRONG_GPU] = COUNTED "no GPU of the node is one that the pod selects",
-        [PLACE_NO_TFLOPS] =
-            COUNTED "the TFLOPS of this GPU model are not known: ask for gpu-core instead",
-        [PLACE_TOO_SLOW] = COUNTED "no GPU has that many TFLOPS",
-        [PLACE_RESERVED] = COUNTED "what is reserved for the pod is on other GPUs",
-        [PLACE_CLAIMED] =
-            COUNTED "the pod's claim is on another node, or its class allows only others",
-        [PLACE_NO_AGENT] = COUNTED "node's agent is not registered with kubelet",
-        [PLACE_AGENT_STOPS] = COUNTED "node's agent is stopping",
-        [PLACE_NODE_UNREADY] = COUNTED "node is not ready",
-        [PLACE_NOT_TOGETHER] = COUNTED "the GPUs have no room for all containers at once",
-    };
-    return texts[reason < PLACE_REASONS ? reason : PLACE_NOT_TOGETHER];
-}
-
-const char *place_reason_text(enum place_reason reason) {
-    return place_reason_counted(reason) + sizeof(COUNTED) - 1;
 }
 
 /* ---- the whole ---- */
@@ -769,7 +471,7 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
         return PLACE_NO_GPU;
     if (node->ncards > PLACE_CARDS_MAX)
         return PLACE_NOT_TOGETHER;
-    enum place_reason reason = alone_reason(plan->request, node);
+    enum place_reason reason = place_reason_alone(plan->request, node);
     if (reason != PLACE_OK)
         return reason;
     uint64_t granted[GPU_ASKS_MAX] = {0};

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "place/amounts.h"
+
+#include "model/scaling.h"
+
+#define CORE_NEVER 101 /* more than any card has */
+
+/* memory * core / 100 without overflow */
+static uint64_t part_of(uint64_t memory, uint32_t core) {
+    return memory / CORE_PER_CARD * core + memory % CORE_PER_CARD * core / CORE_PER_CARD;
+}
+
+/* Compute in percent of this card. */
+static uint32_t core_of(const struct gpu_ask *ask, const struct place_card *card) {
+    if (ask->tflops == 0)
+        return ask->core;
+    if (card->tflops == 0 || ask->tflops > card->tflops)
+        return CORE_NEVER;
+    return (uint32_t) (((uint64_t) ask->tflops * CORE_PER_CARD + card->tflops - 1) / card->tflops);
+}
+
+/* The percent of the memory that it gets if it does not say how many bytes. */
+static uint32_t percent_of(const struct gpu_ask *ask, const struct place_card *card) {
+    uint32_t percent = ask->memory_percent ? ask->memory_percent : core_of(ask, card);
+    return percent < CORE_PER_CARD ? percent : CORE_PER_CARD;
+}
+
+void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
+                 uint64_t *ret_physical) {
+    uint64_t memory = ask->memory, physical;
+    if (ask->whole) {
+        /* Where a part of the card is kept back, that is nobody's. */
+        *ret_memory = *ret_physical = card->physical < card->memory ? card->physical : card->memory;
+        return;
+    }
+    if (memory == 0) {
+        /* The percent that was asked, of what is there and of what is sold. */
+        memory = part_of(card->memory, percent_of(ask, card));
+        physical = scaling_physical(memory, card->physical, card->memory, 0);
+        if (ask->scaling >= SCALING_ONE && scaling_capacity(physical, ask->scaling) < memory)
+            memory = scaling_capacity(physical, ask->scaling);
+    } else {
+        physical = scaling_physical(memory, card->physical, card->memory, ask->scaling);
+    }
+    *ret_memory = memory;
+    *ret_physical = physical;
+}
+
+struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card) {
+    uint64_t memory = ask->memory, physical;
+    if (ask->whole)
+        return (struct place_amount){.memory = card->memory, .core = CORE_PER_CARD};
+    if (memory == 0) {
+        memory = part_of(card->memory, percent_of(ask, card));
+    } else if (card->physical < card->memory) {
+        place_given(ask, card, &memory, &physical);
+        memory = scaling_charge(memory, physical, card->physical, card->memory);
+    }
+    return (struct place_amount){.memory = memory, .core = core_of(ask, card), .slots = ask->slot};
+}
+
+void place_hold_add(struct place_hold *hold, enum ask_phase phase,
+                    const struct place_amount *amount) {
+    if (phase == ASK_APP)
+        hold->apps = amount_add(hold->apps, *amount);
+    else if (phase == ASK_SIDECAR)
+        hold->sidecars = amount_add(hold->sidecars, *amount);
+    else
+        hold->init_peak = amount_max(hold->init_peak, amount_add(hold->sidecars, *amount));
+}
+
+struct place_amount place_hold_total(const struct place_hold *hold) {
+    return amount_max(hold->init_peak, amount_add(hold->sidecars, hold->apps));
+}
+
+/* What the asks of the set hold of card c together. */
+static struct place_amount held_by(const struct gpu_request *request, const struct place_node *node,
+                                   uint32_t asks, uint32_t c) {
+    struct place_hold hold = {0};
+    for (uint32_t rest = asks; rest; rest &= rest - 1) {
+        const struct gpu_ask *ask = &request->asks[__builtin_ctz(rest)];
+        struct place_amount amount = place_share(ask, &node->cards[c]);
+        place_hold_add(&hold, ask->phase, &amount);
+    }
+    return place_hold_total(&hold);
+}
+
+struct place_amount place_taken_by(const struct gpu_request *request, const struct place_node *node,
+                                   uint32_t asks, uint32_t c) {
+    struct place_amount taken = held_by(request, node, asks, c);
+    for (uint32_t d = 0; d < node->ndraws; d++) {
+        const struct place_draw *draw = &node->draws[d];
+        if (draw->card != c || !(draw->asks & asks))
+            continue;
+        struct place_amount drawn = held_by(request, node, draw->asks & asks, c);
+        drawn = amount_min(drawn, draw->amount);
+        taken = amount_sub(taken, amount_min(drawn, taken));
+    }
+    return taken;
+}

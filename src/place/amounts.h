@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Amounts of a card: arithmetic, and what requests take of a card of a node. Used inside place. */
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "place/place.h"
+
+#define CORE_PER_CARD 100
+
+static inline struct place_amount amount_add(struct place_amount a, struct place_amount b) {
+    return (struct place_amount){a.memory + b.memory, a.core + b.core, a.slots + b.slots};
+}
+
+static inline struct place_amount amount_max(struct place_amount a, struct place_amount b) {
+    return (struct place_amount){
+        a.memory > b.memory ? a.memory : b.memory,
+        a.core > b.core ? a.core : b.core,
+        a.slots > b.slots ? a.slots : b.slots,
+    };
+}
+
+static inline struct place_amount amount_min(struct place_amount a, struct place_amount b) {
+    return (struct place_amount){
+        a.memory < b.memory ? a.memory : b.memory,
+        a.core < b.core ? a.core : b.core,
+        a.slots < b.slots ? a.slots : b.slots,
+    };
+}
+
+static inline bool amount_fits(const struct place_amount *a, const struct place_amount *free) {
+    return a->memory <= free->memory && a->core <= free->core && a->slots <= free->slots;
+}
+
+/* a - b, where b <= a in every part. */
+static inline struct place_amount amount_sub(struct place_amount a, struct place_amount b) {
+    assert(amount_fits(&b, &a));
+    return (struct place_amount){a.memory - b.memory, a.core - b.core, a.slots - b.slots};
+}
+
+static inline bool amount_is_zero(const struct place_amount *a) {
+    return a->memory == 0 && a->core == 0 && a->slots == 0;
+}
+
+static inline bool amount_equal(const struct place_amount *a, const struct place_amount *b) {
+    return a->memory == b->memory && a->core == b->core && a->slots == b->slots;
+}
+
+/* What the asks of the set take of what is free on card c when all of them are on it: what they
+ * hold there together, less what is held for them. Asks that draw on one hold have it once. */
+struct place_amount place_taken_by(const struct gpu_request *request, const struct place_node *node,
+                                   uint32_t asks, uint32_t c);
+
+/* Whether the node lets the ask take card c. */
+static inline bool may_take(const struct place_node *node, uint32_t ask, uint32_t c) {
+    return !node->allowed || node->allowed[ask] >> c & 1;
+}
