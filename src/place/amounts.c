@@ -59,6 +59,30 @@ struct place_amount place_share(const struct gpu_ask *ask, const struct place_ca
     return (struct place_amount){.memory = memory, .core = core_of(ask, card), .slots = ask->slot};
 }
 
+struct place_grant place_grant(const struct gpu_ask *ask, const struct place_card *card) {
+    struct place_grant grant = {.taken = place_share(ask, card)};
+    place_given(ask, card, &grant.memory, &grant.physical);
+    return grant;
+}
+
+bool place_total(const struct gpu_request *request, const struct place_result *result,
+                 const struct place_card *card, uint32_t c, struct place_grant *ret) {
+    struct place_hold hold = {0};
+    for (uint32_t i = 0; i < result->ngrants; i++) {
+        const struct place_grant *grant = &result->grants[i];
+        if (grant->card == c)
+            place_hold_add(&hold, request->asks[grant->ask].phase, &grant->taken);
+    }
+    struct place_amount taken = place_hold_total(&hold);
+    *ret = (struct place_grant){
+        .card = (uint8_t) c,
+        .taken = taken,
+        .memory = taken.memory,
+        .physical = scaling_physical(taken.memory, card->physical, card->memory, 0),
+    };
+    return taken.memory > 0 || taken.core > 0;
+}
+
 void place_hold_add(struct place_hold *hold, enum ask_phase phase,
                     const struct place_amount *amount) {
     if (phase == ASK_APP)
@@ -73,9 +97,8 @@ struct place_amount place_hold_total(const struct place_hold *hold) {
     return amount_max(hold->init_peak, amount_add(hold->sidecars, hold->apps));
 }
 
-/* What the asks of the set hold of card c together. */
-static struct place_amount held_by(const struct gpu_request *request, const struct place_node *node,
-                                   uint32_t asks, uint32_t c) {
+struct place_amount place_held_by(const struct gpu_request *request, const struct place_node *node,
+                                  uint32_t asks, uint32_t c) {
     struct place_hold hold = {0};
     for (uint32_t rest = asks; rest; rest &= rest - 1) {
         const struct gpu_ask *ask = &request->asks[__builtin_ctz(rest)];
@@ -87,12 +110,12 @@ static struct place_amount held_by(const struct gpu_request *request, const stru
 
 struct place_amount place_taken_by(const struct gpu_request *request, const struct place_node *node,
                                    uint32_t asks, uint32_t c) {
-    struct place_amount taken = held_by(request, node, asks, c);
+    struct place_amount taken = place_held_by(request, node, asks, c);
     for (uint32_t d = 0; d < node->ndraws; d++) {
         const struct place_draw *draw = &node->draws[d];
         if (draw->card != c || !(draw->asks & asks))
             continue;
-        struct place_amount drawn = held_by(request, node, draw->asks & asks, c);
+        struct place_amount drawn = place_held_by(request, node, draw->asks & asks, c);
         drawn = amount_min(drawn, draw->amount);
         taken = amount_sub(taken, amount_min(drawn, taken));
     }

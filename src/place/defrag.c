@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "place/amounts.h"
+
 #define EXACT_CARDS 10    /* that could be emptied: every set of them is tried */
 #define EXACT_PODS 16     /* on them */
 #define EXACT_LOOKS 20000 /* at nodes, for one set */
@@ -70,20 +72,14 @@ static void put(struct planner *p, const struct defrag_move *move, bool there) {
     const struct gpu_request *request = p->of->pods[move->pod].request;
     const struct place_node *node = &p->nodes[move->node];
     for (uint32_t c = 0; c < node->ncards; c++) {
-        struct place_hold hold = {0};
-        for (uint32_t i = 0; i < request->n; i++) {
-            if (!(move->result.cards[i] >> c & 1))
-                continue;
-            struct place_amount amount = place_share(&request->asks[i], &node->cards[c]);
-            place_hold_add(&hold, request->asks[i].phase, &amount);
-        }
-        struct place_amount total = place_hold_total(&hold);
-        add(&p->cards[p->of->first[move->node] + c].free, &total, !there);
-    }
-    for (uint32_t c = 0; c < node->ncards; c++)
+        uint32_t at = p->of->first[move->node] + c, asks = 0;
         for (uint32_t i = 0; i < request->n; i++)
-            if (move->result.cards[i] >> c & 1)
-                p->arrived[p->of->first[move->node] + c] += there ? 1 : UINT32_MAX;
+            asks |= (uint32_t) (move->cards[i] >> c & 1) << i;
+        struct place_amount total = place_held_by(request, node, asks, c);
+        add(&p->cards[at].free, &total, !there);
+        uint32_t arrived = (uint32_t) __builtin_popcount(asks);
+        p->arrived[at] += there ? arrived : -arrived;
+    }
     p->version[move->node]++;
 }
 
@@ -119,8 +115,12 @@ static bool place(struct planner *p, uint32_t pod, uint32_t node, struct defrag_
     p->effort--;
     place_prepare(of->request, &p->plan);
     p->plan.effort = LOOKS;
-    *ret = (struct defrag_move){.pod = pod, .node = node};
-    return place_on_node(p->of->policy, &p->plan, &p->nodes[node], &ret->result) == PLACE_OK;
+    struct place_result result;
+    if (place_on_node(p->of->policy, &p->plan, &p->nodes[node], &result) != PLACE_OK)
+        return false;
+    *ret = (struct defrag_move){.pod = pod, .node = node, .score = result.score};
+    memcpy(ret->cards, result.cards, sizeof(ret->cards));
+    return true;
 }
 
 static void open_cards(struct planner *p) {
@@ -266,7 +266,7 @@ static struct seen look(struct planner *p, uint32_t pod, uint32_t node) {
     if (known && known->version == p->version[node])
         return *known;
     const bool fits = place(p, pod, node, &move);
-    const struct seen seen = {p->version[node], fits ? move.result.score : 0, fits};
+    const struct seen seen = {p->version[node], fits ? move.score : 0, fits};
     if (known && p->effort > 0)
         *known = seen;
     return seen;

@@ -465,6 +465,19 @@ static bool search(struct search *s, struct place_plan *plan) {
     return found;
 }
 
+static void list_grants(const struct gpu_request *request, const struct place_node *node,
+                        struct place_result *ret) {
+    ret->ngrants = 0;
+    for (uint32_t i = 0; i < request->n; i++)
+        for (uint64_t rest = ret->cards[i]; rest; rest &= rest - 1) {
+            uint32_t c = (uint32_t) __builtin_ctzll(rest);
+            struct place_grant *grant = &ret->grants[ret->ngrants++];
+            *grant = place_grant(&request->asks[i], &node->cards[c]);
+            grant->ask = (uint8_t) i;
+            grant->card = (uint8_t) c;
+        }
+}
+
 enum place_reason place_on_node(const struct place_policy *policy, struct place_plan *plan,
                                 const struct place_node *node, struct place_result *ret) {
     if (node->ncards == 0 && plan->request->n > 0)
@@ -480,6 +493,7 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
         return takes_any_links(plan) ? PLACE_NOT_TOGETHER : PLACE_NOT_LINKED;
     assert(is_sound(&s));
     memcpy(ret->cards, granted, sizeof(granted));
+    list_grants(plan->request, node, ret);
     ret->worth = worth_of(&s);
     ret->score = place_score(policy, plan, &ret->worth, node->rank);
     return PLACE_OK;

@@ -11,7 +11,9 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "model/dialect.h"
 #include "model/selection.h"
@@ -140,12 +142,28 @@ struct place_worth {
     bool rough;     /* the caller's: made up of short looks, see place_model_short_looks() */
 };
 
-/* Cards granted, by ask: bit i stands for cards[i] of the node. */
+/* What one request of the pod gets of one card. */
+struct place_grant {
+    uint8_t ask;               /* index in the gpu_request */
+    uint8_t card;              /* index in the node */
+    struct place_amount taken; /* of what is sold of the card, see place_share() */
+    uint64_t memory, physical; /* bytes, see place_given() */
+};
+#define PLACE_GRANTS_MAX (GPU_ASKS_MAX * PLACE_CARDS_MAX)
+
+/* A placement. Only the grants in use are written; copy it with place_result_copy(). */
 struct place_result {
-    uint64_t cards[GPU_ASKS_MAX];
+    uint64_t cards[GPU_ASKS_MAX]; /* by ask: bit i stands for cards[i] of the node */
     struct place_worth worth;
     int64_t score; /* place_score() of it: higher is better; within +-PLACE_SCORE_MAX */
+    uint32_t ngrants;
+    struct place_grant grants[PLACE_GRANTS_MAX]; /* in the order of the asks, then of the cards */
 };
+
+static inline void place_result_copy(struct place_result *to, const struct place_result *from) {
+    memcpy(to, from,
+           offsetof(struct place_result, grants) + from->ngrants * sizeof(from->grants[0]));
+}
 
 /* The scheduler multiplies by the extender's weight and by ten, in 64 bits: weights up to 100 are
  * safe. One step outweighs all of kube-scheduler's own scores together. */
@@ -171,6 +189,14 @@ struct place_amount place_share(const struct gpu_ask *ask, const struct place_ca
  * not oversold: nobody else is there. */
 void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
                  uint64_t *ret_physical);
+
+/* Both as a grant, whose indexes are 0. */
+struct place_grant place_grant(const struct gpu_ask *ask, const struct place_card *card);
+
+/* What the whole pod takes of cards[c] of the node by the placement, as one grant: its physical
+ * part is in the proportion in which the card is sold. False: the pod takes nothing of the card. */
+bool place_total(const struct gpu_request *request, const struct place_result *result,
+                 const struct place_card *card, uint32_t c, struct place_grant *ret);
 
 /* What the containers of one pod hold of one card together: init containers run one after the
  * other, so the most of any of them counts, beside the sidecars that were started before; app

@@ -118,7 +118,7 @@ static bool consider(struct chooser *c) {
         return true;
     c->found = true;
     c->best->cost = cost;
-    c->best->result = result;
+    place_result_copy(&c->best->result, &result);
     c->best->n = 0;
     for (uint32_t i = 0; i < c->of->nholders; i++)
         if (is_victim(c, i))

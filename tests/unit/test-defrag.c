@@ -83,7 +83,7 @@ static struct defrag_plan plan(struct world *w) {
 }
 
 static uint32_t card_of(const struct world *w, const struct defrag_move *move) {
-    return w->first[move->node] + (uint32_t) __builtin_ctzll(move->result.cards[0]);
+    return w->first[move->node] + (uint32_t) __builtin_ctzll(move->cards[0]);
 }
 
 /* Makes the moves one after the other, each beside what the pod still has where it was; returns how
@@ -333,7 +333,7 @@ static void test_large_cluster(void **state) {
     for (uint32_t i = 0; i < p.nmoves; i++) { /* as play() does it */
         const struct defrag_pod *pod = &l->pods[p.moves[i].pod];
         uint32_t core = pod->holds[0].amount.core;
-        uint32_t to_card = (uint32_t) __builtin_ctzll(p.moves[i].result.cards[0]);
+        uint32_t to_card = (uint32_t) __builtin_ctzll(p.moves[i].cards[0]);
         struct place_card *at = &l->cards[l->first[p.moves[i].node] + to_card];
         assert_true(at->free.core < 100 && at->free.core >= core);
         at->free.core -= core;

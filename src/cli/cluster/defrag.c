@@ -321,7 +321,7 @@ static uint64_t cards_from(const struct defrag_pod *pod) {
 static uint64_t cards_to(const struct defrag_pod *pod, const struct defrag_move *move) {
     uint64_t set = 0;
     for (uint32_t i = 0; i < pod->request->n; i++)
-        set |= move->result.cards[i];
+        set |= move->cards[i];
     return set;
 }
 

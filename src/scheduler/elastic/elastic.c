@@ -37,18 +37,19 @@ void elastic_id(const char *egpu, char ret[static ELASTIC_ID_MAX]) {
     snprintf(ret, ELASTIC_ID_MAX, "elasticgpu/%s", egpu);
 }
 
+struct place_grant elastic_grant(const struct claim_amount *amount, const struct state_card *card) {
+    const struct place_card place = state_place_card(card);
+    struct gpu_ask ask = {.phase = ASK_APP};
+    claim_amount_ask(amount, &ask);
+    return place_grant(&ask, &place);
+}
+
 /* ---- standing holds ---- */
 
 static struct assigned_device device_of(const struct state_card *card,
                                         const struct claim_amount *amount) {
-    const struct place_card place = {.memory = card->memory, .physical = card->physical};
-    struct assigned_device device = {.index = card->index};
-    struct gpu_ask ask = {.phase = ASK_APP};
-    claim_amount_ask(amount, &ask);
-    device.core = place_share(&ask, &place).core;
-    place_given(&ask, &place, &device.memory, &device.physical);
-    memcpy(device.uuid, card->uuid, sizeof(device.uuid));
-    return device;
+    const struct place_grant grant = elastic_grant(amount, card);
+    return state_device(card, &grant);
 }
 
 /* A card by the name of its GPU object, or by its UUID. */
@@ -147,34 +148,32 @@ static void drop(void *self, const char *name) {
 
 /* ---- room ---- */
 
-static void make_room(const struct state_node *node, uint64_t cards, const struct gpu_ask *ask,
-                      struct claims_room *ret) {
+static void begin_room(const struct state_node *node, const struct gpu_ask *ask,
+                       struct claims_room *ret) {
     ret->ncards = 0;
     memcpy(ret->node, node->name, sizeof(ret->node));
     ret->amount = (struct claim_amount){ask->cards, ask->whole, 100, 0};
-    for (uint32_t c = 0; c < node->ncards; c++) {
-        const struct state_card *card = node->cards[c];
-        const struct place_card place = {.memory = card->memory, .physical = card->physical};
-        uint64_t physical;
-        if (!(cards >> c & 1) || ret->ncards == CLAIM_CARDS_MAX)
-            continue;
-        if (!ask->whole) {
-            ret->amount.core = place_share(ask, &place).core;
-            place_given(ask, &place, &ret->amount.memory, &physical);
-        }
-        memcpy(ret->cards[ret->ncards++], card->name, sizeof(ret->cards[0]));
-    }
 }
 
-/* The cards that the pod was promised for the container. */
-static uint64_t promised_cards(const struct state_pod *pod, const char *container) {
-    uint64_t cards = 0;
+static void add_card(const struct state_card *card, const struct place_grant *grant,
+                     struct claims_room *ret) {
+    if (ret->ncards == CLAIM_CARDS_MAX)
+        return;
+    if (!ret->amount.whole) {
+        ret->amount.core = grant->taken.core;
+        ret->amount.memory = grant->memory;
+    }
+    memcpy(ret->cards[ret->ncards++], card->name, sizeof(ret->cards[0]));
+}
+
+/* Whether the pod was promised that card for the container. */
+static bool is_promised(const struct state_pod *pod, const char *container,
+                        const struct state_card *card) {
     for (uint32_t i = 0; i < pod->nholds; i++)
-        for (uint32_t c = 0; c < pod->node->ncards; c++)
-            if (strcmp(pod->holds[i].container, container) == 0 &&
-                strcmp(pod->holds[i].device.uuid, pod->node->cards[c]->uuid) == 0)
-                cards |= UINT64_C(1) << c;
-    return cards;
+        if (strcmp(pod->holds[i].container, container) == 0 &&
+            strcmp(pod->holds[i].device.uuid, card->uuid) == 0)
+            return true;
+    return false;
 }
 
 /* The first consumer's own promise is what the claim is made of. */
@@ -186,11 +185,15 @@ static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
     if (!container || !pod->node || strcmp(pod->node->name, node) != 0 ||
         !elastic_may_be_on(e, claim, pod->node))
         return false;
-    uint64_t cards = promised_cards(pod, container);
-    if (cards == 0 || state_draw(pod, container, id) < 0)
-        return false;
-    make_room(pod->node, cards, ask, ret);
-    return true;
+    begin_room(pod->node, ask, ret);
+    for (uint32_t c = 0; c < pod->node->ncards; c++) {
+        const struct state_card *card = pod->node->cards[c];
+        const struct place_card place = state_place_card(card);
+        const struct place_grant grant = place_grant(ask, &place);
+        if (is_promised(pod, container, card))
+            add_card(card, &grant, ret);
+    }
+    return ret->ncards > 0 && state_draw(pod, container, id) == 0;
 }
 
 const struct place_policy *elastic_policy(const struct elastic *e, const struct egpu_claim *claim) {
@@ -219,7 +222,9 @@ static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
         }
     if (!best || state_place(e->state, &e->plan, best, NULL, false, &result) != PLACE_OK)
         return false;
-    make_room(best, result.cards[0], ask, ret);
+    begin_room(best, ask, ret);
+    for (uint32_t i = 0; i < result.ngrants; i++)
+        add_card(best->cards[result.grants[i].card], &result.grants[i], ret);
     return true;
 }
 
@@ -262,12 +267,7 @@ static int find(void *self, const struct egpu_claim *claim, const struct claim_a
 
 static struct place_amount amount_on(const struct state_card *card,
                                      const struct claim_amount *amount) {
-    const struct place_card place = {.memory = card->memory, .physical = card->physical};
-    struct gpu_ask ask = {.phase = ASK_APP};
-    if (!amount)
-        return (struct place_amount){0};
-    claim_amount_ask(amount, &ask);
-    return place_share(&ask, &place);
+    return amount ? elastic_grant(amount, card).taken : (struct place_amount){0};
 }
 
 /* Whether `want` is free on each of its cards, beside `have` (NULL: nothing) that it has. */

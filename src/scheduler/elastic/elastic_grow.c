@@ -134,14 +134,11 @@ static void write_pod(struct elastic *e, const struct state_pod *pod, const char
 
 uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state_pod *pod,
                            const struct state_hold *held) {
-    struct gpu_ask ask = {.phase = ASK_APP};
-    uint64_t memory = held->device.memory, physical;
-    claim_amount_ask(amount, &ask);
+    uint64_t memory = held->device.memory;
     for (uint32_t c = 0; c < pod->node->ncards; c++) {
         const struct state_card *card = pod->node->cards[c];
-        const struct place_card place = {.memory = card->memory, .physical = card->physical};
         if (strcmp(card->uuid, held->device.uuid) == 0)
-            place_given(&ask, &place, &memory, &physical);
+            memory = elastic_grant(amount, card).memory;
     }
     return memory;
 }

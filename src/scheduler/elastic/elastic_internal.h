@@ -31,6 +31,9 @@ bool elastic_may_be_on(const struct elastic *e, const struct egpu_claim *claim,
                        const struct state_node *node);
 void elastic_nodes_drop(struct elastic *e);
 
+/* What the amount is of that card. */
+struct place_grant elastic_grant(const struct claim_amount *amount, const struct state_card *card);
+
 /* Which cards of the node are the ElasticGPU's. */
 uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node);
 

@@ -42,7 +42,7 @@ enum place_reason template_judge(struct place_plan *plan, const struct gpu_selec
     struct json allocatable = JSON_PATH(node, "status", "allocatable");
     const char *model = json_string(json_get(labels, "nvidia.com/gpu.product"));
     struct place_card cards[PLACE_CARDS_MAX];
-    struct place_result result = {.score = 0};
+    struct place_result result;
     uint64_t n = count_cards(allocatable, labels);
     if (n == 0)
         return PLACE_NO_GPU;
@@ -58,6 +58,6 @@ enum place_reason template_judge(struct place_plan *plan, const struct gpu_selec
             .healthy = true};
     const struct place_node empty = {.cards = cards, .ncards = (uint32_t) n};
     enum place_reason reason = place_on_node(&plan->policy, plan, &empty, &result);
-    *ret_score = result.score;
+    *ret_score = reason == PLACE_OK ? result.score : 0;
     return reason;
 }

@@ -232,9 +232,9 @@ static struct state_node *find_place(struct reservations *r, const struct reserv
     return found ? best : NULL;
 }
 
-static int note_place(struct reservation *v, const struct state_node *node, uint64_t mask) {
-    struct state_hold holds[PLACE_CARDS_MAX];
-    uint32_t n = state_hold_ask(node, &v->object.ask, mask, holds);
+static int note_place(struct reservation *v, const struct state_node *node,
+                      const struct place_result *result) {
+    uint32_t n = result->ngrants;
     struct assignment a = {.ncontainers = 1, .containers = calloc(1, sizeof(*a.containers))};
     if (!a.containers)
         return -ENOMEM;
@@ -247,7 +247,8 @@ static int note_place(struct reservation *v, const struct state_node *node, uint
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < n; i++)
-        c->devices[c->ndevices++] = holds[i].device;
+        c->devices[c->ndevices++] =
+            state_device(node->cards[result->grants[i].card], &result->grants[i]);
     assignment_done(&v->object.held);
     v->object.held = a;
     return 0;
@@ -271,7 +272,7 @@ static bool place(struct reservations *r, struct reservation *v) {
         .nasks = 1, .asks = &v->object.ask, .selection = v->object.model[0] ? &selection : NULL};
     struct place_result result;
     struct state_node *node = find_place(r, v, &self, &result);
-    return node && note_place(v, node, result.cards[0]) == 0 && reserve(r, v) == 0;
+    return node && note_place(v, node, &result) == 0 && reserve(r, v) == 0;
 }
 
 /* Whether the node that it is on is there no more, and nobody uses it. */

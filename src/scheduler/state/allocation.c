@@ -207,13 +207,8 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
     for (uint32_t i = 0; i < node->ncards; i++) {
         struct state_card *card = node->cards[i];
         card->duplicate = find_card(node, card->uuid) != (int) i;
-        cards[i] = (struct place_card){
-            .memory = card->memory,
-            .free = {card->memory, 100, SLOTS_PER_CARD},
-            .healthy = card->healthy && !card->duplicate,
-            .physical = card->physical,
-            .tflops = card->tflops,
-        };
+        cards[i] = state_place_card(card);
+        cards[i].free = (struct place_amount){card->memory, 100, SLOTS_PER_CARD};
     }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
         unsettled += !state_pod_is_settled(pod);
@@ -265,39 +260,38 @@ void state_pod_request(const struct state_pod *pod, struct gpu_request *ret) {
         memcpy(ret->asks, pod->asks, pod->nasks * sizeof(*pod->asks));
 }
 
-uint32_t state_hold_ask(const struct state_node *node, const struct gpu_ask *ask, uint64_t mask,
-                        struct state_hold *holds) {
-    uint32_t n = 0;
-    for (uint32_t c = 0; c < node->ncards; c++) {
-        if (!(mask >> c & 1))
-            continue;
-        const struct state_card *card = node->cards[c];
-        const struct place_card place = {
-            .memory = card->memory, .physical = card->physical, .tflops = card->tflops};
-        struct place_amount amount = place_share(ask, &place);
-        struct state_hold *hold = &holds[n++];
-        memcpy(hold->container, ask->container, sizeof(ask->container));
-        hold->phase = ask->phase;
-        hold->device = (struct assigned_device){.index = card->index, .core = amount.core};
-        place_given(ask, &place, &hold->device.memory, &hold->device.physical);
-        memcpy(hold->device.uuid, card->uuid, sizeof(card->uuid));
-    }
-    return n;
+struct place_card state_place_card(const struct state_card *card) {
+    return (struct place_card){.memory = card->memory,
+                               .healthy = card->healthy && !card->duplicate,
+                               .physical = card->physical,
+                               .tflops = card->tflops};
+}
+
+struct assigned_device state_device(const struct state_card *card,
+                                    const struct place_grant *grant) {
+    struct assigned_device device = {.index = card->index,
+                                     .core = grant->taken.core,
+                                     .memory = grant->memory,
+                                     .physical = grant->physical};
+    memcpy(device.uuid, card->uuid, sizeof(device.uuid));
+    return device;
 }
 
 int state_promise(struct state *s, struct state_pod *pod, struct state_node *node,
                   const struct place_result *result, enum pod_stage stage, uint64_t now_ms) {
-    uint32_t total = 0, n = 0;
     state_release(s, pod);
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        total += (uint32_t) __builtin_popcountll(result->cards[i]);
-    struct state_hold *holds = calloc(total ? total : 1, sizeof(*holds));
+    struct state_hold *holds = calloc(result->ngrants ? result->ngrants : 1, sizeof(*holds));
     if (!holds)
         return -ENOMEM;
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        n += state_hold_ask(node, &pod->asks[i], result->cards[i], &holds[n]);
-    assert(n == total); /* every bit of the result is a card of the node */
-    state_pod_attach(pod, node, holds, n);
+    for (uint32_t i = 0; i < result->ngrants; i++) {
+        const struct place_grant *grant = &result->grants[i];
+        assert(grant->ask < pod->nasks && grant->card < node->ncards);
+        const struct gpu_ask *ask = &pod->asks[grant->ask];
+        memcpy(holds[i].container, ask->container, sizeof(ask->container));
+        holds[i].phase = ask->phase;
+        holds[i].device = state_device(node->cards[grant->card], grant);
+    }
+    state_pod_attach(pod, node, holds, result->ngrants);
     state_pod_stage(pod, stage, now_ms);
     return 0;
 }

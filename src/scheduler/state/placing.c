@@ -296,9 +296,13 @@ void state_judge_soon(const struct state_head *head, const struct place_plan *pl
 static enum place_reason judge_anew(struct state *s, struct place_plan *plan,
                                     struct state_head *head, const struct state_pod *self,
                                     struct state_verdicts *verdicts, int64_t *ret_score) {
-    struct place_result result = {.score = 0};
+    struct place_result result;
     uint64_t looks = short_looks(s);
     enum place_reason reason = state_place(s, plan, head->node, self, false, &result);
+    if (reason != PLACE_OK) {
+        result.worth = (struct place_worth){0};
+        result.score = 0;
+    }
     result.worth.rough = short_looks(s) != looks;
     *ret_score = result.score;
     bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;

@@ -364,6 +364,12 @@ uint64_t state_card_unattributed(const struct state_card *card);
 bool state_pod_amount(const struct state_pod *pod, const struct state_card *card,
                       struct place_amount *ret);
 
+/* The card as the placement takes it, with nothing free. */
+struct place_card state_place_card(const struct state_card *card);
+
+/* The grant of that card as an assignment names it. */
+struct assigned_device state_device(const struct state_card *card, const struct place_grant *grant);
+
 /* Brings node->place up to date; cheap when nothing changed. */
 void state_refresh(struct state *s, struct state_node *node);
 

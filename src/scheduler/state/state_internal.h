@@ -92,10 +92,6 @@ enum place_reason state_view(struct state *s, struct state_node *node, const str
 
 extern const struct state_selector state_selection; /* by the pod's own annotations */
 
-/* What the ask gets of the cards in `mask`; returns how many holds that is. */
-uint32_t state_hold_ask(const struct state_node *node, const struct gpu_ask *ask, uint64_t mask,
-                        struct state_hold *holds);
-
 /* Counts what is free on each card of the node into cards[], leaving out the pod `without` (may be
  * NULL), and with `settled_only` all whose Binding is not certain. When nothing is
  * left out, it also brings the node's `unsettled` and its cards' `overcommitted` up to date. */
