@@ -386,6 +386,46 @@ static void test_effort_is_shared(void **state) {
     assert_int_equal(place_on_node(&place_binpack, &plan, &roomy, &result), PLACE_OK);
 }
 
+/* What each container gets of each card, and what the pod takes of a card in all. */
+static void test_grants(void **state) {
+    (void) state;
+    static struct place_result result, copy;
+    struct place_card cards[2] = {idle_card(160), idle_card(80)};
+    struct gpu_request r = {.n = 3, .asks = {share(30, 0), share(0, 20 * GIB), share(60, 0)}};
+    struct place_grant total;
+    cards[0].physical = 80 * GIB;
+    r.asks[0].cards = 2;
+    r.asks[2].phase = ASK_INIT; /* the most of any moment: it, or the two others */
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
+    assert_int_equal(result.ngrants, 4);
+    for (uint32_t i = 0, at = 0; i < r.n; i++)
+        for (uint32_t c = 0; c < 2; c++) {
+            if (!(result.cards[i] >> c & 1))
+                continue;
+            const struct place_grant *grant = &result.grants[at++];
+            const struct place_amount taken = place_share(&r.asks[i], &cards[c]);
+            uint64_t memory, physical;
+            place_given(&r.asks[i], &cards[c], &memory, &physical);
+            assert_int_equal(grant->ask, i);
+            assert_int_equal(grant->card, c);
+            assert_memory_equal(&grant->taken, &taken, sizeof(taken));
+            assert_true(grant->memory == memory && grant->physical == physical);
+        }
+    place_result_copy(&copy, &result);
+    assert_int_equal(copy.grants[3].ask, 2);
+    assert_true(copy.score == result.score);
+    cards[1].healthy = false;
+    r = (struct gpu_request){.n = 3, .asks = {share(30, 0), share(0, 20 * GIB), share(60, 0)}};
+    r.asks[2].phase = ASK_INIT;
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
+    assert_true(place_total(&r, &result, &cards[0], 0, &total));
+    assert_int_equal(total.taken.core, 60);
+    assert_int_equal(total.taken.slots, 1);
+    assert_true(total.taken.memory == 96 * GIB && total.memory == 96 * GIB);
+    assert_true(total.physical == 48 * GIB);
+    assert_false(place_total(&r, &result, &cards[1], 1, &total));
+}
+
 /* A card of 80 GiB of which 160 are sold. */
 static void test_oversold_card(void **state) {
     (void) state;
@@ -517,6 +557,7 @@ int main(void) {
         cmocka_unit_test(test_nearly_fitting_is_cheap),
         cmocka_unit_test(test_effort_is_shared),
         cmocka_unit_test(test_idle_cards_are_spared),
+        cmocka_unit_test(test_grants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
