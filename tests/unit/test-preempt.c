@@ -232,18 +232,23 @@ static void test_budgets(void **state) {
     const struct state_pod *pod = state_pod_find(s->w->state, s->uid);
     struct state_node *node = state_node_find(s->w->state, "n");
     state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
-    assert_false(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
+    assert_null(preempt_on_node(s->p, pod, node, s->w->now, &tests).node);
     show_budget(s->w, s->p, "app", "x", 1);
-    assert_true(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
-    assert_int_equal(s->p->choice.choice.n, 2);
+    const struct evict_plan plan = preempt_on_node(s->p, pod, node, s->w->now, &tests);
+    assert_ptr_equal(plan.node, node);
+    assert_int_equal(plan.nvictims, 2);
+    assert_int_equal(plan.ndevices, 1);
+    assert_int_equal(plan.devices[0].core, 100);
+    assert_true(plan.devices[0].memory == node->cards[0]->memory);
+    assert_true(plan.devices[0].physical == node->cards[0]->physical);
     /* Refused lately: left alone for a while. */
     state_pod_find(s->w->state, "b")->spared_ms = s->w->now + 10;
-    assert_false(preempt_on_node(s->p, pod, node, s->w->now, &tests, &s->p->choice));
-    assert_true(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests, &s->p->choice));
+    assert_null(preempt_on_node(s->p, pod, node, s->w->now, &tests).node);
+    assert_non_null(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests).node);
     /* The eviction API takes nobody whom two budgets count, however many they allow. */
     label(s->w, "a", "app=x,app2=y,");
     show_budget(s->w, s->p, "app2", "y", 1);
-    assert_false(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests, &s->p->choice));
+    assert_null(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests).node);
     preempt_budgets_begin(s->p);
     preempt_budgets_end(s->p);
     assert_null(s->p->budgets);

@@ -12,31 +12,41 @@
 #include "base/log.h"
 #include "kube/api/event_writer.h"
 #include "kube/api/field.h"
-#include "model/scaling.h"
 #include "wire/json_write.h"
 
-#define CASES_MAX 256
-#define EVICTIONS_PER_SECOND 20
-#define TIMEOUT_MS 10000
+#define CASES_MAX 256           /* pods that wait for room at once */
+#define EVICTIONS_PER_SECOND 20 /* requests to the eviction API */
+#define REQUEST_TIMEOUT_MS 10000
 
-/* kube-scheduler's own preemption has that long to begin before ours does. */
-#define PATIENCE_MS 300
-/* Having asked the preempt verb, it deletes its victims and says where the pod will go. */
-#define HANDS_OFF_MS 3000
-#define AGAIN_MS 1000
-/* Nobody helps, or kube-scheduler is to say where: looked at again then, and less and less often,
- * so that many who wait without hope leave time for the others. */
-#define HOPELESS_MS 5000
-#define PAUSES_MAX 3    /* how often that doubles */
-#define SPARED_MS 15000 /* whose eviction was refused is not asked for that long */
-#define ADOPT_MS 1000
+/* Grace period for kube-scheduler's own preemption, from a refusal by filter on. */
+#define KUBE_PREEMPTION_GRACE_MS 300
+/* The time in which kube-scheduler deletes its victims and nominates a node after it called the
+ * preempt verb, and in which the watch shows a nomination of ours. Until then the pod is left to
+ * kube-scheduler. */
+#define NOMINATION_SETTLE_MS 3000
+/* Time between two evaluations of a pod for which room is being made. */
+#define RETRY_MS 1000
+/* The same for a pod that no victims help, or about which kube-scheduler is to be asked first. It
+ * doubles with each evaluation up to HOPELESS_DOUBLINGS times, so that many such pods leave time
+ * for the others. */
+#define HOPELESS_RETRY_MS 5000
+#define HOPELESS_DOUBLINGS 3
+/* Time for which a pod is no victim again after the API server refused to evict it. */
+#define REFUSED_EVICTION_MS 15000
+/* Time between two searches for pods that another process began to make room for. */
+#define ADOPT_INTERVAL_MS 1000
+/* Age of the last run at which evictor_catch_up() runs: this replica has only begun to lead. */
 #define CATCH_UP_MS 3000
-/* On nodes that were offered longer ago nobody is evicted: a node may be cordoned since, or full.
- */
-#define OFFER_MS 10000
-#define RUN_TESTS 4000     /* see victims_choose(): the loop is not held up for longer */
-#define FEW_TESTS 256      /* for a node where something is begun, whatever the others have left */
-#define AGENT_MAX_MS 60000 /* an agent that is replaced is back by then */
+/* Age of an offer of nodes at which no pod is evicted from them any more: a node may have been
+ * cordoned since, or be full. */
+#define OFFER_MAX_AGE_MS 10000
+/* Time for which a pod waits for the agent of its node, which is being replaced. */
+#define AGENT_REPLACED_MS 60000
+
+/* Effort of one run, see victims_choose(); it bounds the time that the loop is blocked. */
+#define RUN_TESTS 4000
+/* Effort for a node where room is being made already, whatever other pods have used up. */
+#define FEW_TESTS 256
 #define NONE SIZE_MAX
 
 struct evict_case {
@@ -170,13 +180,13 @@ void evictor_refused(struct evictor *e, const struct state_pod *pod,
     c->offered_ms = now_ms;
     if (!c->hopeless)
         c->pauses = 0;
-    if (!c->hopeless || c->next_ms < now_ms + PATIENCE_MS)
-        c->next_ms = now_ms + PATIENCE_MS;
+    if (!c->hopeless || c->next_ms < now_ms + KUBE_PREEMPTION_GRACE_MS)
+        c->next_ms = now_ms + KUBE_PREEMPTION_GRACE_MS;
 }
 
 /* Pods for which somebody, we before a restart or kube-scheduler, has begun to make room. */
 static void adopt(struct evictor *e, uint64_t now_ms) {
-    if (e->adopted_ms != 0 && now_ms - e->adopted_ms < ADOPT_MS)
+    if (e->adopted_ms != 0 && now_ms - e->adopted_ms < ADOPT_INTERVAL_MS)
         return;
     e->adopted_ms = now_ms;
     for (struct state_pod *pod = e->state->open; pod; pod = pod->open_next) {
@@ -218,7 +228,7 @@ static bool submit(struct evictor *e, const struct evict_case *c, const struct s
     snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/%s", pod->namespace, pod->name,
              subresource);
     if (e->api.request(e->api.context, method, path, content_type, body->data, body->len,
-                       TIMEOUT_MS, on_response, sent, NULL) == 0)
+                       REQUEST_TIMEOUT_MS, on_response, sent, NULL) == 0)
         return true;
     e->failed++;
     free(sent);
@@ -271,7 +281,7 @@ static void on_nominated(const struct kube_response *response, void *userdata) {
     }
     uint64_t now = e->now(e->userdata);
     c->nominated_ms = ok ? now : 0;
-    c->next_ms = ok ? now : now + AGAIN_MS;
+    c->next_ms = ok ? now : now + RETRY_MS;
     e->changed(e->userdata);
 }
 
@@ -358,13 +368,13 @@ static void on_evicted(const struct kube_response *response, void *userdata) {
         e->spared++;
         log_info("pod %s/%s stays: %s", sent->namespace, sent->name, response->text);
         if (victim)
-            victim->spared_ms = now + SPARED_MS;
+            victim->spared_ms = now + REFUSED_EVICTION_MS;
     } else if (status != 404) {
         e->failed++;
         log_warn("cannot evict pod %s/%s: %s", sent->namespace, sent->name, response->text);
     }
     if (c)
-        c->next_ms = now + AGAIN_MS;
+        c->next_ms = now + RETRY_MS;
 }
 
 static bool evict(struct evictor *e, struct evict_case *c, const struct state_pod *victim) {
@@ -398,37 +408,37 @@ static bool may_evict(struct evictor *e, unsigned n, uint64_t now_ms) {
     return e->in_window == 0 || e->in_window + n <= EVICTIONS_PER_SECOND;
 }
 
-/* Whom to evict next of those: one that a budget counts, alone, as its eviction may be refused, and
- * then nobody else is to have gone for nothing; whose was refused last before the others. When
- * there is no such any more, all. Returns how many, which are moved to the front. */
-static uint32_t put_next_first(const struct preempt *p, struct preempt_choice *choice) {
+/* Which victims to evict next: those that a disruption budget counts first, one at a time, because
+ * the API server may refuse one and the others would then have been evicted for nothing; the most
+ * recently refused one before the others. Then all others together. Returns how many, which are
+ * moved to the front. */
+static uint32_t put_next_first(const struct preempt *p, struct evict_plan *plan) {
     struct state_pod **next = NULL;
-    for (uint32_t i = 0; i < choice->choice.n; i++) {
-        struct state_pod **victim = &choice->victims[i];
+    for (uint32_t i = 0; i < plan->nvictims; i++) {
+        struct state_pod **victim = &plan->victims[i];
         if (preempt_is_guarded(p, *victim) && (!next || (*victim)->spared_ms > (*next)->spared_ms))
             next = victim;
     }
     if (!next)
-        return choice->choice.n;
+        return plan->nvictims;
     struct state_pod *guarded = *next;
-    *next = choice->victims[0];
-    choice->victims[0] = guarded;
+    *next = plan->victims[0];
+    plan->victims[0] = guarded;
     return 1;
 }
 
 static void evict_next(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
-                       uint64_t now_ms) {
-    struct preempt_choice *choice = &e->preempt->choice;
+                       struct evict_plan *plan, uint64_t now_ms) {
     char message[1024];
     size_t len =
         (size_t) snprintf(message, sizeof(message), "Room is made on node %s by evicting", c->node);
-    uint32_t n = put_next_first(e->preempt, choice);
+    uint32_t n = put_next_first(e->preempt, plan);
     bool any = false;
     if (!may_evict(e, n, now_ms))
         return;
     e->in_window += n;
     for (uint32_t i = 0; i < n; i++) {
-        const struct state_pod *victim = choice->victims[i];
+        const struct state_pod *victim = plan->victims[i];
         if (!evict(e, c, victim))
             continue;
         if (len < sizeof(message))
@@ -442,91 +452,69 @@ static void evict_next(struct evictor *e, struct evict_case *c, const struct sta
 
 /* ---- one case ---- */
 
-/* Looks at the nodes that were offered, from where the last run ended; whether all were. A node
+/* Evaluates the nodes that were offered, from where the last run ended; whether all were. A node
  * that was begun with less than a whole run's effort, and used it up, has its turn again. */
-static bool look_at_nodes(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
-                          uint64_t now_ms) {
-    struct preempt *p = e->preempt;
+static bool search_nodes(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                         uint64_t now_ms) {
     while (c->looked < c->nodes_size && e->tests > 0) {
         const char *name = c->nodes + c->looked;
         struct state_node *node = state_node_find(e->state, name);
         uint32_t before = e->tests;
-        bool helps = node && node->exists && could_help(node, pod) &&
-                     preempt_on_node(p, pod, node, now_ms, &e->tests, &p->choice);
+        struct evict_plan plan = {.node = NULL};
+        if (node && node->exists && could_help(node, pod))
+            plan = preempt_on_node(e->preempt, pod, node, now_ms, &e->tests);
         if (e->tests == 0 && before < RUN_TESTS)
             return false;
-        if (helps && (c->best == NONE || victims_compare(&p->choice.choice.cost, &c->cost) < 0)) {
+        if (plan.node && (c->best == NONE || victims_compare(&plan.cost, &c->cost) < 0)) {
             c->best = c->looked;
-            c->cost = p->choice.choice.cost;
+            c->cost = plan.cost;
         }
         c->looked += strlen(name) + 1;
     }
     return c->looked >= c->nodes_size && (e->tests > 0 || c->best == NONE);
 }
 
-/* Where it is cheapest to make room; NULL: nowhere, or the next run goes on looking. */
-static struct state_node *cheapest_node(struct evictor *e, struct evict_case *c,
-                                        const struct state_pod *pod, uint64_t now_ms,
-                                        bool *ret_more) {
-    struct preempt *p = e->preempt;
-    *ret_more = !look_at_nodes(e, c, pod, now_ms);
-    if (*ret_more)
-        return NULL;
+/* What a search for room has found so far. */
+struct search_result {
+    bool unfinished; /* the next run goes on, and there is no plan yet */
+    struct evict_plan plan;
+};
+
+/* Where it is cheapest to make room. */
+static struct search_result cheapest_plan(struct evictor *e, struct evict_case *c,
+                                          const struct state_pod *pod, uint64_t now_ms) {
+    struct search_result found = {.unfinished = !search_nodes(e, c, pod, now_ms)};
+    if (found.unfinished)
+        return found;
     struct state_node *best =
         c->best == NONE ? NULL : state_node_find(e->state, c->nodes + c->best);
     uint32_t before = e->tests;
-    bool helps = best && preempt_on_node(p, pod, best, now_ms, &e->tests, &p->choice);
-    *ret_more = c->best != NONE && !helps; /* it has changed since, or too little effort was left */
-    if (helps || e->tests > 0 || before == RUN_TESTS)
+    if (best)
+        found.plan = preempt_on_node(e->preempt, pod, best, now_ms, &e->tests);
+    /* The node has changed since, or too little effort was left. */
+    found.unfinished = c->best != NONE && !found.plan.node;
+    if (found.plan.node || e->tests > 0 || before == RUN_TESTS)
         begin_search(c);
-    return helps ? best : NULL;
+    return found;
 }
 
 /* What is begun on a node is finished there as long as that can succeed without more victims. */
-static struct state_node *choose_node(struct evictor *e, struct evict_case *c,
-                                      const struct state_pod *pod, uint64_t now_ms,
-                                      bool *ret_more) {
-    struct preempt *p = e->preempt;
+static struct search_result choose_plan(struct evictor *e, struct evict_case *c,
+                                        const struct state_pod *pod, uint64_t now_ms) {
     struct state_node *node = c->node[0] ? state_node_find(e->state, c->node) : NULL;
+    struct search_result found = {.unfinished = false};
     uint32_t tests = FEW_TESTS;
-    *ret_more = false;
-    if (node && node->exists && preempt_on_node(p, pod, node, now_ms, &tests, &p->choice) &&
-        (p->choice.choice.n == 0 || c->nodes_size == 0))
-        return node;
-    return cheapest_node(e, c, pod, now_ms, ret_more);
+    if (node && node->exists)
+        found.plan = preempt_on_node(e->preempt, pod, node, now_ms, &tests);
+    if (found.plan.node && (found.plan.nvictims == 0 || c->nodes_size == 0))
+        return found;
+    return cheapest_plan(e, c, pod, now_ms);
 }
 
-/* What the pod's containers take together of card `at` of the node by that placement. */
-static struct place_amount amount_on(const struct preempt *p, const struct state_node *node,
-                                     const struct place_result *result, uint32_t at) {
-    struct place_hold hold = {0};
-    for (uint32_t i = 0; i < p->request.n; i++) {
-        if (!(result->cards[i] >> at & 1))
-            continue;
-        struct place_amount amount = place_share(&p->request.asks[i], &node->place[at]);
-        place_hold_add(&hold, p->request.asks[i].phase, &amount);
-    }
-    return place_hold_total(&hold);
-}
-
-/* Keeps the share that the pod will get there from everybody else, from the moment it is free. */
-static bool keep_share(struct evictor *e, struct evict_case *c, const struct state_node *node,
-                       const struct place_result *result) {
-    struct assigned_device devices[PLACE_CARDS_MAX];
-    uint32_t n = 0;
-    for (uint32_t at = 0; at < node->ncards; at++) {
-        const struct state_card *card = node->cards[at];
-        struct place_amount amount = amount_on(e->preempt, node, result, at);
-        if (amount.memory == 0 && amount.core == 0)
-            continue;
-        devices[n] = (struct assigned_device){
-            .index = card->index,
-            .core = amount.core,
-            .memory = amount.memory,
-            .physical = scaling_physical(amount.memory, card->physical, card->memory, 0)};
-        memcpy(devices[n++].uuid, card->uuid, sizeof(card->uuid));
-    }
-    if (state_reserve(e->state, c->uid, node->name, devices, n) < 0)
+/* Reserves the share that the pod will get there, from the moment when it is free. */
+static bool keep_share(struct evictor *e, struct evict_case *c, const struct evict_plan *plan) {
+    const struct state_node *node = plan->node;
+    if (state_reserve(e->state, c->uid, node->name, plan->devices, plan->ndevices) < 0)
         return false;
     c->reserved = true;
     if (strcmp(c->node, node->name) != 0)
@@ -538,12 +526,12 @@ static bool keep_share(struct evictor *e, struct evict_case *c, const struct sta
 static bool is_nominated(const struct evict_case *c, const struct state_pod *pod, uint64_t now_ms) {
     if (pod->nominated && strcmp(pod->nominated, c->node) == 0)
         return true;
-    return c->nominated_ms != 0 && now_ms - c->nominated_ms < HANDS_OFF_MS;
+    return c->nominated_ms != 0 && now_ms - c->nominated_ms < NOMINATION_SETTLE_MS;
 }
 
 static void pause_case(struct evict_case *c, uint64_t now_ms) {
-    c->next_ms = now_ms + ((uint64_t) HOPELESS_MS << c->pauses);
-    c->pauses += c->pauses < PAUSES_MAX;
+    c->next_ms = now_ms + ((uint64_t) HOPELESS_RETRY_MS << c->pauses);
+    c->pauses += c->pauses < HOPELESS_DOUBLINGS;
 }
 
 static void give_up(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
@@ -578,35 +566,39 @@ static bool take_back(struct evictor *e, const struct evict_case *c) {
     return any;
 }
 
-/* Room that is being made for pods of lower priority is not theirs before it is for this one: the
- * cheapest of `best` and of the nodes where that is so. */
-static struct state_node *take_over(struct evictor *e, const struct evict_case *c,
-                                    const struct state_pod *pod, uint64_t now_ms,
-                                    struct state_node *best) {
-    struct preempt *p = e->preempt;
-    struct victims_cost cost = p->choice.choice.cost;
+/* Takes the shares back that are kept for pods of lower priority, and plans anew: the cheapest of
+ * `found` and of the nodes where room is being made for those pods. */
+static struct evict_plan take_over(struct evictor *e, const struct evict_case *c,
+                                   const struct state_pod *pod, uint64_t now_ms,
+                                   const struct evict_plan *found) {
+    struct state_node *best = found->node;
+    struct victims_cost cost = found->cost;
     uint32_t tests = RUN_TESTS;
     if (!take_back(e, c))
-        return best;
+        return *found;
     for (const struct evict_case *other = e->cases; other; other = other->hh.next) {
         struct state_node *node = NULL;
         uint32_t few = FEW_TESTS;
         if (other->priority < c->priority && other->node[0] && is_offered(c, other->node))
             node = state_node_find(e->state, other->node);
-        if (!node || !node->exists || !preempt_on_node(p, pod, node, now_ms, &few, &p->choice) ||
-            (best && victims_compare(&p->choice.choice.cost, &cost) >= 0))
+        if (!node || !node->exists)
+            continue;
+        const struct evict_plan plan = preempt_on_node(e->preempt, pod, node, now_ms, &few);
+        if (!plan.node || (best && victims_compare(&plan.cost, &cost) >= 0))
             continue;
         best = node;
-        cost = p->choice.choice.cost;
+        cost = plan.cost;
     }
-    return best && preempt_on_node(p, pod, best, now_ms, &tests, &p->choice) ? best : NULL;
+    if (!best)
+        return (struct evict_plan){.node = NULL};
+    return preempt_on_node(e->preempt, pod, best, now_ms, &tests);
 }
 
 /* Somebody else, kube-scheduler that is, has found a place for it since. */
 static void follow(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
                    uint64_t now_ms) {
-    if (c->nominated_ms == 0 || now_ms - c->nominated_ms < HANDS_OFF_MS || !pod->nominated ||
-        strcmp(pod->nominated, c->node) == 0)
+    if (c->nominated_ms == 0 || now_ms - c->nominated_ms < NOMINATION_SETTLE_MS ||
+        !pod->nominated || strcmp(pod->nominated, c->node) == 0)
         return;
     let_go(e, c);
     snprintf(c->node, sizeof(c->node), "%s", pod->nominated);
@@ -631,7 +623,7 @@ static bool is_held(struct evictor *e, struct state_pod *pod, uint64_t now_ms) {
 
 static bool is_due(const struct evict_case *c, const struct state_pod *pod, uint64_t now_ms) {
     return pod->stage == POD_PENDING && pod->shown && c->in_flight == 0 && now_ms >= c->next_ms &&
-           (pod->preempted_ms == 0 || now_ms - pod->preempted_ms >= HANDS_OFF_MS);
+           (pod->preempted_ms == 0 || now_ms - pod->preempted_ms >= NOMINATION_SETTLE_MS);
 }
 
 /* Whether room is being made on a node whose agent is being replaced. The pod waits for the next
@@ -644,17 +636,15 @@ static bool waits_for_agent(const struct evictor *e, struct evict_case *c, uint6
     }
     if (c->absent_ms == 0)
         c->absent_ms = now_ms;
-    return now_ms - c->absent_ms < AGENT_MAX_MS;
+    return now_ms - c->absent_ms < AGENT_REPLACED_MS;
 }
 
-/* Makes room on the node that p->choice is about. */
 static void make_room(struct evictor *e, struct evict_case *c, struct state_pod *pod,
-                      const struct state_node *node, uint64_t now_ms) {
-    const struct preempt_choice *choice = &e->preempt->choice;
-    bool evicts = choice->choice.n > 0;
-    bool old = c->nodes_size == 0 || now_ms - c->offered_ms >= OFFER_MS;
+                      struct evict_plan *plan, uint64_t now_ms) {
+    bool evicts = plan->nvictims > 0;
+    bool old = c->nodes_size == 0 || now_ms - c->offered_ms >= OFFER_MAX_AGE_MS;
     c->hopeless = false;
-    if (!keep_share(e, c, node, &choice->choice.result)) {
+    if (!keep_share(e, c, plan)) {
         give_up(e, c, pod, now_ms);
         return;
     }
@@ -664,15 +654,14 @@ static void make_room(struct evictor *e, struct evict_case *c, struct state_pod 
     }
     c->pauses = 0;
     if (!is_nominated(c, pod, now_ms))
-        nominate(e, c, pod, node->name);
+        nominate(e, c, pod, plan->node->name);
     else if (evicts && preempt_may(pod))
-        evict_next(e, c, pod, now_ms);
+        evict_next(e, c, pod, plan, now_ms);
 }
 
 static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
     struct preempt *p = e->preempt;
     struct state_pod *pod = state_pod_find(e->state, c->uid);
-    bool more = false;
     if (!pod || pod->deleting || pod->stage == POD_BOUND || pod->stage == POD_AWAITED) {
         drop_case(e, c);
         return;
@@ -684,23 +673,23 @@ static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
         c->hopeless = false; /* when it is let through it is asked about */
         return;
     }
-    c->next_ms = now_ms + AGAIN_MS;
+    c->next_ms = now_ms + RETRY_MS;
     if (pod->stage != POD_PENDING)
         return; /* its gang has got its places meanwhile */
     follow(e, c, pod, now_ms);
     if (waits_for_agent(e, c, now_ms))
         return;
     state_plan(e->state, pod, &p->request, &p->plan);
-    struct state_node *node = choose_node(e, c, pod, now_ms, &more);
-    if (more) {
+    struct search_result found = choose_plan(e, c, pod, now_ms);
+    if (found.unfinished) {
         c->next_ms = now_ms;
         e->changed(e->userdata);
         return;
     }
-    if (!node || p->choice.choice.n > 0)
-        node = take_over(e, c, pod, now_ms, node);
-    if (node)
-        make_room(e, c, pod, node, now_ms);
+    if (!found.plan.node || found.plan.nvictims > 0)
+        found.plan = take_over(e, c, pod, now_ms, &found.plan);
+    if (found.plan.node)
+        make_room(e, c, pod, &found.plan, now_ms);
     else
         give_up(e, c, pod, now_ms);
 }

@@ -223,9 +223,25 @@ static bool empty_view(struct node_case *c) {
     return c->node->ncards > 0;
 }
 
-static bool choose(struct preempt *p, const struct state_pod *pod, struct state_node *node,
-                   bool may_violate, uint64_t now_ms, uint32_t *tests, struct preempt_choice *ret) {
+static struct evict_plan plan_of(const struct node_case *c, const struct victims_choice *choice) {
+    struct evict_plan plan = {.node = c->node, .nvictims = choice->n, .cost = choice->cost};
+    for (uint32_t i = 0; i < choice->n; i++)
+        plan.victims[i] = c->p->holders[choice->victims[i]];
+    for (uint32_t i = 0; i < c->node->ncards; i++) {
+        const struct state_card *card = c->node->cards[i];
+        const struct place_card place = state_place_card(card);
+        struct place_grant grant;
+        if (place_total(&c->p->request, &choice->result, &place, i, &grant))
+            plan.devices[plan.ndevices++] = state_device(card, &grant);
+    }
+    return plan;
+}
+
+static struct evict_plan choose(struct preempt *p, const struct state_pod *pod,
+                                struct state_node *node, bool may_violate, uint64_t now_ms,
+                                uint32_t *tests) {
     struct node_case c = {.p = p, .pod = pod, .node = node, .now_ms = now_ms};
+    struct victims_choice choice;
     c.of = (struct victims_case){.policy = &p->plan.policy,
                                  .node = &c.view.node,
                                  .holders = p->described,
@@ -233,14 +249,12 @@ static bool choose(struct preempt *p, const struct state_pod *pod, struct state_
                                  .budget = c.allowed,
                                  .may_violate = may_violate};
     if (!empty_view(&c) || describe_all(&c) < 0)
-        return false;
+        return (struct evict_plan){.node = NULL};
     uint32_t more = c.compared / COMPARED_OF_TEST;
     *tests -= more < *tests ? more : *tests;
-    if (!victims_choose(&c.of, &p->plan, tests, &ret->choice))
-        return false;
-    for (uint32_t i = 0; i < ret->choice.n; i++)
-        ret->victims[i] = p->holders[ret->choice.victims[i]];
-    return true;
+    if (!victims_choose(&c.of, &p->plan, tests, &choice))
+        return (struct evict_plan){.node = NULL};
+    return plan_of(&c, &choice);
 }
 
 bool preempt_may(const struct state_pod *pod) {
@@ -248,10 +262,10 @@ bool preempt_may(const struct state_pod *pod) {
            pod->problem == REQUEST_OK && pod->nasks > 0;
 }
 
-bool preempt_on_node(struct preempt *p, const struct state_pod *pod, struct state_node *node,
-                     uint64_t now_ms, uint32_t *tests, struct preempt_choice *ret) {
+struct evict_plan preempt_on_node(struct preempt *p, const struct state_pod *pod,
+                                  struct state_node *node, uint64_t now_ms, uint32_t *tests) {
     p->ngiven = 0;
-    return choose(p, pod, node, false, now_ms, tests, ret);
+    return choose(p, pod, node, false, now_ms, tests);
 }
 
 /* ---- the verb ---- */
@@ -283,7 +297,7 @@ static void put_victim(struct json_writer *w, const char *uid) {
 /* kube-scheduler takes the first one for the most important one: ours go between its own by
  * priority, as far as those are known here. */
 static void put_victims(struct json_writer *w, struct preempt *p, struct json victims,
-                        const struct preempt_choice *ours) {
+                        const struct evict_plan *ours) {
     struct json_iter it = json_iter(json_get_nocase(victims, "Pods"));
     struct json victim;
     uint32_t at = 0;
@@ -291,30 +305,29 @@ static void put_victims(struct json_writer *w, struct preempt *p, struct json vi
     while (json_next(&it, NULL, &victim)) {
         const char *uid = victim_uid(victim);
         const struct state_pod *pod = uid ? state_pod_find(p->state, uid) : NULL;
-        for (; pod && at < ours->choice.n && ours->victims[at]->priority > pod->priority; at++)
+        for (; pod && at < ours->nvictims && ours->victims[at]->priority > pod->priority; at++)
             put_victim(w, ours->victims[at]->uid);
         if (uid)
             put_victim(w, uid);
     }
-    for (; at < ours->choice.n; at++)
+    for (; at < ours->nvictims; at++)
         put_victim(w, ours->victims[at]->uid);
     json_array_end(w);
 }
 
 static void put_node(struct json_writer *w, struct preempt *p, const char *name,
-                     struct json victims, const struct preempt_choice *ours) {
+                     struct json victims, const struct evict_plan *ours) {
     int64_t violations = 0;
     (void) json_i64(json_get_nocase(victims, "NumPDBViolations"), &violations);
     json_object_begin(w, name);
     put_victims(w, p, victims, ours);
-    json_put_i64(w, "NumPDBViolations", violations + ours->choice.cost.violations);
+    json_put_i64(w, "NumPDBViolations", violations + ours->cost.violations);
     json_object_end(w);
 }
 
 /* Returns how many nodes are left. */
 static unsigned put_nodes(struct json_writer *w, struct preempt *p, const struct state_pod *self,
                           struct json nodes, uint64_t now_ms) {
-    struct preempt_choice *choice = &p->choice;
     uint32_t tests = PREEMPT_TESTS;
     struct json_iter it = json_iter(nodes);
     struct json victims;
@@ -325,12 +338,13 @@ static unsigned put_nodes(struct json_writer *w, struct preempt *p, const struct
     json_object_begin(w, "NodeNameToMetaVictims");
     while (json_next(&it, &name, &victims)) {
         struct state_node *node = name ? state_node_find(p->state, name) : NULL;
-        choice->choice.n = 0;
-        choice->choice.cost.violations = 0;
+        struct evict_plan plan = {.node = node};
         take_given(p, victims);
-        if (!name || (self && (!node || !choose(p, self, node, true, now_ms, &tests, choice))))
+        if (self && node)
+            plan = choose(p, self, node, true, now_ms, &tests);
+        if (!name || (self && !plan.node))
             continue;
-        put_node(w, p, name, victims, choice);
+        put_node(w, p, name, victims, &plan);
         left++;
     }
     json_object_end(w);

@@ -20,10 +20,14 @@ struct preempt_budget;
 /* Tests of one request, see victims_choose(): some tens of milliseconds at most. */
 #define PREEMPT_TESTS 10000
 
-/* What it takes on one node. */
-struct preempt_choice {
+/* How one node gets room for a pod. */
+struct evict_plan {
+    struct state_node *node; /* NULL: there is no such plan, and nothing else is set */
+    uint32_t nvictims;       /* 0: it is enough to wait for the pods that are being deleted */
     struct state_pod *victims[VICTIMS_HOLDERS_MAX]; /* the most important one first */
-    struct victims_choice choice;
+    struct victims_cost cost;
+    uint32_t ndevices;
+    struct assigned_device devices[PLACE_CARDS_MAX]; /* the pod's share of each card then */
 };
 
 struct preempt {
@@ -41,7 +45,6 @@ struct preempt {
     size_t holds_size;
     struct state_pod *given[VICTIMS_HOLDERS_MAX];
     uint32_t ngiven;
-    struct preempt_choice choice;
 };
 
 /* 0 or -ENOMEM; `state`, `ready` and `userdata` are given. */
@@ -62,10 +65,10 @@ void preempt_budget_gone(struct preempt *p, const char *namespace, const char *n
 bool preempt_may(const struct state_pod *pod);
 
 /* The cheapest victims on the node for the pod that p->plan was made for (state_plan()). Pods that
- * are being deleted count as gone; with 0 victims it is enough to wait for them. No budget is
- * broken, and nobody is taken whose eviction was refused lately. */
-bool preempt_on_node(struct preempt *p, const struct state_pod *pod, struct state_node *node,
-                     uint64_t now_ms, uint32_t *tests, struct preempt_choice *ret);
+ * are being deleted count as gone. No budget is broken, and no pod is taken whose eviction was
+ * refused lately. `tests` bounds the work over many calls, see victims_choose(). */
+struct evict_plan preempt_on_node(struct preempt *p, const struct state_pod *pod,
+                                  struct state_node *node, uint64_t now_ms, uint32_t *tests);
 
 /* Whether a budget counts the pod, so that the API server may refuse to evict it. */
 bool preempt_is_guarded(const struct preempt *p, const struct state_pod *pod);
