@@ -5,12 +5,20 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "gpu/device.h"
 
-#define WAIT_MS 5000 /* no longer than that without looking whether NVML still is there */
+#define WAIT_MS 5000
 #define STACK_BYTES (64 * 1024)
+
+struct listener {
+    struct gpu_events_options options;
+    nvmlEventSet_t set;
+    nvmlDevice_t devices[GPU_MAX]; /* NULL: its events cannot be had */
+    unsigned int count;
+};
 
 bool gpu_xid_needs_reset(uint32_t xid) {
     static const uint16_t list[] = {48,  62,  64,  74,  79,  95,  109, 110,
@@ -22,8 +30,8 @@ bool gpu_xid_needs_reset(uint32_t xid) {
     return false;
 }
 
-/* A card that cannot be asked for events is left out: the others still are. Handles are kept, for a
- * card that is gone does not tell its index any more. */
+/* A card whose events cannot be had is left out. Handles are kept, because the index of a lost card
+ * cannot be queried. */
 static unsigned int register_all(const struct nvml *n, nvmlEventSet_t set,
                                  nvmlDevice_t ret_devices[GPU_MAX]) {
     unsigned int count = 0;
@@ -40,55 +48,67 @@ static unsigned int register_all(const struct nvml *n, nvmlEventSet_t set,
     return count;
 }
 
-static void tell(const struct gpu_events_options *o, const nvmlEventData_t *event,
-                 const nvmlDevice_t *devices, unsigned int count) {
+static void report(const struct listener *l, const nvmlEventData_t *event) {
     if (!(event->eventType & nvmlEventTypeXidCriticalError) || event->eventData > UINT32_MAX)
         return;
-    for (unsigned int i = 0; i < count; i++)
-        if (devices[i] == event->device)
-            o->on_xid(i, (uint32_t) event->eventData, o->userdata);
+    for (unsigned int i = 0; i < l->count; i++)
+        if (l->devices[i] == event->device)
+            l->options.on_xid(i, (uint32_t) event->eventData, l->options.userdata);
 }
 
 static void *listen_to_events(void *arg) {
-    const struct gpu_events_options *o = arg;
-    const struct nvml *n = o->nvml;
-    nvmlDevice_t devices[GPU_MAX];
-    nvmlEventSet_t set;
-    unsigned int count;
-
-    if (n->nvmlEventSetCreate(&set) != NVML_SUCCESS)
-        return NULL;
-    count = register_all(n, set, devices);
+    const struct listener *l = arg;
     for (;;) {
         nvmlEventData_t event = {0};
-        nvmlReturn_t r = n->nvmlEventSetWait_v2(set, &event, WAIT_MS);
+        nvmlReturn_t r = l->options.nvml->nvmlEventSetWait_v2(l->set, &event, WAIT_MS);
 
         if (r == NVML_SUCCESS) {
-            tell(o, &event, devices, count);
+            report(l, &event);
         } else if (r != NVML_ERROR_TIMEOUT) {
-            /* What fails at once must not spin; that the driver is gone, the polls find out. */
+            /* An error that comes at once must not spin. A driver that is gone is found by polls.
+             */
             const struct timespec pause = {.tv_sec = 1};
 
             (void) nanosleep(&pause, NULL);
         }
     }
+    return NULL;
 }
 
-int gpu_events_start(const struct gpu_events_options *options) {
-    const struct nvml *n = options->nvml;
+/* The listener lives as long as its thread, which is as long as the process. */
+static int start_thread(struct listener *l) {
     pthread_attr_t attributes;
     pthread_t thread;
     int r;
 
-    if (!n->nvmlEventSetCreate || !n->nvmlDeviceRegisterEvents || !n->nvmlEventSetWait_v2)
-        return 0;
     (void) pthread_attr_init(&attributes);
     (void) pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void) pthread_attr_setstacksize(&attributes, STACK_BYTES > (size_t) PTHREAD_STACK_MIN
                                                       ? STACK_BYTES
                                                       : (size_t) PTHREAD_STACK_MIN);
-    /* The options are only read. */
-    r = pthread_create(&thread, &attributes, listen_to_events, (void *) (uintptr_t) options);
+    r = pthread_create(&thread, &attributes, listen_to_events, l);
     (void) pthread_attr_destroy(&attributes);
     return -r;
+}
+
+int gpu_events_start(const struct gpu_events_options *options) {
+    const struct nvml *n = options->nvml;
+    struct listener *l;
+    int r;
+
+    if (!n->nvmlEventSetCreate || !n->nvmlDeviceRegisterEvents || !n->nvmlEventSetWait_v2)
+        return 0;
+    l = calloc(1, sizeof(*l));
+    if (!l)
+        return -ENOMEM;
+    l->options = *options;
+    if (n->nvmlEventSetCreate(&l->set) != NVML_SUCCESS) {
+        free(l);
+        return 0;
+    }
+    l->count = register_all(n, l->set, l->devices);
+    r = start_thread(l);
+    if (r < 0)
+        free(l); /* the set is NVML's until the process ends */
+    return r;
 }

@@ -16,8 +16,9 @@ struct gpu_events_options {
     void *userdata;
 };
 
-/* Starts the thread, which ends with the process. 0 also where the driver has no events: nothing is
- * ever told then. `options` must live as long as the process. */
+/* Registers for the events of all cards, then starts the thread that waits for them, which ends
+ * with the process: an XID after the return is reported. 0 also where the driver has no events;
+ * -ENOMEM, -EAGAIN: no thread. The options are copied. */
 int gpu_events_start(const struct gpu_events_options *options);
 
 /* Whether a card takes no more work after this XID until it is reset, by NVIDIA's catalogue

@@ -51,7 +51,6 @@ struct failure {
 
 struct worker {
     struct nvml nvml;
-    struct gpu_events_options events;
     struct failure failures[GPU_MAX];
     uint32_t sequence;
     struct gpu_links links;
@@ -538,7 +537,8 @@ int gpu_worker_main(int argc, char **argv) {
         (void) snprintf(err.text, sizeof(err.text), "nvmlInit: %s", w.nvml.error_string(code));
         return fail(&w, err.text);
     }
-    w.events = (struct gpu_events_options){.nvml = &w.nvml, .on_xid = on_xid, .userdata = &w};
-    (void) gpu_events_start(&w.events); /* without it the polls find out, later */
+    /* Without events, polls find a failed card later. */
+    (void) gpu_events_start(
+        &(struct gpu_events_options){.nvml = &w.nvml, .on_xid = on_xid, .userdata = &w});
     return serve(&w);
 }
