@@ -218,15 +218,15 @@ class Demo:
         return "(none by Aliquot; others said: " + "; ".join(texts) + ")"
 
     def look(self):
-        self.n.step("The cards, who holds what on them, and how much each really uses")
+        self.n.step("The cards, the pods that hold parts of them, and their actual use")
         table = self.kubectl("get", "gpus")
         gpu = table.splitlines()[1].split()[0]
         text = self.kubectl("get", "gpu", gpu, "-o", "yaml", limit=70)
         held = self.api.get(kube.gpus(gpu))["status"].get("allocated", {})
-        everyone = {h["pod"] for g in self.api.get(kube.gpus())["items"]
+        holders = {h["pod"] for g in self.api.get(kube.gpus())["items"]
                     for h in g["status"].get("allocated", {}).values()}
         self.n.claim("kubectl get gpu NAME -o yaml names every pod on the card",
-                     held and everyone == {"alice", "bob", "dave", "erin"}, text)
+                     held and holders == {"alice", "bob", "dave", "erin"}, text)
         self.show_usage()
         self.show_metrics()
 

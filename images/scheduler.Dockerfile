@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The scheduler's image, built in a container. For those who have docker; the project's own tests and its demo make the same
-# files without it (images/aliquot_images.py), so this file is a convenience that they do not run.
+# The scheduler's image, built in a container, for machines with docker. The project's own tests and its demo make the same
+# files without docker (images/aliquot_images.py) and do not run this file.
 #     docker build -f images/scheduler.Dockerfile -t aliquot-scheduler:dev .
 FROM debian:12 AS build
 COPY scripts/packages.txt /tmp/packages.txt

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A library's end of the line to the daemon: libc only, and nothing newer than glibc 2.17. */
+/* A library's connection to the daemon: libc only, and nothing newer than glibc 2.17. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -21,7 +21,7 @@ struct client {
     pthread_mutex_t lock; /* one request at a time */
     int ctl;
     int node;                    /* the file of nvidiactl, likewise */
-    bool lost;                   /* the daemon hung up; nothing works any more */
+    bool lost;                   /* the daemon closed the connection; every call fails */
     const struct sim_host *host; /* read-only; stays mapped */
     uint32_t ndevices;
     struct client_device device[SIM_MAX_GPUS]; /* in minor order */
@@ -59,7 +59,7 @@ int client_call(struct client *c, uint32_t op, uint32_t minor, uint64_t a,
 int client_request(struct client *c, const struct sim_request *request, int fd,
                    struct client_answer *answer);
 
-/* The same for SIM_MIG, whose arguments travel in the token. `fds[0]` is for SIM_MIG_ATTACH. */
+/* The same for SIM_MIG; the token carries its arguments. `fds[0]` is for SIM_MIG_ATTACH. */
 int client_mig(struct client *c, uint32_t minor, enum sim_mig what, uint64_t x, uint64_t y,
                struct client_answer *answer);
 
@@ -69,15 +69,15 @@ const struct sim_page *client_attach_part(struct client *c, uint32_t minor, uint
 /* The same for requests of which only the status matters. */
 int client_do(struct client *c, uint32_t op, uint32_t minor, uint64_t a);
 
-/* How many calls are to go wrong: points into the machine's page once there is one. */
+/* The number of armed faults: points into the machine's page once there is one. */
 extern const _Atomic uint32_t *client_faults;
 
-/* A call with that name begins while there are some. Returns 0 or the status that it is to return;
- * waits while such calls hang. */
+/* To be called at the start of the call `name` while faults are armed. Returns 0 or the status that
+ * the call is to return; waits while such calls hang. */
 uint32_t client_fault(struct client *c, const char *name);
 
 /* Sleeps until *word, in the machine's page or a ring, is no longer `seen`, for at most `ns`. */
 void client_wait(const _Atomic uint32_t *word, uint32_t seen, uint64_t ns);
 
-/* True when the daemon has hung up, without asking it anything. */
+/* True when the daemon has closed the connection. Sends nothing. */
 bool client_is_lost(struct client *c);

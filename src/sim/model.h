@@ -21,7 +21,7 @@ struct sim_model {
     uint8_t architecture, brand; /* NVML's numbers */
     uint8_t pcie_gen, ecc;
     uint8_t nvlinks, nvlink_version;
-    const char *vbios; /* of a card of that kind; its first two numbers are the chip's */
+    const char *vbios; /* of a card of that model; its first two numbers are the chip's */
 };
 
 /* By full name or alias, letter case ignored; NULL name means the default. NULL when unknown. */

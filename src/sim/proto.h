@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the simulated driver's daemon and its two libraries say to each other. This header is the
- * whole of the interface and needs nothing but libc, because the libraries are mounted into
- * containers of every age.
+/* The protocol between the simulated driver's daemon and its two libraries. This header is the
+ * whole interface and needs nothing but libc, because the libraries are mounted into containers
+ * with old and new systems.
  *
- * DIR/nvidiactl and DIR/nvidia<minor> are SOCK_SEQPACKET sockets. A client says HELLO on the first
- * and gets a token, then ATTACHes with it on every device socket that it can reach: a device whose
- * socket is not there does not exist for it, as with device nodes. All further requests go to
- * nvidiactl, one answer each. Hanging up releases everything. A request that makes no sense ends
+ * DIR/nvidiactl and DIR/nvidia<minor> are SOCK_SEQPACKET sockets. A client sends HELLO on the first
+ * and gets a token, then ATTACHes with it on every device socket that it can reach: a device
+ * without a socket does not exist for the client, as with device nodes. All further requests go to
+ * nvidiactl, one answer each. Closing the connection releases everything. A malformed request ends
  * the connection.
  *
  * GPU work takes no round trip: it is written into a ring in shared memory, and the daemon, which
@@ -32,7 +32,7 @@
 #define SIM_PROTO 2u
 #define SIM_MAGIC 0x51414c41u
 #define SIM_MAX_GPUS 64u
-#define SIM_MAX_UNITS 256u /* cards, and behind them what they are divided into */
+#define SIM_MAX_UNITS 256u /* cards, then the instances that they are divided into */
 
 enum sim_op {
     SIM_HELLO = 1,   /* a = SIM_PROTO; answer: a = GPUs, token, the fd of the machine's page */
@@ -47,7 +47,7 @@ enum sim_op {
     SIM_UTILIZATION, /* minor; answer: a = percent of the last period, b = percent of memory */
     SIM_HISTORY,     /* minor, a = microseconds since the epoch; answer: count x sim_sample */
     SIM_FAULT,      /* a = slot << 32 | generation; answer: a = enum sim_fault_action, b = status */
-    SIM_SHARE,      /* minor, a = bytes that are taken: others may hold them, too;
+    SIM_SHARE,      /* minor, a = bytes; other processes may hold them, too;
                      * answer: token = name of the share, fd of as much memory */
     SIM_SHARE_OPEN, /* token; answer: a = bytes, b = minor, fd of the memory */
     SIM_SHARE_CLOSE,  /* token; once for SHARE, OPEN and IMPORT each */
@@ -56,8 +56,8 @@ enum sim_op {
     SIM_EVENT_SHARE,  /* answer: token = name, a = slot for SIGNAL and AWAIT, fd of its page */
     SIM_EVENT_OPEN,   /* token; answer: a = slot, fd of its page */
     SIM_EVENT_CLOSE,  /* a = slot */
-    SIM_SUSPEND,      /* minor; what the process has there leaves the card, for a checkpoint */
-    SIM_RESUME,       /* minor; and comes back, all of it or nothing */
+    SIM_SUSPEND,      /* minor; the process's memory leaves the card, for a checkpoint */
+    SIM_RESUME,       /* minor; it comes back, all of it or nothing */
     SIM_SET,          /* minor, a = enum sim_setting << 32 | value; of root and the owner */
     SIM_ACCOUNTS,     /* minor; answer: count x sim_account */
     SIM_MIG,          /* minor, a = enum sim_mig, token: its arguments; answer: a or a list */
@@ -107,7 +107,8 @@ struct sim_sample {
 };
 static_assert(sizeof(struct sim_sample) == 24, "wire format");
 
-/* What SIM_MIG does, with its two arguments; all but the first two only for root and the owner. */
+/* Operations of SIM_MIG and their two arguments; all but the first two only for root and the
+ * owner. */
 enum sim_mig {
     SIM_MIG_LIST = 1,        /* answer: count x sim_mig_entry */
     SIM_MIG_ATTACH,          /* unit; answer carries the fd of its page */
@@ -151,7 +152,7 @@ static_assert(sizeof(struct sim_account) == 40, "wire format");
 enum sim_setting {
     SIM_SETTING_PERSISTENCE,
     SIM_SETTING_COMPUTE_MODE, /* NVML's number */
-    SIM_SETTING_ACCOUNTING,   /* setting it, to whatever it is, forgets the past */
+    SIM_SETTING_ACCOUNTING,   /* setting it, even to the same value, clears the records */
     SIM_SETTING_POWER_LIMIT,  /* milliwatts */
     SIM_SETTING_ECC_COUNTS,   /* to 0 */
     SIM_SETTINGS,
@@ -163,7 +164,7 @@ enum sim_state {
     SIM_LOST,        /* fell off the bus */
 };
 
-/* One page a device, mapped read-only by its clients: what it is, and its counters. */
+/* One page a device, mapped read-only by its clients: its properties and counters. */
 struct sim_page {
     uint32_t magic;
     uint32_t minor;
@@ -172,8 +173,8 @@ struct sim_page {
     uint8_t uuid_bytes[16];
     char serial[32];
     uint64_t memory_total;
-    uint64_t memory_reserved; /* what the driver keeps for itself */
-    uint64_t context_bytes;   /* what a context costs */
+    uint64_t memory_reserved; /* by the driver */
+    uint64_t context_bytes;   /* cost of a context */
     uint32_t cc_major;
     uint32_t cc_minor;
     uint32_t sm_count;
@@ -198,7 +199,7 @@ struct sim_page {
     uint32_t ecc;
     char vbios[16];
     uint32_t passive; /* no fan of its own */
-    uint32_t numa;    /* node that it is near to */
+    uint32_t numa;    /* nearest node */
     uint32_t nvlink_version;
     uint32_t nvlink_max; /* of the model */
     uint32_t nvlinks;    /* that lead somewhere */
@@ -220,7 +221,7 @@ struct sim_page {
 };
 static_assert(sizeof(struct sim_page) <= 4096, "one page");
 
-/* What happened to a card. Read by the futex `events`, without a round trip. */
+/* An event of a card. Clients wait at the futex `events`, without a round trip. */
 #define SIM_EVENTS 256u
 
 struct sim_event {
@@ -233,8 +234,8 @@ struct sim_event {
 };
 static_assert(sizeof(struct sim_event) == 32, "shared memory format");
 
-/* Calls that are to fail or to hang, by name. The client only recognises the name; whether this
- * call is meant the daemon decides, who counts for all processes. */
+/* Calls that are to fail or to hang, by name. The client only recognises the name; the daemon,
+ * which counts for all processes, decides about this call. */
 #define SIM_FAULTS 16u
 
 enum sim_fault_action {
@@ -250,25 +251,25 @@ struct sim_fault {
 };
 static_assert(sizeof(struct sim_fault) == 104, "shared memory format");
 
-/* Where a card is on the bus, for those who cannot open it. */
+/* The bus address of a card, for clients that cannot open it. */
 struct sim_position {
     uint32_t pci_domain, pci_bus, pci_device, pci_id;
 };
 
-/* What concerns the machine as a whole, mapped read-only by its clients. */
+/* Properties of the whole machine, mapped read-only by its clients. */
 struct sim_host {
     uint32_t magic;
     uint32_t ngpus;
     char driver[32]; /* "570.124.06" */
     uint32_t cuda;   /* 12080 */
     uint32_t host_pids;
-    uint32_t limits;      /* the driver keeps memory limits of control groups */
-    uint32_t timing_only; /* foreign modules are taken, their kernels only cost time */
+    uint32_t limits;      /* the driver enforces memory limits of control groups */
+    uint32_t timing_only; /* foreign modules load, their kernels only cost time */
     uint32_t sample_us;   /* how often utilisation is measured */
     uint32_t numa_nodes;
     uint32_t cpus_per_node; /* 0: all CPUs are near to every card */
     uint32_t nvswitches;
-    uint32_t fork_closes; /* a forked child has none of its parent's descriptors */
+    uint32_t fork_closes;                      /* a forked child closes its parent's descriptors */
     uint8_t level[SIM_MAX_GPUS][SIM_MAX_GPUS]; /* NVML's nvmlGpuTopologyLevel_t */
     struct sim_position position[SIM_MAX_GPUS];
     struct sim_fault fault[SIM_FAULTS];
@@ -279,11 +280,11 @@ struct sim_host {
 #define SIM_HOST_BYTES 16384u
 static_assert(sizeof(struct sim_host) <= SIM_HOST_BYTES, "shared memory format");
 
-/* What the holders of a shared event and the daemon have in common. */
+/* Shared by the holders of an event and the daemon. */
 struct sim_shared_event_page {
     _Atomic uint64_t recorded; /* clients: records submitted */
     _Atomic uint64_t passed;   /* daemon: the last that the GPU has passed; low half is a futex */
-    _Atomic uint32_t waiters;  /* clients: somebody waits for `passed` to move */
+    _Atomic uint32_t waiters;  /* clients: waiters for `passed` to move */
     uint32_t pad;
 };
 static_assert(sizeof(struct sim_shared_event_page) == 24, "shared memory format");
@@ -291,7 +292,7 @@ static_assert(sizeof(struct sim_shared_event_page) == 24, "shared memory format"
 /* Shared events of one process. */
 #define SIM_SHARED_EVENTS 256u
 
-/* The ring. The daemon trusts nothing in it: what it needs it keeps for itself. */
+/* The ring. The daemon does not trust it: it keeps copies of what it needs. */
 #define SIM_RING_SIZE 4096u
 #define SIM_QUEUES 1024u
 #define SIM_MARKS 16384u
@@ -320,12 +321,12 @@ struct sim_ring {
     uint32_t pad0[15];
     _Atomic uint32_t head;        /* daemon: entries taken, free-running; a futex */
     _Atomic uint32_t need_bell;   /* daemon: asleep, ring the doorbell */
-    _Atomic uint32_t room_wanted; /* client: somebody waits for head to move */
+    _Atomic uint32_t room_wanted; /* client: a thread waits for head to move */
     _Atomic uint32_t lost;        /* daemon: gone, nothing will complete any more */
     uint32_t pad1[12];
     struct {
         _Atomic uint64_t done;     /* daemon: entries completed; the low half is a futex */
-        _Atomic uint32_t waiters;  /* client: somebody waits for done to move */
+        _Atomic uint32_t waiters;  /* client: threads that wait for done to move */
         _Atomic uint32_t released; /* client: entries SIM_HOLD that may go on, free-running */
     } queue[SIM_QUEUES];
     _Atomic uint64_t marks[SIM_MARKS]; /* daemon: nanoseconds */

@@ -66,8 +66,8 @@ def in_cluster(build, say):
         calls = cluster_bench.allocate(world)
         say("from kubelet.sock to registered")
         registered = cluster_bench.registrations(world)
-        for who, size in cluster_bench.resident(world).items():
-            rows.append((f"resident memory of {who} (proportional)",
+        for process, size in cluster_bench.resident(world).items():
+            rows.append((f"resident memory of {process} (proportional)",
                          f"{mebibytes(size['Rss'])} ({mebibytes(size['Pss'])})"))
     rows.append(("from kubelet.sock to all resources registered, median / worst of "
                  f"{len(registered)}", f"{duration(statistics.median(registered))} / {duration(max(registered))}"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The load from which somebody must be refused, whoever decides and whatever he knows beforehand.
+"""The load from which any scheduler must refuse a pod, even one that knows all arrivals beforehand.
 
 Only GPUs are counted, no CPU, memory, models or nodes: all that have arrived need a GPU for each whole one, and for their
 parts at least as many as cutting stock needs (Gilmore and Gomory: the least mixture of patterns, each a set of parts that one

@@ -97,11 +97,11 @@ class Bench:
         return found
 
 
-def measure_calls(bench, everybody, driver, repeat):
+def measure_calls(bench, all_subjects, driver, repeat):
     """{subject: {call: least ns}}"""
     least = {}
     for _ in range(repeat):
-        for subject in everybody:
+        for subject in all_subjects:
             found = bench.run(subject, driver, "calls", *EFFORT[driver], timeout=120)
             for call, values in (found or {}).items():
                 mine = least.setdefault(subject.name, {})
@@ -114,12 +114,12 @@ def shown(size):
     return f"{size / (1 << 30):.1f} GiB" if size else "nothing"
 
 
-def measure_crowds(bench, everybody, driver, repeat):
+def measure_crowds(bench, all_subjects, driver, repeat):
     """{subject: {n: (median CPU ns, wall ns)}}, of the best of the runs."""
     best = {}
     for n in CROWDS:
         for _ in range(repeat):
-            for subject in everybody:
+            for subject in all_subjects:
                 found = bench.run(subject, driver, "crowd", n, timeout=240)
                 if found:
                     mine = best.setdefault(subject.name, {})
@@ -131,10 +131,10 @@ def measure_crowds(bench, everybody, driver, repeat):
 def added_to_null(build):
     """[(what, ns)]: what libaliquot adds to calls of a driver that does nothing."""
     with tempfile.TemporaryDirectory(prefix="aliquot-bench-") as directory:
-        bench, everybody = Bench(build, directory), subjects(build, [])
-        least = measure_calls(bench, everybody, "null", 3)
-        begun = {s.name: bench.run(s, "null", "crowd", 50, timeout=60)["cuInit"][0] for s in everybody}
-    none, memory, _, both = (s.name for s in everybody)
+        bench, all_subjects = Bench(build, directory), subjects(build, [])
+        least = measure_calls(bench, all_subjects, "null", 3)
+        begun = {s.name: bench.run(s, "null", "crowd", 50, timeout=60)["cuInit"][0] for s in all_subjects}
+    none, memory, _, both = (s.name for s in all_subjects)
     rows = [(f"{call}, memory limited", least[memory][call] - least[none][call]) for call in CALLS]
     rows.append((f"{CALLS[0]}, memory and compute limited", least[both][CALLS[0]] - least[none][CALLS[0]]))
     return rows + [("exec and cuInit", begun[memory] - begun[none])]
@@ -144,11 +144,11 @@ def added(value, base):
     return ("" if value < base else "+") + duration(value - base)
 
 
-def calls_table(title, everybody, least):
+def calls_table(title, all_subjects, least):
     """What no library costs, and what each library adds."""
     rows = [f"| {title} | " + " | ".join(CALLS) + " | memory that it shows |", "|---|" + "---|" * (len(CALLS) + 1)]
     base = least.get(NONE, {})
-    for subject in everybody:
+    for subject in all_subjects:
         mine = least.get(subject.name, {})
         if subject.name == NONE:
             cells = [duration(mine[call]) if call in mine else "failed" for call in CALLS]
@@ -159,10 +159,10 @@ def calls_table(title, everybody, least):
     return rows
 
 
-def crowds_table(title, everybody, best):
+def crowds_table(title, all_subjects, best):
     head = [f"{n} process{'es' if n > 1 else ''}" for n in CROWDS]
     rows = [f"| {title} | " + " | ".join(head) + " |", "|---|" + "---|" * len(head)]
-    for subject in everybody:
+    for subject in all_subjects:
         cells = []
         for n in CROWDS:
             mine, base = best.get(subject.name, {}).get(n), best.get(NONE, {}).get(n)
@@ -178,19 +178,19 @@ def crowds_table(title, everybody, best):
 
 def inside(arguments):
     """On the simulated machine."""
-    everybody = subjects(arguments.build, arguments.peer)
+    all_subjects = subjects(arguments.build, arguments.peer)
     with tempfile.TemporaryDirectory(prefix="aliquot-bench-") as directory:
         os.chmod(directory, 0o755)
         bench, text = Bench(arguments.build, directory), [machine(), ""]
         for driver in ("null", "simulated"):
             print(f"== calls, {driver} driver", file=sys.stderr, flush=True)
             # A peer needs a whole machine to start.
-            those = [s for s in everybody if driver == "simulated" or s not in arguments.peer]
+            those = [s for s in all_subjects if driver == "simulated" or s not in arguments.peer]
             least = measure_calls(bench, those, driver, arguments.repeat)
             text += calls_table(f"CPU time of a call, {driver} driver", those, least) + [""]
         print("== cuInit", file=sys.stderr, flush=True)
-        best = measure_crowds(bench, everybody, "simulated", max(1, arguments.repeat // 2))
-        text += crowds_table("from exec through cuInit, simulated driver", everybody, best)
+        best = measure_crowds(bench, all_subjects, "simulated", max(1, arguments.repeat // 2))
+        text += crowds_table("from exec through cuInit, simulated driver", all_subjects, best)
         text += [""] + [f"- {name}, {driver} driver, {what}: {why}"
                         for (name, driver, what), why in sorted(bench.failed.items())]
     print("\n".join(text).rstrip())

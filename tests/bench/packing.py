@@ -9,15 +9,15 @@ Fragmentation" (USENIX ATC 2023). There are three runs of each trace:
 
   arrivals    For every seed the pods are shuffled, then random ones of them are appended until the
               next would exceed 130 % of the cluster's GPUs (a trace that asks more is cut there); the
-              order of the nodes is shuffled as well. Pods arrive one by one; nobody leaves, nobody is
+              order of the nodes is shuffled as well. Pods arrive one by one; none leaves, none is
               tried again. Printed is the mean, over the seeds, of the GPUs allocated when 90, 100 and
               130 % have arrived, in percent of all GPUs, and the least load at which a pod of eight
-              GPUs was refused that some empty node could take. Below, from which load on somebody must be
-              refused whoever decides (ceiling.py).
+              GPUs was refused that some empty node could take. Below, from which load on any
+              scheduler must refuse a pod (ceiling.py).
   departures  Pods come and go at the times of the trace, in its order, on a part of the nodes that
               the seed chooses. Their lives are stretched by one factor such that 110 % of these nodes
-              are asked at the peak. Nobody is tried again. Printed are the pods refused and the GPU
-              time that was given, in percent of what was asked. Traces without times are left out.
+              are requested at the peak. No pod is tried again. Printed are the pods refused and the
+              GPU time that was given, in percent of what was requested. Traces without times are left out.
 
   selections  As arrivals, but 20 to 40 % of the GPU pods select models (selections.py). Printed are the GPUs
               allocated at every 5 % of load, the pods of eight GPUs that were refused, and how far `esc` is
@@ -220,7 +220,7 @@ def pack(aliquot, nodes, traces, seeds, runs, jobs, mix, progress):
         show([result for result, _ in results], runs)
         full = [load for _, load in results if load is not None]
         if full:
-            print(f"  whoever decides, somebody is refused at {min(full):.2f} to {max(full):.2f} % at the latest")
+            print(f"  any scheduler must refuse a pod at {min(full):.2f} to {max(full):.2f} % at the latest")
 
 
 # ---- with departures ----

@@ -51,7 +51,7 @@ PEER_PODS = 50              # of one with two pods a second
 PEER_ASKED = 30
 RESTARTS = 3
 ASKED = 300                 # times that filter is asked directly
-CALM = 0.2                  # seconds between two looks whether somebody still works
+CALM = 0.2                  # seconds between two polls for remaining work
 PORT = 9401
 CARD = kit.CARD
 NOW = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -359,7 +359,7 @@ class Bench:
             with contextlib.suppress(OSError):
                 self.cluster.connect(port, timeout=5).close()
                 return
-            assert time.monotonic() < deadline, f"{url}: nobody listens within 120 s"
+            assert time.monotonic() < deadline, f"{url}: no server listens within 120 s"
             time.sleep(CALM)
 
     def ask_filter(self, url, kinds, number):

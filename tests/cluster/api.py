@@ -232,7 +232,7 @@ def _with_query(path, query):
     return path + "?" + urllib.parse.urlencode(query) if query else path
 
 
-# Paths, so that nobody types them by hand.
+# Paths of the API.
 
 def pods(namespace="default", name=None):
     return _path("/api/v1", namespace, "pods", name)

@@ -248,7 +248,7 @@ def ensure(say=print, estimate=None):
 
 
 def _remove_abandoned(toolset):
-    """Working directories of builds that were killed; the lock is ours, so nobody is in them."""
+    """Removes working directories of builds that were killed; this process has the lock, so they are unused."""
     parent = os.path.dirname(toolset.directory())
     for name in os.listdir(parent):
         if name.startswith(f".{toolset.key()}.") and not name.endswith(".lock"):

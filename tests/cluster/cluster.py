@@ -55,7 +55,7 @@ def check_machine():
 
 
 def _take_lock(path):
-    """File descriptor of the lock, or None when somebody alive holds it."""
+    """File descriptor of the lock, or None when a live process holds it."""
     while True:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         try:

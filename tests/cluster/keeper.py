@@ -64,7 +64,7 @@ def _wait_for_end(init_pid, lifeline):
 
 
 def clean_up(config):
-    """Removes what outlives the namespaces. Also called by whoever finds a dead cluster's lock free."""
+    """Removes what outlives the namespaces. `up` and `down` call it, too, when a dead cluster's lock is free."""
     linux.cgroup_remove(config["cgroup"])
     logs = config.get("save_logs")
     if logs and os.path.isdir(os.path.join(config["state"], "logs")):
@@ -84,7 +84,7 @@ def main(config, lock_fd, lifeline, ready_write):
     os.kill(init_pid, signal.SIGKILL)
     os.waitpid(init_pid, 0)     # returns when the whole PID namespace is empty
     clean_up(config)
-    with open(config["lock"]) as f:     # only while the lock is ours, or it could be somebody's next one
+    with open(config["lock"]) as f:     # only our own lock: another process may have created the next one
         if os.path.sameopenfile(f.fileno(), lock_fd):
             os.unlink(config["lock"])
 

@@ -257,7 +257,7 @@ def _answer(connection, answer):
     try:
         connection.sendall(json.dumps(answer).encode() + b"\n")
     except OSError:
-        pass    # whoever asked is gone
+        pass    # the client is gone
     connection.close()
 
 

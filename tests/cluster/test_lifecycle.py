@@ -100,7 +100,7 @@ def test_starter_ended_half_way(new_name, how):
 
 
 def test_keeper_killed(new_name):
-    """Then nobody is there to clear up: the processes are gone, and the next `up` takes away the rest."""
+    """Then no keeper cleans up: the processes end, and the next `up` removes the rest."""
     name = new_name()
     cluster = Cluster(name)
     assert start(name).wait(120) == 0
@@ -129,7 +129,7 @@ def test_init_killed(new_name):
 
 
 def test_stale_files_name_a_foreign_process(new_name):
-    """A PID in the state of a dead cluster may belong to somebody else by now: it must not be touched."""
+    """A PID in the state of a dead cluster may belong to another process by now: it must not be killed."""
     name = new_name()
     cluster = Cluster(name)
     bystander = subprocess.Popen(["sleep", "1000"])

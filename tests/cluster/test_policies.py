@@ -222,7 +222,7 @@ def test_terms_that_make_no_sense_are_refused_at_once(cluster, key, value, text)
 def test_terms_that_cost_others_need_permission(cluster, tenant, key, value, role):
     body = pod(new("terms"), {CORE: "10"}, annotations={key: value})
     refused(tenant.create, kube.pods(), body, text="permission")
-    # The pod's own service account may have it (who makes the pods of a Deployment is nobody in particular) ...
+    # The pod's own service account may have it (a controller creates the pods of a Deployment) ...
     account = new("account")
     cluster.api.create(kube.core("serviceaccounts", "default"), {"metadata": {"name": account}})
     grant(cluster, f"aliquot-{role}", {"kind": "ServiceAccount", "name": account, "namespace": "default"})
@@ -233,7 +233,7 @@ def test_terms_that_cost_others_need_permission(cluster, tenant, key, value, rol
 
 
 def test_terms_asked_through_an_operator(cluster):
-    """What an operator may is not what those may for whom it makes pods. Its own namespace is its own."""
+    """An operator's permissions do not pass to the owners of the pods that it creates, but in its own namespace."""
     name = new("operator")
     body = pod(new("terms"), {CORE: "10"}, annotations={POLICY: "online"})
     for namespace, may in (("kube-public", False), ("default", True)):
@@ -261,7 +261,7 @@ def test_terms_of_a_pod_that_is_there(cluster, tenant):
 
 @pytest.fixture(scope="module")
 def tenant(cluster):
-    """Somebody who may do with pods what he likes, and nothing else."""
+    """A user with all permissions on pods, and no others."""
     user = new("tenant")
     cluster.api.create(rbac("roles"), {"metadata": {"name": user}, "rules": [
         {"apiGroups": [""], "resources": ["pods", "pods/status", "pods/binding"], "verbs": ["*"]}]})

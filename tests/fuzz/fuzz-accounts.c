@@ -10,8 +10,8 @@
 #include "share/arbiter.h"
 #include "share/compute.h"
 
-/* A tenant writes anything into its account, or cuts it short, between the looks of the arbiter.
- * The neighbour, who behaves, is entitled to what is his after each of them. */
+/* A tenant writes anything into its account, or truncates it, between the arbiter's polls. After
+ * each poll the other tenant, which behaves, still gets its share. */
 
 #define PIECE 64
 #define LOOK_NS 10000000u

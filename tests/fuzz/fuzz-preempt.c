@@ -65,7 +65,7 @@ static void check(struct state *s, struct json_parser *parser, const struct buf 
                 abort();
     }
     if (state_pod_find(s, "taker")->nholds != 1)
-        abort(); /* asking takes nothing from anybody */
+        abort(); /* a query changes no allocation */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

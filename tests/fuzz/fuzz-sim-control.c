@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         /* The clients themselves are the daemon's, and there is none here to lose. */
         if (control_parse(data + at, n, &c) < 0 || c.op == SIM_DO_UNLOAD)
             continue;
-        check(control_serve(&d, -1, &c) < 0); /* nobody there to answer */
+        check(control_serve(&d, -1, &c) < 0); /* no connection for the answer */
         for (uint32_t i = 0; i < SIM_FAULTS; i++)
             (void) fault_judge(&d.machine, i, host.fault[i].generation, 1, &status);
         check(page.memory_used <= page.memory_total && host.faults <= SIM_FAULTS);

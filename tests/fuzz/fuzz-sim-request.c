@@ -83,14 +83,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (size_t at = 0; at < size;) {
         size_t n = data[at] & 0x3f;
         bool device_socket = data[at] & 0x80;
-        struct sim_session *who = data[at] & 0x40 ? other : s;
+        struct sim_session *sender = data[at] & 0x40 ? other : s;
         n = n < size - at - 1 ? n : size - at - 1;
         struct sim_request q;
         if (request_parse(data + at + 1, n, device_socket, &q) == 0) {
             check(n == sizeof(q) && q.minor < SIM_MAX_UNITS && q.op > 0 && q.op < SIM_OP_END);
             check(device_socket == (q.op == SIM_ATTACH));
-            serve(who, &q);
-            serve_shared(who, &q);
+            serve(sender, &q);
+            serve_shared(sender, &q);
         }
         check(page.memory_used <= page.memory_total);
         at += 1 + n;

@@ -60,7 +60,7 @@ exec chroot "$root" /bin/env -i PATH=/bin KIT_MARK="$KIT_MARK" "$@"
 
 
 def run(kit, out, root, command, mark):
-    """What a command said there, whose kit is /kit and whose results go to /out."""
+    """Output of a command there. The kit is at /kit; results go to /out."""
     if not root.exists():
         make_root(root)
     return subprocess.run(["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "sh", "-c", SCRIPT, "sh", root,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no library would send: the sender is disconnected, nobody else notices."""
+"""Requests that no library sends: the daemon disconnects the sender, and other clients go on."""
 
 import contextlib
 import ctypes

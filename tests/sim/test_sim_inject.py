@@ -57,7 +57,7 @@ def test_an_xid_reaches_who_waits(node, nvml):
     assert nvml.nvmlDeviceGetIndex(event.device) == 1
     assert event.gpuInstanceId == event.computeInstanceId == 0xFFFFFFFF
     assert got[1] - begin < 1
-    # What happens while nobody waits is not lost, and comes in its order.
+    # Events without a waiter are kept, and delivered in order.
     for xid in (92, 94):
         node.inject("xid", xid, "--gpu", 0)
     assert [nvml.nvmlEventSetWait_v2(events, 0).eventData for _ in range(2)] == [92, 94]
@@ -179,7 +179,7 @@ def test_the_nth_allocation_fails(node):
 
 
 def test_a_name_means_all_its_versions(node, nvml):
-    """Whoever writes cuMemAlloc calls cuMemAlloc_v2, by the header."""
+    """By the header, a program that names cuMemAlloc calls cuMemAlloc_v2."""
     node.inject("error", "cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY")
     assert [node.hold(GIB)[1] for _ in range(2)] == [OUT_OF_MEMORY, 0]
     node.inject("error", "cuMem", 2, "--times", 0)  # not the beginning of a name

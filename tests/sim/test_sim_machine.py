@@ -85,7 +85,7 @@ model = L4
 
 
 def test_pids_of_the_host(machine_of):
-    """Before 545 the driver names processes by the host's PIDs, to everybody."""
+    """Before 545 the driver names processes by the host's PIDs, in every namespace."""
     node, nvml = machine_of("[machine]\ndriver = 535.161.08\n[gpu 0]\nmodel = T4\n")
     p, _, _ = node.hold(GIB)
     script = ("import ctypes, sys; l = ctypes.CDLL('libnvidia-ml.so.1'); l.nvmlInit_v2();"

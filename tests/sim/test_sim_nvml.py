@@ -116,7 +116,7 @@ def test_a_card_for_one_process_or_none(node, nvml):
 
 def test_others_may_not_set(node, nvml):
     if os.geteuid() != 0:
-        pytest.skip("needs root, to be somebody else")
+        pytest.skip("needs root, to change to another user")
     code = ("import ctypes; l = ctypes.CDLL('libnvidia-ml.so.1'); assert l.nvmlInit_v2() == 0;"
             "h = ctypes.c_void_p(); l.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(h));"
             "print(l.nvmlDeviceSetComputeMode(h, 2), l.nvmlDeviceSetPersistenceMode(h, 0))")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory whose maker has ended and which another process keeps; and what /proc shows of who has the driver open."""
+"""Memory that another process keeps after its creator has ended; and /proc's view of the driver's open files."""
 
 import os
 import stat

@@ -132,7 +132,7 @@ def test_fork(node, nvml):
 
 @pytest.mark.parametrize("hard", [True, False])
 def test_daemon_goes_away(node, hard):
-    """A process that waits for the GPU is told; nobody hangs, nobody crashes."""
+    """A process that waits for the GPU gets an error; no process hangs or crashes."""
     waiting = node.start("spin", 60_000_000_000, 1)
     waiting.stdout.readline()
     holding, _, _ = node.hold(GIB)
@@ -175,7 +175,7 @@ def test_visible_devices(node, nvml):
 
 def test_in_a_container(node):
     """Another PID and mount namespace, with one card's device node only."""
-    node.hold(3 * GIB, 1)  # somebody outside, on the same card
+    node.hold(3 * GIB, 1)  # a process outside, on the same card
     script = """
 set -e
 mkdir -p $1/in

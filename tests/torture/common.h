@@ -43,7 +43,7 @@ static inline void arena_remove(const struct arena *a) {
     CHECK(dir_remove(a->dir, &err) == 0, "%s", err.text);
 }
 
-/* With nobody at work and the dead swept: is the sum exactly what the slots hold? */
+/* With all processes idle and the dead ones reclaimed: the sum is exactly that of the slots. */
 static inline void audit(const struct ledger_file *file, unsigned int device, uint64_t expected) {
     uint64_t booked = 0;
 

@@ -41,7 +41,7 @@ static void do_export(struct ledger_owner *o) {
     (void) ledger_refund(o, 0, 60);
 }
 
-/* And somebody opens it, and closes it again. */
+/* Another process opens it, and closes it again. */
 static void do_borrow(struct ledger_owner *o) {
     struct ledger_loan loan;
 

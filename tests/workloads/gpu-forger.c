@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tenant who does not keep to its share, for the tests of what is done about it.
+ * A tenant that does not keep to its share, for the tests of the measures against it.
  *
  *     gpu-forger forge BYTES [KEEP]   takes memory in pieces and strikes each from the ledger; then
  *                                     frees all but KEEP bytes
@@ -22,7 +22,7 @@
  *     gpu-forger orphans BYTES        takes memory as kept-by-fork does, but through the library: a
  *                                     trainer that dies and leaves its workers
  *     gpu-forger truncate             empties the ledger
- *     gpu-forger honest BYTES         takes BYTES as anybody would
+ *     gpu-forger honest BYTES         takes BYTES without forging
  *
  * Says taken=BYTES at=NANOSECONDS (CLOCK_REALTIME) when that is done, and holds it until it is
  * killed.

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Stream capture: what is submitted to a capturing stream becomes nodes of a graph. */
+/* Stream capture: work submitted to a capturing stream becomes nodes of a graph. */
 
 #include "sim/cuda/cuda.h"
 #include "sim/cuda/fill.h"
 
-/* -- what cannot be captured: the errors, and the captures that they end --------------------- */
+/* -- operations that cannot be captured: their errors, and the captures that they end -------- */
 
-/* An operation on a capturing stream that no node could stand for. */
+/* An operation on a capturing stream that no node represents. */
 CUresult capture_refuse(CUstream stream);
 /* The legacy stream, while a stream that synchronises with it captures. */
 CUresult capture_refuse_legacy(CUcontext ctx);
@@ -19,7 +19,7 @@ CUresult capture_unsafe(void);
 /* The same, for a call in the thread's current context. */
 CUresult capture_enter_context(CUcontext *ret);
 
-/* -- what is captured; the stream is capturing ----------------------------------------------- */
+/* -- operations that are captured; the stream is capturing ----------------------------------- */
 
 CUresult capture_add(CUstream stream, CUgraphNodeParams *params);
 CUresult capture_kernel(CUstream stream, CUfunction f, const unsigned int grid[3],
@@ -28,12 +28,12 @@ CUresult capture_copy(CUstream stream, const CUDA_MEMCPY3D *copy);
 CUresult capture_fill(CUstream stream, const struct fill *fill);
 CUresult capture_host(CUstream stream, CUhostFn fn, void *user_data);
 CUresult capture_record(CUstream stream, CUevent event, bool external);
-/* Either of the two is part of a capture. */
+/* The stream, the event or both are part of a capture. */
 CUresult capture_wait(CUstream stream, CUevent event, bool external);
 
 /* -- ends ------------------------------------------------------------------------------------ */
 
 void capture_forget_event(CUevent event);
-/* The stream, the context goes away. */
+/* The stream is destroyed; the context is destroyed. */
 void capture_abandon(CUstream stream);
 void capture_release_context(CUcontext ctx);

@@ -3,5 +3,5 @@
 
 #include "sim/cuda/cuda.h"
 
-/* Is all complete that was submitted in any context? */
+/* True when all work submitted in any context is complete. */
 bool context_all_idle(void);

@@ -12,11 +12,11 @@ struct copy {
     size_t width, height, depth; /* bytes, rows, slices */
 };
 
-/* Checks what the driver's description of a copy says. */
+/* Checks a copy described in the driver's form. */
 CUresult copy_prepare(const CUDA_MEMCPY3D *params, struct copy *ret);
 
-/* Does what has been prepared; for worker_do(). */
+/* Executes a prepared copy; for worker_do(). */
 void copy_do(void *copy);
 
-/* Does it in its place in the stream, or, if `wait`, before returning. The addresses are good. */
+/* Executes it in stream order, or, if `wait`, before returning. The addresses are valid. */
 CUresult copy_submit(const struct copy *c, CUstream stream, bool wait);

@@ -3,11 +3,11 @@
 
 /* Inside of the simulated libcuda.so.1.
  *
- * One lock guards all objects of the process; nobody waits for the GPU or moves memory while he
- * holds it. Device memory is host memory of this process, reserved in full and touched only where
- * it is used. What an operation does to memory is done when it is submitted, which no correct
- * program can tell from later: the order of submission is an order in which the GPU might have
- * run it. How long it takes is decided by the daemon, see ring.h. The one exception is behind a
+ * One lock guards all objects of the process; no thread waits for the GPU or moves memory while
+ * holding it. Device memory is host memory of this process, reserved in full and touched only
+ * where it is used. An operation changes memory at its submission, which no correct program can
+ * tell from a later time: the order of submission is an order in which the GPU might have run it.
+ * The daemon decides how long it takes, see ring.h. The one exception is an operation behind a
  * host function that has not run yet: see worker.h. */
 
 #include <pthread.h>
@@ -41,8 +41,8 @@ extern const size_t cuda_nprocs;
 
 /* -- objects --------------------------------------------------------------------------------- */
 
-/* Every handle points to one of these; its memory is never given back, so that a stale handle can
- * be looked at safely. */
+/* Every handle points to one of these. Its memory is never freed, so that a stale handle can be
+ * read safely. */
 enum cuda_tag {
     TAG_FREE = 0,
     TAG_CONTEXT = 0x78746373,
@@ -74,13 +74,13 @@ struct cuda_device {
 
 struct CUctx_st {
     enum cuda_tag tag;
-    struct CUctx_st *next; /* of all that ever were */
+    struct CUctx_st *next; /* of all contexts ever created */
     int device;
     unsigned int flags;
     unsigned int references; /* of created contexts, by cuCtxAttach */
     bool primary;
     unsigned long long id;
-    CUresult error; /* a kernel broke it: every call says so from now on */
+    CUresult error; /* sticky error of a kernel: every later call returns it */
     struct CUstream_st *legacy;
     struct CUstream_st *streams; /* those that synchronise with the legacy stream */
     size_t limit[7];
@@ -112,7 +112,7 @@ struct CUevent_st {
     uint16_t queue;
     uint64_t seq;
     uint64_t job;
-    struct shared_event *shared;    /* between processes: the four above mean nothing */
+    struct shared_event *shared;    /* between processes: the four members above are unused */
     struct capture_point *captured; /* its last record was captured, see capture.c */
 };
 
@@ -123,14 +123,14 @@ extern struct client cuda_client;
 extern struct cuda_device cuda_device[SIM_MAX_GPUS];
 extern int cuda_ndevices;
 
-/* May this process use the driver at all? */
+/* Checks that this process may use the driver. */
 CUresult cuda_enter(void);
 
-/* For a checkpoint: calls that begin from now on wait; and the one call that does not. */
+/* For a checkpoint: calls that begin from now on wait. cuda_enter_locked() does not. */
 void cuda_hold_calls(bool hold);
 CUresult cuda_enter_locked(void);
 
-/* For arguments that cannot be: CUDA_ERROR_INVALID_VALUE, or what cuda_enter() finds first. */
+/* For invalid arguments: the error of cuda_enter(), else CUDA_ERROR_INVALID_VALUE. */
 CUresult cuda_invalid(void);
 
 /* cuda_enter(), and `dev` exists. */
@@ -139,22 +139,23 @@ CUresult cuda_enter_device(CUdevice dev);
 /* cuda_enter(), and the calling thread has a context that is alive and unbroken. */
 CUresult cuda_enter_context(CUcontext *ret);
 
-/* Does this thread's stream 0 mean the per-thread default stream? Sets it, returns what it was. */
+/* Whether this thread's stream 0 is the per-thread default stream. Sets it, returns the previous
+ * value. */
 bool cuda_per_thread(bool on);
 bool cuda_is_per_thread(void);
 
-/* What the daemon's answer means. */
+/* The CUresult for the daemon's answer. */
 CUresult cuda_from_errno(int r);
 
 /* Bytes of a device for the process; managed memory makes room. Without the lock. */
 CUresult cuda_take(int device, size_t bytes);
 /* The same for managed memory, without making room. */
 CUresult cuda_take_managed(int device, size_t bytes);
-/* Bytes that are free at this moment. */
+/* Bytes free now. */
 size_t cuda_room(int device);
 void cuda_give(int device, size_t bytes);
 void cuda_give_managed(int device, size_t bytes);
-/* The memory limit of the process's control group, and what that uses; false: it has none. */
+/* The memory limit and the use of the process's control group; false: it has no limit. */
 bool cuda_group_limit(int device, size_t *ret_hard, size_t *ret_used);
 
 /* -- contexts (context.c) -------------------------------------------------------------------- */
@@ -162,5 +163,5 @@ bool cuda_group_limit(int device, size_t *ret_hard, size_t *ret_used);
 /* The thread's current context, NULL if none. No checks. */
 CUcontext cuda_current(void);
 
-/* Is it a context that lives? With the lock or without. */
+/* True for a live context. With the lock or without. */
 bool cuda_context_alive(CUcontext ctx);

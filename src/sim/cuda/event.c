@@ -10,7 +10,7 @@
 #include "sim/cuda/stream.h"
 #include "sim/cuda/worker.h"
 
-/* Events without timing share a place for the time that nobody reads. */
+/* Events without timing share one slot; its time is never read. */
 #define UNTIMED (SIM_MARKS - 1)
 
 static CUevent free_events; /* with their slots */

@@ -3,7 +3,7 @@
 
 #include "sim/cuda/cuda.h"
 
-/* What cuEventRecord and cuStreamWaitEvent do where nothing is captured. Without cuda_lock. */
+/* cuEventRecord and cuStreamWaitEvent outside a capture. Without cuda_lock. */
 CUresult event_record(CUstream stream, CUevent event);
 CUresult event_wait(CUstream stream, CUevent event);
 

@@ -8,11 +8,11 @@ struct fill {
     size_t pitch, width, height; /* bytes, bytes, rows; neither is 0 */
     uint32_t value;
     unsigned int element; /* 1, 2 or 4 bytes */
-    bool pages;           /* whole pages in the middle may be mapped anew */
+    bool pages;           /* whole pages in the middle may be remapped */
 };
 
-/* Completes it, checks that all of it is memory. */
+/* Completes the description, and checks that the whole range is memory. */
 CUresult fill_prepare(struct fill *f);
 
-/* Does what has been prepared; for worker_do(). */
+/* Executes a prepared fill; for worker_do(). */
 void fill_do(void *fill);

@@ -326,7 +326,7 @@ static void list_successors(CUgraph g, struct successors *s) {
     /* Each first[i + 1] is now the beginning of node i's part. */
 }
 
-/* Roots first, then whoever has become free, in the order of their making. */
+/* Topological order: roots first, then the nodes that have become free, by creation. */
 static bool sort(CUgraph g, const struct successors *s, size_t nedges, CUgraphNode *order) {
     size_t n = 0;
     for (size_t i = 0; i < g->nnodes; i++)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Graphs. As with the real driver, a graph and what is made of it is not for two threads at a
- * time; only capture, where several streams write into one graph, has a lock of its own.
+/* Graphs. As with the real driver, two threads may not use a graph, or what is made of it, at the
+ * same time; only capture, where several streams write into one graph, has a lock of its own.
  *
- * A node carries CUgraphNodeParams, the driver's own description of any node, and what its kind
- * makes of it. All that differs between kinds is in the table graph_kinds. */
+ * A node carries CUgraphNodeParams, the driver's own description of any node, and the data of its
+ * kind. The table graph_kinds holds all differences between kinds. */
 
 #include "sim/cuda/launch.h"
 
@@ -23,7 +23,7 @@ struct CUgraphNode_st {
     struct CUgraphNode_st *next_free;
     CUgraph graph;
     size_t index;              /* in its graph */
-    unsigned long long id;     /* of all nodes that ever were */
+    unsigned long long id;     /* unique among all nodes ever created */
     unsigned long long origin; /* id of the node that it is a copy of */
     bool disabled;
     CUgraphNodeParams params;
@@ -48,15 +48,15 @@ struct CUgraph_st {
     CUgraphNode *node;
     size_t nnodes, room;
     CUgraphNode owner;       /* the node that it is the child or a body of */
-    unsigned long long id;   /* of all graphs that ever were */
+    unsigned long long id;   /* unique among all graphs ever created */
     unsigned long long from; /* id of the graph that it is a copy of */
     bool conditional_body;
     CUgraphExec exec;   /* of a graph with memory nodes: it may have one at a time */
-    CUgraphNode *order; /* of an executable graph: nnodes in an order to run them in */
+    CUgraphNode *order; /* of an executable graph: nnodes in topological order */
     struct graph_user_reference *references;
 };
 
-/* A value that kernels set and conditional nodes look at. */
+/* A value that kernels set and conditional nodes read. */
 struct graph_condition {
     struct graph_condition *next;
     unsigned int value, default_value;
@@ -75,15 +75,15 @@ struct graph_run {
 
 struct graph_kind {
     const char *name;
-    /* Checks node->params, which have just been replaced, and takes over what they point to;
-     * `node` may have had others before. NULL: this kind is refused. */
+    /* Checks node->params, which have just been replaced, and copies what they point to; `node`
+     * may have had others before. NULL: this kind is refused. */
     CUresult (*take)(CUgraphNode node);
-    /* Makes a fresh node the copy of another, whose params it has. NULL: nothing more to do. */
+    /* Makes a fresh node with the params of `from` its copy. NULL: nothing more to do. */
     CUresult (*copy)(CUgraphNode node, const struct CUgraphNode_st *from);
     void (*drop)(CUgraphNode node);
     CUresult (*run)(struct graph_run *run, CUgraphNode node);
     bool may_be_disabled;
-    bool may_be_conditional; /* stand in the body of a conditional node */
+    bool may_be_conditional; /* allowed in the body of a conditional node */
 };
 
 extern const struct graph_kind graph_kinds[GRAPH_KINDS];
@@ -128,9 +128,9 @@ void graph_condition_set(CUgraphConditionalHandle handle, unsigned int value);
 
 /* Runs an ordered graph and its children. */
 CUresult graph_run(struct graph_run *run, CUgraph graph);
-/* Submits the kernels collected so far: before whatever has to come behind them. */
+/* Submits the kernels collected so far, before work that has to follow them. */
 CUresult graph_flush(struct graph_run *run);
-/* What an executable graph runs; NULL if it is none such. */
+/* The graph of an executable graph; NULL for another handle. */
 CUgraph graph_of_exec(CUgraphExec exec);
 
 /* -- graph_user.c ---------------------------------------------------------------------------- */

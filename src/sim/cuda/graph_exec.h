@@ -4,5 +4,5 @@
 #include "sim/cuda/graph.h"
 #include "sim/cuda/graph_memory.h"
 
-/* What the executable graph needs of the memory reserved for graphs. */
+/* The executable graph's demand on the memory reserved for graphs. */
 struct graph_use *graph_exec_use(CUgraphExec exec);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Memory that graphs allocate. An address belongs to its node for ever; the bytes behind it come
- * from a reserve of the device, which grows when a graph is launched or uploaded that needs more,
- * is shared by graphs that cannot run at the same time, and shrinks only by
- * cuDeviceGraphMemTrim. */
+/* Memory that graphs allocate. An address belongs to its node for ever; its bytes come from a
+ * reserve of the device. The reserve grows when a graph that needs more is launched or uploaded.
+ * Graphs that cannot run at the same time share it. Only cuDeviceGraphMemTrim shrinks it. */
 
 #include "sim/cuda/memory.h"
 
@@ -15,10 +14,10 @@ struct graph_alloc {
     int device;
     size_t bytes;
     bool live;
-    struct graph_use *use; /* by which it was allocated */
+    struct graph_use *use; /* that allocated it */
 };
 
-/* What one executable graph needs. */
+/* The demand of one executable graph. */
 struct graph_use {
     struct graph_use *next;
     int device;     /* -1: it has no memory nodes */
@@ -37,10 +36,10 @@ CUresult graph_alloc_take(struct graph_alloc *a, struct graph_use *use);
 /* By a free node, cuMemFree or cuMemFreeAsync; false when it is not allocated. */
 bool graph_alloc_give(struct graph_alloc *a);
 
-/* The context ends: nothing of it is allocated any more, and the reserve is given back. */
+/* The context ends: its allocations end, and the reserve is freed. */
 void graph_memory_release_context(CUcontext ctx);
 
 void graph_use_add(struct graph_use *use);
 void graph_use_remove(struct graph_use *use);
-/* Grows the reserve so that the graph can run behind what its stream has. */
+/* Grows the reserve so that the graph can run after the work of its stream. */
 CUresult graph_use_reserve(struct graph_use *use, uint16_t queue);

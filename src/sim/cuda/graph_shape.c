@@ -105,7 +105,7 @@ static void put(struct list *l, CUgraphNode node, CUgraphNode other, const CUgra
         l->lossy = true;
 }
 
-/* The rest of a caller's room is nulled, and he hears how many there were. */
+/* Nulls the rest of the caller's array and returns the number of entries. */
 static CUresult finish(struct list *l, size_t *number) {
     if (l->lossy)
         return CUDA_ERROR_LOSSY_QUERY;

@@ -33,7 +33,7 @@ static CUresult retain(CUuserObject o, unsigned int count) {
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The destructor is called by whoever lets go last. */
+/* The release of the last reference calls the destructor. */
 static CUresult release(CUuserObject o, unsigned int count) {
     (void) pthread_mutex_lock(&cuda_lock);
     bool enough = o->references >= count;

@@ -163,8 +163,8 @@ CUresult cuInit(unsigned int flags) {
     return r;
 }
 
-/* With the lock. A program may ask before cuInit, and before there are devices: the machine is
- * asked then, once. Without one it is the version of a driver whose library was installed alone. */
+/* With the lock. A program may call before cuInit, and before there are devices: then this reads
+ * the machine, once. Without a machine it is the version of a library installed alone. */
 static int version(void) {
     static int alone;
     if (cuda_client.host)

@@ -146,7 +146,7 @@ static bool take_extra(struct launch_call *c, const struct builtin *b, void **ex
 static bool take_arguments(struct launch_call *c, void **params, void **extra) {
     const struct builtin *b = &builtins[c->builtin];
     if (c->builtin == BUILTIN_TIMED)
-        return true; /* what they are nobody knows */
+        return true; /* the parameters of foreign code are unknown */
     if (params && extra)
         return false;
     if (params)
@@ -193,7 +193,7 @@ static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned 
     if (r != CUDA_SUCCESS)
         return r;
     if (!launch_may_run(&c)) {
-        /* As on the card: the launch succeeds, and whoever comes next learns of the accident. */
+        /* As on a card: the launch succeeds, and the next call returns the error. */
         s->context->error = CUDA_ERROR_ILLEGAL_ADDRESS;
         return CUDA_SUCCESS;
     }

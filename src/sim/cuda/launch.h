@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Launches in two steps, because graphs keep the first one: what is to run, and running it. */
+/* Launches in two steps, because graphs keep the result of the first: preparing and running. */
 
 #include "sim/cuda/module.h"
 
@@ -16,21 +16,21 @@ struct launch_call {
     } arg[4];
 };
 
-/* Checks a launch and takes its arguments over. */
+/* Checks a launch and copies its arguments. */
 CUresult launch_prepare(CUfunction f, const unsigned int grid[3], const unsigned int block[3],
                         void **params, void **extra, struct launch_call *ret);
 
-/* May the kernel touch what its arguments name? */
+/* True when the kernel may access the memory that its arguments name. */
 bool launch_may_run(const struct launch_call *c);
 
-/* Nanoseconds of the GPU that it takes. */
+/* GPU time of the kernel in nanoseconds. */
 uint64_t launch_duration(const struct launch_call *c);
 
-/* What it does to memory, in its place in the stream. Without cuda_lock. */
+/* Applies its effects on memory in stream order. Without cuda_lock. */
 CUresult launch_compute(CUstream stream, const struct launch_call *c);
 
-/* Nanoseconds that it takes to move `bytes` through a card's memory, plus what any launch takes. */
+/* Nanoseconds to move `bytes` through a card's memory, plus the cost of any launch. */
 uint64_t launch_busy_ns(int device, size_t bytes);
 
-/* Submits so much GPU time. Without cuda_lock. */
+/* Submits launch_busy_ns() of GPU time. Without cuda_lock. */
 CUresult launch_busy(CUstream stream, size_t bytes);

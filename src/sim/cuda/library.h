@@ -2,7 +2,7 @@
 #pragma once
 
 /* Libraries: modules that belong to no context. Each context that uses one gets a module of its
- * own, loaded when it is first asked for. */
+ * own, loaded at first use. */
 
 #include "sim/cuda/module.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What addresses mean: every range of memory that the driver knows, by address. */
+/* The address map: every range of memory that the driver knows. */
 
 #include "sim/cuda/cuda.h"
 
@@ -31,15 +31,15 @@ struct memory {
     void *mappings;            /* MEMORY_RESERVED */
     struct graph_alloc *graph; /* MEMORY_GRAPH */
     struct managed *managed;   /* MEMORY_MANAGED */
-    struct shared *shared;     /* others may hold it, too */
+    struct shared *shared;     /* other processes may hold it, too */
     unsigned int opened;       /* MEMORY_IPC: how often */
 };
 
-/* Host memory that costs nothing until it is touched, zeroed. NULL when there are no addresses. */
+/* Zeroed host memory, allocated on first access. NULL when no addresses are left. */
 void *memory_reserve(size_t bytes);
 void memory_unreserve(void *p, size_t bytes);
 
-/* What is there need not be kept. */
+/* The contents need not be kept. */
 void memory_discard(void *p, size_t bytes);
 
 /* Takes the bytes from the device (where the kind lives on one), reserves and registers them. */
@@ -53,31 +53,31 @@ int memory_add(const struct memory *m, struct memory **ret);
  * a correct program does not do while it uses it. Takes cuda_lock. */
 struct memory *memory_find(CUdeviceptr p);
 
-/* Makes device memory one that others can hold: the same bytes at the same address. */
+/* Makes device memory sharable with other processes: the same bytes at the same address. */
 CUresult memory_share(struct memory *m);
 
 /* Maps and registers a part of what another process shares; closes `shared` when it fails. */
 CUresult memory_adopt(enum memory_kind kind, CUcontext ctx, const struct shared *shared,
                       size_t offset, size_t bytes, struct memory **ret);
 
-/* The memory of a share that this process has opened as MEMORY_IPC, or made of its own; NULL if
- * none. Takes cuda_lock. */
+/* The memory of a share that this process has opened as MEMORY_IPC, or created; NULL if none.
+ * Takes cuda_lock. */
 struct memory *memory_opened(const uint64_t id[2]);
 
-/* Are all `bytes` from `p` in one range that the device may touch? */
+/* True when all `bytes` from `p` are in one range that the device may access. */
 bool memory_covers(CUdeviceptr p, size_t bytes);
 
-/* Is it memory of this process alone, so that its pages may be replaced by others? */
+/* True for memory of this process alone: its pages may be replaced. */
 bool memory_is_private(const struct memory *m);
 
-/* May cuMemFree and cuMemFreeAsync free it? */
+/* True when cuMemFree and cuMemFreeAsync may free it. */
 bool memory_is_freeable(const struct memory *m);
 
 /* Unregisters; the caller does the rest and frees `m`. */
 void memory_remove(struct memory *m);
 
-/* Frees a range of any kind but RESERVED and REGISTERED, giving back what it cost. */
+/* Frees a range of any kind but RESERVED and REGISTERED, and credits its bytes. */
 void memory_free(struct memory *m);
 
-/* All that belongs to a context that ends. */
+/* Frees all memory of a context that ends. */
 void memory_release_context(CUcontext ctx);

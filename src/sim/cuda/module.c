@@ -147,7 +147,7 @@ void module_release_context(CUcontext ctx) {
     }
 }
 
-/* -- somebody's own code --------------------------------------------------------------------- */
+/* -- foreign code ---------------------------------------------------------------------------- */
 
 /* The length of what may be PTX, a cubin or a fat binary; 0 for anything else. */
 static size_t length_of(const void *image) {

@@ -8,9 +8,9 @@
  *     device BYTES
  *     ...
  *
- * `kernel` gives a built-in kernel a name for cuModuleGetFunction, `device` lets the module take
- * bytes of the card for as long as it is loaded, as code and globals do. The built-ins, as in CUDA
- * C:
+ * `kernel` gives a built-in kernel a name for cuModuleGetFunction. `device` is the memory of the
+ * card that the module occupies while it is loaded, as code and globals do. The built-ins, as in
+ * CUDA C:
  *
  *     saxpy(int n, float a, const float *x, float *y)   y = a x + y, as far as there are threads
  *     memset(void *p, int value, size_t bytes)
@@ -18,9 +18,9 @@
  *     condition(cudaGraphConditionalHandle h, unsigned int value)   sets it
  *     countdown(cudaGraphConditionalHandle h, int *n)               sets it to --*n > 0
  *
- * Anything else, such as PTX or a cubin, is code for a GPU that this one is not; unless the machine
+ * Anything else, such as PTX or a cubin, is code for another GPU and is refused, unless the machine
  * runs kernels by time only. Then its kernels compute nothing, whatever their arguments, and take
- * TIMED_NS for each round in which their blocks fit on the card. */
+ * TIMED_NS for each wave of blocks that fits on the card. */
 
 #include "sim/cuda/cuda.h"
 
@@ -30,7 +30,7 @@ enum module_builtin {
     BUILTIN_SPIN,
     BUILTIN_CONDITION,
     BUILTIN_COUNTDOWN,
-    BUILTIN_TIMED, /* somebody's own code */
+    BUILTIN_TIMED, /* foreign code */
     BUILTIN_COUNT
 };
 
@@ -48,7 +48,7 @@ extern const struct builtin builtins[BUILTIN_COUNT];
 #define TIMED_NS 10000u
 #define PARAMETERS_MAX 256u /* bytes, of a launch in the oldest style */
 
-/* How the oldest launches are put together, before they are made. */
+/* Arguments of the oldest launch calls (cuParamSet*), collected before the launch. */
 struct module_legacy {
     unsigned int block[3];
     size_t size;
@@ -72,15 +72,15 @@ struct CUmod_st {
     size_t device_bytes;
     unsigned int nkernels;
     struct CUfunc_st kernel[MODULE_KERNELS_MAX];
-    void *image; /* somebody's own code, ended by a zero byte */
+    void *image; /* foreign code, ended by a zero byte */
     size_t image_bytes;
-    CUfunction timed; /* its functions that have been asked for */
+    CUfunction timed; /* its functions that the program has looked up */
 };
 
 /* Loads into a context, or with NULL only reads. */
 CUresult module_load(CUcontext ctx, const void *image, CUmodule *ret);
 void module_unload(CUmodule m);
-/* What a file holds, for the caller to free. */
+/* The contents of a file; the caller frees them. */
 CUresult module_read_file(const char *name, char **ret);
 CUresult module_function(CUmodule m, const char *name, CUfunction *ret);
 /* Of any kernel on a device. */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Multicast objects: which devices take part and what memory of theirs is bound. They can be made,
- * filled and emptied, and hold what is bound to them; the one thing for which there are special
- * instructions, writing to all devices at once, would need a kernel that does it: mapping one is
- * refused. */
+/* Multicast objects: the participating devices and their bound memory. A program can create them,
+ * bind memory, which they hold, and unbind it. Mapping one is refused: only a kernel with special
+ * instructions writes to all devices at once, and no built-in kernel does. */
 
 #include "sim/cuda/cuda.h"
 

@@ -10,7 +10,7 @@ static bool is_host(const struct memory *m) {
     return m->kind == MEMORY_HOST || m->kind == MEMORY_REGISTERED;
 }
 
-/* Writes the attribute's value, whose type depends on it. */
+/* Writes the attribute's value. Its type depends on the attribute. */
 static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
                           const struct memory *m) {
     switch (attribute) {

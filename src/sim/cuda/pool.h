@@ -3,6 +3,6 @@
 
 #include "sim/cuda/cuda.h"
 
-/* Returns bytes of an allocation to its pool, which keeps them or gives them to the device; or,
- * where others may hold them, has them no longer. */
+/* Returns bytes of an allocation to its pool, which keeps them or returns them to the device. With
+ * `shared`, other processes may hold them: the pool only stops counting them. */
 void pool_give(CUmemoryPool pool, size_t bytes, bool shared);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Events of several processes: records are counted in a page that all of them map, and the daemon
- * says there which of them the GPU has passed. */
+/* Events of several processes: a page that all of them map counts the records, and the daemon
+ * writes there which of them the GPU has passed. */
 
 #include "sim/cuda/cuda.h"
 

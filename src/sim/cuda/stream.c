@@ -333,7 +333,7 @@ CUresult cuStreamGetDevice(CUstream stream, CUdevice *device) {
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr dptr, size_t length,
                                 unsigned int flags) {
-    (void) dptr; /* managed memory is everybody's at all times here */
+    (void) dptr; /* every stream may use managed memory at any time here */
     (void) length;
     (void) flags;
     CUstream s;

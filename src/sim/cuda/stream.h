@@ -9,15 +9,15 @@ CUstream stream_new(CUcontext ctx, unsigned int flags, int priority);
 /* All streams of a context that ends. With cuda_lock. */
 void stream_release_context(CUcontext ctx);
 
-/* What a handle means to the calling thread in its current context: 0 and the two special handles
- * included. Checks everything that every call with a stream has to. */
+/* The stream of a handle for the calling thread in its current context, 0 and the two special
+ * handles included. Makes the checks common to all calls with a stream. */
 CUresult stream_enter(CUstream handle, CUstream *ret);
 
-/* The same for what runs in the stream: not in the legacy stream while it would become part of a
- * capture. */
+/* The same for calls that submit work: refuses the legacy stream while the work would become part
+ * of a capture. */
 CUresult stream_enter_work(CUstream handle, CUstream *ret);
 
-/* Appends work to a stream, behind whatever the rules of the legacy stream put before it. With
+/* Appends work to a stream, after the work that the rules of the legacy stream put before it. With
  * cuda_lock; stream->last is its number. */
 CUresult stream_put(CUstream stream, enum sim_work kind, uint32_t slot, uint64_t a);
 
@@ -27,7 +27,7 @@ CUresult stream_submit(CUstream stream, enum sim_work kind, uint32_t slot, uint6
 /* Kernels of a device, one after the other, as one piece of work. Without the lock. */
 CUresult stream_submit_kernels(CUstream stream, int device, const uint64_t *ns, size_t n);
 
-/* Calls a host function in its place in the stream. Without the lock. */
+/* Calls a host function in stream order. Without the lock. */
 CUresult stream_call(CUstream stream, CUhostFn fn, void *user_data);
 
 /* Sleeps until all that was submitted is complete. Without the lock. */

@@ -74,7 +74,7 @@ static bool open_heap(void) {
     return heap >= 0;
 }
 
-/* With the lock: frees what nobody holds and nothing maps. */
+/* With the lock: frees memory without references and mappings. */
 static void drop_if_unused(struct handle *h) {
     if (h->references > 0 || h->mappings > 0)
         return;

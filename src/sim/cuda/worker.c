@@ -37,8 +37,8 @@ static bool running;
 /* How long it goes without looking again at memory, and at jobs of other streams. */
 #define LOOK_NS 100000u
 
-/* With cuda_lock: the first whose turn has come. Jobs of one stream keep their order, because one
- * that holds its stream is before what comes behind it there. */
+/* With cuda_lock: the first job that may run. Jobs of one stream keep their order, because a job
+ * that holds its stream precedes the later jobs of that stream. */
 static struct job *next_job(void) {
     struct job *j = first;
     while (j && (!ring_is_done(j->queue, j->seq) || (j->ready && !j->ready(j->arg))))

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Host functions in streams, and what comes behind them.
+/* Host functions in streams, and the work after them.
  *
- * A thread of its own, made when the first host function is submitted, does jobs in the order of
- * submission, but for those whose turn in their stream has not come: the next may have. While any
- * is outstanding, operations on memory are not done at submission but become jobs, in every stream:
- * a later copy may need what the function writes. */
+ * A thread, started with the first host function, executes jobs in the order of submission, except
+ * that it skips jobs that have to wait in their stream. While a job is outstanding, operations on
+ * memory do not run at submission but become jobs, in every stream: a later copy may need what the
+ * function writes. */
 
 #include "sim/cuda/cuda.h"
 
-/* Does `fn(arg)` in its place in the stream: now, or by the worker with a copy of the `size` bytes
- * at `arg`. Without cuda_lock. */
+/* Executes `fn(arg)` in stream order: now, or in the worker with a copy of the `size` bytes at
+ * `arg`. Without cuda_lock. */
 CUresult worker_do(CUstream stream, void (*fn)(void *arg), const void *arg, size_t size);
 
 /* Submits a host function. Without cuda_lock. */
 CUresult worker_call(CUstream stream, void (*fn)(void *arg), const void *arg, size_t size);
 
-/* The same when it may be that the stream has to wait before: until `ready(arg)`. */
+/* The same where the stream may have to wait first: until `ready(arg)`. */
 CUresult worker_wait_until(CUstream stream, bool (*ready)(void *arg), void (*fn)(void *arg),
                            const void *arg, size_t size);
 
@@ -32,5 +32,5 @@ void worker_wait_all(void);
 void worker_wait(uint64_t job);
 bool worker_is_done(uint64_t job);
 
-/* Is nothing outstanding? */
+/* True when no job is outstanding. */
 bool worker_is_idle(void);

@@ -560,7 +560,7 @@ static int check(const struct sim_config *c, struct err *err) {
 
 int config_parse(const char *name, const char *text, size_t len, struct sim_config *ret,
                  struct err *err) {
-    static struct sim_config config; /* large; nobody parses two at a time */
+    static struct sim_config config; /* large; one thread parses */
     struct parser p = {.config = &config};
     struct err why;
     unsigned int number = 0;

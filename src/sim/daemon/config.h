@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What machine is simulated: from a machine file, or from a number of GPUs and a list of models.
+/* Description of the simulated machine: from a machine file, or from a number of GPUs and models.
  *
  * A machine file is text: sections in brackets, `key = value` lines, `#` comments.
  *
@@ -29,7 +29,7 @@
 struct sim_gpu_config {
     const struct sim_model *model; /* NULL: not described */
     uint64_t memory;               /* bytes */
-    uint64_t context;              /* bytes that a context costs */
+    uint64_t context;              /* bytes of a context */
     char uuid[41];                 /* "GPU-...", empty: from the seed */
     char serial[32];
     uint32_t pci_domain, pci_bus, pci_device;
@@ -49,11 +49,11 @@ struct sim_config {
     enum sim_memory_accounting limits;
     bool timing_only;
     bool accounting;
-    bool fork_closes; /* a forked child has none of its parent's descriptors */
+    bool fork_closes; /* a forked child closes its parent's descriptors */
     bool lists_dead;  /* process lists name processes that have ended, too */
-    bool stepped;     /* the clock stands until it is moved on */
+    bool stepped;     /* the clock stops; SIM_DO_ADVANCE moves it */
     uint64_t slice_ns;
-    uint64_t switch_ns; /* what it costs to go from one process to another */
+    uint64_t switch_ns; /* cost of a context switch between processes */
     uint64_t sample_ns;
     uint32_t numa_nodes;
     uint32_t cpus_per_node;
@@ -63,7 +63,7 @@ struct sim_config {
     uint8_t links[SIM_MAX_GPUS][SIM_MAX_GPUS]; /* direct NVLinks between two GPUs */
 };
 
-/* A machine without GPUs and with the defaults of everything else. */
+/* A machine without GPUs, with the defaults of all other settings. */
 void config_init(struct sim_config *ret);
 
 /* Adds a GPU with a model's figures. -ENOSPC when there is no room. */
@@ -78,8 +78,8 @@ int config_parse_duration(const char *value, uint64_t min, uint64_t max, uint64_
 int config_parse(const char *name, const char *text, size_t len, struct sim_config *ret,
                  struct err *err);
 
-/* Puts what the configuration says into the shared pages, which are zeroed. `seed`: what UUIDs and
- * serial numbers derive from where the file gives none. */
+/* Writes the configuration into the shared pages, which are zeroed. UUIDs and serial numbers that
+ * the file does not give derive from `seed`. */
 void config_describe_host(const struct sim_config *c, struct sim_host *ret);
 void config_describe_gpu(const struct sim_config *c, uint32_t minor, const char *seed,
                          struct sim_page *ret);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What whoever owns the simulated machine may do to it: DIR/control, a SOCK_SEQPACKET socket of
- * mode 0600 that is no device node, so that no container gets it. One struct sim_control a
+/* What the owner of the simulated machine may do to it: DIR/control, a SOCK_SEQPACKET socket of
+ * mode 0600. It is no device node, so that no container gets it. One struct sim_control a
  * request, one struct sim_control_reply an answer, of which `len` bytes of text are sent. */
 
 #include <assert.h>
@@ -21,10 +21,10 @@ enum sim_control_op {
     SIM_DO_ECC,      /* minor, code: 0 corrected, 1 uncorrected, amount = errors */
     SIM_DO_LOSE,     /* minor falls off the bus */
     SIM_DO_RETURN,   /* minor is back */
-    SIM_DO_RESET,    /* minor is reset; -EBUSY while somebody has a context there */
-    SIM_DO_PRESSURE, /* minor, amount = bytes that are in use by nobody */
-    SIM_DO_UNLOAD,   /* the driver goes: all clients are lost */
-    SIM_DO_LOAD,     /* and comes back */
+    SIM_DO_RESET,    /* minor is reset; -EBUSY while a process has a context there */
+    SIM_DO_PRESSURE, /* minor, amount = bytes in use that belong to no process */
+    SIM_DO_UNLOAD,   /* unloads the driver: disconnects all clients */
+    SIM_DO_LOAD,     /* loads it again */
     SIM_DO_FAIL,     /* names, code = status, nth (1: the next), times (0: for ever), pid */
     SIM_DO_HANG,     /* names, pid: calls wait until they are released */
     SIM_DO_RELEASE,  /* names as given before, or empty: all; ends FAIL and HANG */

@@ -234,7 +234,7 @@ struct sim_share *daemon_exported(struct daemon *d, int fd) {
 static void on_export(struct daemon *d, struct watch *w, uint32_t events) {
     char ignored[64];
     if (!(events & (EPOLLHUP | EPOLLERR))) {
-        (void) !read(w->fd, ignored, sizeof(ignored)); /* nobody should have written */
+        (void) !read(w->fd, ignored, sizeof(ignored)); /* no client writes here */
         return;
     }
     share_unexport(&d->machine, w->share);
@@ -244,7 +244,7 @@ static void on_export(struct daemon *d, struct watch *w, uint32_t events) {
 
 /* -- events ---------------------------------------------------------------------------------- */
 
-/* Out of descriptors: take the caller off the queue and let him go, or epoll never sleeps again. */
+/* Out of descriptors: accepts and closes the connection, or the queue keeps epoll awake. */
 static void turn_away(struct daemon *d, int listener) {
     cleanup_closep(&d->spare);
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -478,7 +478,7 @@ static int open_sockets(struct daemon *d, struct err *err) {
     }
     int r = listen_on(
         d, &(struct listener){SIM_CONTROL_NAME, WATCH_CONTROL_LISTENER, NO_MINOR, 0600}, err);
-    /* Last, for whoever waits for it may use the others at once. */
+    /* Last: a client that sees this socket may use the others at once. */
     return r < 0 ? r
                  : listen_on(d, &(struct listener){SIM_CTL_NAME, WATCH_LISTENER, NO_MINOR, 0666},
                              err);

@@ -13,13 +13,13 @@ struct daemon;
 
 struct daemon_options {
     const char *dir;                 /* exists; sockets left in it by a dead daemon are replaced */
-    const char *seed;                /* what UUIDs and serial numbers derive from */
+    const char *seed;                /* UUIDs and serial numbers derive from it */
     const struct sim_config *config; /* with 1 to SIM_MAX_GPUS GPUs */
 };
 
 int daemon_new(const struct daemon_options *options, struct daemon **ret, struct err *err);
 
-/* Removes the sockets and lets go of every client. NULL is fine. */
+/* Removes the sockets and disconnects every client. NULL is allowed. */
 void daemon_free(struct daemon *d);
 
 /* Calls `ready` whenever `fd` can be read. The daemon does not own the fd. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Between daemon.c (descriptors and time) and serve.c (what each request means). */
+/* Between daemon.c (descriptors and time) and serve.c (requests). */
 
 #include <stdbool.h>
 
@@ -45,23 +45,23 @@ struct watch {
 struct daemon {
     struct sim_machine machine;
     struct pidns own_pids;
-    struct group_dir *groups; /* with limits: looked at for whether they are still there */
+    struct group_dir *groups; /* with limits: watched for their removal */
     char *dir;
     int epoll;
     int timer;
-    int spare; /* given up for a moment when descriptors run out */
+    int spare; /* closed for a moment when descriptors run out */
     int host_fd;
     int page_fd[SIM_MAX_UNITS];
     bool lists_dead;   /* process lists name processes that have ended, too */
-    uint64_t nexports; /* so many there have been */
+    uint64_t nexports; /* so far */
     bool stepped;
-    uint64_t clock; /* if so: what it shows */
-    bool unloaded;  /* nobody can be a client for the time being */
+    uint64_t clock; /* of a stepped machine */
+    bool unloaded;  /* refuses clients until the driver is loaded again */
     uint64_t timer_at;
     bool stop;
     struct watch *watches;
     struct watch *dead;
-    union { /* where answers are put together */
+    union { /* buffer for answers */
         struct sim_process processes[SIM_LIST_MAX];
         struct sim_sample samples[SIM_LIST_MAX];
         struct sim_mig_entry mig[SIM_GPU_INSTANCES_MAX * 8];
@@ -76,7 +76,7 @@ static inline void daemon_freep(struct daemon **d) {
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t daemon_now(void);
 
-/* The machine's clock: the same, or where the clock is stepped, what it has been moved on to. */
+/* The machine's clock: the same, or `clock` where it is stepped. */
 uint64_t daemon_clock(const struct daemon *d);
 
 /* The readers' clock: microseconds since the epoch. */
@@ -103,7 +103,7 @@ int serve_share(struct daemon *d, struct sim_session *s, const struct sim_reques
 /* The client may change the machine: it is root, or its owner. */
 bool daemon_is_owner(int fd);
 
-/* Memory that a process takes: from the card and, with memory limits, of its control group's. */
+/* Takes memory for a process: from the card and, with memory limits, from its control group. */
 int serve_take(struct daemon *d, struct sim_channel *c, const struct sim_request *q);
 void serve_give(struct sim_channel *c, const struct sim_request *q);
 int serve_context(struct daemon *d, struct sim_channel *c, uint64_t *ret_bytes);
@@ -113,29 +113,29 @@ int serve_resume(struct daemon *d, struct sim_channel *c);
 int serve_limits(struct daemon *d, struct watch *w, const struct sim_request *q, int fd,
                  struct answer *a);
 
-/* SIM_MIG. `owner`: the client may change the machine. Returns what the answer's `a` or, negative,
- * its status is to be. */
+/* SIM_MIG. `owner`: the client may change the machine. Returns the answer's `a` or, negative, its
+ * status. */
 int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request *q, bool owner,
               struct answer *a);
 
 /* Divides a card as a machine file says. */
 int daemon_divide(struct daemon *d, uint32_t minor, const char *how, struct err *err);
 
-/* Memory of so many bytes that nobody can shrink, for it would kill whoever else maps it. Mapped if
- * `ret_map`. */
+/* Memory of `size` bytes, sealed against shrinking, which would kill the processes that map it.
+ * Mapped if `ret_map`. */
 int daemon_memory(const char *name, size_t size, void **ret_map);
 
 /* A descriptor for a client: while it or a copy is open, the share stays. It is an end of a FIFO in
- * the machine's directory, so that stat() of it tells that it is of the driver. */
+ * the machine's directory, so that stat() identifies it as a descriptor of the driver. */
 int daemon_export(struct daemon *d, struct sim_share *share);
-/* What such a descriptor keeps; NULL if it is none. */
+/* The share that such a descriptor keeps; NULL for another descriptor. */
 struct sim_share *daemon_exported(struct daemon *d, int fd);
 
-/* All clients are lost, and nobody becomes one before the driver is loaded again. */
+/* Disconnects all clients and refuses new ones until the driver is loaded again. */
 void daemon_unload(struct daemon *d);
 void daemon_load(struct daemon *d);
 
-/* Answers one request of the machine's owner. Negative: he is to be disconnected. */
+/* Answers one request of the machine's owner. Negative: the connection is to be closed. */
 int control_serve(struct daemon *d, int fd, const struct sim_control *c);
 
 /* Makes the session's ring and doorbell; the caller owns the two descriptors. */

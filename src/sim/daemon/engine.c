@@ -163,7 +163,7 @@ static void settle(struct sim_session *s, uint64_t now) {
 
 /* -- the GPU --------------------------------------------------------------------------------- */
 
-/* `c`: whose time it was; NULL when the card was busy with itself. */
+/* `c`: the client that used the time; NULL: the card itself. */
 static void account(struct sim_gpu *g, struct sim_channel *c, uint64_t ns) {
     meter_add(&g->meter, g->now, g->now + ns);
     if (c)
@@ -372,7 +372,7 @@ void engine_stop_channel(struct sim_channel *c) {
         round_remove(c->gpu, c);
     if (c->gpu->last == c)
         c->gpu->last = NULL;
-    /* Kernels for a device that is gone complete at once: nobody waits for ever. */
+    /* Kernels for a device that is gone complete at once, so that no waiter hangs. */
     struct sim_queue *q = c->ready;
     c->ready = c->ready_last = NULL;
     while (q) {
@@ -396,7 +396,7 @@ void engine_drop_session(struct sim_session *s) {
             continue;
         while (q->head) {
             struct sim_work_item *next = q->head->next;
-            /* Nobody waits for ever for a record that never comes. */
+            /* The record never comes: waiters in other processes go on. */
             if (q->head->kind == SIM_SIGNAL && s->event[q->head->slot])
                 shared_event_pass(s->machine, s->event[q->head->slot], q->head->a);
             free(q->head);

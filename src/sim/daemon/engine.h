@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The GPU's time. Kernels of one process run one after the other, those of several processes share
- * a card in slices, in turn; to go from one process to another may cost time of its own. All
- * completions carry the time at which they are due, not the time at which somebody looked, so that
- * a daemon that wakes late loses no GPU time.
+/* The GPU's time. Kernels of one process run one after the other; several processes share a card in
+ * time slices, in turn; a context switch between processes may cost time. All completions carry the
+ * time at which they are due, not the time of the poll, so that a daemon that wakes late loses no
+ * GPU time.
  *
- * Times are CLOCK_MONOTONIC nanoseconds. A client can harm nobody but itself with what it writes
- * into its ring. */
+ * Times are CLOCK_MONOTONIC nanoseconds. The contents of a ring can harm only the client that
+ * writes it. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,15 +21,15 @@
  * Returns the time of the next event, or ENGINE_NEVER. */
 uint64_t engine_run(struct sim_machine *m, uint64_t now);
 
-/* Tells the clients to ring the doorbell (true) or that the daemon is awake (false). After
- * `true`, engine_pending() must be asked once more before sleeping. */
+/* Tells the clients to ring the doorbell (true) or that the daemon is awake (false). After `true`,
+ * call engine_pending() once more before sleeping. */
 void engine_set_bells(struct sim_machine *m, bool need);
 bool engine_pending(const struct sim_machine *m);
 
-/* What a channel has in hand completes at once, and what it is given from now on likewise as long
- * as the process is broken there. */
+/* Completes the channel's work at once, and later work likewise while the process is broken on that
+ * card. */
 void engine_stop_channel(struct sim_channel *c);
 
-/* Forgets the work of a channel, of a session. Used by machine.c. */
+/* Discards the work of a channel, of a session. Used by machine.c. */
 void engine_drop_channel(struct sim_channel *c);
 void engine_drop_session(struct sim_session *s);

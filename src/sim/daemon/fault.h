@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What goes wrong on a simulated machine: the state of cards, the log of events in the machine's
- * page, and calls that are to fail. No I/O but futex wake-ups. */
+/* Faults of a simulated machine: the state of cards, the log of events in the machine's page, and
+ * calls that are to fail. No I/O but futex wake-ups. */
 
 #include <stdint.h>
 
@@ -10,22 +10,22 @@
 
 /* -- cards ----------------------------------------------------------------------------------- */
 
-/* The XID is told, and does to the card and its processes what that XID does. `pid`: only the
- * contexts of this process die of it (0: of all there are on the card). */
+/* Reports the XID and applies its effect to the card and its processes. `pid`: it ends only the
+ * contexts of this process (0: of all on the card). */
 void fault_xid(struct sim_machine *m, uint32_t minor, uint32_t xid, pid_t pid);
 
 void fault_ecc(struct sim_machine *m, uint32_t minor, bool uncorrected, uint64_t errors);
 
-/* Off the bus: the contexts there are dead, their memory is free. */
+/* Takes the card off the bus: its contexts end, their memory is free. */
 void fault_lose(struct sim_machine *m, uint32_t minor);
 
-/* Does the process (0: any) have a context on the card, or on an instance of it? */
+/* True when the process (0: any) has a context on the card, or on an instance of it. */
 bool fault_in_use(const struct sim_machine *m, uint32_t minor, pid_t pid);
 
 /* Healthy again, as after a reset. -EBUSY while a process has a context there. */
 int fault_reset(struct sim_machine *m, uint32_t minor);
 
-/* Makes `bytes` of a card be in use by nobody. -ENOMEM when it has not that many left. */
+/* Marks `bytes` of a card as used by no process. -ENOMEM when fewer are free. */
 int fault_pressure(struct sim_machine *m, uint32_t minor, uint64_t bytes);
 
 /* -- calls ----------------------------------------------------------------------------------- */
@@ -36,6 +36,7 @@ int fault_arm(struct sim_machine *m, const char *names, const struct fault_rule 
 /* Ends every rule whose names are `names` (NULL: all). Returns how many. */
 uint32_t fault_release(struct sim_machine *m, const char *names);
 
-/* A client met a name of that slot, which had that generation: what is to become of the call? */
+/* A client's call matched the names of that slot, of that generation. Returns what happens to it.
+ */
 enum sim_fault_action fault_judge(struct sim_machine *m, uint32_t slot, uint32_t generation,
                                   pid_t pid, uint32_t *ret_status);

@@ -3,7 +3,7 @@
 
 /* Multi-instance GPUs: a card divided into GPU instances, which have memory of their own, and these
  * into compute instances, which have multiprocessors of their own. A compute instance is a unit of
- * the machine like a card: it has a minor, a page, and time that it shares with nobody. */
+ * the machine like a card: it has a minor, a page, and GPU time of its own. */
 
 #include "sim/daemon/machine.h"
 #include "sim/mig.h"
@@ -26,7 +26,7 @@ struct sim_division {
     struct sim_gpu_instance gi[SIM_GPU_INSTANCES_MAX]; /* by id */
 };
 
-/* MIG mode of a card. -EOPNOTSUPP when its model has none, -EBUSY while somebody uses it. Off ends
+/* MIG mode of a card. -EOPNOTSUPP when its model has none, -EBUSY while a process uses it. Off ends
  * all instances. */
 int instance_set_mode(struct sim_machine *m, uint32_t minor, bool on);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Memory of a GPU that several processes hold. It is counted once: as the use of one of those who
- * hold it, or of nobody while only an exported descriptor keeps it. It is given back when the last
- * of them is gone. No clock; the descriptors come from the caller. */
+/* Memory of a GPU that several processes hold. It is counted once: for one of the holders, or for
+ * no process while only an exported descriptor keeps it. The last holder or descriptor frees it. No
+ * clock; the descriptors come from the caller. */
 
 #include "sim/daemon/machine.h"
 
@@ -20,14 +20,14 @@ struct sim_share {
     uint32_t minor;
     uint64_t bytes;
     int fd;                      /* the memory; owned */
-    struct sim_session *charged; /* whose use it counts as */
+    struct sim_session *charged; /* the holder that it counts for */
     struct sim_share_holder *holders;
     uint32_t exports;           /* descriptors that keep it */
-    struct sim_charge *charges; /* of its maker's group, until it is given back */
+    struct sim_charge *charges; /* of its creator's group, until it is freed */
 };
 
-/* Turns bytes that the channel's process has taken into a share that it holds. Takes over `fd` when
- * it succeeds. -EINVAL: the process has not so many; -EMFILE: it shares too much already. */
+/* Turns bytes that the channel's process has taken into a share that it holds. Owns `fd` when it
+ * succeeds. -EINVAL: the process has fewer; -EMFILE: it has too many shares. */
 int share_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t id[2]);
 struct sim_share *share_find(struct sim_machine *m, const uint64_t id[2]);
 
@@ -39,5 +39,5 @@ int share_release(struct sim_share *share, struct sim_session *s);
 void share_export(struct sim_share *share);
 void share_unexport(struct sim_machine *m, struct sim_share *share);
 
-/* All that a process holds of a GPU. */
+/* Releases all that a process holds of a GPU. */
 void share_release_all(struct sim_session *s, uint32_t minor);

@@ -19,7 +19,7 @@ struct sim_queue;
 struct sim_charge;
 struct sim_group_entry;
 
-/* How the driver keeps limits of control groups: see memlimit.h. */
+/* How the driver enforces limits of control groups: see memlimit.h. */
 enum sim_memory_accounting { SIM_MEMORY_OFF, SIM_MEMORY_MISC, SIM_MEMORY_DMEM };
 
 /* One process on one GPU. */
@@ -27,14 +27,14 @@ struct sim_channel {
     struct sim_session *session;
     struct sim_gpu *gpu;
     uint64_t used;   /* bytes, contexts included */
-    uint64_t shared; /* of which others may hold, see ipc_memory.h */
-    bool suspended;  /* what it has is not on the card */
-    uint64_t away;   /* bytes that come back */
+    uint64_t shared; /* of `used`: other processes may hold it, see ipc_memory.h */
+    bool suspended;  /* its memory is not on the card */
+    uint64_t away;   /* bytes that a resume needs */
     uint32_t contexts_away;
     uint32_t contexts;
     uint64_t managed;           /* of `used`: managed memory, which is charged to no group */
     struct sim_charge *charges; /* see memlimit.h */
-    uint64_t peak;              /* the most it ever had */
+    uint64_t peak;              /* of `used` */
     uint64_t start_us;          /* when its first context was made, since the epoch; 0: none was */
     struct meter meter;
     struct sim_queue *ready; /* queues whose next entry is a kernel; first come, first served */
@@ -51,18 +51,18 @@ struct sim_bank {
 struct sim_gpu {
     struct sim_page *page; /* shared with the clients */
     const struct sim_model *model;
-    struct sim_division *division; /* into instances; NULL: it is whole */
-    struct sim_bank *bank;         /* NULL: it has memory of its own */
+    struct sim_division *division; /* into instances; NULL: MIG mode is off */
+    struct sim_bank *bank;         /* NULL: memory of its own */
     struct sim_machine *machine;   /* set where there is a bank */
     uint64_t now;                  /* time up to which its work is accounted for */
     uint64_t used;
-    uint64_t pressure;  /* of `used`: taken by nobody, to test how programs bear a full card */
+    uint64_t pressure;  /* of `used`: belongs to no process; tests programs on a full card */
     uint64_t slice_ns;  /* 0: ENGINE_SLICE_NS */
-    uint64_t switch_ns; /* what it costs to go from one process to another */
+    uint64_t switch_ns; /* cost of a context switch between processes */
     uint64_t slice_left;
     uint64_t switch_left;
-    uint64_t switching;        /* all the time that went into that */
-    struct sim_channel *last;  /* whose context is loaded */
+    uint64_t switching;        /* total time of context switches */
+    struct sim_channel *last;  /* the one with its context loaded */
     struct sim_channel *round; /* the first one is running */
     struct sim_channel *round_last;
     struct meter meter;
@@ -72,13 +72,13 @@ struct sim_gpu {
     uint32_t nended;           /* free-running */
 };
 
-/* What one of the slots in the machine's page means: see fault.h. */
+/* The rule of one slot in the machine's page: see fault.h. */
 struct fault_rule {
     bool hang;
     uint32_t status;
-    uint32_t skip;  /* matching calls that still go well */
-    uint32_t times; /* how many fail then; 0: all */
-    uint32_t done;  /* how many did */
+    uint32_t skip;  /* matching calls that still succeed */
+    uint32_t times; /* calls that fail after those; 0: all */
+    uint32_t done;  /* calls that have failed */
     pid_t pid;      /* only of this process; 0: of any */
 };
 
@@ -91,7 +91,7 @@ struct sim_machine {
     struct sim_session *sessions;
     struct sim_share *shares;
     struct sim_shared_event *events;
-    bool event_passed; /* a queue of any process may go on */
+    bool event_passed; /* queues of any process may continue */
 };
 
 struct sim_work_item {
@@ -105,9 +105,9 @@ struct sim_work_item {
 struct sim_queue {
     struct sim_session *session;
     uint16_t id;
-    bool blocked; /* its next entry waits for another queue, or is held */
+    bool blocked; /* its next entry waits for another queue, or for a release */
     uint64_t done;
-    uint32_t released; /* entries SIM_HOLD that have gone on */
+    uint32_t released; /* SIM_HOLD entries that have completed */
     struct sim_work_item *head, *tail;
     struct sim_queue *next_ready;
 };
@@ -121,13 +121,13 @@ struct sim_session {
     int proc;  /* its directory in /proc, which outlives it; -1: not needed */
     uint64_t token[2];
     uint64_t attached[SIM_MAX_UNITS / 64];      /* bit per minor */
-    uint32_t broken[SIM_MAX_UNITS];             /* CUresult that its contexts died of, 0: none */
+    uint32_t broken[SIM_MAX_UNITS];             /* CUresult that ended its contexts, 0: none */
     struct sim_channel *channel[SIM_MAX_UNITS]; /* made when first used */
     struct sim_ring *ring;
     uint32_t head;   /* own copy of ring->head */
     uint32_t nitems; /* entries taken and not completed */
     uint32_t nblocked;
-    bool progressed; /* something completed since the ring was last looked at */
+    bool progressed; /* work completed since the last reading of the ring */
     struct sim_queue *queue[SIM_QUEUES];
     struct sim_shared_event *event[SIM_SHARED_EVENTS];
     uint32_t nshares;
@@ -146,31 +146,31 @@ struct sim_session *session_begin(struct sim_machine *m, pid_t pid, const uint64
 void session_end(struct sim_session *s);
 struct sim_session *session_by_token(struct sim_machine *m, const uint64_t token[2]);
 
-/* The process cannot use the device any longer; what it held there is released. */
+/* The process cannot use the device any longer; releases all that it holds there. */
 void session_detach(struct sim_session *s, uint32_t minor);
 
 static inline void session_attach(struct sim_session *s, uint32_t minor) {
     s->attached[minor / 64] |= 1ull << (minor % 64);
 }
 
-/* The contexts of the process on a device are dead, of `result`: what runs there ends, and nothing
- * new starts. With `lost`, what they held there is free. */
+/* Ends the contexts of the process on a device with `result`: their work ends, and no new work
+ * starts. With `lost`, their memory is freed. */
 void session_break(struct sim_session *s, uint32_t minor, uint32_t result, bool lost);
 
 /* The session's channel on a device that it has attached; NULL if it has not, or out of memory. */
 struct sim_channel *session_channel(struct sim_session *s, uint32_t minor);
 
-/* Bytes that no process is charged for. */
+/* Frees bytes that no process is charged for. */
 void machine_give(struct sim_gpu *g, uint64_t bytes);
 
-/* Bytes of a device: 0, or -ENOMEM when the card has not that many left. */
+/* Takes bytes of a device: 0, or -ENOMEM when the card has fewer. */
 int channel_take(struct sim_channel *c, uint64_t bytes);
-/* Gives back at most what the process holds alone. */
+/* Returns bytes, at most those that the process holds alone. */
 void channel_give(struct sim_channel *c, uint64_t bytes);
 
 /* For a checkpoint. -EBUSY: it shares memory; -EALREADY. */
 int channel_suspend(struct sim_channel *c);
-/* -ENOMEM: there is no room for all that it had. -EALREADY. */
+/* -ENOMEM: not all of its memory fits on the card. -EALREADY. */
 int channel_resume(struct sim_channel *c);
 
 int channel_context_create(struct sim_channel *c, uint64_t *ret_bytes);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Busy time by periods, as the real driver samples it: what a reader sees is the last period that
- * is over, and it changes when the next is. Needs no timer: it is brought forward when somebody
- * adds or asks. Times are nanoseconds of one clock. */
+/* Busy time by periods, as the real driver samples it: a reader sees the last complete period until
+ * the next one is complete. Needs no timer: each addition and each reading advances it. Times are
+ * nanoseconds of one clock. */
 
 #include <stdint.h>
 
@@ -20,7 +20,7 @@ struct meter {
 /* The time from `from` to `to` was busy. Calls must not go backwards by more than a period. */
 void meter_add(struct meter *m, uint64_t from, uint64_t to);
 
-/* The end of the last period that is over at `now`. */
+/* The end of the last complete period at `now`. */
 uint64_t meter_edge(const struct meter *m, uint64_t now);
 
 /* Percent busy, rounded, of the period that ended at `edge`; 0 for periods too long past. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* NVML's accounting: what each process used of a card, kept after its end while that is switched
- * on for the card. Times are microseconds since the epoch. */
+/* NVML's accounting: each process's use of a card, kept after its end while accounting is on for
+ * the card. Times are microseconds since the epoch. */
 
 #include "sim/daemon/machine.h"
 
@@ -10,11 +10,11 @@
 void account_begin(struct sim_channel *c, uint64_t now_us);
 void account_end(struct sim_channel *c, uint64_t now_us);
 
-/* What is to be said of a process that lives. */
+/* The record of a running process. */
 struct sim_account account_of(const struct sim_channel *c, uint64_t now_us);
 
-/* The i-th of those that have ended, the oldest first; NULL behind the last. */
+/* The i-th ended process, the oldest first; NULL behind the last. */
 const struct sim_account *account_at(const struct sim_gpu *g, uint32_t i);
 
-/* Forgets those that have ended. */
+/* Clears the records of ended processes. */
 void account_clear(struct sim_gpu *g);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* PIDs as another process sees them. */
+/* PIDs in another process's namespace. */
 
 #include <sys/types.h>
 
 #define PIDNS_DEPTH 32 /* the kernel's own bound */
 
-/* The PID namespaces a process is in, from its own outwards, with its PID in each. */
+/* The PID namespaces of a process, from its own outwards, with its PID in each. */
 struct pidns {
     int depth; /* 0: could not be read */
     ino_t ns[PIDNS_DEPTH];

@@ -204,8 +204,8 @@ static void serve_history(struct daemon *d, const struct sim_request *q, struct 
     a->list_bytes = a->reply.count * sizeof(*list);
 }
 
-/* Those that live and those that have ended. Whoever has ended is in no namespace any more: only
- * readers in the daemon's own get to see him. */
+/* Running and ended processes. An ended process is in no PID namespace any more: only readers in
+ * the daemon's own namespace see it. */
 static void serve_accounts(struct daemon *d, struct sim_session *reader, uint32_t minor,
                            struct answer *a) {
     struct pidns pids;
@@ -255,7 +255,7 @@ static int serve_set(struct daemon *d, int fd, const struct sim_request *q) {
     return 0;
 }
 
-/* Modes 2 and 3 of NVML: for nobody, and for one process at a time. */
+/* Compute modes 2 (prohibited) and 3 (one process at a time) of NVML. */
 static bool may_enter(const struct daemon *d, const struct sim_channel *c, uint32_t minor) {
     uint32_t mode = atomic_load(&c->gpu->page->setting[SIM_SETTING_COMPUTE_MODE]);
     if (c->gpu->division)

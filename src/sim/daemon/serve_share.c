@@ -9,7 +9,7 @@
 #include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/shared_event.h"
 
-/* Names cannot be guessed: who has one was given it. */
+/* Names are random: a process can use only a name that it was given. */
 static int make_name(uint64_t name[2]) {
     return getrandom(name, 2 * sizeof(name[0]), 0) == (ssize_t) (2 * sizeof(name[0])) ? 0 : -EIO;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Events between processes. Each record has a number, counted in a page that all of its holders
- * map; the daemon knows which numbers the GPU has passed, and lets the queues go on that wait. */
+/* Events between processes. Each record has a number, counted in a page that all holders map. The
+ * daemon knows which numbers the GPU has passed, and releases the queues that wait for them. */
 
 #include "sim/daemon/machine.h"
 
@@ -15,12 +15,12 @@ struct sim_shared_event {
     uint32_t holders;
 };
 
-/* A new event for the process, in the slot that is returned. Takes over the page and its descriptor
- * when it succeeds. */
+/* A new event for the process, in the slot that is returned. Owns the page and its descriptor when
+ * it succeeds. */
 int shared_event_new(struct sim_session *s, struct sim_shared_event_page *page, int fd,
                      const uint64_t id[2], uint32_t *ret_slot);
 struct sim_shared_event *shared_event_find(struct sim_machine *m, const uint64_t id[2]);
-/* One more holder, in a slot of his. */
+/* One more holder, with a slot of its own. */
 int shared_event_open(struct sim_session *s, struct sim_shared_event *e, uint32_t *ret_slot);
 int shared_event_close(struct sim_session *s, uint64_t slot);
 

@@ -6,8 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Wakes all, in any process, who sleep on this word of shared memory (the low half of a counter of
- * 64 bits). */
+/* Wakes all threads of any process that wait on this futex word in shared memory (the low half of a
+ * 64-bit counter). */
 static inline void sim_wake(const volatile void *word) {
     (void) syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }

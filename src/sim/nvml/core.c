@@ -126,7 +126,8 @@ nvmlDevice_t nvml_device_at(unsigned int index) {
     return index < ndevices ? &devices[index] : NULL;
 }
 
-nvmlReturn_t nvml_ask(nvmlDevice_t device, uint32_t op, uint64_t a, struct client_answer *answer) {
+nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
+                          struct client_answer *answer) {
     int r = client_call(&client, op, device->page->minor, a, answer);
     if (r == -EPIPE || r == -ENODEV)
         return NVML_ERROR_GPU_IS_LOST;

@@ -255,7 +255,7 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int node_
     return NVML_SUCCESS;
 }
 
-/* Whose memory lies beside the CPU's, as on Grace: none of these. */
+/* Only cards with memory on a NUMA node of their own, as Grace, have one: none of these. */
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
     (void) node;
     nvmlReturn_t r = nvml_enter(device);

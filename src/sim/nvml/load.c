@@ -17,7 +17,7 @@ nvmlReturn_t nvml_load(nvmlDevice_t device, unsigned int *ret_gpu, unsigned int 
         return NVML_SUCCESS;
     }
     struct client_answer a = {.list = NULL};
-    r = nvml_ask(device, SIM_UTILIZATION, 0, &a);
+    r = nvml_request(device, SIM_UTILIZATION, 0, &a);
     if (r != NVML_SUCCESS)
         return r;
     *ret_gpu = (unsigned int) a.reply.a;
@@ -80,7 +80,7 @@ static nvmlReturn_t fetch(nvmlDevice_t device, enum sim_op op, unsigned long lon
     if (!list)
         return NVML_ERROR_MEMORY;
     struct client_answer a = {.list = list, .list_max = room};
-    nvmlReturn_t r = nvml_ask(device, op, since, &a);
+    nvmlReturn_t r = nvml_request(device, op, since, &a);
     if (r != NVML_SUCCESS || a.reply.count == 0) {
         free(list);
         return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Memory, and who uses it. */
+/* Memory, and the processes that use it. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static nvmlReturn_t fetch(nvmlDevice_t device, struct sim_process **ret, unsigne
     if (!list)
         return NVML_ERROR_MEMORY;
     struct client_answer a = {.list = list, .list_max = room};
-    nvmlReturn_t r = nvml_ask(device, SIM_PROCESSES, 0, &a);
+    nvmlReturn_t r = nvml_request(device, SIM_PROCESSES, 0, &a);
     if (r != NVML_SUCCESS) {
         free(list);
         return r;

@@ -23,34 +23,35 @@ struct nvmlDevice_st {
 /* The connection, for requests. Usable after a successful nvml_enter() or nvml_ready(). */
 struct client *nvml_client(void);
 
-/* Initialised and connected? A forked child gets a connection of its own here. */
+/* Checks that the library is initialised and connected. Connects a forked child anew. */
 nvmlReturn_t nvml_ready(void);
 
 /* nvml_ready(), and `device` is one of ours. Every function about a device begins with it. */
 nvmlReturn_t nvml_enter(nvmlDevice_t device);
 
-/* nvml_enter(), and the card works. Every function about what a card does begins with it. */
+/* nvml_enter(), and the card works. Every function about a card's activity begins with it. */
 nvmlReturn_t nvml_enter_working(nvmlDevice_t device);
 
-/* What a function answers that is not simulated. */
+/* The result of a function that is not simulated. */
 nvmlReturn_t nvml_refuse(void);
 
 /* A MIG device that exists or existed. */
 bool nvml_is_part(nvmlDevice_t device);
-void nvml_forget_parts(void); /* those of another connection */
+void nvml_forget_parts(void); /* of another connection */
 nvmlReturn_t nvml_part_by_uuid(const char *uuid, nvmlDevice_t *ret);
 
 unsigned int nvml_device_count(void);
 nvmlDevice_t nvml_device_at(unsigned int index);
 
-/* One request about a device; what the daemon answers, as NVML says it. */
-nvmlReturn_t nvml_ask(nvmlDevice_t device, uint32_t op, uint64_t a, struct client_answer *answer);
+/* One request about a device; the daemon's answer as an NVML result. */
+nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
+                          struct client_answer *answer);
 
-/* The memory limit of the caller's control group, and what that uses. False: it has none. */
+/* The memory limit and the use of the caller's control group. False: it has no limit. */
 bool nvml_own_limit(nvmlDevice_t device, unsigned long long *ret_hard,
                     unsigned long long *ret_used);
 
-/* Bodies of the many functions that hand out one value of a device's page. */
+/* Bodies of the functions that return one value of a device's page. */
 #define NVML_GIVE(device, out, value)                                                              \
     do {                                                                                           \
         nvmlReturn_t _r = nvml_enter(device);                                                      \
@@ -69,7 +70,7 @@ bool nvml_own_limit(nvmlDevice_t device, unsigned long long *ret_hard,
     } while (0)
 
 #define NVML_IDLE_CLOCK_MHZ 210u
-#define NVML_IDLING_CARD_MW 200000u /* cards below have a state for idling */
+#define NVML_IDLING_CARD_MW 200000u /* cards with a lower power limit have an idle state */
 
 /* The two forms of a PCI address, from the numbers. */
 void nvml_pci_texts(nvmlPciInfo_t *info);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What can be set on a card, and the accounting that can be switched on. Only the user who owns
- * the machine, and root, may set anything. */
+/* Settings of a card, and accounting. Only root and the user that owns the machine may change
+ * them. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static unsigned int setting(nvmlDevice_t device, enum sim_setting which) {
 
 static nvmlReturn_t set(nvmlDevice_t device, enum sim_setting which, unsigned int value) {
     struct client_answer a = {.list = NULL};
-    return nvml_ask(device, SIM_SET, (uint64_t) which << 32 | value, &a);
+    return nvml_request(device, SIM_SET, (uint64_t) which << 32 | value, &a);
 }
 
 /* -- modes ----------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ static nvmlReturn_t fetch(nvmlDevice_t device, struct sim_account **ret, unsigne
     if (!list)
         return NVML_ERROR_MEMORY;
     struct client_answer a = {.list = list, .list_max = room};
-    r = nvml_ask(device, SIM_ACCOUNTS, 0, &a);
+    r = nvml_request(device, SIM_ACCOUNTS, 0, &a);
     if (r != NVML_SUCCESS) {
         free(list);
         return r;

@@ -328,7 +328,7 @@ def importer_is_charged():
     return seen
 
 
-@question("Memory opened by IPC handle, its maker ended: does it stay, and for whom is it counted?",
+@question("Memory opened by IPC handle, its maker ended: does it stay, and for which process is it counted?",
           "stays: exported memory remains booked after its maker's death", of_kernel=True)
 def ipc_keeps_memory():
     nvml = Nvml()

@@ -227,7 +227,7 @@ func TestTokenIsReadAgain(t *testing.T) {
 	os.Rename(p.token+".new", p.token)
 	p.order("request GET 9000 /")
 	p.expect("response 403 maybe=0 reason=Forbidden kind=Status text=Bearer second")
-	os.Remove(p.token) // a moment without the file is no reason to forget who we are
+	os.Remove(p.token) // a moment without the file keeps the last token
 	p.order("request GET 9000 /")
 	p.expect("response 403 maybe=0 reason=Forbidden kind=Status text=Bearer second")
 }
@@ -490,7 +490,7 @@ func TestAbsent(t *testing.T) {
 	p.expect("begin", "added b", "end", "added c")
 }
 
-// Whoever must know what was written until now lists again, in the middle of a watch.
+// A client that needs all writes until now lists again, in the middle of a watch.
 func TestRelist(t *testing.T) {
 	p, _ := begin(t, script(t,
 		step{"limit=500", list("10", "", "a")},
