@@ -24,7 +24,7 @@ const _Atomic uint32_t *client_faults = &no_faults;
 
 /* Connects to a device's socket. A connection does not show in /proc which file it was made to, so
  * the file itself is opened too: `ret_node` is what a descriptor of a device node looks like. */
-static int dial(const char *dir, const char *name, uint32_t number, int *ret_node) {
+static int connect_socket(const char *dir, const char *name, uint32_t number, int *ret_node) {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     *ret_node = -1;
     int n = number == UINT32_MAX
@@ -87,8 +87,8 @@ static bool send_request(int fd, const struct sim_request *request, int passed) 
     return n == (ssize_t) sizeof(*request);
 }
 
-static int exchange(int fd, const struct sim_request *request, int passed,
-                    struct client_answer *a) {
+static int send_and_receive(int fd, const struct sim_request *request, int passed,
+                            struct client_answer *a) {
     ssize_t n;
     if (!send_request(fd, request, passed))
         return -EPIPE;
@@ -111,13 +111,13 @@ static int exchange(int fd, const struct sim_request *request, int passed,
 }
 
 static int attach(struct client *c, const char *dir, uint32_t minor, const uint64_t token[2]) {
-    int node, fd = dial(dir, SIM_DEVICE_NAME, minor, &node);
+    int node, fd = connect_socket(dir, SIM_DEVICE_NAME, minor, &node);
     if (fd < 0)
         return fd;
     struct sim_request q = {
         .magic = SIM_MAGIC, .op = SIM_ATTACH, .minor = minor, .token = {token[0], token[1]}};
     struct client_answer a = {.fds = {-1, -1}};
-    int r = exchange(fd, &q, -1, &a);
+    int r = send_and_receive(fd, &q, -1, &a);
     if (r == 0 && a.fds[0] >= 0) {
         void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, a.fds[0], 0);
         (void) close(a.fds[0]);
@@ -145,7 +145,7 @@ int client_open(struct client *c) {
     const char *dir = getenv(SIM_DIR_ENV);
     if (!dir || !*dir)
         dir = SIM_DIR_DEFAULT;
-    int fd = dial(dir, SIM_CTL_NAME, UINT32_MAX, &c->node);
+    int fd = connect_socket(dir, SIM_CTL_NAME, UINT32_MAX, &c->node);
     if (fd < 0)
         return fd == -EACCES ? fd : -ENOENT;
     c->ctl = fd;
@@ -153,7 +153,7 @@ int client_open(struct client *c) {
     c->ndevices = 0;
     struct sim_request q = {.magic = SIM_MAGIC, .op = SIM_HELLO, .a = SIM_PROTO};
     struct client_answer a = {.fds = {-1, -1}};
-    int r = exchange(fd, &q, -1, &a);
+    int r = send_and_receive(fd, &q, -1, &a);
     if (r == 0)
         r = a.fds[0] >= 0 ? map_host(c, a.fds[0]) : -EPROTO;
     if (a.fds[0] >= 0)
@@ -190,7 +190,7 @@ int client_request(struct client *c, const struct sim_request *request, int fd,
     answer->fds[0] = answer->fds[1] = -1;
     int saved = errno;
     (void) pthread_mutex_lock(&c->lock);
-    int r = c->lost || c->ctl < 0 ? -EPIPE : exchange(c->ctl, request, fd, answer);
+    int r = c->lost || c->ctl < 0 ? -EPIPE : send_and_receive(c->ctl, request, fd, answer);
     if (r == -EPIPE)
         c->lost = true;
     (void) pthread_mutex_unlock(&c->lock);
@@ -242,7 +242,7 @@ static bool is_variant(const char *tail) {
 }
 
 /* Is `name` one of the patterns in `list`? */
-static bool named(const char *list, const char *name) {
+static bool list_has_name(const char *list, const char *name) {
     while (*list) {
         size_t n = strcspn(list, ",");
         bool open_end = n > 0 && list[n - 1] == '*';
@@ -255,10 +255,10 @@ static bool named(const char *list, const char *name) {
 }
 
 /* One slot of the machine's page. True: the call is decided, by *ret_status. */
-static bool obey(struct client *c, uint32_t slot, const char *name, uint32_t *ret_status) {
+static bool apply_fault(struct client *c, uint32_t slot, const char *name, uint32_t *ret_status) {
     const struct sim_fault *f = &c->host->fault[slot];
     uint32_t generation = atomic_load(&f->generation);
-    if (!(generation & 1) || !named(f->names, name))
+    if (!(generation & 1) || !list_has_name(f->names, name))
         return false;
     struct client_answer a = {.list = NULL};
     if (client_call(c, SIM_FAULT, 0, (uint64_t) slot << 32 | generation, &a) < 0)
@@ -276,7 +276,7 @@ static bool obey(struct client *c, uint32_t slot, const char *name, uint32_t *re
 uint32_t client_fault(struct client *c, const char *name) {
     uint32_t status = 0;
     for (uint32_t i = 0; c->host && i < SIM_FAULTS; i++)
-        if (obey(c, i, name, &status))
+        if (apply_fault(c, i, name, &status))
             return status;
     return 0;
 }

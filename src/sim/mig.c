@@ -106,7 +106,7 @@ uint8_t mig_bits(const struct mig_profile *profile, int start) {
     return (uint8_t) (((1u << profile->memory_slices) - 1) << start);
 }
 
-static bool fits(const struct mig_profile *profile, int start, uint8_t taken) {
+static bool fits_at(const struct mig_profile *profile, int start, uint8_t taken) {
     return (profile->starts & (1u << start)) && !(taken & mig_bits(profile, start));
 }
 
@@ -115,7 +115,7 @@ static uint32_t choice(const struct mig_profile *rows, size_t n, uint8_t taken) 
     uint32_t sum = 0;
     for (size_t i = 0; i < n; i++)
         for (int start = 0; start < 8; start++)
-            sum += fits(&rows[i], start, taken);
+            sum += fits_at(&rows[i], start, taken);
     return sum;
 }
 
@@ -124,7 +124,7 @@ static int place_among(const struct mig_profile *rows, size_t n, const struct mi
     int best = -ENOSPC;
     uint32_t most = 0;
     for (int start = 0; start < 8; start++) {
-        if (!fits(profile, start, taken))
+        if (!fits_at(profile, start, taken))
             continue;
         uint32_t left = choice(rows, n, taken | mig_bits(profile, start));
         if (best >= 0 && left <= most)

@@ -20,20 +20,20 @@ static void check(int condition) {
 
 /* Names are given here as the fuzzer likes, so that two sessions meet in them. */
 static void serve_shared(struct sim_session *s, const struct sim_request *q) {
-    struct sim_share *share = share_find(s->machine, q->token);
+    struct sim_share *share = ipc_memory_find(s->machine, q->token);
     struct sim_channel *c = session_channel(s, q->minor);
     struct sim_shared_event *e = shared_event_find(s->machine, q->token);
     uint32_t slot;
     if (q->op == SIM_SHARE && c && !share)
-        (void) share_new(c, q->a, -1, q->token);
+        (void) ipc_memory_new(c, q->a, -1, q->token);
     else if (q->op == SIM_SHARE_OPEN && share)
-        (void) share_hold(share, s);
+        (void) ipc_memory_hold(share, s);
     else if (q->op == SIM_SHARE_CLOSE && share)
-        (void) share_release(share, s);
+        (void) ipc_memory_release(share, s);
     else if (q->op == SIM_SHARE_EXPORT && share)
-        share_export(share);
+        ipc_memory_export(share);
     else if (q->op == SIM_SHARE_IMPORT && share && share->exports > 0)
-        share_unexport(s->machine, share);
+        ipc_memory_unexport(s->machine, share);
     else if (q->op == SIM_EVENT_CLOSE)
         (void) shared_event_close(s, q->a);
     else if (q->op == SIM_EVENT_OPEN && e)
@@ -99,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     session_end(other);
     while (machine.shares) { /* kept by descriptors only */
         check(machine.shares->exports > 0 && !machine.shares->holders);
-        share_unexport(&machine, machine.shares);
+        ipc_memory_unexport(&machine, machine.shares);
     }
     check(page.memory_used == 0 && page.clients == 0 && !machine.events);
     return 0;

@@ -62,7 +62,7 @@ static bool lay_out(CUarray a, const CUDA_ARRAY3D_DESCRIPTOR *d) {
            !__builtin_mul_overflow(a->bytes, a->depth, &a->bytes);
 }
 
-static CUresult take(CUcontext ctx, size_t bytes, char **ret) {
+static CUresult array_memory_take(CUcontext ctx, size_t bytes, char **ret) {
     CUresult r = cuda_take(ctx->device, bytes);
     if (r != CUDA_SUCCESS)
         return r;
@@ -73,7 +73,7 @@ static CUresult take(CUcontext ctx, size_t bytes, char **ret) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static void give(CUcontext ctx, char *data, size_t bytes) {
+static void array_memory_give(CUcontext ctx, char *data, size_t bytes) {
     worker_wait_all();
     memory_unreserve(data, bytes);
     cuda_give(ctx->device, bytes);
@@ -89,7 +89,7 @@ CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc
         return CUDA_ERROR_INVALID_VALUE;
     if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
         return CUDA_ERROR_NOT_SUPPORTED;
-    r = take(ctx, a.bytes, &a.data);
+    r = array_memory_take(ctx, a.bytes, &a.data);
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&cuda_lock);
@@ -105,7 +105,7 @@ CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc
     }
     (void) pthread_mutex_unlock(&cuda_lock);
     if (!made) {
-        give(ctx, a.data, a.bytes);
+        array_memory_give(ctx, a.data, a.bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *handle = made;
@@ -166,7 +166,7 @@ CUresult cuArrayDestroy(CUarray array) {
     struct CUarray_st was = *array;
     forget_array(array);
     (void) pthread_mutex_unlock(&cuda_lock);
-    give(was.context, was.data, was.bytes);
+    array_memory_give(was.context, was.data, was.bytes);
     return r;
 }
 
@@ -208,7 +208,7 @@ CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *req, CUarr
 
 /* -- mipmapped arrays ------------------------------------------------------------------------ */
 
-static size_t half(size_t n, unsigned int level) {
+static size_t level_extent(size_t n, unsigned int level) {
     size_t m = n >> level;
     return n == 0 ? 0 : m ? m : 1;
 }
@@ -219,9 +219,9 @@ static bool lay_out_levels(CUmipmappedArray m, const CUDA_ARRAY3D_DESCRIPTOR *de
     bool layered = desc->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
     for (unsigned int i = 0; i < levels; i++) {
         CUDA_ARRAY3D_DESCRIPTOR d = *desc;
-        d.Width = half(desc->Width, i);
-        d.Height = half(desc->Height, i);
-        d.Depth = layered ? desc->Depth : half(desc->Depth, i);
+        d.Width = level_extent(desc->Width, i);
+        d.Height = level_extent(desc->Height, i);
+        d.Depth = layered ? desc->Depth : level_extent(desc->Depth, i);
         CUarray a = &m->level[i];
         *a = (struct CUarray_st){.tag = TAG_ARRAY, .context = m->context, .parent = m};
         if (!lay_out(a, &d) || __builtin_add_overflow(m->bytes, a->bytes, &m->bytes))
@@ -258,7 +258,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = lay_out_levels(m, desc, levels < LEVELS_MAX ? levels : LEVELS_MAX)
-            ? take(ctx, m->bytes, &m->data)
+            ? array_memory_take(ctx, m->bytes, &m->data)
             : CUDA_ERROR_INVALID_VALUE;
     if (r != CUDA_SUCCESS) {
         (void) pthread_mutex_lock(&cuda_lock);
@@ -301,7 +301,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
     size_t bytes = mipmap->bytes;
     forget_mipmap(mipmap);
     (void) pthread_mutex_unlock(&cuda_lock);
-    give(ctx, data, bytes);
+    array_memory_give(ctx, data, bytes);
     return r;
 }
 
@@ -342,6 +342,6 @@ void array_release_context(CUcontext ctx) {
         (void) pthread_mutex_unlock(&cuda_lock);
         if (!data)
             return;
-        give(ctx, data, bytes);
+        array_memory_give(ctx, data, bytes);
     }
 }

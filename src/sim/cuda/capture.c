@@ -103,7 +103,7 @@ static struct capture *find_capture(unsigned long long id) {
     return c;
 }
 
-static struct capture_stream *join(struct capture *c, CUstream s) {
+static struct capture_stream *capture_join(struct capture *c, CUstream s) {
     struct capture_stream *cs = calloc(1, sizeof(*cs));
     if (!cs)
         return NULL;
@@ -117,7 +117,7 @@ static struct capture_stream *join(struct capture *c, CUstream s) {
     return cs;
 }
 
-static void leave(struct capture_stream *cs) {
+static void capture_leave(struct capture_stream *cs) {
     struct capture_stream **p = &cs->capture->streams;
     while (*p != cs)
         p = &(*p)->next;
@@ -130,9 +130,9 @@ static void leave(struct capture_stream *cs) {
 }
 
 /* Ends it; the graph is the caller's, or gone. */
-static CUgraph end(struct capture *c, bool keep_graph) {
+static CUgraph capture_end(struct capture *c, bool keep_graph) {
     while (c->streams)
-        leave(c->streams);
+        capture_leave(c->streams);
     struct capture **p = &captures;
     while (*p != c)
         p = &(*p)->next;
@@ -188,7 +188,7 @@ CUresult capture_refuse_event(CUevent event) {
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 
-static bool forbids(const struct capture *c) {
+static bool forbids_unsafe_call(const struct capture *c) {
     if (c->thread == this_thread())
         return c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
     return c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -200,7 +200,7 @@ CUresult capture_unsafe(void) {
         return r;
     (void) pthread_mutex_lock(&lock);
     for (struct capture *c = captures; c; c = c->next)
-        if (forbids(c)) {
+        if (forbids_unsafe_call(c)) {
             c->invalid = true;
             r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
@@ -228,7 +228,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
 /* -- what is captured ------------------------------------------------------------------------ */
 
 /* With the lock. */
-static CUresult add(struct capture_stream *cs, CUgraphNodeParams *params) {
+static CUresult add_captured_node(struct capture_stream *cs, CUgraphNodeParams *params) {
     if (cs->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     CUgraphNode node;
@@ -242,7 +242,7 @@ static CUresult add(struct capture_stream *cs, CUgraphNodeParams *params) {
 
 CUresult capture_add(CUstream s, CUgraphNodeParams *params) {
     (void) pthread_mutex_lock(&lock);
-    CUresult r = s->capture ? add(s->capture, params) : CUDA_ERROR_ILLEGAL_STATE;
+    CUresult r = s->capture ? add_captured_node(s->capture, params) : CUDA_ERROR_ILLEGAL_STATE;
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -286,7 +286,7 @@ CUresult capture_host(CUstream s, CUhostFn fn, void *user_data) {
 }
 
 /* With the lock. */
-static CUresult mark(struct capture_stream *cs, CUevent event) {
+static CUresult mark_event(struct capture_stream *cs, CUevent event) {
     if (cs->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     struct capture_point *p = event->captured ? event->captured : calloc(1, sizeof(*p));
@@ -302,8 +302,8 @@ CUresult capture_record(CUstream s, CUevent event, bool external) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD, .eventRecord = {event}};
     (void) pthread_mutex_lock(&lock);
     CUresult r = !s->capture ? CUDA_ERROR_ILLEGAL_STATE
-                 : external  ? add(s->capture, &p)
-                             : mark(s->capture, event);
+                 : external  ? add_captured_node(s->capture, &p)
+                             : mark_event(s->capture, event);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -322,7 +322,7 @@ static CUresult wait_in(struct capture *c, CUstream s, const struct capture_poin
     if (c->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (!cs)
-        cs = join(c, s);
+        cs = capture_join(c, s);
     return cs && set_join(&cs->set, &point->set) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -332,7 +332,7 @@ CUresult capture_wait(CUstream s, CUevent event, bool external) {
     (void) pthread_mutex_lock(&lock);
     struct capture *c = event->captured ? find_capture(event->captured->id) : NULL;
     if (s->capture && external) {
-        r = add(s->capture, &p);
+        r = add_captured_node(s->capture, &p);
     } else if (event->captured) {
         r = c && !external ? wait_in(c, s, event->captured) : CUDA_ERROR_CAPTURED_EVENT;
     } else if (event->recorded && s->capture) {
@@ -356,20 +356,20 @@ void capture_forget_event(CUevent event) {
 }
 
 /* With the lock. */
-static void abandon(struct capture_stream *cs) {
+static void abandon_stream(struct capture_stream *cs) {
     struct capture *c = cs->capture;
     if (c->origin == cs->stream) {
-        (void) end(c, false);
+        (void) capture_end(c, false);
         return;
     }
     c->invalid = true;
-    leave(cs);
+    capture_leave(cs);
 }
 
 void capture_abandon(CUstream s) {
     (void) pthread_mutex_lock(&lock);
     if (s->capture)
-        abandon(s->capture);
+        abandon_stream(s->capture);
     (void) pthread_mutex_unlock(&lock);
 }
 
@@ -381,7 +381,7 @@ void capture_release_context(CUcontext ctx) {
         for (struct capture *c = captures; c && !again; c = c->next)
             for (struct capture_stream *cs = c->streams; cs && !again; cs = cs->next)
                 if (cs->stream->context == ctx) {
-                    abandon(cs);
+                    abandon_stream(cs);
                     again = true;
                 }
     }
@@ -391,8 +391,8 @@ void capture_release_context(CUcontext ctx) {
 /* -- the functions --------------------------------------------------------------------------- */
 
 /* With the lock. */
-static CUresult begin(CUstream s, CUgraph graph, const CUgraphNode *dependencies,
-                      const CUgraphEdgeData *data, size_t n, CUstreamCaptureMode mode) {
+static CUresult capture_begin(CUstream s, CUgraph graph, const CUgraphNode *dependencies,
+                              const CUgraphEdgeData *data, size_t n, CUstreamCaptureMode mode) {
     static unsigned long long ids;
     struct capture *c = calloc(1, sizeof(*c));
     if (!c)
@@ -403,7 +403,7 @@ static CUresult begin(CUstream s, CUgraph graph, const CUgraphNode *dependencies
                           .mode = mode,
                           .thread = this_thread(),
                           .id = ++ids};
-    struct capture_stream *cs = c->graph ? join(c, s) : NULL;
+    struct capture_stream *cs = c->graph ? capture_join(c, s) : NULL;
     bool ok = cs != NULL;
     c->next = captures;
     captures = c;
@@ -412,7 +412,7 @@ static CUresult begin(CUstream s, CUgraph graph, const CUgraphNode *dependencies
     for (size_t i = 0; i < n && ok; i++)
         ok = set_add(&cs->set, dependencies[i], data ? &data[i] : NULL);
     if (!ok)
-        (void) end(c, false);
+        (void) capture_end(c, false);
     return ok ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -427,7 +427,8 @@ static CUresult begin_capture(CUstream stream, CUgraph graph, const CUgraphNode 
     if (s == s->context->legacy)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     (void) pthread_mutex_lock(&lock);
-    r = s->capture ? CUDA_ERROR_ILLEGAL_STATE : begin(s, graph, dependencies, data, n, mode);
+    r = s->capture ? CUDA_ERROR_ILLEGAL_STATE
+                   : capture_begin(s, graph, dependencies, data, n, mode);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -506,7 +507,7 @@ static CUresult end_capture(CUstream s, CUgraph *graph) {
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
     CUresult r = c->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : check_joined(c);
-    *graph = end(c, r == CUDA_SUCCESS);
+    *graph = capture_end(c, r == CUDA_SUCCESS);
     return r;
 }
 

@@ -13,7 +13,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one step at a time */
 static CUprocessState state;
 
-static CUresult enter(int pid) {
+static CUresult enter_process(int pid) {
     CUresult r = cuda_enter_locked();
     if (r != CUDA_SUCCESS)
         return r;
@@ -23,7 +23,7 @@ static CUresult enter(int pid) {
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *ret) {
-    CUresult r = enter(pid);
+    CUresult r = enter_process(pid);
     if (r != CUDA_SUCCESS)
         return r;
     if (!ret)
@@ -46,8 +46,9 @@ static CUresult wait_idle(unsigned int ms) {
 }
 
 /* Goes from a state to the next by `step`, which says what it became; one step at a time. */
-static CUresult go(int pid, CUprocessState from, CUresult (*step)(void *args), void *args) {
-    CUresult r = enter(pid);
+static CUresult change_state(int pid, CUprocessState from, CUresult (*step)(void *args),
+                             void *args) {
+    CUresult r = enter_process(pid);
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&lock);
@@ -56,7 +57,7 @@ static CUresult go(int pid, CUprocessState from, CUresult (*step)(void *args), v
     return r;
 }
 
-static CUresult hold(void *args) {
+static CUresult lock_process(void *args) {
     const CUcheckpointLockArgs *wanted = args;
     cuda_hold_calls(true);
     CUresult r = wait_idle(wanted ? wanted->timeoutMs : 0);
@@ -68,7 +69,7 @@ static CUresult hold(void *args) {
 }
 
 /* Of the first `n` devices, as far as they can be: what is shared with others has to stay. */
-static int move(enum sim_op op, int n, int *ret_done) {
+static int move_devices(enum sim_op op, int n, int *ret_done) {
     int r = 0;
     for (int i = 0; i < n && r == 0; i++) {
         r = client_do(&cuda_client, op, cuda_device[i].minor, 0);
@@ -79,17 +80,17 @@ static int move(enum sim_op op, int n, int *ret_done) {
 
 /* All devices, or none. */
 static int move_all(enum sim_op op, enum sim_op back, CUprocessState to) {
-    int done = 0, ignored, r = move(op, cuda_ndevices, &done);
+    int done = 0, ignored, r = move_devices(op, cuda_ndevices, &done);
     if (r == 0)
         state = to;
-    else if (move(back, done, &ignored) < 0)
+    else if (move_devices(back, done, &ignored) < 0)
         state = CU_PROCESS_STATE_FAILED;
     return r;
 }
 
 /* There is nothing yet in the arguments of the next three. */
 
-static CUresult leave(void *args) {
+static CUresult unlock_process(void *args) {
     (void) args;
     int r = move_all(SIM_SUSPEND, SIM_RESUME, CU_PROCESS_STATE_CHECKPOINTED);
     return r == -EBUSY ? CUDA_ERROR_NOT_SUPPORTED : cuda_from_errno(r);
@@ -108,17 +109,17 @@ static CUresult let_go(void *args) {
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args) {
-    return go(pid, CU_PROCESS_STATE_RUNNING, hold, args);
+    return change_state(pid, CU_PROCESS_STATE_RUNNING, lock_process, args);
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args) {
-    return go(pid, CU_PROCESS_STATE_LOCKED, leave, args);
+    return change_state(pid, CU_PROCESS_STATE_LOCKED, unlock_process, args);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args) {
-    return go(pid, CU_PROCESS_STATE_CHECKPOINTED, come_back, args);
+    return change_state(pid, CU_PROCESS_STATE_CHECKPOINTED, come_back, args);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args) {
-    return go(pid, CU_PROCESS_STATE_LOCKED, let_go, args);
+    return change_state(pid, CU_PROCESS_STATE_LOCKED, let_go, args);
 }

@@ -53,7 +53,7 @@ bool cuda_context_alive(CUcontext ctx) {
     return ctx && ctx->tag == TAG_CONTEXT;
 }
 
-static CUresult push(CUcontext ctx) {
+static CUresult push_context(CUcontext ctx) {
     if (depth == STACK_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     stack[depth++] = ctx;
@@ -229,7 +229,7 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev) {
     r = context_begin(dev, flags, false, &made);
     if (r != CUDA_SUCCESS)
         return r;
-    r = push(made);
+    r = push_context(made);
     if (r != CUDA_SUCCESS) {
         context_end(made);
         return r;
@@ -308,7 +308,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
         return r;
     if (!cuda_context_alive(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
-    return push(ctx);
+    return push_context(ctx);
 }
 
 CUresult cuCtxPushCurrent(CUcontext ctx) {
@@ -339,7 +339,7 @@ CUresult cuCtxSetCurrent(CUcontext ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     if (depth > 0)
         depth--;
-    return ctx ? push(ctx) : CUDA_SUCCESS;
+    return ctx ? push_context(ctx) : CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetCurrent(CUcontext *ctx) {

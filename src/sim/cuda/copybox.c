@@ -21,8 +21,8 @@ struct end {
 };
 
 /* Where the box begins and how it is laid out; false when it does not fit. */
-static bool locate(const struct end *e, size_t width, size_t height, size_t depth, char **ret,
-                   size_t *ret_pitch, size_t *ret_slice) {
+static bool box_address(const struct end *e, size_t width, size_t height, size_t depth, char **ret,
+                        size_t *ret_pitch, size_t *ret_slice) {
     size_t pitch = e->pitch ? e->pitch : width;
     size_t rows = e->height ? e->height : height;
     uintptr_t base = e->base;
@@ -78,8 +78,8 @@ CUresult copy_prepare(const CUDA_MEMCPY3D *p, struct copy *ret) {
                       .base = base_of(p->dstMemoryType, p->dstHost, p->dstDevice)};
     struct copy c = {.width = p->WidthInBytes, .height = p->Height, .depth = p->Depth};
     char *from;
-    if (!locate(&src, c.width, c.height, c.depth, &from, &c.src_pitch, &c.src_slice) ||
-        !locate(&dst, c.width, c.height, c.depth, &c.dst, &c.dst_pitch, &c.dst_slice))
+    if (!box_address(&src, c.width, c.height, c.depth, &from, &c.src_pitch, &c.src_slice) ||
+        !box_address(&dst, c.width, c.height, c.depth, &c.dst, &c.dst_pitch, &c.dst_slice))
         return CUDA_ERROR_INVALID_VALUE;
     c.src = from;
     *ret = c;

@@ -39,7 +39,7 @@ static const struct {
     {CUDA_ERROR_UNKNOWN, "unknown error"},
 };
 
-static const struct text *find(CUresult error) {
+static const struct text *find_text(CUresult error) {
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         if (texts[i].code == error)
             return &texts[i];
@@ -49,7 +49,7 @@ static const struct text *find(CUresult error) {
 CUresult cuGetErrorName(CUresult error, const char **str) {
     if (!str)
         return CUDA_ERROR_INVALID_VALUE;
-    const struct text *t = find(error);
+    const struct text *t = find_text(error);
     *str = t ? t->name : NULL;
     return t ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -57,7 +57,7 @@ CUresult cuGetErrorName(CUresult error, const char **str) {
 CUresult cuGetErrorString(CUresult error, const char **str) {
     if (!str)
         return CUDA_ERROR_INVALID_VALUE;
-    const struct text *t = find(error);
+    const struct text *t = find_text(error);
     *str = t ? t->name : NULL;
     for (size_t i = 0; i < sizeof(descriptions) / sizeof(descriptions[0]); i++)
         if (descriptions[i].code == error)

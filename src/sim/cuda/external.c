@@ -19,7 +19,7 @@ struct CUextMemory_st {
 
 static CUexternalMemory free_memories;
 
-static CUresult enter(CUexternalMemory e) {
+static CUresult enter_external(CUexternalMemory e) {
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)
         return r;
@@ -67,7 +67,7 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *dev_ptr, CUexternalMemory 
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);
     if (r == CUDA_SUCCESS)
-        r = enter(ext_mem);
+        r = enter_external(ext_mem);
     if (r != CUDA_SUCCESS)
         return r;
     const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *b = buffer_desc;
@@ -85,7 +85,7 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *dev_ptr, CUexternalMemory 
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory ext_mem) {
-    CUresult r = enter(ext_mem);
+    CUresult r = enter_external(ext_mem);
     if (r != CUDA_SUCCESS)
         return r;
     shared_close(&ext_mem->shared);

@@ -114,7 +114,7 @@ CUresult fill_prepare(struct fill *f) {
     return CUDA_SUCCESS;
 }
 
-static CUresult submit(struct fill *f, CUstream stream) {
+static CUresult fill_submit(struct fill *f, CUstream stream) {
     CUstream s;
     CUresult r = stream_enter_work(stream, &s);
     if (r != CUDA_SUCCESS)
@@ -134,7 +134,7 @@ static CUresult fill_linear(CUdeviceptr dst, uint32_t value, unsigned int elemen
     struct fill f = {.base = dst, .height = 1, .value = value, .element = element};
     if (__builtin_mul_overflow(n, element, &f.width))
         return CUDA_ERROR_INVALID_VALUE;
-    return submit(&f, stream);
+    return fill_submit(&f, stream);
 }
 
 static CUresult fill_rows(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned int element,
@@ -143,7 +143,7 @@ static CUresult fill_rows(CUdeviceptr dst, size_t pitch, uint32_t value, unsigne
         .base = dst, .pitch = pitch, .height = height, .value = value, .element = element};
     if (__builtin_mul_overflow(width, element, &f.width))
         return CUDA_ERROR_INVALID_VALUE;
-    return submit(&f, stream);
+    return fill_submit(&f, stream);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char uc, size_t n) {

@@ -88,7 +88,7 @@ static bool make_room(void **array, size_t n, size_t *room, size_t element) {
     return true;
 }
 
-static bool append(CUgraph g, CUgraphNode n) {
+static bool append_node(CUgraph g, CUgraphNode n) {
     if (!make_room((void **) &g->node, g->nnodes, &g->room, sizeof(CUgraphNode)))
         return false;
     n->graph = g;
@@ -186,7 +186,7 @@ CUresult graph_add(CUgraph g, const CUgraphNode *dependencies, const CUgraphEdge
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
     node->params = *params;
-    if (!append(g, node)) {
+    if (!append_node(g, node)) {
         node->params.type = CU_GRAPH_NODE_TYPE_EMPTY;
         node_free(node);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -252,7 +252,7 @@ static CUresult copy_node(CUgraph to, const struct CUgraphNode_st *from) {
     CUresult r = k->copy ? k->copy(n, from) : CUDA_SUCCESS;
     if (r != CUDA_SUCCESS)
         n->params.type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if (r == CUDA_SUCCESS && append(to, n))
+    if (r == CUDA_SUCCESS && append_node(to, n))
         return CUDA_SUCCESS;
     node_free(n);
     return r == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : r;
@@ -327,7 +327,7 @@ static void list_successors(CUgraph g, struct successors *s) {
 }
 
 /* Topological order: roots first, then the nodes that have become free, by creation. */
-static bool sort(CUgraph g, const struct successors *s, size_t nedges, CUgraphNode *order) {
+static bool sort_nodes(CUgraph g, const struct successors *s, size_t nedges, CUgraphNode *order) {
     size_t n = 0;
     for (size_t i = 0; i < g->nnodes; i++)
         if (s->missing[i] == 0)
@@ -352,7 +352,7 @@ CUresult graph_order(CUgraph g) {
     if (r == CUDA_SUCCESS) {
         struct successors s = {memory, memory + g->nnodes, memory + 2 * g->nnodes + 1};
         list_successors(g, &s);
-        if (!sort(g, &s, nedges, order))
+        if (!sort_nodes(g, &s, nedges, order))
             r = CUDA_ERROR_INVALID_VALUE;
     }
     free(memory);

@@ -71,11 +71,11 @@ static void exec_free(CUgraphExec e) {
 /* -- instantiation --------------------------------------------------------------------------- */
 
 /* The most that the graph has allocated at a time, in the order in which it will run. */
-static void measure(CUgraph g, struct graph_use *use, int64_t *now) {
+static void measure_memory(CUgraph g, struct graph_use *use, int64_t *now) {
     for (size_t i = 0; i < g->nnodes; i++) {
         const struct CUgraphNode_st *n = g->order[i];
         if (n->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
-            measure(n->params.graph.graph, use, now);
+            measure_memory(n->params.graph.graph, use, now);
         } else if (n->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
             use->device = n->alloc->device;
             *now += (int64_t) n->alloc->bytes;
@@ -94,7 +94,7 @@ static CUresult fill_exec(CUgraphExec e, CUgraph graph) {
     if (r != CUDA_SUCCESS || !graph_has_memory(graph))
         return r;
     int64_t now = 0;
-    measure(e->graph, &e->use, &now);
+    measure_memory(e->graph, &e->use, &now);
     if (e->use.device >= 0)
         graph_use_add(&e->use);
     e->source = graph;

@@ -20,7 +20,7 @@ static CUresult break_context(struct graph_run *run) {
     return CUDA_SUCCESS;
 }
 
-static CUresult collect(struct graph_run *run, int device, uint64_t ns) {
+static CUresult collect_kernel(struct graph_run *run, int device, uint64_t ns) {
     CUresult r = CUDA_SUCCESS;
     if (run->nkernels == sizeof(run->ns) / sizeof(run->ns[0]) || run->device != device)
         r = graph_flush(run);
@@ -60,7 +60,7 @@ static CUresult copy_kernel(CUgraphNode n, const struct CUgraphNode_st *from) {
 static CUresult run_kernel(struct graph_run *run, CUgraphNode n) {
     if (!launch_may_run(&n->call))
         return break_context(run);
-    CUresult r = collect(run, n->call.device, launch_duration(&n->call));
+    CUresult r = collect_kernel(run, n->call.device, launch_duration(&n->call));
     return r == CUDA_SUCCESS ? launch_compute(run->stream, &n->call) : r;
 }
 
@@ -101,7 +101,7 @@ static CUresult run_memset(struct graph_run *run, CUgraphNode n) {
     if (fill_prepare(&f) != CUDA_SUCCESS)
         return break_context(run);
     int device = run->stream->context->device;
-    CUresult r = collect(run, device, launch_busy_ns(device, f.width * f.height));
+    CUresult r = collect_kernel(run, device, launch_busy_ns(device, f.width * f.height));
     return r == CUDA_SUCCESS ? worker_do(run->stream, fill_do, &f, sizeof(f)) : r;
 }
 

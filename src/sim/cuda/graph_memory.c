@@ -54,7 +54,7 @@ void graph_alloc_retain(struct graph_alloc *a) {
 }
 
 /* With the lock; true when the last one has let go. */
-static bool release(struct graph_alloc *a) {
+static bool release_reference(struct graph_alloc *a) {
     if (--a->references > 0)
         return false;
     for (struct graph_alloc **p = &allocs; *p; p = &(*p)->next)
@@ -65,7 +65,7 @@ static bool release(struct graph_alloc *a) {
     return true;
 }
 
-static void destroy(struct graph_alloc *a) {
+static void destroy_allocation(struct graph_alloc *a) {
     memory_remove(a->memory);
     worker_wait_all();
     memory_unreserve((void *) (uintptr_t) a->memory->base, a->memory->size);
@@ -75,10 +75,10 @@ static void destroy(struct graph_alloc *a) {
 
 void graph_alloc_release(struct graph_alloc *a) {
     (void) pthread_mutex_lock(&lock);
-    bool last = release(a);
+    bool last = release_reference(a);
     (void) pthread_mutex_unlock(&lock);
     if (last)
-        destroy(a);
+        destroy_allocation(a);
 }
 
 CUresult graph_alloc_take(struct graph_alloc *a, struct graph_use *use) {
@@ -98,7 +98,7 @@ CUresult graph_alloc_take(struct graph_alloc *a, struct graph_use *use) {
 }
 
 /* With the lock. */
-static bool give(struct graph_alloc *a) {
+static bool end_allocation(struct graph_alloc *a) {
     if (!a->live)
         return false;
     a->live = false;
@@ -112,13 +112,13 @@ static bool give(struct graph_alloc *a) {
 bool graph_alloc_give(struct graph_alloc *a) {
     bool idle = worker_is_idle();
     (void) pthread_mutex_lock(&lock);
-    bool was_live = give(a);
-    bool last = was_live && release(a);
+    bool was_live = end_allocation(a);
+    bool last = was_live && release_reference(a);
     (void) pthread_mutex_unlock(&lock);
     if (was_live && idle && !last)
         memory_discard((void *) (uintptr_t) a->memory->base, a->memory->size);
     if (last)
-        destroy(a);
+        destroy_allocation(a);
     return was_live;
 }
 
@@ -158,7 +158,7 @@ CUresult graph_use_reserve(struct graph_use *use, uint16_t queue) {
 }
 
 /* With the lock. */
-static void trim(int device) {
+static void trim_reserve(int device) {
     struct reserve *v = &reserves[device];
     uint64_t need = round_up(v->used + running(device, NULL, -1));
     if (need >= v->held)
@@ -194,13 +194,13 @@ void graph_memory_release_context(CUcontext ctx) {
         for (a = allocs; a; a = a->next)
             if (a->live && a->memory->context == ctx)
                 break;
-        bool last = a && give(a) && release(a);
+        bool last = a && end_allocation(a) && release_reference(a);
         (void) pthread_mutex_unlock(&lock);
         if (last)
-            destroy(a);
+            destroy_allocation(a);
     } while (a);
     (void) pthread_mutex_lock(&lock);
-    trim(ctx->device);
+    trim_reserve(ctx->device);
     (void) pthread_mutex_unlock(&lock);
 }
 
@@ -211,7 +211,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice device) {
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&lock);
-    trim(device);
+    trim_reserve(device);
     (void) pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }

@@ -8,8 +8,8 @@
 
 #include "sim/cuda/graph.h"
 
-static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                    const CUgraphEdgeData *data, size_t n, CUgraphNodeParams *params) {
+static CUresult add_node(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                         const CUgraphEdgeData *data, size_t n, CUgraphNodeParams *params) {
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)
         return r;
@@ -18,12 +18,14 @@ static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *depende
     return graph_add(graph, dependencies, data, n, params, node);
 }
 
-static CUresult set(CUgraphNode node, CUgraphNodeType type, const CUgraphNodeParams *params) {
+static CUresult set_params(CUgraphNode node, CUgraphNodeType type,
+                           const CUgraphNodeParams *params) {
     CUresult r = graph_enter_kind(node, type);
     return r == CUDA_SUCCESS ? graph_set(node, params) : r;
 }
 
-static CUresult get(CUgraphNode node, CUgraphNodeType type, void *out, size_t at, size_t size) {
+static CUresult get_params(CUgraphNode node, CUgraphNodeType type, void *out, size_t at,
+                           size_t size) {
     CUresult r = graph_enter_kind(node, type);
     if (r != CUDA_SUCCESS)
         return r;
@@ -35,7 +37,7 @@ static CUresult get(CUgraphNode node, CUgraphNodeType type, void *out, size_t at
 
 /* `out` has the type of the member, or its first fields. */
 #define GET(node, type, out, member)                                                               \
-    get(node, type, out, offsetof(CUgraphNodeParams, member), sizeof(*(out)))
+    get_params(node, type, out, offsetof(CUgraphNodeParams, member), sizeof(*(out)))
 
 /* -- any kind -------------------------------------------------------------------------------- */
 
@@ -44,7 +46,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
                            CUgraphNodeParams *node_params) {
     if (!node_params)
         return cuda_invalid();
-    return add(node, graph, dependencies, dependency_data, num_dependencies, node_params);
+    return add_node(node, graph, dependencies, dependency_data, num_dependencies, node_params);
 }
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -74,7 +76,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
     if (!node_params)
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernel = *node_params};
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 static CUDA_KERNEL_NODE_PARAMS widen(const CUDA_KERNEL_NODE_PARAMS_v1 *v1) {
@@ -111,7 +113,7 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node,
     if (!node_params)
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernel = *node_params};
-    return set(node, CU_GRAPH_NODE_TYPE_KERNEL, &p);
+    return set_params(node, CU_GRAPH_NODE_TYPE_KERNEL, &p);
 }
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node,
@@ -131,7 +133,7 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
                            .memcpy = {.copyCtx = ctx, .copyParams = *copy_params}};
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *node_params) {
@@ -143,7 +145,7 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *node_
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
                            .memcpy = {.copyParams = *node_params}};
-    return set(node, CU_GRAPH_NODE_TYPE_MEMCPY, &p);
+    return set_params(node, CU_GRAPH_NODE_TYPE_MEMCPY, &p);
 }
 
 CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -154,7 +156,7 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
     memcpy(&p.memset, memset_params, sizeof(*memset_params));
     p.memset.ctx = ctx;
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *node_params) {
@@ -166,7 +168,7 @@ CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PAR
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
     memcpy(&p.memset, node_params, sizeof(*node_params));
-    return set(node, CU_GRAPH_NODE_TYPE_MEMSET, &p);
+    return set_params(node, CU_GRAPH_NODE_TYPE_MEMSET, &p);
 }
 
 /* -- host functions, events, nothing --------------------------------------------------------- */
@@ -176,7 +178,7 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
     if (!node_params)
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_HOST, .host = *node_params};
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *node_params) {
@@ -187,31 +189,31 @@ CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS 
     if (!node_params)
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_HOST, .host = *node_params};
-    return set(node, CU_GRAPH_NODE_TYPE_HOST, &p);
+    return set_params(node, CU_GRAPH_NODE_TYPE_HOST, &p);
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                              size_t num_dependencies) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph,
                                    const CUgraphNode *dependencies, size_t num_dependencies,
                                    CUevent event) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD, .eventRecord = {event}};
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                  size_t num_dependencies, CUevent event) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .eventWait = {event}};
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 static CUresult set_event(CUgraphNode node, CUgraphNodeType type, CUevent event) {
     CUgraphNodeParams p = {.type = type, .eventRecord = {event}};
-    return set(node, type, &p);
+    return set_params(node, type, &p);
 }
 
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out) {
@@ -235,7 +237,7 @@ CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                   size_t num_dependencies, CUgraph child_graph) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = child_graph}};
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
@@ -249,7 +251,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
     if (!node_params)
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC, .alloc = *node_params};
-    CUresult r = add(node, graph, dependencies, NULL, num_dependencies, &p);
+    CUresult r = add_node(node, graph, dependencies, NULL, num_dependencies, &p);
     if (r == CUDA_SUCCESS)
         node_params->dptr = p.alloc.dptr;
     return r;
@@ -262,7 +264,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                size_t num_dependencies, CUdeviceptr dptr) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE, .free = {dptr}};
-    return add(node, graph, dependencies, NULL, num_dependencies, &p);
+    return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *dptr_out) {

@@ -90,7 +90,8 @@ struct list {
     bool lossy; /* there was data that the caller cannot see */
 };
 
-static void put(struct list *l, CUgraphNode node, CUgraphNode other, const CUgraphEdgeData *data) {
+static void list_append(struct list *l, CUgraphNode node, CUgraphNode other,
+                        const CUgraphEdgeData *data) {
     static const CUgraphEdgeData plain;
     size_t at = l->n++;
     if (at >= l->room)
@@ -106,7 +107,7 @@ static void put(struct list *l, CUgraphNode node, CUgraphNode other, const CUgra
 }
 
 /* Nulls the rest of the caller's array and returns the number of entries. */
-static CUresult finish(struct list *l, size_t *number) {
+static CUresult list_finish(struct list *l, size_t *number) {
     if (l->lossy)
         return CUDA_ERROR_LOSSY_QUERY;
     for (size_t i = l->n; i < l->room; i++) {
@@ -127,8 +128,8 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *num_nodes) {
         return CUDA_ERROR_INVALID_VALUE;
     struct list l = {.node = nodes, .room = nodes ? *num_nodes : 0};
     for (size_t i = 0; i < graph->nnodes; i++)
-        put(&l, graph->node[i], NULL, NULL);
-    return finish(&l, num_nodes);
+        list_append(&l, graph->node[i], NULL, NULL);
+    return list_finish(&l, num_nodes);
 }
 
 CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *root_nodes, size_t *num_root_nodes) {
@@ -140,8 +141,8 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *root_nodes, size_t *num
     struct list l = {.node = root_nodes, .room = root_nodes ? *num_root_nodes : 0};
     for (size_t i = 0; i < graph->nnodes; i++)
         if (graph->node[i]->ndependencies == 0)
-            put(&l, graph->node[i], NULL, NULL);
-    return finish(&l, num_root_nodes);
+            list_append(&l, graph->node[i], NULL, NULL);
+    return list_finish(&l, num_root_nodes);
 }
 
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to,
@@ -155,9 +156,9 @@ CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to,
     for (size_t i = 0; i < graph->nnodes; i++)
         for (size_t k = 0; k < graph->node[i]->ndependencies; k++) {
             const struct graph_edge *e = &graph->node[i]->dependency[k];
-            put(&l, e->from, graph->node[i], &e->data);
+            list_append(&l, e->from, graph->node[i], &e->data);
         }
-    return finish(&l, num_edges);
+    return list_finish(&l, num_edges);
 }
 
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *num_edges) {
@@ -174,8 +175,8 @@ CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependenci
     struct list l = {
         .node = dependencies, .data = edge_data, .room = dependencies ? *num_dependencies : 0};
     for (size_t k = 0; k < node->ndependencies; k++)
-        put(&l, node->dependency[k].from, NULL, &node->dependency[k].data);
-    return finish(&l, num_dependencies);
+        list_append(&l, node->dependency[k].from, NULL, &node->dependency[k].data);
+    return list_finish(&l, num_dependencies);
 }
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies,
@@ -197,9 +198,9 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependen
         CUgraphNode other = node->graph->node[i];
         for (size_t k = 0; k < other->ndependencies; k++)
             if (other->dependency[k].from == node)
-                put(&l, other, NULL, &other->dependency[k].data);
+                list_append(&l, other, NULL, &other->dependency[k].data);
     }
-    return finish(&l, num_dependent_nodes);
+    return list_finish(&l, num_dependent_nodes);
 }
 
 CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependent_nodes,
@@ -250,7 +251,7 @@ CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const
 
 /* -- a picture ------------------------------------------------------------------------------- */
 
-static void draw(FILE *f, CUgraph g) {
+static void print_graph(FILE *f, CUgraph g) {
     (void) fprintf(f, "subgraph cluster_%llu {\nlabel=\"graph_%llu\"\n", g->id, g->id);
     for (size_t i = 0; i < g->nnodes; i++) {
         const struct CUgraphNode_st *n = g->node[i];
@@ -259,9 +260,9 @@ static void draw(FILE *f, CUgraph g) {
         for (size_t k = 0; k < n->ndependencies; k++)
             (void) fprintf(f, "\"node_%llu\" -> \"node_%llu\"\n", n->dependency[k].from->id, n->id);
         if (n->params.type == CU_GRAPH_NODE_TYPE_GRAPH)
-            draw(f, n->params.graph.graph);
+            print_graph(f, n->params.graph.graph);
         for (unsigned int k = 0; n->body && k < n->params.conditional.size; k++)
-            draw(f, n->body[k]);
+            print_graph(f, n->body[k]);
     }
     (void) fprintf(f, "}\n");
 }
@@ -275,7 +276,7 @@ CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flag
     if (!f)
         return CUDA_ERROR_INVALID_VALUE;
     (void) fprintf(f, "digraph dot {\n");
-    draw(f, graph);
+    print_graph(f, graph);
     (void) fprintf(f, "}\n");
     return fclose(f) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }

@@ -25,7 +25,7 @@ static CUgraphNode find_copy(CUgraph g, const struct CUgraphNode_st *node) {
     return NULL;
 }
 
-static CUresult find(CUgraphExec exec, CUgraphNode node, CUgraphNode *ret) {
+static CUresult find_exec_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ret) {
     CUresult r = graph_enter_node(node);
     if (r != CUDA_SUCCESS)
         return r;
@@ -34,16 +34,17 @@ static CUresult find(CUgraphExec exec, CUgraphNode node, CUgraphNode *ret) {
     return *ret ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult set(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *params) {
+static CUresult set_exec_params(CUgraphExec exec, CUgraphNode node,
+                                const CUgraphNodeParams *params) {
     CUgraphNode copy;
-    CUresult r = find(exec, node, &copy);
+    CUresult r = find_exec_node(exec, node, &copy);
     return r == CUDA_SUCCESS ? graph_set(copy, params) : r;
 }
 
 /* -- the whole ------------------------------------------------------------------------------- */
 
 /* Same nodes in the same places, with the same edges: what capture makes of the same code. */
-static CUresult compare(CUgraph old, CUgraph new, CUgraphExecUpdateResultInfo *info) {
+static CUresult compare_graphs(CUgraph old, CUgraph new, CUgraphExecUpdateResultInfo *info) {
     info->result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     if (old->nnodes != new->nnodes)
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
@@ -63,7 +64,7 @@ static CUresult compare(CUgraph old, CUgraph new, CUgraphExecUpdateResultInfo *i
         }
         info->errorFromNode = NULL;
         if (a->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
-            CUresult r = compare(a->params.graph.graph, b->params.graph.graph, info);
+            CUresult r = compare_graphs(a->params.graph.graph, b->params.graph.graph, info);
             if (r != CUDA_SUCCESS)
                 return r;
         }
@@ -77,14 +78,14 @@ static bool is_same(const struct CUgraphNode_st *a, const struct CUgraphNode_st 
     return a->alloc == b->alloc && a->condition == b->condition && !a->body == !b->body;
 }
 
-static CUresult adopt(CUgraph old, CUgraph new, CUgraphExecUpdateResultInfo *info) {
+static CUresult adopt_params(CUgraph old, CUgraph new, CUgraphExecUpdateResultInfo *info) {
     CUresult r = CUDA_SUCCESS;
     for (size_t i = 0; i < new->nnodes &&r == CUDA_SUCCESS; i++) {
         CUgraphNode a = old->node[i], b = new->node[i];
         info->errorNode = b;
         switch (b->params.type) {
         case CU_GRAPH_NODE_TYPE_GRAPH:
-            r = adopt(a->params.graph.graph, b->params.graph.graph, info);
+            r = adopt_params(a->params.graph.graph, b->params.graph.graph, info);
             break;
         case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
         case CU_GRAPH_NODE_TYPE_MEM_FREE:
@@ -111,9 +112,9 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
     if (!result_info || !old || !graph_is(graph))
         return CUDA_ERROR_INVALID_VALUE;
     *result_info = (CUgraphExecUpdateResultInfo){0};
-    r = compare(old, graph, result_info);
+    r = compare_graphs(old, graph, result_info);
     if (r == CUDA_SUCCESS)
-        r = adopt(old, graph, result_info);
+        r = adopt_params(old, graph, result_info);
     if (r == CUDA_SUCCESS)
         *result_info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};
     return r == CUDA_SUCCESS ? r : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
@@ -134,7 +135,7 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_n
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec graph_exec, CUgraphNode node,
                                   CUgraphNodeParams *node_params) {
-    return node_params ? set(graph_exec, node, node_params) : cuda_invalid();
+    return node_params ? set_exec_params(graph_exec, node, node_params) : cuda_invalid();
 }
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph_exec, CUgraphNode node,
@@ -142,7 +143,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph_exec, CUgraphNode n
     if (!node_params)
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernel = *node_params};
-    return set(graph_exec, node, &p);
+    return set_exec_params(graph_exec, node, &p);
 }
 
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graph_exec, CUgraphNode node,
@@ -151,7 +152,7 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graph_exec, CUgraphNode node
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
     memcpy(&p.kernel, node_params, sizeof(*node_params));
-    return set(graph_exec, node, &p);
+    return set_exec_params(graph_exec, node, &p);
 }
 
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graph_exec, CUgraphNode node,
@@ -160,7 +161,7 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graph_exec, CUgraphNode node
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
                            .memcpy = {.copyCtx = ctx, .copyParams = *copy_params}};
-    return set(graph_exec, node, &p);
+    return set_exec_params(graph_exec, node, &p);
 }
 
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graph_exec, CUgraphNode node,
@@ -171,7 +172,7 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graph_exec, CUgraphNode node
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
     memcpy(&p.memset, memset_params, sizeof(*memset_params));
     p.memset.ctx = ctx;
-    return set(graph_exec, node, &p);
+    return set_exec_params(graph_exec, node, &p);
 }
 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec graph_exec, CUgraphNode node,
@@ -179,32 +180,32 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec graph_exec, CUgraphNode node,
     if (!node_params)
         return cuda_invalid();
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_HOST, .host = *node_params};
-    return set(graph_exec, node, &p);
+    return set_exec_params(graph_exec, node, &p);
 }
 
 CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graph_exec, CUgraphNode node,
                                             CUevent event) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD, .eventRecord = {event}};
-    return set(graph_exec, node, &p);
+    return set_exec_params(graph_exec, node, &p);
 }
 
 CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graph_exec, CUgraphNode node, CUevent event) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .eventWait = {event}};
-    return set(graph_exec, node, &p);
+    return set_exec_params(graph_exec, node, &p);
 }
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graph_exec, CUgraphNode node,
                                             CUgraph child_graph) {
     CUgraphNode copy;
     CUgraphExecUpdateResultInfo info;
-    CUresult r = find(graph_exec, node, &copy);
+    CUresult r = find_exec_node(graph_exec, node, &copy);
     if (r != CUDA_SUCCESS)
         return r;
     if (copy->params.type != CU_GRAPH_NODE_TYPE_GRAPH || !graph_is(child_graph))
         return CUDA_ERROR_INVALID_VALUE;
-    r = compare(copy->params.graph.graph, child_graph, &info);
+    r = compare_graphs(copy->params.graph.graph, child_graph, &info);
     if (r == CUDA_SUCCESS)
-        r = adopt(copy->params.graph.graph, child_graph, &info);
+        r = adopt_params(copy->params.graph.graph, child_graph, &info);
     return r == CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -212,7 +213,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graph_exec, CUgraphNode 
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec graph_exec, CUgraphNode node, unsigned int is_enabled) {
     CUgraphNode copy;
-    CUresult r = find(graph_exec, node, &copy);
+    CUresult r = find_exec_node(graph_exec, node, &copy);
     if (r != CUDA_SUCCESS)
         return r;
     if (!graph_kinds[copy->params.type].may_be_disabled)
@@ -223,7 +224,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec graph_exec, CUgraphNode node, unsigne
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec graph_exec, CUgraphNode node, unsigned int *is_enabled) {
     CUgraphNode copy;
-    CUresult r = find(graph_exec, node, &copy);
+    CUresult r = find_exec_node(graph_exec, node, &copy);
     if (r != CUDA_SUCCESS)
         return r;
     if (!is_enabled || !graph_kinds[copy->params.type].may_be_disabled)

@@ -26,7 +26,7 @@ static CUresult enter_object(CUuserObject o, unsigned int count) {
     return o && o->tag == TAG_USER_OBJECT && count > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult retain(CUuserObject o, unsigned int count) {
+static CUresult retain_object(CUuserObject o, unsigned int count) {
     (void) pthread_mutex_lock(&cuda_lock);
     bool fits = !__builtin_add_overflow(o->references, count, &o->references);
     (void) pthread_mutex_unlock(&cuda_lock);
@@ -34,7 +34,7 @@ static CUresult retain(CUuserObject o, unsigned int count) {
 }
 
 /* The release of the last reference calls the destructor. */
-static CUresult release(CUuserObject o, unsigned int count) {
+static CUresult release_object(CUuserObject o, unsigned int count) {
     (void) pthread_mutex_lock(&cuda_lock);
     bool enough = o->references >= count;
     if (enough)
@@ -78,17 +78,17 @@ CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destro
 
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
     CUresult r = enter_object(object, count);
-    return r == CUDA_SUCCESS ? retain(object, count) : r;
+    return r == CUDA_SUCCESS ? retain_object(object, count) : r;
 }
 
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
     CUresult r = enter_object(object, count);
-    return r == CUDA_SUCCESS ? release(object, count) : r;
+    return r == CUDA_SUCCESS ? release_object(object, count) : r;
 }
 
 /* -- held by graphs -------------------------------------------------------------------------- */
 
-static CUresult hold(CUgraph g, CUuserObject o, unsigned int count) {
+static CUresult add_graph_reference(CUgraph g, CUuserObject o, unsigned int count) {
     struct graph_user_reference *i = g->references;
     while (i && i->object != o)
         i = i->next;
@@ -107,9 +107,9 @@ static CUresult hold(CUgraph g, CUuserObject o, unsigned int count) {
 CUresult graph_copy_references(CUgraph to, CUgraph from) {
     CUresult r = CUDA_SUCCESS;
     for (struct graph_user_reference *i = from->references; i && r == CUDA_SUCCESS; i = i->next) {
-        r = hold(to, i->object, i->count);
+        r = add_graph_reference(to, i->object, i->count);
         if (r == CUDA_SUCCESS)
-            r = retain(i->object, i->count);
+            r = retain_object(i->object, i->count);
     }
     return r;
 }
@@ -118,7 +118,7 @@ void graph_drop_references(CUgraph g) {
     while (g->references) {
         struct graph_user_reference *i = g->references;
         g->references = i->next;
-        (void) release(i->object, i->count);
+        (void) release_object(i->object, i->count);
         free(i);
     }
 }
@@ -130,8 +130,8 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
         return r;
     if (!graph_is(graph) || flags > MOVE)
         return CUDA_ERROR_INVALID_VALUE;
-    r = hold(graph, object, count);
-    return r == CUDA_SUCCESS && flags != MOVE ? retain(object, count) : r;
+    r = add_graph_reference(graph, object, count);
+    return r == CUDA_SUCCESS && flags != MOVE ? retain_object(object, count) : r;
 }
 
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count) {
@@ -149,7 +149,7 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
             *p = i->next;
             free(i);
         }
-        return release(object, count);
+        return release_object(object, count);
     }
     return CUDA_ERROR_INVALID_VALUE;
 }

@@ -32,7 +32,7 @@ static void after_fork(void) {
 }
 
 /* Of a divided card, its first part; NULL when there is none. */
-static const struct sim_page *usable(const struct sim_page *card) {
+static const struct sim_page *usable_page(const struct sim_page *card) {
     if (!atomic_load(&card->mig))
         return atomic_load(&card->state) == SIM_LOST ? NULL : card;
     for (uint32_t i = 0; i < cuda_client.ndevices; i++) {
@@ -44,7 +44,7 @@ static const struct sim_page *usable(const struct sim_page *card) {
 }
 
 static bool add_device(uint32_t i) {
-    const struct sim_page *page = usable(cuda_client.device[i].page);
+    const struct sim_page *page = usable_page(cuda_client.device[i].page);
     if (!page)
         return true;
     for (int k = 0; k < cuda_ndevices; k++)
@@ -130,7 +130,7 @@ static void choose_devices(void) {
     }
 }
 
-static CUresult start(void) {
+static CUresult connect_driver(void) {
     if (state == FORKED)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (state == READY || state == HELD)
@@ -158,14 +158,14 @@ CUresult cuInit(unsigned int flags) {
     if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&cuda_lock);
-    CUresult r = start();
+    CUresult r = connect_driver();
     (void) pthread_mutex_unlock(&cuda_lock);
     return r;
 }
 
 /* With the lock. A program may call before cuInit, and before there are devices: then this reads
  * the machine, once. Without a machine it is the version of a library installed alone. */
-static int version(void) {
+static int reported_version(void) {
     static int alone;
     if (cuda_client.host)
         return (int) cuda_client.host->cuda;
@@ -184,7 +184,7 @@ CUresult cuDriverGetVersion(int *driver_version) {
     if (!driver_version)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&cuda_lock);
-    *driver_version = version();
+    *driver_version = reported_version();
     (void) pthread_mutex_unlock(&cuda_lock);
     return CUDA_SUCCESS;
 }

@@ -60,7 +60,7 @@ bool launch_may_run(const struct launch_call *c) {
 }
 
 /* What it uses of managed memory comes to the card. */
-static void touch(const struct launch_call *c) {
+static void touch_managed(const struct launch_call *c) {
     if (c->builtin == BUILTIN_SAXPY) {
         managed_touch(c->arg[2].word, saxpy_count(c) * 4, c->device);
         managed_touch(c->arg[3].word, saxpy_count(c) * 4, c->device);
@@ -91,7 +91,7 @@ uint64_t launch_duration(const struct launch_call *c) {
     }
 }
 
-static void compute(void *arg) {
+static void run_builtin(void *arg) {
     const struct launch_call *c = arg;
     if (c->builtin == BUILTIN_SAXPY) {
         float a = c->arg[1].real;
@@ -176,8 +176,8 @@ CUresult launch_prepare(CUfunction f, const unsigned int grid[3], const unsigned
 CUresult launch_compute(CUstream stream, const struct launch_call *c) {
     if (c->builtin == BUILTIN_SPIN || c->builtin == BUILTIN_TIMED)
         return CUDA_SUCCESS;
-    touch(c);
-    return worker_do(stream, compute, c, sizeof(*c));
+    touch_managed(c);
+    return worker_do(stream, run_builtin, c, sizeof(*c));
 }
 
 static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned int block[3],
@@ -254,7 +254,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_dim_x, unsign
 }
 
 /* Every stream of the list goes on behind all the others. */
-static CUresult meet(const CUDA_LAUNCH_PARAMS *list, unsigned int n) {
+static CUresult wait_for_streams(const CUDA_LAUNCH_PARAMS *list, unsigned int n) {
     CUresult r = CUDA_SUCCESS;
     for (unsigned int i = 0; i < n; i++)
         for (unsigned int k = 0; k < n && r == CUDA_SUCCESS; k++)
@@ -293,7 +293,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launch_params_
         return CUDA_ERROR_INVALID_VALUE;
     r = check_devices(list, num_devices);
     if (r == CUDA_SUCCESS && !(flags & 1))
-        r = meet(list, num_devices);
+        r = wait_for_streams(list, num_devices);
     for (unsigned int i = 0; i < num_devices && r == CUDA_SUCCESS; i++) {
         const CUDA_LAUNCH_PARAMS *p = &list[i];
         const unsigned int grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
@@ -302,7 +302,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launch_params_
         if (r == CUDA_SUCCESS)
             r = launch(p->function, grid, block, p->hStream, p->kernelParams, NULL);
     }
-    return r == CUDA_SUCCESS && !(flags & 2) ? meet(list, num_devices) : r;
+    return r == CUDA_SUCCESS && !(flags & 2) ? wait_for_streams(list, num_devices) : r;
 }
 
 /* -- the oldest style: a function is prepared piece by piece ---------------------------------- */

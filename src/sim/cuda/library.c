@@ -161,7 +161,7 @@ void library_release_context(CUcontext ctx) {
 }
 
 /* With the lock. */
-static CUresult load(CUlibrary l, CUcontext ctx, CUmodule *ret) {
+static CUresult load_in_context(CUlibrary l, CUcontext ctx, CUmodule *ret) {
     for (struct loaded *i = l->loaded; i; i = i->next)
         if (i->context == ctx) {
             *ret = i->module;
@@ -193,7 +193,7 @@ CUresult cuLibraryGetModule(CUmodule *mod, CUlibrary library) {
     if (!mod)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
-    r = load(library, ctx, mod);
+    r = load_in_context(library, ctx, mod);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -286,7 +286,7 @@ CUresult library_function(CUkernel kernel, CUfunction *ret) {
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&lock);
-    r = load(kernel->library, ctx, &module);
+    r = load_in_context(kernel->library, ctx, &module);
     (void) pthread_mutex_unlock(&lock);
     return r == CUDA_SUCCESS ? module_function(module, kernel->name, ret) : r;
 }

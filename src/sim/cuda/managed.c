@@ -44,7 +44,7 @@ struct managed *managed_new(struct memory *memory) {
 }
 
 /* With the lock. */
-static void leave(struct managed *m, size_t bytes) {
+static void move_to_host(struct managed *m, size_t bytes) {
     if (bytes > m->resident)
         bytes = m->resident;
     m->resident -= bytes;
@@ -60,13 +60,13 @@ void managed_free(struct managed *m) {
             break;
         }
     nmanaged--;
-    leave(m, m->resident);
+    move_to_host(m, m->resident);
     (void) pthread_mutex_unlock(&lock);
     free(m);
 }
 
 /* With the lock: the longest unused on the device, but for one. */
-static struct managed *oldest(int device, const struct managed *except) {
+static struct managed *least_recently_used(int device, const struct managed *except) {
     struct managed *found = NULL;
     for (struct managed *m = all; m; m = m->next)
         if (m != except && m->device == device && m->resident > 0 &&
@@ -76,27 +76,27 @@ static struct managed *oldest(int device, const struct managed *except) {
 }
 
 /* With the lock. */
-static bool evict(int device, size_t bytes, const struct managed *except) {
-    struct managed *m = oldest(device, except);
+static bool evict_from_card(int device, size_t bytes, const struct managed *except) {
+    struct managed *m = least_recently_used(device, except);
     if (!m)
         return false;
-    leave(m, bytes);
+    move_to_host(m, bytes);
     return true;
 }
 
 bool managed_evict(int device, size_t bytes) {
     (void) pthread_mutex_lock(&lock);
-    bool moved = evict(device, bytes, NULL);
+    bool moved = evict_from_card(device, bytes, NULL);
     (void) pthread_mutex_unlock(&lock);
     return moved;
 }
 
 /* With the lock: as much as there is room for; what does not fit stays on the host and is brought
  * and moved out again while it is used. */
-static void arrive(struct managed *m, size_t bytes, int device) {
+static void move_to_card(struct managed *m, size_t bytes, int device) {
     m->used = ++uses;
     if (m->device != device) {
-        leave(m, m->resident);
+        move_to_host(m, m->resident);
         m->device = device;
     }
     if (bytes > m->memory->size)
@@ -107,7 +107,7 @@ static void arrive(struct managed *m, size_t bytes, int device) {
             m->resident += more;
             continue;
         }
-        if (evict(device, more, m))
+        if (evict_from_card(device, more, m))
             continue;
         size_t room = cuda_room(device);
         if (room == 0 || cuda_take_managed(device, room < more ? room : more) != CUDA_SUCCESS)
@@ -123,7 +123,7 @@ void managed_touch(CUdeviceptr p, size_t bytes, int device) {
         return;
     (void) pthread_mutex_lock(&lock);
     if (m->preferred != HOST)
-        arrive(m, bytes > m->resident ? bytes : m->resident, device);
+        move_to_card(m, bytes > m->resident ? bytes : m->resident, device);
     (void) pthread_mutex_unlock(&lock);
 }
 
@@ -175,9 +175,9 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr dev_ptr, size_t count, CUmemLocation 
     (void) pthread_mutex_lock(&lock);
     m->prefetched = device;
     if (device == HOST)
-        leave(m, count);
+        move_to_host(m, count);
     else
-        arrive(m, m->device == device ? m->resident + count : count, device);
+        move_to_card(m, m->device == device ? m->resident + count : count, device);
     (void) pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
@@ -217,7 +217,7 @@ CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, si
 }
 
 /* With the lock. */
-static CUresult advise(struct managed *m, CUmem_advise advice, int device) {
+static CUresult apply_advice(struct managed *m, CUmem_advise advice, int device) {
     uint64_t bit = 1ull << (device == HOST ? 63 : device);
     switch (advice) {
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
@@ -256,7 +256,7 @@ CUresult cuMemAdvise_v2(CUdeviceptr dev_ptr, size_t count, CUmem_advise advice,
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&lock);
-    r = advise(m, advice, device);
+    r = apply_advice(m, advice, device);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -283,8 +283,8 @@ static CUresult list_accessors(const struct managed *m, int *data, size_t n) {
 }
 
 /* With the lock. */
-static CUresult attribute(const struct managed *m, int *data, size_t size,
-                          CUmem_range_attribute which) {
+static CUresult range_attribute(const struct managed *m, int *data, size_t size,
+                                CUmem_range_attribute which) {
     if (which == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY)
         return size > 0 && size % 4 == 0 ? list_accessors(m, data, size / 4)
                                          : CUDA_ERROR_INVALID_VALUE;
@@ -327,7 +327,7 @@ CUresult cuMemRangeGetAttributes(void **data, size_t *data_sizes, CUmem_range_at
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
     for (size_t i = 0; i < num_attributes && r == CUDA_SUCCESS; i++)
-        r = data[i] ? attribute(m, data[i], data_sizes[i], attributes[i])
+        r = data[i] ? range_attribute(m, data[i], data_sizes[i], attributes[i])
                     : CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_unlock(&lock);
     return r;

@@ -29,7 +29,7 @@
 static void *tree;
 
 /* Ranges never overlap, so that two that do are the same one, or a key within it. */
-static int compare(const void *a, const void *b) {
+static int compare_base(const void *a, const void *b) {
     const struct memory *x = a, *y = b;
     if (x->base + x->size <= y->base)
         return -1;
@@ -71,7 +71,7 @@ int memory_add(const struct memory *m, struct memory **ret) {
     *copy = *m;
     (void) pthread_mutex_lock(&cuda_lock);
     copy->id = ++ids;
-    struct memory **node = tsearch(copy, &tree, compare);
+    struct memory **node = tsearch(copy, &tree, compare_base);
     bool added = node && *node == copy;
     (void) pthread_mutex_unlock(&cuda_lock);
     if (!added) {
@@ -85,14 +85,14 @@ int memory_add(const struct memory *m, struct memory **ret) {
 
 void memory_remove(struct memory *m) {
     (void) pthread_mutex_lock(&cuda_lock);
-    (void) tdelete(m, &tree, compare);
+    (void) tdelete(m, &tree, compare_base);
     (void) pthread_mutex_unlock(&cuda_lock);
 }
 
 struct memory *memory_find(CUdeviceptr p) {
     struct memory key = {.base = p, .size = 1};
     (void) pthread_mutex_lock(&cuda_lock);
-    struct memory **node = tfind(&key, &tree, compare);
+    struct memory **node = tfind(&key, &tree, compare_base);
     struct memory *m = node ? *node : NULL;
     (void) pthread_mutex_unlock(&cuda_lock);
     return m;

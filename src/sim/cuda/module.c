@@ -64,7 +64,7 @@ static bool parse_bytes(const char *word, size_t *ret) {
 }
 
 /* Reads only as far as the text makes sense: its length is not known. */
-static bool parse(const char *at, CUmodule module) {
+static bool parse_module(const char *at, CUmodule module) {
     while (*at) {
         char word[MODULE_NAME_MAX], first[MODULE_NAME_MAX], second[MODULE_NAME_MAX];
         if (!take_word(&at, ' ', word))
@@ -264,8 +264,8 @@ CUresult module_load(CUcontext ctx, const void *image, CUmodule *ret) {
     if (strncmp(image, HEADER, strlen(HEADER)) != 0)
         r = keep_image(m, image);
     else
-        r = parse((const char *) image + strlen(HEADER), m) ? CUDA_SUCCESS
-                                                            : CUDA_ERROR_INVALID_IMAGE;
+        r = parse_module((const char *) image + strlen(HEADER), m) ? CUDA_SUCCESS
+                                                                   : CUDA_ERROR_INVALID_IMAGE;
     if (r == CUDA_SUCCESS && ctx && m->device_bytes > 0)
         r = cuda_take(ctx->device, m->device_bytes);
     if (r != CUDA_SUCCESS) {

@@ -26,7 +26,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all here; taken b
 static struct multicast *objects;
 
 /* With the lock. The handle may be any number. */
-static struct multicast *find(CUmemGenericAllocationHandle handle) {
+static struct multicast *find_multicast(CUmemGenericAllocationHandle handle) {
     struct multicast *m = objects;
     while (m && (uintptr_t) m != handle)
         m = m->next;
@@ -35,7 +35,7 @@ static struct multicast *find(CUmemGenericAllocationHandle handle) {
 
 bool multicast_is(CUmemGenericAllocationHandle handle) {
     (void) pthread_mutex_lock(&lock);
-    bool is = find(handle);
+    bool is = find_multicast(handle);
     (void) pthread_mutex_unlock(&lock);
     return is;
 }
@@ -119,7 +119,7 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mc_handle, CUdevice d
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&lock);
-    struct multicast *m = find(mc_handle);
+    struct multicast *m = find_multicast(mc_handle);
     uint64_t bit = 1ull << dev;
     bool room = m && !(m->devices & bit) &&
                 (unsigned int) __builtin_popcountll(m->devices) < m->prop.numDevices;
@@ -130,7 +130,8 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mc_handle, CUdevice d
 }
 
 /* With the lock: takes over `hold`, which is dropped when it cannot be bound. */
-static CUresult bind(struct multicast *m, int device, size_t offset, size_t size, void *hold) {
+static CUresult bind_memory(struct multicast *m, int device, size_t offset, size_t size,
+                            void *hold) {
     struct binding *b = calloc(1, sizeof(*b));
     CUresult r = b ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if (!m || !(m->devices & (1ull << device)) || offset % GRANULARITY || size % GRANULARITY ||
@@ -165,7 +166,7 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mc_handle, size_t mc_of
     (void) pthread_mutex_lock(&lock);
     r = vmm_hold(mem_handle, mem_offset, size, &device, &hold);
     if (r == CUDA_SUCCESS)
-        r = bind(find(mc_handle), device, mc_offset, size, hold);
+        r = bind_memory(find_multicast(mc_handle), device, mc_offset, size, hold);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -195,7 +196,7 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mc_handle, size_t mc_o
     (void) pthread_mutex_lock(&lock);
     r = vmm_hold_at(memptr, size, &device, &hold);
     if (r == CUDA_SUCCESS)
-        r = bind(find(mc_handle), device, mc_offset, size, hold);
+        r = bind_memory(find_multicast(mc_handle), device, mc_offset, size, hold);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -206,7 +207,7 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mc_handle, CUdevice dev,
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&lock);
-    struct multicast *m = find(mc_handle);
+    struct multicast *m = find_multicast(mc_handle);
     struct binding **p = m ? &m->bindings : NULL;
     while (p && *p && ((*p)->device != dev || (*p)->offset != mc_offset || (*p)->size != size))
         p = &(*p)->next;

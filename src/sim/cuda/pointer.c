@@ -11,8 +11,8 @@ static bool is_host(const struct memory *m) {
 }
 
 /* Writes the attribute's value. Its type depends on the attribute. */
-static CUresult attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
-                          const struct memory *m) {
+static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+                                  const struct memory *m) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *) data = m->context;
@@ -68,7 +68,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attrib, CUdevicep
     if (r != CUDA_SUCCESS)
         return r;
     const struct memory *m = memory_find(ptr);
-    return data && m ? attribute(data, attrib, ptr, m) : CUDA_ERROR_INVALID_VALUE;
+    return data && m ? pointer_attribute(data, attrib, ptr, m) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* For an address that is not the driver's, every answer is empty, and that is no error. */
@@ -83,7 +83,7 @@ CUresult cuPointerGetAttributes(unsigned int num_attributes, CUpointer_attribute
     for (unsigned int i = 0; i < num_attributes; i++) {
         if (!data[i])
             return CUDA_ERROR_INVALID_VALUE;
-        if (m && attribute(data[i], attributes[i], ptr, m) == CUDA_SUCCESS)
+        if (m && pointer_attribute(data[i], attributes[i], ptr, m) == CUDA_SUCCESS)
             continue;
         if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
             *(int *) data[i] = -2;

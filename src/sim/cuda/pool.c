@@ -68,7 +68,7 @@ static CUresult pool_take(CUmemoryPool p, size_t bytes) {
 }
 
 /* Gives back what is kept above `keep`. */
-static void trim(CUmemoryPool p, uint64_t keep) {
+static void trim_pool(CUmemoryPool p, uint64_t keep) {
     uint64_t floor = p->used > keep ? p->used : keep;
     if (p->held <= floor)
         return;
@@ -81,7 +81,7 @@ void pool_give(CUmemoryPool p, size_t bytes, bool shared) {
     p->used -= bytes;
     if (shared)
         p->held -= bytes;
-    trim(p, p->tag == TAG_POOL ? p->threshold : 0);
+    trim_pool(p, p->tag == TAG_POOL ? p->threshold : 0);
     (void) pthread_mutex_unlock(&lock);
 }
 
@@ -272,7 +272,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
         d->current_pool = d->default_pool;
     (void) pthread_mutex_lock(&lock);
     pool->tag = TAG_FREE;
-    trim(pool, 0);
+    trim_pool(pool, 0);
     bool shared = pool->imported || pool->shared.id[0];
     (void) pthread_mutex_unlock(&lock);
     if (shared)
@@ -285,7 +285,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep) {
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&lock);
-    trim(pool, min_bytes_to_keep);
+    trim_pool(pool, min_bytes_to_keep);
     (void) pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }

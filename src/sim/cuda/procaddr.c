@@ -18,17 +18,18 @@ static const struct cuda_proc *first_of(const char *base) {
     return low < cuda_nprocs && strcmp(cuda_procs[low].base, base) == 0 ? &cuda_procs[low] : NULL;
 }
 
-static bool answers(const struct cuda_proc *p, int version, enum cuda_stream_use use) {
+static bool matches_version(const struct cuda_proc *p, int version, enum cuda_stream_use use) {
     if (version < p->since || (p->until > 0 && version >= p->until))
         return false;
     return p->stream == CUDA_STREAM_ANY || p->stream == use;
 }
 
-static void *resolve(const char *symbol, int version, enum cuda_stream_use use, bool *ret_known) {
+static void *find_function(const char *symbol, int version, enum cuda_stream_use use,
+                           bool *ret_known) {
     const struct cuda_proc *p = first_of(symbol);
     *ret_known = p != NULL;
     for (; p && p < cuda_procs + cuda_nprocs && strcmp(p->base, symbol) == 0; p++)
-        if (answers(p, version, use))
+        if (matches_version(p, version, use))
             return p->function;
     return NULL;
 }
@@ -40,7 +41,8 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cuda_version, c
     if (!symbol || !pfn || (flags & ~known_flags))
         return CUDA_ERROR_INVALID_VALUE;
     bool known;
-    void *p = resolve(symbol, cuda_version,
+    void *p =
+        find_function(symbol, cuda_version,
                       flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? CUDA_STREAM_PTDS
                                                                             : CUDA_STREAM_LEGACY,
                       &known);

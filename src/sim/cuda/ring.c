@@ -95,7 +95,7 @@ static uint64_t clock_now(void) {
 }
 
 /* Shows the daemon what has been written up to `tail`. */
-static void publish(uint16_t queue) {
+static void publish_entry(uint16_t queue) {
     atomic_store(&ring->tail, tail);
     /* While the queue has work the daemon looks here again before it lets the queue run dry. */
     if (atomic_load(&ring->need_bell) && atomic_load(&ring->queue[queue].done) == submitted[queue])
@@ -114,7 +114,7 @@ uint64_t ring_put(enum sim_work kind, int device, uint16_t queue, uint32_t slot,
         .a = a,
         .time = clock_now(),
     };
-    publish(queue);
+    publish_entry(queue);
     return ++submitted[queue];
 }
 
@@ -134,7 +134,7 @@ uint64_t ring_put_kernels(int device, uint16_t queue, const uint64_t *ns, size_t
             e.a = ns[i];
             ring->entries[tail++ % SIM_RING_SIZE] = e;
         }
-        publish(queue);
+        publish_entry(queue);
         submitted[queue] += count;
     }
     return submitted[queue];

@@ -19,8 +19,8 @@ static int device_of(uint64_t minor) {
     return -1;
 }
 
-static CUresult ask(enum sim_op op, uint32_t minor, uint64_t a, const uint64_t id[2], int fd,
-                    struct client_answer *answer) {
+static CUresult share_request(enum sim_op op, uint32_t minor, uint64_t a, const uint64_t id[2],
+                              int fd, struct client_answer *answer) {
     struct sim_request q = {.magic = SIM_MAGIC, .op = op, .minor = minor, .a = a};
     if (id) {
         q.token[0] = id[0];
@@ -41,7 +41,7 @@ static void close_fd(int fd) {
         (void) close(fd);
 }
 
-static CUresult take(CUresult r, const struct client_answer *a, struct shared *ret) {
+static CUresult accept_share(CUresult r, const struct client_answer *a, struct shared *ret) {
     struct shared s = {.id = {a->reply.token[0], a->reply.token[1]},
                        .device = r == CUDA_SUCCESS ? device_of(a->reply.b) : -1,
                        .bytes = a->reply.a,
@@ -59,27 +59,27 @@ static CUresult take(CUresult r, const struct client_answer *a, struct shared *r
 
 CUresult shared_new(int device, size_t bytes, struct shared *ret) {
     struct client_answer a = {.list = NULL};
-    CUresult r = ask(SIM_SHARE, cuda_device[device].minor, bytes, NULL, -1, &a);
-    return take(r, &a, ret);
+    CUresult r = share_request(SIM_SHARE, cuda_device[device].minor, bytes, NULL, -1, &a);
+    return accept_share(r, &a, ret);
 }
 
 CUresult shared_open(const uint64_t id[2], struct shared *ret) {
     struct client_answer a = {.list = NULL};
-    CUresult r = ask(SIM_SHARE_OPEN, 0, 0, id, -1, &a);
-    return take(r, &a, ret);
+    CUresult r = share_request(SIM_SHARE_OPEN, 0, 0, id, -1, &a);
+    return accept_share(r, &a, ret);
 }
 
 CUresult shared_import(int fd, struct shared *ret) {
     struct client_answer a = {.list = NULL};
     if (fd < 0)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult r = ask(SIM_SHARE_IMPORT, 0, 0, NULL, fd, &a);
-    return take(r, &a, ret);
+    CUresult r = share_request(SIM_SHARE_IMPORT, 0, 0, NULL, fd, &a);
+    return accept_share(r, &a, ret);
 }
 
 CUresult shared_export(const struct shared *s, int *ret_fd) {
     struct client_answer a = {.list = NULL};
-    CUresult r = ask(SIM_SHARE_EXPORT, 0, 0, s->id, -1, &a);
+    CUresult r = share_request(SIM_SHARE_EXPORT, 0, 0, s->id, -1, &a);
     if (r == CUDA_SUCCESS)
         *ret_fd = a.fds[0];
     else
@@ -89,7 +89,7 @@ CUresult shared_export(const struct shared *s, int *ret_fd) {
 
 void shared_close(struct shared *s) {
     struct client_answer a = {.list = NULL};
-    (void) ask(SIM_SHARE_CLOSE, 0, 0, s->id, -1, &a);
+    (void) share_request(SIM_SHARE_CLOSE, 0, 0, s->id, -1, &a);
     close_fd(s->fd);
     s->fd = -1;
 }

@@ -40,7 +40,7 @@ static bool resource_ok(const CUDA_RESOURCE_DESC *d, bool surface) {
     }
 }
 
-static CUresult make(const struct object *from, unsigned long long *ret) {
+static CUresult create_object(const struct object *from, unsigned long long *ret) {
     CUcontext ctx;
     CUresult r = cuda_enter_context(&ctx);
     if (r != CUDA_SUCCESS)
@@ -59,19 +59,19 @@ static CUresult make(const struct object *from, unsigned long long *ret) {
     return CUDA_SUCCESS;
 }
 
-static struct object **find(unsigned long long object, bool surface) {
+static struct object **find_object(unsigned long long object, bool surface) {
     struct object **p = &objects;
     while (*p && ((uintptr_t) *p != object || (*p)->surface != surface))
         p = &(*p)->next;
     return p;
 }
 
-static CUresult destroy(unsigned long long object, bool surface) {
+static CUresult destroy_object(unsigned long long object, bool surface) {
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&cuda_lock);
-    struct object **p = find(object, surface), *o = *p;
+    struct object **p = find_object(object, surface), *o = *p;
     if (o)
         *p = o->next;
     (void) pthread_mutex_unlock(&cuda_lock);
@@ -84,7 +84,7 @@ static CUresult look_up(unsigned long long object, bool surface, struct object *
     if (r != CUDA_SUCCESS)
         return r;
     (void) pthread_mutex_lock(&cuda_lock);
-    const struct object *o = *find(object, surface);
+    const struct object *o = *find_object(object, surface);
     if (o)
         *ret = *o;
     (void) pthread_mutex_unlock(&cuda_lock);
@@ -99,11 +99,11 @@ CUresult cuTexObjectCreate(CUtexObject *tex_object, const CUDA_RESOURCE_DESC *re
     struct object o = {.resource = *res_desc, .texture = *tex_desc, .has_view = res_view_desc};
     if (res_view_desc)
         o.view = *res_view_desc;
-    return make(&o, tex_object);
+    return create_object(&o, tex_object);
 }
 
 CUresult cuTexObjectDestroy(CUtexObject tex_object) {
-    return destroy(tex_object, false);
+    return destroy_object(tex_object, false);
 }
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *res_desc, CUtexObject tex_object) {
@@ -144,11 +144,11 @@ CUresult cuSurfObjectCreate(CUsurfObject *surf_object, const CUDA_RESOURCE_DESC 
     if (!res_desc)
         return cuda_invalid();
     struct object o = {.surface = true, .resource = *res_desc};
-    return make(&o, surf_object);
+    return create_object(&o, surf_object);
 }
 
 CUresult cuSurfObjectDestroy(CUsurfObject surf_object) {
-    return destroy(surf_object, true);
+    return destroy_object(surf_object, true);
 }
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *res_desc, CUsurfObject surf_object) {

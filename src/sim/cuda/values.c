@@ -37,11 +37,11 @@ static bool has_come(void *arg) {
     }
 }
 
-static void nothing(void *arg) {
+static void no_operation(void *arg) {
     (void) arg;
 }
 
-static void store(void *arg) {
+static void store_value(void *arg) {
     const struct value *v = arg;
     void *p = (void *) (uintptr_t) v->address;
     if (v->wide)
@@ -50,7 +50,7 @@ static void store(void *arg) {
         __atomic_store_n((uint32_t *) p, (uint32_t) v->value, __ATOMIC_RELEASE);
 }
 
-static CUresult enter(CUstream stream, const struct value *v, CUstream *ret) {
+static CUresult enter_value(CUstream stream, const struct value *v, CUstream *ret) {
     CUresult r = stream_enter_work(stream, ret);
     if (r != CUDA_SUCCESS)
         return r;
@@ -64,24 +64,24 @@ static CUresult wait_value(CUstream stream, CUdeviceptr addr, uint64_t value, bo
                            unsigned int flags) {
     CUstream s;
     struct value v = {.address = addr, .value = value, .wide = wide, .condition = flags};
-    CUresult r = enter(stream, &v, &s);
+    CUresult r = enter_value(stream, &v, &s);
     if (r != CUDA_SUCCESS)
         return r;
     if (flags > CU_STREAM_WAIT_VALUE_NOR) /* flushing remote writes is for other platforms */
         return CUDA_ERROR_INVALID_VALUE;
-    return worker_wait_until(s, has_come, nothing, &v, sizeof(v));
+    return worker_wait_until(s, has_come, no_operation, &v, sizeof(v));
 }
 
 static CUresult write_value(CUstream stream, CUdeviceptr addr, uint64_t value, bool wide,
                             unsigned int flags) {
     CUstream s;
     struct value v = {.address = addr, .value = value, .wide = wide};
-    CUresult r = enter(stream, &v, &s);
+    CUresult r = enter_value(stream, &v, &s);
     if (r != CUDA_SUCCESS)
         return r;
     if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
         return CUDA_ERROR_INVALID_VALUE;
-    return worker_call(s, store, &v, sizeof(v));
+    return worker_call(s, store_value, &v, sizeof(v));
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,

@@ -308,7 +308,7 @@ static bool overlaps(const struct memory *m, CUdeviceptr ptr, size_t size) {
 }
 
 /* The reservation that holds all of a range; NULL if none does. */
-static struct memory *reservation(CUdeviceptr ptr, size_t size) {
+static struct memory *find_reservation(CUdeviceptr ptr, size_t size) {
     struct memory *m = memory_find(ptr);
     if (!m || m->kind != MEMORY_RESERVED || size > m->size || ptr - m->base > m->size - size)
         return NULL;
@@ -316,8 +316,8 @@ static struct memory *reservation(CUdeviceptr ptr, size_t size) {
 }
 
 /* With the lock. */
-static CUresult map(struct memory *m, CUdeviceptr ptr, size_t size, size_t offset,
-                    struct handle *h) {
+static CUresult map_handle(struct memory *m, CUdeviceptr ptr, size_t size, size_t offset,
+                           struct handle *h) {
     if (overlaps(m, ptr, size))
         return CUDA_ERROR_INVALID_VALUE;
     struct mapping *i = calloc(1, sizeof(*i));
@@ -344,13 +344,13 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
         return r;
     if (multicast_is(handle))
         return CUDA_ERROR_NOT_SUPPORTED;
-    struct memory *m = reservation(ptr, size);
+    struct memory *m = find_reservation(ptr, size);
     if (!m || size == 0 || !is_aligned(ptr) || !is_aligned(size) || !is_aligned(offset) ||
         flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
     struct handle *h = find_handle(handle);
-    r = h && offset <= h->size && size <= h->size - offset ? map(m, ptr, size, offset, h)
+    r = h && offset <= h->size && size <= h->size - offset ? map_handle(m, ptr, size, offset, h)
                                                            : CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_unlock(&lock);
     return r;
@@ -373,7 +373,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)
         return r;
-    struct memory *m = reservation(ptr, size);
+    struct memory *m = find_reservation(ptr, size);
     if (!m || size == 0)
         return CUDA_ERROR_INVALID_VALUE;
     worker_wait_all();
@@ -401,7 +401,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
     CUresult r = cuda_enter();
     if (r != CUDA_SUCCESS)
         return r;
-    struct memory *m = reservation(ptr, size);
+    struct memory *m = find_reservation(ptr, size);
     if (!m || size == 0 || !desc || count == 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -425,7 +425,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 
 /* With the lock. */
 static struct mapping *find_mapping(CUdeviceptr ptr) {
-    struct memory *m = reservation(ptr, 1);
+    struct memory *m = find_reservation(ptr, 1);
     for (struct mapping *i = m ? m->mappings : NULL; i; i = i->next)
         if (ptr >= i->base && ptr - i->base < i->size)
             return i;

@@ -69,7 +69,7 @@ static void drop_all(void) {
     (void) pthread_cond_broadcast(&done_cond);
 }
 
-static void *work(void *unused) {
+static void *worker_main(void *unused) {
     (void) unused;
     (void) pthread_mutex_lock(&cuda_lock);
     for (;;) {
@@ -100,7 +100,7 @@ static void *work(void *unused) {
 }
 
 /* Signals are the program's business, not this thread's. With cuda_lock. */
-static bool start(void) {
+static bool start_worker(void) {
     pthread_attr_t detached;
     if (running || !pthread_create || pthread_attr_init(&detached) != 0)
         return running;
@@ -109,7 +109,7 @@ static bool start(void) {
     (void) sigfillset(&all);
     (void) sigprocmask(SIG_SETMASK, &all, &before);
     pthread_t thread;
-    running = pthread_create(&thread, &detached, work, NULL) == 0;
+    running = pthread_create(&thread, &detached, worker_main, NULL) == 0;
     (void) sigprocmask(SIG_SETMASK, &before, NULL);
     (void) pthread_attr_destroy(&detached);
     return running;
@@ -125,7 +125,7 @@ static struct job *job_new(void (*fn)(void *), const void *arg, size_t size) {
 }
 
 /* With cuda_lock. */
-static void append(CUstream stream, struct job *job) {
+static void append_job(CUstream stream, struct job *job) {
     job->number = ++submitted;
     job->queue = stream->queue;
     if (last)
@@ -147,7 +147,7 @@ CUresult worker_do(CUstream stream, void (*fn)(void *arg), const void *arg, size
     struct job *job = job_new(fn, arg, size);
     if (job) {
         job->seq = stream->last;
-        append(stream, job);
+        append_job(stream, job);
     }
     (void) pthread_mutex_unlock(&cuda_lock);
     return job ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -159,12 +159,12 @@ CUresult worker_wait_until(CUstream stream, bool (*ready)(void *arg), void (*fn)
     if (!job)
         return CUDA_ERROR_OUT_OF_MEMORY;
     (void) pthread_mutex_lock(&cuda_lock);
-    CUresult r = start() ? stream_put(stream, SIM_HOLD, 0, 0) : CUDA_ERROR_OPERATING_SYSTEM;
+    CUresult r = start_worker() ? stream_put(stream, SIM_HOLD, 0, 0) : CUDA_ERROR_OPERATING_SYSTEM;
     if (r == CUDA_SUCCESS) {
         job->host = true;
         job->ready = ready;
         job->seq = stream->last - 1;
-        append(stream, job);
+        append_job(stream, job);
     }
     (void) pthread_mutex_unlock(&cuda_lock);
     if (r != CUDA_SUCCESS)

@@ -533,7 +533,7 @@ static int check_names(const struct sim_config *c, uint32_t gpu, struct err *err
 }
 
 /* What can only be judged when all is read. */
-static int check(const struct sim_config *c, struct err *err) {
+static int check_config(const struct sim_config *c, struct err *err) {
     if (c->ngpus == 0)
         return err_set(err, EINVAL, "no [gpu]");
     for (uint32_t i = 0; i < c->ngpus; i++) {
@@ -573,7 +573,7 @@ int config_parse(const char *name, const char *text, size_t len, struct sim_conf
             return err_set(err, EINVAL, "%s:%u: %s", name, number, why.text);
         at += n + 1;
     }
-    if (check(&config, &why) < 0)
+    if (check_config(&config, &why) < 0)
         return err_set(err, EINVAL, "%s: %s", name, why.text);
     *ret = config;
     return 0;

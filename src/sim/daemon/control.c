@@ -170,7 +170,7 @@ static int do_load(struct daemon *d, const struct sim_control *c, struct buf *ou
     return 0;
 }
 
-static int arm(struct daemon *d, const struct sim_control *c, bool hang, struct buf *out) {
+static int arm_fault(struct daemon *d, const struct sim_control *c, bool hang, struct buf *out) {
     const struct fault_rule rule = {
         .hang = hang,
         .status = c->code,
@@ -189,11 +189,11 @@ static int arm(struct daemon *d, const struct sim_control *c, bool hang, struct 
 }
 
 static int do_fail(struct daemon *d, const struct sim_control *c, struct buf *out) {
-    return arm(d, c, false, out);
+    return arm_fault(d, c, false, out);
 }
 
 static int do_hang(struct daemon *d, const struct sim_control *c, struct buf *out) {
-    return arm(d, c, true, out);
+    return arm_fault(d, c, true, out);
 }
 
 static int do_release(struct daemon *d, const struct sim_control *c, struct buf *out) {

@@ -84,7 +84,7 @@ static void watch_close(struct daemon *d, struct watch *w) {
     d->dead = w;
 }
 
-static void reap(struct daemon *d) {
+static void free_dead_watches(struct daemon *d) {
     while (d->dead) {
         struct watch *next = d->dead->next;
         free(d->dead);
@@ -105,7 +105,7 @@ int daemon_watch(struct daemon *d, int fd, void (*ready)(int fd, void *user), vo
 
 static void account_for(struct sim_session *s, uint32_t minor) {
     if (s->channel[minor])
-        account_end(s->channel[minor], daemon_wall_us());
+        nvml_accounting_end(s->channel[minor], daemon_wall_us());
 }
 
 static void session_close(struct daemon *d, struct sim_session *s) {
@@ -216,7 +216,7 @@ int daemon_export(struct daemon *d, struct sim_share *share) {
     w->number = number;
     w->inode = st.st_ino;
     w->file_system = st.st_dev;
-    share_export(share);
+    ipc_memory_export(share);
     return take_fd(&theirs);
 }
 
@@ -237,7 +237,7 @@ static void on_export(struct daemon *d, struct watch *w, uint32_t events) {
         (void) !read(w->fd, ignored, sizeof(ignored)); /* no client writes here */
         return;
     }
-    share_unexport(&d->machine, w->share);
+    ipc_memory_unexport(&d->machine, w->share);
     unlink_export(d, w->number);
     watch_close(d, w);
 }
@@ -384,7 +384,7 @@ int daemon_run(struct daemon *d, struct err *err) {
         (void) engine_run(&d->machine, daemon_clock(d));
         for (int i = 0; i < n; i++)
             dispatch(d, events[i].data.ptr, events[i].events);
-        reap(d);
+        free_dead_watches(d);
         run_engine(d);
     }
     return 0;
@@ -585,19 +585,19 @@ void daemon_free(struct daemon *d) {
         session_close(d, d->machine.sessions);
     while (d->watches) {
         if (d->watches->kind == WATCH_EXPORT) {
-            share_unexport(&d->machine, d->watches->share);
+            ipc_memory_unexport(&d->machine, d->watches->share);
             unlink_export(d, d->watches->number);
         }
         watch_close(d, d->watches);
     }
-    reap(d);
+    free_dead_watches(d);
     for (uint32_t i = 0; i < d->machine.nunits; i++) {
         char name[32];
         (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);
         if (d->machine.gpu[i].page) {
             remove_socket(d, name);
             (void) munmap(d->machine.gpu[i].page, 4096);
-            account_clear(&d->machine.gpu[i]);
+            nvml_accounting_clear(&d->machine.gpu[i]);
             memlimit_done(&d->machine.gpu[i]);
             free(d->machine.gpu[i].division);
         }

@@ -147,7 +147,7 @@ static void queue_step(struct sim_queue *q, uint64_t now) {
 }
 
 /* A completion may let other queues of the session go on, and those again others. */
-static void settle(struct sim_session *s, uint64_t now) {
+static void complete_entries(struct sim_session *s, uint64_t now) {
     bool moved = s->nblocked > 0;
     while (moved) {
         moved = false;
@@ -164,7 +164,7 @@ static void settle(struct sim_session *s, uint64_t now) {
 /* -- the GPU --------------------------------------------------------------------------------- */
 
 /* `c`: the client that used the time; NULL: the card itself. */
-static void account(struct sim_gpu *g, struct sim_channel *c, uint64_t ns) {
+static void count_busy_time(struct sim_gpu *g, struct sim_channel *c, uint64_t ns) {
     meter_add(&g->meter, g->now, g->now + ns);
     if (c)
         meter_add(&c->meter, g->now, g->now + ns);
@@ -181,7 +181,7 @@ static bool gpu_switch(struct sim_gpu *g, uint64_t until) {
     if (g->switch_left == 0)
         return false;
     uint64_t run = until - g->now < g->switch_left ? until - g->now : g->switch_left;
-    account(g, NULL, run);
+    count_busy_time(g, NULL, run);
     g->switch_left -= run;
     g->switching += run;
     return g->now == until;
@@ -199,7 +199,7 @@ static void gpu_step(struct sim_gpu *g, uint64_t until) {
         run = q->head->a;
     if (contended && run > g->slice_left)
         run = g->slice_left;
-    account(g, c, run);
+    count_busy_time(g, c, run);
     q->head->a -= run;
     if (contended)
         g->slice_left -= run;
@@ -207,7 +207,7 @@ static void gpu_step(struct sim_gpu *g, uint64_t until) {
         channel_pop_ready(c);
         complete_head(q);
         queue_step(q, g->now);
-        settle(q->session, g->now);
+        complete_entries(q->session, g->now);
     }
     if (!c->ready)
         round_remove(g, c);
@@ -292,13 +292,13 @@ static void take_entry(struct sim_session *s, const struct sim_entry *e, uint64_
     uint64_t before = q->done;
     queue_step(q, g->now);
     if (q->done != before)
-        settle(s, g->now);
+        complete_entries(s, g->now);
 }
 
 static void take_entries(struct sim_session *s, uint64_t now) {
     struct sim_ring *ring = s->ring;
     s->progressed = false;
-    settle(s, now); /* a host function may have returned */
+    complete_entries(s, now); /* a host function may have returned */
     uint32_t tail = atomic_load(&ring->tail);
     uint32_t start = s->head;
     if (tail - s->head > SIM_RING_SIZE)
@@ -327,7 +327,7 @@ static bool settle_all(struct sim_machine *m, uint64_t now) {
         return false;
     m->event_passed = false;
     for (struct sim_session *s = m->sessions; s; s = s->next)
-        settle(s, now);
+        complete_entries(s, now);
     return true;
 }
 
@@ -381,7 +381,7 @@ void engine_stop_channel(struct sim_channel *c) {
         queue_step(q, c->gpu->now);
         q = next;
     }
-    settle(c->session, c->gpu->now);
+    complete_entries(c->session, c->gpu->now);
 }
 
 void engine_drop_channel(struct sim_channel *c) {

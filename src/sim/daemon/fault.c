@@ -11,7 +11,7 @@
 
 /* -- cards ----------------------------------------------------------------------------------- */
 
-static void tell(struct sim_machine *m, uint32_t minor, uint64_t type, uint64_t data) {
+static void log_event(struct sim_machine *m, uint32_t minor, uint64_t type, uint64_t data) {
     struct sim_host *h = m->host;
     struct timespec ts;
     (void) clock_gettime(CLOCK_REALTIME, &ts);
@@ -29,7 +29,7 @@ static void tell(struct sim_machine *m, uint32_t minor, uint64_t type, uint64_t 
 }
 
 /* A card, or one of the instances that it is divided into: what happens to it happens to them. */
-static bool belongs(const struct sim_machine *m, uint32_t unit, uint32_t minor) {
+static bool unit_is_of_card(const struct sim_machine *m, uint32_t unit, uint32_t minor) {
     return unit == minor ||
            (unit >= SIM_MAX_GPUS && m->gpu[unit].page && m->gpu[unit].page->parent == minor);
 }
@@ -37,21 +37,21 @@ static bool belongs(const struct sim_machine *m, uint32_t unit, uint32_t minor) 
 static void break_contexts(struct sim_machine *m, uint32_t minor, uint32_t result, pid_t pid,
                            bool lost) {
     for (uint32_t i = 0; i < m->nunits; i++)
-        for (struct sim_session *s = m->sessions; s && belongs(m, i, minor); s = s->next)
+        for (struct sim_session *s = m->sessions; s && unit_is_of_card(m, i, minor); s = s->next)
             if (pid == 0 || s->pid == pid)
                 session_break(s, i, result, lost);
 }
 
 static void set_state(struct sim_machine *m, uint32_t minor, enum sim_state state) {
     for (uint32_t i = 0; i < m->nunits; i++)
-        if (belongs(m, i, minor))
+        if (unit_is_of_card(m, i, minor))
             atomic_store(&m->gpu[i].page->state, state);
 }
 
 bool fault_in_use(const struct sim_machine *m, uint32_t minor, pid_t pid) {
     for (const struct sim_session *s = m->sessions; s; s = s->next)
         for (uint32_t i = 0; (pid == 0 || s->pid == pid) && i < m->nunits; i++)
-            if (belongs(m, i, minor) && s->channel[i] && s->channel[i]->contexts > 0)
+            if (unit_is_of_card(m, i, minor) && s->channel[i] && s->channel[i]->contexts > 0)
                 return true;
     return false;
 }
@@ -73,14 +73,15 @@ void fault_xid(struct sim_machine *m, uint32_t minor, uint32_t xid, pid_t pid) {
     case XID_TOLD:
         break;
     }
-    tell(m, minor, nvmlEventTypeXidCriticalError, xid);
+    log_event(m, minor, nvmlEventTypeXidCriticalError, xid);
 }
 
 void fault_ecc(struct sim_machine *m, uint32_t minor, bool uncorrected, uint64_t errors) {
     struct sim_page *page = m->gpu[minor].page;
     atomic_fetch_add(uncorrected ? &page->ecc_uncorrected : &page->ecc_corrected, errors);
-    tell(m, minor, uncorrected ? nvmlEventTypeDoubleBitEccError : nvmlEventTypeSingleBitEccError,
-         errors);
+    log_event(m, minor,
+              uncorrected ? nvmlEventTypeDoubleBitEccError : nvmlEventTypeSingleBitEccError,
+              errors);
 }
 
 void fault_lose(struct sim_machine *m, uint32_t minor) {
@@ -125,7 +126,7 @@ int fault_arm(struct sim_machine *m, const char *names, const struct fault_rule 
     return -ENOSPC;
 }
 
-static void disarm(struct sim_machine *m, uint32_t slot) {
+static void disarm_slot(struct sim_machine *m, uint32_t slot) {
     struct sim_fault *f = &m->host->fault[slot];
     atomic_fetch_add(&f->generation, 1);
     atomic_fetch_sub(&m->host->faults, 1);
@@ -138,7 +139,7 @@ uint32_t fault_release(struct sim_machine *m, const char *names) {
         struct sim_fault *f = &m->host->fault[i];
         if (!(atomic_load(&f->generation) & 1) || (names && strcmp(names, f->names) != 0))
             continue;
-        disarm(m, i);
+        disarm_slot(m, i);
         n++;
     }
     return n;
@@ -162,6 +163,6 @@ enum sim_fault_action fault_judge(struct sim_machine *m, uint32_t slot, uint32_t
     }
     *ret_status = rule->status;
     if (++rule->done == rule->times)
-        disarm(m, slot);
+        disarm_slot(m, slot);
     return SIM_FAULT_FAIL;
 }

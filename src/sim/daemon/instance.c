@@ -123,7 +123,7 @@ int instance_free_unit(const struct sim_machine *m) {
 }
 
 /* Where `slices` of the instance's compute slices lie beside each other and free, or -ENOSPC. */
-static int place(const struct sim_gpu_instance *i, uint32_t slices) {
+static int find_compute_start(const struct sim_gpu_instance *i, uint32_t slices) {
     uint32_t bits = 0;
     for (uint32_t k = 0; k < COMPUTE_INSTANCES_MAX; k++)
         if (i->ci[k].unit)
@@ -135,8 +135,9 @@ static int place(const struct sim_gpu_instance *i, uint32_t slices) {
 }
 
 /* "3g.40gb" for all of an instance, "1c.3g.40gb" for a part. The UUID follows from the place. */
-static void describe(struct sim_page *p, const struct sim_page *card,
-                     const struct sim_gpu_instance *i, const struct sim_compute_instance *c) {
+static void describe_instance(struct sim_page *p, const struct sim_page *card,
+                              const struct sim_gpu_instance *i,
+                              const struct sim_compute_instance *c) {
     const struct mig_profile *profile = i->profile;
     char part[8] = "";
     if (c->slices < profile->slices)
@@ -177,7 +178,7 @@ int instance_add_compute(struct sim_machine *m, uint32_t minor, uint32_t gi, uin
         return -ENOENT;
     if (slices == 0 || slices > i->profile->slices || slices == 5 || slices == 6)
         return -EINVAL;
-    int start = place(i, slices);
+    int start = find_compute_start(i, slices);
     uint32_t id = 0;
     while (id < COMPUTE_INSTANCES_MAX && i->ci[id].unit)
         id++;
@@ -185,7 +186,7 @@ int instance_add_compute(struct sim_machine *m, uint32_t minor, uint32_t gi, uin
         return -ENOSPC;
     struct sim_gpu *card = &m->gpu[minor], *g = &m->gpu[unit];
     i->ci[id] = (struct sim_compute_instance){unit, (uint8_t) slices, (uint8_t) start};
-    describe(page, card->page, i, &i->ci[id]);
+    describe_instance(page, card->page, i, &i->ci[id]);
     page->gpu_instance = gi;
     page->compute_instance = id;
     *g = (struct sim_gpu){.page = page,

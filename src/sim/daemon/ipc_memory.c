@@ -10,7 +10,7 @@
 
 #define SHARES_MAX 4096u /* of one process: each costs the daemon a descriptor */
 
-struct sim_share *share_find(struct sim_machine *m, const uint64_t id[2]) {
+struct sim_share *ipc_memory_find(struct sim_machine *m, const uint64_t id[2]) {
     for (struct sim_share *i = m->shares; i; i = i->next)
         if (i->id[0] == id[0] && i->id[1] == id[1])
             return i;
@@ -24,7 +24,7 @@ static struct sim_share_holder **find_holder(struct sim_share *share, const stru
     return p;
 }
 
-static void destroy(struct sim_machine *m, struct sim_share *share) {
+static void destroy_share(struct sim_machine *m, struct sim_share *share) {
     struct sim_share **p = &m->shares;
     while (*p != share)
         p = &(*p)->next;
@@ -34,7 +34,7 @@ static void destroy(struct sim_machine *m, struct sim_share *share) {
 }
 
 /* Counts it as the use of another process, or of none. */
-static void charge(struct sim_share *share, struct sim_session *to) {
+static void charge_holder(struct sim_share *share, struct sim_session *to) {
     struct sim_channel *from = share->charged ? share->charged->channel[share->minor] : NULL;
     struct sim_channel *c = to ? session_channel(to, share->minor) : NULL;
     if (from) {
@@ -48,18 +48,18 @@ static void charge(struct sim_share *share, struct sim_session *to) {
     share->charged = c ? to : NULL;
 }
 
-static void settle(struct sim_machine *m, struct sim_share *share) {
+static void recharge_or_free(struct sim_machine *m, struct sim_share *share) {
     if (share->charged && *find_holder(share, share->charged))
         return;
-    charge(share, share->holders ? share->holders->session : NULL);
+    charge_holder(share, share->holders ? share->holders->session : NULL);
     if (share->holders || share->exports > 0)
         return;
     machine_give(share->gpu, share->bytes);
     memlimit_release_all(&share->charges);
-    destroy(m, share);
+    destroy_share(m, share);
 }
 
-int share_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t id[2]) {
+int ipc_memory_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t id[2]) {
     if (bytes > c->used - c->shared)
         return -EINVAL;
     if (c->session->nshares >= SHARES_MAX)
@@ -72,7 +72,7 @@ int share_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t id[2
                                 .minor = c->gpu->page->minor,
                                 .bytes = bytes,
                                 .charged = c->session};
-    int r = share_hold(share, c->session);
+    int r = ipc_memory_hold(share, c->session);
     if (r < 0) {
         free(share);
         return r;
@@ -85,7 +85,7 @@ int share_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t id[2
     return 0;
 }
 
-int share_hold(struct sim_share *share, struct sim_session *s) {
+int ipc_memory_hold(struct sim_share *share, struct sim_session *s) {
     if (!session_channel(s, share->minor))
         return -ENODEV;
     struct sim_share_holder **p = find_holder(share, s);
@@ -102,40 +102,40 @@ int share_hold(struct sim_share *share, struct sim_session *s) {
     return 0;
 }
 
-static void forget(struct sim_share_holder **p) {
+static void remove_holder(struct sim_share_holder **p) {
     struct sim_share_holder *h = *p;
     *p = h->next;
     h->session->nshares--;
     free(h);
 }
 
-int share_release(struct sim_share *share, struct sim_session *s) {
+int ipc_memory_release(struct sim_share *share, struct sim_session *s) {
     struct sim_share_holder **p = find_holder(share, s);
     if (!*p)
         return -EINVAL;
     if (--(*p)->count == 0)
-        forget(p);
-    settle(s->machine, share);
+        remove_holder(p);
+    recharge_or_free(s->machine, share);
     return 0;
 }
 
-void share_export(struct sim_share *share) {
+void ipc_memory_export(struct sim_share *share) {
     share->exports++;
 }
 
-void share_unexport(struct sim_machine *m, struct sim_share *share) {
+void ipc_memory_unexport(struct sim_machine *m, struct sim_share *share) {
     share->exports--;
-    settle(m, share);
+    recharge_or_free(m, share);
 }
 
-void share_release_all(struct sim_session *s, uint32_t minor) {
+void ipc_memory_release_all(struct sim_session *s, uint32_t minor) {
     struct sim_share *next;
     for (struct sim_share *i = s->machine->shares; i; i = next) {
         next = i->next;
         struct sim_share_holder **p = find_holder(i, s);
         if (i->minor != minor || !*p)
             continue;
-        forget(p);
-        settle(s->machine, i);
+        remove_holder(p);
+        recharge_or_free(s->machine, i);
     }
 }

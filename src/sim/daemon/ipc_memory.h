@@ -28,16 +28,16 @@ struct sim_share {
 
 /* Turns bytes that the channel's process has taken into a share that it holds. Owns `fd` when it
  * succeeds. -EINVAL: the process has fewer; -EMFILE: it has too many shares. */
-int share_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t id[2]);
-struct sim_share *share_find(struct sim_machine *m, const uint64_t id[2]);
+int ipc_memory_new(struct sim_channel *c, uint64_t bytes, int fd, const uint64_t id[2]);
+struct sim_share *ipc_memory_find(struct sim_machine *m, const uint64_t id[2]);
 
 /* -ENODEV: the process does not have the GPU. */
-int share_hold(struct sim_share *share, struct sim_session *s);
+int ipc_memory_hold(struct sim_share *share, struct sim_session *s);
 /* -EINVAL: it does not hold it. The share may be gone afterwards. */
-int share_release(struct sim_share *share, struct sim_session *s);
+int ipc_memory_release(struct sim_share *share, struct sim_session *s);
 
-void share_export(struct sim_share *share);
-void share_unexport(struct sim_machine *m, struct sim_share *share);
+void ipc_memory_export(struct sim_share *share);
+void ipc_memory_unexport(struct sim_machine *m, struct sim_share *share);
 
 /* Releases all that a process holds of a GPU. */
-void share_release_all(struct sim_session *s, uint32_t minor);
+void ipc_memory_release_all(struct sim_session *s, uint32_t minor);

@@ -121,7 +121,7 @@ void session_detach(struct sim_session *s, uint32_t minor) {
         return;
     engine_drop_channel(c);
     s->channel[minor] = c; /* until what it shares has been settled */
-    share_release_all(s, minor);
+    ipc_memory_release_all(s, minor);
     memlimit_release_all(&c->charges);
     channel_give(c, c->used);
     if (c->contexts)
@@ -157,7 +157,7 @@ void session_break(struct sim_session *s, uint32_t minor, uint32_t result, bool 
     engine_stop_channel(c);
     if (!lost)
         return;
-    share_release_all(s, minor);
+    ipc_memory_release_all(s, minor);
     memlimit_release_all(&c->charges);
     channel_give(c, c->used);
     if (c->contexts)

@@ -22,7 +22,7 @@ struct sim_charge {
     uint64_t bytes;
 };
 
-static struct sim_group_entry *find(const struct sim_gpu *g, uint64_t id) {
+static struct sim_group_entry *find_entry(const struct sim_gpu *g, uint64_t id) {
     struct sim_group_entry *e = g->groups;
     while (e && (e->gone || e->id != id))
         e = e->next;
@@ -31,7 +31,7 @@ static struct sim_group_entry *find(const struct sim_gpu *g, uint64_t id) {
 
 /* The entry of a group that was not known: at the address of one that ended before, if there is
  * one. Groups are numbered as they are made. */
-static struct sim_group_entry *inherit(struct sim_gpu *g, uint64_t id) {
+static struct sim_group_entry *inherit_entry(struct sim_gpu *g, uint64_t id) {
     if (g->accounting != SIM_MEMORY_MISC)
         return NULL;
     for (struct sim_group_entry *e = g->groups; e; e = e->next)
@@ -44,11 +44,11 @@ static struct sim_group_entry *inherit(struct sim_gpu *g, uint64_t id) {
 }
 
 static struct sim_group_entry *find_or_inherit(struct sim_gpu *g, uint64_t id) {
-    struct sim_group_entry *e = find(g, id);
-    return e ? e : inherit(g, id);
+    struct sim_group_entry *e = find_entry(g, id);
+    return e ? e : inherit_entry(g, id);
 }
 
-static struct sim_group_entry *make(struct sim_gpu *g, uint64_t id) {
+static struct sim_group_entry *create_entry(struct sim_gpu *g, uint64_t id) {
     struct sim_group_entry *e = calloc(1, sizeof(*e));
     if (!e)
         return NULL;
@@ -63,9 +63,9 @@ static struct sim_group_entry *make(struct sim_gpu *g, uint64_t id) {
 static struct sim_group_entry *make_all(struct sim_gpu *g, const struct sim_groups *groups) {
     struct sim_group_entry *parent = NULL;
     for (uint32_t i = groups->depth; i-- > 0;) {
-        struct sim_group_entry *e = find(g, groups->id[i]);
+        struct sim_group_entry *e = find_entry(g, groups->id[i]);
         if (!e)
-            e = make(g, groups->id[i]);
+            e = create_entry(g, groups->id[i]);
         if (!e)
             return NULL;
         e->parent = parent;
@@ -75,7 +75,7 @@ static struct sim_group_entry *make_all(struct sim_gpu *g, const struct sim_grou
 }
 
 /* "misc": that of the group or of its nearest ancestor with one. */
-static struct sim_group_entry *nearest(struct sim_gpu *g, const struct sim_groups *groups) {
+static struct sim_group_entry *nearest_entry(struct sim_gpu *g, const struct sim_groups *groups) {
     for (uint32_t i = 0; i < groups->depth; i++) {
         struct sim_group_entry *e = find_or_inherit(g, groups->id[i]);
         if (e)
@@ -89,7 +89,7 @@ static struct sim_group_entry *nearest(struct sim_gpu *g, const struct sim_group
 static int set_own(struct sim_gpu *g, uint64_t id, uint64_t soft, uint64_t hard) {
     struct sim_group_entry *e = find_or_inherit(g, id);
     if (!e)
-        e = make(g, id);
+        e = create_entry(g, id);
     if (!e)
         return -ENOMEM;
     if (e->used > hard)
@@ -126,9 +126,9 @@ int memlimit_get(struct sim_gpu *g, const struct sim_groups *groups,
     if (g->accounting == SIM_MEMORY_OFF)
         return -EOPNOTSUPP;
     if (g->accounting == SIM_MEMORY_MISC)
-        e = nearest(g, groups);
+        e = nearest_entry(g, groups);
     else if (groups->depth > 0)
-        e = find(g, groups->id[0]);
+        e = find_entry(g, groups->id[0]);
     if (!e)
         return g->accounting == SIM_MEMORY_MISC ? -EOPNOTSUPP : 0;
     *ret = (struct sim_memory_limits){e->soft, e->hard, e->used};
@@ -138,15 +138,15 @@ int memlimit_get(struct sim_gpu *g, const struct sim_groups *groups,
 /* -- charges --------------------------------------------------------------------------------- */
 
 /* "misc": the entry alone; "dmem": its ancestors as well. */
-static bool fits(const struct sim_group_entry *e, uint64_t bytes) {
+static bool fits_limit(const struct sim_group_entry *e, uint64_t bytes) {
     for (; e; e = e->parent)
         if (e->hard != MEMLIMIT_NONE && (e->used > e->hard || bytes > e->hard - e->used))
             return false;
     return true;
 }
 
-static struct sim_charge *append(struct sim_charge **list, struct sim_group_entry *entry,
-                                 uint64_t bytes) {
+static struct sim_charge *append_charge(struct sim_charge **list, struct sim_group_entry *entry,
+                                        uint64_t bytes) {
     struct sim_charge *last = NULL;
     while (*list) {
         last = *list;
@@ -169,20 +169,20 @@ int memlimit_charge(struct sim_channel *c, const struct sim_groups *groups, uint
     if (g->accounting == SIM_MEMORY_OFF)
         return 0;
     if (g->accounting == SIM_MEMORY_MISC) {
-        e = nearest(g, groups);
+        e = nearest_entry(g, groups);
     } else if (groups->depth > 0) {
         e = make_all(g, groups);
         if (!e)
             return -ENOMEM;
     }
-    if (!fits(e, bytes) || !append(&c->charges, e, bytes))
+    if (!fits_limit(e, bytes) || !append_charge(&c->charges, e, bytes))
         return -ENOMEM;
     for (; e; e = e->parent)
         e->used += bytes;
     return 0;
 }
 
-static void uncharge(struct sim_group_entry *e, uint64_t bytes) {
+static void uncharge_entry(struct sim_group_entry *e, uint64_t bytes) {
     for (; e; e = e->parent)
         e->used -= bytes;
 }
@@ -191,8 +191,8 @@ void memlimit_release(struct sim_channel *c, uint64_t bytes, struct sim_charge *
     struct sim_charge *oldest;
     while (bytes > 0 && (oldest = c->charges)) {
         uint64_t n = oldest->bytes < bytes ? oldest->bytes : bytes;
-        if (!to || !append(to, oldest->entry, n))
-            uncharge(oldest->entry, n);
+        if (!to || !append_charge(to, oldest->entry, n))
+            uncharge_entry(oldest->entry, n);
         oldest->bytes -= n;
         bytes -= n;
         if (oldest->bytes > 0)
@@ -206,7 +206,7 @@ void memlimit_release_all(struct sim_charge **list) {
     struct sim_charge *next;
     for (struct sim_charge *i = *list; i; i = next) {
         next = i->next;
-        uncharge(i->entry, i->bytes);
+        uncharge_entry(i->entry, i->bytes);
         free(i);
     }
     *list = NULL;
@@ -215,7 +215,7 @@ void memlimit_release_all(struct sim_charge **list) {
 /* -- groups that end ------------------------------------------------------------------------- */
 
 void memlimit_group_gone(struct sim_gpu *g, uint64_t id) {
-    struct sim_group_entry *e = find(g, id);
+    struct sim_group_entry *e = find_entry(g, id);
     if (e)
         e->gone = true;
 }

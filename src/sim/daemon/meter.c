@@ -6,7 +6,7 @@ static uint64_t period(const struct meter *m) {
     return m->period_ns ? m->period_ns : METER_PERIOD_NS;
 }
 
-static void forward(struct meter *m, uint64_t number) {
+static void advance_to(struct meter *m, uint64_t number) {
     if (number <= m->at)
         return;
     uint64_t steps = number - m->at;
@@ -19,7 +19,7 @@ void meter_add(struct meter *m, uint64_t from, uint64_t to) {
     if (to <= from)
         return;
     m->total += to - from;
-    forward(m, to / period(m));
+    advance_to(m, to / period(m));
     uint64_t oldest = m->at >= METER_PERIODS - 1 ? m->at - (METER_PERIODS - 1) : 0;
     if (from / period(m) < oldest)
         from = oldest * period(m);
@@ -38,7 +38,7 @@ uint64_t meter_edge(const struct meter *m, uint64_t now) {
 }
 
 uint32_t meter_percent(struct meter *m, uint64_t now, uint64_t edge) {
-    forward(m, now / period(m));
+    advance_to(m, now / period(m));
     if (edge < period(m))
         return 0;
     uint64_t number = edge / period(m) - 1;

@@ -7,14 +7,14 @@
 #include "sim/daemon/machine.h"
 
 /* The process has its first context on the card, or ends there. */
-void account_begin(struct sim_channel *c, uint64_t now_us);
-void account_end(struct sim_channel *c, uint64_t now_us);
+void nvml_accounting_begin(struct sim_channel *c, uint64_t now_us);
+void nvml_accounting_end(struct sim_channel *c, uint64_t now_us);
 
 /* The record of a running process. */
-struct sim_account account_of(const struct sim_channel *c, uint64_t now_us);
+struct sim_account nvml_accounting_of(const struct sim_channel *c, uint64_t now_us);
 
 /* The i-th ended process, the oldest first; NULL behind the last. */
-const struct sim_account *account_at(const struct sim_gpu *g, uint32_t i);
+const struct sim_account *nvml_accounting_at(const struct sim_gpu *g, uint32_t i);
 
 /* Clears the records of ended processes. */
-void account_clear(struct sim_gpu *g);
+void nvml_accounting_clear(struct sim_gpu *g);

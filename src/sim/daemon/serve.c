@@ -217,14 +217,14 @@ static void serve_accounts(struct daemon *d, struct sim_session *reader, uint32_
         uint32_t pid = c && c->start_us ? visible_pid(d, &pids, s) : 0;
         if (pid == 0 || a->reply.count == SIM_ACCOUNTS_MAX)
             continue;
-        list[a->reply.count] = account_of(c, now);
+        list[a->reply.count] = nvml_accounting_of(c, now);
         list[a->reply.count++].pid = pid;
     }
     bool all = d->machine.host->host_pids || pids.depth == 0 || d->own_pids.depth == 0 ||
                pids.ns[0] == d->own_pids.ns[0];
     const struct sim_account *ended;
     for (uint32_t i = 0; all && a->reply.count < SIM_ACCOUNTS_MAX &&
-                         (ended = account_at(&d->machine.gpu[minor], i));
+                         (ended = nvml_accounting_at(&d->machine.gpu[minor], i));
          i++)
         list[a->reply.count++] = *ended;
     a->list = list;
@@ -246,7 +246,7 @@ static int serve_set(struct daemon *d, int fd, const struct sim_request *q) {
     if (which >= SIM_SETTINGS)
         return -EINVAL;
     if (which == SIM_SETTING_ACCOUNTING)
-        account_clear(g);
+        nvml_accounting_clear(g);
     if (which == SIM_SETTING_ECC_COUNTS) {
         atomic_store(&g->page->ecc_corrected, 0);
         atomic_store(&g->page->ecc_uncorrected, 0);
@@ -289,7 +289,7 @@ static int serve_device(struct daemon *d, int fd, struct sim_session *s,
     case SIM_CTX_CREATE:
         a->reply.status = serve_context(d, c, &a->reply.a);
         if (a->reply.status == 0)
-            account_begin(c, daemon_wall_us());
+            nvml_accounting_begin(c, daemon_wall_us());
         return 0;
     case SIM_CTX_DESTROY:
         a->reply.status = channel_context_destroy(c);

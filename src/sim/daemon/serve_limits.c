@@ -17,7 +17,7 @@ static void forget_gone(struct daemon *d) {
 
 /* The process that has made the connection is charged, while it lives. A process that uses its
  * descriptors after its end is not. */
-static int charge(struct daemon *d, struct sim_channel *c, uint64_t bytes) {
+static int charge_group(struct daemon *d, struct sim_channel *c, uint64_t bytes) {
     struct sim_groups groups;
     if (c->gpu->accounting == SIM_MEMORY_OFF)
         return 0;
@@ -34,7 +34,7 @@ int serve_take(struct daemon *d, struct sim_channel *c, const struct sim_request
         c->managed += q->a;
     if (r < 0 || managed)
         return r;
-    r = charge(d, c, q->a);
+    r = charge_group(d, c, q->a);
     if (r < 0)
         channel_give(c, q->a);
     return r;
@@ -54,7 +54,7 @@ int serve_context(struct daemon *d, struct sim_channel *c, uint64_t *ret_bytes) 
     int r = channel_context_create(c, ret_bytes);
     if (r < 0)
         return r;
-    r = charge(d, c, *ret_bytes);
+    r = charge_group(d, c, *ret_bytes);
     if (r == 0)
         return 0;
     struct sim_charge *kept = c->charges; /* the context was not charged */
@@ -68,7 +68,7 @@ int serve_resume(struct daemon *d, struct sim_channel *c) {
     int r = channel_resume(c);
     if (r < 0)
         return r;
-    r = charge(d, c, c->used - c->shared - c->managed);
+    r = charge_group(d, c, c->used - c->shared - c->managed);
     if (r < 0)
         (void) channel_suspend(c);
     return r;

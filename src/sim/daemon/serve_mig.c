@@ -58,7 +58,7 @@ static int set_mode(struct daemon *d, uint32_t minor, bool on) {
 }
 
 /* One entry an instance, and one each for what it contains. */
-static void list(struct daemon *d, uint32_t minor, struct answer *a) {
+static void list_instances(struct daemon *d, uint32_t minor, struct answer *a) {
     struct sim_mig_entry *out = d->list.mig;
     for (uint32_t i = 0; i < SIM_GPU_INSTANCES_MAX; i++) {
         const struct sim_gpu_instance *gi = instance_at(&d->machine, minor, i);
@@ -84,8 +84,8 @@ static void list(struct daemon *d, uint32_t minor, struct answer *a) {
 }
 
 /* The part of a card that the process may use, since it may use the card. */
-static int attach(struct daemon *d, struct sim_session *s, uint32_t minor, uint32_t unit,
-                  struct answer *a) {
+static int attach_instance(struct daemon *d, struct sim_session *s, uint32_t minor, uint32_t unit,
+                           struct answer *a) {
     if (unit < SIM_MAX_GPUS || unit >= SIM_MAX_UNITS || !d->machine.gpu[unit].page ||
         d->machine.gpu[unit].page->parent != minor)
         return -ENODEV;
@@ -102,10 +102,10 @@ int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request 
         return -ENODEV;
     switch (q->a) {
     case SIM_MIG_LIST:
-        list(d, q->minor, a);
+        list_instances(d, q->minor, a);
         return 0;
     case SIM_MIG_ATTACH:
-        return attach(d, s, q->minor, x, a);
+        return attach_instance(d, s, q->minor, x, a);
     default:
         break;
     }

@@ -38,18 +38,18 @@ static int share_begin(struct sim_session *s, const struct sim_request *q, struc
     _cleanup_close_ int fd = daemon_memory("aliquot-sim-share", size, NULL);
     if (fd < 0)
         return fd;
-    r = share_new(c, q->a, fd, name);
+    r = ipc_memory_new(c, q->a, fd, name);
     if (r < 0)
         return r;
     (void) take_fd(&fd);
-    pass_memory(share_find(s->machine, name), a);
+    pass_memory(ipc_memory_find(s->machine, name), a);
     return 0;
 }
 
 static int share_open(struct sim_session *s, struct sim_share *share, struct answer *a) {
     if (!share)
         return -ENOENT;
-    int r = share_hold(share, s);
+    int r = ipc_memory_hold(share, s);
     if (r == 0)
         pass_memory(share, a);
     return r;
@@ -109,7 +109,7 @@ static int event_open(struct sim_session *s, const struct sim_request *q, struct
 
 int serve_share(struct daemon *d, struct sim_session *s, const struct sim_request *q, int fd,
                 struct answer *a) {
-    struct sim_share *share = share_find(&d->machine, q->token);
+    struct sim_share *share = ipc_memory_find(&d->machine, q->token);
     switch (q->op) {
     case SIM_SHARE:
         a->reply.status = share_begin(s, q, a);
@@ -118,7 +118,7 @@ int serve_share(struct daemon *d, struct sim_session *s, const struct sim_reques
         a->reply.status = share_open(s, share, a);
         return 0;
     case SIM_SHARE_CLOSE:
-        a->reply.status = share ? share_release(share, s) : -ENOENT;
+        a->reply.status = share ? ipc_memory_release(share, s) : -ENOENT;
         return 0;
     case SIM_SHARE_EXPORT:
         a->reply.status = share_export_fd(d, share, a);

@@ -56,7 +56,7 @@ void shared_event_pass(struct sim_machine *m, struct sim_shared_event *e, uint64
     m->event_passed = true;
 }
 
-static void destroy(struct sim_machine *m, struct sim_shared_event *e) {
+static void destroy_event(struct sim_machine *m, struct sim_shared_event *e) {
     struct sim_shared_event **p = &m->events;
     while (*p != e)
         p = &(*p)->next;
@@ -72,7 +72,7 @@ int shared_event_close(struct sim_session *s, uint64_t slot) {
         return -EINVAL;
     s->event[slot] = NULL;
     if (--e->holders == 0)
-        destroy(s->machine, e);
+        destroy_event(s->machine, e);
     return 0;
 }
 

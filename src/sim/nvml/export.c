@@ -9,7 +9,7 @@
 
 #include "sim/nvml/nvml.h"
 
-static nvmlReturn_t refuse(void) {
+static nvmlReturn_t refuse_export(void) {
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
@@ -44,7 +44,7 @@ nvmlReturn_t nvmlInternalGetExportTable(const void **out, const void *id) {
     if (memcmp(id, known, sizeof(known)) != 0 && memcmp(id, as_written, sizeof(as_written)) != 0)
         return NVML_ERROR_NOT_FOUND;
     for (size_t i = 0; i < NVML_TABLE_SLOTS_535; i++)
-        table.slot[i] = (void *) refuse;
+        table.slot[i] = (void *) refuse_export;
     table.slot[NVML_TABLE_SLOT_PROCESSES] = (void *) list_processes;
     table.bytes = sizeof(table);
     *out = &table;

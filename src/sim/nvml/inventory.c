@@ -9,7 +9,7 @@
 
 #include "sim/nvml/nvml.h"
 
-static nvmlReturn_t refuse(nvmlDevice_t device) {
+static nvmlReturn_t refuse_on_device(nvmlDevice_t device) {
     nvmlReturn_t r = nvml_enter(device);
     return r == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : r;
 }
@@ -37,7 +37,7 @@ nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, nvmlInforomObject_
         NVML_GIVE_STRING(device, version, length, "2.1");
     if (object == NVML_INFOROM_ECC && nvml_enter(device) == NVML_SUCCESS && device->page->ecc)
         NVML_GIVE_STRING(device, version, length, "6.16");
-    return refuse(device);
+    return refuse_on_device(device);
 }
 
 nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device) {
@@ -75,27 +75,27 @@ nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t device, nvmlDriverModel_t *cu
                                       nvmlDriverModel_t *pending) {
     (void) current;
     (void) pending;
-    return refuse(device); /* of Windows */
+    return refuse_on_device(device); /* of Windows */
 }
 
 nvmlReturn_t nvmlDeviceGetGpuOperationMode(nvmlDevice_t device, nvmlGpuOperationMode_t *current,
                                            nvmlGpuOperationMode_t *pending) {
     (void) current;
     (void) pending;
-    return refuse(device); /* of Kepler */
+    return refuse_on_device(device); /* of Kepler */
 }
 
 nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
                                                           nvmlMemory_t *memory) {
     (void) memory;
-    return refuse(device);
+    return refuse_on_device(device);
 }
 
 nvmlReturn_t nvmlDeviceGetAPIRestriction(nvmlDevice_t device, nvmlRestrictedAPI_t api_type,
                                          nvmlEnableState_t *is_restricted) {
     if (api_type == NVML_RESTRICTED_API_SET_APPLICATION_CLOCKS)
         NVML_GIVE(device, is_restricted, NVML_FEATURE_DISABLED);
-    return refuse(device);
+    return refuse_on_device(device);
 }
 
 /* -- the bus --------------------------------------------------------------------------------- */
@@ -186,14 +186,14 @@ nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device,
 /* -- engines for video ----------------------------------------------------------------------- */
 
 /* The big cards of Ampere and Hopper have no encoder. */
-static bool encodes(nvmlDevice_t device) {
+static bool has_encoder(nvmlDevice_t device) {
     return device->page->cc_major < 8 || device->page->cc_minor != 0;
 }
 
 nvmlReturn_t nvmlDeviceGetEncoderCapacity(nvmlDevice_t device, nvmlEncoderType_t encoder_query_type,
                                           unsigned int *encoder_capacity) {
     if (nvml_enter(device) == NVML_SUCCESS &&
-        (!encodes(device) || encoder_query_type > NVML_ENCODER_QUERY_HEVC))
+        (!has_encoder(device) || encoder_query_type > NVML_ENCODER_QUERY_HEVC))
         return encoder_query_type == NVML_ENCODER_QUERY_UNKNOWN ? NVML_ERROR_INVALID_ARGUMENT
                                                                 : NVML_ERROR_NOT_SUPPORTED;
     NVML_GIVE(device, encoder_capacity, 100);

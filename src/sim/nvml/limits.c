@@ -28,8 +28,8 @@ static nvmlReturn_t from_errno(int r) {
     }
 }
 
-static nvmlReturn_t ask(nvmlDevice_t device, enum sim_limits what, const char *group,
-                        const unsigned long long limits[2], struct client_answer *a) {
+static nvmlReturn_t limits_request(nvmlDevice_t device, enum sim_limits what, const char *group,
+                                   const unsigned long long limits[2], struct client_answer *a) {
     if (!nvml_client()->host->limits || nvml_is_part(device))
         return nvml_refuse();
     int fd = group ? open(group, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -54,7 +54,7 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimi
         return NVML_ERROR_INVALID_ARGUMENT;
     const unsigned long long values[2] = {limits->softLimit, limits->hardLimit};
     struct client_answer a = {.list = NULL};
-    return ask(device, SIM_LIMITS_SET, limits->nameSpace, values, &a);
+    return limits_request(device, SIM_LIMITS_SET, limits->nameSpace, values, &a);
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits) {
@@ -65,7 +65,7 @@ nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimi
     if (!limits || !limits->nameSpace)
         return NVML_ERROR_INVALID_ARGUMENT;
     struct client_answer a = {.list = NULL};
-    r = ask(device, SIM_LIMITS_GET, limits->nameSpace, none, &a);
+    r = limits_request(device, SIM_LIMITS_GET, limits->nameSpace, none, &a);
     if (r != NVML_SUCCESS)
         return r;
     limits->hardLimit = a.reply.a;
@@ -79,7 +79,7 @@ bool nvml_own_limit(nvmlDevice_t device, unsigned long long *ret_hard,
     static const unsigned long long none[2];
     struct client_answer a = {.list = NULL};
     if (!nvml_client()->host->limits ||
-        ask(device, SIM_LIMITS_MINE, NULL, none, &a) != NVML_SUCCESS ||
+        limits_request(device, SIM_LIMITS_MINE, NULL, none, &a) != NVML_SUCCESS ||
         a.reply.a >= device->page->memory_total)
         return false;
     *ret_hard = a.reply.a;

@@ -82,8 +82,8 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned i
     return r;
 }
 
-static nvmlReturn_t remote(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci,
-                           size_t size) {
+static nvmlReturn_t remote_pci_info(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci,
+                                    size_t size) {
     nvmlReturn_t r = enter_active_link(device, link, pci);
     if (r != NVML_SUCCESS)
         return r;
@@ -106,12 +106,12 @@ static nvmlReturn_t remote(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link,
                                               nvmlPciInfo_t *pci) {
-    return remote(device, link, pci, offsetof(nvmlPciInfo_t, busId));
+    return remote_pci_info(device, link, pci, offsetof(nvmlPciInfo_t, busId));
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link,
                                                  nvmlPciInfo_t *pci) {
-    return remote(device, link, pci, sizeof(*pci));
+    return remote_pci_info(device, link, pci, sizeof(*pci));
 }
 
 /* -- between devices ------------------------------------------------------------------------- */
@@ -183,7 +183,7 @@ nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu_number, unsigned int *
     return room > 0 && n > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-static bool linked(const struct sim_page *a, const struct sim_page *b) {
+static bool share_link(const struct sim_page *a, const struct sim_page *b) {
     for (uint32_t i = 0; i < a->nvlinks; i++)
         if (a->nvlink_peer[i] == b->minor || (a->nvlink_peer[i] & SIM_LINK_SWITCH && b->nvlinks))
             return true;
@@ -201,7 +201,7 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2,
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_page *a = device1->page, *b = device2->page;
     bool able = a->passive && b->passive;
-    bool nvlink = linked(a, b);
+    bool nvlink = share_link(a, b);
     if (p2p_index == NVML_P2P_CAPS_INDEX_NVLINK || p2p_index == NVML_P2P_CAPS_INDEX_ATOMICS)
         *p2p_status = nvlink ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
     else

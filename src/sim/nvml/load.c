@@ -73,8 +73,8 @@ nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *util
 
 /* Samples since a time stamp: of the processes (SIM_SAMPLES) or of the card (SIM_HISTORY). `*ret`
  * is malloc'ed. */
-static nvmlReturn_t fetch(nvmlDevice_t device, enum sim_op op, unsigned long long since,
-                          struct sim_sample **ret, unsigned int *ret_count) {
+static nvmlReturn_t fetch_samples(nvmlDevice_t device, enum sim_op op, unsigned long long since,
+                                  struct sim_sample **ret, unsigned int *ret_count) {
     size_t room = SIM_LIST_MAX * sizeof(struct sim_sample);
     struct sim_sample *list = malloc(room);
     if (!list)
@@ -101,7 +101,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         return NVML_ERROR_INVALID_ARGUMENT;
     struct sim_sample *list;
     unsigned int n;
-    r = fetch(device, SIM_SAMPLES, last_seen_time_stamp, &list, &n);
+    r = fetch_samples(device, SIM_SAMPLES, last_seen_time_stamp, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (!utilization || *process_samples_count < n)
@@ -129,7 +129,7 @@ nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     struct sim_sample *list;
     unsigned int n;
-    r = fetch(device, SIM_SAMPLES, info->lastSeenTimeStamp, &list, &n);
+    r = fetch_samples(device, SIM_SAMPLES, info->lastSeenTimeStamp, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (!info->procUtilArray || info->processSamplesCount < n)
@@ -159,7 +159,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     *sample_val_type = NVML_VALUE_TYPE_UNSIGNED_INT;
     struct sim_sample *list;
     unsigned int n;
-    r = fetch(device, SIM_HISTORY, last_seen_time_stamp, &list, &n);
+    r = fetch_samples(device, SIM_HISTORY, last_seen_time_stamp, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (samples && *sample_count < n)

@@ -59,7 +59,8 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 }
 
 /* The processes on a device. `*ret` is malloc'ed. */
-static nvmlReturn_t fetch(nvmlDevice_t device, struct sim_process **ret, unsigned int *ret_count) {
+static nvmlReturn_t fetch_processes(nvmlDevice_t device, struct sim_process **ret,
+                                    unsigned int *ret_count) {
     size_t room = SIM_LIST_MAX * sizeof(struct sim_process);
     struct sim_process *list = malloc(room);
     if (!list)
@@ -85,7 +86,7 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
         return NVML_ERROR_INVALID_ARGUMENT;
     struct sim_process *list;
     unsigned int n;
-    r = fetch(device, &list, &n);
+    r = fetch_processes(device, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     r = n > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
@@ -177,7 +178,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     struct sim_process *list;
     unsigned int n;
-    r = fetch(device, &list, &n);
+    r = fetch_processes(device, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (plist->mode != 0)

@@ -64,8 +64,8 @@ static nvmlReturn_t enter_card(nvmlDevice_t device, const struct mig_profile **r
 }
 
 /* Its instances, in their order, each before what it contains. */
-static nvmlReturn_t fetch(nvmlDevice_t device, struct sim_mig_entry list[ENTRIES_MAX],
-                          unsigned int *ret_n) {
+static nvmlReturn_t fetch_entries(nvmlDevice_t device, struct sim_mig_entry list[ENTRIES_MAX],
+                                  unsigned int *ret_n) {
     struct client_answer a = {.list = list, .list_max = ENTRIES_MAX * sizeof(*list)};
     nvmlReturn_t r =
         status_of(client_mig(nvml_client(), device->page->minor, SIM_MIG_LIST, 0, 0, &a));
@@ -73,8 +73,8 @@ static nvmlReturn_t fetch(nvmlDevice_t device, struct sim_mig_entry list[ENTRIES
     return r;
 }
 
-static nvmlReturn_t change(nvmlDevice_t device, enum sim_mig what, uint64_t x, uint64_t y,
-                           unsigned int *ret) {
+static nvmlReturn_t change_division(nvmlDevice_t device, enum sim_mig what, uint64_t x, uint64_t y,
+                                    unsigned int *ret) {
     struct client_answer a = {.list = NULL};
     nvmlReturn_t r = status_of(client_mig(nvml_client(), device->page->minor, what, x, y, &a));
     if (r == NVML_SUCCESS && ret)
@@ -104,7 +104,7 @@ nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode,
         return r;
     if (mode > 1 || !activation_status)
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = change(device, SIM_MIG_MODE, mode, 0, NULL);
+    r = change_division(device, SIM_MIG_MODE, mode, 0, NULL);
     *activation_status = r;
     return r == NVML_ERROR_IN_USE ? NVML_SUCCESS : r;
 }
@@ -241,7 +241,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsi
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig))
         return NVML_ERROR_NOT_SUPPORTED;
-    r = fetch(device, list, &entries);
+    r = fetch_entries(device, list, &entries);
     if (r == NVML_SUCCESS)
         *count = mig_room_among(rows, n, p, taken(rows, n, list, entries));
     return r;
@@ -270,7 +270,7 @@ static nvmlReturn_t enter_instance(nvmlGpuInstance_t gi, const void *out) {
 static nvmlReturn_t create_instance(nvmlDevice_t device, unsigned int profile_id, uint32_t start,
                                     nvmlGpuInstance_t *ret) {
     unsigned int id;
-    nvmlReturn_t r = change(device, SIM_MIG_CREATE, profile_id, start, &id);
+    nvmlReturn_t r = change_division(device, SIM_MIG_CREATE, profile_id, start, &id);
     if (r == NVML_SUCCESS)
         *ret = instance_handle(device, id);
     return r;
@@ -302,16 +302,16 @@ nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsig
 nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t gpu_instance) {
     nvmlReturn_t r = enter_instance(gpu_instance, gpu_instance);
     return r == NVML_SUCCESS
-               ? change(gpu_instance->device, SIM_MIG_DESTROY, gpu_instance->id, 0, NULL)
+               ? change_division(gpu_instance->device, SIM_MIG_DESTROY, gpu_instance->id, 0, NULL)
                : r;
 }
 
 /* The entry of an instance (ci: UINT32_MAX) or of a compute instance. */
-static nvmlReturn_t find(nvmlDevice_t device, unsigned int gi, unsigned int ci,
-                         struct sim_mig_entry *ret) {
+static nvmlReturn_t find_entry(nvmlDevice_t device, unsigned int gi, unsigned int ci,
+                               struct sim_mig_entry *ret) {
     struct sim_mig_entry list[ENTRIES_MAX];
     unsigned int n;
-    nvmlReturn_t r = fetch(device, list, &n);
+    nvmlReturn_t r = fetch_entries(device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].gi == gi && list[i].ci == ci) {
             *ret = list[i];
@@ -332,7 +332,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig))
         return NVML_ERROR_NOT_SUPPORTED;
-    r = fetch(device, list, &n);
+    r = fetch_entries(device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].ci == UINT32_MAX && list[i].profile == profile_id)
             gpu_instances[found++] = instance_handle(device, list[i].gi);
@@ -349,7 +349,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
         return r;
     if (!gpu_instance)
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = find(device, id, UINT32_MAX, &e);
+    r = find_entry(device, id, UINT32_MAX, &e);
     if (r == NVML_SUCCESS)
         *gpu_instance = instance_handle(device, id);
     return r;
@@ -359,7 +359,7 @@ nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gpu_instance, nvmlGpuInsta
     struct sim_mig_entry e;
     nvmlReturn_t r = enter_instance(gpu_instance, info);
     if (r == NVML_SUCCESS)
-        r = find(gpu_instance->device, gpu_instance->id, UINT32_MAX, &e);
+        r = find_entry(gpu_instance->device, gpu_instance->id, UINT32_MAX, &e);
     if (r == NVML_SUCCESS)
         *info = (nvmlGpuInstanceInfo_t){gpu_instance->device, e.gi, e.profile, {e.start, e.size}};
     return r;
@@ -376,7 +376,7 @@ static nvmlReturn_t profile_of(nvmlGpuInstance_t gi, const struct mig_profile **
     size_t n;
     nvmlReturn_t r = enter_card(gi->device, &rows, &n);
     if (r == NVML_SUCCESS)
-        r = find(gi->device, gi->id, UINT32_MAX, &e);
+        r = find_entry(gi->device, gi->id, UINT32_MAX, &e);
     if (r != NVML_SUCCESS)
         return r;
     *ret = by_id(rows, n, e.profile);
@@ -453,7 +453,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_
     if (r == NVML_SUCCESS && profile_id >= sizeof(slices_of) / sizeof(slices_of[0]))
         return NVML_ERROR_INVALID_ARGUMENT;
     if (r == NVML_SUCCESS)
-        r = fetch(gpu_instance->device, list, &n);
+        r = fetch_entries(gpu_instance->device, list, &n);
     if (r != NVML_SUCCESS)
         return r;
     for (unsigned int i = 0; i < n; i++)
@@ -491,8 +491,8 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpu_instance
         return r;
     if (profile_id >= sizeof(slices_of) / sizeof(slices_of[0]))
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = change(gpu_instance->device, SIM_MIG_CREATE_COMPUTE, gpu_instance->id,
-               slices_of[profile_id], &id);
+    r = change_division(gpu_instance->device, SIM_MIG_CREATE_COMPUTE, gpu_instance->id,
+                        slices_of[profile_id], &id);
     if (r == NVML_SUCCESS)
         *compute_instance = compute_handle(gpu_instance, id);
     return r;
@@ -500,9 +500,10 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpu_instance
 
 nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t compute_instance) {
     nvmlReturn_t r = enter_compute(compute_instance);
-    return r == NVML_SUCCESS ? change(compute_instance->parent->device, SIM_MIG_DESTROY_COMPUTE,
-                                      compute_instance->parent->id, compute_instance->id, NULL)
-                             : r;
+    return r == NVML_SUCCESS
+               ? change_division(compute_instance->parent->device, SIM_MIG_DESTROY_COMPUTE,
+                                 compute_instance->parent->id, compute_instance->id, NULL)
+               : r;
 }
 
 static unsigned int number_of(unsigned int slices) {
@@ -523,7 +524,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpu_instance,
         return r;
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = fetch(gpu_instance->device, list, &n);
+    r = fetch_entries(gpu_instance->device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].gi == gpu_instance->id && list[i].ci < COMPUTE_MAX &&
             number_of(list[i].size) == profile_id)
@@ -537,7 +538,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gpu_instanc
     struct sim_mig_entry e;
     nvmlReturn_t r = enter_instance(gpu_instance, compute_instance);
     if (r == NVML_SUCCESS)
-        r = id < COMPUTE_MAX ? find(gpu_instance->device, gpu_instance->id, id, &e)
+        r = id < COMPUTE_MAX ? find_entry(gpu_instance->device, gpu_instance->id, id, &e)
                              : NVML_ERROR_NOT_FOUND;
     if (r == NVML_SUCCESS)
         *compute_instance = compute_handle(gpu_instance, id);
@@ -551,8 +552,8 @@ nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t compute_instanc
     if (r == NVML_SUCCESS && !info)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (r == NVML_SUCCESS)
-        r = find(compute_instance->parent->device, compute_instance->parent->id,
-                 compute_instance->id, &e);
+        r = find_entry(compute_instance->parent->device, compute_instance->parent->id,
+                       compute_instance->id, &e);
     if (r == NVML_SUCCESS)
         *info = (nvmlComputeInstanceInfo_t){compute_instance->parent->device,
                                             compute_instance->parent,
@@ -609,7 +610,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig)) /* it could have some; only others refuse */
         return NVML_ERROR_NOT_FOUND;
-    r = fetch(device, list, &n);
+    r = fetch_entries(device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].ci != UINT32_MAX && at++ == index)
             return part_handle(device, &list[i], mig_device);

@@ -24,7 +24,7 @@ nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_v1_t *branch_i
 }
 
 /* Of units in a rack, and of cards that were left out on purpose, there are none. */
-static nvmlReturn_t none(unsigned int *count) {
+static nvmlReturn_t report_none(unsigned int *count) {
     nvmlReturn_t r = nvml_ready();
     if (r != NVML_SUCCESS)
         return r;
@@ -35,11 +35,11 @@ static nvmlReturn_t none(unsigned int *count) {
 }
 
 nvmlReturn_t nvmlUnitGetCount(unsigned int *unit_count) {
-    return none(unit_count);
+    return report_none(unit_count);
 }
 
 nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *device_count) {
-    return none(device_count);
+    return report_none(device_count);
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *pci) {
@@ -86,7 +86,7 @@ nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *module_id)
 }
 
 /* As nvmlDeviceGetPerformanceState: small cards have a state for idling. */
-static unsigned int states(nvmlDevice_t device, nvmlPstates_t list[2]) {
+static unsigned int performance_states(nvmlDevice_t device, nvmlPstates_t list[2]) {
     list[0] = NVML_PSTATE_0;
     list[1] = NVML_PSTATE_8;
     return device->page->power_limit_mw < NVML_IDLING_CARD_MW ? 2 : 1;
@@ -98,7 +98,8 @@ nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t device, nvmlPs
     if (r != NVML_SUCCESS)
         return r;
     nvmlPstates_t list[2];
-    unsigned int n = states(device, list), room = size / (unsigned int) sizeof(*pstates);
+    unsigned int n = performance_states(device, list),
+                 room = size / (unsigned int) sizeof(*pstates);
     if (!pstates || size == 0)
         return NVML_ERROR_INVALID_ARGUMENT;
     for (unsigned int i = 0; i < room; i++)
@@ -116,7 +117,7 @@ nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t device, nvmlClockType
     if (!min_clock_mhz || !max_clock_mhz)
         return NVML_ERROR_INVALID_ARGUMENT;
     nvmlPstates_t list[2];
-    if (pstate != NVML_PSTATE_0 && (states(device, list) < 2 || pstate != list[1]))
+    if (pstate != NVML_PSTATE_0 && (performance_states(device, list) < 2 || pstate != list[1]))
         return NVML_ERROR_NOT_SUPPORTED;
     *max_clock_mhz = top;
     *min_clock_mhz = type == NVML_CLOCK_MEM ? top : NVML_IDLE_CLOCK_MHZ;

@@ -8,11 +8,11 @@
 
 #include "sim/nvml/nvml.h"
 
-static unsigned int setting(nvmlDevice_t device, enum sim_setting which) {
+static unsigned int read_setting(nvmlDevice_t device, enum sim_setting which) {
     return atomic_load(&device->page->setting[which]);
 }
 
-static nvmlReturn_t set(nvmlDevice_t device, enum sim_setting which, unsigned int value) {
+static nvmlReturn_t write_setting(nvmlDevice_t device, enum sim_setting which, unsigned int value) {
     struct client_answer a = {.list = NULL};
     return nvml_request(device, SIM_SET, (uint64_t) which << 32 | value, &a);
 }
@@ -20,7 +20,7 @@ static nvmlReturn_t set(nvmlDevice_t device, enum sim_setting which, unsigned in
 /* -- modes ----------------------------------------------------------------------------------- */
 
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
-    NVML_GIVE(device, mode, (nvmlEnableState_t) setting(device, SIM_SETTING_PERSISTENCE));
+    NVML_GIVE(device, mode, (nvmlEnableState_t) read_setting(device, SIM_SETTING_PERSISTENCE));
 }
 
 nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t mode) {
@@ -29,11 +29,11 @@ nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t
         return r;
     if ((unsigned int) mode > NVML_FEATURE_ENABLED)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return set(device, SIM_SETTING_PERSISTENCE, mode);
+    return write_setting(device, SIM_SETTING_PERSISTENCE, mode);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
-    NVML_GIVE(device, mode, (nvmlComputeMode_t) setting(device, SIM_SETTING_COMPUTE_MODE));
+    NVML_GIVE(device, mode, (nvmlComputeMode_t) read_setting(device, SIM_SETTING_COMPUTE_MODE));
 }
 
 nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode) {
@@ -44,13 +44,13 @@ nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mod
         return NVML_ERROR_INVALID_ARGUMENT;
     if (mode == NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
         mode = NVML_COMPUTEMODE_EXCLUSIVE_PROCESS; /* what it has meant since CUDA 8 */
-    return set(device, SIM_SETTING_COMPUTE_MODE, mode);
+    return write_setting(device, SIM_SETTING_COMPUTE_MODE, mode);
 }
 
 /* -- power ----------------------------------------------------------------------------------- */
 
 static nvmlReturn_t power_limit(nvmlDevice_t device, unsigned int *limit) {
-    NVML_GIVE(device, limit, setting(device, SIM_SETTING_POWER_LIMIT));
+    NVML_GIVE(device, limit, read_setting(device, SIM_SETTING_POWER_LIMIT));
 }
 
 nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit) {
@@ -86,13 +86,13 @@ nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int
         return r;
     if (limit < least || limit > most)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return set(device, SIM_SETTING_POWER_LIMIT, limit);
+    return write_setting(device, SIM_SETTING_POWER_LIMIT, limit);
 }
 
 /* -- accounting ------------------------------------------------------------------------------ */
 
 nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
-    NVML_GIVE(device, mode, (nvmlEnableState_t) setting(device, SIM_SETTING_ACCOUNTING));
+    NVML_GIVE(device, mode, (nvmlEnableState_t) read_setting(device, SIM_SETTING_ACCOUNTING));
 }
 
 nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, nvmlEnableState_t mode) {
@@ -101,7 +101,7 @@ nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, nvmlEnableState_t 
         return r;
     if ((unsigned int) mode > NVML_FEATURE_ENABLED)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return set(device, SIM_SETTING_ACCOUNTING, mode);
+    return write_setting(device, SIM_SETTING_ACCOUNTING, mode);
 }
 
 nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int *buffer_size) {
@@ -112,15 +112,17 @@ nvmlReturn_t nvmlDeviceClearAccountingPids(nvmlDevice_t device) {
     nvmlReturn_t r = nvml_enter(device);
     if (r != NVML_SUCCESS)
         return r;
-    return set(device, SIM_SETTING_ACCOUNTING, setting(device, SIM_SETTING_ACCOUNTING) ? 1 : 0);
+    return write_setting(device, SIM_SETTING_ACCOUNTING,
+                         read_setting(device, SIM_SETTING_ACCOUNTING) ? 1 : 0);
 }
 
 /* All processes that are accounted for. `*ret` is malloc'ed. */
-static nvmlReturn_t fetch(nvmlDevice_t device, struct sim_account **ret, unsigned int *ret_count) {
+static nvmlReturn_t fetch_accounts(nvmlDevice_t device, struct sim_account **ret,
+                                   unsigned int *ret_count) {
     nvmlReturn_t r = nvml_enter(device);
     if (r != NVML_SUCCESS)
         return r;
-    if (!setting(device, SIM_SETTING_ACCOUNTING))
+    if (!read_setting(device, SIM_SETTING_ACCOUNTING))
         return NVML_ERROR_NOT_SUPPORTED;
     size_t room = SIM_ACCOUNTS_MAX * sizeof(struct sim_account);
     struct sim_account *list = malloc(room);
@@ -144,7 +146,7 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
     nvmlReturn_t r = nvml_enter(device);
     if (r == NVML_SUCCESS && (!count || (*count > 0 && !pids)))
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = fetch(device, &list, &n);
+    r = fetch_accounts(device, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     r = n > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
@@ -155,10 +157,10 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
     return r;
 }
 
-static nvmlReturn_t find(nvmlDevice_t device, unsigned int pid, struct sim_account *ret) {
+static nvmlReturn_t find_account(nvmlDevice_t device, unsigned int pid, struct sim_account *ret) {
     struct sim_account *list = NULL;
     unsigned int n;
-    nvmlReturn_t r = fetch(device, &list, &n);
+    nvmlReturn_t r = fetch_accounts(device, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     r = NVML_ERROR_NOT_FOUND;
@@ -177,7 +179,7 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
     nvmlReturn_t r = nvml_enter(device);
     if (r == NVML_SUCCESS && !stats)
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = find(device, pid, &a);
+    r = find_account(device, pid, &a);
     if (r == NVML_SUCCESS)
         *stats = (nvmlAccountingStats_t){.gpuUtilization = a.gpu,
                                          .memoryUtilization = a.gpu / 2,
@@ -198,5 +200,5 @@ nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, nvmlEccCounterTy
         return NVML_ERROR_NOT_SUPPORTED;
     if ((unsigned int) counter_type > NVML_AGGREGATE_ECC)
         return NVML_ERROR_INVALID_ARGUMENT;
-    return set(device, SIM_SETTING_ECC_COUNTS, 0);
+    return write_setting(device, SIM_SETTING_ECC_COUNTS, 0);
 }
