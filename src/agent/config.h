@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/audit/audit_memory.h"
-#include "agent/audit/driver_limit.h"
+#include "agent/shares/driver_limit.h"
+#include "agent/verdicts/audit_memory.h"
 #include "share/limits_core.h"
 
 struct err;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/audit/audit_memory.h"
-#include "agent/audit/overhead.h"
+#include "agent/verdicts/audit_memory.h"
+#include "agent/verdicts/overhead.h"
 #include "base/proc.h"
 #include "model/scaling.h"
 

@@ -27,12 +27,12 @@
 
 #include <cmocka.h>
 
-#include "agent/audit/audit_memory.h"
 #include "agent/audit/container_stop.h"
-#include "agent/audit/overhead.h"
 #include "agent/os/procfs.h"
 #include "agent/shares/mps.h"
 #include "agent/shares/slot.h"
+#include "agent/verdicts/audit_memory.h"
+#include "agent/verdicts/overhead.h"
 #include "base/file.h"
 #include "base/proc.h"
 #include "gpu/driver/driver.h"

@@ -11,10 +11,10 @@
 #include <utlist.h>
 
 #include "agent/agent.h"
-#include "agent/audit/driver_limit.h"
 #include "agent/cluster/keys.h"
 #include "agent/kubelet/checkpoint.h"
 #include "agent/shares/cdi.h"
+#include "agent/shares/driver_limit.h"
 #include "agent/shares/gputime.h"
 #include "agent/shares/grant.h"
 #include "agent/shares/mps.h"

@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/audit/audit_compute.h"
-#include "agent/audit/audit_memory.h"
-#include "agent/audit/overhead.h"
 #include "agent/kubelet/checkpoint.h"
+#include "agent/verdicts/audit_compute.h"
+#include "agent/verdicts/audit_memory.h"
+#include "agent/verdicts/overhead.h"
 #include "base/hash.h"
 #include "kube/objects/assignment.h"
 #include "kube/objects/pod.h"

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "agent/audit/driver_limit.h"
 #include "agent/os/cgroup.h"
 #include "agent/shares/cdi.h"
+#include "agent/shares/driver_limit.h"
 #include "base/err.h"
 #include "base/log.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/audit/audit_memory.h"
+#include "agent/verdicts/audit_memory.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/audit/driver_limit.h"
+#include "agent/shares/driver_limit.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/audit/audit_compute.h"
+#include "agent/verdicts/audit_compute.h"
 
 #define PPM 1000000u
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/audit/overhead.h"
+#include "agent/verdicts/overhead.h"
 
 void reconcile_begin(struct reconcile *r, uint64_t used, uint64_t operation) {
     r->before_used = used;
