@@ -63,24 +63,26 @@ static int require_absolute(const char *option, const char *path, struct err *er
 static int check(const struct config *c, struct err *err) {
     int r;
 
-    if (!c->node_name || !c->node_name[0])
+    if (!c->shares.node_name || !c->shares.node_name[0])
         return err_set(err, EINVAL,
                        "the node's name is not known: set NODE_NAME from spec.nodeName (downward "
                        "API) or give --node-name");
-    if (strspn(c->node_name, "abcdefghijklmnopqrstuvwxyz0123456789.-") != strlen(c->node_name) ||
-        strlen(c->node_name) > 253)
-        return err_set(err, EINVAL, "--node-name %.100s is not the name of a node", c->node_name);
-    r = require_absolute("state-dir", c->state_dir, err);
+    if (strspn(c->shares.node_name, "abcdefghijklmnopqrstuvwxyz0123456789.-") !=
+            strlen(c->shares.node_name) ||
+        strlen(c->shares.node_name) > 253)
+        return err_set(err, EINVAL, "--node-name %.100s is not the name of a node",
+                       c->shares.node_name);
+    r = require_absolute("state-dir", c->shares.state_dir, err);
     if (r == 0)
-        r = require_absolute("hook-dir", c->hook_dir, err);
+        r = require_absolute("hook-dir", c->shares.hook_dir, err);
     if (r == 0)
         r = require_absolute("sim-dir", c->sim_dir, err);
     if (r == 0)
         r = require_absolute("driver-root", c->driver_root, err);
     if (r == 0)
-        r = require_absolute("host-root", c->host_root, err);
+        r = require_absolute("host-root", c->shares.host_root, err);
     if (r == 0)
-        r = require_absolute("mps-dir", c->mps_dir, err);
+        r = require_absolute("mps-dir", c->shares.mps_dir, err);
     return r == 0 ? dialect_leave(c->served_elsewhere, err) : r;
 }
 
@@ -156,7 +158,7 @@ static bool given_version;
 
 static const struct opt options[] = {
     {"node-name", 'n', "NAME", "name of this node (default: $NODE_NAME)", opt_string,
-     &given.node_name},
+     &given.shares.node_name},
     {"listen", 'l', "ADDRESS", "where to serve HTTP (default :9400; \"off\": nowhere)", opt_string,
      &given.listen},
     {"health", 0, "DIR", "set the mark that --probe looks at in this directory", opt_string,
@@ -164,7 +166,7 @@ static const struct opt options[] = {
     {"probe", 0, "FILE", "say by the exit status whether this mark is fresh, and end", opt_string,
      &given.probe},
     {"host-root", 0, "DIR", "where the host's / is mounted here (default /)", opt_string,
-     &given.host_root},
+     &given.shares.host_root},
     {"driver-root", 0, "DIR", "where the driver is on the host (default /)", opt_string,
      &given.driver_root},
     {"sim-dir", 0, "DIR", "of the simulated driver (default /run/aliquot-sim)", opt_string,
@@ -172,51 +174,51 @@ static const struct opt options[] = {
     {"kubelet-dir", 0, "DIR", "kubelet's directory (default /var/lib/kubelet)", opt_string,
      &given.kubelet_dir},
     {"state-dir", 0, "DIR", "our own, same path on the host (default /run/aliquot)", opt_string,
-     &given.state_dir},
+     &given.shares.state_dir},
     {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)", opt_string,
-     &given.cdi_dir},
+     &given.shares.cdi_dir},
     {"compute-policy", 0, "POLICY",
      "how containers share a card's time where their pod does not say: fixed (default, or "
      "$ALIQUOT_COMPUTE_POLICY), burst, weighted, weak, best-effort, online or offline",
-     parse_policy, &given.compute_policy},
+     parse_policy, &given.shares.compute_policy},
     {"pod-policies", 0, "LIST",
      "the policies that pods may choose by annotation (default all; or none)", parse_policies,
-     &given.pod_policies},
+     &given.shares.pod_policies},
     {"hardware-slices", 0, NULL,
      "ask the driver for time-slices by share, too (not tried on hardware yet)", opt_flag,
-     &given.hardware_slices},
+     &given.shares.hardware_slices},
     {"library", 0, "FILE", "libaliquot.so to put into containers", opt_string, &given.library},
     {"driver-limits", 0, "POLICY",
      "memory limits that the driver keeps itself, from version 615 on: auto (default), required "
      "(no container starts without), off",
-     parse_driver_limits, &given.driver_limits},
+     parse_driver_limits, &given.shares.driver_limits},
     {"hook", 0, "FILE", "aliquot-hook, which the container runtime runs for that", opt_string,
-     &given.hook},
+     &given.shares.hook},
     {"hook-dir", 0, "DIR",
      "where to put it, same path on the host (default, and where nothing can be executed there: "
      "the state directory)",
-     opt_string, &given.hook_dir},
+     opt_string, &given.shares.hook_dir},
     {"namespace", 0, "NAME",
      "of ConfigMap aliquot-signing (default: $POD_NAMESPACE, aliquot-system)", opt_string,
      &given.namespace},
     {"on-overuse", 0, "POLICY", "a container holds more than its share: report (default), stop",
-     parse_reaction, &given.on_overuse},
+     parse_reaction, &given.audit.on_overuse},
     {"on-escape", 0, "POLICY",
      "a container's program goes past the library: report (default), stop", parse_reaction,
-     &given.on_escape},
+     &given.audit.on_escape},
     {"overuse-rules", 0, "NS=POLICY,...", "other policies for both, by namespace", parse_rules,
-     &given.overuse_rules},
+     &given.audit.overuse_rules},
     {"memory-scaling", 0, "FACTOR",
      "sell so many times the cards' memory (default: as gpu-manager-config says, or 1); 1.5: half "
      "as much again",
-     parse_scaling, &given.memory_scaling},
+     parse_scaling, &given.shares.memory_scaling},
     {"served-elsewhere", 0, "NAMES",
      "resources that another plugin of the cluster serves, such as nvidia.com/gpu, with commas "
      "between: they and those of the same project ask nothing here (give it to the scheduler, too)",
      opt_string, &given.served_elsewhere},
     {"mps-dir", 0, "DIR",
      "of a running MPS daemon: DIR/pipe, and DIR/shm as its clients' /dev/shm (default: no MPS)",
-     opt_string, &given.mps_dir},
+     opt_string, &given.shares.mps_dir},
     {"api-server", 0, "URL", "outside of a pod: https://HOST:PORT", opt_string, &given.api_server},
     {"token-file", 0, "FILE", "bearer token for it", opt_string, &given.token_file},
     {"ca-file", 0, "FILE", "its certificate authority", opt_string, &given.ca_file},
@@ -229,23 +231,23 @@ static void set_defaults(struct config *c) {
     static char library[512], hook[512];
 
     *c = (struct config){
-        .node_name = getenv("NODE_NAME"),
+        .shares.node_name = getenv("NODE_NAME"),
         .listen = ":9400",
-        .host_root = "",
+        .shares.host_root = "",
         .driver_root = "",
         .sim_dir = env_or("ALIQUOT_SIM_DIR", "/run/aliquot-sim"),
         .kubelet_dir = "/var/lib/kubelet",
-        .state_dir = "/run/aliquot",
-        .cdi_dir = "/var/run/cdi",
+        .shares.state_dir = "/run/aliquot",
+        .shares.cdi_dir = "/var/run/cdi",
         .library = beside_us("node/libaliquot.so", "intercept", library),
-        .hook = beside_us("aliquot-hook", "agent", hook),
-        .hook_dir = "",
+        .shares.hook = beside_us("aliquot-hook", "agent", hook),
+        .shares.hook_dir = "",
         .namespace = env_or("POD_NAMESPACE", "aliquot-system"),
-        .mps_dir = "",
+        .shares.mps_dir = "",
         .served_elsewhere = "",
-        .compute_policy = SHARE_FIXED,
+        .shares.compute_policy = SHARE_FIXED,
     };
-    (void) terms_policies_parse("all", &c->pod_policies);
+    (void) terms_policies_parse("all", &c->shares.pod_policies);
 }
 
 int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
@@ -253,7 +255,7 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
 
     set_defaults(&given);
     given_version = false;
-    r = parse_policy(env_or("ALIQUOT_COMPUTE_POLICY", "fixed"), &given.compute_policy, err);
+    r = parse_policy(env_or("ALIQUOT_COMPUTE_POLICY", "fixed"), &given.shares.compute_policy, err);
     if (r == 0)
         r = opt_parse(options, &usage, argc, argv, err);
     if (r < 0)
@@ -268,7 +270,8 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
         *ret = given;
         return 0;
     }
-    given.host_root = as_prefix(given.host_root);
+    given.audit.namespace = given.namespace;
+    given.shares.host_root = as_prefix(given.shares.host_root);
     given.driver_root = as_prefix(given.driver_root);
     r = check(&given, err);
     if (r == 0)

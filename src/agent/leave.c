@@ -5,6 +5,7 @@
  * becomes False first, and kubelet is served until the pods that were bound before are admitted. */
 
 #include "agent/agent.h"
+#include "agent/report/publish.h"
 #include "base/log.h"
 
 #define LOOK_MS 100
@@ -17,13 +18,13 @@
 #define LEAVE_MAX_MS 10000
 
 static bool is_admitting(const struct agent *a) {
-    return pods_unadmitted(a->pods) > 0 || prestart_waiting(a) > 0;
+    return pods_unadmitted(a->shares.pods) > 0 || prestart_waiting(&a->prestarts) > 0;
 }
 
 static void on_look(uv_timer_t *timer) {
     struct agent *a = timer->data;
     uint64_t now = uv_now(a->loop);
-    bool told = publisher_has_left(a->publisher);
+    bool told = publisher_has_left(a->report.publisher);
 
     if (!told || is_admitting(a))
         a->leave_quiet = now;
@@ -31,15 +32,16 @@ static void on_look(uv_timer_t *timer) {
         (told || now - a->leave_since < TELL_MAX_MS))
         return;
     if (!told)
-        log_warn("the node's condition was not written: %s", publisher_trouble(a->publisher));
+        log_warn("the node's condition was not written: %s",
+                 publisher_trouble(a->report.publisher));
     (void) uv_timer_stop(timer);
     a->on_left(a);
 }
 
 void leave_begin(struct agent *a, void (*on_left)(struct agent *a)) {
-    a->leaving = true;
+    a->report.leaving = true;
     a->on_left = on_left;
     a->leave_since = a->leave_quiet = uv_now(a->loop);
-    publisher_leave(a->publisher);
+    publisher_leave(a->report.publisher);
     (void) uv_timer_start(&a->leave_timer, on_look, 0, LOOK_MS);
 }

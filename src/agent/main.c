@@ -10,11 +10,16 @@
 #include <sys/resource.h>
 
 #include "agent/agent.h"
+#include "agent/audit/audit.h"
 #include "agent/audit/holders.h"
+#include "agent/audit/usage.h"
 #include "agent/cluster/gpu_manager.h"
 #include "agent/cluster/keys.h"
 #include "agent/os/procfs.h"
+#include "agent/report/http.h"
+#include "agent/report/publish.h"
 #include "agent/shares/cdi.h"
+#include "agent/shares/driver_limit_hook.h"
 #include "agent/shares/gputime.h"
 #include "agent/shares/resize.h"
 #include "agent/shares/share_dir.h"
@@ -42,8 +47,8 @@ static uv_timer_t beat_timer;
 static const char *find_driver(void *userdata) {
     struct agent *a = userdata;
 
-    a->driver = gpu_driver_find(&a->places, a->nvml_library);
-    return a->driver ? a->nvml_library : NULL;
+    a->shares.driver = gpu_driver_find(&a->shares.places, a->nvml_library);
+    return a->shares.driver ? a->nvml_library : NULL;
 }
 
 /* What the cards are, for the next agent: it serves kubelet before the driver has answered. */
@@ -53,11 +58,11 @@ static void save_inventory(struct agent *a) {
     char path[512];
     uint64_t hash;
 
-    gpu_snapshot_encode(gpu_monitor_snapshot(a->monitor), &text);
+    gpu_snapshot_encode(gpu_monitor_snapshot(a->shares.monitor), &text);
     hash = hash_bytes(HASH_START, text.data, text.len);
     if (hash == saved || buf_error(&text) < 0)
         return;
-    (void) snprintf(path, sizeof(path), "%s/" INVENTORY_FILE, a->config.state_dir);
+    (void) snprintf(path, sizeof(path), "%s/" INVENTORY_FILE, a->shares.options.state_dir);
     if (file_replace(path, text.data, text.len, 0644, NULL) == 0)
         saved = hash;
 }
@@ -67,7 +72,7 @@ static void load_inventory(struct agent *a, struct gpu_snapshot *ret) {
     char path[512];
     struct err err;
 
-    (void) snprintf(path, sizeof(path), "%s/" INVENTORY_FILE, a->config.state_dir);
+    (void) snprintf(path, sizeof(path), "%s/" INVENTORY_FILE, a->shares.options.state_dir);
     if (file_read(path, 1 << 20, &text, &err) < 0)
         return;
     if (gpu_snapshot_decode(buf_str(&text), text.len, ret, &err) < 0)
@@ -80,7 +85,7 @@ static void log_changes(struct agent *a) {
         char uuid[48];
         bool healthy;
     } known[GPU_MAX];
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
         const struct gpu_device *d = &s->devices[i];
@@ -98,39 +103,43 @@ static void log_changes(struct agent *a) {
 
 static void on_snapshot(void *userdata) {
     struct agent *a = userdata;
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
     struct gpu_monitor_status status;
     uint32_t sick = 0;
 
     if (a->closing)
         return;
-    gpu_monitor_status(a->monitor, &status);
+    gpu_monitor_status(a->shares.monitor, &status);
     for (uint32_t i = 0; i < s->ndevices; i++)
         sick += !s->devices[i].healthy;
     /* Before the first answer the cards are as good as they were. */
     kubelet_set_cards(a->kubelet, s->ndevices, status.complete ? sick : 0);
-    usage_update(a);
-    gputime_sample(a);
-    slot_set_contexts(&a->slots, gpu_monitor_snapshot(a->monitor));
-    slot_open_files(&a->slots);
+    usage_update(&a->audit);
+    gputime_sample(&a->shares);
+    slot_set_contexts(&a->shares.slots, gpu_monitor_snapshot(a->shares.monitor));
+    slot_open_files(&a->shares.slots);
     if (status.complete) {
         log_changes(a);
         save_inventory(a);
     }
-    publisher_update(a->publisher);
-    prestart_wake(a);
-    web_update(a);
-    pods_repair(a->pods);
+    publisher_update(a->report.publisher);
+    prestart_wake(&a->prestarts);
+    web_update(&a->report);
+    pods_repair(a->shares.pods);
     if (status.polls % TRIM_POLLS == 2)
         (void) malloc_trim(0);
 }
 
 static void on_poll(void *userdata) {
-    oversee_begin(userdata);
+    struct agent *a = userdata;
+
+    oversee_begin(&a->audit);
 }
 
 static void on_wall(const struct gpu_wall_answer *answer, void *userdata) {
-    wall_answer(userdata, answer);
+    struct agent *a = userdata;
+
+    wall_answer(&a->shares, answer);
 }
 
 /* ---- once a second ---- */
@@ -148,7 +157,7 @@ static void on_beat(uv_timer_t *timer) {
     struct agent *a = timer->data;
 
     mark_health(a);
-    event_writer_run(a->events, uv_now(a->loop));
+    event_writer_run(a->shares.events.writer, uv_now(a->loop));
 }
 
 static int probe(const char *path) {
@@ -166,11 +175,21 @@ static void stop(struct agent *a);
 
 static void on_prestart(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata) {
-    prestart_begin(userdata, call, resource, ids, nids);
+    struct agent *a = userdata;
+
+    prestart_begin(&a->prestarts, call, resource, ids, nids);
 }
 
 static void on_checkpoint(void *userdata) {
-    prestart_wake(userdata);
+    struct agent *a = userdata;
+
+    prestart_wake(&a->prestarts);
+}
+
+static void on_granted(void *userdata) {
+    struct agent *a = userdata;
+
+    usage_sweep(&a->audit);
 }
 
 static void on_kubelet(const struct resource *r, bool registered, const char *why, void *userdata) {
@@ -180,8 +199,8 @@ static void on_kubelet(const struct resource *r, bool registered, const char *wh
         log_info("kubelet has taken the plugin of %s", r->name);
     else
         log_warn("the plugin of %s is not registered: %s", r->name, why);
-    if (!a->closing && a->publisher)
-        publisher_update(a->publisher);
+    if (!a->closing && a->report.publisher)
+        publisher_update(a->report.publisher);
 }
 
 /* In a container the directory is a mount; only a new container gets a new one. */
@@ -201,58 +220,82 @@ static void on_pod(const struct pod_entry *e, void *userdata) {
     struct agent *a = userdata;
 
     if (e->pod.finished)
-        release_pod(a, e->pod.uid, true);
+        release_pod(&a->shares, e->pod.uid, true);
     else
-        release_cancel(a, e->pod.uid);
-    grow_pod(a, e);
-    gputime_pod(a, e);
-    prestart_wake(a);
+        release_cancel(&a->shares, e->pod.uid);
+    grow_pod(&a->shares, e);
+    gputime_pod(&a->shares, e);
+    prestart_wake(&a->prestarts);
 }
 
 static void on_pod_gone(const struct pod_entry *e, void *userdata) {
-    release_pod(userdata, e->pod.uid, e->stopped);
+    struct agent *a = userdata;
+
+    release_pod(&a->shares, e->pod.uid, e->stopped);
 }
 
 static void on_pods_synced(void *userdata) {
     struct agent *a = userdata;
 
-    a->api_trouble[0] = 0;
-    release_orphans(a);
-    prestart_wake(a);
+    a->report.api_trouble[0] = 0;
+    release_orphans(&a->shares);
+    prestart_wake(&a->prestarts);
 }
 
 static void on_api_trouble(const char *text, void *userdata) {
     struct agent *a = userdata;
 
-    if (strcmp(a->api_trouble, text) != 0)
+    if (strcmp(a->report.api_trouble, text) != 0)
         log_warn("%s", text);
-    text_copy(a->api_trouble, sizeof(a->api_trouble), text);
+    text_copy(a->report.api_trouble, sizeof(a->report.api_trouble), text);
 }
 
 static void on_keys(void *userdata) {
-    prestart_wake(userdata);
+    struct agent *a = userdata;
+
+    prestart_wake(&a->prestarts);
+}
+
+static void on_remove(const struct slot *slot, void *userdata) {
+    struct agent *a = userdata;
+
+    card_audit_release(&a->audit, slot);
+}
+
+static void on_removed(void *userdata) {
+    struct agent *a = userdata;
+
+    prestart_wake(&a->prestarts);
+}
+
+static bool find_object(const char *uuid, char ret_name[static KUBE_NAME_MAX],
+                        char ret_uid[static KUBE_UID_MAX], void *userdata) {
+    const struct agent *a = userdata;
+
+    return a->report.publisher && publisher_object(a->report.publisher, uuid, ret_name, ret_uid);
 }
 
 static void on_bad_slot(const char *nonce, const char *why, void *userdata) {
     const struct agent *a = userdata;
 
     log_warn("a share without a usable record is removed: %s", why);
-    (void) cdi_remove(a->config.cdi_dir, nonce, NULL);
+    (void) cdi_remove(a->shares.options.cdi_dir, nonce, NULL);
 }
 
 /* An option of the agent's own goes before it. */
 static void on_gpu_manager(const struct gpu_manager_config *config, void *userdata) {
     struct agent *a = userdata;
 
-    a->config.memory_scaling = gpu_manager_scaling(a->config.memory_scaling, config);
+    a->shares.options.memory_scaling =
+        gpu_manager_scaling(a->shares.options.memory_scaling, config);
     if (config->found)
         log_info("ConfigMap gpu-manager-config: the node sells %u.%03u of its cards' memory; the "
                  "driver of cgroups%s%s and the runtime's endpoint%s%s are found without it",
-                 a->config.memory_scaling / SCALING_ONE, a->config.memory_scaling % SCALING_ONE,
-                 config->cgroup[0] ? " " : "", config->cgroup, config->endpoint[0] ? " " : "",
-                 config->endpoint);
-    a->capacity_known = true;
-    publisher_update(a->publisher);
+                 a->shares.options.memory_scaling / SCALING_ONE,
+                 a->shares.options.memory_scaling % SCALING_ONE, config->cgroup[0] ? " " : "",
+                 config->cgroup, config->endpoint[0] ? " " : "", config->endpoint);
+    a->report.capacity_known = true;
+    publisher_update(a->report.publisher);
 }
 
 /* ---- start ---- */
@@ -267,34 +310,37 @@ static int start_kube(struct agent *a, struct err *err) {
         return r;
     r = kube_client_new(a->loop, &config, &a->client, err);
     kube_config_done(&config);
+    a->report.client = a->shares.events.client = a->client;
     if (r == 0)
-        r = keys_start(a->client, a->config.namespace, on_keys, a, &a->keys, err);
+        r = keys_start(a->client, a->config.namespace, on_keys, a, &a->shares.keys, err);
     if (r == 0)
-        r = pods_start(a->client, a->config.node_name, &events, &a->pods, err);
+        r = pods_start(a->client, a->shares.options.node_name, &events, &a->shares.pods, err);
     if (r == 0)
-        r = publisher_start(a, &a->publisher, err);
+        r = publisher_start(&a->report, &a->report.publisher, err);
     if (r == 0)
-        r = gpu_manager_start(a->client, a->config.node_name, on_gpu_manager, a, &a->gpu_manager,
-                              err);
+        r = gpu_manager_start(a->client, a->shares.options.node_name, on_gpu_manager, a,
+                              &a->gpu_manager, err);
     return r;
 }
 
 static int start_files(struct agent *a, struct err *err) {
     struct err why;
-    int r = dir_make(a->config.state_dir, 0755, err);
+    int r = dir_make(a->shares.options.state_dir, 0755, err);
 
     if (r == 0)
-        r = dir_make(a->config.cdi_dir, 0755, err);
+        r = dir_make(a->shares.options.cdi_dir, 0755, err);
     if (r < 0)
         return r;
-    a->slots.bounded = share_dir_can_bound(a->config.state_dir, a->config.host_root, &why) == 0;
-    if (!a->slots.bounded)
+    a->shares.slots.bounded =
+        share_dir_can_bound(a->shares.options.state_dir, a->shares.options.host_root, &why) == 0;
+    if (!a->shares.slots.bounded)
         log_warn("containers can grow their ledgers on the node without bound: %s", why.text);
-    r = library_install(a->config.library, a->config.state_dir, a->slots.bounded, &a->library, err);
+    r = library_install(a->config.library, a->shares.options.state_dir, a->shares.slots.bounded,
+                        &a->shares.library, err);
     if (r == 0)
-        r = slot_store_load(&a->slots, a->config.state_dir, on_bad_slot, a, err);
+        r = slot_store_load(&a->shares.slots, a->shares.options.state_dir, on_bad_slot, a, err);
     if (r == 0)
-        library_clean(&a->library, a->config.state_dir, &a->slots);
+        library_clean(&a->shares.library, a->shares.options.state_dir, &a->shares.slots);
     return r;
 }
 
@@ -315,20 +361,22 @@ static int start_parts(struct agent *a, struct err *err) {
     int r = start_files(a, err);
 
     if (r == 0)
-        r = gputime_start(a, err);
+        r = gputime_start(&a->shares, err);
     if (r == 0)
-        r = web_start(a, err);
+        r = web_start(&a->report, err);
     if (r == 0)
         r = start_kube(a, err);
     if (r < 0)
         return r;
     load_inventory(a, &known);
     (void) find_driver(a);
-    r = gpu_monitor_start(a->loop, &monitor, &known, &a->monitor, err);
+    r = gpu_monitor_start(a->loop, &monitor, &known, &a->shares.monitor, err);
     if (r == 0)
-        r = wall_start(a, err);
+        r = wall_start(&a->shares, err);
     if (r == 0)
         r = kubelet_start(a->loop, &kubelet, &a->kubelet, err);
+    a->prestarts.kubelet = a->kubelet;
+    a->report.kubelet = a->kubelet;
     if (r == 0)
         on_snapshot(a);
     return r;
@@ -358,21 +406,19 @@ static void stop(struct agent *a) {
     a->closing = 5;
     (void) uv_timer_stop(&beat_timer);
     (void) uv_timer_start(&stop_timer, on_stop_timer, STOP_MS, 0);
-    (void) uv_timer_stop(&a->release_timer);
-    (void) uv_timer_stop(&a->sweep_timer);
-    (void) uv_timer_stop(&a->look_timer);
+    a->shares.closing = a->shares.events.closing = true;
+    (void) uv_timer_stop(&a->shares.gc.timer);
     (void) uv_timer_stop(&a->leave_timer);
-    container_stops_end(&a->stops);
-    card_audit_stop(a);
-    prestart_stop(a);
-    wall_stop(a);
-    web_stop(a);
-    publisher_stop(a->publisher, on_closed, a);
-    pods_stop(a->pods);
-    keys_stop(a->keys);
+    oversee_stop(&a->audit);
+    prestart_stop(&a->prestarts);
+    wall_stop(&a->shares);
+    web_stop(&a->report);
+    publisher_stop(a->report.publisher, on_closed, a);
+    pods_stop(a->shares.pods);
+    keys_stop(a->shares.keys);
     gpu_manager_stop(a->gpu_manager, on_closed, a);
     kubelet_close(a->kubelet, on_closed, a);
-    gpu_monitor_close(a->monitor, on_closed, a);
+    gpu_monitor_close(a->shares.monitor, on_closed, a);
     kube_client_close(a->client, on_client_closed, a);
 }
 
@@ -381,29 +427,49 @@ static void on_signal(uv_signal_t *handle, int number) {
     struct agent *a = handle->data;
 
     log_info("stopping on signal %d; containers keep their shares", number);
-    if (a->leaving)
+    if (a->report.leaving)
         stop(a);
     else
         leave_begin(a, stop);
 }
 
+/* What each room knows of the others. */
+static void join_rooms(struct agent *a) {
+    a->shares.loop = a->loop;
+    a->shares.options = a->config.shares;
+    a->shares.places = (struct gpu_driver_places){a->config.shares.host_root, a->config.driver_root,
+                                                  a->config.sim_dir};
+    a->shares.gc.on_remove = on_remove;
+    a->shares.gc.on_removed = on_removed;
+    a->shares.gc.userdata = a;
+    a->audit.shares = &a->shares;
+    a->audit.options = a->config.audit;
+    a->audit.find_object = find_object;
+    a->audit.userdata = a;
+    a->audit.initial_pids = process_namespace_is_initial();
+    a->prestarts.shares = &a->shares;
+    a->prestarts.on_granted = on_granted;
+    a->prestarts.userdata = a;
+    a->report.listen = a->config.listen;
+    a->report.kubelet_dir = a->config.kubelet_dir;
+    a->report.signing_namespace = a->config.namespace;
+    a->report.shares = &a->shares;
+    a->report.audit = &a->audit;
+    a->report.prestarts = &a->prestarts;
+    a->report.started = uv_now(a->loop);
+}
+
 static void init_handles(struct agent *a) {
     static const int numbers[] = {SIGTERM, SIGINT};
 
-    (void) uv_timer_init(a->loop, &a->release_timer);
-    (void) uv_timer_init(a->loop, &a->sweep_timer);
-    (void) uv_timer_init(a->loop, &a->look_timer);
+    release_init(&a->shares);
+    oversee_start(&a->audit);
+    prestart_init(&a->prestarts);
     (void) uv_timer_init(a->loop, &a->leave_timer);
-    oversee_start(a);
     (void) uv_timer_init(a->loop, &stop_timer);
     (void) uv_timer_init(a->loop, &beat_timer);
-    (void) uv_idle_init(a->loop, &a->wake);
-    a->release_timer.data = a;
-    a->sweep_timer.data = a;
-    a->look_timer.data = a;
     beat_timer.data = a;
     a->leave_timer.data = a;
-    a->wake.data = a;
     for (size_t i = 0; i < 2; i++) {
         (void) uv_signal_init(a->loop, &signals[i]);
         signals[i].data = a;
@@ -448,13 +514,10 @@ int main(int argc, char **argv) {
     /* The simulated NVML, in the child, finds its devices by this. */
     (void) setenv("ALIQUOT_SIM_DIR", a->config.sim_dir, 1);
     a->loop = uv_default_loop();
-    a->places =
-        (struct gpu_driver_places){a->config.host_root, a->config.driver_root, a->config.sim_dir};
-    a->started = uv_now(a->loop);
-    a->initial_pids = process_namespace_is_initial();
+    join_rooms(a);
     init_handles(a);
-    a->events = tell_start(a);
-    if (!a->events) {
+    tell_start(&a->shares.events, a->loop);
+    if (!a->shares.events.writer) {
         log_error("cannot start: out of memory");
         return EXIT_FAILURE;
     }
@@ -462,13 +525,14 @@ int main(int argc, char **argv) {
         log_error("cannot start: %s", err.text);
         return EXIT_FAILURE;
     }
-    log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION, a->config.node_name,
-             a->driver ? gpu_driver_name(a->driver) : "none yet");
+    log_info("aliquot-agent %s on node %s, driver: %s", ALIQUOT_VERSION,
+             a->shares.options.node_name,
+             a->shares.driver ? gpu_driver_name(a->shares.driver) : "none yet");
     (void) uv_timer_start(&beat_timer, on_beat, 0, BEAT_MS);
     (void) uv_run(a->loop, UV_RUN_DEFAULT);
-    gputime_stop(a);
-    slot_store_done(&a->slots);
-    event_writer_free(a->events);
+    gputime_stop(&a->shares);
+    slot_store_done(&a->shares.slots);
+    event_writer_free(a->shares.events.writer);
     log_info("stopped");
     return a->failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -97,9 +97,9 @@ static void test_options(void **state) {
                                                                           "--memory-scaling=1"};
     struct config config;
     assert_int_equal(options(1, plain, &config), 0);
-    assert_int_equal(config.memory_scaling, 0);
+    assert_int_equal(config.shares.memory_scaling, 0);
     assert_int_equal(options(2, one, &config), 0);
-    assert_int_equal(config.memory_scaling, SCALING_ONE);
+    assert_int_equal(config.shares.memory_scaling, SCALING_ONE);
 }
 
 int main(void) {

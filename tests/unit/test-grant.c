@@ -536,7 +536,7 @@ static void a_destroyed_ledger_is_replaced(void **state) {
 /* So does one that has destroyed its account of GPU time; until then the driver's figures are held
  * against its share. */
 static void a_destroyed_account_is_replaced(void **state) {
-    static struct agent a;
+    static struct shares s;
     struct fixture *f = *state;
     const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
     struct arbitration_view view;
@@ -553,33 +553,32 @@ static void a_destroyed_account_is_replaced(void **state) {
     assert_int_equal(stat(path, &after), 0);
     assert_true(before.st_ino == after.st_ino); /* a good one stays */
     assert_int_equal(truncate(path, 100), 0);
-    a.slots = f->slots;
-    assert_int_equal(gputime_start(&a, &err), 0);
+    s.slots = f->slots;
+    assert_int_equal(gputime_start(&s, &err), 0);
     gputime_view(slot, 0, &view);
     assert_true(view.damaged);
     assert_int_equal(view.entitled, 300000);
     slot->grant.devices[0].driver_percent = 90;
     for (int i = 0; i < 3; i++) {
-        a.gputime_sampled = uv_hrtime() - 2000000000;
-        a.closing = 1; /* no API server to tell */
-        gputime_sample(&a);
+        s.gputime_sampled = uv_hrtime() - 2000000000;
+        gputime_sample(&s);
     }
     assert_true(slot->grant.devices[0].overtime.over);
     assert_int_equal(slot_mend_account(&f->slots, slot, &err), 0);
-    gputime_join(&a);
+    gputime_join(&s);
     assert_non_null(slot->compute);
     gputime_view(slot, 0, &view);
     assert_false(view.damaged);
     /* An older agent made none. */
     slot->compute = arbitration_leave(slot->compute);
     assert_int_equal(unlink(path), 0);
-    gputime_join(&a);
+    gputime_join(&s);
     gputime_view(slot, 0, &view);
     assert_false(view.damaged);
     assert_int_equal(slot_mend_account(&f->slots, slot, &err), 0);
-    gputime_join(&a);
+    gputime_join(&s);
     assert_non_null(slot->compute);
-    gputime_stop(&a);
+    gputime_stop(&s);
 }
 
 /* A restarted agent makes the container's CDI file from its record. */

@@ -11,7 +11,9 @@
 
 #include <cmocka.h>
 
-#include "agent/agent.h"
+#include "agent/audit/known.h"
+#include "agent/audit/mapped.h"
+#include "agent/audit/room.h"
 
 #define PID 1000
 #define MANY (KNOWN_WINDOW + 8)
@@ -58,11 +60,13 @@ int __wrap_ledger_file_of(const struct ledger *ledger, dev_t *ret_device, ino_t 
     return 0;
 }
 
-static struct agent *agent_new(void) {
-    struct agent *a = calloc(1, sizeof(*a));
+static struct audit *audit_new(void) {
+    static struct shares shares;
+    struct audit *a = calloc(1, sizeof(*a));
 
     assert_non_null(a);
-    a->loop = uv_default_loop();
+    shares.loop = uv_default_loop();
+    a->shares = &shares;
     nasked = nfreed = 0;
     answer = MAPPED_PENDING;
     return a;
@@ -71,7 +75,7 @@ static struct agent *agent_new(void) {
 /* A look that does not end has a thread for as long. New processes take no place of such a one. */
 static void a_pending_look_keeps_its_place(void **state) {
     static struct slot slots[MANY];
-    struct agent *a = agent_new();
+    struct audit *a = audit_new();
 
     (void) state;
     for (size_t i = 0; i < MANY; i++) {
@@ -90,7 +94,7 @@ static void a_pending_look_keeps_its_place(void **state) {
 /* What a container keeps from being answered is bounded, however many processes it has. */
 static void one_container_has_some_looks(void **state) {
     static struct slot slot;
-    struct agent *a = agent_new();
+    struct audit *a = audit_new();
 
     (void) state;
     slot.ledger = (struct ledger *) &slot;

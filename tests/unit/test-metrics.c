@@ -11,8 +11,8 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "agent/agent.h"
 #include "agent/report/metrics.h"
+#include "agent/report/report.h"
 #include "base/buf.h"
 #include "kube/api/event.h"
 #include "kube/api/event_writer.h"
@@ -67,11 +67,14 @@ void __wrap_slot_card_use(const struct slot_store *slots, const char *uuid, cons
 }
 
 static void test_one_walk_for_each_card(void **state) {
-    static struct agent a;
+    static struct shares shares;
+    static struct audit audit;
+    static struct prestarts prestarts;
+    struct report report = {.shares = &shares, .audit = &audit, .prestarts = &prestarts};
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
     (void) state;
-    a.config.node_name = "node-a";
-    metrics_write(&a, &out);
+    shares.options.node_name = "node-a";
+    metrics_write(&report, &out);
     assert_int_equal(buf_error(&out), 0);
     assert_non_null(strstr(buf_str(&out), "aliquot_gpu_memory_granted_bytes{"));
     assert_non_null(strstr(buf_str(&out), "uuid=\"GPU-c\""));
@@ -89,7 +92,10 @@ static int no_connection(void *context, const char *method, const char *path,
 
 /* There is room for one: the second takes the place of the first. */
 static void test_events_that_were_dropped(void **state) {
-    static struct agent a;
+    static struct shares shares;
+    static struct audit audit;
+    static struct prestarts prestarts;
+    struct report report = {.shares = &shares, .audit = &audit, .prestarts = &prestarts};
     const struct event_writer_options options = {
         .component = "test", .request = no_connection, .objects_max = 1};
     struct event e = {.namespace = "n",
@@ -101,17 +107,17 @@ static void test_events_that_were_dropped(void **state) {
                       .message = "m"};
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
     (void) state;
-    a.config.node_name = "node-a";
-    a.events = event_writer_new(&options);
-    assert_non_null(a.events);
-    event_writer_note(a.events, &e, 0, false, 1000);
+    shares.options.node_name = "node-a";
+    shares.events.writer = event_writer_new(&options);
+    assert_non_null(shares.events.writer);
+    event_writer_note(shares.events.writer, &e, 0, false, 1000);
     e.uid = "u2";
-    event_writer_note(a.events, &e, 0, false, 1000);
-    metrics_write(&a, &out);
+    event_writer_note(shares.events.writer, &e, 0, false, 1000);
+    metrics_write(&report, &out);
     assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_dropped_total 1\n"));
     assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_written_total 0\n"));
     assert_non_null(strstr(buf_str(&out), "\naliquot_agent_events_failed_total 1\n"));
-    event_writer_free(a.events);
+    event_writer_free(shares.events.writer);
 }
 
 int main(void) {

@@ -14,7 +14,8 @@
 
 #include <cmocka.h>
 
-#include "agent/agent.h"
+#include "agent/audit/audit.h"
+#include "agent/audit/room.h"
 #include "base/file.h"
 #include "fake-monitor.h"
 #include "share/ledger.h"
@@ -28,7 +29,8 @@
 /* ---- a card with two containers ---- */
 
 struct world {
-    struct agent agent;
+    struct shares shares;
+    struct audit audit;
     uv_loop_t loop;
     char dir[64];
     struct container {
@@ -52,9 +54,9 @@ static void make_container(struct world *w, size_t i) {
     assert_non_null(g.devices);
     text_copy(g.devices[0].uuid, sizeof(g.devices[0].uuid), "GPU-a");
     g.devices[0].memory = g.devices[0].physical = SHARE;
-    assert_int_equal(slot_fill(&w->agent.slots, nonce, &g, &c->slot, NULL), 0);
+    assert_int_equal(slot_fill(&w->shares.slots, nonce, &g, &c->slot, NULL), 0);
     c->device = &c->slot->grant.devices[0];
-    slot_path(&w->agent.slots, nonce, "ledger", c->path);
+    slot_path(&w->shares.slots, nonce, "ledger", c->path);
     assert_int_equal(ledger_claim(c->path, &c->own), 0);
     assert_int_equal(ledger_claim_exports(c->path, &c->exports), 0);
     ledger_note_descriptors(&c->exports);
@@ -68,10 +70,11 @@ static int setup(void **state) {
     (void) snprintf(w->dir, sizeof(w->dir), "/tmp/aliquot-orphans-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
     assert_int_equal(uv_loop_init(&w->loop), 0);
-    w->agent.loop = &w->loop;
-    w->agent.initial_pids = true;
-    (void) uv_timer_init(&w->loop, &w->agent.look_timer);
-    assert_int_equal(slot_store_load(&w->agent.slots, w->dir, NULL, NULL, NULL), 0);
+    w->audit.shares = &w->shares;
+    w->shares.loop = &w->loop;
+    w->audit.initial_pids = true;
+    (void) uv_timer_init(&w->loop, &w->audit.look_timer);
+    assert_int_equal(slot_store_load(&w->shares.slots, w->dir, NULL, NULL, NULL), 0);
     for (size_t i = 0; i < CONTAINERS; i++)
         make_container(w, i);
     snapshot.ndevices = 1;
@@ -87,8 +90,8 @@ static int teardown(void **state) {
         ledger_release(&w->containers[i].own);
         ledger_release(&w->containers[i].exports);
     }
-    slot_store_done(&w->agent.slots);
-    uv_close((uv_handle_t *) &w->agent.look_timer, NULL);
+    slot_store_done(&w->shares.slots);
+    uv_close((uv_handle_t *) &w->audit.look_timer, NULL);
     (void) uv_run(&w->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&w->loop), 0);
     assert_int_equal(dir_remove(w->dir, NULL), 0);
@@ -122,10 +125,10 @@ static void poll_with(struct world *w, uint64_t used, int times) {
     for (int i = 0; i < times; i++) {
         (void) usleep((OVERUSE_CONFIRM_MS + 5) * 1000);
         uv_update_time(&w->loop);
-        oversee_begin(&w->agent);
+        oversee_begin(&w->audit);
         for (size_t k = 0; k < CONTAINERS; k++)
             w->containers[k].device->living = w->containers[k].device->driver_memory;
-        oversee_end(&w->agent);
+        oversee_end(&w->audit);
     }
 }
 
@@ -218,7 +221,7 @@ static void a_lowered_limit_hides_no_owner(void **state) {
     orphan(one, 3 * GIB);
     one->slot->grant.terms.memory_limit = GIB;
     poll_with(w, 3 * GIB, MANY_POLLS);
-    assert_int_equal(w->agent.audits[0].memory.bytes, 0);
+    assert_int_equal(w->audit.audits[0].memory.bytes, 0);
     assert_int_equal(one->device->overuse.state, OVERUSE_LOWERED);
 }
 

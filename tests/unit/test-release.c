@@ -18,8 +18,9 @@
 
 #include <cmocka.h>
 
-#include "agent/agent.h"
+#include "agent/audit/usage.h"
 #include "agent/shares/cdi.h"
+#include "agent/shares/shares.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -33,7 +34,7 @@
 #define TIMEOUT_MS 10000
 
 struct fixture {
-    struct agent agent;
+    struct shares shares;
     uv_timer_t timeout;
     bool timed_out;
     char dir[64];
@@ -47,37 +48,33 @@ static void no_bad(const char *nonce, const char *why, void *userdata) {
 
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct agent *a = f ? &f->agent : NULL;
+    struct shares *s = f ? &f->shares : NULL;
 
-    assert_non_null(a);
+    assert_non_null(s);
     (void) snprintf(f->dir, sizeof(f->dir), "/tmp/aliquot-release-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     (void) snprintf(f->cdi, sizeof(f->cdi), "%s/cdi", f->dir);
-    a->config.cdi_dir = f->cdi;
-    a->loop = malloc(sizeof(*a->loop));
-    assert_int_equal(uv_loop_init(a->loop), 0);
-    (void) uv_timer_init(a->loop, &a->release_timer);
-    (void) uv_timer_init(a->loop, &f->timeout);
-    (void) uv_idle_init(a->loop, &a->wake);
-    a->release_timer.data = a;
-    a->wake.data = a;
+    s->options.cdi_dir = f->cdi;
+    s->loop = malloc(sizeof(*s->loop));
+    assert_int_equal(uv_loop_init(s->loop), 0);
+    release_init(s);
+    (void) uv_timer_init(s->loop, &f->timeout);
     f->timeout.data = f;
-    assert_int_equal(slot_store_load(&a->slots, f->dir, no_bad, NULL, NULL), 0);
+    assert_int_equal(slot_store_load(&s->slots, f->dir, no_bad, NULL, NULL), 0);
     *state = f;
     return 0;
 }
 
 static int teardown(void **state) {
     struct fixture *f = *state;
-    struct agent *a = &f->agent;
+    struct shares *s = &f->shares;
 
-    slot_store_done(&a->slots);
-    uv_close((uv_handle_t *) &a->release_timer, NULL);
+    slot_store_done(&s->slots);
+    uv_close((uv_handle_t *) &s->gc.timer, NULL);
     uv_close((uv_handle_t *) &f->timeout, NULL);
-    uv_close((uv_handle_t *) &a->wake, NULL);
-    (void) uv_run(a->loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(a->loop), 0);
-    free(a->loop);
+    (void) uv_run(s->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(s->loop), 0);
+    free(s->loop);
     (void) dir_remove(f->dir, NULL);
     free(f);
     return 0;
@@ -91,10 +88,10 @@ static void on_timeout(uv_timer_t *timer) {
 static bool gone_within(struct fixture *f, const char *nonce, unsigned ms) {
     f->timed_out = false;
     (void) uv_timer_start(&f->timeout, on_timeout, ms, 0);
-    while (slot_find(&f->agent.slots, nonce) && !f->timed_out)
-        (void) uv_run(f->agent.loop, UV_RUN_ONCE);
+    while (slot_find(&f->shares.slots, nonce) && !f->timed_out)
+        (void) uv_run(f->shares.loop, UV_RUN_ONCE);
     (void) uv_timer_stop(&f->timeout);
-    return !slot_find(&f->agent.slots, nonce);
+    return !slot_find(&f->shares.slots, nonce);
 }
 
 static void give(struct fixture *f, const char *nonce, const char *uid) {
@@ -107,7 +104,7 @@ static void give(struct fixture *f, const char *nonce, const char *uid) {
     (void) snprintf(g.pod, sizeof(g.pod), "pod");
     (void) snprintf(g.container, sizeof(g.container), "main");
     g.devices[0] = (struct slot_device){.memory = 1 << 20, .pod_memory = 1 << 20, .uuid = "GPU-a"};
-    assert_int_equal(slot_fill(&f->agent.slots, nonce, &g, &slot, NULL), 0);
+    assert_int_equal(slot_fill(&f->shares.slots, nonce, &g, &slot, NULL), 0);
     assert_int_equal(gpu_edits_add(edits, GPU_EDIT_ENV, "", "A=b"), 0);
     assert_int_equal(cdi_write(f->cdi, nonce, edits, NULL), 0);
     free(edits);
@@ -128,14 +125,14 @@ static void a_pod_that_is_gone(void **state) {
 
     give(f, NONCE, "u1");
     give(f, OTHER, "u2");
-    release_pod(&f->agent, "u1", true);
+    release_pod(&f->shares, "u1", true);
     assert_false(has_cdi(f, NONCE));
-    assert_non_null(slot_find(&f->agent.slots, NONCE));
+    assert_non_null(slot_find(&f->shares.slots, NONCE));
     assert_true(gone_within(f, NONCE, TIMEOUT_MS));
-    slot_path(&f->agent.slots, NONCE, "limits", path);
+    slot_path(&f->shares.slots, NONCE, "limits", path);
     assert_int_equal(access(path, F_OK), -1);
     assert_true(has_cdi(f, OTHER));
-    assert_non_null(slot_find(&f->agent.slots, OTHER));
+    assert_non_null(slot_find(&f->shares.slots, OTHER));
 }
 
 /* After a forced delete a container may be just starting: its share is not free at once. */
@@ -144,7 +141,7 @@ static void a_forced_delete_waits(void **state) {
     uint64_t start = uv_hrtime();
 
     give(f, NONCE, "u1");
-    release_pod(&f->agent, "u1", false);
+    release_pod(&f->shares, "u1", false);
     assert_true(gone_within(f, NONCE, TIMEOUT_MS));
     assert_true(uv_hrtime() - start > 1000000000u);
 }
@@ -161,7 +158,7 @@ static void a_blind_scan_frees_nothing(void **state) {
     tight = before;
     tight.rlim_cur = (rlim_t) next + 1; /* for /proc itself */
     give(f, NONCE, "u1");
-    release_pod(&f->agent, "u1", true);
+    release_pod(&f->shares, "u1", true);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
     assert_false(gone_within(f, NONCE, 500));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -173,10 +170,10 @@ static void a_pod_that_is_there_after_all(void **state) {
     struct fixture *f = *state;
 
     give(f, NONCE, "u1");
-    release_pod(&f->agent, "u1", false);
-    release_cancel(&f->agent, "u1");
+    release_pod(&f->shares, "u1", false);
+    release_cancel(&f->shares, "u1");
     assert_false(gone_within(f, NONCE, 2000));
-    assert_false(slot_find(&f->agent.slots, NONCE)->releasing);
+    assert_false(slot_find(&f->shares.slots, NONCE)->releasing);
 }
 
 /* Locks make each look at a slot long, and bookings without an owner make the agent look. However
@@ -190,8 +187,8 @@ static void a_slow_ledger_rests(void **state) {
     int fd;
 
     give(f, NONCE, "u1");
-    slot = slot_find(&f->agent.slots, NONCE);
-    slot_path(&f->agent.slots, NONCE, "ledger", path);
+    slot = slot_find(&f->shares.slots, NONCE);
+    slot_path(&f->shares.slots, NONCE, "ledger", path);
     fd = open(path, O_RDWR | O_CLOEXEC);
     file = mmap(NULL, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_ptr_not_equal(file, MAP_FAILED);
@@ -214,7 +211,7 @@ static void a_slow_ledger_rests(void **state) {
     (void) close(fd);
     /* An honest one needs no rest, unless the machine itself was slow at that moment. */
     give(f, OTHER, "u2");
-    slot = slot_find(&f->agent.slots, OTHER);
+    slot = slot_find(&f->shares.slots, OTHER);
     for (int i = 0; i < 100 && (i == 0 || slot->sweep_after > 0); i++) {
         slot->sweep_after = 0;
         (void) usage_sweep_slot(slot);
@@ -335,15 +332,15 @@ static void no_lease_on_the_limits(void **state) {
     int fd;
 
     give(f, NONCE, "pod");
-    slot_path(&f->agent.slots, NONCE, "limits", path);
+    slot_path(&f->shares.slots, NONCE, "limits", path);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(fcntl(fd, F_SETLEASE, F_RDLCK), -1);
     assert_int_equal(errno, EAGAIN);
     assert_int_equal(fcntl(fd, F_SETLEASE, F_WRLCK), -1);
-    slot = slot_find(&f->agent.slots, NONCE);
+    slot = slot_find(&f->shares.slots, NONCE);
     slot->grant.terms.memory_limit = 4096;
-    assert_int_equal(slot_write_limits(&f->agent.slots, slot, NULL), 0);
+    assert_int_equal(slot_write_limits(&f->shares.slots, slot, NULL), 0);
     assert_int_equal(limits_read(path, &limits, NULL), 0);
     assert_int_equal(limits.device[0].memory_bytes, 4096);
     (void) close(fd);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/agent.h"
+#include "agent/cluster/pod_events.h"
 #include "base/err.h"
 #include "kube/api/client.h"
 #include "kube/api/event_writer.h"
@@ -63,34 +63,33 @@ static void answer(void) {
 }
 
 /* The agent's beats of that many seconds, which nothing waits for. */
-static void beat(struct agent *a, unsigned seconds) {
+static void beat(struct pod_events *p, unsigned seconds) {
     for (unsigned i = 1; i <= seconds; i++) {
-        event_writer_run(a->events, uv_now(a->loop) + i * 1000);
+        event_writer_run(p->writer, uv_now(p->loop) + i * 1000);
         answer();
     }
 }
 
 static void test_each_pod_has_its_turn(void **state) {
-    static struct agent a;
+    static struct pod_events p;
     uv_loop_t loop;
     char name[32], uid[32], text[64];
     (void) state;
     assert_int_equal(uv_loop_init(&loop), 0);
-    a.loop = &loop;
-    a.client = (struct kube_client *) &a; /* only handed on to the API server of this test */
-    a.events = tell_start(&a);
-    assert_non_null(a.events);
+    p.client = (struct kube_client *) &p; /* only handed on to the API server of this test */
+    tell_start(&p, &loop);
+    assert_non_null(p.writer);
     for (unsigned i = 0; i < 200; i++) {
         (void) snprintf(text, sizeof(text), "process %u of this pod", i);
-        tell_pod(&a, "ns", "noisy", "uid-noisy", "GPUWithoutShare", text);
+        tell_pod(&p, "ns", "noisy", "uid-noisy", "GPUWithoutShare", text);
     }
     for (unsigned i = 0; i < PODS; i++) {
         (void) snprintf(name, sizeof(name), "pod-%u", i);
         (void) snprintf(uid, sizeof(uid), "uid-%u", i);
-        tell_container(&a, "ns", name, uid, "main", "GPUMemoryOveruse", "holds too much");
+        tell_container(&p, "ns", name, uid, "main", "GPUMemoryOveruse", "holds too much");
     }
     answer();
-    beat(&a, 6);
+    beat(&p, 6);
     for (unsigned i = 0; i < PODS; i++)
         if (!api.told[i])
             fail_msg("nothing was written about pod %u", i);
@@ -98,7 +97,7 @@ static void test_each_pod_has_its_turn(void **state) {
     assert_int_equal(api.patches, 1);
     assert_non_null(strstr(api.last, "process 199 of this pod"));
     assert_non_null(strstr(api.last, "\"count\":200"));
-    event_writer_free(a.events);
+    event_writer_free(p.writer);
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 

@@ -17,8 +17,9 @@
 
 #include <cmocka.h>
 
-#include "agent/agent.h"
 #include "agent/audit/holder_scan.h"
+#include "agent/audit/room.h"
+#include "agent/audit/usage.h"
 #include "base/file.h"
 #include "fake-monitor.h"
 
@@ -26,7 +27,8 @@
 #define GONE 0x3ffffffe /* above every PID that the kernel gives */
 
 static struct gpu_process process;
-static struct agent a;
+static struct audit a;
+static struct shares shares;
 static uv_loop_t loop;
 
 static holder_scan_done scan_done; /* of the look under way; NULL: there is none */
@@ -47,9 +49,11 @@ void holder_scan_cancel(struct holder_scan *s) {
 static int setup(void **state) {
     (void) state;
     memset(&a, 0, sizeof(a));
+    memset(&shares, 0, sizeof(shares));
+    a.shares = &shares;
     scan_done = NULL;
     assert_int_equal(uv_loop_init(&loop), 0);
-    a.loop = &loop;
+    shares.loop = &loop;
     a.initial_pids = true;
     (void) uv_timer_init(&loop, &a.look_timer);
     a.look_timer.data = &a;
@@ -133,7 +137,13 @@ static void a_process_that_ends(void **state) {
 
 #define SHARE (4 * GIB)
 
+static void on_remove(const struct slot *slot, void *userdata) {
+    (void) userdata;
+    card_audit_release(&a, slot);
+}
+
 static int setup_shares(void **state) {
+    static char library[512];
     char path[128];
     int r = setup(state);
 
@@ -147,24 +157,22 @@ static int setup_shares(void **state) {
         (void) strncat(path, i == 0 ? "/nvidiactl" : "/libnvidia-ml.so.1", 32);
         assert_int_equal(file_replace(path, "", 0, 0600, NULL), 0);
     }
-    a.places.sim_dir = dir;
-    a.places.host_root = "";
-    a.places.driver_root = "";
-    a.config.cdi_dir = dir;
-    a.config.host_root = dir;
-    a.driver = gpu_driver_find(&a.places, a.nvml_library);
-    assert_non_null(a.driver);
-    (void) snprintf(a.slots.dir, sizeof(a.slots.dir), "%s", dir);
-    (void) uv_timer_init(&loop, &a.release_timer);
-    (void) uv_idle_init(&loop, &a.wake);
-    a.release_timer.data = a.wake.data = &a;
+    shares.places.sim_dir = dir;
+    shares.places.host_root = "";
+    shares.places.driver_root = "";
+    shares.options.cdi_dir = dir;
+    shares.options.host_root = dir;
+    shares.driver = gpu_driver_find(&shares.places, library);
+    assert_non_null(shares.driver);
+    (void) snprintf(shares.slots.dir, sizeof(shares.slots.dir), "%s", dir);
+    release_init(&shares);
+    shares.gc.on_remove = on_remove;
     return r;
 }
 
 static int teardown_shares(void **state) {
-    slot_store_done(&a.slots);
-    uv_close((uv_handle_t *) &a.release_timer, NULL);
-    uv_close((uv_handle_t *) &a.wake, NULL);
+    slot_store_done(&shares.slots);
+    uv_close((uv_handle_t *) &shares.gc.timer, NULL);
     (void) dir_remove(dir, NULL);
     return teardown(state);
 }
@@ -180,7 +188,7 @@ static struct slot_device *give(char name) {
     slot->grant.devices = calloc(1, sizeof(*slot->grant.devices));
     assert_non_null(slot->grant.devices);
     slot->grant.devices[0] = (struct slot_device){.memory = SHARE, .uuid = "GPU-a"};
-    HASH_ADD_STR(a.slots.slots, nonce, slot);
+    HASH_ADD_STR(shares.slots.slots, nonce, slot);
     return &slot->grant.devices[0];
 }
 
@@ -190,8 +198,8 @@ static void take_back(char name) {
 
     memset(uid, name, 36);
     memset(nonce, name, NONCE_LEN);
-    release_pod(&a, uid, true);
-    while (slot_find(&a.slots, nonce))
+    release_pod(&shares, uid, true);
+    while (slot_find(&shares.slots, nonce))
         (void) uv_run(&loop, UV_RUN_ONCE);
 }
 

@@ -24,7 +24,8 @@
 
 #include <cmocka.h>
 
-#include "agent/agent.h"
+#include "agent/shares/driver_limit_hook.h"
+#include "agent/shares/shares.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -70,7 +71,7 @@ int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup
 /* ---- the node ---- */
 
 struct node {
-    struct agent a;
+    struct shares a;
     struct slot slot;
     struct slot_device device;
     char dir[64];
@@ -125,7 +126,7 @@ static void end_program(struct node *n) {
 }
 
 static void start_agent(struct node *n, enum wall_policy policy) {
-    struct agent *a = &n->a;
+    struct shares *a = &n->a;
     static char hook[512];
     ssize_t len = readlink("/proc/self/exe", hook, sizeof(hook) - 64);
 
@@ -134,11 +135,11 @@ static void start_agent(struct node *n, enum wall_policy policy) {
     (void) snprintf(strrchr(hook, '/'), 64, "/../../src/agent/aliquot-hook");
     memset(a, 0, sizeof(*a));
     a->loop = uv_default_loop();
-    a->config.host_root = "";
-    a->config.state_dir = n->dir;
-    a->config.hook = hook;
-    a->config.hook_dir = "";
-    a->config.driver_limits = policy;
+    a->options.host_root = "";
+    a->options.state_dir = n->dir;
+    a->options.hook = hook;
+    a->options.hook_dir = "";
+    a->options.driver_limits = policy;
     (void) snprintf(a->slots.dir, sizeof(a->slots.dir), "%s/shares", n->dir);
     HASH_ADD_STR(a->slots.slots, nonce, &n->slot);
     assert_int_equal(wall_start(a, NULL), 0);
@@ -541,7 +542,7 @@ static void the_hook_lies_where_programs_may_run(void **state) {
     wall_hook_stop(&n->a);
     (void) uv_run(n->a.loop, UV_RUN_NOWAIT);
     n->a.walls.program[0] = 0;
-    n->a.config.hook_dir = dir;
+    n->a.options.hook_dir = dir;
     assert_int_equal(wall_hook_start(&n->a, NULL), 0);
     (void) snprintf(expected, sizeof(expected), "%s/aliquot-hook", n->dir);
     assert_string_equal(n->a.walls.program, expected);
@@ -554,13 +555,13 @@ static void the_hook_lies_where_programs_may_run(void **state) {
     n->a.walls.program[0] = 0;
     assert_int_equal(wall_edits(&n->a, edits, &err), 0);
     assert_int_equal(edits->count, 0);
-    n->a.config.driver_limits = WALL_REQUIRED;
+    n->a.options.driver_limits = WALL_REQUIRED;
     assert_int_equal(wall_edits(&n->a, edits, &err), -ENODEV);
     /* A driver without the call gets no hook. */
     text_copy(n->a.walls.program, sizeof(n->a.walls.program), expected);
     text_copy(snapshot.driver_version, sizeof(snapshot.driver_version), "610.43.02");
     assert_int_equal(wall_edits(&n->a, edits, &err), -ENODEV);
-    n->a.config.driver_limits = WALL_AUTO;
+    n->a.options.driver_limits = WALL_AUTO;
     assert_int_equal(wall_edits(&n->a, edits, &err), 0);
     assert_int_equal(edits->count, 0);
     assert_int_equal(umount(dir), 0);

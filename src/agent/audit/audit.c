@@ -8,11 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/agent.h"
+#include "agent/audit/audit.h"
+#include "agent/audit/known.h"
 #include "agent/audit/orphans.h"
+#include "agent/audit/room.h"
 #include "agent/cluster/pod_events.h"
 #include "agent/os/cgroup.h"
 #include "agent/os/procfs.h"
+#include "agent/shares/slot_owner.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -21,133 +24,41 @@
 
 #define POLL_SHARES_MS 500 /* overuse is to be found within a second, confirmation included */
 #define POLL_IDLE_MS 1000
-#define KNOWN_MS 5000
-#define STRANGER_MS 1000 /* so long a process without the ledger is not asked about again */
-#define ANSWER_MS 1000   /* a process of which nothing is known after that is a stranger */
-#define ASKS_MAX 16      /* of one container at a time */
-
-/* What may be on the card of a device of the share at once; 0: no limit. */
-uint64_t oversee_limit(const struct slot *slot, uint32_t at) {
-    uint64_t limit = slot_memory_now(&slot->grant, at);
-    uint64_t physical = slot->grant.devices[at].physical;
-
-    return physical < limit ? physical : limit;
-}
-
-/* The account of the ledger that counts what is on the card, which is what the driver sees. */
-uint32_t oversee_account(const struct slot *slot, uint32_t at) {
-    bool oversold =
-        ledger_has_card_account(slot_physical(&slot->grant.devices[at]), slot->grant.ndevices);
-
-    return oversold ? ledger_card_account(at) : at;
-}
+#define INTRUDER_MS 5000 /* a process that was not seen for so long is forgotten */
 
 /* Of what stands there, what processes hold: orphaned memory is in no process's figure. */
 static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
                                     const struct ledger_usage *u) {
-    uint32_t n = oversee_account(slot, at);
+    uint32_t n = slot_card_account(slot, at);
     uint64_t orphaned = orphans_of(&slot->grant.devices[at], at, n);
 
     return u->used[n] > orphaned ? u->used[n] - orphaned : 0;
 }
 
-/* PIDs of a driver before 545 are the machine's; where the agent's are others, the wrong processes
- * would be accused. Having found a context of its own by its own PID proves that they fit. */
-bool oversee_pids_fit(const struct agent *a, const struct gpu_device *card) {
-    return a->initial_pids || card->context_bytes > 0;
-}
-
 /* ---- before the driver is asked ---- */
 
-void oversee_begin(struct agent *a) {
+void oversee_begin(struct audit *a) {
     struct ledger_usage u;
     bool any = false;
 
     orphans_begin(a);
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next) {
         any = any || slot->grant.ndevices > 0;
         if (!slot->ledger || ledger_snapshot(slot->ledger, &u) < 0)
             continue;
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
-            uint32_t n = oversee_account(slot, i);
+            uint32_t n = slot_card_account(slot, i);
 
             reconcile_begin(&slot->grant.devices[i].reconcile, booked_by_processes(slot, i, &u),
                             u.operation[n]);
         }
     }
-    gpu_monitor_set_interval(a->monitor, any ? POLL_SHARES_MS : POLL_IDLE_MS);
+    gpu_monitor_set_interval(a->shares->monitor, any ? POLL_SHARES_MS : POLL_IDLE_MS);
 }
 
 /* ---- while the processes are gone through ---- */
 
-static void take_answer(struct agent *a, struct known_process *k) {
-    enum mapped_answer answer = k->ask ? mapped_answer(k->ask) : MAPPED_PENDING;
-
-    if (answer == MAPPED_PENDING)
-        return;
-    k->ask = mapped_free(k->ask);
-    k->judged = true;
-    k->stranger = answer == MAPPED_NO;
-    k->until_ms = uv_now(a->loop) + (k->stranger ? STRANGER_MS : KNOWN_MS);
-}
-
-/* The entry of the process; a new one takes the place of the one that was not seen for longest. One
- * whose answer is pending keeps its place: its thread runs on, and would count for no container any
- * more. NULL where all places have such, which takes the processes of several containers. */
-static struct known_process *known_of(struct agent *a, const struct slot *slot, uint32_t pid,
-                                      uint64_t life) {
-    struct known_process *oldest = NULL;
-
-    for (uint32_t i = 0; i < KNOWN_WINDOW; i++) {
-        struct known_process *k = &a->known[(pid + i) % KNOWN_PROCESSES];
-
-        if (k->pid == pid && k->slot == slot && k->life == life)
-            return k;
-        take_answer(a, k);
-        if (!k->ask && (!oldest || k->seen_ms < oldest->seen_ms))
-            oldest = k;
-    }
-    if (!oldest)
-        return NULL;
-    *oldest =
-        (struct known_process){.pid = pid, .slot = slot, .life = life, .since_ms = uv_now(a->loop)};
-    return oldest;
-}
-
-static uint32_t asks_of(const struct agent *a, const struct slot *slot) {
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < KNOWN_PROCESSES; i++)
-        n += a->known[i].slot == slot && a->known[i].ask;
-    return n;
-}
-
-/* Whether the process has the ledger of its container mapped; if not, it came to the card by
- * another way than through the library. A ledger that cannot be read is another finding, and a
- * process that is gone is none. The answer stands for a while, unless the process executes another
- * program. What a container keeps from being answered counts against it. */
-bool oversee_knows(struct agent *a, struct slot *slot, uint32_t pid) {
-    uint64_t life = process_life((int) pid), now = uv_now(a->loop);
-    struct known_process *k;
-    dev_t device;
-    ino_t inode;
-
-    if (life == 0 || !slot->ledger || ledger_file_of(slot->ledger, &device, &inode) < 0)
-        return true;
-    k = known_of(a, slot, pid, life);
-    if (!k)
-        return true;
-    k->seen_ms = now;
-    take_answer(a, k);
-    if (now < k->until_ms)
-        return !k->stranger;
-    if (!k->ask && asks_of(a, slot) < ASKS_MAX)
-        k->ask = mapped_ask((int) pid, device, inode);
-    a->mapped_pending = true;
-    return k->judged ? !k->stranger : now - k->since_ms < ANSWER_MS;
-}
-
-void oversee_process(struct agent *a, struct slot *slot, struct slot_device *d, uint32_t pid,
+void oversee_process(struct audit *a, struct slot *slot, struct slot_device *d, uint32_t pid,
                      uint64_t bytes) {
     bool stranger = !oversee_knows(a, slot, pid) && !process_is_ending((int) pid);
 
@@ -163,8 +74,8 @@ void oversee_process(struct agent *a, struct slot *slot, struct slot_device *d, 
 /* ---- who has no share at all ---- */
 
 /* Which of several containers of a pod a process belongs to is known a moment after its start. */
-static bool pod_has_share(const struct agent *a, const char *pod_uid, const char *uuid) {
-    for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+static bool pod_has_share(const struct audit *a, const char *pod_uid, const char *uuid) {
+    for (const struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
             if (strcmp(slot->grant.pod_uid, pod_uid) == 0 &&
                 strcmp(slot->grant.devices[i].uuid, uuid) == 0)
@@ -173,20 +84,21 @@ static bool pod_has_share(const struct agent *a, const char *pod_uid, const char
 }
 
 /* The place of the process in the list, taken from who was not seen for longest if it is new. */
-static struct intruder *intruder_of(struct agent *a, uint32_t pid) {
+static struct intruder *intruder_of(struct audit *a, uint32_t pid) {
     struct intruder *oldest = &a->intruders[0];
 
     for (size_t i = 0; i < INTRUDERS_MAX; i++) {
-        if (a->intruders[i].pid == pid && uv_now(a->loop) - a->intruders[i].seen_ms < KNOWN_MS)
+        if (a->intruders[i].pid == pid &&
+            uv_now(a->shares->loop) - a->intruders[i].seen_ms < INTRUDER_MS)
             return &a->intruders[i];
         if (a->intruders[i].seen_ms < oldest->seen_ms)
             oldest = &a->intruders[i];
     }
-    *oldest = (struct intruder){.pid = pid, .since_ms = uv_now(a->loop)};
+    *oldest = (struct intruder){.pid = pid, .since_ms = uv_now(a->shares->loop)};
     return oldest;
 }
 
-void oversee_intruder(struct agent *a, const struct gpu_device *card, uint32_t pid) {
+void oversee_intruder(struct audit *a, const struct gpu_device *card, uint32_t pid) {
     const struct pod_entry *e;
     struct intruder *in;
     struct cgroup_id id;
@@ -195,12 +107,12 @@ void oversee_intruder(struct agent *a, const struct gpu_device *card, uint32_t p
     if (!oversee_pids_fit(a, card) || cgroup_of_pid((int) pid, &id) != 1)
         return;
     /* We measure ourselves what a context costs. And a pod that is not known yet is no intruder. */
-    e = a->pods ? pods_find(a->pods, id.pod_uid) : NULL;
-    if (!e || strcmp(e->pod.namespace, a->config.namespace) == 0 ||
+    e = a->shares->pods ? pods_find(a->shares->pods, id.pod_uid) : NULL;
+    if (!e || strcmp(e->pod.namespace, a->options.namespace) == 0 ||
         pod_has_share(a, id.pod_uid, card->uuid))
         return;
     in = intruder_of(a, pid);
-    in->seen_ms = uv_now(a->loop);
+    in->seen_ms = uv_now(a->shares->loop);
     if (in->told || in->seen_ms - in->since_ms < OVERUSE_CONFIRM_MS || process_is_ending((int) pid))
         return;
     in->told = true;
@@ -209,7 +121,8 @@ void oversee_intruder(struct agent *a, const struct gpu_device *card, uint32_t p
                     "process %u (%s) of this pod uses GPU %u, of which it has no share: it came to "
                     "the card's device node by another way, and nothing limits it",
                     pid, name, card->index);
-    tell_pod(a, e->pod.namespace, e->pod.name, e->pod.uid, "GPUWithoutShare", text);
+    tell_pod(&a->shares->events, e->pod.namespace, e->pod.name, e->pod.uid, "GPUWithoutShare",
+             text);
     a->overuse_found++;
 }
 
@@ -228,7 +141,7 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
     char held[24], limit[24], ledger[24], name[PROCESS_NAME_MAX];
 
     (void) num_format_bytes(d->living + orphaned, held);
-    (void) num_format_bytes(oversee_limit(slot, at), limit);
+    (void) num_format_bytes(slot_card_limit(slot, at), limit);
     (void) num_format_bytes(booked, ledger);
     process_name((int) d->worst_pid, name);
     switch (d->overuse.state) {
@@ -269,10 +182,11 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
     }
 }
 
-static enum overuse_policy policy_of(const struct agent *a, const struct slot *slot,
+static enum overuse_policy policy_of(const struct audit *a, const struct slot *slot,
                                      enum overuse_state state) {
-    const struct pod_entry *e = a->pods ? pods_find(a->pods, slot->grant.pod_uid) : NULL;
-    const struct config *c = &a->config;
+    const struct pod_entry *e =
+        a->shares->pods ? pods_find(a->shares->pods, slot->grant.pod_uid) : NULL;
+    const struct audit_options *c = &a->options;
     char wish[64];
 
     if (state != OVERUSE_OVER && state != OVERUSE_ESCAPED)
@@ -283,17 +197,18 @@ static enum overuse_policy policy_of(const struct agent *a, const struct slot *s
         e && pod_wish(&e->pod, WISH_OVERUSE, slot->grant.container, wish) ? wish : NULL);
 }
 
-static void tell(struct agent *a, const struct slot *slot, const char *reason, const char *text) {
+static void tell(struct audit *a, const struct slot *slot, const char *reason, const char *text) {
     const struct slot_grant *g = &slot->grant;
 
-    tell_container(a, g->namespace, g->pod, g->pod_uid, g->container, reason, text);
+    tell_container(&a->shares->events, g->namespace, g->pod, g->pod_uid, g->container, reason,
+                   text);
 }
 
 /* ---- policy stop ---- */
 
 static void on_stopped(const struct container_stop *s, void *userdata) {
-    struct agent *a = userdata;
-    const struct slot *slot = slot_find(&a->slots, s->slot);
+    struct audit *a = userdata;
+    const struct slot *slot = slot_find(&a->shares->slots, s->slot);
     char text[160];
 
     a->overuse_stopped++;
@@ -307,8 +222,8 @@ static void on_stopped(const struct container_stop *s, void *userdata) {
 static void on_late(const struct container_stop *s, void *userdata) {
     uint32_t shown = s->alive < CONTAINER_STOP_PIDS ? s->alive : CONTAINER_STOP_PIDS;
     _cleanup_buf_ struct buf text = BUF_INIT(1024);
-    struct agent *a = userdata;
-    const struct slot *slot = slot_find(&a->slots, s->slot);
+    struct audit *a = userdata;
+    const struct slot *slot = slot_find(&a->shares->slots, s->slot);
 
     if (!slot)
         return;
@@ -322,20 +237,25 @@ static void on_late(const struct container_stop *s, void *userdata) {
     tell(a, slot, "GPUOveruseNotStopped", buf_str(&text));
 }
 
-void oversee_start(struct agent *a) {
-    container_stops_init(&a->stops, a->loop);
+void oversee_start(struct audit *a) {
+    (void) uv_timer_init(a->shares->loop, &a->sweep_timer);
+    (void) uv_timer_init(a->shares->loop, &a->look_timer);
+    a->sweep_timer.data = a;
+    a->look_timer.data = a;
+    container_stops_init(&a->stops, a->shares->loop);
     a->stops.on_stopped = on_stopped;
     a->stops.on_late = on_late;
     a->stops.userdata = a;
 }
 
-static void stop(struct agent *a, struct slot *slot, const struct slot_device *d) {
+static void stop(struct audit *a, struct slot *slot, const struct slot_device *d) {
     struct cgroup_id id;
     int r = cgroup_of_pid((int) d->worst_pid, &id);
 
-    if (r != 1 || usage_slot_of(a, d->worst_pid) != slot)
+    if (r != 1 || slot_of_process(a->shares, d->worst_pid) != slot)
         return; /* it has ended by itself; the next poll will tell */
-    r = container_stops_begin(&a->stops, (int) d->worst_pid, &id, slot->nonce, a->config.host_root);
+    r = container_stops_begin(&a->stops, (int) d->worst_pid, &id, slot->nonce,
+                              a->shares->options.host_root);
     if (r < 0)
         log_error("cannot stop container %s of %s/%s: %s", slot->grant.container,
                   slot->grant.namespace, slot->grant.pod, strerror(-r));
@@ -343,7 +263,7 @@ static void stop(struct agent *a, struct slot *slot, const struct slot_device *d
 
 /* ---- the verdict ---- */
 
-static void act(struct agent *a, struct slot *slot, uint32_t at, enum overuse_state before,
+static void act(struct audit *a, struct slot *slot, uint32_t at, enum overuse_state before,
                 uint64_t booked) {
     struct slot_device *d = &slot->grant.devices[at];
     enum overuse_state state = d->overuse.state;
@@ -370,35 +290,35 @@ static void act(struct agent *a, struct slot *slot, uint32_t at, enum overuse_st
 
 /* What processes hold that are ending is being given back, and may be another's already. Not for
  * ever: a process can be made to end without its memory. */
-static uint64_t without_ending(struct agent *a, const struct slot *slot,
+static uint64_t without_ending(struct audit *a, const struct slot *slot,
                                const struct gpu_device *card, uint64_t living) {
-    uint32_t at = (uint32_t) (card - gpu_monitor_snapshot(a->monitor)->devices);
+    uint32_t at = (uint32_t) (card - gpu_monitor_snapshot(a->shares->monitor)->devices);
 
     for (size_t i = 0; i < card->nprocesses; i++) {
         const struct gpu_process *p = &card->processes[i];
 
         if (p->memory > 0 && process_is_ending((int) p->pid) &&
-            !card_audit_has_ended(a, at, p->pid) && usage_slot_of(a, p->pid) == slot)
+            !card_audit_has_ended(a, at, p->pid) && slot_of_process(a->shares, p->pid) == slot)
             living -= p->memory < living ? p->memory : living;
     }
     return living;
 }
 
 /* Returns whether the driver should be asked again soon. */
-static bool oversee_device(struct agent *a, struct slot *slot, uint32_t at,
+static bool oversee_device(struct audit *a, struct slot *slot, uint32_t at,
                            const struct gpu_device *card, const struct ledger_usage *u,
                            bool *changed) {
     struct slot_device *d = &slot->grant.devices[at];
     struct overuse_look look = {
-        .now_ms = uv_now(a->loop),
-        .limit = oversee_limit(slot, at),
+        .now_ms = uv_now(a->shares->loop),
+        .limit = slot_card_limit(slot, at),
         .driver = d->living,
         .strangers = d->strangers,
         .damaged = u == NULL,
     };
     enum overuse_state before = d->overuse.state;
     uint64_t overhead = d->reconcile.overhead, orphaned = orphans_held(slot, at);
-    uint32_t n = oversee_account(slot, at);
+    uint32_t n = slot_card_account(slot, at);
     bool again;
 
     if (d->overuse.ceiling == 0)
@@ -415,18 +335,18 @@ static bool oversee_device(struct agent *a, struct slot *slot, uint32_t at,
     return again;
 }
 
-static void write_limits(struct agent *a, struct slot *slot) {
+static void write_limits(struct audit *a, struct slot *slot) {
     bool told = slot->limits_late;
     struct err err;
 
-    slot->limits_late = slot_write_limits(&a->slots, slot, &err) < 0;
+    slot->limits_late = slot_write_limits(&a->shares->slots, slot, &err) < 0;
     if (slot->limits_late && !told)
         log_warn("the limits of %s/%s cannot be brought up to date, it is tried again: %s",
                  slot->grant.namespace, slot->grant.pod, err.text);
 }
 
-static bool oversee_slot(struct agent *a, struct slot *slot) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+static bool oversee_slot(struct audit *a, struct slot *slot) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     bool again = false, changed = false, readable;
     struct ledger_usage u;
 
@@ -443,25 +363,25 @@ static bool oversee_slot(struct agent *a, struct slot *slot) {
 }
 
 static void on_again(uv_timer_t *timer) {
-    struct agent *a = timer->data;
+    struct audit *a = timer->data;
 
-    (void) gpu_monitor_poll(a->monitor);
+    (void) gpu_monitor_poll(a->shares->monitor);
 }
 
-void oversee_end(struct agent *a) {
+void oversee_end(struct audit *a) {
     bool again = orphans_end(a) | a->mapped_pending;
 
     a->mapped_pending = false;
 
     again |= card_audit_poll(a);
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         again |= oversee_slot(a, slot);
-    if (again && !a->closing)
+    if (again && !a->shares->closing)
         (void) uv_timer_start(&a->look_timer, on_again, OVERUSE_CONFIRM_MS + 10, 0);
 }
 
-const char *oversee_trouble(const struct agent *a) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+const char *oversee_trouble(const struct audit *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
 
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (s->devices[i].healthy && s->devices[i].nprocesses > 0 &&
@@ -469,4 +389,11 @@ const char *oversee_trouble(const struct agent *a) {
             return "the driver's process numbers are not those of the agent: run it with hostPID, "
                    "or memory past the library is not found";
     return "";
+}
+
+void oversee_stop(struct audit *a) {
+    (void) uv_timer_stop(&a->sweep_timer);
+    (void) uv_timer_stop(&a->look_timer);
+    container_stops_end(&a->stops);
+    card_audit_stop(a);
 }

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/agent.h"
 #include "agent/audit/holder_scan.h"
+#include "agent/audit/known.h"
 #include "agent/audit/noise.h"
 #include "agent/audit/orphans.h"
+#include "agent/audit/room.h"
+#include "agent/shares/slot_owner.h"
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -20,9 +22,9 @@
 
 /* ---- processes that end ---- */
 
-bool card_audit_has_ended(struct agent *a, uint32_t at, uint32_t pid) {
+bool card_audit_has_ended(struct audit *a, uint32_t at, uint32_t pid) {
     struct card_audit *audit = &a->audits[at];
-    uint32_t now = (uint32_t) uv_now(a->loop);
+    uint32_t now = (uint32_t) uv_now(a->shares->loop);
     struct ended_process *e = NULL;
 
     for (size_t i = 0; i < GPU_PROCESSES_MAX && !e; i++)
@@ -62,19 +64,19 @@ static void add_share(struct slot *slot, const struct slot_device *d, uint32_t a
     look->attributed += orphans_accounted(slot, at);
     if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0)
         look->still = look->still && d->reconcile.armed &&
-                      d->reconcile.before_operation == u.operation[oversee_account(slot, at)];
+                      d->reconcile.before_operation == u.operation[slot_card_account(slot, at)];
 }
 
 /* As if the slot `without` (may be NULL) were not there. */
-static struct unattributed_look look_at(struct agent *a, uint32_t at, const struct gpu_device *card,
+static struct unattributed_look look_at(struct audit *a, uint32_t at, const struct gpu_device *card,
                                         const struct slot *without) {
-    struct unattributed_look look = {.now_ms = uv_now(a->loop),
+    struct unattributed_look look = {.now_ms = uv_now(a->shares->loop),
                                      .used = card->sample.memory_allocated,
                                      .attributed = a->outside[at],
                                      .still = true,
                                      .idle = card->nprocesses == 0};
 
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next) {
         uint32_t i;
         struct slot_device *d = device_of(slot, card->uuid, &i);
 
@@ -86,7 +88,7 @@ static struct unattributed_look look_at(struct agent *a, uint32_t at, const stru
 
 /* What is in use beyond the shares. Not confirmed, and with what processes without a share hold:
  * a process that is gone is one of them at first, and none later. */
-static uint64_t beyond_shares(const struct agent *a, uint32_t at,
+static uint64_t beyond_shares(const struct audit *a, uint32_t at,
                               const struct unattributed_look *look) {
     uint64_t shares = look->attributed - a->outside[at];
 
@@ -105,9 +107,9 @@ static bool is_listed(const struct gpu_snapshot *s, uint32_t pid) {
 
 /* A process that the driver lists and the ledger knows holds what is listed, and can hold more that
  * it has received. Any other one has the nodes for a reason that no figure shows. */
-static void judge_holder(struct agent *a, const struct holder *h) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
-    struct slot *slot = usage_slot_of_group(a, &h->id);
+static void judge_holder(struct audit *a, const struct holder *h) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
+    struct slot *slot = slot_of_group(a->shares, &h->id);
     bool unlisted = slot && (h->how == HOLDER_UNREADABLE || h->how == HOLDER_SENT ||
                              !is_listed(s, h->pid) || !oversee_knows(a, slot, h->pid));
 
@@ -124,27 +126,27 @@ static void judge_holder(struct agent *a, const struct holder *h) {
 /* A container can hold memory by what no look finds: a file that a system call keeps open, a
  * descriptor that is sent on between two processes while they are looked at, a process of another
  * container. So every one with a share of the card is a candidate. */
-static void add_shares(struct agent *a, const char *uuid, struct candidates *ret) {
+static void add_shares(struct audit *a, const char *uuid, struct candidates *ret) {
     uint32_t at;
 
-    for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (const struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         if (device_of(slot, uuid, &at))
             candidates_add(ret, slot->nonce, 0, false);
 }
 
 static void on_scanned(const struct holder *found, size_t nfound, bool complete, void *userdata) {
-    struct agent *a = userdata;
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    struct audit *a = userdata;
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
 
     a->holder_scan = NULL;
-    if (a->closing)
+    if (a->shares->closing)
         return;
     for (uint32_t i = 0; i < GPU_MAX; i++) {
         struct card_audit *audit = &a->audits[i];
 
         audit->candidates = (struct candidates){0};
         audit->looked = audit->memory.bytes > 0;
-        audit->looked_ms = uv_now(a->loop);
+        audit->looked_ms = uv_now(a->shares->loop);
         audit->complete = complete;
     }
     for (uint32_t i = 0; i < s->ndevices; i++)
@@ -152,36 +154,38 @@ static void on_scanned(const struct holder *found, size_t nfound, bool complete,
             add_shares(a, s->devices[i].uuid, &a->audits[i].candidates);
     for (size_t i = 0; i < nfound; i++)
         judge_holder(a, &found[i]);
-    (void) gpu_monitor_poll(a->monitor);
+    (void) gpu_monitor_poll(a->shares->monitor);
 }
 
 /* The directory of the driver's nodes in the agent's view. */
-static bool node_directory(const struct agent *a, const struct gpu_device *card, char ret[256]) {
+static bool node_directory(const struct audit *a, const struct gpu_device *card, char ret[256]) {
     char path[64];
     char *slash;
 
-    if (!a->driver)
+    if (!a->shares->driver)
         return false;
-    gpu_driver_path(a->driver, &a->places, card, path);
+    gpu_driver_path(a->shares->driver, &a->shares->places, card, path);
     slash = strrchr(path, '/');
     if (!slash)
         return false;
     *slash = 0;
     (void) snprintf(ret, 256, "%s%s",
-                    strcmp(gpu_driver_name(a->driver), "simulated") == 0 ? "" : a->places.host_root,
+                    strcmp(gpu_driver_name(a->shares->driver), "simulated") == 0
+                        ? ""
+                        : a->shares->places.host_root,
                     path);
     return true;
 }
 
-static void investigate(struct agent *a, const struct card_audit *audit,
+static void investigate(struct audit *a, const struct card_audit *audit,
                         const struct gpu_device *card) {
     char dir[256];
 
-    if (a->holder_scan || a->closing ||
-        (audit->looked && uv_now(a->loop) - audit->looked_ms < LOOK_AGAIN_MS) ||
+    if (a->holder_scan || a->shares->closing ||
+        (audit->looked && uv_now(a->shares->loop) - audit->looked_ms < LOOK_AGAIN_MS) ||
         !node_directory(a, card, dir))
         return;
-    a->holder_scan = holder_scan_start(a->loop, "/proc/self/exe", dir, on_scanned, a);
+    a->holder_scan = holder_scan_start(a->shares->loop, "/proc/self/exe", dir, on_scanned, a);
     if (!a->holder_scan)
         log_warn("processes that hold the driver's nodes cannot be looked for: out of memory");
 }
@@ -189,16 +193,16 @@ static void investigate(struct agent *a, const struct card_audit *audit,
 /* ---- what follows from it ---- */
 
 /* Since the last look another share may have been given out. */
-static bool is_alone(const struct agent *a, const struct slot *slot, const char *uuid) {
+static bool is_alone(const struct audit *a, const struct slot *slot, const char *uuid) {
     uint32_t at;
 
-    for (const struct slot *other = a->slots.slots; other; other = other->hh.next)
+    for (const struct slot *other = a->shares->slots.slots; other; other = other->hh.next)
         if (other != slot && device_of(other, uuid, &at))
             return false;
     return true;
 }
 
-static void charge(struct agent *a, struct card_audit *audit, const struct gpu_device *card) {
+static void charge(struct audit *a, struct card_audit *audit, const struct gpu_device *card) {
     const struct candidate_container *c = candidates_only(&audit->candidates);
     uint64_t limit, within, lacks = audit->memory.bytes;
     struct slot *slot = NULL;
@@ -207,13 +211,13 @@ static void charge(struct agent *a, struct card_audit *audit, const struct gpu_d
 
     audit->charged = 0;
     if (audit->looked && c)
-        slot = slot_find(&a->slots, c->slot);
+        slot = slot_find(&a->shares->slots, c->slot);
     if (slot && is_alone(a, slot, card->uuid))
         d = device_of(slot, card->uuid, &at);
     if (d && lacks > 0) {
         uint64_t held = d->living + orphans_held(slot, at);
 
-        limit = oversee_limit(slot, at);
+        limit = slot_card_limit(slot, at);
         within = limit > held ? limit - held : 0;
         audit->charged = lacks > audit->left ? lacks - audit->left : 0;
         within = within < audit->charged ? within : audit->charged;
@@ -231,19 +235,19 @@ static void charge(struct agent *a, struct card_audit *audit, const struct gpu_d
         audit->held_back = lacks;
         audit->lower_ms = 0;
     } else if (audit->lower_ms == 0) {
-        audit->lower_ms = uv_now(a->loop);
-    } else if (uv_now(a->loop) - audit->lower_ms >= HELD_BACK_MS) {
+        audit->lower_ms = uv_now(a->shares->loop);
+    } else if (uv_now(a->shares->loop) - audit->lower_ms >= HELD_BACK_MS) {
         audit->held_back = lacks;
         audit->lower_ms = 0;
     }
 }
 
-static void put_candidates(struct agent *a, const struct candidates *all, struct buf *out) {
+static void put_candidates(struct audit *a, const struct candidates *all, struct buf *out) {
     uint32_t named = 0;
 
     for (uint32_t i = 0; i < all->n && i < CANDIDATES_MAX; i++) {
         const struct candidate_container *c = &all->list[i];
-        const struct slot *slot = c->unlisted ? slot_find(&a->slots, c->slot) : NULL;
+        const struct slot *slot = c->unlisted ? slot_find(&a->shares->slots, c->slot) : NULL;
         char name[PROCESS_NAME_MAX];
 
         if (!slot)
@@ -276,7 +280,7 @@ static uint64_t hash_of(const struct card_audit *audit) {
     return hash | 1;
 }
 
-static void tell(struct agent *a, struct card_audit *audit, const struct gpu_device *card) {
+static void tell(struct audit *a, struct card_audit *audit, const struct gpu_device *card) {
     _cleanup_buf_ struct buf text = BUF_INIT(4096);
     uint64_t hash = hash_of(audit);
     char bytes[24], name[KUBE_NAME_MAX], uid[KUBE_UID_MAX];
@@ -301,8 +305,8 @@ static void tell(struct agent *a, struct card_audit *audit, const struct gpu_dev
     put_candidates(a, &audit->candidates, &text);
     if (!audit->complete)
         buf_puts(&text, " (the look at all processes was not finished)");
-    if (a->publisher && publisher_object(a->publisher, card->uuid, name, uid))
-        tell_card(a, name, uid, "GPUMemoryUnattributed", buf_str(&text));
+    if (a->find_object && a->find_object(card->uuid, name, uid, a->userdata))
+        tell_card(&a->shares->events, name, uid, "GPUMemoryUnattributed", buf_str(&text));
     else
         log_warn("%s", buf_str(&text));
 }
@@ -314,8 +318,8 @@ static uint64_t least(uint64_t x, uint64_t y) {
 }
 
 /* Its processes have ended, but a process of another container can keep what they had. */
-void card_audit_release(struct agent *a, const struct slot *slot) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+void card_audit_release(struct audit *a, const struct slot *slot) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     uint32_t n;
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
@@ -333,14 +337,14 @@ void card_audit_release(struct agent *a, const struct slot *slot) {
         rest -= least(audit->own, rest);
         if (rest > audit->left)
             audit->left = rest;
-        (void) gpu_monitor_poll(a->monitor); /* before another share is given out there */
+        (void) gpu_monitor_poll(a->shares->monitor); /* before another share is given out there */
     }
 }
 
 /* ---- a poll ---- */
 
-static bool audit_card(struct agent *a, uint32_t at, const struct gpu_device *card) {
-    const char *driver = gpu_monitor_snapshot(a->monitor)->driver_version;
+static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *card) {
+    const char *driver = gpu_monitor_snapshot(a->shares->monitor)->driver_version;
     struct card_audit *audit = &a->audits[at];
     struct unattributed_look look;
     struct unattributed before;
@@ -349,14 +353,14 @@ static bool audit_card(struct agent *a, uint32_t at, const struct gpu_device *ca
     if (strcmp(audit->uuid, card->uuid) != 0) {
         memset(audit, 0, sizeof(*audit));
         text_copy(audit->uuid, sizeof(audit->uuid), card->uuid);
-        noise_recall(a->config.state_dir, driver, audit->uuid, &audit->memory);
+        noise_recall(a->shares->options.state_dir, driver, audit->uuid, &audit->memory);
     }
     if (!card->healthy || !card->sample.attributable || !oversee_pids_fit(a, card))
         return false;
     look = look_at(a, at, card, NULL);
     before = audit->memory;
     again = unattributed_look(&audit->memory, &look);
-    noise_keep(a->config.state_dir, driver, audit->uuid, &before, &audit->memory);
+    noise_keep(a->shares->options.state_dir, driver, audit->uuid, &before, &audit->memory);
     audit->left = least(audit->left, beyond_shares(a, at, &look));
     audit->own = least(audit->own, audit->memory.bytes);
     audit->polls += audit->polls < SURE_POLLS;
@@ -373,11 +377,11 @@ static bool audit_card(struct agent *a, uint32_t at, const struct gpu_device *ca
     return again;
 }
 
-bool card_audit_poll(struct agent *a) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+bool card_audit_poll(struct audit *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     bool again = false;
 
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
             slot->grant.devices[i].charged = 0;
     for (uint32_t i = 0; i < s->ndevices; i++)
@@ -385,8 +389,8 @@ bool card_audit_poll(struct agent *a) {
     return again;
 }
 
-bool card_audit_held_back(const struct agent *a, const struct gpu_device *card, uint64_t *ret) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+bool card_audit_held_back(const struct audit *a, const struct gpu_device *card, uint64_t *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     const struct card_audit *audit = &a->audits[card - s->devices];
 
     if (strcmp(audit->uuid, card->uuid) != 0 || audit->polls < SURE_POLLS)
@@ -395,7 +399,7 @@ bool card_audit_held_back(const struct agent *a, const struct gpu_device *card, 
     return true;
 }
 
-void card_audit_stop(struct agent *a) {
+void card_audit_stop(struct audit *a) {
     if (a->holder_scan)
         holder_scan_cancel(a->holder_scan);
     a->holder_scan = NULL;

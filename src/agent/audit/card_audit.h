@@ -12,7 +12,7 @@
 #include "gpu/device.h"
 #include "share/unattributed.h"
 
-struct agent;
+struct audit;
 struct holder_scan;
 struct slot;
 
@@ -50,18 +50,18 @@ struct card_audit {
 
 /* Whether the process has been ending, or was gone, for ENDED_MS of looks at it. `at` is the card's
  * position in the snapshot. Ask at each poll. */
-bool card_audit_has_ended(struct agent *a, uint32_t at, uint32_t pid);
+bool card_audit_has_ended(struct audit *a, uint32_t at, uint32_t pid);
 
 /* All processes of a new poll were named and no figure of the ledgers was taken in yet. Charges
  * what is to be charged. Returns whether the driver should be asked again soon. */
-bool card_audit_poll(struct agent *a);
+bool card_audit_poll(struct audit *a);
 
 /* The slot is about to be removed. What it leaves on its cards is charged to no other one. */
-void card_audit_release(struct agent *a, const struct slot *slot);
+void card_audit_release(struct audit *a, const struct slot *slot);
 
 /* Bytes of the card that are not to be promised. False while that is not known: after the agent's
  * start, while the driver does not answer. */
-bool card_audit_held_back(const struct agent *a, const struct gpu_device *card, uint64_t *ret);
+bool card_audit_held_back(const struct audit *a, const struct gpu_device *card, uint64_t *ret);
 
 /* The agent stops. */
-void card_audit_stop(struct agent *a);
+void card_audit_stop(struct audit *a);

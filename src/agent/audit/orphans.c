@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-#include "agent/agent.h"
+#include "agent/audit/room.h"
 #include "agent/os/procfs.h"
+#include "agent/shares/slot_owner.h"
 #include "share/ledger.h"
 
 enum { OF_DEVICE, OF_CARD };
@@ -44,8 +45,8 @@ static void begin(struct slot *slot, uint32_t n) {
     }
 }
 
-void orphans_begin(struct agent *a) {
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+void orphans_begin(struct audit *a) {
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t n = 0; slot->ledger && n < slot->grant.ndevices; n++)
             begin(slot, n);
 }
@@ -64,7 +65,7 @@ static uint64_t within_share(const struct slot_device *d, uint64_t bytes) {
 
 static uint64_t claimed(struct slot *slot, uint32_t n) {
     const struct slot_device *d = &slot->grant.devices[n];
-    uint32_t account = oversee_account(slot, n);
+    uint32_t account = slot_card_account(slot, n);
     uint64_t booked = 0;
     struct ledger_usage u;
 
@@ -77,14 +78,14 @@ uint64_t orphans_accounted(const struct slot *slot, uint32_t n) {
     const struct slot_device *d = &slot->grant.devices[n];
     uint64_t all;
 
-    if (__builtin_add_overflow(d->claimed, orphans_of(d, n, oversee_account(slot, n)), &all))
+    if (__builtin_add_overflow(d->claimed, orphans_of(d, n, slot_card_account(slot, n)), &all))
         all = UINT64_MAX;
     return within_share(d, all);
 }
 
 uint64_t orphans_held(const struct slot *slot, uint32_t n) {
     const struct slot_device *d = &slot->grant.devices[n];
-    uint64_t orphaned = orphans_of(d, n, oversee_account(slot, n));
+    uint64_t orphaned = orphans_of(d, n, slot_card_account(slot, n));
     uint64_t most = less(d->unexplained, d->charged);
 
     return orphaned < most ? orphaned : most;
@@ -93,12 +94,12 @@ uint64_t orphans_held(const struct slot *slot, uint32_t n) {
 /* What its own processes hold, and only they: what its ledger has booked for memory that is not on
  * the card must not explain what is held. A process that is ending may have left its memory behind
  * already. */
-static uint64_t living_of(struct agent *a, const struct slot *slot, const struct gpu_device *card,
+static uint64_t living_of(struct audit *a, const struct slot *slot, const struct gpu_device *card,
                           uint64_t bytes) {
     for (size_t i = 0; i < card->nprocesses; i++) {
         const struct gpu_process *p = &card->processes[i];
 
-        if (process_is_ending((int) p->pid) && usage_slot_of(a, p->pid) == slot)
+        if (process_is_ending((int) p->pid) && slot_of_process(a->shares, p->pid) == slot)
             bytes = less(bytes, p->memory);
     }
     return bytes;
@@ -131,10 +132,10 @@ static bool credit(struct slot *slot, uint32_t n, uint64_t rest, bool still) {
 }
 
 /* Whether no ledger with a share of the card has moved since the poll began. */
-static bool all_still(struct agent *a, const char *uuid) {
+static bool all_still(struct audit *a, const char *uuid) {
     uint32_t n;
 
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         if (slot->ledger && device_on(slot, uuid, &n) &&
             (slot->grant.devices[n].orphaned_operation == UINT64_MAX ||
              slot->grant.devices[n].orphaned_operation != operation_of(slot, n)))
@@ -144,7 +145,7 @@ static bool all_still(struct agent *a, const char *uuid) {
 
 /* What a container has orphaned may be all that the card has in use beyond what is certain to be
  * others': what the others have orphaned is not, for it may be back. */
-static bool settle(struct agent *a, struct slot *slot, uint32_t n, const struct gpu_device *card,
+static bool settle(struct audit *a, struct slot *slot, uint32_t n, const struct gpu_device *card,
                    uint64_t certain, bool still) {
     struct slot_device *d = &slot->grant.devices[n];
     uint64_t used = card->sample.memory_most;
@@ -153,25 +154,25 @@ static bool settle(struct agent *a, struct slot *slot, uint32_t n, const struct 
     return slot->ledger && credit(slot, n, d->unexplained, still);
 }
 
-static bool settle_card(struct agent *a, uint32_t at, const struct gpu_device *card) {
+static bool settle_card(struct audit *a, uint32_t at, const struct gpu_device *card) {
     bool again = false, still = all_still(a, card->uuid);
     uint64_t certain = a->outside[at];
     uint32_t n;
 
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next) {
         if (!device_on(slot, card->uuid, &n))
             continue;
         slot->grant.devices[n].claimed = claimed(slot, n);
         certain += slot->grant.devices[n].claimed;
     }
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         if (device_on(slot, card->uuid, &n))
             again |= settle(a, slot, n, card, certain, still);
     return again;
 }
 
-bool orphans_end(struct agent *a) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+bool orphans_end(struct audit *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     bool again = false;
 
     for (uint32_t i = 0; i < s->ndevices; i++)

@@ -9,15 +9,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct agent;
+struct audit;
 struct slot;
 struct slot_device;
 
 /* The driver is going to be asked. */
-void orphans_begin(struct agent *a);
+void orphans_begin(struct audit *a);
 
 /* It has answered, and all processes were named. Returns whether it should be asked again soon. */
-bool orphans_end(struct agent *a);
+bool orphans_end(struct audit *a);
 
 /* Bytes of an account of the ledger (the n-th device's, or its card account) that were orphaned
  * when the driver was asked last. */

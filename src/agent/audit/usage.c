@@ -7,8 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent/agent.h"
+#include "agent/audit/audit.h"
+#include "agent/audit/known.h"
+#include "agent/audit/room.h"
+#include "agent/audit/usage.h"
 #include "agent/os/cgroup.h"
+#include "agent/shares/slot_owner.h"
 #include "share/ledger.h"
 
 #define SWEEP_MS 50
@@ -20,35 +24,6 @@
 
 /* ---- the driver's word ---- */
 
-static struct slot *slot_of_container(struct agent *a, const char *pod_uid, const char *container) {
-    struct slot *only = NULL;
-
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
-        if (slot->grant.ndevices == 0 || strcmp(slot->grant.pod_uid, pod_uid) != 0)
-            continue;
-        if (container && strcmp(slot->grant.container, container) == 0)
-            return slot;
-        /* The status with the container's ID may not be here yet; with one share in the pod there
-         * is no question. */
-        if (!container && only)
-            return NULL;
-        only = slot;
-    }
-    return container ? NULL : only;
-}
-
-struct slot *usage_slot_of_group(struct agent *a, const struct cgroup_id *id) {
-    const struct pod_entry *e = a->pods ? pods_find(a->pods, id->pod_uid) : NULL;
-
-    return slot_of_container(a, id->pod_uid, e ? pod_container_name(e, id->container_id) : NULL);
-}
-
-struct slot *usage_slot_of(struct agent *a, uint32_t pid) {
-    struct cgroup_id id;
-
-    return cgroup_of_pid((int) pid, &id) == 1 ? usage_slot_of_group(a, &id) : NULL;
-}
-
 static struct slot_device *slot_device_of(struct slot *slot, const char *uuid) {
     for (uint32_t i = 0; slot && i < slot->grant.ndevices; i++)
         if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
@@ -56,9 +31,9 @@ static struct slot_device *slot_device_of(struct slot *slot, const char *uuid) {
     return NULL;
 }
 
-static void clear(struct agent *a) {
+static void clear(struct audit *a) {
     memset(a->outside, 0, sizeof(a->outside));
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next) {
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
             slot->grant.devices[i].driver_memory = 0;
             slot->grant.devices[i].driver_percent = 0;
@@ -71,15 +46,15 @@ static void clear(struct agent *a) {
     }
 }
 
-void usage_update(struct agent *a) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+void usage_update(struct audit *a) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     struct gpu_monitor_status status;
 
     clear(a);
     for (uint32_t i = 0; i < s->ndevices; i++) {
         for (size_t k = 0; k < s->devices[i].nprocesses; k++) {
             const struct gpu_process *p = &s->devices[i].processes[k];
-            struct slot *slot = usage_slot_of(a, p->pid);
+            struct slot *slot = slot_of_process(a->shares, p->pid);
             struct slot_device *d = slot_device_of(slot, s->devices[i].uuid);
 
             if (!d) {
@@ -96,10 +71,10 @@ void usage_update(struct agent *a) {
             oversee_process(a, slot, d, p->pid, p->memory);
         }
     }
-    gpu_monitor_status(a->monitor, &status);
+    gpu_monitor_status(a->shares->monitor, &status);
     if (status.polls != a->looked_polls)
         oversee_end(a);
-    wall_update(a);
+    wall_update(a->shares);
     a->looked_polls = status.polls;
 }
 
@@ -146,21 +121,21 @@ unsigned usage_sweep_slot(struct slot *slot) {
     return n > 0 ? (unsigned) n : 0;
 }
 
-void usage_sweep(struct agent *a) {
+void usage_sweep(struct audit *a) {
     uint64_t reclaimed = 0;
     bool any = false;
 
     /* Answers that are given while the agent stops would start the timer again. */
-    if (a->closing)
+    if (a->shares->closing)
         return;
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next) {
         any = any || slot->ledger;
         reclaimed += usage_sweep_slot(slot);
     }
     a->reclaimed += reclaimed;
     /* A process died with memory: the driver's figures have changed too. */
     if (reclaimed > 0)
-        (void) gpu_monitor_poll(a->monitor);
+        (void) gpu_monitor_poll(a->shares->monitor);
     if (any && !uv_is_active((uv_handle_t *) &a->sweep_timer))
         (void) uv_timer_start(&a->sweep_timer, on_sweep, SWEEP_MS, SWEEP_MS);
     else if (!any)

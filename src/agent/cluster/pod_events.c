@@ -3,9 +3,9 @@
 
 #include <errno.h>
 
-#include "agent/agent.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "kube/api/client.h"
 #include "kube/api/event_writer.h"
 
 /* A node has some hundreds; twice as many, for those that end. */
@@ -14,12 +14,12 @@
 static int request(void *context, const char *method, const char *path, const char *content_type,
                    const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
                    void *userdata, struct err *err) {
-    const struct agent *a = context;
+    const struct pod_events *p = context;
     struct err ignored;
 
-    if (!a->client || a->closing)
+    if (!p->client || p->closing)
         return -ECANCELED;
-    return kube_request(a->client, method, path, content_type, body, size, timeout_ms, on_response,
+    return kube_request(p->client, method, path, content_type, body, size, timeout_ms, on_response,
                         userdata, NULL, err ? err : &ignored);
 }
 
@@ -29,24 +29,25 @@ static void on_write(const struct event *e, uint64_t count, void *userdata) {
              (unsigned long long) count);
 }
 
-struct event_writer *tell_start(struct agent *a) {
+void tell_start(struct pod_events *p, uv_loop_t *loop) {
     const struct event_writer_options options = {.component = "aliquot-agent",
                                                  .request = request,
-                                                 .context = a,
+                                                 .context = p,
                                                  .on_write = on_write,
                                                  .objects_max = TELL_PODS_MAX};
 
-    return event_writer_new(&options);
+    p->loop = loop;
+    p->writer = event_writer_new(&options);
 }
 
-static void note(struct agent *a, const struct event *e) {
-    if (a->events)
-        event_writer_note(a->events, e, 0, false, uv_now(a->loop));
+static void note(struct pod_events *p, const struct event *e) {
+    if (p->writer)
+        event_writer_note(p->writer, e, 0, false, uv_now(p->loop));
     else
         log_warn("%s/%s: %s: %s", e->namespace, e->name, e->reason, e->message);
 }
 
-void tell_container(struct agent *a, const char *namespace, const char *pod, const char *uid,
+void tell_container(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
                     const char *container, const char *reason, const char *message) {
     const struct event e = {.namespace = namespace,
                             .name = pod,
@@ -57,10 +58,10 @@ void tell_container(struct agent *a, const char *namespace, const char *pod, con
                             .reason = reason,
                             .message = message};
 
-    note(a, &e);
+    note(p, &e);
 }
 
-void tell_card(struct agent *a, const char *name, const char *uid, const char *reason,
+void tell_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
                const char *message) {
     const struct event e = {.namespace = "default",
                             .name = name,
@@ -71,10 +72,10 @@ void tell_card(struct agent *a, const char *name, const char *uid, const char *r
                             .reason = reason,
                             .message = message};
 
-    note(a, &e);
+    note(p, &e);
 }
 
-void tell_pod(struct agent *a, const char *namespace, const char *pod, const char *uid,
+void tell_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
               const char *reason, const char *message) {
-    tell_container(a, namespace, pod, uid, NULL, reason, message);
+    tell_container(p, namespace, pod, uid, NULL, reason, message);
 }

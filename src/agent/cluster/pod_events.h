@@ -3,23 +3,34 @@
 
 /* Events on pods and cards of this node, and a line in the agent's log for each that is written. */
 
-struct agent;
+#include <stdbool.h>
+#include <uv.h>
+
 struct event_writer;
+struct kube_client;
 
-/* NULL without memory. To be freed with event_writer_free() when the client is closed. */
-struct event_writer *tell_start(struct agent *a);
+/* All zero: Events are only logged. */
+struct pod_events {
+    uv_loop_t *loop;
+    struct kube_client *client; /* NULL: not yet */
+    struct event_writer *writer;
+    bool closing; /* the agent stops: nothing is written any more */
+};
 
-/* `reason` is one word in CamelCase, `message` a sentence. Where tell_start() was not
- * called it is only logged.
- * See kube/api/event_writer.h: what is noted too often is written later, in its latest form. */
-void tell_pod(struct agent *a, const char *namespace, const char *pod, const char *uid,
+/* The writer is NULL without memory. To be freed with event_writer_free() when the client is
+ * closed. */
+void tell_start(struct pod_events *p, uv_loop_t *loop);
+
+/* `reason` is one word in CamelCase, `message` a sentence. See kube/api/event_writer.h: what is
+ * noted too often is written later, in its latest form. */
+void tell_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
               const char *reason, const char *message);
 
 /* The same about the GPU object of a card. Objects in no namespace have their Events in
  * "default". */
-void tell_card(struct agent *a, const char *name, const char *uid, const char *reason,
+void tell_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
                const char *message);
 
 /* The same about one container, whose Events are apart from those of the pod's other containers. */
-void tell_container(struct agent *a, const char *namespace, const char *pod, const char *uid,
+void tell_container(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
                     const char *container, const char *reason, const char *message);

@@ -9,12 +9,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "agent/shares/nonce.h"
+
 struct err;
 
 #define CHECKPOINT_FILE "kubelet_internal_checkpoint"
 #define CHECKPOINT_MAX ((size_t) 64 << 20) /* bytes; a longer file is refused */
-#define CDI_PREFIX "elasticgpu.io/share="
-#define NONCE_LEN 32 /* hex digits: 128 bits */
 
 /* Everything is valid during the callback only. */
 struct checkpoint_entry {
@@ -37,12 +37,6 @@ int checkpoint_parse(const char *text, size_t len,
 /* The same for the file; -ENOENT when kubelet has not written one. */
 int checkpoint_read(const char *path, bool (*wanted)(const char *resource, void *userdata),
                     checkpoint_fn fn, void *userdata, struct err *err);
-
-/* Takes a nonce out of a CDI name: true and 32 hex digits, or false and "". */
-bool nonce_of_cdi_name(const char *name, char ret_nonce[static NONCE_LEN + 1]);
-
-/* Whether `nonce` is exactly NONCE_LEN hex digits: it becomes part of paths. */
-bool nonce_valid(const char *nonce);
 
 /* Whether both sets are the same; both sorted. */
 bool id_sets_equal(const char *const *a, size_t na, const char *const *b, size_t nb);

@@ -10,20 +10,14 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "agent/agent.h"
-#include "agent/cluster/keys.h"
 #include "agent/kubelet/checkpoint.h"
-#include "agent/shares/cdi.h"
-#include "agent/shares/driver_limit.h"
-#include "agent/shares/gputime.h"
-#include "agent/shares/grant.h"
-#include "agent/shares/mps.h"
+#include "agent/kubelet/kubelet.h"
+#include "agent/kubelet/prestart.h"
+#include "agent/shares/provision.h"
+#include "agent/shares/shares.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "base/num.h"
-#include "kube/objects/dialect_export.h"
-#include "model/scaling.h"
 #include "wire/grpc_server.h"
 
 #define WAIT_MAX_MS                                                                                \
@@ -43,7 +37,7 @@ struct candidate {
 };
 
 struct prestart {
-    struct agent *agent;
+    struct prestarts *all;
     struct grpc_call *call;
     const struct resource *resource;
     const char **ids; /* copies, sorted */
@@ -109,8 +103,8 @@ static bool has_carrier(const struct lookup *l, const struct candidate *c) {
 static int find_candidates(struct prestart *p, struct err *err) {
     struct lookup l = {.p = p};
     size_t n = 0;
-    int r = checkpoint_read(kubelet_checkpoint_path(p->agent->kubelet), lookup_wanted, lookup_add,
-                            &l, err);
+    int r = checkpoint_read(kubelet_checkpoint_path(p->all->kubelet), lookup_wanted, lookup_add, &l,
+                            err);
 
     if (r == 0 && l.failed)
         r = err_set(err, ENOMEM, "out of memory");
@@ -131,144 +125,16 @@ static int find_candidates(struct prestart *p, struct err *err) {
     return r < 0 ? r : err_set(err, EAGAIN, "kubelet's checkpoint has no container with these IDs");
 }
 
-/* ---- what do they get? ---- */
-
-static int put_variable(const char *variable, void *userdata) {
-    return gpu_edits_add(userdata, GPU_EDIT_ENV, "", variable);
-}
-
-/* What programs that know another project look for. */
-static int foreign_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
-                         uint32_t scaling, struct gpu_edits *edits) {
-    struct foreign_part parts[GPU_MAX];
-
-    for (uint32_t i = 0; i < g->ndevices && i < GPU_MAX; i++)
-        parts[i] =
-            (struct foreign_part){.index = g->devices[i].index,
-                                  .core = g->devices[i].core,
-                                  .memory = g->devices[i].memory,
-                                  .pod_memory = g->devices[i].pod_memory,
-                                  .card_memory = scaling_capacity(devices[i]->memory, scaling)};
-    return foreign_env((enum foreign_kind) g->foreign, parts, g->ndevices, put_variable, edits);
-}
-
-/* Everything that is put into the container. */
-static int collect_edits(struct agent *a, const struct slot *slot, struct gpu_edits *edits,
-                         struct err *err) {
-    const struct slot_grant *g = &slot->grant;
-    const struct gpu_device *devices[GPU_MAX];
-    char share[384];
-    size_t n = 0;
-    int r = 0;
-
-    for (uint32_t i = 0; i < g->ndevices && n < GPU_MAX; i++) {
-        devices[n] = gpu_find(gpu_monitor_snapshot(a->monitor), g->devices[i].uuid);
-        if (!devices[n++])
-            return err_set(err, ENODEV, "GPU %s is not on this node", g->devices[i].uuid);
-    }
-    if (n > 0 && !a->driver)
-        return err_set(err, ENODEV, "no GPU driver was found on this node");
-    if (n > 0)
-        r = gpu_driver_edits(a->driver, &a->places, devices, n, g->driver, a->library.shadow, edits,
-                             err);
-    if (r < 0)
-        return r;
-    slot_dir(&a->slots, slot->nonce, share);
-    if (n > 0 && library_note(&a->library, share, err) < 0)
-        return -err->code;
-    if (n > 0)
-        r = library_edits(&a->library, share, edits);
-    if (r == 0)
-        r = mps_edits(a->config.mps_dir, a->config.host_root, g, edits);
-    if (r == 0)
-        r = foreign_edits(g, devices, a->config.memory_scaling, edits);
-    if (r == 0 && n > 0)
-        r = ldcache_edits(a, edits);
-    if (r == 0 && n > 0 && wall_edits(a, edits, err) < 0)
-        return -err->code;
-    /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
-    if (r == 0)
-        r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
-    return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
-}
-
-static int write_cdi(struct agent *a, const struct slot *slot, struct err *err) {
-    struct gpu_edits *edits = calloc(1, sizeof(*edits)); /* 256 KB: not for the stack */
-    int r = edits ? collect_edits(a, slot, edits, err) : err_set(err, ENOMEM, "out of memory");
-
-    if (r == 0)
-        r = cdi_write(a->config.cdi_dir, slot->nonce, edits, err);
-    free(edits);
-    return r;
-}
-
-/* A container that is started again: what it holds stands in our own record. */
-static bool grant_again(const struct candidate *c, const struct slot *slot) {
-    return slot && !slot->releasing && strcmp(slot->grant.pod_uid, c->pod_uid) == 0 &&
-           strcmp(slot->grant.container, c->container) == 0;
-}
-
-static enum verdict judge(struct prestart *p, const struct candidate *c, struct slot_grant *ret,
-                          struct err *why) {
-    struct agent *a = p->agent;
-    struct grant_world world = {
-        .node = a->config.node_name,
-        .pod = pods_find(a->pods, c->pod_uid),
-        .keys = keys_verifier(a->keys),
-        .snapshot = gpu_monitor_snapshot(a->monitor),
-        .slots = &a->slots,
-    };
-    enum verdict v = grant_judge(&world, c->pod_uid, c->container, ret, why);
-
-    if (v == VERDICT_GRANT && c->companion)
-        ret->ndevices = 0;
-    /* The scheduler's keys may be newer than ours: a refusal counts only against keys read since
-     * kubelet called. */
-    if (v == VERDICT_FORGED && keys_read_at(a->keys) <= p->began) {
-        keys_refresh(a->keys);
-        v = VERDICT_WAIT;
-    }
-    return v;
-}
-
-static void log_grant(const struct slot *slot) {
-    for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
-        const struct slot_device *d = &slot->grant.devices[i];
-        char size[24];
-
-        log_info("granted %s/%s container %s: GPU %u %s, core %u, memory %s (slot %s)",
-                 slot->grant.namespace, slot->grant.pod, slot->grant.container, d->index, d->uuid,
-                 d->core, num_format_bytes(d->memory, size), slot->nonce);
-    }
-}
-
 static enum verdict fill(struct prestart *p, struct candidate *c, struct err *why) {
-    struct agent *a = p->agent;
-    struct slot *slot = slot_find(&a->slots, c->nonce);
-    struct slot_grant grant = {0};
-    bool again = grant_again(c, slot);
+    const struct provision request = {.nonce = c->nonce,
+                                      .pod_uid = c->pod_uid,
+                                      .container = c->container,
+                                      .companion = c->companion,
+                                      .began = p->began};
+    enum verdict v = provision(p->all->shares, &request, why);
 
-    if (!again) {
-        enum verdict v = judge(p, c, &grant, why);
-
-        if (v != VERDICT_GRANT)
-            return v;
-        (void) slot_grant_contexts(&grant, gpu_monitor_snapshot(a->monitor));
-        gputime_terms(a, &pods_find(a->pods, c->pod_uid)->pod, &grant);
-        if (slot_fill(&a->slots, c->nonce, &grant, &slot, why) < 0)
-            return VERDICT_DENY;
-        gputime_join(a);
-        log_grant(slot);
-    }
-    if (again &&
-        (slot_mend_ledger(&a->slots, slot, why) < 0 || slot_mend_account(&a->slots, slot, why) < 0))
-        return VERDICT_DENY;
-    if (again)
-        gputime_join(a);
-    if (write_cdi(a, slot, why) < 0)
-        return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
-    c->granted = true;
-    return VERDICT_GRANT;
+    c->granted = v == VERDICT_GRANT;
+    return v;
 }
 
 /* ---- the end of a call ---- */
@@ -284,16 +150,16 @@ static void on_timer_closed(uv_handle_t *handle) {
 }
 
 static void end(struct prestart *p, enum grpc_status status, const char *text) {
-    struct agent *a = p->agent;
+    struct prestarts *all = p->all;
 
     p->over = true;
-    DL_DELETE(a->prestarts, p);
+    DL_DELETE(all->list, p);
     if (status == GRPC_OK) {
-        a->prestart_granted++;
+        all->granted++;
         grpc_call_reply(p->call, (const uint8_t *) "", 0);
-        usage_sweep(a);
+        all->on_granted(all->userdata);
     } else {
-        a->prestart_refused++;
+        all->refused++;
         if (grpc_call_is_live(p->call))
             log_warn("a container does not start: %s", text);
         grpc_call_finish(p->call, status, text);
@@ -315,7 +181,7 @@ static void advance(struct prestart *p) {
         waiting = waiting || v == VERDICT_WAIT;
         denied = denied || v == VERDICT_DENY || v == VERDICT_FORGED;
     }
-    late = uv_now(p->agent->loop) >= p->until;
+    late = uv_now(p->all->shares->loop) >= p->until;
     /* A container that was not granted has no CDI file and does not start, whatever the others get.
      */
     if (granted && (!waiting || late))
@@ -334,17 +200,22 @@ static void on_timer(uv_timer_t *timer) {
 }
 
 static void on_wake(uv_idle_t *idle) {
-    struct agent *a = idle->data;
+    struct prestarts *all = idle->data;
     struct prestart *p, *next;
 
     (void) uv_idle_stop(idle);
-    DL_FOREACH_SAFE(a->prestarts, p, next)
+    DL_FOREACH_SAFE(all->list, p, next)
         on_timer(&p->timer);
 }
 
-void prestart_wake(struct agent *a) {
-    if (a->prestarts)
-        (void) uv_idle_start(&a->wake, on_wake);
+void prestart_init(struct prestarts *all) {
+    (void) uv_idle_init(all->shares->loop, &all->wake);
+    all->wake.data = all;
+}
+
+void prestart_wake(struct prestarts *all) {
+    if (all->list)
+        (void) uv_idle_start(&all->wake, on_wake);
 }
 
 /* ---- the beginning ---- */
@@ -360,7 +231,7 @@ static bool copy_ids(struct prestart *p, const char *const *ids, size_t nids) {
     return p->ids != NULL;
 }
 
-void prestart_begin(struct agent *a, struct grpc_call *call, const struct resource *resource,
+void prestart_begin(struct prestarts *all, struct grpc_call *call, const struct resource *resource,
                     const char *const *ids, size_t nids) {
     struct prestart *p = calloc(1, sizeof(*p));
     uint64_t left = grpc_call_time_left(call);
@@ -370,32 +241,32 @@ void prestart_begin(struct agent *a, struct grpc_call *call, const struct resour
         return;
     }
     left = left > DEADLINE_MARGIN_MS ? left - DEADLINE_MARGIN_MS : 0;
-    p->agent = a;
+    p->all = all;
     p->call = call;
     p->resource = resource;
-    p->began = uv_now(a->loop);
+    p->began = uv_now(all->shares->loop);
     p->until = p->began + (left < WAIT_MAX_MS ? left : WAIT_MAX_MS);
-    (void) uv_timer_init(a->loop, &p->timer);
+    (void) uv_timer_init(all->shares->loop, &p->timer);
     p->timer.data = p;
     (void) uv_timer_start(&p->timer, on_timer, LOOK_MS, LOOK_MS);
-    DL_APPEND(a->prestarts, p);
+    DL_APPEND(all->list, p);
     if (!copy_ids(p, ids, nids))
         end(p, GRPC_RESOURCE_EXHAUSTED, "out of memory");
     else
         advance(p);
 }
 
-void prestart_stop(struct agent *a) {
+void prestart_stop(struct prestarts *all) {
     struct prestart *p, *next;
 
-    DL_FOREACH_SAFE(a->prestarts, p, next)
+    DL_FOREACH_SAFE(all->list, p, next)
         end(p, GRPC_UNAVAILABLE, "the agent stops; kubelet will ask again");
 }
 
-size_t prestart_waiting(const struct agent *a) {
+size_t prestart_waiting(const struct prestarts *all) {
     const struct prestart *p;
     size_t n = 0;
 
-    DL_COUNT(a->prestarts, p, n);
+    DL_COUNT(all->list, p, n);
     return n;
 }

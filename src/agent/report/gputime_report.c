@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "agent/report/gputime_report.h"
 #include "agent/shares/gputime.h"
 #include "base/buf.h"
 #include "wire/json_write.h"
@@ -65,11 +66,11 @@ static const struct metric metrics[] = {
      "1 when the container has destroyed its account of GPU time.", PROM_GAUGE, damaged},
 };
 
-static size_t labels_of(struct agent *a, const struct slot *slot, uint32_t device, char *index,
+static size_t labels_of(struct shares *s, const struct slot *slot, uint32_t device, char *index,
                         size_t size, struct prom_label *ret) {
     const struct slot_grant *g = &slot->grant;
     const struct prom_label labels[] = {
-        {"node", a->config.node_name},     {"namespace", g->namespace}, {"pod", g->pod},
+        {"node", s->options.node_name},    {"namespace", g->namespace}, {"pod", g->pod},
         {"pod_uid", g->pod_uid},           {"container", g->container}, {"gpu", index},
         {"uuid", g->devices[device].uuid},
     };
@@ -81,7 +82,7 @@ static size_t labels_of(struct agent *a, const struct slot *slot, uint32_t devic
 }
 
 /* What the driver says, not the container. */
-static void put_driver(struct agent *a, struct buf *out) {
+static void put_driver(struct shares *s, struct buf *out) {
     static const char seconds[] = "aliquot_container_gpu_driver_seconds_total";
     static const char over[] = "aliquot_container_gpu_time_overuse";
     struct prom_label labels[8];
@@ -89,31 +90,31 @@ static void put_driver(struct agent *a, struct buf *out) {
 
     prom_family(out, seconds, PROM_COUNTER,
                 "GPU time that the container's processes took, by the driver's percentages.");
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
-            size_t n = labels_of(a, slot, i, index, sizeof(index), labels);
+            size_t n = labels_of(s, slot, i, index, sizeof(index), labels);
 
             prom_double(out, seconds, labels, n, (double) slot->grant.devices[i].driver_time / 1e9);
         }
     prom_family(out, over, PROM_GAUGE,
                 "1 when it took much more than it could have, by the driver's figures of 5 s.");
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
-            size_t n = labels_of(a, slot, i, index, sizeof(index), labels);
+            size_t n = labels_of(s, slot, i, index, sizeof(index), labels);
 
             prom_u64(out, over, labels, n, slot->grant.devices[i].overtime.over);
         }
 }
 
-static void put_metric(struct agent *a, const struct metric *m, struct buf *out) {
+static void put_metric(struct shares *s, const struct metric *m, struct buf *out) {
     struct prom_label labels[8];
     char index[16];
 
     prom_family(out, m->name, m->type, m->help);
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
             struct arbitration_view view;
-            size_t n = labels_of(a, slot, i, index, sizeof(index), labels);
+            size_t n = labels_of(s, slot, i, index, sizeof(index), labels);
 
             gputime_view(slot, i, &view);
             prom_double(out, m->name, labels, n, m->value(&view));
@@ -121,15 +122,15 @@ static void put_metric(struct agent *a, const struct metric *m, struct buf *out)
     }
 }
 
-static void put_policies(struct agent *a, struct buf *out) {
+static void put_policies(struct shares *s, struct buf *out) {
     static const char name[] = "aliquot_container_compute_policy_info";
     struct prom_label labels[8];
     char index[16];
 
     prom_family(out, name, PROM_GAUGE, "How the container shares the card's time; always 1.");
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
-            size_t n = labels_of(a, slot, i, index, sizeof(index), labels);
+            size_t n = labels_of(s, slot, i, index, sizeof(index), labels);
 
             labels[n] = (struct prom_label){"policy", share_policy_name(slot->grant.terms.policy)};
             prom_u64(out, name, labels, n + 1, 1);
@@ -137,25 +138,25 @@ static void put_policies(struct agent *a, struct buf *out) {
     }
 }
 
-static void put_arbiter(struct agent *a, struct buf *out) {
+static void put_arbiter(struct shares *s, struct buf *out) {
     static const char cpu[] = "aliquot_agent_arbiter_cpu_seconds_total";
     static const char steps[] = "aliquot_agent_arbiter_decisions_total";
     struct arbitration_stats stats;
 
-    arbitration_stats(a->arbitration, &stats);
+    arbitration_stats(s->arbitration, &stats);
     prom_family(out, cpu, PROM_COUNTER, "CPU time of the arbiter's thread.");
     prom_double(out, cpu, NULL, 0, (double) stats.cpu_ns / 1e9);
     prom_family(out, steps, PROM_COUNTER, "Decisions about the time of one card.");
     prom_u64(out, steps, NULL, 0, stats.steps);
 }
 
-void gputime_metrics(struct agent *a, struct buf *out) {
+void gputime_metrics(struct shares *s, struct buf *out) {
     for (size_t i = 0; i < COUNT(metrics); i++)
-        put_metric(a, &metrics[i], out);
-    put_driver(a, out);
-    put_policies(a, out);
-    if (a->arbitration)
-        put_arbiter(a, out);
+        put_metric(s, &metrics[i], out);
+    put_driver(s, out);
+    put_policies(s, out);
+    if (s->arbitration)
+        put_arbiter(s, out);
 }
 
 void gputime_usage(const struct slot *slot, uint32_t device, struct json_writer *w) {

@@ -6,10 +6,14 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "agent/agent.h"
+#include "agent/audit/audit.h"
+#include "agent/audit/usage.h"
 #include "agent/cluster/keys.h"
+#include "agent/report/gputime_report.h"
+#include "agent/report/http.h"
 #include "agent/report/metrics.h"
-#include "agent/shares/gputime.h"
+#include "agent/report/publish.h"
+#include "agent/report/report.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "model/scaling.h"
@@ -27,9 +31,9 @@
 /* Who asks for figures gets those of now, not of the last second: the driver is asked, and the
  * answer waits for it, but never longer than FRESH_MS. */
 struct waiting {
-    struct agent *agent;
+    struct report *report;
     struct http_exchange *exchange;
-    void (*answer)(struct agent *a, struct http_exchange *exchange);
+    void (*answer)(struct report *report, struct http_exchange *exchange);
     uint64_t polls; /* answered polls that make the snapshot young enough */
     uv_timer_t timer;
     struct waiting *prev, *next;
@@ -40,58 +44,58 @@ static void on_waiting_closed(uv_handle_t *handle) {
 }
 
 static void end_waiting(struct waiting *w) {
-    struct agent *a = w->agent;
+    struct report *report = w->report;
 
-    DL_DELETE(a->waiting, w);
+    DL_DELETE(report->waiting, w);
     uv_close((uv_handle_t *) &w->timer, on_waiting_closed);
-    usage_sweep(a);
-    w->answer(a, w->exchange);
+    usage_sweep(report->audit);
+    w->answer(report, w->exchange);
 }
 
 static void on_late(uv_timer_t *timer) {
     end_waiting(timer->data);
 }
 
-void web_update(struct agent *a) {
+void web_update(struct report *report) {
     struct gpu_monitor_status status;
     struct waiting *w, *next;
 
-    gpu_monitor_status(a->monitor, &status);
-    DL_FOREACH_SAFE(a->waiting, w, next)
+    gpu_monitor_status(report->shares->monitor, &status);
+    DL_FOREACH_SAFE(report->waiting, w, next)
         if (status.polls >= w->polls)
             end_waiting(w);
 }
 
-static void answer_fresh(struct agent *a, struct http_exchange *exchange,
-                         void (*answer)(struct agent *a, struct http_exchange *exchange)) {
-    uint64_t polls = gpu_monitor_poll(a->monitor);
+static void answer_fresh(struct report *report, struct http_exchange *exchange,
+                         void (*answer)(struct report *report, struct http_exchange *exchange)) {
+    uint64_t polls = gpu_monitor_poll(report->shares->monitor);
     struct waiting *w = polls > 0 ? calloc(1, sizeof(*w)) : NULL;
 
     if (!w) {
-        usage_sweep(a);
-        answer(a, exchange);
+        usage_sweep(report->audit);
+        answer(report, exchange);
         return;
     }
-    *w = (struct waiting){.agent = a, .exchange = exchange, .answer = answer, .polls = polls};
-    (void) uv_timer_init(a->loop, &w->timer);
+    *w = (struct waiting){.report = report, .exchange = exchange, .answer = answer, .polls = polls};
+    (void) uv_timer_init(report->shares->loop, &w->timer);
     w->timer.data = w;
     (void) uv_timer_start(&w->timer, on_late, FRESH_MS, 0);
-    DL_APPEND(a->waiting, w);
+    DL_APPEND(report->waiting, w);
 }
 
-void web_stop(struct agent *a) {
+void web_stop(struct report *report) {
     struct waiting *w, *next;
 
-    DL_FOREACH_SAFE(a->waiting, w, next)
+    DL_FOREACH_SAFE(report->waiting, w, next)
         end_waiting(w);
-    http_server_close(a->http);
-    a->http = NULL;
+    http_server_close(report->http);
+    report->http = NULL;
 }
 
-static void answer_metrics(struct agent *a, struct http_exchange *exchange) {
+static void answer_metrics(struct report *report, struct http_exchange *exchange) {
     struct buf out = BUF_INIT(ANSWER_MAX);
 
-    metrics_write(a, &out);
+    metrics_write(report, &out);
     http_reply(exchange, 200, PROM_CONTENT_TYPE, &out);
 }
 
@@ -101,38 +105,39 @@ static void on_metrics(struct http_exchange *exchange, void *userdata) {
 
 /* ---- /healthz ---- */
 
-static void put_problems(struct agent *a, struct buf *out) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+static void put_problems(struct report *report, struct buf *out) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
     struct gpu_monitor_status m;
     struct plugin_stats stats;
 
-    gpu_monitor_status(a->monitor, &m);
-    if (!m.answering && a->driver)
+    gpu_monitor_status(report->shares->monitor, &m);
+    if (!m.answering && report->shares->driver)
         buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (!s->devices[i].healthy)
             buf_printf(out, "GPU %u (%s) is unhealthy: %s\n", s->devices[i].index,
                        s->devices[i].uuid, s->devices[i].reason);
-    if (!kubelet_is_there(a->kubelet))
+    if (!kubelet_is_there(report->kubelet))
         buf_printf(out, "kubelet's socket is not in %s/device-plugins: is kubelet running?\n",
-                   a->config.kubelet_dir);
+                   report->kubelet_dir);
     for (size_t i = 0; i < resources_count && s->ndevices > 0; i++) {
-        plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
-        if (!stats.registered && kubelet_is_there(a->kubelet))
+        plugin_stats(kubelet_plugin(report->kubelet, i), &stats);
+        if (!stats.registered && kubelet_is_there(report->kubelet))
             buf_printf(out, "kubelet has not taken the plugin of %s\n", resources[i].name);
     }
-    if (!pods_synced(a->pods))
+    if (!pods_synced(report->shares->pods))
         buf_printf(out, "this node's pods cannot be watched: %s\n",
-                   a->api_trouble[0] ? a->api_trouble : "the API server has not answered yet");
-    if (oversee_trouble(a)[0])
-        buf_printf(out, "%s\n", oversee_trouble(a));
-    if (publisher_trouble(a->publisher)[0])
-        buf_printf(out, "%s\n", publisher_trouble(a->publisher));
-    if (!keys_verifier(a->keys))
+                   report->api_trouble[0] ? report->api_trouble
+                                          : "the API server has not answered yet");
+    if (oversee_trouble(report->audit)[0])
+        buf_printf(out, "%s\n", oversee_trouble(report->audit));
+    if (publisher_trouble(report->publisher)[0])
+        buf_printf(out, "%s\n", publisher_trouble(report->publisher));
+    if (!keys_verifier(report->shares->keys))
         buf_printf(
             out,
             "the public key of aliquot-scheduler is not known (ConfigMap %s/aliquot-signing)\n",
-            a->config.namespace);
+            report->signing_namespace);
 }
 
 static void on_healthz(struct http_exchange *exchange, void *userdata) {
@@ -154,7 +159,7 @@ static void on_livez(struct http_exchange *exchange, void *userdata) {
 
 /* ---- /usage ---- */
 
-static void put_holder(const struct agent *a, struct json_writer *w, struct slot *slot,
+static void put_holder(const struct report *report, struct json_writer *w, struct slot *slot,
                        const struct slot_device *d, uint32_t at) {
     struct slot_usage u;
 
@@ -173,7 +178,7 @@ static void put_holder(const struct agent *a, struct json_writer *w, struct slot
     json_put_u64(w, "memoryCharged", d->charged);
     json_put_u64(w, "memoryOverhead", d->reconcile.overhead);
     json_put_u64(w, "memoryPhysical", d->physical);
-    json_put_u64(w, "memoryWall", wall_bytes(a, slot, at));
+    json_put_u64(w, "memoryWall", wall_bytes(report->shares, slot, at));
     json_put_string(w, "memoryState", overuse_name(d->overuse.state));
     json_put_u64(w, "refused", u.refused[at]);
     json_put_u64(w, "processes", d->driver_processes);
@@ -183,21 +188,22 @@ static void put_holder(const struct agent *a, struct json_writer *w, struct slot
     json_object_end(w);
 }
 
-static void put_holders(struct agent *a, struct json_writer *w, const char *uuid) {
+static void put_holders(struct report *report, struct json_writer *w, const char *uuid) {
     json_array_begin(w, "holders");
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
             if (strcmp(slot->grant.devices[i].uuid, uuid) == 0)
-                put_holder(a, w, slot, &slot->grant.devices[i], i);
+                put_holder(report, w, slot, &slot->grant.devices[i], i);
     json_array_end(w);
 }
 
 /* Containers that can hold what belongs to no listed process. */
-static void put_candidates(struct agent *a, struct json_writer *w, const struct card_audit *audit) {
+static void put_candidates(struct report *report, struct json_writer *w,
+                           const struct card_audit *audit) {
     json_array_begin(w, "memoryUnattributedCandidates");
     for (uint32_t i = 0; i < audit->candidates.n && i < CANDIDATES_MAX; i++) {
         const struct candidate_container *c = &audit->candidates.list[i];
-        const struct slot *slot = c->unlisted ? slot_find(&a->slots, c->slot) : NULL;
+        const struct slot *slot = c->unlisted ? slot_find(&report->shares->slots, c->slot) : NULL;
 
         if (!slot)
             continue;
@@ -211,11 +217,11 @@ static void put_candidates(struct agent *a, struct json_writer *w, const struct 
     json_array_end(w);
 }
 
-static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_device *d,
+static void put_gpu(struct report *report, struct json_writer *w, const struct gpu_device *d,
                     uint64_t outside, const struct card_audit *audit) {
     struct slot_total granted;
 
-    slot_card_use(&a->slots, d->uuid, "", &granted, NULL);
+    slot_card_use(&report->shares->slots, d->uuid, "", &granted, NULL);
     json_object_begin(w, NULL);
     json_put_u64(w, "index", d->index);
     json_put_string(w, "uuid", d->uuid);
@@ -224,30 +230,32 @@ static void put_gpu(struct agent *a, struct json_writer *w, const struct gpu_dev
     json_put_string(w, "reason", d->reason);
     json_put_u64(w, "memory", d->memory);
     json_put_u64(w, "memoryUsed", d->sample.memory_used);
-    json_put_u64(w, "memorySold", scaling_capacity(d->memory, a->config.memory_scaling));
+    json_put_u64(w, "memorySold",
+                 scaling_capacity(d->memory, report->shares->options.memory_scaling));
     json_put_u64(w, "memoryGranted", granted.memory);
     json_put_u64(w, "memoryPhysical", granted.physical);
     json_put_u64(w, "memoryOutside", outside);
     json_put_u64(w, "memoryUnattributed", audit->memory.bytes);
-    put_candidates(a, w, audit);
+    put_candidates(report, w, audit);
     json_put_u64(w, "coreGranted", granted.core);
     json_put_u64(w, "utilization", d->sample.gpu_percent);
-    put_holders(a, w, d->uuid);
+    put_holders(report, w, d->uuid);
     json_object_end(w);
 }
 
-static void answer_usage(struct agent *a, struct http_exchange *exchange) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+static void answer_usage(struct report *report, struct http_exchange *exchange) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
     struct buf out = BUF_INIT(ANSWER_MAX);
     struct json_writer w = {.out = &out};
 
     json_object_begin(&w, NULL);
-    json_put_string(&w, "node", a->config.node_name);
-    json_put_string(&w, "driver", a->driver ? gpu_driver_name(a->driver) : "");
+    json_put_string(&w, "node", report->shares->options.node_name);
+    json_put_string(&w, "driver",
+                    report->shares->driver ? gpu_driver_name(report->shares->driver) : "");
     json_put_string(&w, "driverVersion", s->driver_version);
     json_array_begin(&w, "gpus");
     for (uint32_t i = 0; i < s->ndevices; i++)
-        put_gpu(a, &w, &s->devices[i], a->outside[i], &a->audits[i]);
+        put_gpu(report, &w, &s->devices[i], report->audit->outside[i], &report->audit->audits[i]);
     json_array_end(&w);
     json_object_end(&w);
     buf_putc(&out, '\n');
@@ -269,14 +277,14 @@ static const struct http_route routes[] = {
     {"GET", "/usage", on_usage},     {"GET", "/", on_index},          HTTP_ROUTE_END,
 };
 
-int web_start(struct agent *a, struct err *err) {
-    struct http_options options = {.listen = a->config.listen,
+int web_start(struct report *report, struct err *err) {
+    struct http_options options = {.listen = report->listen,
                                    .routes = routes,
-                                   .userdata = a,
+                                   .userdata = report,
                                    .max_per_client = PER_CLIENT,
                                    .idle_seconds = IDLE_SECONDS};
 
-    if (!a->config.listen[0] || strcmp(a->config.listen, "off") == 0)
+    if (!report->listen[0] || strcmp(report->listen, "off") == 0)
         return 0;
-    return http_server_start(a->loop, &options, &a->http, err);
+    return http_server_start(report->shares->loop, &options, &report->http, err);
 }

@@ -6,9 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent.h"
+#include "agent/audit/usage.h"
+#include "agent/report/gputime_report.h"
 #include "agent/report/metrics.h"
-#include "agent/shares/gputime.h"
+#include "agent/report/report.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "kube/api/event_writer.h"
@@ -119,22 +120,22 @@ static const struct card_metric dcgm_metrics[] = {
 };
 
 /* Walks all pairs of shares: once for each card in a scrape, not once for each metric. */
-static void card_of(struct agent *a, uint32_t i, struct card *ret) {
-    const struct gpu_device *d = &gpu_monitor_snapshot(a->monitor)->devices[i];
+static void card_of(struct report *report, uint32_t i, struct card *ret) {
+    const struct gpu_device *d = &gpu_monitor_snapshot(report->shares->monitor)->devices[i];
 
     *ret = (struct card){
         .device = d,
-        .outside = a->outside[i],
-        .unattributed = a->audits[i].memory.bytes,
-        .sold = scaling_capacity(d->memory, a->config.memory_scaling),
+        .outside = report->audit->outside[i],
+        .unattributed = report->audit->audits[i].memory.bytes,
+        .sold = scaling_capacity(d->memory, report->shares->options.memory_scaling),
     };
-    slot_card_use(&a->slots, d->uuid, "", &ret->granted, NULL);
+    slot_card_use(&report->shares->slots, d->uuid, "", &ret->granted, NULL);
 }
 
-static void put_card_metrics(struct agent *a, const struct card *cards,
+static void put_card_metrics(struct report *report, const struct card *cards,
                              const struct card_metric *table, size_t n, bool dcgm,
                              struct buf *out) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->monitor);
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
 
     for (size_t m = 0; m < n; m++) {
         prom_family(out, table[m].name, PROM_GAUGE, table[m].help);
@@ -148,11 +149,13 @@ static void put_card_metrics(struct agent *a, const struct card *cards,
             if (dcgm)
                 prom_sample(out, table[m].name, table[m].value(c), {"gpu", index},
                             {"UUID", d->uuid}, {"pci_bus_id", d->pci}, {"device", device},
-                            {"modelName", d->model}, {"Hostname", a->config.node_name},
+                            {"modelName", d->model},
+                            {"Hostname", report->shares->options.node_name},
                             {"DCGM_FI_DRIVER_VERSION", s->driver_version});
             else
-                prom_sample(out, table[m].name, table[m].value(c), {"node", a->config.node_name},
-                            {"gpu", index}, {"uuid", d->uuid}, {"model", d->model});
+                prom_sample(out, table[m].name, table[m].value(c),
+                            {"node", report->shares->options.node_name}, {"gpu", index},
+                            {"uuid", d->uuid}, {"model", d->model});
         }
     }
 }
@@ -245,27 +248,27 @@ static const struct share_metric share_metrics[] = {
      PROM_GAUGE, share_damaged},
 };
 
-static void put_share(struct agent *a, const struct share_metric *m, const struct share *s,
+static void put_share(struct report *report, const struct share_metric *m, const struct share *s,
                       struct buf *out) {
     const struct slot_grant *g = &s->slot->grant;
     char index[16];
 
     (void) snprintf(index, sizeof(index), "%u", s->device->index);
-    prom_sample(out, m->name, m->value(s), {"node", a->config.node_name},
+    prom_sample(out, m->name, m->value(s), {"node", report->shares->options.node_name},
                 {"namespace", g->namespace}, {"pod", g->pod}, {"pod_uid", g->pod_uid},
                 {"container", g->container}, {"gpu", index}, {"uuid", s->device->uuid});
 }
 
-static void put_share_metrics(struct agent *a, struct buf *out) {
+static void put_share_metrics(struct report *report, struct buf *out) {
     for (size_t m = 0; m < COUNT(share_metrics); m++) {
         prom_family(out, share_metrics[m].name, share_metrics[m].type, share_metrics[m].help);
-        for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+        for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
             struct share s = {.slot = slot};
 
             usage_of_slot(slot, &s.usage);
             for (s.at = 0; s.at < slot->grant.ndevices; s.at++) {
                 s.device = &slot->grant.devices[s.at];
-                put_share(a, &share_metrics[m], &s, out);
+                put_share(report, &share_metrics[m], &s, out);
             }
         }
     }
@@ -279,20 +282,20 @@ static void put_value(struct buf *out, const char *name, enum prom_type type, co
     prom_u64(out, name, NULL, 0, value);
 }
 
-static void put_plugin_metrics(struct agent *a, struct buf *out) {
+static void put_plugin_metrics(struct report *report, struct buf *out) {
     struct plugin_stats stats;
 
     prom_family(out, "aliquot_agent_registered", PROM_GAUGE,
                 "Whether kubelet has taken the plugin.");
     for (size_t i = 0; i < resources_count; i++) {
-        plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
+        plugin_stats(kubelet_plugin(report->kubelet, i), &stats);
         prom_sample(out, "aliquot_agent_registered", stats.registered,
                     {"resource", resources[i].name});
     }
     prom_family(out, "aliquot_agent_registrations_total", PROM_COUNTER,
                 "Times that kubelet took the plugin.");
     for (size_t i = 0; i < resources_count; i++) {
-        plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
+        plugin_stats(kubelet_plugin(report->kubelet, i), &stats);
         prom_sample(out, "aliquot_agent_registrations_total", stats.registrations,
                     {"resource", resources[i].name});
     }
@@ -301,7 +304,7 @@ static void put_plugin_metrics(struct agent *a, struct buf *out) {
     for (size_t i = 0; i < resources_count; i++) {
         const struct prom_label label = {"resource", resources[i].name};
 
-        plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
+        plugin_stats(kubelet_plugin(report->kubelet, i), &stats);
         prom_double(out, "aliquot_agent_register_seconds", &label, 1,
                     (double) stats.register_ns / 1e9);
     }
@@ -309,7 +312,7 @@ static void put_plugin_metrics(struct agent *a, struct buf *out) {
     for (size_t i = 0; i < resources_count; i++) {
         const struct prom_label label = {"resource", resources[i].name};
 
-        plugin_stats(kubelet_plugin(a->kubelet, i), &stats);
+        plugin_stats(kubelet_plugin(report->kubelet, i), &stats);
         prom_histogram_write(out, "aliquot_agent_allocate_seconds", &label, 1, &stats.allocate);
     }
 }
@@ -324,11 +327,11 @@ static uint64_t resident_bytes(void) {
     return resident * (uint64_t) sysconf(_SC_PAGESIZE);
 }
 
-static void put_event_metrics(const struct agent *a, struct buf *out) {
+static void put_event_metrics(const struct report *report, struct buf *out) {
     struct event_writer_stats stats = {0};
 
-    if (a->events)
-        event_writer_stats(a->events, &stats);
+    if (report->shares->events.writer)
+        event_writer_stats(report->shares->events.writer, &stats);
     put_value(out, "aliquot_agent_events_written_total", PROM_COUNTER,
               "Events written, new or seen again.", stats.written);
     put_value(out, "aliquot_agent_events_failed_total", PROM_COUNTER,
@@ -337,10 +340,10 @@ static void put_event_metrics(const struct agent *a, struct buf *out) {
               "Events that were not kept for lack of room.", stats.dropped);
 }
 
-static void put_agent_metrics(struct agent *a, struct buf *out) {
+static void put_agent_metrics(struct report *report, struct buf *out) {
     struct gpu_monitor_status m;
 
-    gpu_monitor_status(a->monitor, &m);
+    gpu_monitor_status(report->shares->monitor, &m);
     put_value(out, "aliquot_agent_driver_answering", PROM_GAUGE, "Whether NVML answers.",
               m.answering);
     put_value(out, "aliquot_agent_nvml_restarts_total", PROM_COUNTER,
@@ -348,41 +351,43 @@ static void put_agent_metrics(struct agent *a, struct buf *out) {
     put_value(out, "aliquot_agent_nvml_hangs_total", PROM_COUNTER,
               "NVML calls that did not return in time.", m.hangs);
     put_value(out, "aliquot_agent_api_synced", PROM_GAUGE,
-              "Whether the watch of this node's pods is up.", pods_synced(a->pods));
+              "Whether the watch of this node's pods is up.", pods_synced(report->shares->pods));
     put_value(out, "aliquot_agent_slots", PROM_GAUGE, "Shares given out.",
-              HASH_COUNT(a->slots.slots));
+              HASH_COUNT(report->shares->slots.slots));
     put_value(out, "aliquot_agent_prestart_waiting", PROM_GAUGE,
-              "Containers that wait for their share.", prestart_waiting(a));
+              "Containers that wait for their share.", prestart_waiting(report->prestarts));
     put_value(out, "aliquot_agent_reclaimed_total", PROM_COUNTER,
-              "Ledger entries given back for processes that died.", a->reclaimed);
+              "Ledger entries given back for processes that died.", report->audit->reclaimed);
     put_value(out, "aliquot_agent_overuse_total", PROM_COUNTER,
               "Containers found beyond their share of a card, or past the library.",
-              a->overuse_found);
+              report->audit->overuse_found);
     put_value(out, "aliquot_agent_overuse_stopped_total", PROM_COUNTER,
-              "Containers stopped because of that.", a->overuse_stopped);
+              "Containers stopped because of that.", report->audit->overuse_stopped);
     put_value(out, "aliquot_agent_driver_limits_left_total", PROM_COUNTER,
               "Limits of the driver that were not taken away before their control group went.",
-              a->walls.left);
-    put_event_metrics(a, out);
+              report->shares->walls.left);
+    put_event_metrics(report, out);
     put_value(out, "process_resident_memory_bytes", PROM_GAUGE, "Resident memory size in bytes.",
               resident_bytes());
     prom_family(out, "aliquot_agent_prestart_total", PROM_COUNTER,
                 "PreStartContainer calls answered.");
-    prom_sample(out, "aliquot_agent_prestart_total", a->prestart_granted, {"result", "granted"});
-    prom_sample(out, "aliquot_agent_prestart_total", a->prestart_refused, {"result", "refused"});
+    prom_sample(out, "aliquot_agent_prestart_total", report->prestarts->granted,
+                {"result", "granted"});
+    prom_sample(out, "aliquot_agent_prestart_total", report->prestarts->refused,
+                {"result", "refused"});
     prom_family(out, "aliquot_agent_info", PROM_GAUGE, "Version of the agent; always 1.");
     prom_sample(out, "aliquot_agent_info", 1, {"version", ALIQUOT_VERSION});
 }
 
-void metrics_write(struct agent *a, struct buf *out) {
+void metrics_write(struct report *report, struct buf *out) {
     static struct card cards[GPU_MAX];
 
-    for (uint32_t i = 0; i < gpu_monitor_snapshot(a->monitor)->ndevices; i++)
-        card_of(a, i, &cards[i]);
-    put_card_metrics(a, cards, card_metrics, COUNT(card_metrics), false, out);
-    put_share_metrics(a, out);
-    gputime_metrics(a, out);
-    put_card_metrics(a, cards, dcgm_metrics, COUNT(dcgm_metrics), true, out);
-    put_plugin_metrics(a, out);
-    put_agent_metrics(a, out);
+    for (uint32_t i = 0; i < gpu_monitor_snapshot(report->shares->monitor)->ndevices; i++)
+        card_of(report, i, &cards[i]);
+    put_card_metrics(report, cards, card_metrics, COUNT(card_metrics), false, out);
+    put_share_metrics(report, out);
+    gputime_metrics(report->shares, out);
+    put_card_metrics(report, cards, dcgm_metrics, COUNT(dcgm_metrics), true, out);
+    put_plugin_metrics(report, out);
+    put_agent_metrics(report, out);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-struct agent;
+struct report;
 struct buf;
 
 /* Appends the whole of /metrics, in Prometheus text. */
-void metrics_write(struct agent *a, struct buf *out);
+void metrics_write(struct report *report, struct buf *out);

@@ -10,7 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent/agent.h"
+#include "agent/audit/card_audit.h"
+#include "agent/report/publish.h"
+#include "agent/report/report.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -51,7 +53,7 @@ static const struct {
 #define SUMS (sizeof(sums) / sizeof(sums[0]))
 
 struct publisher {
-    struct agent *agent;
+    struct report *report;
     struct kube_reflector *node_watch, *gpu_watch;
     bool node_known, gpus_known;
     struct node_object node;
@@ -92,7 +94,7 @@ static void remember(struct publisher *p, struct json object) {
     struct published *o;
 
     if (gpu_object_parse(object, &gpu, NULL) < 0 ||
-        strcmp(gpu.node, p->agent->config.node_name) != 0)
+        strcmp(gpu.node, p->report->shares->options.node_name) != 0)
         return;
     o = find(p, gpu.name);
     if (!o && p->nobjects < OBJECTS_MAX)
@@ -119,8 +121,8 @@ static void remember_node(struct publisher *p, struct json object) {
 
 /* ---- what there should be ---- */
 
-static void put_overuse(const struct agent *a, const char *uuid, struct gpu_object *ret) {
-    for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+static void put_overuse(const struct report *report, const char *uuid, struct gpu_object *ret) {
+    for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
             if (slot->grant.devices[i].overuse.state >= OVERUSE_ESCAPED &&
                 strcmp(slot->grant.devices[i].uuid, uuid) == 0)
@@ -146,23 +148,24 @@ static void put_links(const struct gpu_connections *c, struct gpu_object *ret) {
 }
 
 static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_object *ret) {
-    struct agent *a = p->agent;
+    struct report *report = p->report;
 
     memset(ret, 0, sizeof(*ret));
-    (void) gpu_object_name(a->config.node_name, p->node.internal_ip, d->index, ret->name);
-    text_copy(ret->node, sizeof(ret->node), a->config.node_name);
+    (void) gpu_object_name(report->shares->options.node_name, p->node.internal_ip, d->index,
+                           ret->name);
+    text_copy(ret->node, sizeof(ret->node), report->shares->options.node_name);
     text_copy(ret->owner, sizeof(ret->owner), p->node.uid);
     text_copy(ret->uuid, sizeof(ret->uuid), d->uuid);
     text_copy(ret->model, sizeof(ret->model), d->model);
-    if (a->driver)
-        gpu_driver_path(a->driver, &a->places, d, ret->path);
+    if (report->shares->driver)
+        gpu_driver_path(report->shares->driver, &report->shares->places, d, ret->path);
     ret->index = d->index;
     ret->memory = d->memory;
-    ret->capacity = scaling_capacity(d->memory, a->config.memory_scaling);
+    ret->capacity = scaling_capacity(d->memory, report->shares->options.memory_scaling);
     ret->healthy = d->healthy;
     put_links(&d->links, ret);
-    put_overuse(a, d->uuid, ret);
-    if (!card_audit_held_back(a, d, &ret->unattributed)) {
+    put_overuse(report, d->uuid, ret);
+    if (!card_audit_held_back(report->audit, d, &ret->unattributed)) {
         const struct published *have = find(p, ret->name);
 
         ret->unattributed = have ? have->gpu.unattributed : 0;
@@ -217,7 +220,7 @@ static void on_response(const struct kube_response *response, void *userdata) {
 
 static void request(struct publisher *p, const char *method, const char *path, const char *type,
                     struct buf *body) {
-    if (buf_error(body) < 0 || kube_request(p->agent->client, method, path, type, body->data,
+    if (buf_error(body) < 0 || kube_request(p->report->client, method, path, type, body->data,
                                             body->len, 10000, on_response, p, &p->call, NULL) < 0)
         (void) uv_timer_start(&p->timer, on_timer, p->retry_ms, 0);
 }
@@ -273,7 +276,8 @@ static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
     char path[KUBE_NAME_MAX + 64];
 
     (void) snprintf(p->doing, sizeof(p->doing), "set the node's GPU memory capacity");
-    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status", p->agent->config.node_name);
+    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
+                    p->report->shares->options.node_name);
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
     json_object_begin(&w, "capacity");
@@ -295,7 +299,8 @@ static void patch_condition(struct publisher *p, enum node_agent agent) {
     struct tm utc;
 
     (void) snprintf(p->doing, sizeof(p->doing), "set the node's condition " NODE_AGENT_CONDITION);
-    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status", p->agent->config.node_name);
+    (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
+                    p->report->shares->options.node_name);
     (void) gmtime_r(&now, &utc);
     (void) strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
     json_object_begin(&w, NULL);
@@ -325,7 +330,8 @@ static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
     uint64_t want[SUMS] = {0};
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
-        uint64_t memory = scaling_capacity(s->devices[i].memory, p->agent->config.memory_scaling);
+        uint64_t memory =
+            scaling_capacity(s->devices[i].memory, p->report->shares->options.memory_scaling);
 
         for (size_t j = 0; j < SUMS; j++)
             if (dialect_knows(sums[j].name))
@@ -361,10 +367,10 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
 /* What was said last stays while kubelet has not taken all plugins: kubelet itself says by the
  * node's allocatable that it has none. */
 static bool mend_condition(struct publisher *p) {
-    const struct agent *a = p->agent;
-    enum node_agent want = a->leaving                      ? NODE_AGENT_STOPPING
-                           : kubelet_is_served(a->kubelet) ? NODE_AGENT_READY
-                                                           : p->node.agent;
+    const struct report *report = p->report;
+    enum node_agent want = report->leaving                      ? NODE_AGENT_STOPPING
+                           : kubelet_is_served(report->kubelet) ? NODE_AGENT_READY
+                                                                : p->node.agent;
 
     if (want == p->node.agent || publisher_has_left(p))
         return false;
@@ -398,23 +404,23 @@ static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, str
 
 /* Right after the start the cards are known from before, but nobody has asked the driver how they
  * are. */
-static bool snapshot_is_news(const struct agent *a) {
+static bool snapshot_is_news(const struct report *report) {
     struct gpu_monitor_status status;
 
-    gpu_monitor_status(a->monitor, &status);
-    return status.complete || uv_now(a->loop) - a->started > MONITOR_STALE_MS;
+    gpu_monitor_status(report->shares->monitor, &status);
+    return status.complete || uv_now(report->shares->loop) - report->started > MONITOR_STALE_MS;
 }
 
 static void reconcile(struct publisher *p) {
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(p->agent->monitor);
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(p->report->shares->monitor);
 
     if (p->call || uv_is_active((uv_handle_t *) &p->timer) || !p->node_known)
         return;
-    if (p->agent->leaving) {
+    if (p->report->leaving) {
         (void) mend_condition(p);
         return;
     }
-    if (!p->gpus_known || !p->agent->capacity_known || !snapshot_is_news(p->agent))
+    if (!p->gpus_known || !p->report->capacity_known || !snapshot_is_news(p->report))
         return;
     /* Before the objects: one that cannot be written must not keep pods from the other cards. */
     if (mend_node(p, s) || mend_condition(p))
@@ -439,9 +445,9 @@ void publisher_leave(struct publisher *p) {
 }
 
 bool publisher_has_left(const struct publisher *p) {
-    bool empty = gpu_monitor_snapshot(p->agent->monitor)->ndevices == 0;
+    bool empty = gpu_monitor_snapshot(p->report->shares->monitor)->ndevices == 0;
 
-    return p->agent->leaving && p->node_known &&
+    return p->report->leaving && p->node_known &&
            (p->node.agent == NODE_AGENT_STOPPING || (empty && p->node.agent == NODE_AGENT_UNKNOWN));
 }
 
@@ -505,31 +511,31 @@ static int start_watches(struct publisher *p, struct err *err) {
                                                                node_sync_end, on_trouble};
     static const struct kube_reflector_handlers gpu_events = {gpu_sync_begin, gpu_object,
                                                               gpu_sync_end, on_trouble};
-    const char *node = p->agent->config.node_name;
+    const char *node = p->report->shares->options.node_name;
     char query[KUBE_NAME_MAX + 64];
     struct kube_reflector_options options = {.path = "/api/v1/nodes", .query = query};
     int r;
 
     (void) snprintf(query, sizeof(query), "fieldSelector=metadata.name%%3D%s", node);
-    r = kube_reflector_start(p->agent->client, &options, &node_events, p, &p->node_watch, err);
+    r = kube_reflector_start(p->report->client, &options, &node_events, p, &p->node_watch, err);
     if (r < 0)
         return r;
     options.path = GPU_OBJECTS_PATH;
     (void) snprintf(query, sizeof(query), "labelSelector=elasticgpu.io%%2Fnode%%3D%s", node);
     if (strlen(node) > LABEL_VALUE_MAX)
         options.query = NULL;
-    return kube_reflector_start(p->agent->client, &options, &gpu_events, p, &p->gpu_watch, err);
+    return kube_reflector_start(p->report->client, &options, &gpu_events, p, &p->gpu_watch, err);
 }
 
-int publisher_start(struct agent *a, struct publisher **ret, struct err *err) {
+int publisher_start(struct report *report, struct publisher **ret, struct err *err) {
     struct publisher *p = calloc(1, sizeof(*p));
     int r;
 
     if (!p)
         return err_set(err, ENOMEM, "out of memory");
-    p->agent = a;
+    p->report = report;
     p->retry_ms = RETRY_MIN_MS;
-    (void) uv_timer_init(a->loop, &p->timer);
+    (void) uv_timer_init(report->shares->loop, &p->timer);
     p->timer.data = p;
     *ret = p;
     r = start_watches(p, err);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/kubelet/checkpoint.h"
+#include "agent/shares/nonce.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"

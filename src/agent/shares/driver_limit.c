@@ -5,8 +5,8 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "agent/agent.h"
 #include "agent/os/cgroup.h"
+#include "agent/shares/shares.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -31,7 +31,7 @@ struct wall_card {
 
 /* One container. */
 struct wall {
-    struct agent *agent;
+    struct shares *shares;
     char nonce[NONCE_LEN + 1];
     char container[65];
     char directory[512]; /* of its control group, in the agent's view */
@@ -43,36 +43,41 @@ struct wall {
     struct wall_card cards[];
 };
 
-static struct wall *find(const struct agent *a, const struct slot *slot) {
+static void report_progress(struct shares *s) {
+    if (s->walls.on_progress)
+        s->walls.on_progress(s);
+}
+
+static struct wall *find(const struct shares *s, const struct slot *slot) {
     struct wall *w;
 
-    DL_FOREACH(a->walls.list, w)
+    DL_FOREACH(s->walls.list, w)
         if (!w->ending && strcmp(w->nonce, slot->nonce) == 0)
             return w;
     return NULL;
 }
 
-bool wall_possible(const struct agent *a) {
-    const char *version = gpu_monitor_snapshot(a->monitor)->driver_version;
+bool wall_possible(const struct shares *s) {
+    const char *version = gpu_monitor_snapshot(s->monitor)->driver_version;
     char branch[4] = "";
     uint64_t n;
 
     (void) snprintf(branch, sizeof(branch), "%.*s", (int) strcspn(version, "."), version);
-    return a->config.driver_limits != WALL_OFF && a->walls.driver != WALL_NONE &&
+    return s->options.driver_limits != WALL_OFF && s->walls.driver != WALL_NONE &&
            num_parse_u64(branch, 999, &n) == 0 && n >= FIRST_BRANCH;
 }
 
 /* ---- the note for the next agent ---- */
 
-static void note_path(const struct agent *a, const char *nonce, char ret[static 384]) {
-    slot_path(&a->slots, nonce, "group", ret);
+static void note_path(const struct shares *s, const char *nonce, char ret[static 384]) {
+    slot_path(&s->slots, nonce, "group", ret);
 }
 
 static void write_note(const struct wall *w) {
     char path[384];
     struct err err;
 
-    note_path(w->agent, w->nonce, path);
+    note_path(w->shares, w->nonce, path);
     if (file_replace(path, w->directory, strlen(w->directory), 0600, &err) < 0)
         log_warn("a restarted agent will not know this container's control group: %s", err.text);
 }
@@ -80,7 +85,7 @@ static void write_note(const struct wall *w) {
 static void remove_note(const struct wall *w) {
     char path[384];
 
-    note_path(w->agent, w->nonce, path);
+    note_path(w->shares, w->nonce, path);
     (void) unlink(path);
 }
 
@@ -91,7 +96,7 @@ static void on_events_closed(uv_handle_t *handle) {
 }
 
 static void wall_free(struct wall *w) {
-    DL_DELETE(w->agent->walls.list, w);
+    DL_DELETE(w->shares->walls.list, w);
     if (w->watched)
         uv_close((uv_handle_t *) &w->events, on_events_closed);
     else
@@ -111,13 +116,13 @@ static bool is_populated(const struct wall *w) {
 }
 
 static void ask(struct wall *w, struct wall_card *c, uint64_t bytes) {
-    struct agent *a = w->agent;
+    struct shares *s = w->shares;
 
-    if (gpu_monitor_wall(a->monitor, c->uuid, w->directory, bytes) < 0)
+    if (gpu_monitor_wall(s->monitor, c->uuid, w->directory, bytes) < 0)
         return;
     c->pending = true;
     c->wanted = bytes;
-    c->asked_ms = uv_now(a->loop);
+    c->asked_ms = uv_now(s->loop);
 }
 
 /* With the group the limit is out of reach. */
@@ -126,7 +131,7 @@ static void leave(const struct wall *w, struct wall_card *c) {
              "keeps limits itself, a later control group may be held to it",
              w->directory, c->uuid);
     c->set = 0;
-    w->agent->walls.left++;
+    w->shares->walls.left++;
 }
 
 /* Takes the limits away as long as the group is there. */
@@ -177,7 +182,7 @@ static void watch(struct wall *w) {
     char path[544];
 
     (void) snprintf(path, sizeof(path), "%s/cgroup.events", w->directory);
-    w->watched = access(path, F_OK) == 0 && uv_fs_event_init(w->agent->loop, &w->events) == 0;
+    w->watched = access(path, F_OK) == 0 && uv_fs_event_init(w->shares->loop, &w->events) == 0;
     w->events.data = w;
     if (w->watched && uv_fs_event_start(&w->events, on_events, path, 0) < 0)
         log_warn("the end of %s will not be seen", w->directory);
@@ -185,21 +190,21 @@ static void watch(struct wall *w) {
 
 /* ---- the beginning ---- */
 
-static struct wall *wall_new(struct agent *a, const struct slot *slot, const char *container,
+static struct wall *wall_new(struct shares *s, const struct slot *slot, const char *container,
                              const char *directory) {
     uint32_t n = slot->grant.ndevices;
     struct wall *w = calloc(1, sizeof(*w) + n * sizeof(w->cards[0]));
 
     if (!w)
         return NULL;
-    w->agent = a;
+    w->shares = s;
     w->ncards = n;
     text_copy(w->nonce, sizeof(w->nonce), slot->nonce);
     text_copy(w->container, sizeof(w->container), container);
     text_copy(w->directory, sizeof(w->directory), directory);
     for (uint32_t i = 0; i < n; i++)
         text_copy(w->cards[i].uuid, sizeof(w->cards[i].uuid), slot->grant.devices[i].uuid);
-    DL_APPEND(a->walls.list, w);
+    DL_APPEND(s->walls.list, w);
     watch(w);
     return w;
 }
@@ -207,9 +212,9 @@ static struct wall *wall_new(struct agent *a, const struct slot *slot, const cha
 /* Our own limit is to be met first, since it is refused without a trace, and the driver takes a
  * little for itself before we know. A whole card is limited, too: without a limit of its own the
  * group may find one that was another's. */
-static uint64_t wanted(const struct agent *a, const struct slot *slot, uint32_t at) {
+static uint64_t wanted(const struct shares *s, const struct slot *slot, uint32_t at) {
     const struct slot_device *d = &slot->grant.devices[at];
-    const struct gpu_device *card = gpu_find(gpu_monitor_snapshot(a->monitor), d->uuid);
+    const struct gpu_device *card = gpu_find(gpu_monitor_snapshot(s->monitor), d->uuid);
     uint64_t limit = slot_memory_now(&slot->grant, at);
 
     if (d->physical < limit)
@@ -218,9 +223,9 @@ static uint64_t wanted(const struct agent *a, const struct slot *slot, uint32_t 
     return card && limit > card->memory ? card->memory : limit;
 }
 
-static bool is_due(const struct agent *a, const struct wall_card *c, const struct slot_device *d,
+static bool is_due(const struct shares *s, const struct wall_card *c, const struct slot_device *d,
                    uint64_t bytes) {
-    uint64_t age = uv_now(a->loop) - c->asked_ms;
+    uint64_t age = uv_now(s->loop) - c->asked_ms;
 
     if (c->pending)
         return false;
@@ -231,15 +236,15 @@ static bool is_due(const struct agent *a, const struct wall_card *c, const struc
 
 static void bring_up_to_date(struct wall *w, const struct slot *slot) {
     for (uint32_t i = 0; i < w->ncards && i < slot->grant.ndevices; i++) {
-        uint64_t bytes = wanted(w->agent, slot, i);
+        uint64_t bytes = wanted(w->shares, slot, i);
 
-        if (is_due(w->agent, &w->cards[i], &slot->grant.devices[i], bytes))
+        if (is_due(w->shares, &w->cards[i], &slot->grant.devices[i], bytes))
             ask(w, &w->cards[i], bytes);
     }
 }
 
-int wall_begin(struct agent *a, struct slot *slot, int pid, struct err *err) {
-    struct wall *w = find(a, slot);
+int wall_begin(struct shares *s, struct slot *slot, int pid, struct err *err) {
+    struct wall *w = find(s, slot);
     struct cgroup_id id;
     char directory[512];
 
@@ -251,11 +256,11 @@ int wall_begin(struct agent *a, struct slot *slot, int pid, struct err *err) {
                        pid, slot->grant.namespace, slot->grant.pod);
     if (w && strcmp(w->container, id.container_id) == 0)
         return 0;
-    if (cgroup_directory(pid, &id, a->config.host_root, directory, sizeof(directory)) < 0)
+    if (cgroup_directory(pid, &id, s->options.host_root, directory, sizeof(directory)) < 0)
         return err_set(err, ENOENT, "the container has no control group of the second version");
     if (w)
         begin_ending(w);
-    w = wall_new(a, slot, id.container_id, directory);
+    w = wall_new(s, slot, id.container_id, directory);
     if (!w)
         return err_set(err, ENOMEM, "out of memory");
     write_note(w);
@@ -263,8 +268,8 @@ int wall_begin(struct agent *a, struct slot *slot, int pid, struct err *err) {
     return 0;
 }
 
-void wall_end(struct agent *a, const struct slot *slot) {
-    struct wall *w = find(a, slot);
+void wall_end(struct shares *s, const struct slot *slot) {
+    struct wall *w = find(s, slot);
 
     if (w)
         begin_ending(w);
@@ -272,11 +277,11 @@ void wall_end(struct agent *a, const struct slot *slot) {
 
 /* ---- what there is ---- */
 
-enum wall_progress wall_progress(const struct agent *a, const struct slot *slot, struct err *why) {
-    const struct wall *w = find(a, slot);
+enum wall_progress wall_progress(const struct shares *s, const struct slot *slot, struct err *why) {
+    const struct wall *w = find(s, slot);
     enum wall_progress progress = WALL_SET;
 
-    if (a->walls.driver == WALL_NONE || !w) {
+    if (s->walls.driver == WALL_NONE || !w) {
         (void) err_set(why, ENOTSUP, "the driver has no limits for control groups");
         return WALL_REFUSED;
     }
@@ -293,8 +298,8 @@ enum wall_progress wall_progress(const struct agent *a, const struct slot *slot,
     return progress;
 }
 
-uint64_t wall_bytes(const struct agent *a, const struct slot *slot, uint32_t at) {
-    const struct wall *w = find(a, slot);
+uint64_t wall_bytes(const struct shares *s, const struct slot *slot, uint32_t at) {
+    const struct wall *w = find(s, slot);
 
     return w && at < w->ncards ? w->cards[at].set : 0;
 }
@@ -302,11 +307,11 @@ uint64_t wall_bytes(const struct agent *a, const struct slot *slot, uint32_t at)
 /* ---- the driver ---- */
 
 /* Another process, perhaps another driver: it has been told nothing. */
-static void forget(struct agent *a) {
+static void forget(struct shares *s) {
     struct wall *w;
 
-    a->walls.driver = WALL_UNKNOWN;
-    DL_FOREACH(a->walls.list, w)
+    s->walls.driver = WALL_UNKNOWN;
+    DL_FOREACH(s->walls.list, w)
         for (uint32_t i = 0; i < w->ncards; i++) {
             w->cards[i].pending = false;
             if (w->ending)
@@ -316,40 +321,40 @@ static void forget(struct agent *a) {
         }
 }
 
-void wall_update(struct agent *a) {
+void wall_update(struct shares *s) {
     struct gpu_monitor_status status;
     struct wall *w, *next;
 
-    gpu_monitor_status(a->monitor, &status);
-    if (status.restarts != a->walls.restarts)
-        forget(a);
-    a->walls.restarts = status.restarts;
-    DL_FOREACH_SAFE(a->walls.list, w, next)
+    gpu_monitor_status(s->monitor, &status);
+    if (status.restarts != s->walls.restarts)
+        forget(s);
+    s->walls.restarts = status.restarts;
+    DL_FOREACH_SAFE(s->walls.list, w, next)
         if (w->ending)
             go_on_ending(w);
-    if (!wall_possible(a)) {
-        wall_hook_wake(a);
+    if (!wall_possible(s)) {
+        report_progress(s);
         return;
     }
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
-        w = find(a, slot);
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
+        w = find(s, slot);
         if (w && !is_populated(w))
             begin_ending(w);
         else if (w)
             bring_up_to_date(w, slot);
         for (uint32_t i = 0; !w && i < slot->grant.ndevices; i++)
             if (slot->grant.devices[i].worst_pid > 0 &&
-                wall_begin(a, slot, (int) slot->grant.devices[i].worst_pid, NULL) == 0)
+                wall_begin(s, slot, (int) slot->grant.devices[i].worst_pid, NULL) == 0)
                 break;
     }
-    wall_hook_wake(a);
+    report_progress(s);
 }
 
-static struct wall_card *find_card(struct agent *a, const struct gpu_wall_answer *answer,
+static struct wall_card *find_card(struct shares *s, const struct gpu_wall_answer *answer,
                                    struct wall **ret) {
     struct wall *w;
 
-    DL_FOREACH(a->walls.list, w)
+    DL_FOREACH(s->walls.list, w)
         for (uint32_t i = 0; strcmp(w->directory, answer->cgroup) == 0 && i < w->ncards; i++)
             if (strcmp(w->cards[i].uuid, answer->uuid) == 0 &&
                 w->cards[i].wanted == answer->bytes) {
@@ -359,7 +364,7 @@ static struct wall_card *find_card(struct agent *a, const struct gpu_wall_answer
     return NULL;
 }
 
-static void take_answer(struct agent *a, struct wall *w, struct wall_card *c,
+static void take_answer(struct shares *s, struct wall *w, struct wall_card *c,
                         const struct gpu_wall_answer *answer) {
     char had[24], set[24];
 
@@ -386,62 +391,57 @@ static void take_answer(struct agent *a, struct wall *w, struct wall_card *c,
                  num_format_bytes(answer->bytes, set), c->uuid, answer->text);
     c->refused = true;
     text_copy(c->why, sizeof(c->why), answer->text);
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; strcmp(slot->nonce, w->nonce) == 0 && i < slot->grant.ndevices; i++)
             if (strcmp(slot->grant.devices[i].uuid, c->uuid) == 0)
                 c->use = slot->grant.devices[i].driver_memory;
 }
 
-void wall_answer(struct agent *a, const struct gpu_wall_answer *answer) {
+void wall_answer(struct shares *s, const struct gpu_wall_answer *answer) {
     struct wall *w;
-    struct wall_card *c = find_card(a, answer, &w);
+    struct wall_card *c = find_card(s, answer, &w);
 
-    if (answer->wall == GPU_WALL_UNKNOWN_TO_IT && a->walls.driver != WALL_NONE) {
+    if (answer->wall == GPU_WALL_UNKNOWN_TO_IT && s->walls.driver != WALL_NONE) {
         log_info("the driver does not limit control groups (that takes version 615, cgroup v2 and "
                  "no MIG): the library's limits stand alone");
-        a->walls.driver = WALL_NONE;
-    } else if (answer->wall == GPU_WALL_BUILT && a->walls.driver != WALL_BUILT) {
+        s->walls.driver = WALL_NONE;
+    } else if (answer->wall == GPU_WALL_BUILT && s->walls.driver != WALL_BUILT) {
         log_info("the driver limits control groups: its own limits stand behind ours");
-        a->walls.driver = WALL_BUILT;
+        s->walls.driver = WALL_BUILT;
     }
     if (c)
-        take_answer(a, w, c, answer);
-    wall_hook_wake(a);
+        take_answer(s, w, c, answer);
+    report_progress(s);
 }
 
 /* ---- start and end ---- */
 
 /* The container that an earlier agent has limited. */
-static void restore(struct agent *a, const struct slot *slot) {
+static void restore(struct shares *s, const struct slot *slot) {
     _cleanup_buf_ struct buf text = BUF_INIT(65536);
     char path[384], line[520];
     struct cgroup_id id;
     struct wall *w;
 
-    note_path(a, slot->nonce, path);
+    note_path(s, slot->nonce, path);
     if (file_read(path, 500, &text, NULL) < 0)
         return;
     (void) snprintf(line, sizeof(line), "0::%s", buf_str(&text));
     if (cgroup_parse(line, strlen(line), &id) != 1)
         return;
-    w = wall_new(a, slot, id.container_id, buf_str(&text));
-    if (w && (a->config.driver_limits == WALL_OFF || !is_populated(w)))
+    w = wall_new(s, slot, id.container_id, buf_str(&text));
+    if (w && (s->options.driver_limits == WALL_OFF || !is_populated(w)))
         begin_ending(w);
 }
 
-int wall_start(struct agent *a, struct err *err) {
-    for (const struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
-        restore(a, slot);
-    if (a->config.driver_limits != WALL_OFF)
-        return wall_hook_start(a, err);
-    wall_hook_install(a);
-    return 0;
+void wall_restore(struct shares *s) {
+    for (const struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
+        restore(s, slot);
 }
 
-void wall_stop(struct agent *a) {
+void wall_forget(struct shares *s) {
     struct wall *w, *next;
 
-    wall_hook_stop(a);
-    DL_FOREACH_SAFE(a->walls.list, w, next)
+    DL_FOREACH_SAFE(s->walls.list, w, next)
         wall_free(w);
 }

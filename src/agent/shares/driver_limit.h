@@ -16,8 +16,8 @@
 #include "gpu/driver/driver.h"
 #include "gpu/nvml/monitor.h"
 
-struct agent;
 struct err;
+struct shares;
 struct slot;
 struct wall;
 struct wall_call;
@@ -43,7 +43,8 @@ struct walls {
     bool listening;
     bool unaccepted; /* a hook's connection waits until there is memory for it */
     uv_pipe_t listener;
-    struct wall_call *calls; /* of hooks, that wait for the driver */
+    struct wall_call *calls;               /* of hooks, that wait for the driver */
+    void (*on_progress)(struct shares *s); /* the driver has answered, or was asked; NULL: none */
 };
 
 enum wall_progress {
@@ -52,51 +53,31 @@ enum wall_progress {
     WALL_REFUSED, /* on one at least */
 };
 
-/* Takes up again what an earlier agent has set, and listens for hooks; with WALL_OFF takes those
- * limits away. A missing hook program or
- * directory for it is logged and is no error. */
-int wall_start(struct agent *a, struct err *err);
-void wall_stop(struct agent *a);
+/* Takes up again what an earlier agent has set; with WALL_OFF takes those limits away. */
+void wall_restore(struct shares *s);
+
+/* Forgets all limits; they stay in force. */
+void wall_forget(struct shares *s);
 
 /* Whether the driver that is here has such limits, as far as is known. */
-bool wall_possible(const struct agent *a);
-
-/* The hook for a container of the slot. -ENODEV with the reason where the policy requires limits
- * that cannot be had. */
-int wall_edits(const struct agent *a, struct gpu_edits *edits, struct err *err);
+bool wall_possible(const struct shares *s);
 
 /* Limits the group of the container that `pid` belongs to; does nothing when that is the one that
  * is limited already. -EPERM: the process is not of the slot's pod, or in no container; -ENOENT:
  * its control group is not one of the second version; -ENOMEM. */
-int wall_begin(struct agent *a, struct slot *slot, int pid, struct err *err);
+int wall_begin(struct shares *s, struct slot *slot, int pid, struct err *err);
 
 /* How far it is for the container of the slot; `why` (may be NULL) receives the driver's words. */
-enum wall_progress wall_progress(const struct agent *a, const struct slot *slot, struct err *why);
+enum wall_progress wall_progress(const struct shares *s, const struct slot *slot, struct err *why);
 
 /* What the driver holds the container to on the n-th card of its share; 0: nothing. */
-uint64_t wall_bytes(const struct agent *a, const struct slot *slot, uint32_t at);
+uint64_t wall_bytes(const struct shares *s, const struct slot *slot, uint32_t at);
 
 /* Tells the driver what is new. Call it after the processes were named. */
-void wall_update(struct agent *a);
+void wall_update(struct shares *s);
 
 /* What the driver said. */
-void wall_answer(struct agent *a, const struct gpu_wall_answer *answer);
+void wall_answer(struct shares *s, const struct gpu_wall_answer *answer);
 
 /* The slot is being removed: no process of its pod is left. */
-void wall_end(struct agent *a, const struct slot *slot);
-
-/* ---- driver_limit_hook.c ---- */
-
-/* Puts the hook's program where the host may execute it; a log line when there is no such place. */
-void wall_hook_install(struct agent *a);
-
-/* The hook that enters the driver's libraries into the container's cache of the dynamic linker,
- * where the program has a place; -ENOSPC. */
-int ldcache_edits(const struct agent *a, struct gpu_edits *edits);
-
-int wall_hook_start(struct agent *a, struct err *err);
-void wall_hook_stop(struct agent *a);
-
-/* The driver has said something: calls of hooks may be over. Accepts a connection for which there
- * was no memory before. */
-void wall_hook_wake(struct agent *a);
+void wall_end(struct shares *s, const struct slot *slot);

@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <utlist.h>
 
-#include "agent/agent.h"
+#include "agent/shares/driver_limit_hook.h"
+#include "agent/shares/shares.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -27,7 +28,7 @@
 #define CALLS_MAX 64
 
 struct wall_call {
-    struct agent *agent;
+    struct shares *shares;
     uv_pipe_t pipe;
     uv_timer_t timer;
     unsigned handles; /* open */
@@ -58,72 +59,72 @@ static bool runs(const char *path) {
 }
 
 /* The runtime sees the same file under the same name, and may execute it. */
-static bool is_on_host(const struct agent *a, const char *path) {
+static bool is_on_host(const struct shares *s, const char *path) {
     struct stat here, there;
     struct statvfs fs;
     char host[600];
 
-    (void) snprintf(host, sizeof(host), "%s%s", a->config.host_root, path);
+    (void) snprintf(host, sizeof(host), "%s%s", s->options.host_root, path);
     return stat(path, &here) == 0 && stat(host, &there) == 0 && here.st_dev == there.st_dev &&
            here.st_ino == there.st_ino && statvfs(host, &fs) == 0 && !(fs.f_flag & ST_NOEXEC);
 }
 
-static bool install_in(struct agent *a, const char *dir, struct err *why) {
-    char path[sizeof(a->walls.program)];
+static bool install_in(struct shares *s, const char *dir, struct err *why) {
+    char path[sizeof(s->walls.program)];
 
     if ((size_t) snprintf(path, sizeof(path), "%s/" PROGRAM_NAME, dir) >= sizeof(path))
         return err_set(why, ENAMETOOLONG, "%s is too long a name", dir) == 0;
-    if (dir_make(dir, 0755, why) < 0 || file_copy(a->config.hook, path, 0755, why) < 0)
+    if (dir_make(dir, 0755, why) < 0 || file_copy(s->options.hook, path, 0755, why) < 0)
         return false;
-    if (!is_on_host(a, path) || !runs(path))
+    if (!is_on_host(s, path) || !runs(path))
         return err_set(why, ENOEXEC,
                        "%s cannot be executed on the host (another file system there, or one "
                        "mounted noexec)",
                        path) == 0;
-    text_copy(a->walls.program, sizeof(a->walls.program), path);
+    text_copy(s->walls.program, sizeof(s->walls.program), path);
     return true;
 }
 
-void wall_hook_install(struct agent *a) {
+void wall_hook_install(struct shares *s) {
     struct err why;
 
-    if (a->config.hook_dir[0] && install_in(a, a->config.hook_dir, &why))
+    if (s->options.hook_dir[0] && install_in(s, s->options.hook_dir, &why))
         return;
-    if (a->config.hook_dir[0])
-        log_warn("the runtime's hook goes to %s: %s", a->config.state_dir, why.text);
-    if (!install_in(a, a->config.state_dir, &why))
+    if (s->options.hook_dir[0])
+        log_warn("the runtime's hook goes to %s: %s", s->options.state_dir, why.text);
+    if (!install_in(s, s->options.state_dir, &why))
         log_warn("the runtime's hook has no place, so limits of the driver are set late, at a "
                  "container's first use of a card, and `ldconfig -p` in containers does not list "
                  "the driver's libraries: %s",
                  why.text);
 }
 
-int wall_edits(const struct agent *a, struct gpu_edits *edits, struct err *err) {
-    bool required = a->config.driver_limits == WALL_REQUIRED;
+int wall_edits(const struct shares *s, struct gpu_edits *edits, struct err *err) {
+    bool required = s->options.driver_limits == WALL_REQUIRED;
     char arguments[160];
     int r = 0;
 
-    if (required && !wall_possible(a))
+    if (required && !wall_possible(s))
         return err_set(err, ENODEV,
                        "this node starts containers only with limits of the driver "
                        "(--driver-limits=required), and its driver has none: that takes version "
                        "615 and control groups of the second version");
-    if (required && (!a->walls.program[0] || !a->walls.listening))
+    if (required && (!s->walls.program[0] || !s->walls.listening))
         return err_set(err, ENODEV,
                        "this node starts containers only with limits of the driver "
                        "(--driver-limits=required), and its hook cannot be executed: see "
                        "--hook-dir");
-    if (!wall_possible(a) || !a->walls.program[0] || !a->walls.listening)
+    if (!wall_possible(s) || !s->walls.program[0] || !s->walls.listening)
         return 0;
-    (void) snprintf(arguments, sizeof(arguments), "%s\n%s", a->walls.socket,
+    (void) snprintf(arguments, sizeof(arguments), "%s\n%s", s->walls.socket,
                     required ? "required" : "auto");
-    r = gpu_edits_add(edits, GPU_EDIT_HOOK, a->walls.program, arguments);
+    r = gpu_edits_add(edits, GPU_EDIT_HOOK, s->walls.program, arguments);
     return r < 0 ? err_set(err, -r, "no room for the hook") : 0;
 }
 
-int ldcache_edits(const struct agent *a, struct gpu_edits *edits) {
-    return a->walls.program[0]
-               ? gpu_edits_add(edits, GPU_EDIT_HOOK_INSIDE, a->walls.program, "ldcache")
+int ldcache_edits(const struct shares *s, struct gpu_edits *edits) {
+    return s->walls.program[0]
+               ? gpu_edits_add(edits, GPU_EDIT_HOOK_INSIDE, s->walls.program, "ldcache")
                : 0;
 }
 
@@ -139,7 +140,7 @@ static void on_handle_closed(uv_handle_t *handle) {
 }
 
 static void end(struct wall_call *c) {
-    DL_DELETE(c->agent->walls.calls, c);
+    DL_DELETE(c->shares->walls.calls, c);
     uv_close((uv_handle_t *) &c->timer, on_handle_closed);
     uv_close((uv_handle_t *) &c->pipe, on_handle_closed);
 }
@@ -157,13 +158,13 @@ static void answer(struct wall_call *c, const char *why) {
 }
 
 static void look(struct wall_call *c) {
-    struct slot *slot = slot_find(&c->agent->slots, c->nonce);
+    struct slot *slot = slot_find(&c->shares->slots, c->nonce);
     struct err why = {0};
     enum wall_progress progress;
 
     if (!c->asked)
         return;
-    progress = slot ? wall_progress(c->agent, slot, &why) : WALL_REFUSED;
+    progress = slot ? wall_progress(c->shares, slot, &why) : WALL_REFUSED;
     if (progress == WALL_SET)
         answer(c, NULL);
     else if (progress == WALL_REFUSED)
@@ -185,7 +186,7 @@ static void take(struct wall_call *c) {
 
     if (line && line - text == NONCE_LEN) {
         memcpy(c->nonce, text, NONCE_LEN);
-        slot = nonce_valid(c->nonce) ? slot_find(&c->agent->slots, c->nonce) : NULL;
+        slot = nonce_valid(c->nonce) ? slot_find(&c->shares->slots, c->nonce) : NULL;
     }
     if (!slot || slot->releasing || slot->grant.ndevices == 0) {
         answer(c, "the agent has given out no such share");
@@ -196,7 +197,7 @@ static void take(struct wall_call *c) {
         answer(c, "the runtime's state of the container has no process");
         return;
     }
-    if (wall_begin(c->agent, slot, (int) pid, &err) < 0) {
+    if (wall_begin(c->shares, slot, (int) pid, &err) < 0) {
         answer(c, err.text);
         return;
     }
@@ -231,23 +232,23 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
 
 /* Without memory the connection stays with libuv, which looks for no other one until it is
  * accepted. */
-static void accept_call(struct agent *a) {
-    uv_stream_t *listener = (uv_stream_t *) &a->walls.listener;
+static void accept_call(struct shares *s) {
+    uv_stream_t *listener = (uv_stream_t *) &s->walls.listener;
     struct wall_call *c;
     size_t waiting = 0;
 
-    DL_COUNT(a->walls.calls, c, waiting);
+    DL_COUNT(s->walls.calls, c, waiting);
     c = calloc(1, sizeof(*c));
-    a->walls.unaccepted = !c;
+    s->walls.unaccepted = !c;
     if (!c)
         return;
-    c->agent = a;
+    c->shares = s;
     c->text = (struct buf) BUF_INIT(STATE_MAX);
     c->handles = 2;
-    (void) uv_pipe_init(a->loop, &c->pipe, 0);
-    (void) uv_timer_init(a->loop, &c->timer);
+    (void) uv_pipe_init(s->loop, &c->pipe, 0);
+    (void) uv_timer_init(s->loop, &c->timer);
     c->pipe.data = c->timer.data = c;
-    DL_APPEND(a->walls.calls, c);
+    DL_APPEND(s->walls.calls, c);
     if (uv_accept(listener, (uv_stream_t *) &c->pipe) < 0 || waiting >= CALLS_MAX ||
         uv_timer_start(&c->timer, on_late, ANSWER_MS, 0) < 0 ||
         uv_read_start((uv_stream_t *) &c->pipe, on_alloc, on_read) < 0)
@@ -259,48 +260,62 @@ static void on_connection(uv_stream_t *listener, int status) {
         accept_call(listener->data);
 }
 
-void wall_hook_wake(struct agent *a) {
+static void on_progress(struct shares *s) {
     struct wall_call *c, *next;
 
-    DL_FOREACH_SAFE(a->walls.calls, c, next)
+    DL_FOREACH_SAFE(s->walls.calls, c, next)
         look(c);
-    if (a->walls.unaccepted)
-        accept_call(a);
+    if (s->walls.unaccepted)
+        accept_call(s);
 }
 
 /* ---- start and end ---- */
 
-static int listen_at(struct agent *a, struct err *err) {
-    uv_stream_t *listener = (uv_stream_t *) &a->walls.listener;
+static int listen_at(struct shares *s, struct err *err) {
+    uv_stream_t *listener = (uv_stream_t *) &s->walls.listener;
     mode_t before;
     int r;
 
-    if ((size_t) snprintf(a->walls.socket, sizeof(a->walls.socket), "%s/" SOCKET_NAME,
-                          a->config.state_dir) >= sizeof(a->walls.socket))
+    if ((size_t) snprintf(s->walls.socket, sizeof(s->walls.socket), "%s/" SOCKET_NAME,
+                          s->options.state_dir) >= sizeof(s->walls.socket))
         return err_set(err, ENAMETOOLONG, "the state directory's path is too long for a socket");
-    (void) unlink(a->walls.socket);
-    (void) uv_pipe_init(a->loop, &a->walls.listener, 0);
-    a->walls.listener.data = a;
-    a->walls.listening = true;
+    (void) unlink(s->walls.socket);
+    (void) uv_pipe_init(s->loop, &s->walls.listener, 0);
+    s->walls.listener.data = s;
+    s->walls.listening = true;
     before = umask(0177);
-    r = uv_pipe_bind(&a->walls.listener, a->walls.socket);
+    r = uv_pipe_bind(&s->walls.listener, s->walls.socket);
     (void) umask(before);
     if (r == 0)
         r = uv_listen(listener, 16, on_connection);
-    return r < 0 ? err_set(err, -r, "cannot listen at %s: %s", a->walls.socket, uv_strerror(r)) : 0;
+    return r < 0 ? err_set(err, -r, "cannot listen at %s: %s", s->walls.socket, uv_strerror(r)) : 0;
 }
 
-int wall_hook_start(struct agent *a, struct err *err) {
-    wall_hook_install(a);
-    return listen_at(a, err);
+int wall_hook_start(struct shares *s, struct err *err) {
+    s->walls.on_progress = on_progress;
+    wall_hook_install(s);
+    return listen_at(s, err);
 }
 
-void wall_hook_stop(struct agent *a) {
+void wall_hook_stop(struct shares *s) {
     struct wall_call *c, *next;
 
-    DL_FOREACH_SAFE(a->walls.calls, c, next)
+    DL_FOREACH_SAFE(s->walls.calls, c, next)
         answer(c, "the agent ends");
-    if (a->walls.listening)
-        uv_close((uv_handle_t *) &a->walls.listener, NULL);
-    a->walls.listening = a->walls.unaccepted = false;
+    if (s->walls.listening)
+        uv_close((uv_handle_t *) &s->walls.listener, NULL);
+    s->walls.listening = s->walls.unaccepted = false;
+}
+
+int wall_start(struct shares *s, struct err *err) {
+    wall_restore(s);
+    if (s->options.driver_limits != WALL_OFF)
+        return wall_hook_start(s, err);
+    wall_hook_install(s);
+    return 0;
+}
+
+void wall_stop(struct shares *s) {
+    wall_hook_stop(s);
+    wall_forget(s);
 }

@@ -10,56 +10,56 @@
 
 #define SAMPLE_MAX_NS 3000000000u /* between two snapshots; of more nothing is known */
 
-int gputime_start(struct agent *a, struct err *err) {
-    int r = arbitration_start(&a->arbitration, err);
+int gputime_start(struct shares *s, struct err *err) {
+    int r = arbitration_start(&s->arbitration, err);
 
     if (r == 0)
-        gputime_join(a);
+        gputime_join(s);
     return r;
 }
 
-void gputime_stop(struct agent *a) {
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+void gputime_stop(struct shares *s) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
         slot->compute = arbitration_leave(slot->compute);
-    a->arbitration = arbitration_stop(a->arbitration);
+    s->arbitration = arbitration_stop(s->arbitration);
 }
 
-static void join(struct agent *a, struct slot *slot) {
+static void join(struct shares *s, struct slot *slot) {
     char grants[384], compute[384];
     struct share_limits limits;
     struct err err;
     int r;
 
-    slot_path(&a->slots, slot->nonce, "grants", grants);
-    slot_path(&a->slots, slot->nonce, "compute", compute);
+    slot_path(&s->slots, slot->nonce, "grants", grants);
+    slot_path(&s->slots, slot->nonce, "compute", compute);
     slot_limits(&slot->grant, &limits);
-    r = arbitration_join(a->arbitration, &limits, grants, compute, &slot->compute, &err);
+    r = arbitration_join(s->arbitration, &limits, grants, compute, &slot->compute, &err);
     /* One that is not there was never made: that share is an older agent's. */
     slot->account_damaged = r == -EBADMSG;
     if (r < 0)
         log_debug("nobody arbitrates for slot %s: %s", slot->nonce, err.text);
 }
 
-void gputime_join(struct agent *a) {
-    for (struct slot *slot = a->slots.slots; slot && a->arbitration; slot = slot->hh.next)
+void gputime_join(struct shares *s) {
+    for (struct slot *slot = s->slots.slots; slot && s->arbitration; slot = slot->hh.next)
         if (!slot->compute && slot->grant.ndevices > 0)
-            join(a, slot);
+            join(s, slot);
 }
 
 /* ---- terms ---- */
 
-static void read_terms(struct agent *a, const struct pod *pod, const struct slot_grant *g,
+static void read_terms(struct shares *s, const struct pod *pod, const struct slot_grant *g,
                        struct slot_terms *ret) {
-    const struct terms_node node = {a->config.compute_policy, a->config.pod_policies,
-                                    a->config.hardware_slices};
+    const struct terms_node node = {s->options.compute_policy, s->options.pod_policies,
+                                    s->options.hardware_slices};
     struct err why;
 
     if (terms_read(&node, pod, g->container, g->ndevices ? g->devices[0].core : 0, ret, &why) < 0)
-        tell_pod(a, pod->namespace, pod->name, pod->uid, "InvalidGPUAnnotation", why.text);
+        tell_pod(&s->events, pod->namespace, pod->name, pod->uid, "InvalidGPUAnnotation", why.text);
 }
 
-void gputime_terms(struct agent *a, const struct pod *pod, struct slot_grant *g) {
-    read_terms(a, pod, g, &g->terms);
+void gputime_terms(struct shares *s, const struct pod *pod, struct slot_grant *g) {
+    read_terms(s, pod, g, &g->terms);
 }
 
 static void log_terms(const struct slot *slot) {
@@ -71,12 +71,12 @@ static void log_terms(const struct slot *slot) {
              (unsigned long long) t->memory_limit);
 }
 
-static void change(struct agent *a, struct slot *slot, const struct slot_terms *terms) {
+static void change(struct shares *s, struct slot *slot, const struct slot_terms *terms) {
     struct share_limits limits;
     struct err err;
 
     slot->grant.terms = *terms;
-    slot->limits_late = slot_write_limits(&a->slots, slot, &err) < 0;
+    slot->limits_late = slot_write_limits(&s->slots, slot, &err) < 0;
     if (slot->limits_late)
         log_warn("%s; it is tried again with each poll of the driver", err.text);
     log_terms(slot);
@@ -90,15 +90,15 @@ static bool same_terms(const struct slot_terms *a, const struct slot_terms *b) {
            a->memory_limit == b->memory_limit && a->slices == b->slices;
 }
 
-void gputime_pod(struct agent *a, const struct pod_entry *e) {
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+void gputime_pod(struct shares *s, const struct pod_entry *e) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         struct slot_terms terms;
 
         if (slot->grant.ndevices == 0 || strcmp(slot->grant.pod_uid, e->pod.uid) != 0)
             continue;
-        read_terms(a, &e->pod, &slot->grant, &terms);
+        read_terms(s, &e->pod, &slot->grant, &terms);
         if (!same_terms(&terms, &slot->grant.terms))
-            change(a, slot, &terms);
+            change(s, slot, &terms);
     }
 }
 
@@ -109,7 +109,7 @@ static bool is_watched(const struct slot *slot, const struct slot_device *d) {
     return slot->compute || (slot->account_damaged && d->core > 0);
 }
 
-static void watch(struct agent *a, struct slot *slot, uint32_t i, uint64_t since) {
+static void watch(struct shares *s, struct slot *slot, uint32_t i, uint64_t since) {
     struct slot_device *d = &slot->grant.devices[i];
     struct arbitration_view view;
     char text[256];
@@ -122,26 +122,26 @@ static void watch(struct agent *a, struct slot *slot, uint32_t i, uint64_t since
                     "container %s takes more of GPU %u's time than it could have, by the driver's "
                     "figures: a program of it goes past the library, or writes into its account",
                     slot->grant.container, d->index);
-    tell_container(a, slot->grant.namespace, slot->grant.pod, slot->grant.pod_uid,
+    tell_container(&s->events, slot->grant.namespace, slot->grant.pod, slot->grant.pod_uid,
                    slot->grant.container, "GPUTimeOveruse", text);
 }
 
 /* The driver says a percentage of its last sampling period, and says it again until the next; what
  * is summed up here is true over seconds, not over one. */
-void gputime_sample(struct agent *a) {
-    uint64_t now = uv_hrtime(), since = now - a->gputime_sampled;
+void gputime_sample(struct shares *s) {
+    uint64_t now = uv_hrtime(), since = now - s->gputime_sampled;
 
-    a->gputime_sampled = now;
+    s->gputime_sampled = now;
     if (since > SAMPLE_MAX_NS)
         return;
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
             struct slot_device *d = &slot->grant.devices[i];
 
             d->driver_time += since / 100 * d->driver_percent;
             if (slot->compute && d->driver_time > 0)
                 arbitration_driver(slot->compute, i, d->driver_time);
-            watch(a, slot, i, since);
+            watch(s, slot, i, since);
         }
     }
 }

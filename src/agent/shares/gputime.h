@@ -6,35 +6,24 @@
 
 #include <stdint.h>
 
-#include "agent/agent.h"
+#include "agent/shares/shares.h"
 #include "share/arbitration.h"
 
 /* Starts the arbiter; slots that were loaded go on as they are. */
-int gputime_start(struct agent *a, struct err *err);
-void gputime_stop(struct agent *a);
+int gputime_start(struct shares *s, struct err *err);
+void gputime_stop(struct shares *s);
 
 /* Takes in all slots that nobody arbitrates for yet. */
-void gputime_join(struct agent *a);
+void gputime_join(struct shares *s);
 
 /* The terms of a container that is going to start. */
-void gputime_terms(struct agent *a, const struct pod *pod, struct slot_grant *g);
+void gputime_terms(struct shares *s, const struct pod *pod, struct slot_grant *g);
 
 /* A pod was seen, perhaps with other annotations: its containers' terms follow. */
-void gputime_pod(struct agent *a, const struct pod_entry *e);
+void gputime_pod(struct shares *s, const struct pod_entry *e);
 
 /* The snapshot has changed: what the driver saw the containers take since the last. */
-void gputime_sample(struct agent *a);
+void gputime_sample(struct shares *s);
 
 /* What is known of a slot on one of its devices; zeroes where nobody arbitrates. */
 void gputime_view(const struct slot *slot, uint32_t device, struct arbitration_view *ret);
-
-/* ---- gputime_report.c ---- */
-
-struct buf;
-struct json_writer;
-
-/* Appends the families of metrics about GPU time. */
-void gputime_metrics(struct agent *a, struct buf *out);
-
-/* Puts the members about GPU time into a holder of /usage. */
-void gputime_usage(const struct slot *slot, uint32_t device, struct json_writer *w);

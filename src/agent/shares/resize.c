@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "agent/agent.h"
 #include "agent/cluster/keys.h"
 #include "agent/shares/grant.h"
+#include "agent/shares/shares.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
@@ -22,11 +22,11 @@ static void log_growth(const struct slot *slot) {
     }
 }
 
-static void grow_slot(struct agent *a, struct slot *slot, const struct slot_grant *more) {
+static void grow_slot(struct shares *s, struct slot *slot, const struct slot_grant *more) {
     struct share_limits limits;
     struct err err;
 
-    if (slot_grow(&a->slots, slot, more, &err) < 0) {
+    if (slot_grow(&s->slots, slot, more, &err) < 0) {
         log_warn("%s", err.text);
         return;
     }
@@ -36,16 +36,16 @@ static void grow_slot(struct agent *a, struct slot *slot, const struct slot_gran
         arbitration_change(slot->compute, &limits);
 }
 
-void grow_pod(struct agent *a, const struct pod_entry *e) {
+void grow_pod(struct shares *s, const struct pod_entry *e) {
     const struct grant_world world = {
-        .node = a->config.node_name,
+        .node = s->options.node_name,
         .pod = e,
-        .keys = keys_verifier(a->keys),
-        .snapshot = gpu_monitor_snapshot(a->monitor),
-        .slots = &a->slots,
+        .keys = keys_verifier(s->keys),
+        .snapshot = gpu_monitor_snapshot(s->monitor),
+        .slots = &s->slots,
     };
 
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         struct slot_grant more;
         struct err why;
 
@@ -55,7 +55,7 @@ void grow_pod(struct agent *a, const struct pod_entry *e) {
         if (grant_judge(&world, e->pod.uid, slot->grant.container, &more, &why) != VERDICT_GRANT)
             continue;
         if (slot_is_more(&slot->grant, &more))
-            grow_slot(a, slot, &more);
+            grow_slot(s, slot, &more);
         slot_grant_done(&more);
     }
 }

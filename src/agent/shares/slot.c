@@ -218,6 +218,20 @@ uint64_t slot_physical(const struct slot_device *d) {
     return d->physical < d->memory ? d->physical : 0;
 }
 
+uint64_t slot_card_limit(const struct slot *slot, uint32_t n) {
+    uint64_t limit = slot_memory_now(&slot->grant, n);
+    uint64_t physical = slot->grant.devices[n].physical;
+
+    return physical < limit ? physical : limit;
+}
+
+uint32_t slot_card_account(const struct slot *slot, uint32_t n) {
+    bool oversold =
+        ledger_has_card_account(slot_physical(&slot->grant.devices[n]), slot->grant.ndevices);
+
+    return oversold ? ledger_card_account(n) : n;
+}
+
 void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
     memset(ret, 0, sizeof(*ret));
     text_copy(ret->pod_uid, sizeof(ret->pod_uid), g->pod_uid);

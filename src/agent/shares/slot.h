@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/kubelet/checkpoint.h"
+#include "agent/shares/nonce.h"
 #include "agent/verdicts/audit_compute.h"
 #include "agent/verdicts/audit_memory.h"
 #include "agent/verdicts/overhead.h"
@@ -175,6 +175,13 @@ struct slot_total {
     uint64_t physical; /* what of it may be on the card at once */
     uint32_t core;
 };
+
+/* What of the n-th device's memory may be on the card at once now; bytes, 0: no limit. */
+uint64_t slot_card_limit(const struct slot *slot, uint32_t n);
+
+/* The account of the slot's ledger that counts what is on the card of the n-th device, which is
+ * what the driver sees. */
+uint32_t slot_card_account(const struct slot *slot, uint32_t n);
 
 /* What pods other than `pod_uid` hold of a card: the sum of their totals. `ret_holder` (may be
  * NULL) receives one of them, preferring one that is being released. */

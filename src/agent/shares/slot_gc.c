@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/agent.h"
 #include "agent/os/cgroup.h"
 #include "agent/shares/cdi.h"
 #include "agent/shares/driver_limit.h"
+#include "agent/shares/shares.h"
 #include "base/err.h"
 #include "base/log.h"
 
@@ -25,31 +25,36 @@
 
 static void on_timer(uv_timer_t *timer);
 
-static void revoke_slot(struct agent *a, struct slot *slot) {
+void release_init(struct shares *s) {
+    (void) uv_timer_init(s->loop, &s->gc.timer);
+    s->gc.timer.data = s;
+}
+
+static void revoke_slot(struct shares *s, struct slot *slot) {
     struct err err;
 
-    slot->revoked = cdi_remove(a->config.cdi_dir, slot->nonce, &err) == 0;
+    slot->revoked = cdi_remove(s->options.cdi_dir, slot->nonce, &err) == 0;
     if (!slot->revoked)
         log_error("%s", err.text);
 }
 
-void release_pod(struct agent *a, const char *pod_uid, bool stopped) {
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+void release_pod(struct shares *s, const char *pod_uid, bool stopped) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         if (slot->releasing || strcmp(slot->grant.pod_uid, pod_uid) != 0)
             continue;
         slot->releasing = true;
-        slot->release_after = uv_now(a->loop) + (stopped ? 0 : START_GRACE_MS);
+        slot->release_after = uv_now(s->loop) + (stopped ? 0 : START_GRACE_MS);
         /* A scan that has begun does not count. */
-        slot->clean_scans = process_walk_is_under_way(&a->release_walk) ? -1 : 0;
-        revoke_slot(a, slot);
-        a->release_since = uv_now(a->loop);
-        if (!process_walk_is_under_way(&a->release_walk))
-            (void) uv_timer_start(&a->release_timer, on_timer, 0, 0);
+        slot->clean_scans = process_walk_is_under_way(&s->gc.walk) ? -1 : 0;
+        revoke_slot(s, slot);
+        s->gc.since = uv_now(s->loop);
+        if (!process_walk_is_under_way(&s->gc.walk))
+            (void) uv_timer_start(&s->gc.timer, on_timer, 0, 0);
     }
 }
 
-void release_cancel(struct agent *a, const char *pod_uid) {
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
+void release_cancel(struct shares *s, const char *pod_uid) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         if (strcmp(slot->grant.pod_uid, pod_uid) != 0)
             continue;
         slot->releasing = false;
@@ -60,66 +65,67 @@ void release_cancel(struct agent *a, const char *pod_uid) {
 /* ---- processes ---- */
 
 /* `pod_uid` NULL: it may be any pod's. */
-static void mark_alive(struct agent *a, const char *pod_uid) {
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next)
+static void mark_alive(struct shares *s, const char *pod_uid) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
         if (slot->releasing && (!pod_uid || strcmp(slot->grant.pod_uid, pod_uid) == 0))
             slot->clean_scans = -1;
 }
 
 /* A process that cannot be looked at now (no descriptor, no memory) is not one that has ended. */
 static void look_at(int pid, void *userdata) {
-    struct agent *a = userdata;
+    struct shares *s = userdata;
     struct cgroup_id id;
     int r = cgroup_of_pid(pid, &id);
 
     if (r == 1)
-        mark_alive(a, id.pod_uid);
+        mark_alive(s, id.pod_uid);
     else if (r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR || r == -EIO)
-        mark_alive(a, NULL);
+        mark_alive(s, NULL);
 }
 
-static void remove_slot(struct agent *a, struct slot *slot) {
+static void remove_slot(struct shares *s, struct slot *slot) {
     struct err err;
 
     log_info("released %s/%s container %s (slot %s)", slot->grant.namespace, slot->grant.pod,
              slot->grant.container, slot->nonce);
-    wall_end(a, slot);
-    card_audit_release(a, slot);
-    if (slot_remove(&a->slots, slot, &err) < 0)
+    wall_end(s, slot);
+    if (s->gc.on_remove)
+        s->gc.on_remove(slot, s->gc.userdata);
+    if (slot_remove(&s->slots, slot, &err) < 0)
         log_error("%s", err.text);
-    if (!a->slots.slots)
-        library_remove_mount_point(a->config.host_root);
+    if (!s->slots.slots)
+        library_remove_mount_point(s->options.host_root);
 }
 
 /* After a whole scan: removes what nobody uses any more. Returns whether there is more to wait for.
  */
-static bool settle(struct agent *a) {
+static bool settle(struct shares *s) {
     struct slot *slot, *next;
     bool removed = false, more = false;
 
-    HASH_ITER(hh, a->slots.slots, slot, next) {
+    HASH_ITER(hh, s->slots.slots, slot, next) {
         if (!slot->releasing)
             continue;
         slot->clean_scans++;
         if (!slot->revoked)
-            revoke_slot(a, slot);
+            revoke_slot(s, slot);
         if (slot->revoked && slot->clean_scans >= CLEAN_SCANS &&
-            uv_now(a->loop) >= slot->release_after) {
-            remove_slot(a, slot);
+            uv_now(s->loop) >= slot->release_after) {
+            remove_slot(s, slot);
             removed = true;
         } else {
             more = true;
         }
     }
-    if (removed)
-        prestart_wake(a);
+    if (removed && s->gc.on_removed)
+        s->gc.on_removed(s->gc.userdata);
     return more;
 }
 
 static void on_timer(uv_timer_t *timer) {
-    struct agent *a = timer->data;
-    bool slow = uv_now(a->loop) - a->release_since > SLOW_AFTER_MS;
-    int r = process_walk_step(&a->release_walk, SCAN_STEP, look_at, a);
+    struct shares *s = timer->data;
+    bool slow = uv_now(s->loop) - s->gc.since > SLOW_AFTER_MS;
+    int r = process_walk_step(&s->gc.walk, SCAN_STEP, look_at, s);
 
     if (r < 0)
         log_error("cannot read /proc; no share is released");
@@ -127,27 +133,27 @@ static void on_timer(uv_timer_t *timer) {
         (void) uv_timer_start(timer, on_timer, r < 0 ? SCAN_SLOW_MS : 1, 0);
         return;
     }
-    if (settle(a))
+    if (settle(s))
         (void) uv_timer_start(timer, on_timer, slow ? SCAN_SLOW_MS : SCAN_MS, 0);
 }
 
 /* ---- what an earlier agent left ---- */
 
 static void remove_orphan_file(const char *nonce, void *userdata) {
-    struct agent *a = userdata;
+    struct shares *s = userdata;
 
-    if (!slot_find(&a->slots, nonce))
-        (void) cdi_remove(a->config.cdi_dir, nonce, NULL);
+    if (!slot_find(&s->slots, nonce))
+        (void) cdi_remove(s->options.cdi_dir, nonce, NULL);
 }
 
-void release_orphans(struct agent *a) {
-    for (struct slot *slot = a->slots.slots; slot; slot = slot->hh.next) {
-        const struct pod_entry *e = pods_find(a->pods, slot->grant.pod_uid);
+void release_orphans(struct shares *s) {
+    for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
+        const struct pod_entry *e = pods_find(s->pods, slot->grant.pod_uid);
 
         if (!e)
-            release_pod(a, slot->grant.pod_uid, false);
+            release_pod(s, slot->grant.pod_uid, false);
         else if (e->pod.finished)
-            release_pod(a, slot->grant.pod_uid, true);
+            release_pod(s, slot->grant.pod_uid, true);
     }
-    (void) cdi_each(a->config.cdi_dir, remove_orphan_file, a, NULL);
+    (void) cdi_each(s->options.cdi_dir, remove_orphan_file, s, NULL);
 }

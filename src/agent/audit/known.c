@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/audit/known.h"
+
+#include "agent/audit/mapped.h"
+#include "agent/audit/room.h"
+#include "agent/os/procfs.h"
+#include "share/ledger.h"
+
+#define KNOWN_MS 5000
+#define STRANGER_MS 1000 /* so long a process without the ledger is not asked about again */
+#define ANSWER_MS 1000   /* a process of which nothing is known after that is a stranger */
+#define ASKS_MAX 16      /* of one container at a time */
+
+/* PIDs of a driver before 545 are the machine's; where the agent's are others, the wrong processes
+ * would be accused. Having found a context of its own by its own PID proves that they fit. */
+bool oversee_pids_fit(const struct audit *a, const struct gpu_device *card) {
+    return a->initial_pids || card->context_bytes > 0;
+}
+
+static void take_answer(struct audit *a, struct known_process *k) {
+    enum mapped_answer answer = k->ask ? mapped_answer(k->ask) : MAPPED_PENDING;
+
+    if (answer == MAPPED_PENDING)
+        return;
+    k->ask = mapped_free(k->ask);
+    k->judged = true;
+    k->stranger = answer == MAPPED_NO;
+    k->until_ms = uv_now(a->shares->loop) + (k->stranger ? STRANGER_MS : KNOWN_MS);
+}
+
+/* The entry of the process; a new one takes the place of the one that was not seen for longest. One
+ * whose answer is pending keeps its place: its thread runs on, and would count for no container any
+ * more. NULL where all places have such, which takes the processes of several containers. */
+static struct known_process *known_of(struct audit *a, const struct slot *slot, uint32_t pid,
+                                      uint64_t life) {
+    struct known_process *oldest = NULL;
+
+    for (uint32_t i = 0; i < KNOWN_WINDOW; i++) {
+        struct known_process *k = &a->known[(pid + i) % KNOWN_PROCESSES];
+
+        if (k->pid == pid && k->slot == slot && k->life == life)
+            return k;
+        take_answer(a, k);
+        if (!k->ask && (!oldest || k->seen_ms < oldest->seen_ms))
+            oldest = k;
+    }
+    if (!oldest)
+        return NULL;
+    *oldest = (struct known_process){
+        .pid = pid, .slot = slot, .life = life, .since_ms = uv_now(a->shares->loop)};
+    return oldest;
+}
+
+static uint32_t asks_of(const struct audit *a, const struct slot *slot) {
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < KNOWN_PROCESSES; i++)
+        n += a->known[i].slot == slot && a->known[i].ask;
+    return n;
+}
+
+/* Whether the process has the ledger of its container mapped; if not, it came to the card by
+ * another way than through the library. A ledger that cannot be read is another finding, and a
+ * process that is gone is none. The answer stands for a while, unless the process executes another
+ * program. What a container keeps from being answered counts against it. */
+bool oversee_knows(struct audit *a, struct slot *slot, uint32_t pid) {
+    uint64_t life = process_life((int) pid), now = uv_now(a->shares->loop);
+    struct known_process *k;
+    dev_t device;
+    ino_t inode;
+
+    if (life == 0 || !slot->ledger || ledger_file_of(slot->ledger, &device, &inode) < 0)
+        return true;
+    k = known_of(a, slot, pid, life);
+    if (!k)
+        return true;
+    k->seen_ms = now;
+    take_answer(a, k);
+    if (now < k->until_ms)
+        return !k->stranger;
+    if (!k->ask && asks_of(a, slot) < ASKS_MAX)
+        k->ask = mapped_ask((int) pid, device, inode);
+    a->mapped_pending = true;
+    return k->judged ? !k->stranger : now - k->since_ms < ANSWER_MS;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Whether processes on a card use the library: whether they have mapped their container's ledger.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct audit;
+struct gpu_device;
+struct slot;
+
+/* Whether the process owns a living slot of its container's ledger. */
+bool oversee_knows(struct audit *a, struct slot *slot, uint32_t pid);
+
+/* Whether the driver's PIDs of that card are certainly the agent's. */
+bool oversee_pids_fit(const struct audit *a, const struct gpu_device *card);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* GPU objects, the capacity of the node and its condition. */
+
+#include <stdbool.h>
+
+#include "kube/objects/pod.h"
+
+struct err;
+struct publisher;
+struct report;
+
+int publisher_start(struct report *report, struct publisher **ret, struct err *err);
+void publisher_update(struct publisher *p); /* the snapshot has changed */
+void publisher_stop(struct publisher *p, void (*on_closed)(void *userdata), void *userdata);
+/* The GPU object of the card with that UUID; false while there is none. */
+bool publisher_object(const struct publisher *p, const char *uuid,
+                      char ret_name[static KUBE_NAME_MAX], char ret_uid[static KUBE_UID_MAX]);
+/* What keeps the API server's copy from being true; "" when nothing does. */
+const char *publisher_trouble(const struct publisher *p);
+
+/* Has the node's condition say that the agent stops, and nothing else be written from now on. */
+void publisher_leave(struct publisher *p);
+/* Whether it says so, or need not: no pod can be bound to the node for its cards. */
+bool publisher_has_left(const struct publisher *p);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the reports read, and their state. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/audit/room.h"
+#include "agent/kubelet/kubelet.h"
+#include "agent/kubelet/prestart.h"
+#include "agent/shares/shares.h"
+
+struct http_server;
+struct kube_client;
+struct publisher;
+struct waiting;
+
+struct report {
+    const char *listen; /* "" or "off": no HTTP */
+    const char *kubelet_dir;
+    const char *signing_namespace; /* of ConfigMap aliquot-signing */
+    struct shares *shares;
+    struct audit *audit;
+    const struct prestarts *prestarts;
+    const struct kubelet *kubelet;
+    struct kube_client *client;
+    struct publisher *publisher;
+    struct http_server *http;
+    struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
+    bool capacity_known;     /* how much of its cards the node sells: the ConfigMap was asked for */
+    bool leaving;            /* the agent is about to end, see leave.c */
+    uint64_t started;        /* uv_now */
+    char api_trouble[256];   /* last problem with the API server; "" when a watch is up */
+};

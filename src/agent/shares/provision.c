@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/shares/provision.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/cluster/keys.h"
+#include "agent/shares/cdi.h"
+#include "agent/shares/driver_limit_hook.h"
+#include "agent/shares/gputime.h"
+#include "agent/shares/mps.h"
+#include "agent/shares/shares.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "kube/objects/dialect_export.h"
+#include "model/scaling.h"
+
+/* ---- what a container gets ---- */
+
+static int put_variable(const char *variable, void *userdata) {
+    return gpu_edits_add(userdata, GPU_EDIT_ENV, "", variable);
+}
+
+/* What programs that know another project look for. */
+static int foreign_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
+                         uint32_t scaling, struct gpu_edits *edits) {
+    struct foreign_part parts[GPU_MAX];
+
+    for (uint32_t i = 0; i < g->ndevices && i < GPU_MAX; i++)
+        parts[i] =
+            (struct foreign_part){.index = g->devices[i].index,
+                                  .core = g->devices[i].core,
+                                  .memory = g->devices[i].memory,
+                                  .pod_memory = g->devices[i].pod_memory,
+                                  .card_memory = scaling_capacity(devices[i]->memory, scaling)};
+    return foreign_env((enum foreign_kind) g->foreign, parts, g->ndevices, put_variable, edits);
+}
+
+/* Everything that is put into the container. */
+static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_edits *edits,
+                         struct err *err) {
+    const struct slot_grant *g = &slot->grant;
+    const struct gpu_device *devices[GPU_MAX];
+    char share[384];
+    size_t n = 0;
+    int r = 0;
+
+    for (uint32_t i = 0; i < g->ndevices && n < GPU_MAX; i++) {
+        devices[n] = gpu_find(gpu_monitor_snapshot(s->monitor), g->devices[i].uuid);
+        if (!devices[n++])
+            return err_set(err, ENODEV, "GPU %s is not on this node", g->devices[i].uuid);
+    }
+    if (n > 0 && !s->driver)
+        return err_set(err, ENODEV, "no GPU driver was found on this node");
+    if (n > 0)
+        r = gpu_driver_edits(s->driver, &s->places, devices, n, g->driver, s->library.shadow, edits,
+                             err);
+    if (r < 0)
+        return r;
+    slot_dir(&s->slots, slot->nonce, share);
+    if (n > 0 && library_note(&s->library, share, err) < 0)
+        return -err->code;
+    if (n > 0)
+        r = library_edits(&s->library, share, edits);
+    if (r == 0)
+        r = mps_edits(s->options.mps_dir, s->options.host_root, g, edits);
+    if (r == 0)
+        r = foreign_edits(g, devices, s->options.memory_scaling, edits);
+    if (r == 0 && n > 0)
+        r = ldcache_edits(s, edits);
+    if (r == 0 && n > 0 && wall_edits(s, edits, err) < 0)
+        return -err->code;
+    /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
+    if (r == 0)
+        r = gpu_edits_add(edits, GPU_EDIT_ENV, "", "NVIDIA_VISIBLE_DEVICES=void");
+    return r < 0 ? err_set(err, -r, "too many files for one container") : 0;
+}
+
+static int write_cdi(struct shares *s, const struct slot *slot, struct err *err) {
+    struct gpu_edits *edits = calloc(1, sizeof(*edits)); /* 256 KB: not for the stack */
+    int r = edits ? collect_edits(s, slot, edits, err) : err_set(err, ENOMEM, "out of memory");
+
+    if (r == 0)
+        r = cdi_write(s->options.cdi_dir, slot->nonce, edits, err);
+    free(edits);
+    return r;
+}
+
+/* ---- the slot ---- */
+
+/* A container that is started again: what it holds stands in our own record. */
+static bool grant_again(const struct provision *p, const struct slot *slot) {
+    return slot && !slot->releasing && strcmp(slot->grant.pod_uid, p->pod_uid) == 0 &&
+           strcmp(slot->grant.container, p->container) == 0;
+}
+
+static enum verdict judge(struct shares *s, const struct provision *p, struct slot_grant *ret,
+                          struct err *why) {
+    struct grant_world world = {
+        .node = s->options.node_name,
+        .pod = pods_find(s->pods, p->pod_uid),
+        .keys = keys_verifier(s->keys),
+        .snapshot = gpu_monitor_snapshot(s->monitor),
+        .slots = &s->slots,
+    };
+    enum verdict v = grant_judge(&world, p->pod_uid, p->container, ret, why);
+
+    if (v == VERDICT_GRANT && p->companion)
+        ret->ndevices = 0;
+    /* The scheduler's keys may be newer than ours: a refusal counts only against keys read since
+     * the request. */
+    if (v == VERDICT_FORGED && keys_read_at(s->keys) <= p->began) {
+        keys_refresh(s->keys);
+        v = VERDICT_WAIT;
+    }
+    return v;
+}
+
+static void log_grant(const struct slot *slot) {
+    for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
+        const struct slot_device *d = &slot->grant.devices[i];
+        char size[24];
+
+        log_info("granted %s/%s container %s: GPU %u %s, core %u, memory %s (slot %s)",
+                 slot->grant.namespace, slot->grant.pod, slot->grant.container, d->index, d->uuid,
+                 d->core, num_format_bytes(d->memory, size), slot->nonce);
+    }
+}
+
+enum verdict provision(struct shares *s, const struct provision *p, struct err *why) {
+    struct slot *slot = slot_find(&s->slots, p->nonce);
+    struct slot_grant grant = {0};
+    bool again = grant_again(p, slot);
+
+    if (!again) {
+        enum verdict v = judge(s, p, &grant, why);
+
+        if (v != VERDICT_GRANT)
+            return v;
+        (void) slot_grant_contexts(&grant, gpu_monitor_snapshot(s->monitor));
+        gputime_terms(s, &pods_find(s->pods, p->pod_uid)->pod, &grant);
+        if (slot_fill(&s->slots, p->nonce, &grant, &slot, why) < 0)
+            return VERDICT_DENY;
+        gputime_join(s);
+        log_grant(slot);
+    }
+    if (again &&
+        (slot_mend_ledger(&s->slots, slot, why) < 0 || slot_mend_account(&s->slots, slot, why) < 0))
+        return VERDICT_DENY;
+    if (again)
+        gputime_join(s);
+    if (write_cdi(s, slot, why) < 0)
+        return why->code == ENODEV ? VERDICT_WAIT : VERDICT_DENY;
+    return VERDICT_GRANT;
+}

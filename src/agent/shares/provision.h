@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Fills the slot of a container with the share that the scheduler has signed for it, and writes the
+ * CDI specification by which the container runtime puts the share into the container. Independent
+ * of the interface by which kubelet names the slot. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/shares/grant.h"
+
+struct err;
+struct shares;
+
+struct provision {
+    const char *nonce; /* of the slot */
+    const char *pod_uid;
+    const char *container;
+    bool companion; /* another slot of the container carries its share */
+    uint64_t began; /* loop time of the request */
+};
+
+/* VERDICT_GRANT: the slot is filled and the container can start. VERDICT_WAIT: not now; `why` says
+ * what has to happen first. VERDICT_DENY and VERDICT_FORGED: `why` says what is in the way. May be
+ * called again for the same slot: a container that is started again keeps what it has. */
+enum verdict provision(struct shares *s, const struct provision *p, struct err *why);

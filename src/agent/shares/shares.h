@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The shares of this node and what they are made from. One thread, one libuv loop. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/cluster/pod_events.h"
+#include "agent/cluster/pods.h"
+#include "agent/shares/driver_limit.h"
+#include "agent/shares/library.h"
+#include "agent/shares/slot.h"
+#include "agent/shares/slot_gc.h"
+#include "gpu/driver/driver.h"
+#include "gpu/nvml/monitor.h"
+#include "share/limits_core.h"
+
+struct keys;
+
+/* All texts borrow from argv or the environment. */
+struct share_options {
+    const char *node_name;
+    const char *host_root; /* "" for / */
+    const char *state_dir;
+    const char *cdi_dir;
+    const char *mps_dir;  /* "": MPS is not used */
+    const char *hook;     /* the program aliquot-hook, and where it is put on the host */
+    const char *hook_dir; /* "": only state_dir */
+    enum wall_policy driver_limits;
+    enum share_policy compute_policy; /* of containers whose pod asks for none */
+    uint32_t pod_policies;            /* bit 1 << policy: what a pod may ask for */
+    bool hardware_slices;
+    uint32_t memory_scaling; /* in thousandths, 1000 and more; 0: not said */
+};
+
+struct shares {
+    uv_loop_t *loop;
+    struct share_options options;
+    struct gpu_driver_places places;
+    struct gpu_monitor *monitor;
+    const struct gpu_driver *driver; /* as found last; NULL: none */
+    struct library library;
+    struct slot_store slots;
+    struct slot_gc gc;
+    struct pods *pods;
+    struct keys *keys;
+    struct pod_events events;
+    struct walls walls;
+    struct arbitration *arbitration;
+    uint64_t gputime_sampled; /* uv_hrtime of the last sample of the driver's figures */
+    bool closing;             /* the agent stops: no timer starts any more */
+};

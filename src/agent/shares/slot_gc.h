@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Slots of pods that are gone. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/os/procfs.h"
+
+struct shares;
+struct slot;
+
+struct slot_gc {
+    uv_timer_t timer;
+    struct process_walk walk;
+    uint64_t since;                                          /* when the latest release began */
+    void (*on_remove)(const struct slot *s, void *userdata); /* about to be removed; NULL: none */
+    void (*on_removed)(void *userdata); /* shares were removed: there is room; NULL: none */
+    void *userdata;
+};
+
+/* Sets up the timer; the caller sets the callbacks. */
+void release_init(struct shares *s);
+
+/* Every slot of the pod: no container starts with it from now on; when its processes have ended it
+ * is removed. `stopped`: kubelet has confirmed that all its containers ended, so none is just being
+ * started. */
+void release_pod(struct shares *s, const char *pod_uid, bool stopped);
+
+/* The pod is there after all (the API server's copy was old): its slots are its own again. */
+void release_cancel(struct shares *s, const char *pod_uid);
+
+/* After the first whole list of pods: what belongs to no pod of it, and files that belong to no
+ * slot. */
+void release_orphans(struct shares *s);
