@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "kube/objects/assignment.h"
 #include "kube/objects/pod_claims.h"
+#include "kube/objects/pod_selection.h"
 #include "model/dialect.h"
 #include "wire/json_write.h"
 
@@ -15,10 +16,11 @@
 #define SLOT_POINTER "elasticgpu.io~1slot"
 
 bool carrier_is_share(const char *name) {
-    for (size_t i = 0; i < dialects_count; i++)
-        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
-            if (strcmp(name, dialects[i].quantities[q].name) == 0)
-                return dialects[i].quantities[q].kind != QUANTITY_PRIORITY && !dialect_is_left(i);
+    for (size_t i = 0; i < dialect_quantities_count; i++) {
+        const struct dialect_quantity *q = &dialect_quantities[i];
+        if (strcmp(name, q->name) == 0)
+            return q->kind != QUANTITY_PRIORITY && !dialect_is_left(q->dialect);
+    }
     return strcmp(name, RESOURCE_SLOT) == 0;
 }
 
@@ -48,13 +50,13 @@ static bool has_claim(struct json annotations, const char *container) {
     return false;
 }
 
-/* Whether the pod's KAI annotations are about this container; the first app container where they
+/* Whether the pod's annotations request for this container: for the first app container where they
  * name none. */
-static bool has_fraction(struct json annotations, const char *container, bool first_app) {
-    if (dialect_is_left(DIALECT_KAI) || (!json_string(json_get(annotations, KAI_FRACTION)) &&
-                                         !json_string(json_get(annotations, KAI_MEMORY))))
+static bool is_annotated(struct json annotations, const char *container, bool first_app) {
+    struct annotated_request request;
+    if (!dialect_find_annotated(annotation_text, &annotations, &request))
         return false;
-    const char *named = json_string(json_get(annotations, KAI_CONTAINER));
+    const char *named = request.text[ANNOTATION_CONTAINER];
     return named ? strcmp(named, container) == 0 : first_app;
 }
 
@@ -65,7 +67,7 @@ static bool needs_carrier(struct json container, struct json annotations, bool f
         return false;
     if (dialect_needs_slot(lines, collect_lines(container, lines)))
         return true;
-    return name && (has_claim(annotations, name) || has_fraction(annotations, name, first_app));
+    return name && (has_claim(annotations, name) || is_annotated(annotations, name, first_app));
 }
 
 /* ---- the patch ---- */

@@ -14,80 +14,39 @@
 #define MIB ((uint64_t) 1 << 20)
 #define GIB ((uint64_t) 1 << 30)
 
-/* One row per family of names, one name per line. Units and meanings are those of the project that
- * the names come from; docs/dialects.md says where each was read. */
-const struct dialect dialects[] = {
-    {.name = "Elastic GPU (elasticgpu.io)",
-     .offered = true,
-     .foreign = FOREIGN_ELASTIC,
-     .quantities = {{RESOURCE_CORE, QUANTITY_CORE, 1},
-                    {RESOURCE_MEMORY, QUANTITY_MEMORY, 1},
-                    {RESOURCE_COUNT, QUANTITY_CARDS, 1},
-                    {RESOURCE_TFLOPS, QUANTITY_TFLOPS, 1}}},
-    {.name = "qGPU (tke.cloud.tencent.com)",
-     .offered = true,
-     .quantities = {{RESOURCE_QGPU_CORE, QUANTITY_CORE, 1},
-                    {"tke.cloud.tencent.com/qgpu-memory", QUANTITY_MEMORY, GIB},
-                    {"tke.cloud.tencent.com/qgpu-core-greedy", QUANTITY_CORE_OFFLINE, 1}}},
-    {.name = "Elastic GPU (elasticgpu.com)",
-     .foreign = FOREIGN_ELASTIC,
-     .quantities = {{"elasticgpu.com/gpu-core", QUANTITY_CORE, 1},
-                    {"elasticgpu.com/gpu-memory", QUANTITY_MEMORY, MIB}}},
-    {.name = "Elastic GPU (gpushare.provisioner.elasticgpu.io)",
-     .foreign = FOREIGN_ELASTIC,
-     .quantities = {{"gpushare.provisioner.elasticgpu.io/gpu-core", QUANTITY_CORE, 1},
-                    {"gpushare.provisioner.elasticgpu.io/gpu-memory", QUANTITY_MEMORY, GIB}}},
-    {.name = "gpushare (aliyun.com)",
-     .foreign = FOREIGN_GPUSHARE,
-     .quantities = {{"aliyun.com/gpu-mem", QUANTITY_MEMORY, GIB},
-                    {"aliyun.com/gpu-count", QUANTITY_SPLIT, 1},
-                    {"aliyun.com/gpu-core.percentage", QUANTITY_CORE_EACH, 1}}},
-    {.name = "gpu-manager (tencent.com)",
-     .foreign = FOREIGN_GPU_MANAGER,
-     .prefix = "tencent.com/",
-     .quantities = {{"tencent.com/vcuda-core", QUANTITY_CORE, 1},
-                    {"tencent.com/vcuda-memory", QUANTITY_MEMORY, 256 * MIB}}},
-    {.name = "gpu-manager (nvidia.com/vcuda)",
-     .foreign = FOREIGN_GPU_MANAGER,
-     .prefix = "nvidia.com/",
-     .quantities = {{"nvidia.com/vcuda-core", QUANTITY_CORE, 1},
-                    {"nvidia.com/vcuda-memory", QUANTITY_MEMORY, MIB}}},
-    {.name = "HAMi (nvidia.com/gpu)",
-     .foreign = FOREIGN_HAMI,
-     .prefix = "hami.io/",
-     .zero_is_unset = true,
-     .memory_is_all = true,
-     .quantities = {{"nvidia.com/gpu", QUANTITY_CARDS, 1},
-                    {"nvidia.com/gpumem", QUANTITY_MEMORY, MIB},
-                    {"nvidia.com/gpumem-percentage", QUANTITY_MEMORY_PERCENT, 1},
-                    {"nvidia.com/gpucores", QUANTITY_CORE_EACH, 1},
-                    {"nvidia.com/priority", QUANTITY_PRIORITY, 1}}},
-    {.name = "volcano (volcano.sh)",
-     .foreign = FOREIGN_HAMI,
-     .prefix = "volcano.sh/",
-     .zero_is_unset = true,
-     .memory_is_all = true,
-     .quantities = {{"volcano.sh/vgpu-number", QUANTITY_CARDS, 1},
-                    {"volcano.sh/vgpu-memory", QUANTITY_MEMORY, MIB},
-                    {"volcano.sh/vgpu-memory-percentage", QUANTITY_MEMORY_PERCENT, 1},
-                    {"volcano.sh/vgpu-cores", QUANTITY_CORE_EACH, 1}}},
-    {.name = "koordinator (koordinator.sh)",
-     .foreign = FOREIGN_KOORDINATOR,
-     .zero_is_unset = true,
-     .quantities = {{"koordinator.sh/gpu", QUANTITY_BOTH, 1},
-                    {"koordinator.sh/gpu-core", QUANTITY_CORE, 1},
-                    {"koordinator.sh/gpu-memory", QUANTITY_MEMORY, 1},
-                    {"koordinator.sh/gpu-memory-ratio", QUANTITY_MEMORY_RATIO, 1},
-                    {"koordinator.sh/gpu.shared", QUANTITY_SPLIT, 1},
-                    {"koordinator.sh/gpu-shared", QUANTITY_SPLIT, 1}}},
-    {.name = "NVIDIA time-slicing (nvidia.com/gpu.shared)",
-     .quantities = {{"nvidia.com/gpu.shared", QUANTITY_REPLICAS, 1}}},
-    {.name = "KAI (annotation gpu-fraction or gpu-memory)", .foreign = FOREIGN_KAI},
-};
-const size_t dialects_count = sizeof(dialects) / sizeof(dialects[0]);
+enum { OFFERED = 1, ZERO_IS_UNSET = 2, MEMORY_IS_ALL = 4 };
 
-_Static_assert(sizeof(dialects) / sizeof(dialects[0]) == DIALECT_KAI + 1, "KAI is the last row");
-_Static_assert(DIALECT_KAI < 16, "two rows fit into the number of a problem");
+static enum request_problem read_kai(const char *const text[ANNOTATION_PARTS], struct gpu_ask *ret);
+
+const struct dialect dialects[DIALECT_COUNT] = {
+#define DIALECT(id, title, project, flags, tools, prefix_, reader)                                 \
+    [DIALECT_##id] = {.name = title,                                                               \
+                      .offered = ((flags) &OFFERED) != 0,                                          \
+                      .zero_is_unset = ((flags) &ZERO_IS_UNSET) != 0,                              \
+                      .memory_is_all = ((flags) &MEMORY_IS_ALL) != 0,                              \
+                      .foreign = FOREIGN_##tools,                                                  \
+                      .prefix = prefix_,                                                           \
+                      .read_annotations = reader},
+#include "model/dialects.def"
+};
+
+const struct dialect_quantity dialect_quantities[] = {
+#define QUANTITY(id, resource, kind, unit, meaning) {DIALECT_##id, resource, QUANTITY_##kind, unit},
+#include "model/dialects.def"
+};
+const size_t dialect_quantities_count = sizeof(dialect_quantities) / sizeof(dialect_quantities[0]);
+
+static const struct {
+    enum dialect_id dialect;
+    enum annotation_part part;
+    const char *key;
+} annotations[] = {
+#define ANNOTATION(id, key, part, meaning) {DIALECT_##id, ANNOTATION_##part, key},
+#include "model/dialects.def"
+};
+#define ANNOTATIONS (sizeof(annotations) / sizeof(annotations[0]))
+
+_Static_assert(DIALECT_COUNT <= UINT8_MAX, "the number of a row fits into an ask and a problem");
 
 /* What the lines of one container say, before it is judged. */
 struct reading {
@@ -100,31 +59,31 @@ struct reading {
 
 /* ---- rows that somebody else serves ---- */
 
-static uint32_t left; /* bit 1 << row */
+static bool left[DIALECT_COUNT];
 
 bool dialect_is_left(size_t row) {
-    return (left >> row & 1) != 0;
+    return left[row];
 }
 
-/* The row that the name stands for, KAI's by its annotation; dialects_count: none. */
+/* The row that the name stands for, one without resources by its fraction; DIALECT_COUNT: none. */
 static size_t find_row(const char *name) {
-    if (strcmp(name, KAI_FRACTION) == 0)
-        return DIALECT_KAI;
-    for (size_t i = 0; i < dialects_count; i++)
-        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
-            if (strcmp(name, dialects[i].quantities[q].name) == 0)
-                return i;
-    return dialects_count;
+    for (size_t i = 0; i < dialect_quantities_count; i++)
+        if (strcmp(name, dialect_quantities[i].name) == 0)
+            return dialect_quantities[i].dialect;
+    for (size_t i = 0; i < ANNOTATIONS; i++)
+        if (annotations[i].part == ANNOTATION_FRACTION && strcmp(name, annotations[i].key) == 0)
+            return annotations[i].dialect;
+    return DIALECT_COUNT;
 }
 
 int dialect_leave(const char *names, struct err *err) {
-    uint32_t rows = 0;
+    bool rows[DIALECT_COUNT] = {false};
     for (size_t len; *names; names += len + (names[len] == ',')) {
         char name[128];
         len = strcspn(names, ",");
         (void) snprintf(name, sizeof(name), "%.*s", (int) (len < sizeof(name) ? len : 0), names);
         size_t row = find_row(name);
-        if (row == dialects_count)
+        if (row == DIALECT_COUNT)
             return err_set(err, EINVAL,
                            "%.*s is no resource that Aliquot serves: give names such as "
                            "nvidia.com/gpu, with commas between (docs/dialects.md has all)",
@@ -132,24 +91,19 @@ int dialect_leave(const char *names, struct err *err) {
         if (dialects[row].offered)
             return err_set(err, EINVAL, "%s cannot be left to others: Aliquot's agents offer it",
                            name);
-        rows |= UINT32_C(1) << row;
+        rows[row] = true;
     }
-    left |= rows;
+    for (size_t i = 0; i < DIALECT_COUNT; i++)
+        left[i] |= rows[i];
     return 0;
 }
 
 /* ---- lines ---- */
 
-static const struct dialect_quantity *find_quantity(const char *name,
-                                                    const struct dialect **ret_dialect) {
-    size_t row = find_row(name);
-    if (row == dialects_count || dialect_is_left(row))
-        return NULL;
-    for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[row].quantities[q].name; q++)
-        if (strcmp(name, dialects[row].quantities[q].name) == 0) {
-            *ret_dialect = &dialects[row];
-            return &dialects[row].quantities[q];
-        }
+static const struct dialect_quantity *find_quantity(const char *name) {
+    for (size_t i = 0; i < dialect_quantities_count; i++)
+        if (strcmp(name, dialect_quantities[i].name) == 0)
+            return left[dialect_quantities[i].dialect] ? NULL : &dialect_quantities[i];
     return NULL;
 }
 
@@ -159,12 +113,11 @@ static bool is_mig(const char *name) {
 }
 
 bool dialect_knows(const char *name) {
-    const struct dialect *d;
-    return strcmp(name, RESOURCE_SLOT) == 0 || find_quantity(name, &d) != NULL || is_mig(name);
+    return strcmp(name, RESOURCE_SLOT) == 0 || find_quantity(name) != NULL || is_mig(name);
 }
 
 enum request_problem dialect_mixed(size_t one, size_t other) {
-    return (enum request_problem)(REQUEST_MIXED_DIALECTS | one << 4 | other);
+    return (enum request_problem)(REQUEST_MIXED_DIALECTS | one << 8 | other);
 }
 
 /* A quantity too large to represent is not malformed: it is more than anything has. */
@@ -180,12 +133,12 @@ static enum request_problem read_number(const struct resource_line *line, uint64
 static enum request_problem read_line(const struct resource_line *line, struct reading *r) {
     if (strcmp(line->name, RESOURCE_SLOT) == 0)
         return read_number(line, &r->slot);
-    const struct dialect *d;
-    const struct dialect_quantity *q = find_quantity(line->name, &d);
+    const struct dialect_quantity *q = find_quantity(line->name);
     if (!q) {
         r->mig |= is_mig(line->name);
         return REQUEST_OK;
     }
+    const struct dialect *d = &dialects[q->dialect];
     if (r->dialect && r->dialect != d)
         return dialect_mixed((size_t) (r->dialect - dialects), (size_t) (d - dialects));
     r->dialect = d;
@@ -384,13 +337,12 @@ bool dialect_needs_slot(const struct resource_line *lines, size_t n) {
 
 const char *dialect_label(const struct resource_line *lines, size_t n) {
     static const char *const label = "aliyun.com/gpu-count";
-    const struct dialect *d = NULL, *owner = NULL;
+    const struct dialect_quantity *said = find_quantity(label), *q;
     bool applies = false;
-    (void) find_quantity(label, &owner);
     for (size_t i = 0; i < n; i++) {
         if (strcmp(lines[i].name, label) == 0)
             return NULL;
-        applies |= find_quantity(lines[i].name, &d) && d == owner;
+        applies |= said && (q = find_quantity(lines[i].name)) && q->dialect == said->dialect;
     }
     return applies ? label : NULL;
 }
@@ -422,14 +374,14 @@ static bool read_annotation(const char *text, uint64_t max, uint64_t *ret) {
     return !text || (quantity_parse(text, strlen(text), ret) == 0 && *ret > 0 && *ret <= max);
 }
 
-enum request_problem dialect_read_kai(const char *fraction, const char *memory, const char *devices,
-                                      struct gpu_ask *ret) {
+static enum request_problem read_kai(const char *const text[ANNOTATION_PARTS],
+                                     struct gpu_ask *ret) {
+    const char *fraction = text[ANNOTATION_FRACTION], *memory = text[ANNOTATION_MEMORY];
     uint64_t percent = fraction ? read_fraction(fraction) : 0, mib = 0, cards = 1;
     if (!fraction == !memory || (fraction && percent == 0) ||
         !read_annotation(memory, INT64_MAX / MIB, &mib) ||
-        !read_annotation(devices, CARDS_MAX, &cards))
+        !read_annotation(text[ANNOTATION_DEVICES], CARDS_MAX, &cards))
         return REQUEST_FRACTION;
-    ret->dialect = DIALECT_KAI;
     ret->cards = (uint32_t) cards;
     ret->whole = percent == PERCENT;
     ret->core = ret->memory_percent = ret->whole ? 0 : (uint32_t) percent;
@@ -438,14 +390,32 @@ enum request_problem dialect_read_kai(const char *fraction, const char *memory, 
     return REQUEST_OK;
 }
 
+bool dialect_find_annotated(annotation_value value, const void *of, struct annotated_request *ret) {
+    *ret = (struct annotated_request){.dialect = DIALECT_COUNT};
+    for (size_t i = 0; i < ANNOTATIONS && ret->dialect == DIALECT_COUNT; i++)
+        if (annotations[i].part <= ANNOTATION_MEMORY && !left[annotations[i].dialect] &&
+            value(of, annotations[i].key))
+            ret->dialect = annotations[i].dialect;
+    for (size_t i = 0; i < ANNOTATIONS; i++)
+        if (annotations[i].dialect == ret->dialect)
+            ret->text[annotations[i].part] = value(of, annotations[i].key);
+    return ret->dialect != DIALECT_COUNT;
+}
+
+enum request_problem dialect_read_annotated(const struct annotated_request *request,
+                                            struct gpu_ask *ret) {
+    ret->dialect = (uint8_t) request->dialect;
+    return dialects[request->dialect].read_annotations(request->text, ret);
+}
+
 static const char *mixed_text(unsigned rows) {
     static _Thread_local char text[256];
-    size_t one = rows >> 4 & 15, other = rows & 15;
+    size_t one = rows >> 8 & UINT8_MAX, other = rows & UINT8_MAX;
     (void) snprintf(text, sizeof(text),
                     "GPU request is malformed: one container uses GPU resource names of two kinds: "
                     "%s and %s",
-                    dialects[one < dialects_count ? one : 0].name,
-                    dialects[other < dialects_count ? other : 0].name);
+                    dialects[one < DIALECT_COUNT ? one : 0].name,
+                    dialects[other < DIALECT_COUNT ? other : 0].name);
     return text;
 }
 
@@ -478,7 +448,7 @@ const char *request_problem_text(enum request_problem problem) {
         [REQUEST_SLOT_MISSING] =
             MALFORMED "what is asked needs elasticgpu.io/slot: 1 beside it, which Aliquot's "
                       "admission policy adds; a name that another plugin serves is left to it in "
-                      "all places (scripts/leave-dialects)",
+                      "all places (scripts/manifests --served-elsewhere)",
         [REQUEST_SLOT_COUNT] = MALFORMED "elasticgpu.io/slot must be 1",
         [REQUEST_TOO_MANY] = MALFORMED "more than 32 containers ask for GPU",
         [REQUEST_SCALING] = MALFORMED

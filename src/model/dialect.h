@@ -2,11 +2,13 @@
 #pragma once
 
 /* Dialects: the resource names under which a container can ask for a part of a GPU, and the one
- * internal request that all of them mean. A dialect is a row of the table in dialect.c. */
+ * internal request that all of them mean. A dialect is a row of dialects.def. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "model/annotation.h"
 
 #define RESOURCE_CORE "elasticgpu.io/gpu-core"     /* percent of a card; 100 = one whole card */
 #define RESOURCE_MEMORY "elasticgpu.io/gpu-memory" /* bytes */
@@ -39,12 +41,6 @@ enum quantity_kind {
     QUANTITY_KINDS,
 };
 
-struct dialect_quantity {
-    const char *name; /* of the resource */
-    enum quantity_kind kind;
-    uint64_t unit; /* bytes that 1 stands for; else 1 */
-};
-
 /* Who writes what its own tools read of a pod (kube/objects/dialect_export.h). */
 enum foreign_kind {
     FOREIGN_NONE,
@@ -56,7 +52,53 @@ enum foreign_kind {
     FOREIGN_KAI,
 };
 
-#define DIALECT_QUANTITIES 7
+/* Why a request cannot be understood. */
+enum request_problem {
+    REQUEST_OK,
+    REQUEST_CORE_STEP, /* 150 */
+    REQUEST_CORE_ZERO,
+    REQUEST_CORE_RANGE, /* more than 64 cards */
+    REQUEST_CORE_EACH_RANGE,
+    REQUEST_CARDS_RANGE,
+    REQUEST_SPLIT, /* 3 over 2 cards */
+    REQUEST_MEMORY_ZERO,
+    REQUEST_MEMORY_SMALL, /* a unit is missing */
+    REQUEST_MEMORY_RANGE, /* 16Ei */
+    REQUEST_PERCENT_RANGE,
+    REQUEST_TFLOPS_RANGE,
+    REQUEST_NOT_A_NUMBER,
+    REQUEST_TWICE, /* two names for the same quantity */
+    REQUEST_SLOT_ALONE,
+    REQUEST_CLAIM_AND_MORE, /* a claim by annotation, and resources beside it */
+    REQUEST_SLOT_MISSING, /* nothing asked that kubelet calls a plugin for, and no carrier added */
+    REQUEST_SLOT_COUNT,
+    REQUEST_TOO_MANY, /* containers */
+    REQUEST_SCALING,
+    REQUEST_SELECTION, /* an annotation of selection.c */
+    REQUEST_FRACTION,  /* KAI's annotations */
+    REQUEST_FRACTION_CONTAINER,
+    REQUEST_MIG,
+    REQUEST_PROBLEMS,
+    REQUEST_MIXED_DIALECTS = 0x10000, /* in one container; with the numbers of the two rows */
+};
+
+/* The rows of dialects[]. */
+enum dialect_id {
+#define DIALECT(id, title, project, flags, tools, prefix, reader) DIALECT_##id,
+#include "model/dialects.def"
+    DIALECT_COUNT,
+};
+
+/* The parts of a request in annotations. */
+enum annotation_part {
+    ANNOTATION_FRACTION,  /* of the compute and the memory of a card */
+    ANNOTATION_MEMORY,    /* of each card; this or the fraction is the request */
+    ANNOTATION_DEVICES,   /* cards; without it one */
+    ANNOTATION_CONTAINER, /* the container's name; without it the first one */
+    ANNOTATION_PARTS,
+};
+
+struct gpu_ask;
 
 struct dialect {
     const char *name; /* for people: "HAMi (nvidia.com/gpu)" */
@@ -65,20 +107,31 @@ struct dialect {
     bool memory_is_all; /* compute alone comes with all of the memory, not with as much of it */
     enum foreign_kind foreign;
     const char *prefix; /* of the foreign annotations where two dialects share the kind */
-    struct dialect_quantity quantities[DIALECT_QUANTITIES]; /* up to the first without a name */
+    /* Understands a request in annotations, of which `text` has the values (NULL: not there); NULL:
+     * the dialect has none. The caller enters the dialect. */
+    enum request_problem (*read_annotations)(const char *const text[ANNOTATION_PARTS],
+                                             struct gpu_ask *ret);
 };
 
-extern const struct dialect dialects[];
-extern const size_t dialects_count;
+extern const struct dialect dialects[DIALECT_COUNT];
 
-/* Rows that code names. */
-enum { DIALECT_NATIVE = 0, DIALECT_KAI = 11 };
+/* A resource of a container. */
+struct dialect_quantity {
+    enum dialect_id dialect;
+    const char *name;
+    enum quantity_kind kind;
+    uint64_t unit; /* bytes that 1 stands for; else 1 */
+};
 
-/* The annotations of a KAI pod: its request is there and in no resource. */
-#define KAI_FRACTION "gpu-fraction"
-#define KAI_MEMORY "gpu-memory"
-#define KAI_DEVICES "gpu-fraction-num-devices"
-#define KAI_CONTAINER "gpu-fraction-container-name"
+/* In the order of their dialects. */
+extern const struct dialect_quantity dialect_quantities[];
+extern const size_t dialect_quantities_count;
+
+/* The request of a pod that is in its annotations and in no resource. */
+struct annotated_request {
+    enum dialect_id dialect;
+    const char *text[ANNOTATION_PARTS]; /* values; NULL: not there */
+};
 
 /* When a container runs, which decides what it can hold at the same time as the others. */
 enum ask_phase {
@@ -116,36 +169,6 @@ struct gpu_request {
     struct gpu_ask asks[GPU_ASKS_MAX];
 };
 
-/* Why a request cannot be understood. */
-enum request_problem {
-    REQUEST_OK,
-    REQUEST_CORE_STEP, /* 150 */
-    REQUEST_CORE_ZERO,
-    REQUEST_CORE_RANGE, /* more than 64 cards */
-    REQUEST_CORE_EACH_RANGE,
-    REQUEST_CARDS_RANGE,
-    REQUEST_SPLIT, /* 3 over 2 cards */
-    REQUEST_MEMORY_ZERO,
-    REQUEST_MEMORY_SMALL, /* a unit is missing */
-    REQUEST_MEMORY_RANGE, /* 16Ei */
-    REQUEST_PERCENT_RANGE,
-    REQUEST_TFLOPS_RANGE,
-    REQUEST_NOT_A_NUMBER,
-    REQUEST_TWICE, /* two names for the same quantity */
-    REQUEST_SLOT_ALONE,
-    REQUEST_CLAIM_AND_MORE, /* a claim by annotation, and resources beside it */
-    REQUEST_SLOT_MISSING, /* nothing asked that kubelet calls a plugin for, and no carrier added */
-    REQUEST_SLOT_COUNT,
-    REQUEST_TOO_MANY, /* containers */
-    REQUEST_SCALING,
-    REQUEST_SELECTION, /* an annotation of selection.c */
-    REQUEST_FRACTION,  /* KAI's annotations */
-    REQUEST_FRACTION_CONTAINER,
-    REQUEST_MIG,
-    REQUEST_PROBLEMS,
-    REQUEST_MIXED_DIALECTS = 0x100, /* in one container; with the numbers of the two rows */
-};
-
 /* One resource line of a container: name and quantity as written. */
 struct resource_line {
     const char *name;
@@ -169,10 +192,14 @@ enum request_problem dialect_read(const struct resource_line *lines, size_t n, s
 /* Whether a container with these lines must get RESOURCE_SLOT beside them. */
 bool dialect_needs_slot(const struct resource_line *lines, size_t n);
 
-/* The request of a KAI pod from the texts of its annotations (NULL: not there; one of the first two
- * is). */
-enum request_problem dialect_read_kai(const char *fraction, const char *memory, const char *devices,
-                                      struct gpu_ask *ret);
+/* Finds the request in the annotations of a pod: of the first dialect that has one and is not left
+ * to others. The texts belong to the annotations. */
+bool dialect_find_annotated(annotation_value value, const void *annotations,
+                            struct annotated_request *ret);
+
+/* As dialect_read(), for the container that the request is about. */
+enum request_problem dialect_read_annotated(const struct annotated_request *request,
+                                            struct gpu_ask *ret);
 
 /* The label of a pod that says more about a container with these lines, or NULL. Its value is to be
  * read as one more line of that name. */

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "model/annotation.h"
+
 /* How well several cards of one container are to be connected. */
 enum topology_wish {
     TOPOLOGY_UNSET,      /* as NONE for shares, as BEST among cards of equal cost for whole ones */
@@ -28,9 +30,6 @@ struct gpu_selection {
     char node_policy[POLICY_NAME_MAX]; /* chooses the node; "" as the scheduler does */
     char card_policy[POLICY_NAME_MAX]; /* chooses the cards on it */
 };
-
-/* The value of an annotation, or NULL without one; it lives at least until the next call. */
-typedef const char *(*annotation_value)(const void *annotations, const char *key);
 
 /* Reads the annotations of a pod. *ret is NULL when no annotation selects anything; free it with
  * selection_free(). -ENOMEM; -E2BIG: a list exceeds 4,096 bytes or 64 entries; -EINVAL: an

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/leave-dialects: one project's names leave every list of the manifests, and nobody else's. And what older
-API servers do not take."""
+"""scripts/manifests: deploy/ is what it writes; one project's names leave every list of the manifests, and no others
+do. And what older API servers do not take."""
 
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
-SCRIPT = TOP / "scripts/leave-dialects"
+SCRIPT = TOP / "scripts/manifests"
 FILES = ("base/policy-pods.yaml", "base/kube-scheduler-configuration.yaml", "webhook/webhook.yaml")
 PROJECTS = {
     "elasticgpu.com/gpu-core": r"elasticgpu\.com/.*",
@@ -25,15 +26,52 @@ PROJECTS = {
 }
 
 
+def leave(names, directory, check=False):
+    argv = [SCRIPT, "--served-elsewhere", names, directory]
+    return subprocess.run(argv, stderr=subprocess.PIPE, text=True, check=check)
+
+
+def test_generated_files_are_up_to_date():
+    """deploy/ and the table of docs/dialects.md are what the templates and the table of dialects give."""
+    made = subprocess.run([SCRIPT, "--check"], stdout=subprocess.PIPE, text=True)
+    assert (made.returncode, made.stdout) == (0, "")
+
+
+def changed(text, old, new):
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+@pytest.mark.parametrize("path, old, new, stale", [
+    ("deploy/base/agent.yaml", "--listen=:9400", "--listen=:9499", {"deploy/base/agent.yaml"}),
+    ("deploy/templates/webhook/webhook.yaml", "port: 443", "port: 444", {"deploy/webhook/webhook.yaml"}),
+    ("src/model/dialects.def", '"tencent.com/vcuda-core"', '"tencent.com/vcuda-percent"',
+     {"deploy/base/policy-pods.yaml", "deploy/base/kube-scheduler-configuration.yaml", "deploy/webhook/webhook.yaml",
+      "docs/dialects.md"}),
+])
+def test_what_is_out_of_date_is_named(path, old, new, stale, tmp_path):
+    for part in ("deploy", "scripts/manifests", "src/model/dialects.def", "docs/dialects.md"):
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (TOP / part).is_dir() else shutil.copy)(TOP / part, tmp_path / part)
+    (tmp_path / path).write_text(changed((tmp_path / path).read_text(), old, new))
+    (tmp_path / "deploy/base/more.yaml").write_text("")
+    made = subprocess.run([tmp_path / "scripts/manifests", "--check"], stdout=subprocess.PIPE, text=True)
+    assert made.returncode == 1
+    assert {line.split(":")[0] for line in made.stdout.splitlines()} == stale | {"deploy/base/more.yaml"}
+    (tmp_path / "deploy/base/more.yaml").unlink()
+    subprocess.run([tmp_path / "scripts/manifests"], check=True)
+    assert subprocess.run([tmp_path / "scripts/manifests", "--check"]).returncode == 0
+
+
 def lists(text):
-    """Every name that stands in a list, as often as it does."""
+    """Every name of a list, as often as it is there."""
     quoted = re.findall(r"'([a-z][^' ]*)'(?=[,\]])", text)
     return sorted(quoted + re.findall(r"^      - name: ([a-z.]+/[a-z.-]+)$", text, re.M))
 
 
 @pytest.mark.parametrize("name", PROJECTS)
 def test_one_project(name, tmp_path):
-    subprocess.run([SCRIPT, name, tmp_path], check=True)
+    leave(name, tmp_path, check=True)
     theirs = re.compile(PROJECTS[name])
     left = 0
     for file in FILES:
@@ -47,13 +85,13 @@ def test_one_project(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["elasticgpu.io/gpu-core", "tke.cloud.tencent.com/qgpu-core", "nvidia.com/mig-1g.5gb", ""])
 def test_not_to_be_left(name, tmp_path):
-    made = subprocess.run([SCRIPT, name, tmp_path], stderr=subprocess.PIPE, text=True)
+    made = leave(name, tmp_path)
     assert made.returncode == 1 and name in made.stderr and not list(tmp_path.iterdir())
 
 
 def test_nothing_is_written_over(tmp_path):
     (tmp_path / "webhook").mkdir()
-    made = subprocess.run([SCRIPT, "nvidia.com/gpu", tmp_path], stderr=subprocess.PIPE, text=True)
+    made = leave("nvidia.com/gpu", tmp_path)
     assert made.returncode == 1 and "webhook is there already" in made.stderr
     assert "Traceback" not in made.stderr and not (tmp_path / "base").exists()
 

@@ -31,7 +31,7 @@ def manifests(tmp_path_factory):
     """Those of a cluster in which NVIDIA's plugin keeps its names, gpushare's its own, and KAI its annotations."""
     made = tmp_path_factory.mktemp("manifests")
     names = f"{THEIRS},{THEIRS}.shared,aliyun.com/gpu-mem,gpu-fraction"
-    subprocess.run([pathlib.Path(REPOSITORY) / "scripts/leave-dialects", names, made], check=True)
+    subprocess.run([pathlib.Path(REPOSITORY) / "scripts/manifests", "--served-elsewhere", names, made], check=True)
     return made / "base"
 
 

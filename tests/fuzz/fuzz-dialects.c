@@ -18,12 +18,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define LINES_MAX 8
 
 static const char *name_of(uint8_t number) {
-    size_t n = 0;
-    for (size_t i = 0; i < dialects_count; i++)
-        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
-            if (n++ == number)
-                return dialects[i].quantities[q].name;
-    return n == number ? "nvidia.com/mig-1g.10gb" : number % 2 == 0 ? RESOURCE_SLOT : "cpu";
+    if (number < dialect_quantities_count)
+        return dialect_quantities[number].name;
+    return number == dialect_quantities_count ? "nvidia.com/mig-1g.10gb"
+           : number % 2 == 0                  ? RESOURCE_SLOT
+                                              : "cpu";
 }
 
 static size_t read_lines(char *text, size_t size, struct resource_line *ret) {
@@ -41,7 +40,7 @@ static size_t read_lines(char *text, size_t size, struct resource_line *ret) {
 static void check_ask(const struct gpu_ask *a) {
     bool share = a->core > 0 || a->memory > 0 || a->memory_percent > 0 || a->tflops > 0;
     if (a->cards < 1 || a->cards > 64 || a->core > 100 || a->memory_percent > 100 ||
-        a->memory > INT64_MAX || a->memory_floor > INT64_MAX || a->dialect >= dialects_count)
+        a->memory > INT64_MAX || a->memory_floor > INT64_MAX || a->dialect >= DIALECT_COUNT)
         abort();
     if (a->whole == share || (a->core > 0 && a->tflops > 0) ||
         (a->memory > 0 && a->memory_percent > 0))
@@ -76,6 +75,12 @@ static void try_foreign(const struct gpu_ask *ask) {
     buf_done(&out);
 }
 
+static enum request_problem read_annotations(const char *fraction, const char *memory,
+                                             const char *devices, struct gpu_ask *ret) {
+    const struct annotated_request request = {DIALECT_KAI, {fraction, memory, devices, NULL}};
+    return dialect_read_annotated(&request, ret);
+}
+
 static void try_lines(struct resource_line *lines, size_t n) {
     struct gpu_ask ask = {.container = "main", .phase = ASK_APP};
     bool asks = false, needs = dialect_needs_slot(lines, n);
@@ -102,12 +107,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         memcpy(text, data, size);
     text[size] = text[size + 1] = '\0';
     size_t n = read_lines(text, size, lines);
-    if (n > 0 && dialect_read_kai(lines[0].quantity, lines[1].quantity, lines[2].quantity, &ask) ==
+    if (n > 0 && read_annotations(lines[0].quantity, lines[1].quantity, lines[2].quantity, &ask) ==
                      REQUEST_OK)
         check_ask(&ask);
     if (n > 0 &&
-        dialect_read_kai(NULL, lines[0].quantity, NULL, &(struct gpu_ask){0}) != REQUEST_OK)
-        (void) dialect_read_kai(lines[0].quantity, NULL, lines[2].quantity, &ask);
+        read_annotations(NULL, lines[0].quantity, NULL, &(struct gpu_ask){0}) != REQUEST_OK)
+        (void) read_annotations(lines[0].quantity, NULL, lines[2].quantity, &ask);
     try_lines(lines, n);
     free(text);
     return 0;

@@ -190,7 +190,7 @@ static const struct readme readmes[] = {
      "\"annotations\":{\"gpu-fraction\":\"0.5\",\"gpu-fraction-container-name\":\"other\"}",
      .problem = REQUEST_SLOT_ALONE},
     {SLOT "\"aliyun.com/gpu-mem\":3", "\"annotations\":{\"gpu-fraction\":\"0.5\"}",
-     .problem = REQUEST_MIXED_DIALECTS | 4 << 4 | DIALECT_KAI},
+     .problem = REQUEST_MIXED_DIALECTS | DIALECT_GPUSHARE << 8 | DIALECT_KAI},
 };
 
 /* Quantities are texts in an API object; the table leaves out their quotation marks. */
@@ -280,11 +280,12 @@ static void test_nothing(void **state) {
 /* Every pair of dialects in one container is refused, and both are named. */
 static void test_mixed(void **state) {
     (void) state;
-    for (size_t a = 0; a < DIALECT_KAI; a++)
-        for (size_t b = 0; b < DIALECT_KAI; b++) {
-            const struct resource_line lines[] = {{dialects[a].quantities[0].name, "1", 1},
-                                                  {dialects[b].quantities[0].name, "1", 1},
+    for (size_t i = 0; i < dialect_quantities_count; i++)
+        for (size_t j = 0; j < dialect_quantities_count; j++) {
+            const struct resource_line lines[] = {{dialect_quantities[i].name, "1", 1},
+                                                  {dialect_quantities[j].name, "1", 1},
                                                   {RESOURCE_SLOT, "1", 1}};
+            size_t a = dialect_quantities[i].dialect, b = dialect_quantities[j].dialect;
             struct gpu_ask ask = {0};
             bool asks;
             if (a == b)
@@ -538,17 +539,16 @@ static void test_manifests(void **state) {
     assert_non_null(file);
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     (void) fclose(file);
-    for (size_t i = 0; i < dialects_count; i++)
-        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++) {
-            char line[128];
-            const char *name = dialects[i].quantities[q].name;
-            /* The agent publishes it for gpushare's tools, so kubelet counts it. */
-            bool counted = strcmp(name, "aliyun.com/gpu-count") == 0;
-            (void) snprintf(line, sizeof(line), "- name: %s\n%s", name,
-                            counted ? "" : "        ignoredByScheduler: true\n");
-            if (!strstr(text, line))
-                fail_msg("kube-scheduler-configuration.yaml: no %s", line);
-        }
+    for (size_t i = 0; i < dialect_quantities_count; i++) {
+        char line[128];
+        const char *name = dialect_quantities[i].name;
+        /* The agent publishes it for gpushare's tools, so kubelet counts it. */
+        bool counted = strcmp(name, "aliyun.com/gpu-count") == 0;
+        (void) snprintf(line, sizeof(line), "- name: %s\n%s", name,
+                        counted ? "" : "        ignoredByScheduler: true\n");
+        if (!strstr(text, line))
+            fail_msg("kube-scheduler-configuration.yaml: no %s", line);
+    }
     /* Another project's scheduler may still run: its pods are taken over only by who says so. */
     const char *first = strstr(text, "\n  - schedulerName: default-scheduler\n");
     assert_non_null(first);
@@ -573,11 +573,10 @@ static void test_left_to_others(void **state) {
     assert_true(dialect_knows("volcano.sh/vgpu-number")); /* nothing of what was refused */
     assert_int_equal(dialect_leave("", &err), 0);
     assert_int_equal(dialect_leave("nvidia.com/gpu,gpu-fraction,aliyun.com/gpu-count", &err), 0);
-    for (size_t i = 0; i < dialects_count; i++)
-        for (size_t q = 0; q < DIALECT_QUANTITIES && dialects[i].quantities[q].name; q++)
-            assert_int_equal(dialect_knows(dialects[i].quantities[q].name),
-                             dialects[i].foreign != FOREIGN_GPUSHARE &&
-                                 strcmp(dialects[i].name, "HAMi (nvidia.com/gpu)") != 0);
+    for (size_t i = 0; i < dialect_quantities_count; i++)
+        assert_int_equal(dialect_knows(dialect_quantities[i].name),
+                         dialect_quantities[i].dialect != DIALECT_GPUSHARE &&
+                             dialect_quantities[i].dialect != DIALECT_HAMI);
     /* Beside a share of ours, what others serve is theirs: in the pod and in one container. */
     read_pod(
         "{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\",\"annotations\":{"

@@ -170,7 +170,7 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
     if (!pod->assignment) {
         if (pod->problem == REQUEST_SLOT_MISSING)
             printf("Aliquot has given it nothing: container %s asks without elasticgpu.io/slot. "
-                   "Where what it asks\nis left to another plugin (scripts/leave-dialects), that "
+                   "Where what it asks\nis left to another plugin (--served-elsewhere), that "
                    "one serves it. Where it is not, the pod is\nolder than Aliquot's admission "
                    "policy: create it anew.\n",
                    pod->problem_container);

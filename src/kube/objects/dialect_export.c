@@ -270,13 +270,13 @@ static const struct {
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 void foreign_annotate(const struct foreign_pod *pod, struct json_writer *w) {
-    uint32_t done = 0; /* a bit for each kind, and behind them one for each row with a prefix */
+    bool kind_done[KINDS] = {false}, row_done[DIALECT_COUNT] = {false}; /* rows with a prefix */
     for (uint32_t i = 0; i < pod->nasks; i++) {
         const struct dialect *d = &dialects[pod->asks[i].dialect];
-        uint32_t bit = 1u << (d->prefix ? 16u + pod->asks[i].dialect : (unsigned) d->foreign);
-        if (!kinds[d->foreign].annotate || done & bit)
+        bool *done = d->prefix ? &row_done[pod->asks[i].dialect] : &kind_done[d->foreign];
+        if (!kinds[d->foreign].annotate || *done)
             continue;
-        done |= bit;
+        *done = true;
         kinds[d->foreign].annotate(pod, d, w);
     }
 }

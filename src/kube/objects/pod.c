@@ -46,28 +46,29 @@ static size_t collect_lines(struct json container, struct json labels,
     return n;
 }
 
-/* A KAI pod asks by annotations, for one of its containers. */
-struct fraction {
-    const char *fraction, *memory, *devices, *container;
+/* A request by annotations is for one of the pod's containers. */
+struct annotated {
+    struct annotated_request request;
     bool asked, found;
 };
 
 /* Its container has the carrier, and no other name of ours. */
-static enum request_problem read_fraction(const struct resource_line *lines, size_t n,
-                                          const struct fraction *f, struct gpu_ask *ask) {
+static enum request_problem read_annotated(const struct resource_line *lines, size_t n,
+                                           const struct annotated *a, struct gpu_ask *ask) {
     struct gpu_ask other = {0};
     bool asks = false;
     enum request_problem p = dialect_read(lines, n, &other, &asks);
     if (asks)
-        return dialect_mixed(other.dialect, DIALECT_KAI);
+        return dialect_mixed(other.dialect, a->request.dialect);
     if (p == REQUEST_SLOT_ALONE)
-        return dialect_read_kai(f->fraction, f->memory, f->devices, ask);
+        return dialect_read_annotated(&a->request, ask);
     return p == REQUEST_OK ? REQUEST_SLOT_MISSING : p;
 }
 
-static bool has_fraction(const struct fraction *f, const struct gpu_ask *ask) {
-    return f->asked && (f->container ? strcmp(f->container, ask->container) == 0
-                                     : ask->phase == ASK_APP && ask->ordinal == 0);
+static bool is_annotated(const struct annotated *a, const struct gpu_ask *ask) {
+    const char *container = a->request.text[ANNOTATION_CONTAINER];
+    return a->asked && (container ? strcmp(container, ask->container) == 0
+                                  : ask->phase == ASK_APP && ask->ordinal == 0);
 }
 
 /* A container with a claim has the carrier and no other resource of ours: how much it gets is the
@@ -100,19 +101,19 @@ static uint8_t driver_capabilities_of(struct json container) {
 }
 
 static enum request_problem add_container(struct pod *pod, struct json container,
-                                          struct json labels, struct fraction *f,
+                                          struct json labels, struct annotated *a,
                                           struct gpu_ask ask) {
     struct resource_line lines[LINES_MAX];
     bool asks = false;
     size_t n = collect_lines(container, labels, lines);
-    if (n == 0 && !f->asked)
+    if (n == 0 && !a->asked)
         return REQUEST_OK;
     enum request_problem p = REQUEST_NOT_A_NUMBER;
     if (field_copy(json_get(container, "name"), ask.container, sizeof(ask.container)) < 0)
         memcpy(ask.container, "?", 2); /* the API server lets no such container pass */
-    else if (has_fraction(f, &ask)) {
-        f->found = asks = true;
-        p = read_fraction(lines, n, f, &ask);
+    else if (is_annotated(a, &ask)) {
+        a->found = asks = true;
+        p = read_annotated(lines, n, a, &ask);
     } else
         p = dialect_read(lines, n, &ask, &asks);
     if (pod_claims_find(&pod->claims, ask.container))
@@ -134,26 +135,23 @@ static bool is_sidecar(struct json container) {
 }
 
 static void read_list(struct pod *pod, struct json containers, struct json labels,
-                      struct fraction *f, bool init) {
+                      struct annotated *a, bool init) {
     struct json_iter it = json_iter(containers);
     struct json container;
     for (uint16_t i = 0; pod->problem == REQUEST_OK && json_next(&it, NULL, &container); i++) {
         enum ask_phase phase = !init ? ASK_APP : is_sidecar(container) ? ASK_SIDECAR : ASK_INIT;
-        pod->problem = add_container(pod, container, labels, f,
+        pod->problem = add_container(pod, container, labels, a,
                                      (struct gpu_ask){.phase = phase, .ordinal = i});
     }
 }
 
 static void read_containers(struct pod *pod, struct json meta, struct json spec) {
     struct json labels = json_get(meta, "labels"), annotations = json_get(meta, "annotations");
-    struct fraction f = {.fraction = json_string(json_get(annotations, KAI_FRACTION)),
-                         .memory = json_string(json_get(annotations, KAI_MEMORY)),
-                         .devices = json_string(json_get(annotations, KAI_DEVICES)),
-                         .container = json_string(json_get(annotations, KAI_CONTAINER))};
-    f.asked = (f.fraction || f.memory) && !dialect_is_left(DIALECT_KAI);
-    read_list(pod, json_get(spec, "initContainers"), labels, &f, true);
-    read_list(pod, json_get(spec, "containers"), labels, &f, false);
-    if (pod->problem == REQUEST_OK && f.asked && !f.found) {
+    struct annotated a = {0};
+    a.asked = dialect_find_annotated(annotation_text, &annotations, &a.request);
+    read_list(pod, json_get(spec, "initContainers"), labels, &a, true);
+    read_list(pod, json_get(spec, "containers"), labels, &a, false);
+    if (pod->problem == REQUEST_OK && a.asked && !a.found) {
         pod->problem = REQUEST_FRACTION_CONTAINER;
         memcpy(pod->problem_container, "?", 2);
     }
