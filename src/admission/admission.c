@@ -12,6 +12,7 @@
 #include "admission/carrier.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/units.h"
 #include "kube/objects/assignment.h"
 #include "kube/objects/pod.h"
 #include "kube/objects/pod_claims.h"
@@ -21,7 +22,6 @@
 
 #define REVIEW_VERSION "admission.k8s.io/v1"
 #define POD_MAX ((size_t) 4 << 20) /* etcd takes 1.5 MB */
-#define MIB (UINT64_C(1) << 20)
 
 struct admission {
     struct json_parser *review; /* of what the API server says */

@@ -28,6 +28,7 @@
 #include "base/file.h"
 #include "base/health.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "gpu/nvml/worker.h"
 #include "kube/api/client.h"
 #include "kube/api/event_writer.h"

@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* One-at-a-time: the default mixes in words by a switch that falls through, which our warnings
  * refuse. */
@@ -26,4 +27,9 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) 
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ at[i]) * 1099511628211u;
     return hash;
+}
+
+/* The same of a text, with its end: "ab" and "c" are not "a" and "bc", and NULL is not "". */
+static inline uint64_t hash_text(uint64_t hash, const char *text) {
+    return text ? hash_bytes(hash, text, strlen(text) + 1) : hash_bytes(hash, "\xff", 1);
 }

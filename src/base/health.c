@@ -7,21 +7,14 @@
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/num.h"
 
 #define DIGITS 20
-
-/* The clock of the machine: the daemon and its probe read the same. */
-static uint64_t now_ms(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (uint64_t) at.tv_sec * 1000 + (uint64_t) at.tv_nsec / 1000000;
-}
 
 int health_mark(const char *directory, const char *name, bool good) {
     char path[PATH_MAX], text[DIGITS + 1];
@@ -33,7 +26,7 @@ int health_mark(const char *directory, const char *name, bool good) {
     _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0)
         return -errno;
-    (void) snprintf(text, sizeof(text), "%0*" PRIu64, DIGITS, now_ms());
+    (void) snprintf(text, sizeof(text), "%0*" PRIu64, DIGITS, clock_ms(CLOCK_MONOTONIC));
     /* Always as long as before, so that a probe never reads half of it. */
     return pwrite(fd, text, DIGITS, 0) == DIGITS ? 0 : -EIO;
 }
@@ -46,7 +39,7 @@ int health_probe(const char *path, struct err *err) {
         return err_set(err, errno, "%s: no mark", path);
     if (read(fd, text, DIGITS) != DIGITS || num_parse_u64(text, UINT64_MAX, &then) < 0)
         return err_set(err, EIO, "%s: not a mark", path);
-    if (now_ms() - then > HEALTH_FRESH_MS)
+    if (clock_ms(CLOCK_MONOTONIC) - then > HEALTH_FRESH_MS)
         return err_set(err, ETIMEDOUT, "%s: the mark is old", path);
     return 0;
 }

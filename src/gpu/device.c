@@ -5,15 +5,9 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
-
-void text_copy(char *to, size_t size, const char *from) {
-    size_t len = strnlen(from, size - 1);
-
-    memmove(to, from, len);
-    to[len] = 0;
-}
 
 const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid) {
     for (uint32_t i = 0; i < s->ndevices; i++)

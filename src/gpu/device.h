@@ -12,9 +12,6 @@
 #define GPU_PROCESSES_MAX 512 /* processes of one card that are looked at */
 #define GPU_REASON_MAX 160
 
-/* Copies as much of `from` as fits; always terminated. */
-void text_copy(char *to, size_t size, const char *from);
-
 struct gpu_process {
     uint32_t pid;        /* in the PID namespace of the agent */
     uint32_t sm_percent; /* of the last second; 0 when the driver does not tell */

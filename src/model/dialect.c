@@ -6,13 +6,12 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/units.h"
 #include "model/quantity.h"
 
 #define PERCENT UINT64_C(100)
 #define CARDS_MAX UINT64_C(64)
 #define TFLOPS_MAX UINT64_C(1000000)
-#define MIB ((uint64_t) 1 << 20)
-#define GIB ((uint64_t) 1 << 30)
 
 enum { OFFERED = 1, ZERO_IS_UNSET = 2, MEMORY_IS_ALL = 4 };
 

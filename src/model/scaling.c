@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#define MIB ((uint64_t) 1 << 20)
+#include "base/units.h"
 
 #define u128 unsigned __int128
 

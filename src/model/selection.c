@@ -9,6 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/hash.h"
+
 typedef int (*selection_take)(struct gpu_selection *selection, const char *text, size_t at);
 
 /* Every word is compared with every card of the cluster. */
@@ -209,25 +211,18 @@ bool selection_index(const struct gpu_selection *selection, uint32_t index) {
     return passes(selection->use_indexes, NULL, text, true);
 }
 
-static uint64_t mix(uint64_t hash, const char *text) {
-    const uint64_t prime = UINT64_C(0x100000001b3);
-    for (; text && *text; text++)
-        hash = (hash ^ (unsigned char) *text) * prime;
-    return (hash ^ (text ? 0xff : 0x100)) * prime;
-}
-
 uint64_t selection_hash(const struct gpu_selection *selection) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = HASH_START;
     if (selection) {
-        hash = mix(hash, selection->use_models);
-        hash = mix(hash, selection->avoid_models);
-        hash = mix(hash, selection->use_uuids);
-        hash = mix(hash, selection->avoid_uuids);
-        hash = mix(hash, selection->use_indexes);
-        hash = mix(hash, selection->node_policy);
-        hash = mix(hash, selection->card_policy);
-        hash = (hash ^ ((uint64_t) selection->topology << 1 | selection->numa_bind)) *
-               UINT64_C(0x100000001b3);
+        hash = hash_text(hash, selection->use_models);
+        hash = hash_text(hash, selection->avoid_models);
+        hash = hash_text(hash, selection->use_uuids);
+        hash = hash_text(hash, selection->avoid_uuids);
+        hash = hash_text(hash, selection->use_indexes);
+        hash = hash_text(hash, selection->node_policy);
+        hash = hash_text(hash, selection->card_policy);
+        const unsigned char rest[] = {(unsigned char) selection->topology, selection->numa_bind};
+        hash = hash_bytes(hash, rest, sizeof(rest));
     }
     return hash ? hash : 1;
 }

@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "base/clock.h"
+
 #define CARDS_MAX 64
 #define WORDS_MAX 128 /* that futex_waitv takes */
 #define BEAT_NS (ARBITER_BEAT_NS * 9 / 10)
@@ -74,13 +76,6 @@ struct arbitration {
     struct arbitration_member *ringers[WORDS_MAX]; /* compared, not followed, after a sleep */
     unsigned int nwords;
 };
-
-static uint64_t clock_ns(clockid_t clock) {
-    struct timespec t;
-
-    (void) clock_gettime(clock, &t);
-    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
-}
 
 /* ---- cards and their tenants ---- */
 

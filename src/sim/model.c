@@ -4,8 +4,7 @@
 
 #include <strings.h>
 
-#define GIB ((uint64_t) 1 << 30)
-#define MIB ((uint64_t) 1 << 20)
+#include "base/units.h"
 
 /* NVML's architecture numbers: Volta 5, Turing 6, Ampere 7, Ada 8, Hopper 9.
  * Brands: Tesla 2, NVIDIA 14, GeForce RTX 15. */

@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "model/driver_capability.h"
 #include "share/ledger.h"
 #include "share/limits.h"

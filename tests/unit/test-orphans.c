@@ -17,6 +17,7 @@
 #include "agent/audit/audit.h"
 #include "agent/audit/room.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "fake-monitor.h"
 #include "share/ledger.h"
 

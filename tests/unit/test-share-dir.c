@@ -26,6 +26,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "gpu/driver/driver.h"
 #include "share/compute_core.h"
 #include "share/ledger.h"

@@ -29,6 +29,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "fail-malloc.h"
 
 #define GIB ((uint64_t) 1 << 30)

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "gpu/device.h"
 
 /* The entry of the container, or one for it: a free one, or one without a process that counts for

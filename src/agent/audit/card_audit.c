@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/text.h"
 #include "share/ledger.h"
 
 #define LOOK_AGAIN_MS 5000

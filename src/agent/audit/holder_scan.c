@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "gpu/device.h"
 
 #define QUIET_MS 1000 /* without a record: the child stands still */

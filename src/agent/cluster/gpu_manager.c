@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "gpu/device.h"
 #include "kube/api/client.h"
 #include "model/scaling.h"

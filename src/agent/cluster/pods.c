@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 #include "gpu/device.h"
 #include "kube/api/client.h"
 #include "kube/api/reflector.h"

@@ -21,23 +21,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define AUTO_MS 1000      /* how long an agent is waited for that is not there */
 #define REQUIRED_MS 10000 /* while it is replaced by another, say */
 #define ANSWER_S 15       /* the agent answers sooner, whatever the driver does */
 #define RETRY_NS 20000000
 
-static long long now_ms(void) {
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-}
-
 /* An agent that hangs neither accepts nor reads: what is sent waits no longer than that, too. */
 static int dial(const char *path, long long wait_ms) {
     const struct timeval patience = {.tv_sec = wait_ms / 1000};
     const struct timespec pause = {.tv_nsec = RETRY_NS};
-    long long until = now_ms() + wait_ms;
+    long long until = (long long) clock_ms(CLOCK_MONOTONIC) + wait_ms;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -46,7 +41,7 @@ static int dial(const char *path, long long wait_ms) {
     (void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     (void) snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     while (connect(fd, (struct sockaddr *) &address, sizeof(address)) < 0) {
-        if (now_ms() >= until) {
+        if ((long long) clock_ms(CLOCK_MONOTONIC) >= until) {
             (void) fprintf(stderr, "aliquot-hook: the agent does not answer at %s: %s\n", path,
                            strerror(errno));
             (void) close(fd);

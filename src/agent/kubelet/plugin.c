@@ -10,6 +10,7 @@
 #include "agent/kubelet/plugin_messages.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "gpu/device.h"
 #include "wire/grpc_client.h"
 #include "wire/grpc_server.h"

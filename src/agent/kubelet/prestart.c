@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "wire/grpc_server.h"
 
 #define WAIT_MAX_MS                                                                                \

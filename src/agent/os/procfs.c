@@ -130,7 +130,7 @@ uint64_t process_life(int pid) {
         if (field++ != life_fields[next])
             continue;
         next++;
-        hash = hash_bytes(hash, word, strlen(word) + 1);
+        hash = hash_text(hash, word);
     }
     return hash | 1;
 }

@@ -12,11 +12,11 @@
 #include "agent/report/report.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/units.h"
 #include "kube/api/event_writer.h"
 #include "model/scaling.h"
 #include "wire/prom.h"
 
-#define MIB ((uint64_t) 1 << 20)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- cards ---- */

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "kube/api/client.h"
 #include "kube/api/reflector.h"
 #include "kube/objects/gpu_object.h"

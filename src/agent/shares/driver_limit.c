@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/text.h"
 
 #define FIRST_BRANCH 615 /* of the driver, with limits of control groups */
 #define NO_LIMIT UINT64_MAX

@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "wire/json.h"
 
 #define PROGRAM_NAME "aliquot-hook"

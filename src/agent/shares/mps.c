@@ -7,11 +7,11 @@
 
 #include "agent/shares/slot.h"
 #include "base/buf.h"
+#include "base/units.h"
 #include "gpu/driver/driver.h"
 #include "share/limits.h"
 
 #define PIPE_IN_CONTAINER "/run/aliquot/mps"
-#define MIB ((uint64_t) 1 << 20)
 
 static bool is_there(const char *host_root, const char *dir, const char *file) {
     char path[512];

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "gpu/device.h"
 #include "share/arbitration.h"
 #include "share/compute.h"

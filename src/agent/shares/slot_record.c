@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "gpu/device.h"
 #include "kube/objects/dialect_export.h"
 #include "model/driver_capability.h"

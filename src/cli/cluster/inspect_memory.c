@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/units.h"
 #include "cli/cluster/inspect.h"
 #include "cli/cluster/kubectl.h"
 #include "cli/table.h"
 #include "kube/objects/node.h"
 
-#define GIB ((uint64_t) 1 << 30)
 #define CARDS_MAX 64 /* columns */
 #define RULE "------------------------------------------------------------------"
 

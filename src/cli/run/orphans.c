@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "cli/run/card_use.h"
 #include "cli/run/driver_calls.h"
 #include "cli/run/node_holders.h"
@@ -121,18 +121,11 @@ static uint64_t other_runs_orphaned(const char *uuid) {
 
 /* ---- the thread ---- */
 
-static uint64_t now_ms(void) {
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t) t.tv_sec * 1000 + (uint64_t) t.tv_nsec / 1000000;
-}
-
 /* Memory that belongs to no listed process and that no ledger has, at several looks, is booked if a
  * process of the command can hold it. Returns whether there may be some. */
 static bool find(struct ledger *ledger, uint32_t i, const struct card_use *use, bool still) {
     struct device *d = &watch.device[i];
-    struct unattributed_look l = {.now_ms = now_ms(),
+    struct unattributed_look l = {.now_ms = clock_ms(CLOCK_MONOTONIC),
                                   .used = use->least,
                                   .attributed = d->baseline + watch.account[i].now,
                                   .still = still};

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "share/ledger.h"
 
 #define PREFIX "aliquot-run-"
@@ -37,13 +38,8 @@ bool shares_in_use(const char *dir) {
 
 uint32_t shares_machine(void) {
     const char *dir = getenv("ALIQUOT_SIM_DIR");
-    uint32_t hash = 2166136261u;
 
-    if (!dir || !*dir)
-        return 0;
-    for (; *dir; dir++)
-        hash = (hash ^ (unsigned char) *dir) * 16777619u;
-    return hash;
+    return dir && *dir ? (uint32_t) hash_text(HASH_START, dir) : 0;
 }
 
 /* Reads PREFIX, a PID, "-", eight digits of the machine, "-", anything. */

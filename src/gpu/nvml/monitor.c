@@ -9,6 +9,7 @@
 #include "abi/nvml.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "gpu/nvml/worker.h"
 #include "gpu/nvml/worker_protocol.h"
 

@@ -14,8 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "gpu/device.h"
 #include "gpu/nvml/context.h"
 #include "gpu/nvml/events.h"
@@ -110,18 +112,11 @@ static void add_list(struct worker *w, nvmlDevice_t device, list_fn fn) {
         add_process(w, &w->list[i]);
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
-}
-
 /* The samples that came since the last call take the place of all that were kept. */
 static void keep_utilization(struct utilization *u, const nvmlProcessUtilizationSample_t *samples,
                              unsigned int count) {
     u->count = 0;
-    u->at = now_ns();
+    u->at = clock_ns(CLOCK_MONOTONIC);
     for (unsigned int s = 0; s < count; s++) {
         unsigned int i = 0;
 
@@ -147,7 +142,7 @@ static void add_utilization(struct worker *w, nvmlDevice_t device, uint32_t inde
     if (w->nvml.nvmlDeviceGetProcessUtilization(device, w->samples, &count, u->seen) ==
         NVML_SUCCESS)
         keep_utilization(u, w->samples, count < GPU_PROCESSES_MAX ? count : GPU_PROCESSES_MAX);
-    else if (now_ns() - u->at > UTILIZATION_AGE_NS)
+    else if (clock_ns(CLOCK_MONOTONIC) - u->at > UTILIZATION_AGE_NS)
         u->count = 0;
     for (unsigned int k = 0; k < u->count; k++)
         for (size_t i = 0; i < w->nprocesses; i++)
@@ -221,10 +216,6 @@ static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_mess
 
 /* ---- XIDs ---- */
 
-static uint64_t now_ms(void) {
-    return now_ns() / 1000000;
-}
-
 /* In the thread of events. The agent polls at once: which programs it concerns, and whether the
  * card still answers, the poll tells. */
 static void on_xid(uint32_t index, uint32_t xid, void *userdata) {
@@ -234,7 +225,7 @@ static void on_xid(uint32_t index, uint32_t xid, void *userdata) {
     if (index >= GPU_MAX)
         return;
     if (gpu_xid_needs_reset(xid)) {
-        atomic_store(&w->failures[index].since_ms, now_ms());
+        atomic_store(&w->failures[index].since_ms, clock_ms(CLOCK_MONOTONIC));
         atomic_store(&w->failures[index].xid, xid);
     }
     msg.event = (struct gpu_message_event){
@@ -263,7 +254,8 @@ static bool no_failure(struct worker *w, nvmlDevice_t device, uint32_t index,
 
     if (xid == 0)
         return true;
-    if (now_ms() - atomic_load(&f->since_ms) >= SETTLE_MS && recovery_action(w, device) == 0) {
+    if (clock_ms(CLOCK_MONOTONIC) - atomic_load(&f->since_ms) >= SETTLE_MS &&
+        recovery_action(w, device) == 0) {
         /* Another one may have come in the meantime: that one stays. */
         (void) atomic_compare_exchange_strong(&f->xid, &xid, 0);
         return true;
@@ -338,10 +330,11 @@ static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_message_
 
 /* Links fail and come back seldom, and asking for all of them takes many calls. */
 static void read_links(struct worker *w, uint32_t count) {
-    if (w->links_ms != 0 && w->links.count == count && now_ms() - w->links_ms < LINKS_AGE_MS)
+    if (w->links_ms != 0 && w->links.count == count &&
+        clock_ms(CLOCK_MONOTONIC) - w->links_ms < LINKS_AGE_MS)
         return;
     gpu_links_read(&w->nvml, count, &w->links);
-    w->links_ms = now_ms();
+    w->links_ms = clock_ms(CLOCK_MONOTONIC);
 }
 
 static bool put_links(struct worker *w, uint32_t index) {

@@ -21,10 +21,6 @@ static int stem_of(const char *name) {
     return (int) len;
 }
 
-static uint64_t hash_text(uint64_t hash, const char *text) {
-    return hash_bytes(hash, text ? text : "", text ? strlen(text) + 1 : 1);
-}
-
 static uint64_t identity_of(const struct event *e) {
     uint64_t hash = hash_text(hash_text(HASH_START, e->component), e->uid);
     return hash_text(hash_text(hash, e->reason), e->container);

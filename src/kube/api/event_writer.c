@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/ratelimit.h"
+#include "base/text.h"
 #include "kube/api/names.h"
 
 #define PER_SECOND 10
@@ -146,12 +147,6 @@ static bool make_room(struct event_writer *w) {
     return false;
 }
 
-static void copy(char *ret, size_t size, const char *text) {
-    size_t len = strnlen(text, size - 1);
-    memcpy(ret, text, len);
-    ret[len] = '\0';
-}
-
 static struct object *object_of(struct event_writer *w, const struct event *e) {
     struct object *o;
     HASH_FIND_STR(w->table, e->uid, o);
@@ -163,11 +158,11 @@ static struct object *object_of(struct event_writer *w, const struct event *e) {
     o = make_room(w) ? calloc(1, sizeof(*o)) : NULL;
     if (!o)
         return NULL;
-    copy(o->uid, sizeof(o->uid), e->uid);
-    copy(o->namespace, sizeof(o->namespace), e->namespace);
-    copy(o->name, sizeof(o->name), e->name);
-    copy(o->api_version, sizeof(o->api_version), e->api_version);
-    copy(o->kind, sizeof(o->kind), e->kind);
+    text_copy(o->uid, sizeof(o->uid), e->uid);
+    text_copy(o->namespace, sizeof(o->namespace), e->namespace);
+    text_copy(o->name, sizeof(o->name), e->name);
+    text_copy(o->api_version, sizeof(o->api_version), e->api_version);
+    text_copy(o->kind, sizeof(o->kind), e->kind);
     o->cluster_scoped = e->cluster_scoped;
     HASH_ADD_STR(w->table, uid, o);
     if (!hash_added(o)) {
@@ -197,8 +192,8 @@ static struct series *series_of(struct object *o, const struct event *e) {
     s = calloc(1, sizeof(*s));
     if (!s)
         return NULL;
-    copy(s->reason, sizeof(s->reason), e->reason);
-    copy(s->container, sizeof(s->container), container);
+    text_copy(s->reason, sizeof(s->reason), e->reason);
+    text_copy(s->container, sizeof(s->container), container);
     s->normal = e->normal;
     s->interval_ms = FIRST_MS;
     if (o->nseries == SERIES_MAX) {
@@ -324,8 +319,8 @@ static void write_series(struct event_writer *w, struct object *o, struct series
         return;
     }
     *sent = (struct sent){.writer = w, .object = o, .key = s->key, .patch = s->exists};
-    copy(sent->reason, sizeof(sent->reason), s->reason);
-    copy(sent->container, sizeof(sent->container), s->container);
+    text_copy(sent->reason, sizeof(sent->reason), s->reason);
+    text_copy(sent->container, sizeof(sent->container), s->container);
     if (send_event(w, o, s, sent) < 0) {
         w->stats.failed++;
         s->dirty = ++s->attempts < ATTEMPTS_MAX;

@@ -6,10 +6,9 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/units.h"
 #include "wire/json_write.h"
 
-#define MIB ((uint64_t) 1 << 20)
-#define GIB ((uint64_t) 1 << 30)
 #define SECOND UINT64_C(1000000000)
 
 /* The part of an annotation's key behind the slash; a longer one would make a pod that the API

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "kube/api/field.h"
 #include "wire/json_write.h"
 
@@ -85,10 +86,7 @@ static int read_owners(struct json list, struct reservation_object *o) {
 /* ---- status ---- */
 
 uint64_t reservation_status_hash(const char *text, size_t len) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ (unsigned char) text[i]) * UINT64_C(0x100000001b3);
-    return hash;
+    return hash_bytes(HASH_START, text, len);
 }
 
 /* Field by field in our own order, since the API server sorts keys as it likes. */

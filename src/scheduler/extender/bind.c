@@ -9,6 +9,7 @@
 #include <utlist.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "kube/api/field.h"
 #include "kube/objects/dialect_export.h"
@@ -248,15 +249,12 @@ static uint64_t card_memory(const char *uuid, void *userdata) {
 /* What the tools of other projects read of a pod in their dialects. */
 static void put_foreign(const struct state_pod *pod, const struct assignment *assignment,
                         struct buf *out) {
-    struct timespec now;
-    (void) clock_gettime(CLOCK_REALTIME, &now);
     foreign_annotate(&(struct foreign_pod){.asks = pod->asks,
                                            .nasks = pod->nasks,
                                            .assignment = assignment,
                                            .card_memory = card_memory,
                                            .userdata = pod->node,
-                                           .now_ns = (uint64_t) now.tv_sec * 1000000000 +
-                                                     (uint64_t) now.tv_nsec},
+                                           .now_ns = clock_ns(CLOCK_REALTIME)},
                      &(struct json_writer){.out = out, .comma = true});
 }
 

@@ -6,6 +6,7 @@
 #include <utlist.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "model/scaling.h"
 #include "scheduler/state/namespace_usage.h"
 #include "scheduler/state/state_internal.h"
@@ -13,12 +14,7 @@
 /* ---- holds of bound pods ---- */
 
 uint64_t state_hash(uint64_t hash, const char *text) {
-    const uint64_t prime = UINT64_C(0x100000001b3);
-    if (hash == 0)
-        hash = UINT64_C(0xcbf29ce484222325);
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char) *text) * prime;
-    hash = (hash ^ 0xff) * prime; /* so that "ab","c" is not "a","bc" */
+    hash = hash_text(hash ? hash : HASH_START, text);
     return hash ? hash : 1;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "place/policies/policies.h"
 #include "place/workload/model.h"
 #include "scheduler/state/state_internal.h"
@@ -12,8 +13,7 @@ static uint64_t selection_key(void *self, const struct state_pod *pod);
 /* ---- what a pod wants ---- */
 
 static uint64_t mix(uint64_t hash, uint64_t part) {
-    hash = (hash ^ part) * UINT64_C(0x100000001b3);
-    return hash ^ hash >> 29; /* the high bits of one part must reach the low bits of the next */
+    return hash_bytes(hash, &part, sizeof(part));
 }
 
 /* Whether the pod may take any card, or any of certain models, so that nodes that look alike are
@@ -36,7 +36,7 @@ static bool is_alike_to(const struct place_plan *plan, const struct state_head *
 
 static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
                          const struct gpu_request *request, const struct place_plan *plan) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = HASH_START;
     for (uint32_t i = 0; i < request->n; i++) {
         const struct gpu_ask *ask = &request->asks[i];
         const uint64_t parts[] = {ask->phase,  ask->cards,          ask->whole, ask->core,

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/units.h"
 #include "sim/daemon/machine.h"
 #include "sim/mig.h"
 
-#define MIB ((uint64_t) 1 << 20)
 #define SECOND_NS 1000000000ull
 #define SLICE_NS 2000000ull
 #define SAMPLE_NS (SECOND_NS / 6)

@@ -20,6 +20,7 @@
 
 #include "abi/cuda.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/engine.h"
 #include "sim/daemon/fault.h"
@@ -30,9 +31,7 @@
 #define SLACK_NS 20000ull
 
 uint64_t daemon_now(void) {
-    struct timespec ts;
-    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t) ts.tv_sec * 1000000000ull + (uint64_t) ts.tv_nsec;
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 uint64_t daemon_clock(const struct daemon *d) {
@@ -40,9 +39,7 @@ uint64_t daemon_clock(const struct daemon *d) {
 }
 
 uint64_t daemon_wall_us(void) {
-    struct timespec ts;
-    (void) clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t) ts.tv_sec * 1000000ull + (uint64_t) ts.tv_nsec / 1000u;
+    return clock_us(CLOCK_REALTIME);
 }
 
 /* -- watched descriptors --------------------------------------------------------------------- */

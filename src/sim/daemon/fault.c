@@ -3,9 +3,9 @@
 #include "sim/daemon/fault.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "abi/nvml.h"
+#include "base/clock.h"
 #include "sim/daemon/wake.h"
 #include "sim/daemon/xid.h"
 
@@ -13,8 +13,6 @@
 
 static void log_event(struct sim_machine *m, uint32_t minor, uint64_t type, uint64_t data) {
     struct sim_host *h = m->host;
-    struct timespec ts;
-    (void) clock_gettime(CLOCK_REALTIME, &ts);
     uint32_t n = atomic_load(&h->events);
     h->event[n % SIM_EVENTS] = (struct sim_event){
         .minor = minor,
@@ -22,7 +20,7 @@ static void log_event(struct sim_machine *m, uint32_t minor, uint64_t type, uint
         .compute_instance = UINT32_MAX,
         .type = (uint32_t) type,
         .data = data,
-        .time_us = (uint64_t) ts.tv_sec * 1000000u + (uint64_t) ts.tv_nsec / 1000u,
+        .time_us = clock_us(CLOCK_REALTIME),
     };
     atomic_store(&h->events, n + 1);
     sim_wake(&h->events);

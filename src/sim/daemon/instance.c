@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "sim/daemon/ipc_memory.h"
-
-#define MIB ((uint64_t) 1 << 20)
 
 /* By a process, or by memory that may be on its way to one as a descriptor. */
 static bool in_use(const struct sim_machine *m, uint32_t minor) {

@@ -7,12 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "sim/daemon/engine.h"
 #include "sim/daemon/ipc_memory.h"
 #include "sim/daemon/memlimit.h"
 #include "sim/daemon/shared_event.h"
 
-#define MIB ((uint64_t) 1 << 20)
 #define PCI_BUSES 32u /* cards of one domain */
 
 /* splitmix64's output function: spreads a counter over 64 bits. */
