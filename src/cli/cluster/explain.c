@@ -18,7 +18,7 @@
 #include "wire/json_write.h"
 
 static const char *arg_namespace;
-static struct page_source arg_source = {.name_space = "aliquot-system"};
+static struct port_forward arg_source = {.name_space = "aliquot-system"};
 static uint32_t arg_nodes = 20;
 static bool arg_json;
 
@@ -295,7 +295,7 @@ static int print_page(const struct pod *pod, struct json object, struct json pag
 static int get_page(const struct pod *pod, struct buf *text, struct err *err) {
     char path[512];
     (void) snprintf(path, sizeof(path), "/explain?namespace=%s&pod=%s", pod->namespace, pod->name);
-    return page_get(&arg_source, path, text, err);
+    return port_forward_get(&arg_source, path, text, err);
 }
 
 static int ask_scheduler(const struct pod *pod, struct json object, struct err *err) {

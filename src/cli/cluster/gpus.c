@@ -154,7 +154,7 @@ static void put_card(struct table *t, const struct card *card, const struct agen
     card_rows(t, &columns, card, put_use, &use);
 }
 
-static int show(struct err *err) {
+static int show_gpus(struct err *err) {
     _cleanup_(agents_done) struct agents agents = {0};
     _cleanup_(table_done) struct table table = {.columns = COLUMNS};
     _cleanup_(cards_done) struct cards cards = {0};
@@ -193,6 +193,6 @@ int cmd_gpus(int argc, char **argv) {
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
     bool understood = r == 0;
     if (understood)
-        r = show(&err);
+        r = show_gpus(&err);
     return args_exit("gpus", r, understood, &err);
 }

@@ -24,7 +24,7 @@ struct host {
 };
 
 /* "12" or "12.5" */
-static const char *gib(uint64_t bytes, char out[static 24]) {
+static const char *format_gib(uint64_t bytes, char out[static 24]) {
     uint64_t tenths = bytes / GIB * 10 + (bytes % GIB * 10 + GIB / 2) / GIB;
     if (tenths % 10 == 0)
         (void) snprintf(out, 24, "%" PRIu64, tenths / 10);
@@ -68,17 +68,17 @@ static void put_host(struct table *t, size_t columns, const struct host *host, u
         taken += card_taken_memory(card);
         sold += card->memory;
         if (column < columns - 1)
-            table_set(t, column++, "%s/%s", gib(card_taken_memory(card), one),
-                      gib(card->memory, other));
+            table_set(t, column++, "%s/%s", format_gib(card_taken_memory(card), one),
+                      format_gib(card->memory, other));
     }
-    table_set(t, columns - 1, "%s/%s", gib(taken, one), gib(sold, other));
+    table_set(t, columns - 1, "%s/%s", format_gib(taken, one), format_gib(sold, other));
     *all_taken += taken;
     *all += sold;
 }
 
 /* ---- the pods of a node ---- */
 
-static uint64_t held_on(const struct card *card, const char *uid) {
+static uint64_t allocated_on(const struct card *card, const char *uid) {
     uint64_t memory = 0;
     for (size_t i = 0; i < card->nholders; i++)
         if (strcmp(card->holders[i].uid, uid) == 0)
@@ -105,7 +105,7 @@ static void put_pod(struct table *t, const struct host *host, const struct holde
     table_set(t, 0, "%s", h->pod);
     table_set(t, 1, "%s", h->namespace);
     for (const struct card *card = host->first; card < host->end && column < t->columns; card++)
-        table_set(t, column++, "%s", gib(held_on(card, h->uid), text));
+        table_set(t, column++, "%s", format_gib(allocated_on(card, h->uid), text));
 }
 
 static void put_titles(struct table *t, const char *second, const char *suffix, size_t ncards) {
@@ -132,8 +132,8 @@ static int print_pods(const struct host *host) {
     }
     printf("NAME:       %s\nIPADDRESS:  %s\n\n", host->name, host->address);
     int r = table_print(&t, stdout);
-    printf("Allocated : %s (%u%%)\n", gib(taken, text), percent(taken, sold));
-    printf("Total :     %s\n" RULE "\n", gib(sold, text));
+    printf("Allocated : %s (%u%%)\n", format_gib(taken, text), percent(taken, sold));
+    printf("Total :     %s\n" RULE "\n", format_gib(sold, text));
     return r;
 }
 
@@ -172,7 +172,7 @@ static int print_hosts(const struct cards *cards, struct json nodes, bool detail
     if (r < 0)
         return err_errno(err, -r, "cannot print");
     printf("%sAllocated/Total GPU Memory In Cluster:\n%s/%s (%u%%)\n", details ? "" : RULE "\n",
-           gib(taken, one), gib(sold, other), percent(taken, sold));
+           format_gib(taken, one), format_gib(sold, other), percent(taken, sold));
     return 0;
 }
 

@@ -13,7 +13,7 @@
 #define COMPLAINT_MAX 4096
 
 /* Reads both pipes until both have ended. */
-static int collect(int out, int complaint, struct buf *ret_out, struct buf *ret_complaint) {
+static int read_pipes(int out, int complaint, struct buf *ret_out, struct buf *ret_complaint) {
     struct pollfd fds[] = {{out, POLLIN, 0}, {complaint, POLLIN, 0}};
     struct buf *bufs[] = {ret_out, ret_complaint};
 
@@ -83,7 +83,7 @@ int kubectl(struct buf *ret, struct err *err, const char *const *arguments) {
     (void) close(take_fd(&out_write));
     (void) close(take_fd(&bad_write));
 
-    r = collect(out_read, bad_read, ret, &complaint);
+    r = read_pipes(out_read, bad_read, ret, &complaint);
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;

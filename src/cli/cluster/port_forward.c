@@ -58,7 +58,7 @@ static void end_forward(pid_t pid) {
         ;
 }
 
-static int get_by_forward(const struct page_source *source, const char *pod, const char *path,
+static int get_by_forward(const struct port_forward *source, const char *pod, const char *path,
                           struct buf *ret, struct err *err) {
     const char *const arguments[] = {"port-forward", "-n", source->name_space, "--address",
                                      "127.0.0.1",    pod,  SCHEDULER_PORT,     NULL};
@@ -99,7 +99,8 @@ static bool is_ready(struct json pod) {
     return false;
 }
 
-int page_get(const struct page_source *source, const char *path, struct buf *ret, struct err *err) {
+int port_forward_get(const struct port_forward *source, const char *path, struct buf *ret,
+                     struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json pods, pod;

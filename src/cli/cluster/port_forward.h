@@ -7,10 +7,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-struct page_source {
+struct port_forward {
     const char *name_space; /* where Aliquot is installed */
     const char *url;        /* "http://127.0.0.1:9401" to ask there; NULL: by port-forward */
 };
 
 /* Appends the page at `path` to `ret`. Asks each of the scheduler's pods until one answers. */
-int page_get(const struct page_source *source, const char *path, struct buf *ret, struct err *err);
+int port_forward_get(const struct port_forward *source, const char *path, struct buf *ret,
+                     struct err *err);

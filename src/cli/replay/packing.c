@@ -212,7 +212,8 @@ static uint32_t throw_dice(const struct packing *p, uint32_t node) {
     return (uint32_t) ((z ^ z >> 31) % RANKS);
 }
 
-static void ask(struct packing *p, struct place_plan *plan, uint32_t i, struct answer *ret) {
+static void evaluate_node(struct packing *p, struct place_plan *plan, uint32_t i,
+                          struct answer *ret) {
     struct place_result result;
     uint64_t looks = place_model_short_looks(p->model);
     ret->fits = ask_node(p, plan, &p->nodes[i], &result);
@@ -227,7 +228,7 @@ static uint32_t best_of(struct packing *p, struct place_plan *plan, struct row *
     for (uint32_t i = 0; i < p->trace->nnodes; i++) {
         struct answer *answer = &row->answers[i];
         if (answer->version != p->nodes[i].version)
-            ask(p, plan, i, answer);
+            evaluate_node(p, plan, i, answer);
         if (!answer->fits)
             continue;
         uint32_t rank = p->options->random_ties ? throw_dice(p, i) : i;
@@ -250,7 +251,7 @@ static uint32_t choose(struct packing *p, struct place_plan *plan, struct row *r
     place_model_allow(p->model, PLACE_MODEL_STATES);
     while (best != PACKING_NOWHERE && row->answers[best].worth.rough &&
            place_model_has_time(p->model)) {
-        ask(p, plan, best, &row->answers[best]);
+        evaluate_node(p, plan, best, &row->answers[best]);
         best = best_of(p, plan, row);
     }
     return best;

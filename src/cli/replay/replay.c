@@ -190,7 +190,7 @@ static void let_go(struct run *run, uint64_t until) {
     }
 }
 
-static int pack(struct run *run, struct err *err) {
+static int pack_pods(struct run *run, struct err *err) {
     for (size_t i = 0; i < run->trace->npods; i++) {
         size_t pod = run->arrivals[i].pod;
         if (arg_departures)
@@ -266,7 +266,7 @@ static int replay(int argc, char **argv, struct err *err) {
     if (r == 0)
         r = run_init(&run, &in.trace, &how, err);
     if (r == 0)
-        r = pack(&run, err);
+        r = pack_pods(&run, err);
     return r == 0 ? print(&run, err) : r;
 }
 

@@ -48,9 +48,9 @@ static struct {
 /* ---- the line ---- */
 
 /* A simulated machine's lock ends with the machine's directory. */
-static void line_path(char *ret, size_t size) {
+static void lock_path(char *ret, size_t size) {
     const char *sim = getenv("ALIQUOT_SIM_DIR");
-    uint32_t machine = shares_machine();
+    uint32_t machine = run_shares_machine();
 
     if (machine != 0 && access(sim, W_OK) == 0)
         (void) snprintf(ret, size, "%s/arbiter-%u", sim, (unsigned) geteuid());
@@ -60,7 +60,7 @@ static void line_path(char *ret, size_t size) {
 }
 
 /* The file is ours alone: what another user has put under its name is not touched. */
-static int open_line(const char *path, int flags, struct line **ret, struct err *err) {
+static int open_lock(const char *path, int flags, struct line **ret, struct err *err) {
     _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
     struct stat st;
     void *map;
@@ -78,18 +78,18 @@ static int open_line(const char *path, int flags, struct line **ret, struct err 
     return take_fd(&fd);
 }
 
-static int join_line(struct line **ret, struct err *err) {
+static int share_lock(struct line **ret, struct err *err) {
     char path[PATH_MAX];
 
-    line_path(path, sizeof(path));
-    return open_line(path, O_CREAT, ret, err);
+    lock_path(path, sizeof(path));
+    return open_lock(path, O_CREAT, ret, err);
 }
 
 int arbitrate_name(const char *dir, struct err *err) {
     char path[PATH_MAX], link[96];
 
-    line_path(path, sizeof(path));
-    shares_path(dir, LINE_LINK, link);
+    lock_path(path, sizeof(path));
+    run_shares_path(dir, LINE_LINK, link);
     return symlink(path, link) < 0 ? err_errno(err, errno, "cannot make %s", link) : 0;
 }
 
@@ -99,13 +99,13 @@ void arbitrate_notice(const char *dir) {
     _cleanup_close_ int fd = -1;
 
     if (dir) {
-        shares_path(dir, LINE_LINK, link);
+        run_shares_path(dir, LINE_LINK, link);
         if (readlink(link, path, sizeof(path) - 1) < 0)
             return;
     } else {
-        line_path(path, sizeof(path));
+        lock_path(path, sizeof(path));
     }
-    fd = open_line(path, 0, &line, NULL);
+    fd = open_lock(path, 0, &line, NULL);
     if (fd < 0)
         return;
     (void) __atomic_add_fetch(&line->changed, 1, __ATOMIC_RELEASE);
@@ -115,7 +115,7 @@ void arbitrate_notice(const char *dir) {
 
 /* ---- the shares ---- */
 
-static struct charge *find(const char *dir) {
+static struct charge *find_charge(const char *dir) {
     struct charge *c;
 
     DL_FOREACH(arbiter.charges, c)
@@ -124,8 +124,7 @@ static struct charge *find(const char *dir) {
     return NULL;
 }
 
-static struct charge *charge_new(const struct share_place *place,
-                                 const struct share_limits *limits) {
+static struct charge *charge_new(const struct run_share *place, const struct share_limits *limits) {
     struct charge *c = calloc(1, sizeof(*c));
     char grants[96], compute[96];
 
@@ -133,8 +132,8 @@ static struct charge *charge_new(const struct share_place *place,
         return NULL;
     memcpy(c->dir, place->dir, sizeof(c->dir));
     c->limits = *limits;
-    shares_path(c->dir, "grants", grants);
-    shares_path(c->dir, "compute", compute);
+    run_shares_path(c->dir, "grants", grants);
+    run_shares_path(c->dir, "compute", compute);
     if (arbitration_join(arbiter.arbitration, limits, grants, compute, &c->member, NULL) < 0) {
         free(c);
         return NULL;
@@ -144,14 +143,14 @@ static struct charge *charge_new(const struct share_place *place,
 }
 
 /* A share that is only half made has no limits yet; whoever makes it gives notice when it is. */
-static void look_at(const struct share_place *place, void *userdata) {
-    struct charge *c = find(place->dir);
+static void update_charge(const struct run_share *place, void *userdata) {
+    struct charge *c = find_charge(place->dir);
     struct share_limits limits;
     char path[96];
 
     (void) userdata;
-    shares_path(place->dir, "limits", path);
-    if (place->machine != shares_machine() || limits_read(path, &limits, NULL) < 0)
+    run_shares_path(place->dir, "limits", path);
+    if (place->machine != run_shares_machine() || limits_read(path, &limits, NULL) < 0)
         return;
     if (!c)
         c = charge_new(place, &limits);
@@ -164,12 +163,12 @@ static void look_at(const struct share_place *place, void *userdata) {
     arbitration_change(c->member, &limits);
 }
 
-static void look(void) {
+static void update_charges(void) {
     struct charge *c, *next;
 
     DL_FOREACH(arbiter.charges, c)
         c->seen = false;
-    shares_each(look_at, NULL);
+    run_shares_each(update_charge, NULL);
     DL_FOREACH_SAFE(arbiter.charges, c, next) {
         if (c->seen)
             continue;
@@ -181,9 +180,9 @@ static void look(void) {
 
 /* ---- the thread ---- */
 
-static void *stand_in_line(void *unused) {
+static void *run_arbiter(void *unused) {
     struct line *line;
-    int fd = join_line(&line, NULL);
+    int fd = share_lock(&line, NULL);
 
     (void) unused;
     if (fd < 0)
@@ -197,7 +196,7 @@ static void *stand_in_line(void *unused) {
         const struct timespec wait = {.tv_sec = LOOK_S};
         uint32_t changed = __atomic_load_n(&line->changed, __ATOMIC_ACQUIRE);
 
-        look();
+        update_charges();
         (void) syscall(SYS_futex, &line->changed, FUTEX_WAIT, changed, &wait, NULL, 0);
     }
 }
@@ -207,7 +206,7 @@ int arbitrate_begin(struct err *err) {
     pthread_attr_t attr;
     pthread_t thread;
     struct line *line;
-    _cleanup_close_ int fd = join_line(&line, err);
+    _cleanup_close_ int fd = share_lock(&line, err);
     int r;
 
     if (fd < 0)
@@ -218,7 +217,7 @@ int arbitrate_begin(struct err *err) {
     (void) pthread_attr_init(&attr);
     (void) pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     (void) pthread_sigmask(SIG_BLOCK, &all, &before);
-    r = pthread_create(&thread, &attr, stand_in_line, NULL);
+    r = pthread_create(&thread, &attr, run_arbiter, NULL);
     (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
     (void) pthread_attr_destroy(&attr);
     return r == 0 ? 0 : err_errno(err, r, "cannot start a thread");

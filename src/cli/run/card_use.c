@@ -55,7 +55,7 @@ static bool add_list(list_fn *list, nvmlDevice_t device, struct card_use *use) {
     return complete;
 }
 
-static uint64_t less(uint64_t from, uint64_t bytes) {
+static uint64_t subtract(uint64_t from, uint64_t bytes) {
     return from > bytes ? from - bytes : 0;
 }
 
@@ -77,8 +77,8 @@ bool card_use_read(void *nvml, nvmlDevice_t device, struct card_use *ret) {
     /* Memory that came or went meanwhile can be in the card's figure or in a process's. */
     if (!read_used(nvml, device, &later))
         return false;
-    ret->most = less(before > later ? before : later, living);
-    ret->least = complete ? less(before < later ? before : later, all) : 0;
+    ret->most = subtract(before > later ? before : later, living);
+    ret->least = complete ? subtract(before < later ? before : later, all) : 0;
     return true;
 }
 

@@ -4,12 +4,12 @@
 #include "share/compute.h"
 
 static int check_range(const char *option, uint32_t value, const char *of, struct err *err) {
-    if (value == TERM_UNSET || (value >= 1 && value <= 100))
+    if (value == COMPUTE_UNSET || (value >= 1 && value <= 100))
         return 0;
     return err_set(err, EINVAL, "--%s %u: 1 to 100%s", option, value, of);
 }
 
-int terms_check(const struct terms *terms, struct err *err) {
+int compute_options_check(const struct compute_options *terms, struct err *err) {
     enum share_policy policy;
     int r = check_range("core", terms->core, " percent of a GPU", err);
 
@@ -24,14 +24,15 @@ int terms_check(const struct terms *terms, struct err *err) {
     return r;
 }
 
-int terms_apply(const struct terms *terms, struct share_device *device, struct err *err) {
+int compute_options_apply(const struct compute_options *terms, struct share_device *device,
+                          struct err *err) {
     enum share_policy policy;
 
-    if (terms->core != TERM_UNSET)
+    if (terms->core != COMPUTE_UNSET)
         device->core_percent = terms->core;
-    if (terms->weight != TERM_UNSET)
+    if (terms->weight != COMPUTE_UNSET)
         device->weight = (uint16_t) terms->weight;
-    if (terms->ceiling != TERM_UNSET)
+    if (terms->ceiling != COMPUTE_UNSET)
         device->ceiling_percent = (uint8_t) terms->ceiling;
     if (terms->policy && share_policy_parse(terms->policy, &policy) == 0)
         device->policy = (uint8_t) policy;

@@ -9,18 +9,18 @@
 #include "base/opt.h"
 #include "share/limits.h"
 
-#define TERM_UNSET UINT32_MAX
+#define COMPUTE_UNSET UINT32_MAX
 
-/* Each as given, or TERM_UNSET. */
-struct terms {
+/* Each as given, or COMPUTE_UNSET. */
+struct compute_options {
     uint32_t core, weight, ceiling;
     const char *policy; /* NULL: not given */
 };
 
-#define TERMS_NONE                                                                                 \
-    { TERM_UNSET, TERM_UNSET, TERM_UNSET, NULL }
+#define COMPUTE_OPTIONS_NONE                                                                       \
+    { COMPUTE_UNSET, COMPUTE_UNSET, COMPUTE_UNSET, NULL }
 
-#define TERMS_OPTIONS(terms)                                                                       \
+#define COMPUTE_OPTIONS_OPTIONS(terms)                                                             \
     {"core",    'c',                                                                               \
      "PERCENT", "part of each GPU's time, 1 to 100 (default: what others leave)",                  \
      opt_u32,   &(terms).core},                                                                    \
@@ -39,7 +39,7 @@ struct terms {
             &(terms).ceiling                                                                       \
     }
 
-#define TERMS_HELP                                                                                 \
+#define COMPUTE_OPTIONS_HELP                                                                       \
     "Policies: fixed gives --core and never more, even alone; burst guarantees it and lends idle " \
     "time;\n"                                                                                      \
     "weighted and weak divide by weight what the guaranteed leave, over all such runs or over "    \
@@ -49,7 +49,8 @@ struct terms {
     "comes last.\n"
 
 /* -EINVAL with a text that names the option. */
-int terms_check(const struct terms *terms, struct err *err);
+int compute_options_check(const struct compute_options *terms, struct err *err);
 
 /* Sets what was given; leaves the rest. -EINVAL when the result makes no sense. */
-int terms_apply(const struct terms *terms, struct share_device *device, struct err *err);
+int compute_options_apply(const struct compute_options *terms, struct share_device *device,
+                          struct err *err);

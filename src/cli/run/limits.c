@@ -24,14 +24,14 @@ enum column { SHARE, GPU, MEMORY, USED, CORE, POLICY, TIME, WAITED, STATE, COLUM
 
 static uint64_t arg_memory = UINT64_MAX;
 static uint32_t arg_share;
-static struct terms arg_terms = TERMS_NONE;
+static struct compute_options arg_terms = COMPUTE_OPTIONS_NONE;
 
 static const struct opt set_options[] = {
     {"share", 's', "PID", "of the `aliquot run` (default: the only one there is)", opt_u32,
      &arg_share},
     {"memory", 'm', "SIZE", "device memory on each GPU, such as 4Gi; 0: no limit", opt_size,
      &arg_memory},
-    TERMS_OPTIONS(arg_terms),
+    COMPUTE_OPTIONS_OPTIONS(arg_terms),
     OPT_END,
 };
 
@@ -41,8 +41,8 @@ static const struct opt_usage set_usage = {
                "A memory limit below what is in use takes nothing away: there is nothing new until "
                "enough\n"
                "has been freed.",
-    .epilog =
-        TERMS_HELP "Exit status: 0; 1 when the limits cannot be changed; 2 for wrong options.",
+    .epilog = COMPUTE_OPTIONS_HELP
+    "Exit status: 0; 1 when the limits cannot be changed; 2 for wrong options.",
 };
 
 static const struct opt show_options[] = {OPT_END};
@@ -93,20 +93,20 @@ static void put_time(struct table *t, const struct share_device *d, uint32_t i,
               usage.waited / 1000000 % 1000);
 }
 
-static void put_share(const struct share_place *place, void *userdata) {
+static void put_share(const struct run_share *place, void *userdata) {
     struct table *t = userdata;
     struct share_limits limits;
     struct compute *compute = NULL;
     struct ledger *ledger = NULL;
     char path[96], grants[96];
 
-    shares_path(place->dir, "limits", path);
+    run_shares_path(place->dir, "limits", path);
     if (limits_read(path, &limits, NULL) < 0)
         return;
-    shares_path(place->dir, "ledger", path);
+    run_shares_path(place->dir, "ledger", path);
     (void) ledger_open(path, &ledger, NULL);
-    shares_path(place->dir, "compute", path);
-    shares_path(place->dir, "grants", grants);
+    run_shares_path(place->dir, "compute", path);
+    run_shares_path(place->dir, "grants", grants);
     (void) compute_open(grants, path, &compute, NULL);
     for (uint32_t i = 0; i < limits.ndevices; i++) {
         table_row(t);
@@ -121,7 +121,7 @@ static void put_share(const struct share_place *place, void *userdata) {
     compute_free(compute);
 }
 
-static int show(int argc, char **argv, struct err *err) {
+static int show_limits(int argc, char **argv, struct err *err) {
     static const char *const titles[COLUMNS] = {"SHARE",  "GPU",  "MEMORY", "USED", "CORE",
                                                 "POLICY", "TIME", "WAITED", "STATE"};
     _cleanup_(table_done) struct table table = {.columns = COLUMNS};
@@ -134,7 +134,7 @@ static int show(int argc, char **argv, struct err *err) {
     table_row(&table);
     for (size_t i = 0; i < COLUMNS; i++)
         table_set(&table, i, "%s", titles[i]);
-    shares_each(put_share, &table);
+    run_shares_each(put_share, &table);
     r = table_print(&table, stdout);
     return r < 0 ? err_errno(err, -r, "cannot print") : 0;
 }
@@ -143,11 +143,11 @@ static int show(int argc, char **argv, struct err *err) {
 
 struct search {
     pid_t pid; /* 0: any */
-    struct share_place found;
+    struct run_share found;
     unsigned n;
 };
 
-static void match(const struct share_place *place, void *userdata) {
+static void match_share(const struct run_share *place, void *userdata) {
     struct search *s = userdata;
 
     if (s->pid != 0 && s->pid != place->pid)
@@ -156,10 +156,10 @@ static void match(const struct share_place *place, void *userdata) {
     s->n++;
 }
 
-static int find_share(struct share_place *ret, struct err *err) {
+static int find_share(struct run_share *ret, struct err *err) {
     struct search s = {.pid = (pid_t) arg_share};
 
-    shares_each(match, &s);
+    run_shares_each(match_share, &s);
     *ret = s.found;
     if (s.n == 1)
         return 0;
@@ -178,7 +178,7 @@ static int check_memory(const struct share_device *d, struct err *err) {
                    d->context_bytes);
 }
 
-static int change(const struct share_place *place, struct err *err) {
+static int change_limits(const struct run_share *place, struct err *err) {
     struct share_limits limits;
     char path[96];
     /* One writer at a time. */
@@ -187,31 +187,31 @@ static int change(const struct share_place *place, struct err *err) {
 
     if (lock < 0 || flock(lock, LOCK_EX) < 0)
         return err_errno(err, errno, "cannot lock %s", place->dir);
-    shares_path(place->dir, "limits", path);
+    run_shares_path(place->dir, "limits", path);
     r = limits_read(path, &limits, err);
     for (uint32_t i = 0; r == 0 && i < limits.ndevices; i++) {
         r = check_memory(&limits.device[i], err);
         if (arg_memory != UINT64_MAX)
             limits.device[i].memory_bytes = arg_memory;
         if (r == 0)
-            r = terms_apply(&arg_terms, &limits.device[i], err);
+            r = compute_options_apply(&arg_terms, &limits.device[i], err);
     }
     return r < 0 ? r : limits_update(path, &limits, err);
 }
 
-static int set(int argc, char **argv, struct err *err) {
-    struct share_place place;
+static int set_limits(int argc, char **argv, struct err *err) {
+    struct run_share place;
     int r = opt_parse(set_options, &set_usage, argc, argv, err);
 
     if (r < 0)
         return r;
     if (r < argc)
         return err_set(err, EINVAL, "unexpected argument '%s'; see --help", argv[r]);
-    r = terms_check(&arg_terms, err);
+    r = compute_options_check(&arg_terms, err);
     if (r == 0)
         r = find_share(&place, err);
     if (r == 0)
-        r = change(&place, err);
+        r = change_limits(&place, err);
     if (r == 0)
         arbitrate_notice(place.dir);
     return r;
@@ -220,7 +220,7 @@ static int set(int argc, char **argv, struct err *err) {
 int cmd_limits(int argc, char **argv) {
     bool changes = argc > 1 && strcmp(argv[1], "set") == 0;
     struct err err;
-    int r = changes ? set(argc - 1, argv + 1, &err) : show(argc, argv, &err);
+    int r = changes ? set_limits(argc - 1, argv + 1, &err) : show_limits(argc, argv, &err);
 
     if (r >= 0 || r == -ECANCELED)
         return 0;

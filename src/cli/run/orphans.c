@@ -40,7 +40,7 @@ static struct {
 /* ---- the ledger ---- */
 
 /* Whether anything is orphaned, or was booked since the last look. */
-static bool needs_a_look(struct ledger *ledger) {
+static bool has_changed(struct ledger *ledger) {
     struct ledger_usage u;
     uint64_t bytes = 0;
 
@@ -75,7 +75,8 @@ static void end_account(struct ledger *ledger, unsigned int account, uint64_t re
 }
 
 /* Whether nothing was booked since `before`. */
-static bool stood_still(struct ledger *ledger, const struct ledger_usage *before, uint32_t device) {
+static bool is_unchanged(struct ledger *ledger, const struct ledger_usage *before,
+                         uint32_t device) {
     struct ledger_usage now;
 
     return ledger_snapshot(ledger, &now) == 0 && now.operation[device] == before->operation[device];
@@ -88,17 +89,17 @@ struct sum {
     uint64_t bytes;
 };
 
-static void add_run(const struct share_place *place, void *userdata) {
+static void add_run(const struct run_share *place, void *userdata) {
     struct share_limits limits;
     struct sum *sum = userdata;
     struct ledger *ledger;
     char path[96];
     struct err err;
 
-    shares_path(place->dir, "limits", path);
-    if (place->machine != shares_machine() || limits_read(path, &limits, &err) < 0)
+    run_shares_path(place->dir, "limits", path);
+    if (place->machine != run_shares_machine() || limits_read(path, &limits, &err) < 0)
         return;
-    shares_path(place->dir, "ledger", path);
+    run_shares_path(place->dir, "ledger", path);
     if (strcmp(path, watch.path) == 0 || ledger_open(path, &ledger, &err) < 0)
         return;
     for (uint32_t i = 0; i < limits.ndevices; i++) {
@@ -115,7 +116,7 @@ static void add_run(const struct share_place *place, void *userdata) {
 static uint64_t other_runs_orphaned(const char *uuid) {
     struct sum sum = {.uuid = uuid};
 
-    shares_each(add_run, &sum);
+    run_shares_each(add_run, &sum);
     return sum.bytes;
 }
 
@@ -123,7 +124,8 @@ static uint64_t other_runs_orphaned(const char *uuid) {
 
 /* Memory that belongs to no listed process and that no ledger has, at several looks, is booked if a
  * process of the command can hold it. Returns whether there may be some. */
-static bool find(struct ledger *ledger, uint32_t i, const struct card_use *use, bool still) {
+static bool find_orphaned(struct ledger *ledger, uint32_t i, const struct card_use *use,
+                          bool still) {
     struct device *d = &watch.device[i];
     struct unattributed_look l = {.now_ms = clock_ms(CLOCK_MONOTONIC),
                                   .used = use->least,
@@ -156,7 +158,7 @@ static uint64_t held_beyond(const struct card_use *use, uint64_t in_slots) {
 }
 
 /* Returns whether it should be looked at again. */
-static bool look_at(struct ledger *ledger, void *nvml, uint32_t i) {
+static bool audit_card(struct ledger *ledger, void *nvml, uint32_t i) {
     struct device *d = &watch.device[i];
     bool again = begin_account(ledger, i), still;
     struct ledger_usage before;
@@ -174,24 +176,24 @@ static bool look_at(struct ledger *ledger, void *nvml, uint32_t i) {
     d->looks -= d->looks > 0;
     if (!again || !card_use_read_uuid(nvml, watch.share.device[i].uuid, &use))
         return again;
-    still = stood_still(ledger, &before, i);
+    still = is_unchanged(ledger, &before, i);
     held = use.most + held_beyond(&use, before.used[i] - watch.account[i].now);
     end_account(ledger, i, held, still);
     if (has_card_account(i))
         end_account(ledger, ledger_card_account(i), held, still);
-    return find(ledger, i, &use, still) || again;
+    return find_orphaned(ledger, i, &use, still) || again;
 }
 
-static bool look(struct ledger *ledger, void *nvml) {
+static bool audit_cards(struct ledger *ledger, void *nvml) {
     bool again = false;
 
     (void) ledger_sweep(ledger);
     for (uint32_t i = 0; i < watch.share.ndevices; i++)
-        again |= look_at(ledger, nvml, i);
+        again |= audit_card(ledger, nvml, i);
     return again;
 }
 
-static void *run(void *arg) {
+static void *audit_thread(void *arg) {
     const struct timespec pause = {.tv_nsec = LOOK_NS};
     struct ledger *ledger = NULL;
     void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -204,7 +206,7 @@ static void *run(void *arg) {
         LOOK_UP(nvml, nvmlShutdown);
 
         if (nvmlInit_v2 && nvmlShutdown && nvmlInit_v2() == NVML_SUCCESS) {
-            while (look(ledger, nvml))
+            while (audit_cards(ledger, nvml))
                 (void) nanosleep(&pause, NULL);
             (void) nvmlShutdown();
         } else {
@@ -230,13 +232,13 @@ void orphans_look(struct ledger *ledger) {
     sigset_t all, before;
     pthread_t thread;
 
-    if (__atomic_load_n(&watch.running, __ATOMIC_ACQUIRE) || !needs_a_look(ledger))
+    if (__atomic_load_n(&watch.running, __ATOMIC_ACQUIRE) || !has_changed(ledger))
         return;
     __atomic_store_n(&watch.running, 1, __ATOMIC_RELEASE);
     (void) sigfillset(&all);
     (void) sigdelset(&all, SIGBUS); /* a truncated ledger */
     (void) pthread_sigmask(SIG_BLOCK, &all, &before);
-    if (pthread_create(&thread, NULL, run, NULL) == 0)
+    if (pthread_create(&thread, NULL, audit_thread, NULL) == 0)
         (void) pthread_detach(thread);
     else
         __atomic_store_n(&watch.running, 0, __ATOMIC_RELEASE);

@@ -34,14 +34,14 @@
 #define MOUNTED_SHARE "/dev/aliquot/limits"
 
 static uint64_t arg_memory;
-static struct terms arg_terms = TERMS_NONE;
+static struct compute_options arg_terms = COMPUTE_OPTIONS_NONE;
 static const char *arg_gpu;
 static bool arg_slices;
 
 static const struct opt options[] = {
     {"memory", 'm', "SIZE", "device memory on each GPU, such as 4Gi or 512Mi (default: no limit)",
      opt_size, &arg_memory},
-    TERMS_OPTIONS(arg_terms),
+    COMPUTE_OPTIONS_OPTIONS(arg_terms),
     {"hardware-slices", 0, NULL,
      "ask the driver for time-slices by --core, too (not tried on hardware yet)", opt_flag,
      &arg_slices},
@@ -57,7 +57,7 @@ static const struct opt_usage usage = {
         "no more device memory than the limit, and see a GPU of that size; their launches wait so\n"
         "that they take no more of the GPU's time than --core and --policy give them. Runs of one\n"
         "user share a GPU's time with each other; `aliquot limits` shows and changes their limits.",
-    .epilog = TERMS_HELP
+    .epilog = COMPUTE_OPTIONS_HELP
     "The exit status is the command's; 128 + N if signal N ended it; 126 or 127 if it "
     "could not be\n"
     "started; 2 for a wrong option.\n"
@@ -67,7 +67,7 @@ static const struct opt_usage usage = {
 };
 
 struct run {
-    struct share_place place;
+    struct run_share place;
     struct ledger *ledger;
     char ledger_path[96];
     struct share_limits share;
@@ -82,7 +82,7 @@ static int check_options(int argc, int first, struct err *err) {
 
     if (first >= argc)
         return err_set(err, EINVAL, "no command; see `aliquot run --help`");
-    if (terms_check(&arg_terms, err) < 0)
+    if (compute_options_check(&arg_terms, err) < 0)
         return -err->code;
     if (access(MOUNTED_SHARE, F_OK) == 0 || (outer && *outer))
         return err_set(err, EBUSY, "already in a share, which cannot be divided further");
@@ -139,7 +139,7 @@ static int add_device(struct run *run, const struct probe_gpu *gpu, struct err *
     if (arg_slices)
         run->share.more[run->share.ndevices].options |= LIMITS_HARDWARE_SLICES;
     run->share.ndevices++;
-    return terms_apply(&arg_terms, device, err);
+    return compute_options_apply(&arg_terms, device, err);
 }
 
 static int add_named_devices(struct run *run, const struct probe_gpu *gpu, int n, struct err *err) {
@@ -180,14 +180,14 @@ static int choose_devices(struct run *run, struct err *err) {
 
 static int make_share(struct run *run, struct err *err) {
     char limits[96], grants[96], compute[96], *ledger = run->ledger_path;
-    int r = shares_make(&run->place, err);
+    int r = run_shares_make(&run->place, err);
 
     if (r < 0)
         return r;
-    shares_path(run->place.dir, "limits", limits);
-    shares_path(run->place.dir, "ledger", ledger);
-    shares_path(run->place.dir, "grants", grants);
-    shares_path(run->place.dir, "compute", compute);
+    run_shares_path(run->place.dir, "limits", limits);
+    run_shares_path(run->place.dir, "ledger", ledger);
+    run_shares_path(run->place.dir, "grants", grants);
+    run_shares_path(run->place.dir, "compute", compute);
     r = limits_create(limits, &run->share, err);
     if (r == 0)
         r = ledger_create(ledger, err);
@@ -229,20 +229,20 @@ static void signals_of_interest(sigset_t *set) {
 }
 
 /* Credits what ended processes had, and what comes back of what they exported. */
-static void sweep(const struct run *run) {
+static void credit_ended(const struct run *run) {
     (void) ledger_sweep(run->ledger);
     orphans_look(run->ledger);
 }
 
 /* Reaps what has ended. Returns the command's wait status once it is among them, else -1. */
-static int reap(const struct run *run, pid_t command) {
+static int reap_children(const struct run *run, pid_t command) {
     int status, result = -1;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
         if (pid == command)
             result = status;
-    sweep(run);
+    credit_ended(run);
     return result;
 }
 
@@ -255,9 +255,9 @@ static int wait_for(const struct run *run, pid_t command, const sigset_t *set) {
         int signal = sigtimedwait(set, &info, &tick), status;
 
         if (signal < 0) {
-            sweep(run);
+            credit_ended(run);
         } else if (signal == SIGCHLD) {
-            status = reap(run, command);
+            status = reap_children(run, command);
             if (status != -1)
                 return WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
         } else if (info.si_code != SI_KERNEL) {
@@ -306,13 +306,13 @@ static void end_share(struct run *run) {
     run->ledger = ledger_free(run->ledger);
     /* What the command left running in the background keeps its share; a later run clears it away.
      */
-    if (run->place.dir[0] && !shares_in_use(run->place.dir)) {
+    if (run->place.dir[0] && !run_shares_in_use(run->place.dir)) {
         (void) dir_remove(run->place.dir, NULL);
         arbitrate_notice(NULL);
     }
 }
 
-static int fail(const struct err *err) {
+static int print_error(const struct err *err) {
     (void) fprintf(stderr, "aliquot run: %s\n", err->text);
     return err->code == EINVAL ? EXIT_USAGE : EXIT_CANNOT_RUN;
 }
@@ -326,6 +326,6 @@ int cmd_run(int argc, char **argv) {
         return 0;
     if (first < 0 || check_options(argc, first, &err) < 0 || choose_devices(&run, &err) < 0 ||
         make_share(&run, &err) < 0 || set_environment(&run, &err) < 0)
-        return fail(&err);
+        return print_error(&err);
     return start_and_wait(&run, argv + first);
 }

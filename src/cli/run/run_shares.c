@@ -18,17 +18,17 @@
 static const char *const parents[] = {"/dev/shm", "/tmp"};
 #define PARENTS (sizeof(parents) / sizeof(parents[0]))
 
-void shares_path(const char *dir, const char *file, char ret[static 96]) {
+void run_shares_path(const char *dir, const char *file, char ret[static 96]) {
     (void) snprintf(ret, 96, "%.64s/%.16s", dir, file);
 }
 
-bool shares_in_use(const char *dir) {
+bool run_shares_in_use(const char *dir) {
     char path[96];
     struct ledger *ledger;
     struct ledger_process one;
     bool used;
 
-    shares_path(dir, "ledger", path);
+    run_shares_path(dir, "ledger", path);
     if (ledger_open(path, &ledger, NULL) < 0)
         return false;
     used = ledger_processes(ledger, &one, 1) > 0;
@@ -36,14 +36,14 @@ bool shares_in_use(const char *dir) {
     return used;
 }
 
-uint32_t shares_machine(void) {
+uint32_t run_shares_machine(void) {
     const char *dir = getenv("ALIQUOT_SIM_DIR");
 
     return dir && *dir ? (uint32_t) hash_text(HASH_START, dir) : 0;
 }
 
 /* Reads PREFIX, a PID, "-", eight digits of the machine, "-", anything. */
-static bool read_name(const char *name, struct share_place *ret) {
+static bool read_name(const char *name, struct run_share *ret) {
     unsigned long machine;
     int pid, end = 0;
 
@@ -54,14 +54,13 @@ static bool read_name(const char *name, struct share_place *ret) {
     return true;
 }
 
-static void each_below(const char *parent,
-                       void (*fn)(const struct share_place *place, void *userdata),
-                       void *userdata) {
+static void for_each_in(const char *parent,
+                        void (*fn)(const struct run_share *place, void *userdata), void *userdata) {
     _cleanup_closedir_ DIR *d = opendir(parent);
     const struct dirent *e;
 
     while (d && (e = readdir(d))) {
-        struct share_place place = {0};
+        struct run_share place = {0};
         struct stat st;
 
         if (!read_name(e->d_name, &place) || snprintf(place.dir, sizeof(place.dir), "%s/%s", parent,
@@ -72,21 +71,21 @@ static void each_below(const char *parent,
     }
 }
 
-void shares_each(void (*fn)(const struct share_place *place, void *userdata), void *userdata) {
+void run_shares_each(void (*fn)(const struct run_share *place, void *userdata), void *userdata) {
     for (size_t i = 0; i < PARENTS; i++)
-        each_below(parents[i], fn, userdata);
+        for_each_in(parents[i], fn, userdata);
 }
 
-static void sweep(const struct share_place *place, void *userdata) {
+static void remove_unused(const struct run_share *place, void *userdata) {
     (void) userdata;
-    if (kill(place->pid, 0) < 0 && errno == ESRCH && !shares_in_use(place->dir))
+    if (kill(place->pid, 0) < 0 && errno == ESRCH && !run_shares_in_use(place->dir))
         (void) dir_remove(place->dir, NULL);
 }
 
-int shares_make(struct share_place *ret, struct err *err) {
-    shares_each(sweep, NULL);
+int run_shares_make(struct run_share *ret, struct err *err) {
+    run_shares_each(remove_unused, NULL);
     ret->pid = getpid();
-    ret->machine = shares_machine();
+    ret->machine = run_shares_machine();
     for (size_t i = 0; i < PARENTS; i++) {
         (void) snprintf(ret->dir, sizeof(ret->dir), "%s/" PREFIX "%d-%08x-XXXXXX", parents[i],
                         (int) ret->pid, ret->machine);

@@ -11,23 +11,23 @@
 
 #include "base/err.h"
 
-struct share_place {
+struct run_share {
     char dir[64];
     pid_t pid;        /* of the `aliquot run`, which may have ended */
     uint32_t machine; /* whose cards they are: simulated machines have cards of the same names */
 };
 
 /* The machine that this process sees; 0: the real one. */
-uint32_t shares_machine(void);
+uint32_t run_shares_machine(void);
 
 /* Makes a directory for this process; first removes those that nobody uses any more. */
-int shares_make(struct share_place *ret, struct err *err);
+int run_shares_make(struct run_share *ret, struct err *err);
 
 /* Whether a process that has booked memory lives in the share. */
-bool shares_in_use(const char *dir);
+bool run_shares_in_use(const char *dir);
 
 /* Calls `fn` for each. */
-void shares_each(void (*fn)(const struct share_place *place, void *userdata), void *userdata);
+void run_shares_each(void (*fn)(const struct run_share *place, void *userdata), void *userdata);
 
 /* Path of a file of a share. */
-void shares_path(const char *dir, const char *file, char ret[static 96]);
+void run_shares_path(const char *dir, const char *file, char ret[static 96]);

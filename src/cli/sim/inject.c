@@ -80,7 +80,7 @@ static const struct opt_usage show_usage = {
 
 /* -- the daemon ------------------------------------------------------------------------------ */
 
-static int dial(struct err *err) {
+static int connect_daemon(struct err *err) {
     const char *dir = arg_dir ? arg_dir : getenv(SIM_DIR_ENV);
     if (!dir || !*dir)
         dir = SIM_DIR_DEFAULT;
@@ -95,7 +95,8 @@ static int dial(struct err *err) {
 }
 
 /* One request; `ret_text` is what the daemon says to it. */
-static int ask(int fd, const struct sim_control *c, struct buf *ret_text, struct err *err) {
+static int send_request(int fd, const struct sim_control *c, struct buf *ret_text,
+                        struct err *err) {
     _cleanup_free_ struct sim_control_reply *reply = malloc(sizeof(*reply));
     if (!reply)
         return err_set(err, ENOMEM, "out of memory");
@@ -240,7 +241,7 @@ static const struct action *find_action(const char *name) {
 }
 
 /* Options may stand anywhere. Returns the number of other arguments. */
-static int collect(int argc, char **argv, char *args[ARGS_MAX + 1], struct err *err) {
+static int collect_arguments(int argc, char **argv, char *args[ARGS_MAX + 1], struct err *err) {
     int n = 0;
     for (int at = 0; at < argc - 1;) {
         int first = opt_parse(inject_options, &inject_usage, argc - at, argv + at, err);
@@ -272,10 +273,10 @@ static int check_options(const struct action *a, struct err *err) {
     return 0;
 }
 
-static int prepare(int argc, char **argv, const struct action **ret_action, struct sim_control *c,
-                   struct err *err) {
+static int parse_command(int argc, char **argv, const struct action **ret_action,
+                         struct sim_control *c, struct err *err) {
     char *args[ARGS_MAX + 2] = {NULL};
-    int n = collect(argc, argv, args, err);
+    int n = collect_arguments(argc, argv, args, err);
     if (n < 0)
         return n;
     const struct action *a = n > 0 ? find_action(args[0]) : NULL;
@@ -296,7 +297,7 @@ static int prepare(int argc, char **argv, const struct action **ret_action, stru
     return a->parse ? a->parse(c, args + 1, err) : 0;
 }
 
-static int tell(const char *command, const struct err *err, int status) {
+static int print_error(const char *command, const struct err *err, int status) {
     (void) fprintf(stderr, "aliquot sim %s: %s\n", command, err->text);
     return status;
 }
@@ -305,19 +306,19 @@ int cmd_sim_inject(int argc, char **argv) {
     struct err err;
     struct sim_control c;
     const struct action *action = NULL;
-    int r = prepare(argc, argv, &action, &c, &err);
+    int r = parse_command(argc, argv, &action, &c, &err);
     if (r == -ECANCELED)
         return 0;
     if (r < 0)
-        return tell("inject", &err, EXIT_USAGE);
-    _cleanup_close_ int fd = dial(&err);
+        return print_error("inject", &err, EXIT_USAGE);
+    _cleanup_close_ int fd = connect_daemon(&err);
     _cleanup_buf_ struct buf text = BUF_INIT(0);
-    r = fd < 0 ? fd : ask(fd, &c, &text, &err);
+    r = fd < 0 ? fd : send_request(fd, &c, &text, &err);
     if (r == 0 && action->then) {
         c.op = action->then;
-        r = ask(fd, &c, &text, &err);
+        r = send_request(fd, &c, &text, &err);
     }
-    return r < 0 ? tell("inject", &err, EXIT_FAILURE) : 0;
+    return r < 0 ? print_error("inject", &err, EXIT_FAILURE) : 0;
 }
 
 int cmd_sim_show(int argc, char **argv) {
@@ -328,13 +329,13 @@ int cmd_sim_show(int argc, char **argv) {
     if (first >= 0 && first < argc)
         first = err_set(&err, EINVAL, "'%s' is one argument too many", argv[first]);
     if (first < 0)
-        return tell("show", &err, EXIT_USAGE);
+        return print_error("show", &err, EXIT_USAGE);
     const struct sim_control c = {.magic = SIM_CONTROL_MAGIC, .op = SIM_DO_SHOW};
-    _cleanup_close_ int fd = dial(&err);
+    _cleanup_close_ int fd = connect_daemon(&err);
     _cleanup_buf_ struct buf text = BUF_INIT(0);
-    int r = fd < 0 ? fd : ask(fd, &c, &text, &err);
+    int r = fd < 0 ? fd : send_request(fd, &c, &text, &err);
     if (r < 0)
-        return tell("show", &err, EXIT_FAILURE);
+        return print_error("show", &err, EXIT_FAILURE);
     (void) fputs(buf_str(&text), stdout);
     return 0;
 }

@@ -118,7 +118,7 @@ static int lock_dir(const char *dir, struct err *err) {
 }
 
 /* Removes what earlier runs left behind that were killed. */
-static void sweep(const char *parent) {
+static void remove_stale_dirs(const char *parent) {
     _cleanup_closedir_ DIR *d = opendir(parent);
     const struct dirent *e;
     while (d && (e = readdir(d))) {
@@ -252,7 +252,7 @@ static void freep_daemon(struct daemon **d) {
 static int serve_command(const struct daemon_options *o, char **argv, struct err *err) {
     char dir[64];
     struct daemon_options here = *o;
-    sweep("/tmp");
+    remove_stale_dirs("/tmp");
     int r = make_private_dir(dir, sizeof(dir), err);
     if (r < 0)
         return r;
