@@ -25,8 +25,8 @@ static inline int args_parse(const struct opt *options, const struct opt_usage *
     return next < 0 ? next : n;
 }
 
-/* The exit status, having said what was wrong: 2 where the words were not `understood`, 1 for what
- * comes after; 0 for a result of 0 or more, and for --help. */
+/* Prints the error and returns the exit status: 2 where the arguments were not `understood`, 1 for
+ * later errors; 0 for a result of 0 or more, and for --help. */
 static inline int args_exit(const char *command, int r, bool understood, const struct err *err) {
     if (r >= 0 || r == -ECANCELED)
         return 0;

@@ -15,14 +15,14 @@ static const struct command {
 } commands[] = {
     {"sim", cmd_sim, "run a command on simulated NVIDIA GPUs, or serve them to a node"},
     {"run", cmd_run, "run a command on a slice of a GPU, without Kubernetes"},
-    {"gpus", cmd_gpus, "show a cluster's cards and who holds what on them"},
-    {"inspect", cmd_inspect, "show what is shared of a cluster, a node, a card or by a pod"},
-    {"explain", cmd_explain, "tell why a pod waits, or where its share is"},
-    {"limits", cmd_limits, "show and change the limits of runs while they run"},
-    {"defrag", cmd_defrag, "plan moves of pods that make whole cards free"},
-    {"replay", cmd_replay, "pack a trace of pods onto nodes, without a cluster"},
+    {"gpus", cmd_gpus, "show the GPUs of a cluster, their allocations and their use"},
+    {"inspect", cmd_inspect, "show allocations by node, card, pod or namespace"},
+    {"explain", cmd_explain, "explain why a pod is pending, or where its share is"},
+    {"limits", cmd_limits, "show and change the limits of `aliquot run` processes"},
+    {"defrag", cmd_defrag, "plan moves of pods that free whole cards"},
+    {"replay", cmd_replay, "place the pods of a trace on nodes, without a cluster"},
     {"version", cmd_version, "print the version"},
-    {"help", cmd_help, "print this"},
+    {"help", cmd_help, "print this help"},
 };
 
 #define NCOMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -32,7 +32,7 @@ static void print_help(FILE *f) {
                       "Shares GPUs between the pods of a Kubernetes cluster.\n\nCommands:\n");
     for (size_t i = 0; i < NCOMMANDS; i++)
         (void) fprintf(f, "  %-9s %s\n", commands[i].name, commands[i].help);
-    (void) fprintf(f, "\n`aliquot COMMAND --help` tells more about a command.\n");
+    (void) fprintf(f, "\n`aliquot COMMAND --help` describes a command.\n");
 }
 
 static int cmd_version(int argc, char **argv) {

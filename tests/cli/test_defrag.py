@@ -61,13 +61,13 @@ STAY = {
 
 @pytest.mark.parametrize("why", STAY)
 def test_who_stays(cluster, why):
-    """Then the other one goes instead, or nobody."""
+    """Then the other one is moved instead, or none."""
     one = pod("u1", "one", 50, **STAY[why])
     cluster.set(pods=[one, pod("u2", "two", 40)])
     assert moves(cluster.plan()) == [("two", ["b-00"], ["a-00"])]
     cluster.set(pods=[one, pod("u2", "two", 40, **STAY[why])])
     assert cluster.plan()["moves"] == []
-    assert cluster.rows("defrag", "--plan") == ["No moves would empty a card.".split()]
+    assert cluster.rows("defrag", "--plan") == ["No moves free a card.".split()]
 
 
 def test_claim_has_its_card(cluster):
@@ -108,7 +108,7 @@ def test_large_cluster(aliquot, tmp_path):
 
 
 def test_wrong_use(cluster):
-    assert "say --plan" in cluster.fails("defrag", status=2)
+    assert "--plan is required" in cluster.fails("defrag", status=2)
     assert "unexpected argument 'now'" in cluster.fails("defrag", "--plan", "now", status=2)
     del cluster.answers[LISTS["pods"]]
     assert "nothing is known of: " + LISTS["pods"] in cluster.fails("defrag", "--plan")

@@ -139,7 +139,7 @@ def test_memory_that_belongs_to_no_container(cluster):
     assert [g["unattributed"] for g in shown] == [2 * GiB, 0]
     cluster.answers["get pod train -o json"] = pod("train", "c", annotations={"elasticgpu.io/assignment": json.dumps({
         "v": 1, "node": "c", "containers": {"main": [{"index": 0, "uuid": uuid("c", 0), "core": 50, "memory": 40 * GiB}]}})})
-    assert "On c-00 (NVIDIA H100, Healthy): alone; 2 GiB of it are unattributed\n" \
+    assert "GPU c-00 (NVIDIA H100, Healthy): not shared; 2 GiB unattributed\n" \
         in cluster.run("explain", "train").stdout
     free = dict(PAGE["nodes"][1]["gpus"][0], unattributed=2 * GiB)
     waiting(cluster, dict(PAGE, nodes=[dict(PAGE["nodes"][1], gpus=[free, dict(free, index=1, unattributed=0)])]))
@@ -272,32 +272,32 @@ def test_a_pod_that_waits(cluster):
     waiting(cluster)
     rows = cluster.rows("explain", "p", "-n", "team")
     assert rows[0] == "Pod team/p is pending.".split()
-    assert "It asks: main wants 50 % compute of one GPU.".split() in rows
+    assert "Request: main wants 50 % compute of one GPU.".split() in rows
     assert "b no GPU has enough compute free 0: 40 % 20 GiB, 1: 10 % 80 GiB".split() in rows
     assert "a no GPU is healthy 0: not healthy".split() in rows
     assert "3 nodes have no GPU".split() in rows
-    assert "kube-scheduler says: Unschedulable: 0/2 nodes are available".split() == rows[-1]
-    assert "and 1 more node; see --nodes".split() in cluster.rows("explain", "--nodes", "1", "-n", "team", "p")
+    assert "kube-scheduler: Unschedulable: 0/2 nodes are available".split() == rows[-1]
+    assert "and 1 more node (--nodes N lists more)".split() in cluster.rows("explain", "--nodes", "1", "-n", "team", "p")
 
 
 def test_a_pod_that_is_held(cluster):
     page = dict(PAGE, held="gang train: 1 of 3 pods have arrived", nodesThatFit=1)
     waiting(cluster, page)
     text = cluster.run("explain", "-n", "team", "p").stdout
-    assert "Held, whatever is free: gang train: 1 of 3 pods have arrived." in text
-    assert "something else" not in text
+    assert "Gated: gang train: 1 of 3 pods have arrived." in text
+    assert "enough free GPU capacity" not in text
 
 
 def test_something_else_keeps_it(cluster):
     page = dict(PAGE, nodesThatFit=1, nodes=[dict(PAGE["nodes"][1], fits=True, reason="")])
     waiting(cluster, page)
     text = cluster.run("explain", "-n", "team", "p").stdout
-    assert "b     - (it has room)" in text
-    assert "1 node has room: if it stays pending, something else than the GPUs" in text
+    assert "b     - (fits)" in text
+    assert "1 node has enough free GPU capacity. If the pod stays pending" in text
 
 
 def test_what_is_kept_for_others(cluster):
-    """What is not free although nobody uses it, and where a pod is on its way to."""
+    """Reserved capacity, and the node on which a preemption for the pod is in progress."""
     gpu = dict(PAGE["nodes"][1]["gpus"][0], kept=[{"for": "reservation demo", "core": 60, "memory": 48 * GiB},
                                                   {"for": "pod team/p", "core": 10, "memory": 0}])
     waiting(cluster, dict(PAGE, nodes=[dict(PAGE["nodes"][1], gpus=[gpu])]))
@@ -306,20 +306,20 @@ def test_what_is_kept_for_others(cluster):
     cluster.answers["get pod p -n team -o json"] = seen
     text = cluster.run("explain", "-n", "team", "p").stdout
     assert "0: 40 % 20 GiB (60 % 48 GiB kept for reservation demo) (10 % 0 B kept for pod team/p)" in text
-    assert "Room is being made for it on node b" in text
+    assert "Preemption is in progress on node b" in text
 
 
 def test_a_gated_pod(cluster):
     waiting(cluster, dict(PAGE, nodesThatFit=1))
     cluster.answers["get pod p -n team -o json"]["spec"]["schedulingGates"] = [{"name": "a.b/c"}, {"name": "d"}]
     text = cluster.run("explain", "-n", "team", "p").stdout
-    assert "does not look at it before they are gone: a.b/c, d\n" in text and "something else" not in text
+    assert "skips it until these scheduling gates are removed: a.b/c, d\n" in text and "enough free GPU capacity" not in text
 
 
 def test_a_claim_that_gives_nothing_yet(cluster):
     waiting(cluster, {"wants": "main wants what its claim gives of one GPU", "held": "claim x does not exist"})
     text = cluster.run("explain", "-n", "team", "p").stdout
-    assert "Held, whatever is free: claim x does not exist." in text and "WHY NOT" not in text
+    assert "Gated: claim x does not exist." in text and "REASON" not in text
 
 
 def test_explain_as_json(cluster):
@@ -329,7 +329,7 @@ def test_explain_as_json(cluster):
     assert (told["name"], told["node"], told["asksForGPU"], told["problem"]) == ("p", None, True, None)
     del cluster.answers[FORWARD]
     done = cluster.run("explain", "-n", "team", "p", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["scheduler"] is None and "cannot be asked" in done.stderr
+    assert done.returncode == 0 and json.loads(done.stdout)["scheduler"] is None and "does not answer" in done.stderr
     for note, seen in (('{"v": 1}', {"v": 1}), ('{"v": ', None)):
         cluster.answers["get pod p -o json"] = pod("p", "b", annotations={"elasticgpu.io/assignment": note})
         told = json.loads(cluster.run("explain", "p", "--json").stdout)
@@ -356,10 +356,10 @@ def test_scheduler_down(cluster):
         del cluster.answers[gone]
         done = cluster.run("explain", "-n", "team", "p")
         assert done.returncode == 0
-        assert "aliquot-scheduler cannot be asked" in done.stderr and complaint in done.stderr
-        assert "aliquot-scheduler said at 2026-01-02T00:00:00Z: main wants" in done.stdout
+        assert "aliquot-scheduler does not answer" in done.stderr and complaint in done.stderr
+        assert "Last Event of aliquot-scheduler, 2026-01-02T00:00:00Z: main wants" in done.stdout
         assert "b     0    40 %       19.5 GiB" in done.stdout
-        assert "kube-scheduler says" in done.stdout and "foreign" not in done.stdout
+        assert "kube-scheduler: " in done.stdout and "foreign" not in done.stdout
     cluster.answers[LIST] = {"items": []}
     assert "no pod of aliquot-scheduler in namespace aliquot-system is ready" \
         in cluster.run("explain", "-n", "team", "p").stderr
@@ -374,26 +374,26 @@ def test_a_pod_on_a_node(cluster):
     rows = cluster.rows("explain", "train")
     assert rows[0] == "Pod team/train is on node b.".split()
     assert ["main", "0", uuid("b", 0), "50", "%", "60", "GiB"] in rows
-    assert any(row[:2] == ["On", "b-00"] and row[-2:] == ["beside", "team/web"] for row in rows), rows
+    assert any(row[:2] == ["GPU", "b-00"] and row[-3:] == ["shared", "with", "team/web"] for row in rows), rows
     cluster.answers["get pod train -o json"] = pod("train", "b")
     assert "bound without aliquot-scheduler" in cluster.run("explain", "train").stdout
     theirs = pod("train", "b")                      # as NVIDIA's plugin serves it where that name is left to it
     theirs["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
     cluster.answers["get pod train -o json"] = theirs
     text = cluster.run("explain", "train").stdout
-    assert "left to another plugin" in text and "container main" in text and "without aliquot-scheduler" not in text
+    assert "left to another device plugin" in text and "container main" in text and "without aliquot-scheduler" not in text
 
 
 def test_pods_that_are_not_ours_to_explain(cluster):
     cluster.answers["get pod p -o json"] = pod(core=None, conditions=[UNSCHEDULABLE])
-    assert "asks for no GPU" in cluster.run("explain", "p").stdout
+    assert "requests no GPU" in cluster.run("explain", "p").stdout
     cluster.answers["get pod p -o json"] = pod(phase="Succeeded")
-    assert "has ended (Succeeded)" in cluster.run("explain", "p").stdout
+    assert "has terminated (Succeeded)" in cluster.run("explain", "p").stdout
     failed = cluster.answers["get pod p -o json"] = pod(phase="Failed")
     failed["status"].update(reason="UnexpectedAdmissionError", message="no healthy devices present")
     told = cluster.run("explain", "p").stdout
-    assert "has ended (Failed)" in told and "UnexpectedAdmissionError: no healthy devices present" in told
-    assert "usual reason" in told and "was not registered with kubelet" in told
+    assert "has terminated (Failed)" in told and "UnexpectedAdmissionError: no healthy devices present" in told
+    assert "Usual cause" in told and "was not registered with kubelet" in told
     failed = cluster.answers["get pod p -o json"] = pod(phase="Failed", core=None)      # of another device plugin
     failed["status"].update(reason="UnexpectedAdmissionError", message="no healthy devices present")
     told = cluster.run("explain", "p").stdout
@@ -403,8 +403,8 @@ def test_pods_that_are_not_ours_to_explain(cluster):
 
 
 def test_explain_errors(cluster):
-    assert "NotFound" in cluster.fails("explain", "nobody")
-    assert "which pod?" in cluster.fails("explain", status=2)
+    assert "NotFound" in cluster.fails("explain", "absent")
+    assert "name of a pod is missing" in cluster.fails("explain", status=2)
     assert "unexpected argument 'b'" in cluster.fails("explain", "a", "b", status=2)
     assert "port-forward" in cluster.run("explain", "--help").stdout
     cluster.answers["get pod p -o json"] = "[]"

@@ -25,7 +25,7 @@ def test_the_commands_of_the_readme(world, my_pod):
     with open(README) as f:
         (block,) = re.findall(r"^## Inspect\n\n```sh\n(.*?)^```$", f.read(), re.M | re.S)
     shown = world.cluster.on_node(["sh", "-euc", f"PATH={world.build}/src/cli:$PATH\n{block}"]).stdout
-    for word in ("MODEL", "nodeName: node-a", "default/my-pod (main)", "MOST ON ONE CARD", "Pod default/my-pod is on node",
+    for word in ("MODEL", "nodeName: node-a", "default/my-pod (main)", "MOST FREE ON A CARD", "Pod default/my-pod is on node",
                  "aliquot_gpu_memory_used_bytes{", 'container="main"', "DCGM_FI_DEV_"):
         assert word in shown, (word, shown)
 

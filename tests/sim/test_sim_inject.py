@@ -272,16 +272,16 @@ def test_memory_pressure(node, nvml):
 
 
 @pytest.mark.parametrize("args,what", [
-    ([], "say what"), (["explode"], "no action 'explode'"), (["xid", "--gpu", "0"], "missing"),
+    ([], "the action is missing"), (["explode"], "no action 'explode'"), (["xid", "--gpu", "0"], "missing"),
     (["xid", "31"], "--gpu"), (["xid", "x", "--gpu", "0"], "'x' is not a number"),
-    (["unload", "--gpu", "0"], "no meaning"), (["xid", "1", "2", "--gpu", "0"], "too many"),
+    (["unload", "--gpu", "0"], "no effect"), (["xid", "1", "2", "--gpu", "0"], "too many"),
     (["error", "alloc", "NO_SUCH_ERROR"], "no error of the driver"),
     (["error", "malloc", "2"], "no function of the driver"), (["hang", "cu" + "x" * 100], "bytes"),
     (["memory", "lots", "--gpu", "0"], "not a size"), (["ecc", "some", "--gpu", "0"], "neither"),
     (["--colour"], "colour"), (["error", "alloc", "0"], "no error"),
-    (["lose", "--gpu", "0", "--pid", "1"], "--pid has no meaning"),
-    (["hang", "alloc", "--nth", "2"], "--nth has no meaning"),
-    (["hang", "alloc", "--times", "1"], "--times has no meaning"),
+    (["lose", "--gpu", "0", "--pid", "1"], "--pid has no effect"),
+    (["hang", "alloc", "--nth", "2"], "--nth has no effect"),
+    (["hang", "alloc", "--times", "1"], "--times has no effect"),
 ])
 def test_wrong_use_is_told(node, args, what):
     said = node.inject(*args, expect=2)

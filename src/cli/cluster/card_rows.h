@@ -6,13 +6,13 @@
 #include "cli/cluster/cards.h"
 #include "cli/table.h"
 
-/* Where the table has them. */
+/* Columns of the table. */
 struct card_columns {
     size_t holder, core, memory;
 };
 
-/* Appends a row for each container that has a share of the card, one for each share that is kept,
- * and one for memory that belongs to no container, where there is such.
+/* Appends a row for each container that has a share of the card, one for each reservation of it,
+ * and one for memory that belongs to no container, if there is any.
  * `more`, unless NULL, is called for each row of a container, to fill other columns. */
 void card_rows(struct table *t, const struct card_columns *columns, const struct card *card,
                void (*more)(struct table *t, const struct holder *holder, void *userdata),

@@ -170,7 +170,7 @@ static bool is_healthy(const struct card *card) {
 static uint64_t taken(const struct card *card, uint64_t sold, uint64_t left, uint64_t held) {
     if (is_healthy(card))
         return sold > left ? sold - left : 0;
-    return held < sold ? held : sold; /* what is free of it is nobody's to have */
+    return held < sold ? held : sold; /* its free part cannot be allocated */
 }
 
 uint64_t card_taken_core(const struct card *card) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The cards of a cluster and who holds what of them, as the GPU objects say. */
+/* The cards of a cluster and their holders, from the GPU objects. */
 
 #include <stdint.h>
 
@@ -14,7 +14,7 @@ struct holder {
     uint64_t core, memory; /* percent of the card, bytes */
 };
 
-/* A share that is kept for what has no pod there: a claim, a reservation, a pod that waits. */
+/* Reserved capacity: of a claim, a reservation or a preempting pod. */
 struct kept {
     const char *by;
     uint64_t core, memory;
@@ -22,10 +22,10 @@ struct kept {
 
 struct card {
     const char *name, *node, *model, *uuid;
-    const char *state;       /* "Unavailable" of a healthy card of which nothing can be had */
+    const char *state;       /* "Unavailable": healthy, but no share of it can be allocated now */
     const char *unavailable; /* why; "" otherwise */
     uint64_t index;
-    uint64_t core, memory;           /* what is sold of it; 0 while the agent has not said */
+    uint64_t core, memory;           /* allocatable; 0 until the agent has reported it */
     uint64_t free_core, free_memory; /* of it, now */
     uint64_t unattributed;           /* bytes in use that belong to no container */
     size_t nholders;
@@ -40,14 +40,15 @@ struct cards {
     struct json_parser *parser;
 };
 
-/* Asks the cluster by kubectl. 0, or a negative errno with a reason. */
+/* Reads the GPU objects by kubectl. 0 or a negative errno. */
 int cards_ask(struct cards *ret, struct err *err);
 
-/* Reads a list of GPU objects; what is no GPU object in it is left out. */
+/* Reads a list of GPU objects; skips items that are no GPU objects. */
 int cards_read(const char *text, size_t len, struct cards *ret, struct err *err);
 void cards_done(struct cards *cards);
-void card_done(struct card *card); /* of one that is taken out of the list */
+void card_done(struct card *card); /* frees a card that is removed from the list */
 
-/* What is sold and not free; of a card of which nothing can be had, what is held and kept. */
+/* The allocatable part that is not free; of an unavailable card, its allocations and reserved
+ * capacity. */
 uint64_t card_taken_core(const struct card *card);
 uint64_t card_taken_memory(const struct card *card);

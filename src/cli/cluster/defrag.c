@@ -170,9 +170,9 @@ static void read_holders(struct cluster *c) {
     }
 }
 
-/* ---- who may be moved ---- */
+/* ---- which pods may be moved ---- */
 
-/* A pod that nobody makes anew would be gone; one of a DaemonSet belongs to its node. */
+/* Only a controller recreates an evicted pod; a pod of a DaemonSet belongs to its node. */
 static bool comes_back(struct json meta) {
     struct json_iter it = json_iter(json_get(meta, "ownerReferences"));
     struct json owner;
@@ -256,8 +256,8 @@ static void read_budget(struct cluster *c, struct json object) {
         c->nbudgets++;
 }
 
-/* A large cluster takes some seconds: whoever looks on is told what takes them. */
-static void tell_progress(const char *doing, const char *what) {
+/* A large cluster takes some seconds: progress on a terminal. */
+static void print_progress(const char *doing, const char *what) {
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "aliquot defrag: %s %s ...\n", doing, what);
 }
@@ -267,7 +267,7 @@ static int read_list(struct cluster *c, const char *kind,
     _cleanup_json_ struct json_parser *parser = NULL;
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json list, item;
-    tell_progress("reading the", kind);
+    print_progress("reading the", kind);
     int r = KUBECTL(&text, err, "get", kind, "-A", "-o", "json");
     if (r == 0)
         r = json_open(buf_str(&text), text.len, &parser, &list, err);
@@ -280,7 +280,7 @@ static int read_list(struct cluster *c, const char *kind,
 }
 
 static int read_cluster(struct cluster *c, struct err *err) {
-    tell_progress("reading the", "GPUs");
+    print_progress("reading the", "GPUs");
     int r = cards_ask(&c->cards, err);
     if (r == 0)
         r = make_room(c, err);
@@ -366,9 +366,9 @@ static int show_table(const struct cluster *c, const struct defrag_plan *plan, s
     static const char *const titles[COLUMNS] = {"STEP", "POD", "FROM", "TO"};
     _cleanup_(table_done) struct table table = {.columns = COLUMNS};
     if (plan->cut_short)
-        puts("Not everything was looked at: plan again when these moves are made.");
+        puts("The search was cut short: plan again when these moves are made.");
     if (plan->nmoves == 0) {
-        puts("No moves would empty a card.");
+        puts("No moves free a card.");
         return 0;
     }
     table_titles(&table, titles);
@@ -400,7 +400,7 @@ static int plan_moves(struct err *err) {
     int r = read_cluster(&c, err);
     if (r < 0)
         return r;
-    tell_progress("planning", "moves");
+    print_progress("planning", "moves");
     moves = calloc(c.npods + 1, sizeof(*moves));
     const struct defrag_case of = {.policy = &place_binpack,
                                    .nodes = c.nodes,
@@ -418,29 +418,31 @@ static int plan_moves(struct err *err) {
 
 int cmd_defrag(int argc, char **argv) {
     static const struct opt options[] = {
-        {"plan", 0, NULL, "print the plan (nothing is ever moved)", opt_flag, &arg_plan},
-        {"json", 0, NULL, "as JSON", opt_flag, &arg_json},
-        {"max-moves", 0, "N", "moves at most (100)", opt_u32, &arg_moves},
-        {"max-priority", 0, "N", "pods of a higher priority stay (1999999999)", opt_u32,
-         &arg_priority},
+        {"plan", 0, NULL, "print the plan (required; no pod is moved)", opt_flag, &arg_plan},
+        {"json", 0, NULL, "print JSON", opt_flag, &arg_json},
+        {"max-moves", 0, "N", "maximum number of moves (default 100)", opt_u32, &arg_moves},
+        {"max-priority", 0, "N", "pods of higher priority are not moved (default 1999999999)",
+         opt_u32, &arg_priority},
         OPT_END,
     };
     static const struct opt_usage usage = {
         "aliquot defrag --plan [options]",
-        "Tells which pods to move, in which order, so that most cards become free by few moves.\n"
-        "Each pod fits where it goes while it is still where it was, once the moves before it are\n"
-        "made. Pods stay that nobody would make anew (without a controller, of a DaemonSet), that\n"
-        "a disruption budget protects now, that choose their cards or have a claim, or that are\n"
-        "annotated elasticgpu.io/defrag: never; those with a nodeSelector or affinity stay on\n"
-        "their node. CPU and memory of the nodes are not looked at.",
-        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster cannot "
-        "be\n"
-        "asked; 2 for wrong arguments."};
+        "Plans moves of pods, in order, that free many whole cards with few moves. Each pod fits "
+        "on\n"
+        "its target while it still runs at its source, once the moves before it are made.\n"
+        "Not moved are pods without a controller or of a DaemonSet, pods that a disruption budget\n"
+        "protects now, that select their cards or use a claim, and pods with the annotation\n"
+        "elasticgpu.io/defrag: never. Pods with a nodeSelector or affinity stay on their node. "
+        "CPU\n"
+        "and memory of the nodes are not considered.",
+        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
+        "not\n"
+        "answer; 2 for wrong arguments."};
     struct err err;
 
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);
     if (r == 0 && !arg_plan)
-        r = err_set(&err, EINVAL, "it only makes plans: say --plan; see --help");
+        r = err_set(&err, EINVAL, "--plan is required: defrag only plans; see --help");
     bool understood = r == 0;
     if (understood)
         r = plan_moves(&err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `aliquot explain POD`: why a pod waits, node by node, or where its share is and beside whom. */
+/* `aliquot explain POD`: why a pod is pending, by node, or where its share is and which pods share
+ * its cards. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,14 +23,14 @@ static struct port_forward arg_source = {.name_space = "aliquot-system"};
 static uint32_t arg_nodes = 20;
 static bool arg_json;
 
-/* ---- what the pod says itself ---- */
+/* ---- status of the pod ---- */
 
 static const char *text_of(struct json v) {
     const char *text = json_string(v);
     return text ? text : "";
 }
 
-/* What kube-scheduler says of a pod that it has not placed; invalid when it says nothing. */
+/* kube-scheduler's condition of a pod that it has not placed; invalid where there is none. */
 static struct json find_condition(struct json object) {
     struct json_iter it = json_iter(JSON_PATH(object, "status", "conditions"));
     struct json condition;
@@ -43,15 +44,14 @@ static struct json find_condition(struct json object) {
 static void print_condition(struct json object) {
     struct json condition = find_condition(object);
     if (json_valid(condition))
-        printf("kube-scheduler says: %s: %s\n", text_of(json_get(condition, "reason")),
+        printf("kube-scheduler: %s: %s\n", text_of(json_get(condition, "reason")),
                text_of(json_get(condition, "message")));
 }
 
 static void print_gates(struct json object) {
     struct json_iter it = json_iter(JSON_PATH(object, "spec", "schedulingGates"));
     struct json gate;
-    const char *sep = "It has scheduling gates, and kube-scheduler does not look at it before they "
-                      "are gone:";
+    const char *sep = "kube-scheduler skips it until these scheduling gates are removed:";
     for (; json_next(&it, NULL, &gate); sep = ",")
         printf("%s %s", sep, text_of(json_get(gate, "name")));
     if (*sep == ',')
@@ -64,7 +64,7 @@ static void print_waiting(struct json statuses) {
     while (json_next(&it, NULL, &status)) {
         struct json waiting = JSON_PATH(status, "state", "waiting");
         if (json_valid(waiting))
-            printf("Container %s waits: %s: %s\n", text_of(json_get(status, "name")),
+            printf("Container %s is waiting: %s: %s\n", text_of(json_get(status, "name")),
                    text_of(json_get(waiting, "reason")), text_of(json_get(waiting, "message")));
     }
 }
@@ -74,8 +74,8 @@ static void print_containers(struct json object) {
     print_waiting(JSON_PATH(object, "status", "containerStatuses"));
 }
 
-/* The last Event that the scheduler has written on the pod; it is in the pod's own namespace, so
- * whoever may see the pod mostly may see it. */
+/* The last Event that the scheduler has written on the pod. It is in the pod's own namespace, so
+ * most users who can read the pod can read it. */
 static void print_event(const struct pod *pod) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
@@ -96,12 +96,12 @@ static void print_event(const struct pod *pod) {
         last = json_string(json_get(event, "message"));
     }
     if (last)
-        printf("aliquot-scheduler said at %s: %s\n", when, last);
+        printf("Last Event of aliquot-scheduler, %s: %s\n", when, last);
 }
 
 /* ---- a pod that is on a node ---- */
 
-/* Who else holds a share of the card; NULL: the card is not known. */
+/* NULL: the card is not known. */
 static const struct card *find_card(const struct cards *cards, const char *uuid) {
     for (size_t i = 0; i < cards->n; i++)
         if (strcmp(cards->list[i].uuid, uuid) == 0)
@@ -109,19 +109,19 @@ static const struct card *find_card(const struct cards *cards, const char *uuid)
     return NULL;
 }
 
-static void print_neighbours(const struct card *card, const char *uid) {
+static void print_sharing_pods(const struct card *card, const char *uid) {
     const char *last = uid;
     char bytes[24];
-    printf("On %s (%s, %s):", card->name, card->model, card->state);
+    printf("GPU %s (%s, %s):", card->name, card->model, card->state);
     for (size_t i = 0; i < card->nholders; i++)
         if (strcmp(card->holders[i].uid, uid) != 0 && strcmp(card->holders[i].uid, last) != 0) {
-            printf("%s %s/%s", last == uid ? " beside" : ",", card->holders[i].namespace,
+            printf("%s %s/%s", last == uid ? " shared with" : ",", card->holders[i].namespace,
                    card->holders[i].pod);
             last = card->holders[i].uid;
         }
-    printf("%s", last == uid ? " alone" : "");
+    printf("%s", last == uid ? " not shared" : "");
     if (card->unattributed > 0)
-        printf("; %s of it are unattributed", num_format_bytes(card->unattributed, bytes));
+        printf("; %s unattributed", num_format_bytes(card->unattributed, bytes));
     puts("");
 }
 
@@ -143,16 +143,16 @@ static void print_places(const struct assignment *a, const char *uid) {
     _cleanup_(cards_done) struct cards cards = {0};
     struct err err;
     if (cards_ask(&cards, &err) < 0) {
-        printf("Who shares its cards cannot be read: %s\n", err.text);
+        printf("The pods that share its cards cannot be read: %s\n", err.text);
         return;
     }
     for (uint32_t i = 0; i < a->ncontainers; i++)
         for (uint32_t j = 0; j < a->containers[i].ndevices; j++) {
             const struct card *card = find_card(&cards, a->containers[i].devices[j].uuid);
             if (card)
-                print_neighbours(card, uid);
+                print_sharing_pods(card, uid);
             else
-                printf("GPU %s is not known any more\n", a->containers[i].devices[j].uuid);
+                printf("GPU %s no longer exists\n", a->containers[i].devices[j].uuid);
         }
 }
 
@@ -166,18 +166,18 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
     _cleanup_(table_done) struct table t = {.columns = S_COLUMNS};
     printf("Pod %s/%s is on node %s.\n", pod->namespace, pod->name, pod->node);
     if (pod->deleting)
-        puts("It is being deleted, and holds its share until its containers have ended.");
+        puts("It is being deleted. Its share is released when its containers have terminated.");
     if (!pod->assignment) {
         if (pod->problem == REQUEST_SLOT_MISSING)
-            printf("Aliquot has given it nothing: container %s asks without elasticgpu.io/slot. "
-                   "Where what it asks\nis left to another plugin (--served-elsewhere), that "
-                   "one serves it. Where it is not, the pod is\nolder than Aliquot's admission "
-                   "policy: create it anew.\n",
+            printf("Aliquot has allocated nothing to it: the requests of container %s lack "
+                   "elasticgpu.io/slot.\nIf its resource names are left to another device plugin "
+                   "(--served-elsewhere), that plugin\nserves it. Otherwise the pod is older "
+                   "than Aliquot's admission policy: create it again.\n",
                    pod->problem_container);
         else
             printf("It was bound without aliquot-scheduler (spec.nodeName, or another scheduler), "
-                   "so the node's\nagent gives it no GPU. Delete it and leave the choice of the "
-                   "node to kube-scheduler.\n");
+                   "so the node's\nagent allocates no GPU to it. Delete it and let kube-scheduler "
+                   "choose the node.\n");
         print_containers(object);
         return 0;
     }
@@ -195,9 +195,9 @@ static int explain_bound(const struct pod *pod, struct json object, struct err *
     return 0;
 }
 
-/* ---- a pod that waits ---- */
+/* ---- a pending pod ---- */
 
-/* What is not free although nobody uses it, and for whom. */
+/* Reserved capacity that no pod uses yet, and what it is reserved for. */
 static void put_kept(struct buf *out, struct json kept) {
     struct json_iter it = json_iter(kept);
     struct json hold;
@@ -243,7 +243,7 @@ static void put_free(struct buf *out, struct json gpus) {
 enum reason_column { R_NODE, R_REASON, R_FREE, R_COLUMNS };
 
 static int print_nodes(struct json page, struct err *err) {
-    static const char *const titles[R_COLUMNS] = {"NODE", "WHY NOT", "FREE ON GPU"};
+    static const char *const titles[R_COLUMNS] = {"NODE", "REASON", "FREE ON GPU"};
     _cleanup_(table_done) struct table t = {.columns = R_COLUMNS};
     struct json nodes = json_get(page, "nodes"), node;
     struct json_iter it = json_iter(nodes);
@@ -256,7 +256,7 @@ static int print_nodes(struct json page, struct err *err) {
         put_free(&free_text, json_get(node, "gpus"));
         table_row(&t);
         table_set(&t, R_NODE, "%s", text_of(json_get(node, "name")));
-        table_set(&t, R_REASON, "%s", fits ? "- (it has room)" : text_of(json_get(node, "reason")));
+        table_set(&t, R_REASON, "%s", fits ? "- (fits)" : text_of(json_get(node, "reason")));
         table_set(&t, R_FREE, "%s", buf_str(&free_text));
     }
     while (json_next(&it, NULL, &node))
@@ -265,7 +265,7 @@ static int print_nodes(struct json page, struct err *err) {
     if (r < 0)
         return err_errno(err, -r, "cannot print");
     if (more > 0)
-        printf("and %" PRIu64 " more node%s; see --nodes\n", more, more > 1 ? "s" : "");
+        printf("and %" PRIu64 " more node%s (--nodes N lists more)\n", more, more > 1 ? "s" : "");
     if (json_u64(json_get(page, "nodesWithoutGPU"), &without) && without > 0)
         printf("%" PRIu64 " %s no GPU\n", without, without > 1 ? "nodes have" : "node has");
     return 0;
@@ -276,18 +276,18 @@ static int print_page(const struct pod *pod, struct json object, struct json pag
     uint64_t fitting = 0;
     bool gated = json_size(JSON_PATH(object, "spec", "schedulingGates")) > 0;
     const char *held = json_string(json_get(page, "held"));
-    printf("It asks: %s.\n", text_of(json_get(page, "wants")));
+    printf("Request: %s.\n", text_of(json_get(page, "wants")));
     if (held)
-        printf("Held, whatever is free: %s.\n", held);
+        printf("Gated: %s.\n", held);
     int r = print_nodes(page, err);
     (void) json_u64(json_get(page, "nodesThatFit"), &fitting);
     if (r == 0 && fitting > 0 && !held && !gated)
-        printf("%" PRIu64 " %s room: if it stays pending, something else than the GPUs keeps it "
-               "from %s.\n",
-               fitting, fitting > 1 ? "nodes have" : "node has", fitting > 1 ? "them" : "it");
+        printf("%" PRIu64 " %s enough free GPU capacity. If the pod stays pending, the reason is "
+               "not the GPUs.\n",
+               fitting, fitting > 1 ? "nodes have" : "node has");
     if (r == 0 && pod->nominated[0])
-        printf("Room is being made for it on node %s: it goes there when the pods that were "
-               "evicted for it have ended.\n",
+        printf("Preemption is in progress on node %s: the pod is bound when the evicted pods "
+               "have terminated.\n",
                pod->nominated);
     return r;
 }
@@ -298,7 +298,7 @@ static int get_page(const struct pod *pod, struct buf *text, struct err *err) {
     return port_forward_get(&arg_source, path, text, err);
 }
 
-static int ask_scheduler(const struct pod *pod, struct json object, struct err *err) {
+static int print_scheduler_page(const struct pod *pod, struct json object, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json page;
@@ -308,14 +308,14 @@ static int ask_scheduler(const struct pod *pod, struct json object, struct err *
     return r < 0 ? r : print_page(pod, object, page, err);
 }
 
-/* Without the scheduler there is no answer node by node, but what is free can be shown. */
+/* Without the scheduler the reasons by node are unknown, but free capacity can be shown. */
 static void print_free_cards(void) {
     _cleanup_(cards_done) struct cards cards = {0};
     _cleanup_(table_done) struct table t = {.columns = 4};
     static const char *const titles[] = {"NODE", "GPU", "FREE CORE", "FREE MEMORY"};
     struct err err;
     if (cards_ask(&cards, &err) < 0) {
-        printf("What is free cannot be read either: %s\n", err.text);
+        printf("Free capacity cannot be read either: %s\n", err.text);
         return;
     }
     table_titles(&t, titles);
@@ -335,9 +335,9 @@ static int explain_pending(const struct pod *pod, struct json object) {
     printf("Pod %s/%s is pending.\n", pod->namespace, pod->name);
     if (pod->problem != REQUEST_OK)
         printf("Container %s: %s.\n", pod->problem_container, request_problem_text(pod->problem));
-    else if (ask_scheduler(pod, object, &err) < 0) {
+    else if (print_scheduler_page(pod, object, &err) < 0) {
         fflush(stdout);
-        fprintf(stderr, "aliquot explain: aliquot-scheduler cannot be asked: %s\n", err.text);
+        fprintf(stderr, "aliquot explain: aliquot-scheduler does not answer: %s\n", err.text);
         print_event(pod);
         print_free_cards();
     }
@@ -348,7 +348,7 @@ static int explain_pending(const struct pod *pod, struct json object) {
 
 /* ---- JSON ---- */
 
-/* A text that is to be JSON already, and was written by somebody else; null where it is not. */
+/* A text from outside that should be JSON; null where it is not. */
 static void put_document(struct json_writer *w, const char *key, const char *text) {
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json root;
@@ -356,14 +356,14 @@ static void put_document(struct json_writer *w, const char *key, const char *tex
     json_put_raw(w, key, good ? text : "null");
 }
 
-/* What aliquot-scheduler says; null where it cannot be asked. */
+/* The page of aliquot-scheduler; null where it does not answer. */
 static void put_page(struct json_writer *w, const struct pod *pod) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct err err;
     int r = get_page(pod, &text, &err);
     put_document(w, "scheduler", r < 0 ? NULL : buf_str(&text));
     if (r < 0)
-        fprintf(stderr, "aliquot explain: aliquot-scheduler cannot be asked: %s\n", err.text);
+        fprintf(stderr, "aliquot explain: aliquot-scheduler does not answer: %s\n", err.text);
 }
 
 static void put_or_null(struct json_writer *w, const char *key, const char *text) {
@@ -408,14 +408,14 @@ static int get_pod(const char *name, struct buf *text, struct err *err) {
 static void explain_ended(const struct pod *pod, struct json status) {
     const char *reason = text_of(json_get(status, "reason"));
     const char *message = text_of(json_get(status, "message"));
-    printf("Pod %s/%s has ended (%s) and holds nothing.\n", pod->namespace, pod->name,
+    printf("Pod %s/%s has terminated (%s) and holds no share.\n", pod->namespace, pod->name,
            text_of(json_get(status, "phase")));
     if (*reason || *message)
-        printf("Kubernetes says: %s: %s\n", reason, message);
-    /* Any device plugin can be the reason, and ours can have refused what it was asked for. */
+        printf("Pod status: %s: %s\n", reason, message);
+    /* Any device plugin can be the cause, and ours can have refused the allocation. */
     if (strcmp(reason, "UnexpectedAdmissionError") == 0 && pod->request.n > 0)
-        puts("The usual reason: the agent of its node was not registered with kubelet when the pod "
-             "came there.");
+        puts("Usual cause: the agent of its node was not registered with kubelet when the pod was "
+             "admitted.");
 }
 
 static int explain_pod(const char *name, struct err *err) {
@@ -437,7 +437,7 @@ static int explain_pod(const char *name, struct err *err) {
         return 0;
     }
     if (pod.problem == REQUEST_OK && pod.request.n == 0 && !pod.assignment) {
-        printf("Pod %s/%s asks for no GPU, so Aliquot has no say in it.\n", pod.namespace,
+        printf("Pod %s/%s requests no GPU, so Aliquot does not schedule it.\n", pod.namespace,
                pod.name);
         print_condition(object);
         return 0;
@@ -446,33 +446,32 @@ static int explain_pod(const char *name, struct err *err) {
 }
 
 static const struct opt options[] = {
-    {"namespace", 'n', "NAME", "the pod's namespace (that of the context)", opt_string,
+    {"namespace", 'n', "NAME", "the pod's namespace (default: that of the context)", opt_string,
      &arg_namespace},
-    {"nodes", 0, "N", "how many nodes to list (20)", opt_u32, &arg_nodes},
-    {"json", 0, NULL, "all of it as JSON, and all nodes", opt_flag, &arg_json},
-    {"system", 0, "NAME", "where Aliquot is installed (aliquot-system)", opt_string,
+    {"nodes", 0, "N", "nodes to list (default 20)", opt_u32, &arg_nodes},
+    {"json", 0, NULL, "print JSON, with all nodes", opt_flag, &arg_json},
+    {"system", 0, "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
      &arg_source.name_space},
-    {"scheduler", 0, "URL", "ask the scheduler there, as http://127.0.0.1:9401 on its host",
+    {"scheduler", 0, "URL", "address of the scheduler, such as http://127.0.0.1:9401 on its host",
      opt_string, &arg_source.url},
     OPT_END,
 };
 
 static const struct opt_usage usage = {
     "aliquot explain POD [options]",
-    "Tells why a pod that waits is on none of the nodes, in words and numbers; of one that is on\n"
-    "a node, which cards it has and beside whom.",
-    "Uses kubectl (or $KUBECTL) with your context, and asks aliquot-scheduler by port-forward, "
-    "for\n"
-    "which one must be allowed to create pods/portforward in its namespace; without that, tells\n"
-    "what the pod, its Events and the GPU objects say. Exit status: 0; 1 when there is no such\n"
-    "pod or the cluster cannot be asked; 2 for wrong arguments."};
+    "Explains why a pod is pending, with the reason and the free capacity of each node. For a pod\n"
+    "on a node, prints its cards and the pods that share them.",
+    "Uses kubectl (or $KUBECTL) with your context, and connects to aliquot-scheduler by\n"
+    "port-forward, which needs the right to create pods/portforward in its namespace. Without it,\n"
+    "prints what the pod, its Events and the GPU objects contain. Exit status: 0; 1 when there is\n"
+    "no such pod or the cluster does not answer; 2 for wrong arguments."};
 
 int cmd_explain(int argc, char **argv) {
     const char *words[1] = {NULL};
     struct err err;
     int r = args_parse(options, &usage, argc, argv, words, 1, &err);
     if (r == 0)
-        r = err_set(&err, EINVAL, "which pod? see --help");
+        r = err_set(&err, EINVAL, "the name of a pod is missing; see --help");
     bool understood = r > 0;
     if (understood)
         r = explain_pod(words[0], &err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `aliquot gpus`: every card of the cluster, who holds what on it (from the GPU objects) and how
- * much each really uses (from the agents, by way of the API server). */
+/* `aliquot gpus`: the cards of the cluster with their allocations (from the GPU objects) and their
+ * use (from the agents, through the proxy of the API server). */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum column { GPU, NODE, HOLDER, CORE, MEMORY, USED, BUSY, STATE, COLUMNS };
 
 static const char *arg_namespace = "aliquot-system";
 
-/* What one agent says, kept as long as its views are used. */
+/* The usage page of one agent, kept as long as views of it are used. */
 struct agent {
     struct json_parser *parser;
     struct json usage;
@@ -39,7 +39,7 @@ static void agents_done(struct agents *agents) {
 }
 
 /* One agent's /usage, through the API server's proxy. */
-static int ask_agent(const char *pod, struct agent *ret, struct err *err) {
+static int read_agent(const char *pod, struct agent *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     char path[512];
     (void) snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s:9400/proxy/usage",
@@ -51,7 +51,7 @@ static int ask_agent(const char *pod, struct agent *ret, struct err *err) {
 }
 
 /* An agent that does not answer costs its node the columns of use, not the whole table. */
-static int ask_agents(struct agents *ret, struct err *err) {
+static int read_agents(struct agents *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct json pods;
@@ -67,7 +67,7 @@ static int ask_agents(struct agents *ret, struct err *err) {
     size_t n = json_size(items) < AGENTS_MAX ? json_size(items) : AGENTS_MAX;
     ret->list = calloc(n ? n : 1, sizeof(*ret->list));
     if (!ret->list)
-        return err_errno(err, ENOMEM, "cannot ask the agents");
+        return err_errno(err, ENOMEM, "cannot read the usage of the agents");
 
     struct json_iter it = json_iter(items);
     struct json pod;
@@ -76,7 +76,7 @@ static int ask_agents(struct agents *ret, struct err *err) {
         const char *name = json_string(JSON_PATH(pod, "metadata", "name"));
         if (!name)
             continue;
-        if (ask_agent(name, &ret->list[ret->n], &trouble) < 0)
+        if (read_agent(name, &ret->list[ret->n], &trouble) < 0)
             fprintf(stderr, "aliquot gpus: no usage from agent %s: %s\n", name, trouble.text);
         else
             ret->n++;
@@ -122,7 +122,7 @@ static void put_used(struct table *t, struct json of, const char *memory, const 
         table_set(t, BUSY, "%" PRIu64 " %%", value);
 }
 
-/* What is not as it should be: "Lowered" (below what it holds), "Over" ... */
+/* States other than "Fine": "Lowered" (limit below use), "Over" ... */
 static void put_state(struct table *t, struct json holder) {
     const char *state = json_string(json_get(holder, "memoryState"));
     if (state && strcmp(state, "Fine") != 0)
@@ -162,7 +162,7 @@ static int show_gpus(struct err *err) {
     int r = cards_ask(&cards, err);
     if (r < 0)
         return r;
-    r = ask_agents(&agents, err);
+    r = read_agents(&agents, err);
     if (r < 0)
         return r;
 
@@ -177,17 +177,17 @@ static int show_gpus(struct err *err) {
 
 int cmd_gpus(int argc, char **argv) {
     static const struct opt options[] = {
-        {"namespace", 'n', "NAME", "where Aliquot is installed (aliquot-system)", opt_string,
+        {"namespace", 'n', "NAME", "namespace of Aliquot (default aliquot-system)", opt_string,
          &arg_namespace},
         OPT_END,
     };
     static const struct opt_usage usage = {
         "aliquot gpus [options]",
-        "Shows every card of the cluster, who holds what on it, and how much each really uses.\n"
-        "USED and BUSY come from the agents, all else from the GPU objects.",
-        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster cannot "
-        "be\n"
-        "asked; 2 for wrong arguments."};
+        "Shows the cards of the cluster, their allocations, and the use of each.\n"
+        "USED and BUSY come from the agents, the other columns from the GPU objects.",
+        "Uses kubectl (or $KUBECTL) with your context. Exit status: 0; 1 when the cluster does "
+        "not\n"
+        "answer; 2 for wrong arguments."};
     struct err err;
 
     int r = args_parse(options, &usage, argc, argv, NULL, 0, &err);

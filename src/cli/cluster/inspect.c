@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `aliquot inspect`: the cluster, a node, a card or a pod, as the GPU objects tell. */
+/* `aliquot inspect`: the allocations of the cluster, a node, a card or a pod, from the GPU objects.
+ */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -101,8 +102,8 @@ static void add_sum(struct sum *all, const struct sum *part) {
 }
 
 static int view_cluster(const struct cards *cards, struct err *err) {
-    static const char *const titles[N_COLUMNS] = {"NODE", "GPUS",   "HEALTHY",         "PODS",
-                                                  "CORE", "MEMORY", "MOST ON ONE CARD"};
+    static const char *const titles[N_COLUMNS] = {
+        "NODE", "GPUS", "HEALTHY", "PODS", "CORE", "MEMORY", "MOST FREE ON A CARD"};
     _cleanup_(table_done) struct table t = {.columns = N_COLUMNS};
     const struct card *end = cards->list + cards->n;
     struct sum all = {0};
@@ -311,7 +312,7 @@ static int print_json(const struct cards *cards, struct err *err) {
 
 /* ---- the command ---- */
 
-/* Whether the view shows the card, or of it the holder, by the name that was given. */
+/* Whether the view shows the card, or the holder, by the given name. */
 static bool is_node(const struct card *card, const char *name) {
     return strcmp(card->node, name) == 0;
 }
@@ -358,7 +359,7 @@ static bool keep_holders(const struct view *view, struct card *card, const char 
     return kept > 0;
 }
 
-/* Leaves of the cards those that the view is about. */
+/* Keeps the cards of the view. */
 static void select_cards(const struct view *view, const char *name, struct cards *cards) {
     size_t kept = 0;
     for (size_t i = 0; i < cards->n; i++) {
@@ -374,21 +375,22 @@ static void select_cards(const struct view *view, const char *name, struct cards
     cards->n = kept;
 }
 
-static int nothing_there(const struct view *view, const char *name, struct err *err) {
+static int report_not_found(const struct view *view, const char *name, struct err *err) {
     if (view->wants_holder == is_namespace)
         return err_set(err, ENOENT, "no pod of namespace '%s' holds a share", name);
     if (view->wants_holder)
         return err_set(
-            err, ENOENT, "no pod '%s' holds a share%s%s; `aliquot explain %s` tells why one waits",
-            name, arg_namespace ? " in namespace " : "", arg_namespace ? arg_namespace : "", name);
-    return err_set(err, ENOENT, "no %s '%s'; `aliquot inspect` shows what there is",
+            err, ENOENT,
+            "no pod '%s' holds a share%s%s; `aliquot explain %s` tells why it is pending", name,
+            arg_namespace ? " in namespace " : "", arg_namespace ? arg_namespace : "", name);
+    return err_set(err, ENOENT, "no %s '%s'; `aliquot inspect` lists the nodes",
                    view->wants_card == is_card ? "GPU object" : "node with a GPU", name);
 }
 
 static const struct opt options[] = {
     {"namespace", 'n', "NAME", "only pods of this namespace (view pod)", opt_string,
      &arg_namespace},
-    {"json", 0, NULL, "the nodes, cards and holders that the view is about as JSON", opt_flag,
+    {"json", 0, NULL, "print the nodes, cards and holders of the view as JSON", opt_flag,
      &arg_json},
     {"details", 'd', NULL, "list the pods of each node too (view memory)", opt_flag, &arg_details},
     OPT_END,
@@ -396,17 +398,16 @@ static const struct opt options[] = {
 
 static const struct opt_usage usage = {
     "aliquot inspect [VIEW [NAME]] [options]",
-    "Shows what is shared of the cluster's GPUs, from one side:\n"
-    "  cluster        a line for each node with GPUs, and the sum (the default)\n"
-    "  node [NAME]    the cards of the nodes, or of one, and who holds what of them\n"
-    "  card [NAME]    the same by the name of a GPU object\n"
-    "  pod [NAME]     the shares that pods hold, and where\n"
-    "  namespace [NAME]  what the pods of each namespace hold together\n"
-    "  memory [NAME]  memory by node and card, as `kubectl inspect gpushare` prints it",
-    "`aliquot gpus` shows what is really used. Uses kubectl (or $KUBECTL) with your context, "
-    "which\n"
-    "must be allowed to list gpus.elasticgpu.io. Exit status: 0; 1 when the cluster cannot be\n"
-    "asked or has nothing of that name; 2 for wrong arguments."};
+    "Shows the allocations of the cluster's GPUs. Views:\n"
+    "  cluster           a line for each node with GPUs, and the sum (the default)\n"
+    "  node [NAME]       the cards of the nodes, or of one node, and their allocations\n"
+    "  card [NAME]       the same by the name of a GPU object\n"
+    "  pod [NAME]        the shares of pods, with node and card\n"
+    "  namespace [NAME]  the sum of each namespace\n"
+    "  memory [NAME]     memory by node and card, as `kubectl inspect gpushare` prints it",
+    "`aliquot gpus` shows the use. Uses kubectl (or $KUBECTL) with your context, which needs the\n"
+    "right to list gpus.elasticgpu.io. Exit status: 0; 1 when the cluster does not answer or has\n"
+    "no object of that name; 2 for wrong arguments."};
 
 static int inspect(int argc, char **argv, struct err *err) {
     _cleanup_(cards_done) struct cards cards = {0};
@@ -427,7 +428,7 @@ static int inspect(int argc, char **argv, struct err *err) {
                         "(`kubectl get pods -n aliquot-system -o wide`)\n");
     select_cards(view, words[1], &cards);
     if (words[1] && cards.n == 0)
-        return nothing_there(view, words[1], err);
+        return report_not_found(view, words[1], err);
     return arg_json ? print_json(&cards, err) : view->show(&cards, err);
 }
 

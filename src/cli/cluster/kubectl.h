@@ -10,10 +10,11 @@
 #include "base/err.h"
 
 /* Runs kubectl with arguments up to a NULL and appends what it prints to `ret`. When it fails, the
- * text is the last line of what it said. */
+ * text is the last line of its standard error. */
 int kubectl(struct buf *ret, struct err *err, const char *const *arguments);
 
-/* Starts kubectl with its output and its complaints on these descriptors. 0 or a negative errno. */
+/* Starts kubectl with standard output and standard error on these descriptors. 0 or a negative
+ * errno. */
 int kubectl_start(const char *const *arguments, int out, int complaint, pid_t *ret_pid);
 
 #define KUBECTL(ret, err, ...) kubectl((ret), (err), (const char *const[]){__VA_ARGS__, NULL})

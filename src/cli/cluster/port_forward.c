@@ -14,7 +14,7 @@
 #include "wire/json.h"
 
 #define SCHEDULER_PORT ":9401" /* any free port here, that one there */
-#define FORWARD_MS 15000       /* in which the forwarding must stand */
+#define FORWARD_MS 15000       /* until the port is forwarded */
 #define LINE_MAX_LEN 4096
 
 /* kubectl as a client of HTTP: without a kubeconfig it sends no credentials. */
@@ -31,7 +31,7 @@ static int get_from(const char *url, const char *path, struct buf *ret, struct e
 
 /* ---- forwarding ---- */
 
-/* The port behind "Forwarding from 127.0.0.1:"; 0: kubectl has ended or says something else. */
+/* The port behind "Forwarding from 127.0.0.1:"; 0: kubectl has ended or printed something else. */
 static unsigned read_port(int fd) {
     static const char start[] = "Forwarding from 127.0.0.1:";
     char line[LINE_MAX_LEN];
@@ -85,7 +85,7 @@ static int get_by_forward(const struct port_forward *source, const char *pod, co
     return r;
 }
 
-/* ---- which pod ---- */
+/* ---- choice of the pod ---- */
 
 static bool is_ready(struct json pod) {
     struct json_iter it = json_iter(JSON_PATH(pod, "status", "conditions"));

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A page of aliquot-scheduler. It listens where only its own host can ask, so it is reached by
- * `kubectl port-forward`: who may do that in its namespace may see what it knows of all tenants. */
+/* A page of aliquot-scheduler. It listens on the loopback address of its host, so it is reached by
+ * `kubectl port-forward`. A user with that right in its namespace can see the pods of all tenants.
+ */
 
 #include "base/buf.h"
 #include "base/err.h"
 
 struct port_forward {
-    const char *name_space; /* where Aliquot is installed */
-    const char *url;        /* "http://127.0.0.1:9401" to ask there; NULL: by port-forward */
+    const char *name_space; /* of Aliquot */
+    const char *url;        /* such as "http://127.0.0.1:9401"; NULL: by port-forward */
 };
 
-/* Appends the page at `path` to `ret`. Asks each of the scheduler's pods until one answers. */
+/* Appends the page at `path` to `ret`. Tries each ready pod of the scheduler until
+ * one answers. */
 int port_forward_get(const struct port_forward *source, const char *path, struct buf *ret,
                      struct err *err);

@@ -9,15 +9,16 @@
 #define CORE_PER_CARD 100
 #define MILLI_PER_CORE 10
 #define CARD_MILLI 1000
-#define CARD_MEMORY (UINT64_C(100) << 20) /* traces tell no size: shares count by compute alone */
+#define CARD_MEMORY                                                                                \
+    (UINT64_C(100) << 20) /* traces have no memory sizes: shares count by compute only */
 #define RANKS 100000
-/* Shapes whose answers are remembered: a trace of more has the oldest asked again. */
+/* Shapes whose results are cached; the oldest is evaluated again when there are more. */
 #define ROWS_MAX 1024
 #define ROWS_BYTES (UINT64_C(1) << 30)
 
-/* A node's answer to a shape. */
+/* The result of a node for a shape. */
 struct answer {
-    uint32_t version; /* of the node; 0: not asked yet */
+    uint32_t version; /* of the node; 0: not evaluated yet */
     bool fits;
     struct place_worth worth;
 };
@@ -41,7 +42,7 @@ struct packing {
     struct node *nodes;
     struct row *rows;
     size_t nrows, rows_max;
-    size_t next_row; /* the one to give up when all are taken */
+    size_t next_row; /* the one to replace when all are in use */
     uint64_t arrivals;
     uint64_t used, capacity;
 };
@@ -166,7 +167,7 @@ uint64_t packing_used(const struct packing *p) {
     return p->used;
 }
 
-/* ---- answers ---- */
+/* ---- results ---- */
 
 /* The row of the shape; a new one takes the place of the oldest when there is no more room. */
 static struct row *row_of(struct packing *p, const struct trace_pod *pod) {
@@ -188,7 +189,7 @@ static struct row *row_of(struct packing *p, const struct trace_pod *pod) {
     return row;
 }
 
-/* CPU and memory are kube-scheduler's to check; there is none here. */
+/* kube-scheduler checks CPU and memory; here is none. */
 static bool has_room(const struct place_node *node, const struct place_plan *plan) {
     return plan->cpu <= node->cpu_free && plan->memory <= node->memory_free;
 }
@@ -241,7 +242,7 @@ static uint32_t best_of(struct packing *p, struct place_plan *plan, struct row *
     return best;
 }
 
-/* Roughly all nodes, closely the best: as much is thought about as by the scheduler, no more. */
+/* All nodes roughly, the best in detail: the same effort as in the scheduler. */
 static uint32_t choose(struct packing *p, struct place_plan *plan, struct row *row) {
     if (row->epoch != place_model_epoch(p->model))
         memset(row->answers, 0, p->trace->nnodes * sizeof(*row->answers));
@@ -297,7 +298,7 @@ int packing_put(struct packing *p, const struct trace_pod *pod, struct packing_p
     *ret = (struct packing_place){.node = choose(p, &plan, row)};
     if (ret->node == PACKING_NOWHERE)
         return 0;
-    /* The price of cards may have moved since the node was asked. */
+    /* The cost of cards may have changed since the node was evaluated. */
     (void) ask_node(p, &plan, &p->nodes[ret->node], &result);
     ret->cards = pod->gpus > 0 ? result.cards[0] : 0;
     hold(p, &plan, pod, ret, true);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A cluster in memory onto which the pods of a trace are put one by one, by the placement code of
- * the scheduler. What each node answers to each shape of pod is remembered until the node changes.
+/* A cluster in memory on which the pods of a trace are placed one by one, with the placement code
+ * of the scheduler. The result of each node for each shape of pod is cached until the node changes.
  */
 
 #include <stdbool.h>
@@ -16,9 +16,9 @@
 
 struct packing_options {
     const struct place_policy *policy;
-    bool random_ties;             /* between equal nodes the dice decide, else the nodes' order */
-    uint64_t seed;                /* of the dice */
-    const struct trace *workload; /* known from the start, and nothing is learned; NULL: learn */
+    bool random_ties;             /* choose at random between equal nodes, else by their order */
+    uint64_t seed;                /* of random ties */
+    const struct trace *workload; /* given instead of learned; NULL: learn */
 };
 
 /* Where a pod is. */
@@ -38,10 +38,10 @@ void packing_free(struct packing *p);
 int packing_put(struct packing *p, const struct trace_pod *pod, struct packing_place *ret,
                 struct err *err);
 
-/* Takes it away again. */
+/* Removes it. */
 void packing_take(struct packing *p, const struct trace_pod *pod,
                   const struct packing_place *place);
 
-/* Thousandths of GPUs that are there, and in use. */
+/* Thousandths of GPUs: all, and in use. */
 uint64_t packing_capacity(const struct packing *p);
 uint64_t packing_used(const struct packing *p);

@@ -17,7 +17,7 @@
 
 #define FILE_BYTES_MAX ((size_t) 1 << 30)
 #define PROGRESS_SECONDS 2 /* between two lines */
-#define PROGRESS_STEP 256  /* pods between two looks at the clock */
+#define PROGRESS_STEP 256  /* pods between two readings of the clock */
 
 static const char *arg_nodes, *arg_pods, *arg_policy = "esc", *arg_ties = "order", *arg_workload;
 static uint32_t arg_seed;
@@ -30,26 +30,27 @@ static const struct opt options[] = {
      opt_string, &arg_pods},
     {"policy", 'P', "NAME", "first-fit, best-fit, binpack, spread, fgd or esc (default)",
      opt_string, &arg_policy},
-    {"departures", 0, NULL, "pods come at creation_time and go at deletion_time", opt_flag,
+    {"departures", 0, NULL, "pods arrive at creation_time and leave at deletion_time", opt_flag,
      &arg_departures},
-    {"workload", 0, "FILE", "pods as CSV that fgd and esc know beforehand, in place of learning",
-     opt_string, &arg_workload},
-    {"ties", 0, "HOW", "between equal nodes: order (as in the file, default) or random", opt_string,
-     &arg_ties},
-    {"seed", 0, "N", "of the random ties (default 0)", opt_u32, &arg_seed},
+    {"workload", 0, "FILE",
+     "pods as CSV from which fgd and esc take the workload, instead of learning it", opt_string,
+     &arg_workload},
+    {"ties", 0, "HOW", "choice between equal nodes: order (of the file, default) or random",
+     opt_string, &arg_ties},
+    {"seed", 0, "N", "seed of random ties (default 0)", opt_u32, &arg_seed},
     OPT_END,
 };
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot replay --nodes N.csv --pods P.csv [options] > placements.csv",
-    .purpose = "Packs pods onto nodes with the scheduler's placement code, in the order of the "
+    .purpose = "Places pods on nodes with the scheduler's placement code, in the order of the "
                "file, and\n"
-               "prints pod,node,gpus for each: the node is empty where it found no room, gpus are "
-               "indexes\n"
-               "joined by |. Nobody leaves, unless --departures.",
+               "prints pod,node,gpus for each: the node is empty where the pod did not fit, gpus "
+               "are\n"
+               "indexes joined by |. Pods leave only with --departures.",
     .epilog = "gpu_milli counts thousandths of each of the pod's num_gpu GPUs; shares are placed "
               "in percent,\n"
-              "rounded up. gpu_spec names the models that will do, joined by |; empty: any.\n"
+              "rounded up. gpu_spec names the permitted models, joined by |; empty: any.\n"
               "Exit status: 0; 1 when a file cannot be read; 2 for wrong options or a wrong file.",
 };
 
@@ -174,7 +175,7 @@ static int run_init(struct run *run, const struct trace *trace, const struct pac
     return packing_new(trace, how, &run->packing, err);
 }
 
-static void tell_progress(struct run *run, size_t done) {
+static void print_progress(struct run *run, size_t done) {
     time_t now;
     if (done % PROGRESS_STEP != 0 || (now = time(NULL)) - run->told < PROGRESS_SECONDS)
         return;
@@ -182,7 +183,7 @@ static void tell_progress(struct run *run, size_t done) {
     (void) fprintf(stderr, "aliquot replay: %zu of %zu pods\n", done, run->trace->npods);
 }
 
-static void let_go(struct run *run, uint64_t until) {
+static void remove_departed(struct run *run, uint64_t until) {
     struct leaving *l = &run->leaving;
     while (l->n > 0 && l->pods[l->heap[0]].deleted <= until) {
         size_t pod = leaving_pop(l);
@@ -194,7 +195,7 @@ static int pack_pods(struct run *run, struct err *err) {
     for (size_t i = 0; i < run->trace->npods; i++) {
         size_t pod = run->arrivals[i].pod;
         if (arg_departures)
-            let_go(run, run->arrivals[i].time);
+            remove_departed(run, run->arrivals[i].time);
         int r = packing_put(run->packing, &run->trace->pods[pod], &run->places[pod], err);
         if (r < 0)
             return r;
@@ -205,7 +206,7 @@ static int pack_pods(struct run *run, struct err *err) {
         }
         if (packing_used(run->packing) > run->most)
             run->most = packing_used(run->packing);
-        tell_progress(run, i + 1);
+        print_progress(run, i + 1);
     }
     return 0;
 }
@@ -242,8 +243,7 @@ static int check_options(struct packing_options *how, struct err *err) {
     if (!arg_nodes || !arg_pods)
         return err_set(err, EINVAL, "--nodes and --pods are needed; see --help");
     if (!how->policy)
-        return err_set(err, EINVAL, "--policy '%s': there is no such policy; see --help",
-                       arg_policy);
+        return err_set(err, EINVAL, "--policy '%s': no such policy; see --help", arg_policy);
     if (!how->random_ties && strcmp(arg_ties, "order") != 0)
         return err_set(err, EINVAL, "--ties '%s': order or random", arg_ties);
     return 0;

@@ -20,14 +20,14 @@
 #include "cli/run/run_shares.h"
 #include "share/arbitration.h"
 
-/* Shares whose `aliquot run` was killed are noticed by looking. */
-#define LOOK_S 1
+/* Interval at which shares of killed `aliquot run` processes are noticed. */
+#define POLL_S 1
 
 /* In a share's directory: where its arbiter's lock is. */
-#define LINE_LINK "arbiter"
+#define LOCK_LINK "arbiter"
 
-/* What stands in the file of the lock. */
-struct line {
+/* Content of the lock file. */
+struct lock_page {
     uint32_t changed; /* futex word */
 };
 
@@ -45,7 +45,7 @@ static struct {
     struct charge *charges;
 } arbiter;
 
-/* ---- the line ---- */
+/* ---- the lock ---- */
 
 /* A simulated machine's lock ends with the machine's directory. */
 static void lock_path(char *ret, size_t size) {
@@ -59,8 +59,8 @@ static void lock_path(char *ret, size_t size) {
                         machine);
 }
 
-/* The file is ours alone: what another user has put under its name is not touched. */
-static int open_lock(const char *path, int flags, struct line **ret, struct err *err) {
+/* Only a file of this user is used: another user may have created one of that name. */
+static int open_lock(const char *path, int flags, struct lock_page **ret, struct err *err) {
     _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
     struct stat st;
     void *map;
@@ -68,17 +68,18 @@ static int open_lock(const char *path, int flags, struct line **ret, struct err 
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_errno(err, errno, "cannot open %s", path);
     if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
-        return err_set(err, EPERM, "%s belongs to somebody else", path);
-    if (st.st_size < (off_t) sizeof(struct line) && ftruncate(fd, sizeof(struct line)) < 0)
+        return err_set(err, EPERM, "%s belongs to another user", path);
+    if (st.st_size < (off_t) sizeof(struct lock_page) &&
+        ftruncate(fd, sizeof(struct lock_page)) < 0)
         return err_errno(err, errno, "cannot write %s", path);
-    map = mmap(NULL, sizeof(struct line), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    map = mmap(NULL, sizeof(struct lock_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return err_errno(err, errno, "cannot map %s", path);
     *ret = map;
     return take_fd(&fd);
 }
 
-static int share_lock(struct line **ret, struct err *err) {
+static int share_lock(struct lock_page **ret, struct err *err) {
     char path[PATH_MAX];
 
     lock_path(path, sizeof(path));
@@ -89,28 +90,28 @@ int arbitrate_name(const char *dir, struct err *err) {
     char path[PATH_MAX], link[96];
 
     lock_path(path, sizeof(path));
-    run_shares_path(dir, LINE_LINK, link);
+    run_shares_path(dir, LOCK_LINK, link);
     return symlink(path, link) < 0 ? err_errno(err, errno, "cannot make %s", link) : 0;
 }
 
 void arbitrate_notice(const char *dir) {
     char path[PATH_MAX] = "", link[96];
-    struct line *line;
+    struct lock_page *page;
     _cleanup_close_ int fd = -1;
 
     if (dir) {
-        run_shares_path(dir, LINE_LINK, link);
+        run_shares_path(dir, LOCK_LINK, link);
         if (readlink(link, path, sizeof(path) - 1) < 0)
             return;
     } else {
         lock_path(path, sizeof(path));
     }
-    fd = open_lock(path, 0, &line, NULL);
+    fd = open_lock(path, 0, &page, NULL);
     if (fd < 0)
         return;
-    (void) __atomic_add_fetch(&line->changed, 1, __ATOMIC_RELEASE);
-    (void) syscall(SYS_futex, &line->changed, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-    (void) munmap(line, sizeof(*line));
+    (void) __atomic_add_fetch(&page->changed, 1, __ATOMIC_RELEASE);
+    (void) syscall(SYS_futex, &page->changed, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    (void) munmap(page, sizeof(*page));
 }
 
 /* ---- the shares ---- */
@@ -142,7 +143,7 @@ static struct charge *charge_new(const struct run_share *place, const struct sha
     return c;
 }
 
-/* A share that is only half made has no limits yet; whoever makes it gives notice when it is. */
+/* A share that is being created has no limits yet; its creator notifies when it is complete. */
 static void update_charge(const struct run_share *place, void *userdata) {
     struct charge *c = find_charge(place->dir);
     struct share_limits limits;
@@ -181,8 +182,8 @@ static void update_charges(void) {
 /* ---- the thread ---- */
 
 static void *run_arbiter(void *unused) {
-    struct line *line;
-    int fd = share_lock(&line, NULL);
+    struct lock_page *page;
+    int fd = share_lock(&page, NULL);
 
     (void) unused;
     if (fd < 0)
@@ -193,11 +194,11 @@ static void *run_arbiter(void *unused) {
     if (arbitration_start(&arbiter.arbitration, NULL) < 0)
         return NULL;
     for (;;) {
-        const struct timespec wait = {.tv_sec = LOOK_S};
-        uint32_t changed = __atomic_load_n(&line->changed, __ATOMIC_ACQUIRE);
+        const struct timespec wait = {.tv_sec = POLL_S};
+        uint32_t changed = __atomic_load_n(&page->changed, __ATOMIC_ACQUIRE);
 
         update_charges();
-        (void) syscall(SYS_futex, &line->changed, FUTEX_WAIT, changed, &wait, NULL, 0);
+        (void) syscall(SYS_futex, &page->changed, FUTEX_WAIT, changed, &wait, NULL, 0);
     }
 }
 
@@ -205,13 +206,13 @@ int arbitrate_begin(struct err *err) {
     sigset_t all, before;
     pthread_attr_t attr;
     pthread_t thread;
-    struct line *line;
-    _cleanup_close_ int fd = share_lock(&line, err);
+    struct lock_page *page;
+    _cleanup_close_ int fd = share_lock(&page, err);
     int r;
 
     if (fd < 0)
         return fd;
-    (void) munmap(line, sizeof(*line));
+    (void) munmap(page, sizeof(*page));
     (void) sigfillset(&all);
     (void) sigdelset(&all, SIGBUS);
     (void) pthread_attr_init(&attr);

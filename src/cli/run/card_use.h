@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What NVML says of a card's memory: how much of it belongs to no process of its list. */
+/* Memory of a card that belongs to no process in NVML's list. */
 
 #include <stdbool.h>
 #include <stddef.h>

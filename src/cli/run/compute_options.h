@@ -22,27 +22,28 @@ struct compute_options {
 
 #define COMPUTE_OPTIONS_OPTIONS(terms)                                                             \
     {"core",    'c',                                                                               \
-     "PERCENT", "part of each GPU's time, 1 to 100 (default: what others leave)",                  \
+     "PERCENT", "share of each GPU's time, 1 to 100 (default: what others leave)",                 \
      opt_u32,   &(terms).core},                                                                    \
         {"policy",                                                                                 \
          'p',                                                                                      \
          "POLICY",                                                                                 \
-         "how it shares that time: fixed (default with --core), burst, weighted, weak, "           \
+         "compute policy: fixed (default with --core), burst, weighted, weak, "                    \
          "best-effort (default without), online, offline",                                         \
          opt_string,                                                                               \
          &(terms).policy},                                                                         \
         {"weight", 0,                                                                              \
-         "N",      "against others that share by weight, 1 to 100 (default: as --core)",           \
+         "N",      "weight in weighted and weak, 1 to 100 (default: as --core)",                   \
          opt_u32,  &(terms).weight},                                                               \
     {                                                                                              \
-        "ceiling", 0, "PERCENT", "how far it may borrow what others leave (default 100)", opt_u32, \
+        "ceiling", 0, "PERCENT", "limit up to which it borrows idle time (default 100)", opt_u32,  \
             &(terms).ceiling                                                                       \
     }
 
 #define COMPUTE_OPTIONS_HELP                                                                       \
     "Policies: fixed gives --core and never more, even alone; burst guarantees it and lends idle " \
     "time;\n"                                                                                      \
-    "weighted and weak divide by weight what the guaranteed leave, over all such runs or over "    \
+    "weighted and weak divide by weight the time that guarantees leave, over all such runs or "    \
+    "over "                                                                                        \
     "those that\n"                                                                                 \
     "compute now; online takes all that it needs of the rest, best-effort shares the rest, "       \
     "offline\n"                                                                                    \
@@ -51,6 +52,6 @@ struct compute_options {
 /* -EINVAL with a text that names the option. */
 int compute_options_check(const struct compute_options *terms, struct err *err);
 
-/* Sets what was given; leaves the rest. -EINVAL when the result makes no sense. */
+/* Sets the given ones; the others stay. -EINVAL when the result is contradictory. */
 int compute_options_apply(const struct compute_options *terms, struct share_device *device,
                           struct err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `aliquot limits`: what the runs of this user may use and do use, and how to change it while they
- * run. */
+/* `aliquot limits`: limits and use of this user's runs, and how to change the limits of a running
+ * one. */
 
 #include <inttypes.h>
 #include <signal.h>
@@ -27,8 +27,7 @@ static uint32_t arg_share;
 static struct compute_options arg_terms = COMPUTE_OPTIONS_NONE;
 
 static const struct opt set_options[] = {
-    {"share", 's', "PID", "of the `aliquot run` (default: the only one there is)", opt_u32,
-     &arg_share},
+    {"share", 's', "PID", "PID of the `aliquot run` (default: the only one)", opt_u32, &arg_share},
     {"memory", 'm', "SIZE", "device memory on each GPU, such as 4Gi; 0: no limit", opt_size,
      &arg_memory},
     COMPUTE_OPTIONS_OPTIONS(arg_terms),
@@ -37,10 +36,10 @@ static const struct opt set_options[] = {
 
 static const struct opt_usage set_usage = {
     .synopsis = "aliquot limits set [options]",
-    .purpose = "Changes the limits of an `aliquot run` while it runs; what is not given stays.\n"
-               "A memory limit below what is in use takes nothing away: there is nothing new until "
-               "enough\n"
-               "has been freed.",
+    .purpose = "Changes the limits of a running `aliquot run`; limits that are not given stay.\n"
+               "A memory limit below the use frees nothing: allocations are refused until enough "
+               "has been\n"
+               "freed.",
     .epilog = COMPUTE_OPTIONS_HELP
     "Exit status: 0; 1 when the limits cannot be changed; 2 for wrong options.",
 };
@@ -49,11 +48,9 @@ static const struct opt show_options[] = {OPT_END};
 
 static const struct opt_usage show_usage = {
     .synopsis = "aliquot limits | aliquot limits set [options]",
-    .purpose = "Shows what each `aliquot run` of this user may use of each GPU, and what it does "
-               "use;\n"
-               "`aliquot limits set --help` tells how to change it.",
-    .epilog =
-        "TIME: GPU time that its launches were charged; WAITED: how long they were held back.",
+    .purpose = "Shows limits and use of each GPU for each `aliquot run` of this user.\n"
+               "`aliquot limits set --help` describes how to change the limits.",
+    .epilog = "TIME: GPU time charged for launches; WAITED: time for which launches were delayed.",
 };
 
 /* ---- showing ---- */
@@ -66,13 +63,13 @@ static void put_memory(struct table *t, const struct share_limits *limits, uint3
 
     table_set(t, MEMORY, "%s", limit ? num_format_bytes(limit, text) : "all");
     if (!ledger || ledger_snapshot(ledger, &usage) < 0) {
-        table_set(t, STATE, "ledger damaged: no memory is given");
+        table_set(t, STATE, "ledger damaged: allocations are refused");
         return;
     }
     used = usage.used[i] + limits->more[i].overhead_bytes;
     table_set(t, USED, "%s", num_format_bytes(used, text));
     if (limit && used > limit)
-        table_set(t, STATE, "over its limit: nothing new is given");
+        table_set(t, STATE, "over its limit: allocations are refused");
 }
 
 static void put_time(struct table *t, const struct share_device *d, uint32_t i,
@@ -113,7 +110,7 @@ static void put_share(const struct run_share *place, void *userdata) {
         table_set(t, SHARE, "%d", (int) place->pid);
         table_set(t, GPU, "%s", limits.device[i].uuid);
         if (kill(place->pid, 0) < 0 && errno == ESRCH)
-            table_set(t, STATE, "left in the background");
+            table_set(t, STATE, "processes left in the background");
         put_memory(t, &limits, i, ledger);
         put_time(t, &limits.device[i], i, compute);
     }
@@ -164,10 +161,10 @@ static int find_share(struct run_share *ret, struct err *err) {
     if (s.n == 1)
         return 0;
     if (s.n > 1)
-        return err_set(err, EINVAL, "there are %u shares: say which with --share", s.n);
+        return err_set(err, EINVAL, "there are %u shares: choose one with --share", s.n);
     if (s.pid)
-        return err_set(err, EINVAL, "--share %u: no such `aliquot run` of yours", arg_share);
-    return err_set(err, EINVAL, "no `aliquot run` of yours is there");
+        return err_set(err, EINVAL, "--share %u: no such `aliquot run` of this user", arg_share);
+    return err_set(err, EINVAL, "no `aliquot run` of this user is running");
 }
 
 static int check_memory(const struct share_device *d, struct err *err) {

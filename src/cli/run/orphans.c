@@ -16,13 +16,13 @@
 #include "share/orphaned.h"
 #include "share/unattributed.h"
 
-/* Between two looks, which is what it takes to credit. */
-#define LOOK_NS 100000000
-/* After a driver that could not be asked. */
+/* Interval of polls; crediting takes two of them. */
+#define POLL_NS 100000000
+/* After a driver that did not answer. */
 #define RETRY_S 1
-/* So many looks after a ledger has moved: memory of a process that ends leaves the driver's list
+/* Polls after a ledger has changed: memory of a process that ends leaves the driver's list
  * some time after it has left the ledger. */
-#define LOOKS_AFTER 10
+#define POLLS_AFTER 10
 
 static struct {
     char path[96];
@@ -31,15 +31,15 @@ static struct {
     struct orphaned account[LEDGER_DEVICES];
     struct device {
         uint64_t baseline;  /* bytes in use for no listed process before the run */
-        uint64_t operation; /* the ledger's at the last look */
-        uint32_t looks;     /* yet to come */
+        uint64_t operation; /* the ledger's at the last poll */
+        uint32_t polls;     /* remaining */
         struct unattributed found;
     } device[LIMITS_DEVICES_MAX];
 } watch;
 
 /* ---- the ledger ---- */
 
-/* Whether anything is orphaned, or was booked since the last look. */
+/* Whether anything is orphaned, or was booked since the last poll. */
 static bool has_changed(struct ledger *ledger) {
     struct ledger_usage u;
     uint64_t bytes = 0;
@@ -61,7 +61,7 @@ static bool begin_account(struct ledger *ledger, unsigned int account) {
     struct orphaned *o = &watch.account[account];
     uint64_t bytes = o->now;
 
-    /* In motion: at least what there was, since only this thread takes from it. */
+    /* The account changes meanwhile, but only this thread subtracts from it. */
     (void) ledger_get_orphaned(ledger, account, &bytes);
     orphaned_begin(o, bytes);
     return o->now > 0;
@@ -122,7 +122,7 @@ static uint64_t other_runs_orphaned(const char *uuid) {
 
 /* ---- the thread ---- */
 
-/* Memory that belongs to no listed process and that no ledger has, at several looks, is booked if a
+/* Memory that belongs to no listed process and that no ledger has, at several polls, is booked if a
  * process of the command can hold it. Returns whether there may be some. */
 static bool find_orphaned(struct ledger *ledger, uint32_t i, const struct card_use *use,
                           bool still) {
@@ -157,7 +157,7 @@ static uint64_t held_beyond(const struct card_use *use, uint64_t in_slots) {
     return held > in_slots ? held - in_slots : 0;
 }
 
-/* Returns whether it should be looked at again. */
+/* Returns whether it has to be polled again. */
 static bool audit_card(struct ledger *ledger, void *nvml, uint32_t i) {
     struct device *d = &watch.device[i];
     bool again = begin_account(ledger, i), still;
@@ -170,10 +170,10 @@ static bool audit_card(struct ledger *ledger, void *nvml, uint32_t i) {
     if (ledger_snapshot(ledger, &before) < 0)
         return again;
     if (before.operation[i] != d->operation)
-        d->looks = LOOKS_AFTER;
+        d->polls = POLLS_AFTER;
     d->operation = before.operation[i];
-    again |= d->looks > 0;
-    d->looks -= d->looks > 0;
+    again |= d->polls > 0;
+    d->polls -= d->polls > 0;
     if (!again || !card_use_read_uuid(nvml, watch.share.device[i].uuid, &use))
         return again;
     still = is_unchanged(ledger, &before, i);
@@ -194,7 +194,7 @@ static bool audit_cards(struct ledger *ledger, void *nvml) {
 }
 
 static void *audit_thread(void *arg) {
-    const struct timespec pause = {.tv_nsec = LOOK_NS};
+    const struct timespec pause = {.tv_nsec = POLL_NS};
     struct ledger *ledger = NULL;
     void *nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     bool failed = !nvml;

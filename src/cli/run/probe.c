@@ -115,7 +115,7 @@ static void list_gpus(struct answer *a) {
     unsigned int count = 0;
     int cards;
 
-    a->count = err_set(&a->err, ENODEV, "no NVIDIA driver here: %s",
+    a->count = err_set(&a->err, ENODEV, "no NVIDIA driver: %s",
                        nvml ? "libnvidia-ml.so.1 does not work" : dlerror());
     if (!nvml)
         return;
@@ -196,7 +196,7 @@ int probe_gpus(struct probe_gpu ret[static PROBE_GPUS_MAX], struct err *err) {
     if (r == -ETIMEDOUT)
         return err_set(err, ETIMEDOUT, "the NVIDIA driver did not answer within a minute");
     if (r < 0)
-        return err_set(err, EIO, "the NVIDIA driver crashed while it was asked for its GPUs");
+        return err_set(err, EIO, "the NVIDIA driver crashed while its GPUs were listed");
     if (a.count < 0)
         return err_set(err, -a.count, "%s", a.err.text);
     memcpy(ret, a.gpu, sizeof(a.gpu));

@@ -17,8 +17,8 @@ struct probe_gpu {
     bool instance;           /* of a divided card (MIG) */
 };
 
-/* Asks the driver which GPUs there are, in NVML's order, then the instances of those that are
- * divided, and what a context on each costs, by
- * making one. This is done in a child process, so that nothing of the driver stays behind in the
- * caller. Returns their number; -ENODEV: there is no driver, or it has no GPU. */
+/* Lists the GPUs of the driver in NVML's order, then the instances of divided ones, and measures
+ * the memory of a context on each by creating one. Runs in a child process, so that the caller
+ * loads nothing of the driver. Returns their number; -ENODEV: there is no driver, or it has no GPU.
+ */
 int probe_gpus(struct probe_gpu ret[static PROBE_GPUS_MAX], struct err *err);

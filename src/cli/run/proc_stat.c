@@ -20,7 +20,7 @@ struct proc_stat proc_stat_of(uint32_t pid) {
     fd = open(path, O_RDONLY | O_CLOEXEC);
     n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
     text[n > 0 ? n : 0] = '\0';
-    /* The name stands in parentheses and may hold anything. */
+    /* The name is in parentheses and may contain any character. */
     at = strrchr(text, ')');
     if (at)
         (void) sscanf(at, ") %*c %u", &parent);

@@ -6,10 +6,10 @@
 
 struct proc_stat {
     uint32_t parent; /* PID; 0: none, or not known */
-    bool ending;     /* also where the process is gone or cannot be asked */
+    bool ending;     /* also if the process is gone or cannot be read */
 };
 
-/* What the kernel says of a process. */
+/* State of a process, from /proc. */
 struct proc_stat proc_stat_of(uint32_t pid);
 
 /* Whether a process descends from the caller. */

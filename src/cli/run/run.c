@@ -43,20 +43,22 @@ static const struct opt options[] = {
      opt_size, &arg_memory},
     COMPUTE_OPTIONS_OPTIONS(arg_terms),
     {"hardware-slices", 0, NULL,
-     "ask the driver for time-slices by --core, too (not tried on hardware yet)", opt_flag,
+     "also set time-slices of the driver by --core (not tried on hardware yet)", opt_flag,
      &arg_slices},
-    {"gpu", 'g', "INDEX|UUID", "the GPU to use, or several with commas between (default: all)",
-     opt_string, &arg_gpu},
+    {"gpu", 'g', "INDEX|UUID", "GPUs to use, separated by commas (default: all)", opt_string,
+     &arg_gpu},
     OPT_END,
 };
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot run [options] -- COMMAND [ARG ...]",
-    .purpose =
-        "Runs a command, and all processes that it starts, on a slice of a GPU: together they get\n"
-        "no more device memory than the limit, and see a GPU of that size; their launches wait so\n"
-        "that they take no more of the GPU's time than --core and --policy give them. Runs of one\n"
-        "user share a GPU's time with each other; `aliquot limits` shows and changes their limits.",
+    .purpose = "Runs a command and all processes that it starts on a slice of a GPU: together they "
+               "get no\n"
+               "more device memory than the limit, and see a GPU of that size; their launches wait "
+               "so that\n"
+               "they take no more of the GPU's time than --core and --policy permit. Runs of one "
+               "user share\n"
+               "the time of a GPU; `aliquot limits` shows and changes their limits.",
     .epilog = COMPUTE_OPTIONS_HELP
     "The exit status is the command's; 128 + N if signal N ended it; 126 or 127 if it "
     "could not be\n"
@@ -75,7 +77,7 @@ struct run {
     char visible[LIMITS_DEVICES_MAX * 49]; /* for CUDA_VISIBLE_DEVICES, or empty */
 };
 
-/* -- what was asked for ---------------------------------------------------------------------- */
+/* -- options --------------------------------------------------------------------------------- */
 
 static int check_options(int argc, int first, struct err *err) {
     const char *outer = getenv("ALIQUOT_SHARE_DIR");
@@ -89,15 +91,15 @@ static int check_options(int argc, int first, struct err *err) {
     return 0;
 }
 
-/* The cards stand before their instances. */
+/* Cards come before their instances. */
 static int cards_among(const struct probe_gpu *gpu, int n) {
     while (n > 0 && gpu[n - 1].instance)
         n--;
     return n;
 }
 
-/* A GPU by its index, its UUID, or so much of the UUID as tells it apart; an instance of a divided
- * GPU by its UUID only. */
+/* A GPU by its index, its UUID or a unique prefix of the UUID; an instance of a divided GPU by its
+ * UUID only. */
 static int find_gpu(const struct probe_gpu *gpu, int n, const char *name, struct err *err) {
     int found = -1, cards = cards_among(gpu, n);
     uint64_t index;
@@ -228,7 +230,7 @@ static void signals_of_interest(sigset_t *set) {
         (void) sigaddset(set, forwarded[i]);
 }
 
-/* Credits what ended processes had, and what comes back of what they exported. */
+/* Credits memory of ended processes, and exported memory that is free again. */
 static void credit_ended(const struct run *run) {
     (void) ledger_sweep(run->ledger);
     orphans_look(run->ledger);
@@ -247,7 +249,7 @@ static int reap_children(const struct run *run, pid_t command) {
 }
 
 static int wait_for(const struct run *run, pid_t command, const sigset_t *set) {
-    /* Processes whose parent reaps them end without our being told. */
+    /* Processes that their own parent reaps end without a signal to us. */
     const struct timespec tick = {.tv_nsec = SWEEP_INTERVAL_NS};
 
     for (;;) {
@@ -272,7 +274,7 @@ static int start_and_wait(const struct run *run, char **argv) {
     struct err err;
     pid_t command;
 
-    /* Ignored, as some parents leave it, it would keep the ends of our children from us. */
+    /* Some parents leave SIGCHLD ignored; then the end of a child would not be reported. */
     (void) signal(SIGCHLD, SIG_DFL);
     signals_of_interest(&set);
     (void) sigprocmask(SIG_BLOCK, &set, &before);

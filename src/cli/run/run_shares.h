@@ -3,7 +3,7 @@
 
 /* The shares of `aliquot run` on this machine, each a directory with the files that
  * share/limits.h, ledger.h and compute.h describe. Its name says which process made it. Only those
- * of the caller's own user are seen. */
+ * of the caller's own user are listed. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ struct run_share {
 /* The machine that this process sees; 0: the real one. */
 uint32_t run_shares_machine(void);
 
-/* Makes a directory for this process; first removes those that nobody uses any more. */
+/* Makes a directory for this process; first removes those that are no longer used. */
 int run_shares_make(struct run_share *ret, struct err *err);
 
 /* Whether a process that has booked memory lives in the share. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* `aliquot sim inject` and `aliquot sim show`: what the owner of a simulated machine may do to it
- * while it runs. */
+/* `aliquot sim inject` and `aliquot sim show`: faults and state of a running simulated machine. */
 
 #include "cli/sim/inject.h"
 
@@ -34,36 +33,35 @@ static const struct opt inject_options[] = {
     {"dir", 'd', "DIR", "the machine's directory (default $ALIQUOT_SIM_DIR or /run/aliquot-sim)",
      opt_string, &arg_dir},
     {"gpu", 'g', "N", "the card's minor number", opt_u32, &arg_gpu},
-    {"pid", 'p', "PID", "xid, error, hang: only this process (default: every)", opt_u32, &arg_pid},
-    {"nth", 0, "N", "error: the N-th such call from now (default 1)", opt_u32, &arg_nth},
-    {"times", 0, "N", "error: so many calls, 0: until `release` (default 1)", opt_u32, &arg_times},
+    {"pid", 'p', "PID", "xid, error, hang: only this process (default: all)", opt_u32, &arg_pid},
+    {"nth", 0, "N", "error: from the N-th matching call (default 1)", opt_u32, &arg_nth},
+    {"times", 0, "N", "error: number of calls that fail; 0: until `release` (default 1)", opt_u32,
+     &arg_times},
     OPT_END,
 };
 
 static const struct opt_usage inject_usage = {
     .synopsis = "aliquot sim inject [options] ACTION [ARG ...]",
-    .purpose = "Makes things go wrong on a simulated machine that runs.",
+    .purpose = "Injects faults into a running simulated machine.",
     .epilog =
         "Actions:\n"
-        "  xid NUMBER --gpu N      report an XID; it kills what such an XID kills: the contexts "
-        "of\n"
-        "                          --pid or of all (13, 31, ...), all until `reset` (48, 95, "
-        "...),\n"
-        "                          the card itself (79)\n"
+        "  xid NUMBER --gpu N      report an XID with its effect: the contexts of --pid or of all\n"
+        "                          processes are lost (13, 31, ...), all contexts until `reset`\n"
+        "                          (48, 95, ...), or the card (79)\n"
         "  ecc corrected|uncorrected [COUNT] --gpu N\n"
         "                          count memory errors\n"
         "  lose --gpu N            the card falls off the bus\n"
-        "  return --gpu N          it comes back\n"
-        "  reset --gpu N           it is reset; nobody may be using it\n"
-        "  memory SIZE --gpu N     so much of its memory is in use by nobody (0: none)\n"
-        "  unload | load | reload  the driver; its clients are lost\n"
+        "  return --gpu N          the card comes back\n"
+        "  reset --gpu N           reset the card; no process may use it\n"
+        "  memory SIZE --gpu N     memory in use that belongs to no process (0: none)\n"
+        "  unload | load | reload  the driver; its processes lose it\n"
         "  error CALL STATUS       calls fail; CALL: a function, a pattern such as cuMem*, or one\n"
         "                          of alloc, launch, cuda, nvml; STATUS: a name or a number\n"
         "  hang CALL               calls do not return until they are released\n"
-        "  release [CALL]          no more errors and no more hanging\n"
-        "  advance TIME            a stepped clock moves on, e.g. by 250us, 2ms, 1s\n"
+        "  release [CALL]          end errors and hangs, and continue hanging calls\n"
+        "  advance TIME            advance a stepped clock, e.g. by 250us, 2ms, 1s\n"
         "Example: aliquot sim inject error alloc CUDA_ERROR_OUT_OF_MEMORY --nth 3\n"
-        "Exit status: 0 done, 1 not possible, 2 wrong use.",
+        "Exit status: 0; 1 when the action fails; 2 for wrong arguments.",
 };
 
 static const struct opt show_options[] = {
@@ -74,8 +72,9 @@ static const struct opt show_options[] = {
 
 static const struct opt_usage show_usage = {
     .synopsis = "aliquot sim show [--dir DIR]",
-    .purpose = "Prints the state of a simulated machine as its daemon knows it: one line for each\n"
-               "card, process and arranged error, key=value pairs, times in nanoseconds.",
+    .purpose =
+        "Prints the state of a simulated machine: one line for each card, process and injected\n"
+        "error, as key=value pairs, times in nanoseconds.",
 };
 
 /* -- the daemon ------------------------------------------------------------------------------ */
@@ -94,14 +93,14 @@ static int connect_daemon(struct err *err) {
     return take_fd(&fd);
 }
 
-/* One request; `ret_text` is what the daemon says to it. */
+/* One request; `ret_text` is the daemon's answer. */
 static int send_request(int fd, const struct sim_control *c, struct buf *ret_text,
                         struct err *err) {
     _cleanup_free_ struct sim_control_reply *reply = malloc(sizeof(*reply));
     if (!reply)
         return err_set(err, ENOMEM, "out of memory");
     if (send(fd, c, sizeof(*c), MSG_NOSIGNAL) != (ssize_t) sizeof(*c))
-        return err_errno(err, errno, "the machine is gone");
+        return err_errno(err, errno, "the connection to the machine is lost");
     ssize_t n = recv(fd, reply, sizeof(*reply), 0);
     ssize_t head = (ssize_t) offsetof(struct sim_control_reply, text);
     if (n < head || reply->len > (size_t) (n - head))
@@ -161,7 +160,7 @@ static int parse_call(struct sim_control *c, char **args, struct err *err) {
     for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         if (strncmp(at, "cu", 2) != 0 && strncmp(at, "nvml", 4) != 0)
             return err_set(err, EINVAL,
-                           "'%s' is no function of the driver, nor alloc, launch, "
+                           "'%s' is no function of the driver and none of alloc, launch, "
                            "cuda or nvml",
                            args[0]);
     if (strlen(names) >= sizeof(c->names))
@@ -198,7 +197,8 @@ static int parse_error(struct sim_control *c, char **args, struct err *err) {
         if (strcmp(statuses[i].name, args[1]) == 0)
             number = statuses[i].value;
     if (number == 0 && (num_parse_u64(args[1], 9999, &number) < 0 || number == 0))
-        return err_set(err, EINVAL, "'%s' is no error of the driver, by name or number", args[1]);
+        return err_set(err, EINVAL, "'%s' is no error of the driver, neither name nor number",
+                       args[1]);
     c->code = (uint32_t) number;
     return 0;
 }
@@ -240,7 +240,7 @@ static const struct action *find_action(const char *name) {
     return NULL;
 }
 
-/* Options may stand anywhere. Returns the number of other arguments. */
+/* Options and arguments in any order. Returns the number of arguments. */
 static int collect_arguments(int argc, char **argv, char *args[ARGS_MAX + 1], struct err *err) {
     int n = 0;
     for (int at = 0; at < argc - 1;) {
@@ -257,18 +257,17 @@ static int collect_arguments(int argc, char **argv, char *args[ARGS_MAX + 1], st
     return n;
 }
 
-/* An option without effect is a mistake that would otherwise be found late. */
+/* An option without effect is an error. */
 static int check_options(const struct action *a, struct err *err) {
     const char *stray = !a->of_a_process && arg_pid             ? "--pid"
                         : !a->counted && arg_nth != NOT_GIVEN   ? "--nth"
                         : !a->counted && arg_times != NOT_GIVEN ? "--times"
                                                                 : NULL;
     if (stray)
-        return err_set(err, EINVAL, "%s: %s has no meaning here", a->name, stray);
+        return err_set(err, EINVAL, "%s: %s has no effect here", a->name, stray);
     if (a->about_a_gpu != (arg_gpu != SIM_ALL))
         return err_set(err, EINVAL,
-                       a->about_a_gpu ? "%s: which card? Give --gpu"
-                                      : "%s: --gpu has no meaning here",
+                       a->about_a_gpu ? "%s: --gpu is required" : "%s: --gpu has no effect here",
                        a->name);
     return 0;
 }
@@ -281,8 +280,9 @@ static int parse_command(int argc, char **argv, const struct action **ret_action
         return n;
     const struct action *a = n > 0 ? find_action(args[0]) : NULL;
     if (!a)
-        return err_set(err, EINVAL, "%s%s%s; see --help", n > 0 ? "no action '" : "say what",
-                       n > 0 ? args[0] : "", n > 0 ? "'" : "");
+        return err_set(err, EINVAL, "%s%s%s; see --help",
+                       n > 0 ? "no action '" : "the action is missing", n > 0 ? args[0] : "",
+                       n > 0 ? "'" : "");
     if (n - 1 < a->least || n - 1 > a->most)
         return err_set(err, EINVAL, "%s: %s; see --help", a->name,
                        n - 1 < a->least ? "an argument is missing" : "too many arguments");
@@ -327,7 +327,7 @@ int cmd_sim_show(int argc, char **argv) {
     if (first == -ECANCELED)
         return 0;
     if (first >= 0 && first < argc)
-        first = err_set(&err, EINVAL, "'%s' is one argument too many", argv[first]);
+        first = err_set(&err, EINVAL, "unexpected argument '%s'", argv[first]);
     if (first < 0)
         return print_error("show", &err, EXIT_USAGE);
     const struct sim_control c = {.magic = SIM_CONTROL_MAGIC, .op = SIM_DO_SHOW};

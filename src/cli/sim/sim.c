@@ -39,14 +39,14 @@ static const char *arg_seed;
 static const struct opt options[] = {
     {"gpus", 'g', "N", "number of GPUs (default 1)", opt_u32, &arg_gpus},
     {"model", 'm', "NAME[,NAME...]",
-     "model of the GPUs (default A100); with several, one each, the last for the rest", opt_string,
-     &arg_model},
-    {"machine", 'M', "FILE", "the machine that a file describes, or one of those named below",
-     opt_string, &arg_machine},
-    {"listen", 'l', "DIR", "serve the GPUs of a node from DIR until a signal ends it", opt_string,
+     "model of the GPUs (default A100); of a list, one for each GPU, the last for the rest",
+     opt_string, &arg_model},
+    {"machine", 'M', "FILE", "machine file, or a name from the list below", opt_string,
+     &arg_machine},
+    {"listen", 'l', "DIR", "serve the GPUs of a node from DIR until SIGTERM or SIGINT", opt_string,
      &arg_listen},
-    {"seed", 0, "TEXT", "what UUIDs and serial numbers derive from (default: the host's name)",
-     opt_string, &arg_seed},
+    {"seed", 0, "TEXT", "seed of UUIDs and serial numbers (default: the host name)", opt_string,
+     &arg_seed},
     OPT_END,
 };
 
@@ -56,11 +56,11 @@ static struct opt_usage usage = {
                 "       aliquot sim inject|show ...   (see their --help)",
     .purpose =
         "Runs a command on a machine with simulated NVIDIA GPUs: libcuda.so.1 and\n"
-        "libnvidia-ml.so.1 are ours, memory and GPU time are shared by all processes of the\n"
-        "command. No GPU, no driver and no root are needed. Exits with the command's status.",
+        "libnvidia-ml.so.1 are simulated, memory and GPU time are shared by all processes of the\n"
+        "command. Needs no GPU, no driver and no root. Exits with the status of the command.",
 };
 
-/* The models and machines there are. */
+/* Lists models and machines. */
 static void write_epilog(struct buf *out) {
     buf_puts(out, "Models:");
     for (size_t i = 0; model_at(i); i++)
@@ -94,7 +94,7 @@ static int choose_models(uint32_t count, struct sim_config *config, struct err *
 
 static int choose_machine(struct sim_config *config, struct err *err) {
     if (arg_machine && (arg_model || arg_gpus != UINT32_MAX))
-        return err_set(err, EINVAL, "--machine says what GPUs there are: no --gpus, no --model");
+        return err_set(err, EINVAL, "--machine excludes --gpus and --model");
     if (arg_machine)
         return machines_load(arg_machine, config, err);
     uint32_t count = arg_gpus == UINT32_MAX ? 1 : arg_gpus;
@@ -105,7 +105,7 @@ static int choose_machine(struct sim_config *config, struct err *err) {
 
 /* -- directories ----------------------------------------------------------------------------- */
 
-/* Takes the lock that says that the directory's owner lives. The descriptor is the lock. */
+/* Locks the directory for as long as this process lives. The descriptor is the lock. */
 static int lock_dir(const char *dir, struct err *err) {
     char path[PATH_MAX];
     (void) snprintf(path, sizeof(path), "%s/" LOCK_NAME, dir);
@@ -117,7 +117,7 @@ static int lock_dir(const char *dir, struct err *err) {
     return take_fd(&fd);
 }
 
-/* Removes what earlier runs left behind that were killed. */
+/* Removes the directories of earlier runs that were killed. */
 static void remove_stale_dirs(const char *parent) {
     _cleanup_closedir_ DIR *d = opendir(parent);
     const struct dirent *e;
@@ -142,9 +142,9 @@ static int make_private_dir(char *ret, size_t size, struct err *err) {
     (void) snprintf(ret, size, "/tmp/" PRIVATE_PREFIX "XXXXXX");
     if (!mkdtemp(ret))
         return err_errno(err, errno, "cannot make a directory in /tmp");
-    /* Anybody may use the GPUs, as with device nodes: the command may change its user. */
+    /* Every user may use the GPUs, as with device nodes: the command may change its user. */
     if (chmod(ret, 0755) < 0)
-        return err_errno(err, errno, "cannot open up %s", ret);
+        return err_errno(err, errno, "cannot change the mode of %s", ret);
     return 0;
 }
 
@@ -189,7 +189,7 @@ static int block_signals(sigset_t *ret_before, struct err *err) {
     (void) sigemptyset(&set);
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
         (void) sigaddset(&set, list[i]);
-    /* Ignored, as some parents leave it, it would keep the command's end from us. */
+    /* Some parents leave SIGCHLD ignored; then the end of the command would not be reported. */
     (void) signal(SIGCHLD, SIG_DFL);
     (void) sigprocmask(SIG_BLOCK, &set, ret_before);
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -213,7 +213,7 @@ static void on_signal(int fd, void *user) {
             collect_child(run);
         else if (run->child == 0)
             daemon_stop(run->daemon);
-        /* What a terminal sends, it sends to the command too. */
+        /* A terminal sends its signals to the command, too. */
         else if (info.ssi_code != SI_KERNEL)
             (void) kill(run->child, (int) info.ssi_signo);
     }
@@ -320,7 +320,7 @@ int cmd_sim(int argc, char **argv) {
     if (first == -ECANCELED)
         return 0;
     if (first >= 0 && (arg_listen ? first < argc : first >= argc))
-        first = err_set(&err, EINVAL, "give either a command or --listen; see --help");
+        first = err_set(&err, EINVAL, "either a command or --listen is required; see --help");
     char host[65] = "";
     (void) gethostname(host, sizeof(host) - 1);
     struct daemon_options o = {.seed = arg_seed ? arg_seed : host, .config = &config};
