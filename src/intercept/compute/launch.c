@@ -3,8 +3,8 @@
 /* Launches of kernels and graphs, in all their variants: through the gate, then on to the driver.
  */
 
-#include "intercept/compute/graph.h"
 #include "intercept/compute/throttle.h"
+#include "intercept/graph/graph.h"
 #include "intercept/resolve/driver.h"
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,

@@ -6,7 +6,7 @@
 
 #include "intercept/compute/owner.h"
 #include "intercept/compute/throttle.h"
-#include "intercept/lock.h"
+#include "intercept/session/lock.h"
 #include "share/limits_core.h"
 
 struct card {

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "intercept/lock.h"
 #include "intercept/resolve/elf.h"
+#include "intercept/session/lock.h"
 
 #define ESCAPE_TYPE 'F'
 #define ESCAPE_FREE 0x29

@@ -4,7 +4,7 @@
  * container has booked. Out-pointers that the driver tolerates being NULL are tolerated here. */
 
 #include "intercept/memory/charge.h"
-#include "intercept/session/view.h"
+#include "intercept/memory/view.h"
 
 static void present(struct share *share, int device, uint64_t *free_bytes, uint64_t *total) {
     const struct part part = {.share = share, .devices = device >= 0 ? UINT64_C(1) << device : 0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/memory/pool.h"
 
-#include "intercept/compute/graph.h"
 #include "intercept/compute/throttle.h"
+#include "intercept/graph/graph.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/spill.h"
 

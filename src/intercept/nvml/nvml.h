@@ -6,7 +6,7 @@
  * stand. */
 
 #include "abi/nvml.h"
-#include "intercept/session/view.h"
+#include "intercept/memory/view.h"
 
 /* NVML_SUCCESS; NVML_ERROR_NO_PERMISSION for a device of others; the driver's error where it cannot
  * say which device this is. */

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "abi/cuda.h"
-#include "intercept/lock.h"
 #include "intercept/memory/allocations.h"
+#include "intercept/session/lock.h"
 #include "share/ledger_core.h"
 #include "share/limits_core.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/compute/graph.h"
+#include "intercept/graph/graph.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 /* Where captures begin and end, so that the gate keeps away from them; and where streams are
  * destroyed and graphs changed: what the gate has to know besides launches. */
 
-#include "intercept/compute/graph.h"
 #include "intercept/compute/throttle.h"
+#include "intercept/graph/graph.h"
 #include "intercept/resolve/driver.h"
 
 static CUresult began(CUresult r) {

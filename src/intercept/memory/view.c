@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/session/view.h"
+#include "intercept/memory/view.h"
 
 #include "intercept/memory/pool.h"
 
