@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Launches of kernels and graphs, in all their variants: through the gate, then on to the driver.
- */
+/* Launches of kernels, in all their variants: through the throttle, then on to the driver. */
 
 #include "intercept/compute/throttle.h"
-#include "intercept/graph/graph.h"
 #include "intercept/resolve/driver.h"
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
@@ -149,25 +147,4 @@ CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstre
     gate_enter(&p, f, gate_grid((unsigned int) grid_width, (unsigned int) grid_height, 0), 0,
                stream, false);
     return gate_leave(&p, driver.cuLaunchGridAsync(f, grid_width, grid_height, stream));
-}
-
-/* What a graph costs is learned of the whole: nobody can wait within it, and what its conditions
- * lead to is known only to the card. */
-static CUresult launch_graph(CUresult (*launch)(CUgraphExec, CUstream), CUgraphExec exec,
-                             CUstream stream, bool per_thread) {
-    struct graph_use use;
-    struct passage p;
-
-    gate_enter(&p, exec, 0, 0, stream, per_thread);
-    if (!graph_use_begin(&use, exec, stream, per_thread))
-        return gate_leave(&p, CUDA_ERROR_OUT_OF_MEMORY);
-    return gate_leave(&p, graph_use_end(&use, launch(exec, stream)));
-}
-
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-    return launch_graph(driver.cuGraphLaunch, exec, stream, false);
-}
-
-CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-    return launch_graph(driver.cuGraphLaunch_ptsz, exec, stream, true);
 }

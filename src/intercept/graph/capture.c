@@ -4,7 +4,7 @@
  * destroyed and graphs changed: what the gate has to know besides launches. */
 
 #include "intercept/compute/throttle.h"
-#include "intercept/graph/graph.h"
+#include "intercept/memory/pool.h"
 #include "intercept/resolve/driver.h"
 
 static CUresult began(CUresult r) {
@@ -16,7 +16,7 @@ static CUresult began(CUresult r) {
 /* Counted before, so that no launch on the way comes between. */
 #define BEGINS(symbol, params, args)                                                               \
     CUresult symbol params {                                                                       \
-        graph_capture_begins();                                                                    \
+        pools_note_capture();                                                                      \
         gate_capture(true);                                                                        \
         return began(driver.symbol args);                                                          \
     }

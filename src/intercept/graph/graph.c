@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "intercept/graph/graph.h"
+
+/* Graphs: their launches are charged as those of kernels, and their memory is booked. A node that
+ * allocates takes nothing when it is made or captured: the driver takes memory for it when the
+ * graph is instantiated, uploaded or launched, and keeps it in a pool of the device. So what that
+ * pool holds is booked, and before the driver may make it larger, as much is reserved as the graph
+ * could need. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,30 +15,6 @@
 
 /* Graphs within graphs deeper than this are not looked into: the pool's own figure shows them. */
 #define DEPTH_MAX 8
-
-void graph_memory_seen(void) {
-    struct share *share = share_claim();
-
-    if (share)
-        __atomic_store_n(&share->graphs, true, __ATOMIC_RELAXED);
-}
-
-void graph_capture_begins(void) {
-    struct share *share = share_claim();
-
-    if (!share)
-        return;
-    __atomic_store_n(&share->captures, true, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&share->pools, __ATOMIC_SEQ_CST))
-        graph_memory_seen();
-}
-
-void graph_pool_used(struct share *share) {
-    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
-        __atomic_store_n(&share->pools, true, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&share->captures, __ATOMIC_SEQ_CST))
-        graph_memory_seen();
-}
 
 /* -- what a graph needs ---------------------------------------------------------------------- */
 
@@ -127,6 +108,11 @@ static void exec_need(struct share *share, CUgraphExec exec, uint64_t *ret) {
 /* In which the pool grows. */
 #define GRANULE ((uint64_t) 2 << 20)
 
+struct graph_use {
+    struct share *share; /* NULL: no memory in it */
+    uint64_t need[LIMITS_DEVICES_MAX];
+};
+
 /* With the pool lock. Leaves in `need` what it has reserved: all of it, for what the pool has
  * without use may be that of a graph that is running. */
 static bool admit_one(struct share *share, int device, uint64_t *need) {
@@ -188,7 +174,7 @@ static bool admit(struct share *share, int device, uint64_t *need, const struct 
 
 /* Reserves what use->need says and keeps the pool lock, so that growth is known to be that of this
  * use; use->share is NULL where nothing is needed. */
-static bool begin(struct graph_use *use, struct share *share, const struct where *where) {
+static bool reserve_all(struct graph_use *use, struct share *share, const struct where *where) {
     use->share = NULL;
     if (!needs_any(share, use->need))
         return true;
@@ -205,7 +191,7 @@ static bool begin(struct graph_use *use, struct share *share, const struct where
     return true;
 }
 
-CUresult graph_use_end(struct graph_use *use, CUresult result) {
+static CUresult use_end(struct graph_use *use, CUresult result) {
     if (!use->share)
         return result;
     for (uint32_t d = 0; d < use->share->ndevices; d++) {
@@ -221,39 +207,52 @@ CUresult graph_use_end(struct graph_use *use, CUresult result) {
     return result;
 }
 
-bool graph_use_begin_slowly(struct graph_use *use, CUgraphExec exec, CUstream stream,
-                            bool per_thread) {
+/* Before a graph is launched or uploaded; false: answer CUDA_ERROR_OUT_OF_MEMORY. */
+static bool use_begin(struct graph_use *use, CUgraphExec exec, CUstream stream, bool per_thread) {
     struct where where = {stream, per_thread, true};
-    struct share *share = share_claim();
+    struct share *share = graphs_allocate() ? share_claim() : NULL;
 
-    if (!share)
+    use->share = NULL;
+    if (__builtin_expect(!share, 1))
         return true;
     exec_need(share, exec, use->need);
-    return begin(use, share, &where);
+    return reserve_all(use, share, &where);
 }
 
 /* -- hooks ----------------------------------------------------------------------------------- */
 
-/* A launch in a capturing stream becomes a node, whose graph is looked into when it is made
- * executable. */
-static CUresult upload(CUresult (*fn)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
-                       bool per_thread) {
+/* The cost of a graph is learned as a whole: no launch can wait within it, and only the card knows
+ * which way its conditional nodes go. `grid` tells uploads from launches: either has a cost of its
+ * own. A launch in a capturing stream becomes a node, whose graph is read when it is instantiated.
+ */
+static inline CUresult launch(CUresult (*fn)(CUgraphExec, CUstream), CUgraphExec exec,
+                              CUstream stream, bool per_thread, uint64_t grid) {
     struct graph_use use;
     struct passage p;
 
-    /* It takes the card's time, but not that of its launch. */
-    gate_enter(&p, exec, 1, 0, stream, per_thread);
-    if (!graph_use_begin(&use, exec, stream, per_thread))
+    gate_enter(&p, exec, grid, 0, stream, per_thread);
+    if (!use_begin(&use, exec, stream, per_thread))
         return gate_leave(&p, CUDA_ERROR_OUT_OF_MEMORY);
-    return gate_leave(&p, graph_use_end(&use, fn(exec, stream)));
+    return gate_leave(&p, use_end(&use, fn(exec, stream)));
+}
+
+#define GRID_LAUNCH 0
+#define GRID_UPLOAD 1
+
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+    return launch(driver.cuGraphLaunch, exec, stream, false, GRID_LAUNCH);
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+    return launch(driver.cuGraphLaunch_ptsz, exec, stream, true, GRID_LAUNCH);
 }
 
 CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) {
-    return upload(driver.cuGraphUpload, graph, stream, false);
+    return launch(driver.cuGraphUpload, graph, stream, false, GRID_UPLOAD);
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
-    return upload(driver.cuGraphUpload_ptsz, exec, stream, true);
+    return launch(driver.cuGraphUpload_ptsz, exec, stream, true, GRID_UPLOAD);
 }
 
 struct instantiation {
@@ -265,23 +264,19 @@ struct instantiation {
 /* The driver may take the memory at once. */
 static bool instantiate_begin(struct instantiation *i, CUgraph graph) {
     struct where nowhere = {0};
-    struct share *share = __atomic_load_n(&share_memory, __ATOMIC_ACQUIRE);
 
-    i->share = NULL;
     i->use.share = NULL;
-    if (!share || !__atomic_load_n(&share->graphs, __ATOMIC_RELAXED))
-        return true;
-    i->share = share_claim();
+    i->share = graphs_allocate() ? share_claim() : NULL;
     if (!i->share)
         return true;
     memset(i->need, 0, sizeof(i->need));
     add_graph(i->share, graph, 0, i->need);
     memcpy(i->use.need, i->need, sizeof(i->need));
-    return begin(&i->use, i->share, &nowhere);
+    return reserve_all(&i->use, i->share, &nowhere);
 }
 
 static CUresult instantiate_end(struct instantiation *i, CUresult r, const CUgraphExec *exec) {
-    r = graph_use_end(&i->use, r);
+    r = use_end(&i->use, r);
     if (r == CUDA_SUCCESS && i->share)
         exec_note(i->share, *exec, i->need);
     return r;
@@ -325,9 +320,7 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
 }
 
 static struct share *share_with_graphs(CUresult r) {
-    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
-
-    return share && __atomic_load_n(&share->graphs, __ATOMIC_RELAXED) ? share : NULL;
+    return r == CUDA_SUCCESS && graphs_allocate() ? share_claim() : NULL;
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
@@ -367,13 +360,13 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                 size_t num_dependencies, CUDA_MEM_ALLOC_NODE_PARAMS *node_params) {
-    graph_memory_seen();
+    graphs_note_allocation();
     return driver.cuGraphAddMemAllocNode(node, graph, dependencies, num_dependencies, node_params);
 }
 
 static void see_node(const CUgraphNodeParams *params) {
     if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        graph_memory_seen();
+        graphs_note_allocation();
 }
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/memory/pool.h"
 
-#include "intercept/compute/throttle.h"
-#include "intercept/graph/graph.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/spill.h"
 
@@ -143,6 +141,34 @@ void pools_waited(void) {
         pools_refresh(share);
 }
 
+/* -- graphs ---------------------------------------------------------------------------------- */
+
+void graphs_note_allocation(void) {
+    struct share *share = share_claim();
+
+    if (share)
+        __atomic_store_n(&share->graphs, true, __ATOMIC_RELAXED);
+}
+
+/* The order of the two stores and the two loads matters: of a capture and a use of a pool that run
+ * at the same time, at least one sees the other. */
+void pools_note_capture(void) {
+    struct share *share = share_claim();
+
+    if (!share)
+        return;
+    __atomic_store_n(&share->captures, true, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&share->pools, __ATOMIC_SEQ_CST))
+        graphs_note_allocation();
+}
+
+static void note_pool_use(struct share *share) {
+    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
+        __atomic_store_n(&share->pools, true, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&share->captures, __ATOMIC_SEQ_CST))
+        graphs_note_allocation();
+}
+
 /* -- allocations ----------------------------------------------------------------------------- */
 
 struct pool_charge {
@@ -259,7 +285,7 @@ static CUresult driver_allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool po
 }
 
 /* Whether the allocation becomes a node of a graph, which takes memory when the graph does
- * (graph.h). */
+ * (graph/graph.c). */
 static bool captured(CUstream stream, bool per_thread) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     struct share *share = share_claim();
@@ -267,12 +293,12 @@ static bool captured(CUstream stream, bool per_thread) {
 
     if (!share)
         return false;
-    graph_pool_used(share);
+    note_pool_use(share);
     r = per_thread ? driver.cuStreamIsCapturing_ptsz(stream, &status)
                    : driver.cuStreamIsCapturing(stream, &status);
     if (r != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return false;
-    graph_memory_seen();
+    graphs_note_allocation();
     return true;
 }
 
@@ -504,52 +530,4 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep) {
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
     return changed(driver.cuMemPoolSetAttribute(pool, attr, value));
-}
-
-/* -- after these, frees that waited in streams have happened --------------------------------- */
-
-static CUresult waited(CUresult r) {
-    gate_waited();
-    pools_waited();
-    return r;
-}
-
-CUresult cuCtxSynchronize(void) {
-    CUresult r;
-
-    gate_about_to_wait_all();
-    r = driver.cuCtxSynchronize();
-    return waited(r);
-}
-
-CUresult cuCtxSynchronize_v2(CUcontext ctx) {
-    CUresult r;
-
-    gate_about_to_wait_all();
-    r = driver.cuCtxSynchronize_v2(ctx);
-    return waited(r);
-}
-
-CUresult cuStreamSynchronize(CUstream stream) {
-    CUresult r;
-
-    gate_about_to_wait(stream, false);
-    r = driver.cuStreamSynchronize(stream);
-    return waited(r);
-}
-
-CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-    CUresult r;
-
-    gate_about_to_wait(stream, true);
-    r = driver.cuStreamSynchronize_ptsz(stream);
-    return waited(r);
-}
-
-CUresult cuEventSynchronize(CUevent event) {
-    CUresult r;
-
-    gate_about_to_wait_all();
-    r = driver.cuEventSynchronize(event);
-    return waited(r);
 }

@@ -34,3 +34,18 @@ bool pools_give_back_locked(struct share *share);
 
 /* There are books to bring up to date from now on, at the next wait too. */
 void pools_note_use(struct share *share);
+
+/* A graph has a node that allocates, or a stream that allocates is being captured: from now on
+ * graphs_allocate is true, and graphs are searched for such nodes. */
+void graphs_note_allocation(void);
+
+static inline bool graphs_allocate(void) {
+    const struct share *share = __atomic_load_n(&share_memory, __ATOMIC_ACQUIRE);
+
+    return share && __atomic_load_n(&share->graphs, __ATOMIC_RELAXED);
+}
+
+/* Before a capture begins. Another thread may begin a capture between the moment at which an
+ * allocation asks the driver for the state of its stream and the moment at which it allocates. So a
+ * process that both captures and allocates from pools is taken to have graphs that allocate. */
+void pools_note_capture(void);
