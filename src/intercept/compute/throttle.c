@@ -8,6 +8,7 @@
 
 #include "intercept/compute/throttle_state.h"
 #include "intercept/resolve/driver.h"
+#include "intercept/session/fork.h"
 #include "intercept/session/session.h"
 
 struct gate_view gate_view;
@@ -44,12 +45,10 @@ static struct gate *memory(void) {
 
     if (gate)
         return gate;
-    gate = mmap(NULL, sizeof(*gate), PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (gate == MAP_FAILED)
+    gate = map_zeroed_on_fork(sizeof(*gate));
+    if (!gate)
         return NULL;
-    if (madvise(gate, sizeof(*gate), MADV_WIPEONFORK) == 0 &&
-        __atomic_compare_exchange_n(&gate_memory, &other, gate, false, __ATOMIC_ACQ_REL,
+    if (__atomic_compare_exchange_n(&gate_memory, &other, gate, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))
         return gate;
     (void) munmap(gate, sizeof(*gate));

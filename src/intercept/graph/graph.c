@@ -70,16 +70,16 @@ static uint64_t key_of(CUgraphExec exec, uint32_t device) {
 static void exec_forget(struct share *share, CUgraphExec exec) {
     struct entry entry;
 
-    lock_take(&share->table_lock);
+    books_lock(share);
     for (uint32_t d = 0; d < share->ndevices; d++)
-        if (table_take(&share->table, ENTRY_GRAPH, key_of(exec, d), &entry))
-            table_unpromise(&share->table);
-    lock_drop(&share->table_lock);
+        if (table_take(books_table(share), ENTRY_GRAPH, key_of(exec, d), &entry))
+            table_unpromise(books_table(share));
+    books_unlock(share);
 }
 
 static void exec_note(struct share *share, CUgraphExec exec, const uint64_t *need) {
     exec_forget(share, exec);
-    lock_take(&share->table_lock);
+    books_lock(share);
     for (uint32_t d = 0; d < share->ndevices; d++) {
         struct entry entry = {.key = key_of(exec, d),
                               .bytes = need[d],
@@ -87,20 +87,20 @@ static void exec_note(struct share *share, CUgraphExec exec, const uint64_t *nee
                               .kind = ENTRY_GRAPH,
                               .device = (int16_t) d};
 
-        if (need[d] > 0 && table_promise(&share->table))
-            table_put(&share->table, &entry);
+        if (need[d] > 0 && table_promise(books_table(share)))
+            table_put(books_table(share), &entry);
     }
-    lock_drop(&share->table_lock);
+    books_unlock(share);
 }
 
 static void exec_need(struct share *share, CUgraphExec exec, uint64_t *ret) {
-    lock_take(&share->table_lock);
+    books_lock(share);
     for (uint32_t d = 0; d < share->ndevices; d++) {
-        const struct entry *found = table_find(&share->table, ENTRY_GRAPH, key_of(exec, d));
+        const struct entry *found = table_find(books_table(share), ENTRY_GRAPH, key_of(exec, d));
 
         ret[d] = found ? found->bytes : 0;
     }
-    lock_drop(&share->table_lock);
+    books_unlock(share);
 }
 
 /* -- admission ------------------------------------------------------------------------------- */
@@ -123,7 +123,7 @@ static bool admit_one(struct share *share, int device, uint64_t *need) {
     if (!book)
         return false;
     (void) book_refresh(share, book);
-    if (!share_reserve(share, device, whole, BOOKED))
+    if (!books_reserve(share, device, whole, BOOKED))
         return false;
     *need = whole;
     return true;
@@ -165,9 +165,9 @@ static bool admit(struct share *share, int device, uint64_t *need, const struct 
         return true;
     if (!where->known || capturing(where->stream, where->per_thread))
         return false;
-    lock_drop(&share->pool_lock);
+    pools_unlock(share);
     wait_for_stream(where->stream, where->per_thread);
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     (void) pools_give_back_locked(share);
     return admit_one(share, device, need);
 }
@@ -178,13 +178,13 @@ static bool reserve_all(struct graph_use *use, struct share *share, const struct
     use->share = NULL;
     if (!needs_any(share, use->need))
         return true;
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     for (uint32_t d = 0; d < share->ndevices; d++) {
         if (admit(share, (int) d, &use->need[d], where))
             continue;
         while (d-- > 0)
-            share_refund(share, (int) d, use->need[d], BOOKED);
-        lock_drop(&share->pool_lock);
+            books_refund(share, (int) d, use->need[d], BOOKED);
+        pools_unlock(share);
         return false;
     }
     use->share = share;
@@ -202,7 +202,7 @@ static CUresult use_end(struct graph_use *use, CUresult result) {
         book->booked += use->need[d];
         (void) book_refresh(use->share, book);
     }
-    lock_drop(&use->share->pool_lock);
+    pools_unlock(use->share);
     pools_note_use(use->share);
     return result;
 }

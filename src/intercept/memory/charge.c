@@ -50,13 +50,13 @@ void charge_on_stream(struct charge *charge, CUstream stream, bool per_thread) {
                    : driver.cuStreamGetCtx(stream, &context);
     if (r != CUDA_SUCCESS || !context || (uint64_t) (uintptr_t) context == charge->context)
         return;
-    lock_take(&charge->share->table_lock);
-    found = table_find(&charge->share->table, ENTRY_CONTEXT, (uint64_t) (uintptr_t) context);
+    books_lock(charge->share);
+    found = table_find(books_table(charge->share), ENTRY_CONTEXT, (uint64_t) (uintptr_t) context);
     if (found) {
         charge->device = found->device;
         charge->context = found->key;
     }
-    lock_drop(&charge->share->table_lock);
+    books_unlock(charge->share);
 }
 
 /* What could be given back to make room: what pools keep without use, and what others had open. */
@@ -71,13 +71,13 @@ static bool try_to_reserve(const struct charge *charge) {
     struct share *share = charge->share;
     bool reserved;
 
-    lock_take(&share->table_lock);
-    reserved = table_promise(&share->table);
-    if (reserved && !share_reserve_locked(share, charge->device, charge->bytes, charge->how)) {
-        table_unpromise(&share->table);
+    books_lock(share);
+    reserved = table_promise(books_table(share));
+    if (reserved && !books_reserve_locked(share, charge->device, charge->bytes, charge->how)) {
+        table_unpromise(books_table(share));
         reserved = false;
     }
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return reserved;
 }
 
@@ -105,7 +105,7 @@ bool charge_add(struct charge *charge, uint64_t more) {
 bool charge_add_free(struct charge *charge, uint64_t more) {
     if (!charge->share || more == 0)
         return true;
-    if (!share_reserve(charge->share, charge->device, more, charge->how))
+    if (!books_reserve(charge->share, charge->device, more, charge->how))
         return false;
     charge->bytes += more;
     return true;
@@ -122,14 +122,14 @@ CUresult charge_settle(struct charge *charge, CUresult result, enum entry_kind k
 
     if (!charge->share)
         return result;
-    lock_take(&charge->share->table_lock);
+    books_lock(charge->share);
     if (result == CUDA_SUCCESS) {
-        table_put(&charge->share->table, &entry);
+        table_put(books_table(charge->share), &entry);
     } else {
-        table_unpromise(&charge->share->table);
-        share_refund_locked(charge->share, charge->device, charge->bytes, charge->how);
+        table_unpromise(books_table(charge->share));
+        books_refund_locked(charge->share, charge->device, charge->bytes, charge->how);
     }
-    lock_drop(&charge->share->table_lock);
+    books_unlock(charge->share);
     return result;
 }
 
@@ -143,7 +143,7 @@ static bool give_back(struct share *share, const struct entry *entry) {
     case ENTRY_HANDLE:
         return false;
     default:
-        share_refund_locked(share, entry->device, entry->bytes,
+        books_refund_locked(share, entry->device, entry->bytes,
                             entry->kind == ENTRY_SPILLED ? BOOKED_SPILLED : BOOKED);
         return true;
     }
@@ -158,14 +158,14 @@ static void give_back_rest(struct share *share, const struct entry *entry) {
         export_freed(share, entry->device, entry->bytes);
         break;
     case ENTRY_IMPORT:
-        share_refund(share, entry->device, entry->bytes, BOOKED);
+        books_refund(share, entry->device, entry->bytes, BOOKED);
         import_ended(share);
         break;
     case ENTRY_HANDLE:
         if (entry->link == HANDLE_EXPORTED)
-            share_orphan(share, entry->device, entry->bytes);
+            books_orphan(share, entry->device, entry->bytes);
         else
-            share_refund(share, entry->device, entry->bytes, BOOKED);
+            books_refund(share, entry->device, entry->bytes, BOOKED);
         if (entry->link == HANDLE_IMPORTED || entry->link == HANDLE_FOREIGN)
             import_ended(share);
         break;
@@ -181,9 +181,9 @@ void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key) {
     if (!refund->share)
         return;
     /* Out of the table before the driver may hand the same address to another thread. */
-    lock_take(&refund->share->table_lock);
-    found = table_take(&refund->share->table, kind, key, &refund->entry);
-    lock_drop(&refund->share->table_lock);
+    books_lock(refund->share);
+    found = table_take(books_table(refund->share), kind, key, &refund->entry);
+    books_unlock(refund->share);
     if (!found)
         refund->share = NULL;
 }
@@ -196,10 +196,10 @@ void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr) {
     refund->share = share_claim();
     if (!refund->share)
         return;
-    lock_take(&refund->share->table_lock);
+    books_lock(refund->share);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && !found; i++)
-        found = table_take(&refund->share->table, kinds[i], dptr, &refund->entry);
-    lock_drop(&refund->share->table_lock);
+        found = table_take(books_table(refund->share), kinds[i], dptr, &refund->entry);
+    books_unlock(refund->share);
     if (!found)
         refund->share = NULL;
 }
@@ -209,14 +209,14 @@ CUresult refund_settle(struct refund *refund, CUresult result) {
 
     if (!refund->share)
         return result;
-    lock_take(&refund->share->table_lock);
+    books_lock(refund->share);
     if (result == CUDA_SUCCESS) {
-        table_unpromise(&refund->share->table);
+        table_unpromise(books_table(refund->share));
         done = give_back(refund->share, &refund->entry);
     } else {
-        table_put(&refund->share->table, &refund->entry);
+        table_put(books_table(refund->share), &refund->entry);
     }
-    lock_drop(&refund->share->table_lock);
+    books_unlock(refund->share);
     if (!done)
         give_back_rest(refund->share, &refund->entry);
     return result;
@@ -227,12 +227,12 @@ void context_end_begin(struct context_end *end, uint64_t context) {
     if (!end->share)
         return;
     end->context = context;
-    lock_take(&end->share->table_lock);
+    books_lock(end->share);
     /* Odd, so no context's address: entries wait under it until the driver has spoken, while the
      * address may already be a new context's. */
-    end->tombstone = end->share->tombstones++ * 2 + 1;
-    table_relink(&end->share->table, context, end->tombstone);
-    lock_drop(&end->share->table_lock);
+    end->tombstone = books_of(end->share)->marks++ * 2 + 1;
+    table_relink(books_table(end->share), context, end->tombstone);
+    books_unlock(end->share);
 }
 
 CUresult context_end_settle(struct context_end *end, CUresult result) {
@@ -243,20 +243,20 @@ CUresult context_end_settle(struct context_end *end, CUresult result) {
     if (!end->share)
         return result;
     if (result != CUDA_SUCCESS) {
-        lock_take(&end->share->table_lock);
-        table_relink(&end->share->table, end->tombstone, end->context);
-        lock_drop(&end->share->table_lock);
+        books_lock(end->share);
+        table_relink(books_table(end->share), end->tombstone, end->context);
+        books_unlock(end->share);
         return result;
     }
     while (more) {
-        lock_take(&end->share->table_lock);
-        more = table_take_linked(&end->share->table, end->tombstone, &at, &entry);
+        books_lock(end->share);
+        more = table_take_linked(books_table(end->share), end->tombstone, &at, &entry);
         done = !more;
         if (more) {
-            table_unpromise(&end->share->table);
+            table_unpromise(books_table(end->share));
             done = give_back(end->share, &entry);
         }
-        lock_drop(&end->share->table_lock);
+        books_unlock(end->share);
         if (!done)
             give_back_rest(end->share, &entry);
     }

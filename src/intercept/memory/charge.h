@@ -6,8 +6,8 @@
  * put the entry back. So the driver never holds what is not booked (pools: pool.h), and a death in
  * between is the same as a death afterwards. */
 
+#include "intercept/memory/books.h"
 #include "intercept/resolve/driver.h"
-#include "intercept/session/session.h"
 
 struct charge {
     struct share *share; /* NULL: not booked */

@@ -100,11 +100,11 @@ CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags) {
 
     if (!share)
         return r;
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_CONTEXT, (uint64_t) (uintptr_t) *ctx);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_CONTEXT, (uint64_t) (uintptr_t) *ctx);
     if (found)
         found->refs++;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return r;
 }
 
@@ -113,12 +113,12 @@ static bool last_use(struct share *share, uint64_t context) {
     struct entry *found;
     bool last;
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_CONTEXT, context);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_CONTEXT, context);
     last = found && found->refs <= 1;
     if (found && !last)
         found->refs--;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return last;
 }
 
@@ -151,26 +151,29 @@ static CUresult retain_booked(struct charge *charge, CUcontext *ctx, CUdevice de
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = driver.cuDevicePrimaryCtxRetain(ctx, dev);
     if (r == CUDA_SUCCESS)
-        charge->share->primary[dev] = (uint64_t) (uintptr_t) *ctx;
+        holdings_of(charge->share)->contexts.primary[dev] = (uint64_t) (uintptr_t) *ctx;
     return settle(charge, r, ctx);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {
     struct charge charge;
+    struct lock *lock;
     CUresult r;
 
     charge_on_device(&charge, dev);
     if (!charge.share || dev < 0 || dev >= ORDINALS_MAX)
         return driver.cuDevicePrimaryCtxRetain(ctx, dev);
-    lock_take(&charge.share->primary_lock[dev]);
+    lock = &holdings_of(charge.share)->contexts.lock[dev];
+    lock_take(lock);
     r = retain_booked(&charge, ctx, dev);
-    lock_drop(&charge.share->primary_lock[dev]);
+    lock_drop(lock);
     return r;
 }
 
 /* A release ends the context only if it was the last; a reset always does. */
 static CUresult leave_primary(CUdevice dev, CUresult (*leave)(CUdevice dev)) {
     struct share *share = share_claim();
+    struct contexts *contexts;
     struct context_end end;
     uint64_t context;
     bool ended;
@@ -178,18 +181,19 @@ static CUresult leave_primary(CUdevice dev, CUresult (*leave)(CUdevice dev)) {
 
     if (!share || dev < 0 || dev >= ORDINALS_MAX)
         return leave(dev);
-    lock_take(&share->primary_lock[dev]);
-    context = share->primary[dev];
+    contexts = &holdings_of(share)->contexts;
+    lock_take(&contexts->lock[dev]);
+    context = contexts->primary[dev];
     gate_context_ends(context);
     r = leave(dev);
     ended = r == CUDA_SUCCESS && context && !primary_active(dev);
     gate_context_ended(context, ended);
     if (ended) {
         context_end_begin(&end, context);
-        share->primary[dev] = 0;
+        contexts->primary[dev] = 0;
         (void) context_end_settle(&end, r);
     }
-    lock_drop(&share->primary_lock[dev]);
+    lock_drop(&contexts->lock[dev]);
     return r;
 }
 

@@ -10,26 +10,26 @@ void export_pointer(CUdeviceptr base) {
 
     if (!share)
         return;
-    lock_take(&share->table_lock);
-    found = table_take(&share->table, ENTRY_POINTER, base, &entry);
+    books_lock(share);
+    found = table_take(books_table(share), ENTRY_POINTER, base, &entry);
     if (found) {
         entry.kind = ENTRY_SHARED;
-        table_put(&share->table, &entry);
+        table_put(books_table(share), &entry);
     }
-    lock_drop(&share->table_lock);
-    if (!found || share_export(share, entry.device, entry.bytes, false))
+    books_unlock(share);
+    if (!found || books_export(share, entry.device, entry.bytes, false))
         return;
-    lock_take(&share->table_lock);
-    if (table_take(&share->table, ENTRY_SHARED, base, &entry)) {
+    books_lock(share);
+    if (table_take(books_table(share), ENTRY_SHARED, base, &entry)) {
         entry.kind = ENTRY_POINTER;
-        table_put(&share->table, &entry);
+        table_put(books_table(share), &entry);
     }
-    lock_drop(&share->table_lock);
+    books_unlock(share);
 }
 
-static bool borrowed(const struct share *share) {
+static bool borrowed(struct share *share) {
     int saved = errno;
-    bool answer = ledger_borrowed(&share->exports);
+    bool answer = ledger_borrowed(&exports_of(share)->owner);
 
     errno = saved;
     return answer;
@@ -39,47 +39,51 @@ void export_freed(struct share *share, int device, uint64_t bytes) {
     if (device < 0)
         return;
     if (!borrowed(share))
-        share_refund(share, device, bytes, BOOKED_EXPORTED);
+        books_refund(share, device, bytes, BOOKED_EXPORTED);
     else
-        (void) __atomic_add_fetch(&share->lingering[device], bytes, __ATOMIC_RELAXED);
+        (void) __atomic_add_fetch(&exports_of(share)->lingering[device], bytes, __ATOMIC_RELAXED);
 }
 
 bool exports_give_back(struct share *share) {
+    uint64_t *lingering = exports_of(share)->lingering;
     bool changed = false;
 
     for (uint32_t d = 0; d < share->ndevices; d++)
-        changed |= __atomic_load_n(&share->lingering[d], __ATOMIC_RELAXED) > 0;
+        changed |= __atomic_load_n(&lingering[d], __ATOMIC_RELAXED) > 0;
     if (!changed || borrowed(share))
         return false;
     for (uint32_t d = 0; d < share->ndevices; d++)
-        share_refund(share, (int) d, __atomic_exchange_n(&share->lingering[d], 0, __ATOMIC_RELAXED),
+        books_refund(share, (int) d, __atomic_exchange_n(&lingering[d], 0, __ATOMIC_RELAXED),
                      BOOKED_EXPORTED);
     return true;
 }
 
-/* With the lock: who exports may have become more since the last time. */
+/* With the lock. Processes may have begun to export since the last time. */
 static int renew_loan(struct share *share) {
+    struct exports *exports = exports_of(share);
     struct ledger_loan loan;
-    int n = ledger_borrow(&share->owner, share->exports.file ? &share->exports : NULL, &loan);
+    int n = ledger_borrow(&share->owner, exports->owner.file ? &exports->owner : NULL, &loan);
 
     if (n < 0)
         return n;
-    if (share->importing)
-        ledger_return(&share->loan);
-    share->loan = loan;
-    share->importing = true;
+    if (exports->lent)
+        ledger_return(&exports->loan);
+    exports->loan = loan;
+    exports->lent = true;
     return n;
 }
 
-static void drop_one(struct share *share) {
-    if (--share->imports == 0 && share->importing) {
-        ledger_return(&share->loan);
-        share->importing = false;
+static void drop_import(struct exports *exports) {
+    if (--exports->imports == 0 && exports->lent) {
+        ledger_return(&exports->loan);
+        exports->lent = false;
     }
 }
 
-/* Before the driver opens it, so that its owner cannot die in between without our holding it. */
+/* Before the driver opens it, so that the slot of its owner is kept if the owner ends in between.
+ */
 bool import_begin(struct import *import) {
+    struct exports *exports;
     int saved = errno, n;
 
     *import = (struct import){.share = share_claim()};
@@ -87,13 +91,14 @@ bool import_begin(struct import *import) {
         return true;
     if (import->share->broken)
         return false;
-    lock_take(&import->share->loan_lock);
+    exports = exports_of(import->share);
+    lock_take(&exports->lock);
     n = renew_loan(import->share);
     if (n >= 0) {
-        import->share->imports++;
-        import->foreign = n == 0 && !import->share->exports.file;
+        exports->imports++;
+        import->foreign = n == 0 && !exports->owner.file;
     }
-    lock_drop(&import->share->loan_lock);
+    lock_drop(&exports->lock);
     errno = saved;
     return n >= 0;
 }
@@ -105,10 +110,11 @@ CUresult import_settle(struct import *import, CUresult result) {
 }
 
 void import_ended(struct share *share) {
+    struct exports *exports = exports_of(share);
     int saved = errno;
 
-    lock_take(&share->loan_lock);
-    drop_one(share);
-    lock_drop(&share->loan_lock);
+    lock_take(&exports->lock);
+    drop_import(exports);
+    lock_drop(&exports->lock);
     errno = saved;
 }

@@ -66,11 +66,11 @@ static struct booked booked_for(const struct charge *charge, CUlimit limit) {
     struct booked booked = {.bytes = 0};
     const struct entry *found;
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HEAP, key_of(charge->context, limit));
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HEAP, key_of(charge->context, limit));
     if (found)
         booked = (struct booked){found->bytes, found->refs};
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     if (!found)
         booked.began = (uint32_t) value_now(limit);
     return booked;
@@ -82,23 +82,23 @@ static void enter(struct charge *charge, CUlimit limit, const struct booked *now
     struct share *share = charge->share;
     struct entry *found;
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HEAP, key);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HEAP, key);
     if (found) {
         found->bytes = now->bytes;
-        table_unpromise(&share->table);
+        table_unpromise(books_table(share));
     }
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     if (found) {
-        share_refund(share, charge->device, less(before, now->bytes), BOOKED);
+        books_refund(share, charge->device, less(before, now->bytes), BOOKED);
         return;
     }
     (void) charge_settle(charge, CUDA_SUCCESS, ENTRY_HEAP, key, charge->context);
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HEAP, key);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HEAP, key);
     if (found)
         found->refs = now->began;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
 }
 
 /* With the limits' lock. */
@@ -130,8 +130,8 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     charge_on_current(&charge);
     if (!charge.share || !takes_memory(limit))
         return driver.cuCtxSetLimit(limit, value);
-    lock_take(&charge.share->heap_lock);
+    lock_take(&holdings_of(charge.share)->heap_lock);
     r = set_booked(&charge, limit, value);
-    lock_drop(&charge.share->heap_lock);
+    lock_drop(&holdings_of(charge.share)->heap_lock);
     return r;
 }

@@ -22,11 +22,11 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr) {
 static bool open_again(struct share *share, uint64_t key) {
     struct entry *found;
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_IMPORT, key);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_IMPORT, key);
     if (found)
         found->refs++;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return found;
 }
 
@@ -87,12 +87,12 @@ static bool still_open(uint64_t key) {
 
     if (!share)
         return false;
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_IMPORT, key);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_IMPORT, key);
     remains = found && found->refs > 1;
     if (remains)
         found->refs--;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return remains;
 }
 

@@ -13,9 +13,9 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mc_handle,
     CUresult r;
 
     if (charge.share) {
-        lock_take(&charge.share->table_lock);
-        room = table_promise(&charge.share->table);
-        lock_drop(&charge.share->table_lock);
+        books_lock(charge.share);
+        room = table_promise(books_table(charge.share));
+        books_unlock(charge.share);
     }
     if (!room)
         return CUDA_ERROR_OUT_OF_MEMORY;

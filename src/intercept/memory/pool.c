@@ -9,17 +9,21 @@
 #define ANYWHERE (-4) /* managed: wherever it is used, so as cuMemAllocManaged books */
 
 static struct pool_book *book_of(struct share *share, CUmemoryPool pool) {
+    struct pool_book *book = pools_of(share)->book;
+
     for (int i = 0; i < POOLS_MAX; i++)
-        if (share->pool[i].known && !share->pool[i].gone && !share->pool[i].of_graphs &&
-            share->pool[i].pool == (uint64_t) (uintptr_t) pool)
-            return &share->pool[i];
+        if (book[i].known && !book[i].gone && !book[i].of_graphs &&
+            book[i].pool == (uint64_t) (uintptr_t) pool)
+            return &book[i];
     return NULL;
 }
 
 static struct pool_book *book_new(struct share *share) {
+    struct pool_book *book = pools_of(share)->book;
+
     for (int i = 0; i < POOLS_MAX; i++)
-        if (!share->pool[i].known)
-            return &share->pool[i];
+        if (!book[i].known)
+            return &book[i];
     return NULL;
 }
 
@@ -37,12 +41,12 @@ static struct pool_book *book_note(struct share *share, CUmemoryPool pool, int d
 }
 
 struct pool_book *graph_book(struct share *share, int device) {
+    struct pool_book *book = pools_of(share)->book;
     int ordinal = share_ordinal(share, device);
-    struct pool_book *book;
 
     for (int i = 0; i < POOLS_MAX; i++)
-        if (share->pool[i].known && share->pool[i].of_graphs && share->pool[i].device == device)
-            return &share->pool[i];
+        if (book[i].known && book[i].of_graphs && book[i].device == device)
+            return &book[i];
     book = ordinal < 0 ? NULL : book_new(share);
     if (book)
         *book = (struct pool_book){
@@ -78,23 +82,23 @@ bool book_refresh(struct share *share, struct pool_book *book) {
     if (book->device < 0 || held == before)
         return false;
     if (held > before)
-        share_force(share, book->device, held - before, booking_of(book));
+        books_force(share, book->device, held - before, booking_of(book));
     else if (book->gone && book->exported)
-        share_orphan(share, book->device, before - held);
+        books_orphan(share, book->device, before - held);
     else
-        share_refund(share, book->device, before - held, booking_of(book));
+        books_refund(share, book->device, before - held, booking_of(book));
     book->booked = held;
     return true;
 }
 
 void pools_refresh(struct share *share) {
-    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
+    if (!__atomic_load_n(&pools_of(share)->used, __ATOMIC_RELAXED))
         return;
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     for (int i = 0; i < POOLS_MAX; i++)
-        if (share->pool[i].known)
-            (void) book_refresh(share, &share->pool[i]);
-    lock_drop(&share->pool_lock);
+        if (pools_of(share)->book[i].known)
+            (void) book_refresh(share, &pools_of(share)->book[i]);
+    pools_unlock(share);
 }
 
 static void trim(const struct pool_book *book) {
@@ -108,7 +112,7 @@ bool pools_give_back_locked(struct share *share) {
     bool changed = false;
 
     for (int i = 0; i < POOLS_MAX; i++) {
-        struct pool_book *book = &share->pool[i];
+        struct pool_book *book = &pools_of(share)->book[i];
 
         if (!book->known || book->gone || book->device < 0)
             continue;
@@ -121,23 +125,23 @@ bool pools_give_back_locked(struct share *share) {
 bool pools_give_back(struct share *share) {
     bool changed;
 
-    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
+    if (!__atomic_load_n(&pools_of(share)->used, __ATOMIC_RELAXED))
         return false;
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     changed = pools_give_back_locked(share);
-    lock_drop(&share->pool_lock);
+    pools_unlock(share);
     return changed;
 }
 
 void pools_note_use(struct share *share) {
-    __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
-    __atomic_store_n(&share->pools_dirty, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&pools_of(share)->used, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&pools_of(share)->dirty, true, __ATOMIC_RELEASE);
 }
 
 void pools_waited(void) {
     struct share *share = __atomic_load_n(&share_memory, __ATOMIC_ACQUIRE);
 
-    if (share && __atomic_exchange_n(&share->pools_dirty, false, __ATOMIC_ACQ_REL))
+    if (share && __atomic_exchange_n(&pools_of(share)->dirty, false, __ATOMIC_ACQ_REL))
         pools_refresh(share);
 }
 
@@ -147,7 +151,7 @@ void graphs_note_allocation(void) {
     struct share *share = share_claim();
 
     if (share)
-        __atomic_store_n(&share->graphs, true, __ATOMIC_RELAXED);
+        __atomic_store_n(&pools_of(share)->graphs, true, __ATOMIC_RELAXED);
 }
 
 /* The order of the two stores and the two loads matters: of a capture and a use of a pool that run
@@ -157,15 +161,15 @@ void pools_note_capture(void) {
 
     if (!share)
         return;
-    __atomic_store_n(&share->captures, true, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&share->pools, __ATOMIC_SEQ_CST))
+    __atomic_store_n(&pools_of(share)->captures, true, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&pools_of(share)->used, __ATOMIC_SEQ_CST))
         graphs_note_allocation();
 }
 
 static void note_pool_use(struct share *share) {
-    if (!__atomic_load_n(&share->pools, __ATOMIC_RELAXED))
-        __atomic_store_n(&share->pools, true, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&share->captures, __ATOMIC_SEQ_CST))
+    if (!__atomic_load_n(&pools_of(share)->used, __ATOMIC_RELAXED))
+        __atomic_store_n(&pools_of(share)->used, true, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&pools_of(share)->captures, __ATOMIC_SEQ_CST))
         graphs_note_allocation();
 }
 
@@ -185,15 +189,15 @@ static bool find_pool(struct pool_charge *c, CUmemoryPool pool) {
 
     if (!pool && (ordinal < 0 || driver.cuDeviceGetMemPool(&pool, ordinal) != CUDA_SUCCESS))
         return true;
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     c->book = book_note(share, pool, c->charge.device);
     noted = c->book != NULL;
     if (c->book && c->book->device == ANYWHERE)
         c->book = NULL;
     if (c->book)
         c->charge.device = c->book->device;
-    lock_drop(&share->pool_lock);
-    __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
+    pools_unlock(share);
+    __atomic_store_n(&pools_of(share)->used, true, __ATOMIC_RELAXED);
     if (c->charge.device == ON_HOST)
         c->charge.share = NULL;
     return noted;
@@ -214,9 +218,9 @@ static bool begin(struct pool_charge *c, CUmemoryPool pool, size_t bytes, CUstre
     share = c->charge.share;
     if (!c->book)
         return false;
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     kept = c->book->booked > c->book->live && c->book->booked - c->book->live >= bytes;
-    lock_drop(&share->pool_lock);
+    pools_unlock(share);
     return kept && charge_reserve(&c->charge, 0);
 }
 
@@ -232,7 +236,7 @@ static bool book_growth(struct pool_charge *c, uint64_t bytes) {
         return false;
     }
     if (grown > reserved && c->book->exported)
-        (void) share_export(c->charge.share, c->charge.device, grown - reserved, true);
+        (void) books_export(c->charge.share, c->charge.device, grown - reserved, true);
     /* What was reserved now belongs to the pool's account, not to the pointer's. */
     c->book->booked += c->charge.bytes;
     c->charge.bytes = 0;
@@ -242,7 +246,7 @@ static bool book_growth(struct pool_charge *c, uint64_t bytes) {
 
 /* With the pool lock: a descriptor of the pool keeps what it grows by, from that moment. */
 static void export_growth(struct pool_charge *c) {
-    if (c->book->exported && share_export(c->charge.share, c->charge.device, c->charge.bytes, true))
+    if (c->book->exported && books_export(c->charge.share, c->charge.device, c->charge.bytes, true))
         c->charge.how = BOOKED_EXPORTED;
 }
 
@@ -251,28 +255,28 @@ static void forget_pointer(struct share *share, CUdeviceptr dptr) {
     struct entry old;
     bool found;
 
-    lock_take(&share->table_lock);
-    found = table_take(&share->table, ENTRY_POOLED, dptr, &old);
+    books_lock(share);
+    found = table_take(books_table(share), ENTRY_POOLED, dptr, &old);
     if (found)
-        table_unpromise(&share->table);
-    lock_drop(&share->table_lock);
-    if (found && share->pool[old.link].live >= old.bytes)
-        share->pool[old.link].live -= old.bytes;
+        table_unpromise(books_table(share));
+    books_unlock(share);
+    if (found && pools_of(share)->book[old.link].live >= old.bytes)
+        pools_of(share)->book[old.link].live -= old.bytes;
 }
 
 static void enter_pointer(struct pool_charge *c, CUdeviceptr dptr, uint64_t bytes) {
     struct share *share = c->charge.share;
     struct entry entry = {.key = dptr,
                           .bytes = bytes,
-                          .link = (uint64_t) (c->book - share->pool),
+                          .link = (uint64_t) (c->book - pools_of(share)->book),
                           .refs = 1,
                           .kind = ENTRY_POOLED,
                           .device = (int16_t) c->charge.device};
 
     forget_pointer(share, dptr);
-    lock_take(&share->table_lock);
-    table_put(&share->table, &entry);
-    lock_drop(&share->table_lock);
+    books_lock(share);
+    table_put(books_table(share), &entry);
+    books_unlock(share);
 }
 
 static CUresult driver_allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream,
@@ -316,7 +320,7 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUs
         return pool ? CUDA_ERROR_OUT_OF_MEMORY
                     : spill_allocate(&c.charge, dptr, bytes, CU_MEM_ATTACH_GLOBAL, false);
     if (c.charge.share && c.book) {
-        lock_take(&c.charge.share->pool_lock);
+        pools_lock(c.charge.share);
         export_growth(&c);
     }
     r = driver_allocate(dptr, bytes, pool, stream, per_thread);
@@ -327,7 +331,7 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUs
         booked = book_growth(&c, bytes);
     if (r == CUDA_SUCCESS && booked)
         enter_pointer(&c, *dptr, bytes);
-    lock_drop(&c.charge.share->pool_lock);
+    pools_unlock(c.charge.share);
     if (r == CUDA_SUCCESS && booked)
         return r;
     if (r == CUDA_SUCCESS) {
@@ -362,16 +366,16 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUmemoryP
 /* -- frees ----------------------------------------------------------------------------------- */
 
 void pool_freed(struct share *share, uint64_t book, uint64_t bytes) {
-    struct pool_book *b = &share->pool[book];
+    struct pool_book *b = &pools_of(share)->book[book];
 
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     b->live -= b->live >= bytes ? bytes : b->live;
     (void) book_refresh(share, b);
     if (b->gone && b->live == 0)
         b->known = false;
-    lock_drop(&share->pool_lock);
+    pools_unlock(share);
     /* The free may yet be waiting in its stream. */
-    __atomic_store_n(&share->pools_dirty, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&pools_of(share)->dirty, true, __ATOMIC_RELEASE);
 }
 
 /* Such memory is not of a pool: it goes when the stream has come to it, for which we wait. */
@@ -406,10 +410,10 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream stream) {
 static bool pool_note(CUmemoryPool pool, struct share *share, int device) {
     bool noted;
 
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     noted = book_note(share, pool, device) != NULL;
-    lock_drop(&share->pool_lock);
-    __atomic_store_n(&share->pools, true, __ATOMIC_RELAXED);
+    pools_unlock(share);
+    __atomic_store_n(&pools_of(share)->used, true, __ATOMIC_RELAXED);
     return noted;
 }
 
@@ -439,14 +443,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 
     if (!share)
         return r;
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     book = book_of(share, pool);
     if (book) {
         book->gone = true;
         (void) book_refresh(share, book);
         book->known = book->live > 0;
     }
-    lock_drop(&share->pool_lock);
+    pools_unlock(share);
     return r;
 }
 
@@ -457,13 +461,13 @@ bool pool_export_begin(CUmemoryPool pool) {
 
     if (!share)
         return true;
-    lock_take(&share->pool_lock);
+    pools_lock(share);
     book = book_of(share, pool);
     if (book && !book->exported && book->device >= 0)
-        book->exported = share_export(share, book->device, book->booked, true);
+        book->exported = books_export(share, book->device, book->booked, true);
     /* Where there are too many pools nothing can be allocated from one without a book. */
     ok = book ? book->exported || book->device < 0 : book_new(share) != NULL;
-    lock_drop(&share->pool_lock);
+    pools_unlock(share);
     return ok;
 }
 

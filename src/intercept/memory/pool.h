@@ -4,7 +4,15 @@
 /* Memory pools are booked by what they hold, not by what was allocated from them: a pool keeps
  * freed memory up to its release threshold, and grows in pieces larger than was asked for. */
 
-#include "intercept/session/session.h"
+#include "intercept/memory/holdings.h"
+
+static inline void pools_lock(struct share *share) {
+    lock_take(&pools_of(share)->lock);
+}
+
+static inline void pools_unlock(struct share *share) {
+    lock_drop(&pools_of(share)->lock);
+}
 
 /* Makes pools of this process give back what they keep without use, and books that. True if
  * anything changed. */
@@ -26,8 +34,8 @@ bool pool_export_begin(CUmemoryPool pool);
 /* The pool is another process's: nothing of it is booked here. */
 void pool_imported(CUmemoryPool pool);
 
-/* For graphs, with share->pool_lock: the book of what a device's graphs hold, which begins with
- * nothing booked (NULL: no room for it); bringing a book up to date; and pools_give_back. */
+/* For graphs, with the lock of the pools: the book of what a device's graphs hold, which begins
+ * with nothing booked (NULL: no room for it); bringing a book up to date; and pools_give_back. */
 struct pool_book *graph_book(struct share *share, int device);
 bool book_refresh(struct share *share, struct pool_book *book);
 bool pools_give_back_locked(struct share *share);
@@ -40,9 +48,9 @@ void pools_note_use(struct share *share);
 void graphs_note_allocation(void);
 
 static inline bool graphs_allocate(void) {
-    const struct share *share = __atomic_load_n(&share_memory, __ATOMIC_ACQUIRE);
+    struct share *share = __atomic_load_n(&share_memory, __ATOMIC_ACQUIRE);
 
-    return share && __atomic_load_n(&share->graphs, __ATOMIC_RELAXED);
+    return share && __atomic_load_n(&pools_of(share)->graphs, __ATOMIC_RELAXED);
 }
 
 /* Before a capture begins. Another thread may begin a capture between the moment at which an

@@ -26,12 +26,12 @@ static void enter(struct charge *charge, CUdeviceptr dptr, uint32_t shown) {
     struct entry *found;
 
     (void) charge_settle(charge, CUDA_SUCCESS, ENTRY_SPILLED, dptr, charge->context);
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_SPILLED, dptr);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_SPILLED, dptr);
     if (found)
         found->refs = shown;
-    lock_drop(&share->table_lock);
-    __atomic_store_n(&share->spilled, true, __ATOMIC_RELEASE);
+    books_unlock(share);
+    __atomic_store_n(&holdings_of(share)->spilled, true, __ATOMIC_RELEASE);
 }
 
 CUresult spill_allocate(const struct charge *where, CUdeviceptr *dptr, size_t bytes,
@@ -76,12 +76,12 @@ static uint32_t spilled_in(CUdeviceptr from, size_t count) {
     const struct entry *found;
     uint32_t shown;
 
-    if (!share || !__atomic_load_n(&share->spilled, __ATOMIC_ACQUIRE))
+    if (!share || !__atomic_load_n(&holdings_of(share)->spilled, __ATOMIC_ACQUIRE))
         return 0;
-    lock_take(&share->table_lock);
-    found = table_find_if(&share->table, overlaps, &range);
+    books_lock(share);
+    found = table_find_if(books_table(share), overlaps, &range);
     shown = found ? found->refs : 0;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return shown;
 }
 

@@ -16,12 +16,12 @@
 
 void handle_lock(struct share *share) {
     if (share)
-        lock_take(&share->handle_lock);
+        lock_take(&holdings_of(share)->handle_lock);
 }
 
 void handle_unlock(struct share *share) {
     if (share)
-        lock_drop(&share->handle_lock);
+        lock_drop(&holdings_of(share)->handle_lock);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
@@ -43,11 +43,11 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 static bool handle_ref(struct share *share, uint64_t handle) {
     struct entry *found;
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HANDLE, handle);
     if (found)
         found->refs++;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return found;
 }
 
@@ -56,11 +56,11 @@ static bool handle_unref(struct share *share, uint64_t handle, struct entry *ret
     struct entry *found;
     bool last = false;
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HANDLE, handle);
     if (found && --found->refs == 0)
-        last = table_take(&share->table, ENTRY_HANDLE, handle, ret);
-    lock_drop(&share->table_lock);
+        last = table_take(books_table(share), ENTRY_HANDLE, handle, ret);
+    books_unlock(share);
     return last;
 }
 
@@ -120,13 +120,13 @@ static uint64_t foreign_growth(struct share *share, uint64_t handle, uint64_t en
     const struct entry *found;
     uint64_t more = 0;
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HANDLE, handle);
     if (found && found->link == HANDLE_FOREIGN && end > found->bytes) {
         more = end - found->bytes;
         *ret_device = found->device;
     }
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return more;
 }
 
@@ -141,15 +141,15 @@ static bool book_foreign(struct share *share, uint64_t handle, uint64_t offset, 
     more = foreign_growth(share, handle, end, &device);
     if (more == 0 || device < 0)
         return true;
-    if (!share_reserve(share, device, more, BOOKED))
+    if (!books_reserve(share, device, more, BOOKED))
         return false;
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HANDLE, handle);
     if (found)
         found->bytes += more;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     if (!found)
-        share_refund(share, device, more, BOOKED);
+        books_refund(share, device, more, BOOKED);
     return true;
 }
 
@@ -157,25 +157,25 @@ static bool book_foreign(struct share *share, uint64_t handle, uint64_t offset, 
 bool binding_begin(struct share *share, uint64_t handle) {
     struct entry *found = NULL;
 
-    lock_take(&share->table_lock);
-    if (table_promise(&share->table)) {
-        found = table_find(&share->table, ENTRY_HANDLE, handle);
+    books_lock(share);
+    if (table_promise(books_table(share))) {
+        found = table_find(books_table(share), ENTRY_HANDLE, handle);
         if (found)
             found->refs++;
         else
-            table_unpromise(&share->table);
+            table_unpromise(books_table(share));
     }
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return found;
 }
 
 static CUresult entry_settle(struct share *share, CUresult result, const struct entry *entry) {
-    lock_take(&share->table_lock);
+    books_lock(share);
     if (result == CUDA_SUCCESS)
-        table_put(&share->table, entry);
+        table_put(books_table(share), entry);
     else
-        table_unpromise(&share->table);
-    lock_drop(&share->table_lock);
+        table_unpromise(books_table(share));
+    books_unlock(share);
     if (result != CUDA_SUCCESS)
         handle_drop(share, entry->link);
     return result;
@@ -206,12 +206,12 @@ static bool mapping_take(struct share *share, CUdeviceptr ptr, size_t size, bool
                          struct entry *ret) {
     bool found;
 
-    lock_take(&share->table_lock);
-    found = first ? table_take(&share->table, ENTRY_MAPPING, ptr, ret)
-                  : table_take_between(&share->table, ENTRY_MAPPING, ptr, ptr + size, ret);
+    books_lock(share);
+    found = first ? table_take(books_table(share), ENTRY_MAPPING, ptr, ret)
+                  : table_take_between(books_table(share), ENTRY_MAPPING, ptr, ptr + size, ret);
     if (found)
-        table_unpromise(&share->table);
-    lock_drop(&share->table_lock);
+        table_unpromise(books_table(share));
+    books_unlock(share);
     return found;
 }
 
@@ -248,10 +248,10 @@ uint64_t handle_mapped_at(struct share *share, CUdeviceptr address) {
     const struct entry *found;
     uint64_t handle;
 
-    lock_take(&share->table_lock);
-    found = table_find_if(&share->table, covers, &address);
+    books_lock(share);
+    found = table_find_if(books_table(share), covers, &address);
     handle = found ? found->link : 0;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return handle;
 }
 
@@ -265,10 +265,10 @@ static int16_t home_of(struct share *share, uint64_t handle) {
     const struct entry *found;
     int device;
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HANDLE, handle);
     device = found ? found->device : -1;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return (int16_t) share_ordinal(share, device);
 }
 
@@ -306,10 +306,10 @@ uint32_t bindings_mark(struct share *share, uint64_t object, uint64_t from, uint
     struct places places = {object, from, to, device};
     uint32_t mark;
 
-    lock_take(&share->table_lock);
-    mark = (uint32_t) share->tombstones++ | 1u << 31;
-    table_mark(&share->table, bound_there, &places, mark);
-    lock_drop(&share->table_lock);
+    books_lock(share);
+    mark = (uint32_t) books_of(share)->marks++ | 1u << 31;
+    table_mark(books_table(share), bound_there, &places, mark);
+    books_unlock(share);
     return mark;
 }
 
@@ -318,11 +318,11 @@ static void bindings_end(struct share *share, uint32_t mark) {
     bool found = true;
 
     while (found) {
-        lock_take(&share->table_lock);
-        found = table_take_if(&share->table, marked, &mark, &binding);
+        books_lock(share);
+        found = table_take_if(books_table(share), marked, &mark, &binding);
         if (found)
-            table_unpromise(&share->table);
-        lock_drop(&share->table_lock);
+            table_unpromise(books_table(share));
+        books_unlock(share);
         if (found)
             handle_drop(share, binding.link);
     }
@@ -333,9 +333,9 @@ CUresult bindings_settle(struct share *share, CUresult result, uint32_t mark) {
         bindings_end(share, mark);
         return result;
     }
-    lock_take(&share->table_lock);
-    table_mark(&share->table, marked, &mark, UNMARKED);
-    lock_drop(&share->table_lock);
+    books_lock(share);
+    table_mark(books_table(share), marked, &mark, UNMARKED);
+    books_unlock(share);
     return result;
 }
 
@@ -347,20 +347,20 @@ CUresult bindings_settle(struct share *share, CUresult result, uint32_t mark) {
 static bool export_begin(struct share *share, CUmemGenericAllocationHandle handle) {
     struct entry *found, exported = {.device = -1};
 
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HANDLE, handle);
     if (found && found->link == HANDLE_OWN && found->device >= 0) {
         found->link = HANDLE_EXPORTED;
         exported = *found;
     }
-    lock_drop(&share->table_lock);
-    if (exported.device < 0 || share_export(share, exported.device, exported.bytes, true))
+    books_unlock(share);
+    if (exported.device < 0 || books_export(share, exported.device, exported.bytes, true))
         return true;
-    lock_take(&share->table_lock);
-    found = table_find(&share->table, ENTRY_HANDLE, handle);
+    books_lock(share);
+    found = table_find(books_table(share), ENTRY_HANDLE, handle);
     if (found && found->link == HANDLE_EXPORTED)
         found->link = HANDLE_OWN;
-    lock_drop(&share->table_lock);
+    books_unlock(share);
     return false;
 }
 
@@ -401,11 +401,11 @@ static CUresult enter_import(struct import *import, CUmemGenericAllocationHandle
     }
     if (import->foreign)
         entry.device = device_of_handle(share, handle);
-    lock_take(&share->table_lock);
-    entered = table_promise(&share->table);
+    books_lock(share);
+    entered = table_promise(books_table(share));
     if (entered)
-        table_put(&share->table, &entry);
-    lock_drop(&share->table_lock);
+        table_put(books_table(share), &entry);
+    books_unlock(share);
     if (entered)
         return CUDA_SUCCESS;
     (void) driver.cuMemRelease(handle);

@@ -4,7 +4,7 @@
 /* What refers to memory of cuMemCreate beside its handles and mappings (vmm.c): a place in an
  * object, which is a multicast object or a sparse array. */
 
-#include "intercept/session/session.h"
+#include "intercept/memory/holdings.h"
 
 /* Around calls of the driver that make or end a reference to memory of cuMemCreate, together with
  * what is entered of it (vmm.c). `share` may be NULL. */

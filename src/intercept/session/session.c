@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "intercept/resolve/driver.h"
+#include "intercept/session/fork.h"
 #include "intercept/session/location.h"
 
 #define NOT_OF_THE_SHARE UINT8_MAX
@@ -20,18 +21,14 @@ static struct share *memory(void) {
 
     if (share)
         return share;
-    share = mmap(NULL, sizeof(*share), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (share == MAP_FAILED)
+    /* Zeroed, or a child would take the slot of its parent for its own. */
+    share = map_zeroed_on_fork(share_state_bytes);
+    if (!share)
         return NULL;
-    /* Without it a child would take its parent's slot for its own. */
-    if (madvise(share, sizeof(*share), MADV_WIPEONFORK) < 0) {
-        (void) munmap(share, sizeof(*share));
-        return NULL;
-    }
     if (__atomic_compare_exchange_n(&share_memory, &other, share, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))
         return share;
-    (void) munmap(share, sizeof(*share));
+    (void) munmap(share, share_state_bytes);
     return other;
 }
 
@@ -101,19 +98,11 @@ static void view(struct share *share) {
     errno = saved;
 }
 
-/* Stands for the share where there was no memory even for its state: what cannot be booked is
- * refused. */
-static struct share *out_of_memory(void) {
-    static struct share broken = {.viewed = 1, .claimed = 1, .broken = true};
-
-    return &broken;
-}
-
 struct share *share_view(void) {
     struct share *share = memory();
 
     if (!share)
-        return out_of_memory();
+        return share_out_of_memory;
     if (!__atomic_load_n(&share->viewed, __ATOMIC_ACQUIRE))
         view(share);
     return share->none ? NULL : share;
@@ -175,129 +164,6 @@ int share_device(struct share *share, CUdevice device) {
     __atomic_store_n(&share->ordinal[device], found < 0 ? NOT_OF_THE_SHARE : (uint8_t) (found + 1),
                      __ATOMIC_RELAXED);
     return found;
-}
-
-/* Somebody else has our slot, or the ledger is damaged: what we hold is no longer booked, so
- * nothing more is given. */
-static void settle_result(struct share *share, int r) {
-    if (__builtin_expect(r == -ESTALE || r == -EBADMSG, 0))
-        share->broken = true;
-}
-
-static const struct ledger_owner *owner_of(const struct share *share, enum booking how) {
-    return how == BOOKED_EXPORTED ? &share->exports : &share->owner;
-}
-
-static bool on_card(const struct share *share, int device, enum booking how) {
-    return share->bounded[device] && how != BOOKED_SPILLED;
-}
-
-/* More than anything: what the ledger refuses, whatever the limit. */
-#define TOO_MUCH UINT64_MAX
-
-/* Reserves in one account, within `limit` (0: none) less what the driver holds unasked. */
-static int reserve_within(struct share *share, unsigned int account, uint64_t bytes, uint64_t limit,
-                          uint64_t overhead) {
-    if (limit > 0 && overhead >= limit && bytes > 0)
-        return ledger_reserve(&share->owner, account, TOO_MUCH, limit);
-    return ledger_reserve(&share->owner, account, bytes, limit ? limit - overhead : 0);
-}
-
-static int reserve(struct share *share, int device, uint64_t bytes, enum booking how) {
-    unsigned int d = (unsigned int) device;
-    uint64_t overhead = limits_overhead(share->limits, d);
-    int r = reserve_within(share, d, bytes, limits_memory(share->limits, d), overhead);
-
-    if (r < 0 || !on_card(share, device, how))
-        return r;
-    r = reserve_within(share, ledger_card_account((uint32_t) device), bytes,
-                       limits_physical(share->limits, d), overhead);
-    if (r < 0)
-        (void) ledger_refund(&share->owner, d, bytes);
-    return r;
-}
-
-bool share_reserve_locked(struct share *share, int device, uint64_t bytes, enum booking how) {
-    int r;
-
-    if (device < 0 || share->broken)
-        return false;
-    r = reserve(share, device, bytes, how);
-    settle_result(share, r);
-    return r == 0;
-}
-
-bool share_reserve(struct share *share, int device, uint64_t bytes, enum booking how) {
-    bool reserved;
-
-    lock_take(&share->table_lock);
-    reserved = share_reserve_locked(share, device, bytes, how);
-    lock_drop(&share->table_lock);
-    return reserved;
-}
-
-typedef int change_fn(const struct ledger_owner *, unsigned int, uint64_t);
-
-static int force(const struct ledger_owner *owner, unsigned int account, uint64_t bytes) {
-    return ledger_reserve(owner, account, bytes, 0);
-}
-
-/* Changes the accounts of a device without a question; with the table's lock. */
-static void change(struct share *share, int device, uint64_t bytes, enum booking how,
-                   change_fn *fn) {
-    const struct ledger_owner *owner = owner_of(share, how);
-    int r;
-
-    if (device < 0 || share->broken || bytes == 0)
-        return;
-    r = fn(owner, (unsigned int) device, bytes);
-    if (r == 0 && on_card(share, device, how))
-        r = fn(owner, ledger_card_account((uint32_t) device), bytes);
-    settle_result(share, r);
-}
-
-static void take_and_change(struct share *share, int device, uint64_t bytes, enum booking how,
-                            change_fn *fn) {
-    lock_take(&share->table_lock);
-    change(share, device, bytes, how, fn);
-    lock_drop(&share->table_lock);
-}
-
-void share_force(struct share *share, int device, uint64_t bytes, enum booking how) {
-    take_and_change(share, device, bytes, how, force);
-}
-
-void share_refund_locked(struct share *share, int device, uint64_t bytes, enum booking how) {
-    change(share, device, bytes, how, ledger_refund);
-}
-
-void share_refund(struct share *share, int device, uint64_t bytes, enum booking how) {
-    take_and_change(share, device, bytes, how, ledger_refund);
-}
-
-bool share_export(struct share *share, int device, uint64_t bytes, bool descriptor) {
-    int saved = errno;
-
-    if (device < 0 || share->broken)
-        return false;
-    lock_take(&share->loan_lock);
-    if (!share->exports.file && ledger_claim_exports(ledger_path, &share->exports) < 0)
-        share->exports.file = NULL;
-    lock_drop(&share->loan_lock);
-    errno = saved;
-    if (!share->exports.file)
-        return false;
-    if (descriptor)
-        ledger_note_descriptors(&share->exports);
-    /* In this order, so that it is booked at any moment. */
-    share_force(share, device, bytes, BOOKED_EXPORTED);
-    share_refund(share, device, bytes, BOOKED);
-    return true;
-}
-
-void share_orphan(struct share *share, int device, uint64_t bytes) {
-    if (share->exports.file)
-        take_and_change(share, device, bytes, BOOKED_EXPORTED, ledger_orphan);
 }
 
 int share_ordinal(const struct share *share, int device) {
