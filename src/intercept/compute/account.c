@@ -3,22 +3,23 @@
 
 #include "share/cas128.h"
 
-/* Filling in smaller steps would lose the fractions, and have processes fight for the word. */
+/* Smaller steps would lose fractions, and processes would contend for the word. */
 #define STEP_MIN_NS 1000u
 
-/* More than this has not passed: the depth ends it long before. Keeps the products in 64 bits. */
+/* Longer times count as this, which exceeds any depth. Keeps the products within 64 bits. */
 #define PASSED_MAX_NS 1000000000000ull
 
-/* So far behind the others is nobody who has read the clock just now. */
+/* A clock that was read just now is not further than this behind that of another process. */
 #define BEHIND_MAX_NS 1000000000ull
 
-/* So late is nobody woken. */
+/* No thread is woken later than this. */
 #define LATE_NS 200000000ull
 
-/* Shorter sleeps cost more than they bring; what is slept too long is not lost, it piles up. */
+/* Shorter sleeps cost more than they gain; the time of a sleep that is too long is not lost but
+ * kept by the account. */
 #define SLEEP_MIN_NS 300000ull
 
-/* The bell is for those who begin to wait. */
+/* The bell is rung when a process begins to wait: when it has not waited for this long. */
 #define RING_NS 60000000ull
 
 void account_correct(struct account *account, int64_t ns) {
@@ -42,7 +43,7 @@ static bool governed(struct account *account, uint64_t now) {
         __atomic_store_n(&account->beat_ns, now, __ATOMIC_RELAXED);
         return true;
     }
-    /* The file of an arbiter that never was says zero. */
+    /* Zero: no arbiter has ever written the file. */
     return beat != 0 && (int64_t) (now - seen) < (int64_t) ARBITER_GONE_NS;
 }
 
@@ -55,7 +56,7 @@ struct account_terms account_terms(struct account *account, uint32_t own_rate, u
     terms.rate = __atomic_load_n(&account->grant->rate, __ATOMIC_RELAXED);
     terms.depth = __atomic_load_n(&account->grant->depth, __ATOMIC_RELAXED);
     terms.window = __atomic_load_n(&account->grant->window, __ATOMIC_RELAXED);
-    /* A card that the arbiter has not looked at yet. */
+    /* The arbiter has not stepped this card yet. */
     if (terms.rate == 0)
         terms.rate = own_rate ? own_rate : RATE_UNLIMITED;
     if (terms.depth == 0 || terms.depth > ACCOUNT_DEBT_MAX_NS)
@@ -63,8 +64,8 @@ struct account_terms account_terms(struct account *account, uint32_t own_rate, u
     return terms;
 }
 
-/* What may pile up. While somebody waits the time that passes is wanted: a thread that is woken
- * late has not lost it. */
+/* How much unused time the account keeps. While a launch waits, the time that passes is in demand:
+ * a thread that is woken late must not lose it. */
 static uint64_t depth_of(const struct account *account, const struct account_terms *terms) {
     int64_t held = (int64_t) __atomic_load_n(&account->shared->held, __ATOMIC_RELAXED);
 
@@ -77,7 +78,8 @@ static struct ledger_word filled_at(struct ledger_word old, const struct account
     uint64_t passed = now - old.hi, top = charged + depth;
     struct ledger_word next = {.lo = old.lo, .hi = now};
 
-    /* Without a limit nothing piles up: when one comes, it counts from the first launch. */
+    /* Without a limit the account keeps nothing: a limit that is set later counts from its first
+     * launch. */
     if (terms->rate == RATE_UNLIMITED)
         next.lo = charged;
     else if (old.hi == 0)
@@ -94,8 +96,9 @@ static struct ledger_word filled_at(struct ledger_word old, const struct account
 uint64_t account_fill(struct account *account, const struct account_terms *terms, uint64_t now_ns) {
     struct ledger_word *filled = &account->shared->filled, old = word_load(filled);
 
-    /* A time a little ahead is of somebody who read the clock after us: going back to ours would
-     * count what lies between twice. Far ahead is another clock's, or a lie: begin again. */
+    /* A time a little ahead was read by another process after ours: to go back to ours would count
+     * the time between the two twice. A time far ahead is of another clock, or forged: begin again.
+     */
     while (now_ns - old.hi >= STEP_MIN_NS && old.hi - now_ns >= BEHIND_MAX_NS) {
         uint64_t charged = __atomic_load_n(&account->shared->charged, __ATOMIC_RELAXED);
         struct ledger_word next = filled_at(old, terms, charged, depth_of(account, terms), now_ns);

@@ -10,7 +10,8 @@
 
 #include "share/compute_core.h"
 
-/* How much may pile up while nobody says; as the arbiter has it when nobody's kernels are long. */
+/* How much unused time an account keeps without an arbiter; the arbiter's value while no container
+ * has long kernels. */
 #define ACCOUNT_DEPTH_NS 20000000ull
 
 /* A debt beyond this comes from a damaged file and is forgiven. */
@@ -21,7 +22,7 @@ struct account {
     const struct grants_file *grants; /* NULL: there is no arbiter and never will be */
     const struct grant_device *grant; /* the card's in `grants` */
     uint32_t *bell;                   /* or NULL */
-    /* What this process remembers. */
+    /* State of this process. */
     uint64_t pass;    /* how far `charged` may go without looking at the clock */
     uint64_t beat;    /* the arbiter's last beat that we saw */
     uint64_t beat_ns; /* and when it moved */
@@ -40,12 +41,12 @@ static inline uint64_t account_charge(struct account *account, uint64_t cost) {
     return __atomic_fetch_add(&account->shared->charged, cost, __ATOMIC_RELAXED);
 }
 
-/* Whether who has this place may launch without asking for the time. */
+/* Whether a launch with this place may go without a look at the clock. */
 static inline bool account_passes(const struct account *account, uint64_t place) {
     return (int64_t) (place - __atomic_load_n(&account->pass, __ATOMIC_RELAXED)) <= 0;
 }
 
-/* Takes back, or adds, what measuring has shown. */
+/* Corrects the charge by what a measurement has shown; negative: takes back. */
 void account_correct(struct account *account, int64_t ns);
 
 /* The terms: the arbiter's while it is at work, otherwise `own_rate` (ppm; 0: no limit). */
@@ -54,7 +55,7 @@ struct account_terms account_terms(struct account *account, uint32_t own_rate, u
 /* Fills the account up to now; returns how far it may go. */
 uint64_t account_fill(struct account *account, const struct account_terms *terms, uint64_t now_ns);
 
-/* How long who has this place must wait from now on, at most COMPUTE_WAIT_NS; 0: not at all. Says
- * to the arbiter that somebody waits; *ret_ring: and that the bell is to be woken. */
+/* How long a launch with this place must wait from now on, at most COMPUTE_WAIT_NS; 0: not at all.
+ * Tells the arbiter that a launch waits; *ret_ring: the bell is to be woken. */
 uint64_t account_wait(struct account *account, const struct account_terms *terms, uint64_t place,
                       uint64_t now_ns, bool *ret_ring);

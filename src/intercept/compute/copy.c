@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Fills, and copies within the memory of cards, in all their variants: work of the card as launches
- * are, and through the same gate. What they cost is learned for each kind and size. Copies from and
- * to the host take the bus and engines of their own, and none of the time that is shared: they are
- * not charged, and those that cannot be anything else are not here. */
+ * are, and charged by the same throttle. Their cost is learned for each kind and size. Copies from
+ * and to the host use the bus and copy engines, not the time that is shared: they are not charged,
+ * and functions that only do such copies are not hooked here. */
 
 #include "intercept/compute/throttle.h"
 #include "intercept/resolve/driver.h"
@@ -25,7 +25,7 @@ static void enter_sized(struct passage *p, enum kind kind, uint64_t bytes, uint6
                            per_thread);
 }
 
-/* What the driver does not know is the program's own. */
+/* Memory that the driver does not know is the program's own. */
 static bool on_card(CUdeviceptr p) {
     unsigned int type = CU_MEMORYTYPE_HOST;
 
@@ -39,7 +39,7 @@ static bool end_on_card(CUmemorytype type, CUdeviceptr p) {
            (type == CU_MEMORYTYPE_UNIFIED && on_card(p));
 }
 
-/* A hook whose work is `enter`, which is looked at only where there is a limit of compute. */
+/* A hook whose work is `enter`, which is evaluated only where there is a limit of compute. */
 #define THROUGH(symbol, params, args, enter)                                                       \
     CUresult symbol params {                                                                       \
         struct passage p;                                                                          \
@@ -122,7 +122,7 @@ THROUGH(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream
 THROUGH(cuMemcpyAsync_ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
         (dst, src, bytes, stream), enter_unified(&p, dst, src, bytes, stream, true))
 
-/* Between cards the one whose context is current pays. */
+/* A copy between cards is charged to the one whose context is current. */
 #define PEER(symbol, stream_param, stream_arg, stream, per_thread)                                 \
     THROUGH(symbol,                                                                                \
             (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,       \

@@ -35,11 +35,11 @@ struct cost_table {
 /* What a launch is charged before anything is known about it. */
 #define COST_UNKNOWN_NS 50000u
 
-/* So many measurements of its own before a kind of launch counts as known. */
+/* How many measurements a kind of launch needs before it counts as known. */
 #define COST_SAMPLES 3u
 
-/* Its estimate follows a lower sample at once until it has so many: the first ones may be far too
- * high, because neighbours ran meanwhile. */
+/* Until a kind has this many samples, its estimate follows a lower one at once: the first ones may
+ * be far too high, because neighbours ran meanwhile. */
 #define COST_SAMPLES_SETTLED 64u
 
 /* The key of a launch: never 0. */
@@ -62,12 +62,12 @@ static inline struct cost *cost_find(struct cost_table *table, uint64_t key) {
     return cost_add(table, key);
 }
 
-/* What it is charged now. */
+/* The charge of a launch of this kind now. */
 static inline uint64_t cost_ns(const struct cost *cost) {
     return __atomic_load_n(&cost->ns, __ATOMIC_RELAXED);
 }
 
-/* A graph was changed: what is known of it is only a first guess now. */
+/* A graph was changed: its estimate is only a first guess now. */
 void cost_doubt(struct cost *cost);
 
 #define BATCH_MAX 64
@@ -83,7 +83,7 @@ struct batch {
 
 void batch_add(struct batch *batch, struct cost *cost, uint64_t ns);
 
-/* What was seen of a batch. */
+/* A measurement of a batch. */
 struct sample {
     uint64_t elapsed;    /* ns between its events */
     uint64_t others;     /* ns that other containers took meanwhile */

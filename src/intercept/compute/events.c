@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The events around a measured batch, and the thread that looks when they have passed. The thread
- * begins with the first measurement, sleeps while there is none, takes no signals, and ends when
- * the driver does. */
+/* The events around a measured batch, and the thread that polls whether they have passed. The
+ * thread begins with the first measurement, sleeps while there is none, takes no signals, and ends
+ * when the driver does. */
 
 #include <errno.h>
 #include <signal.h>
@@ -11,14 +11,14 @@
 #include "intercept/resolve/driver.h"
 #include "intercept/resolve/elf.h"
 
-/* How often it looks: soon at first, and then less often. */
-#define LOOK_MIN_NS 50000ull
-#define LOOK_MAX_NS 2000000ull
+/* The polling period: short at first, then doubled up to the longest. */
+#define POLL_MIN_NS 50000ull
+#define POLL_MAX_NS 2000000ull
 
-/* So long a launch waits for the thread's first step. */
+/* How long a launch waits for the first step of the thread. */
 #define START_MAX_NS 1000000000ull
 
-/* While work is on the card the arbiter hears of it. */
+/* How often the arbiter is told that there is work on the card. */
 #define RUNNING_NS (COMPUTE_WAIT_NS / 2)
 
 /* A capture elsewhere in the process must not be broken by our events. Returns the mode to go back
@@ -107,8 +107,8 @@ bool events_end(struct measure *measure, CUstream stream) {
     return ended;
 }
 
-/* Whether events of the context can be asked for. The helper's current context may have been
- * destroyed since; a program's own is its own. */
+/* Whether events of the context can be queried. The current context of the helper may have been
+ * destroyed since; that of a program's thread is not changed. */
 static bool make_current(bool helper, CUcontext context) {
     CUcontext current = NULL;
 
@@ -119,8 +119,8 @@ static bool make_current(bool helper, CUcontext context) {
     return helper;
 }
 
-/* Whether the driver has ended. */
-static bool look(bool helper, struct card *card, int at, uint64_t now) {
+/* Takes the result of a measure if there is one. Returns whether the driver has ended. */
+static bool read_result(bool helper, struct card *card, int at, uint64_t now) {
     struct measure *measure = &card->meter.measure[at];
     float ms = 0;
     CUresult r;
@@ -129,7 +129,7 @@ static bool look(bool helper, struct card *card, int at, uint64_t now) {
         return false;
     r = driver.cuEventQuery(measure->end);
     if (r == CUDA_ERROR_NOT_READY) {
-        /* Only one at a time: of several the card's time would be charged several times. */
+        /* One measure at a time, or the same time of the card would be charged several times. */
         if (at == meter_first(&card->meter) && driver.cuEventQuery(measure->begin) == CUDA_SUCCESS)
             meter_running(&card->meter, at, now);
         return false;
@@ -147,7 +147,7 @@ static bool look(bool helper, struct card *card, int at, uint64_t now) {
 bool events_done(struct card *card, int at) {
     CUstreamCaptureMode mode = relax();
 
-    (void) look(false, card, at, gate_clock());
+    (void) read_result(false, card, at, gate_clock());
     restore(mode);
     return card->meter.measure[at].state == MEASURE_FREE;
 }
@@ -158,15 +158,15 @@ static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
     uint64_t now;
 
     lock_take(&card->lock);
-    /* Not before: another thread may have looked meanwhile, later than that. */
+    /* Under the lock: another thread may have read later times before it was free. */
     now = gate_clock();
     for (int at = 0; at < MEASURES_MAX && !*ret_ended; at++) {
         if (card->meter.measure[at].state != MEASURE_CLOSED)
             continue;
         if (!card->meter.measure[at].leaving)
-            *ret_ended = look(helper, card, at, now);
+            *ret_ended = read_result(helper, card, at, now);
         else if (at == meter_first(&card->meter))
-            /* Its events cannot be asked for, but its context waits for it. */
+            /* Its events cannot be queried: a thread that ends the context waits for it. */
             meter_running(&card->meter, at, now);
     }
     under_way = meter_show(&card->meter);
@@ -193,13 +193,13 @@ bool events_collect(struct gate *gate) {
     return under_way;
 }
 
-static void say_running(struct gate *gate) {
+static void publish_running(struct gate *gate) {
     for (uint32_t i = 0; i < gate->ndevices; i++)
         if (gate->card[i].used && meter_oldest(&gate->card[i].meter) >= 0)
             __atomic_fetch_add(&gate->card[i].meter.account.shared->running, 1, __ATOMIC_RELAXED);
 }
 
-/* Before anything of the driver, which may hold up a thread that is new. */
+/* Before any call of the driver, which may block a new thread. */
 static void begin_watch(struct gate *gate) {
     int at = gate->accounts ? owner_claim(&gate->owner, gate->accounts) : -1;
 
@@ -211,7 +211,7 @@ static void begin_watch(struct gate *gate) {
 
 static void *watch(void *arg) {
     struct gate *gate = arg;
-    uint64_t pause = LOOK_MIN_NS, said = 0;
+    uint64_t pause = POLL_MIN_NS, published = 0;
     bool ended = false;
 
     begin_watch(gate);
@@ -222,16 +222,16 @@ static void *watch(void *arg) {
 
         if (!collect(gate, true, &ended)) {
             gate_sleep(&gate->work, work, UINT64_MAX, false);
-            pause = LOOK_MIN_NS;
+            pause = POLL_MIN_NS;
             continue;
         }
-        if (now - said > RUNNING_NS) {
-            say_running(gate);
-            said = now;
+        if (now - published > RUNNING_NS) {
+            publish_running(gate);
+            published = now;
         }
         gate_sleep(&gate->work, work, pause, false);
-        pause = __atomic_load_n(&gate->work, __ATOMIC_RELAXED) != work ? LOOK_MIN_NS : pause * 2;
-        pause = pause < LOOK_MAX_NS ? pause : LOOK_MAX_NS;
+        pause = __atomic_load_n(&gate->work, __ATOMIC_RELAXED) != work ? POLL_MIN_NS : pause * 2;
+        pause = pause < POLL_MAX_NS ? pause : POLL_MAX_NS;
     }
     /* The place is another process's from here on. */
     for (uint32_t i = 0; i < gate->ndevices; i++)

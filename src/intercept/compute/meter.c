@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/compute/meter.h"
 
-/* A batch is measured each time so much of the card's time was charged: 100 pairs of events in a
- * second of work. */
+/* A batch is measured each time this much of the card's time has been charged: 100 pairs of events
+ * in a second of work. */
 #define PERIOD_NS 10000000u
 
-/* A batch ends when it holds so much, or has been open for so long. */
+/* A batch ends when this much is charged for it, or when it has been open for this long. */
 #define BATCH_NS 1000000u
 #define BATCH_OPEN_MAX_NS 5000000u
 
-/* And so many, so that one launch at its edges does not decide. */
+/* The fewest launches of a full batch, so that a launch at its edge does not distort the result. */
 #define BATCH_MIN 4u
 
-/* Launches from this cost on are measured one by one. */
+/* Launches of at least this cost are measured one by one. */
 #define ALONE_NS 300000u
 
-/* A result that does not come within the time that it should take, and this, is not waited for: the
- * work may wait for a later launch itself. */
+/* How long a result may be overdue before launches no longer wait for it: the work may itself wait
+ * for a later launch. */
 #define RESULT_GRACE_NS 100000000u
 
-/* So long is waited for the first measurement of a kind, whatever it was thought to cost. */
+/* Timeout for the first measurement of a kind of launch, whatever its estimate. */
 #define UNKNOWN_GRACE_NS 2000000000u
 
 static void publish(struct meter *meter) {
@@ -51,14 +51,13 @@ int meter_first(const struct meter *meter) {
     return oldest_closed(meter, true);
 }
 
-/* Whether work is on the card, or about to be, that one of our events is behind or will be at once.
- */
+/* Whether there is work on the card, or about to be, that ends with one of our events. */
 static bool unsettled(const struct meter *meter) {
     return meter_first(meter) >= 0 || (meter->open && meter->measure[meter->open - 1].alone);
 }
 
-/* What is charged for that and has not run yet. */
-static uint64_t ahead(const struct meter *meter) {
+/* What of the charge for such work has not run yet. */
+static uint64_t charged_not_run(const struct meter *meter) {
     int first = meter_first(meter);
     const struct measure *m;
     uint64_t charged;
@@ -73,7 +72,7 @@ static uint64_t ahead(const struct meter *meter) {
 bool meter_show(struct meter *meter) {
     struct compute_work *work = __atomic_load_n(&meter->work, __ATOMIC_ACQUIRE);
     bool any = unsettled(meter);
-    uint64_t us = ahead(meter) / 1000, added;
+    uint64_t us = charged_not_run(meter) / 1000, added;
 
     if (!work)
         return any;
@@ -88,8 +87,8 @@ bool meter_show(struct meter *meter) {
     return any;
 }
 
-/* What this process has on the card, at most, before this launch. */
-static uint64_t queued(const struct meter *meter, const struct launch *launch) {
+/* The work of this process that is on the card before this launch, at most, ns. */
+static uint64_t queued_before(const struct meter *meter, const struct launch *launch) {
     int oldest = meter_oldest(meter);
     uint64_t since;
 
@@ -99,8 +98,8 @@ static uint64_t queued(const struct meter *meter, const struct launch *launch) {
     return since > launch->ns ? since - launch->ns : 0;
 }
 
-/* What the launch was charged may be known better by now. */
-static void charge_again(struct meter *meter, struct launch *launch) {
+/* The estimate may have changed since the launch was charged. */
+static void update_charge(struct meter *meter, struct launch *launch) {
     uint64_t ns = cost_ns(launch->cost);
 
     if (ns == launch->ns)
@@ -110,8 +109,8 @@ static void charge_again(struct meter *meter, struct launch *launch) {
     launch->ns = ns;
 }
 
-/* Who may not launch yet holds his charge; otherwise it is on the card from now on. */
-static void hold(struct meter *meter, struct launch *launch, uint64_t ns) {
+/* The charge of a launch that waits is held (`ns`); 0: the launch goes to the card now. */
+static void set_held(struct meter *meter, struct launch *launch, uint64_t ns) {
     struct compute_work *work = __atomic_load_n(&meter->work, __ATOMIC_ACQUIRE);
 
     if (launch->held == ns)
@@ -125,14 +124,14 @@ static void hold(struct meter *meter, struct launch *launch, uint64_t ns) {
 void meter_refused(struct meter *meter, struct launch *launch) {
     int at = (int) meter->open - 1;
 
-    hold(meter, launch, 0);
+    set_held(meter, launch, 0);
     __atomic_fetch_sub(&meter->account.shared->charged, launch->ns, __ATOMIC_RELAXED);
     if (at >= 0 && meter->measure[at].batch.n == 0)
         meter_dropped(meter, at);
 }
 
-/* What of the launch's place is for kernels of this process that still run. */
-static uint64_t running(const struct meter *meter, const struct launch *launch) {
+/* The part of the launch's place that was charged for kernels of this process that still run. */
+static uint64_t charged_for_running(const struct meter *meter, const struct launch *launch) {
     return launch->ahead < meter->paid ? launch->ahead : meter->paid;
 }
 
@@ -143,17 +142,18 @@ static enum meter_verdict decide(struct meter *meter, struct launch *launch, uin
     uint64_t neighbours = grant ? grant->neighbours : 0, before;
 
     *ret_ring = false;
-    *ret_wait_ns = account_wait(&meter->account, &terms, launch->place - running(meter, launch),
-                                now_ns, ret_ring);
+    *ret_wait_ns =
+        account_wait(&meter->account, &terms, launch->place - charged_for_running(meter, launch),
+                     now_ns, ret_ring);
     if (*ret_wait_ns)
         return METER_WAIT_TIME;
-    before = queued(meter, launch);
+    before = queued_before(meter, launch);
     if (launch->cost->samples == 0 && launch->cost->measuring) {
         *ret_wait_ns = UNKNOWN_GRACE_NS;
         return METER_WAIT_RESULT;
     }
     if (terms.window && before > terms.window) {
-        /* He has more for the card than it takes: that is wanting, too. */
+        /* More is queued than the window admits, which is demand, too. */
         __atomic_fetch_add(&meter->account.shared->waits, 1, __ATOMIC_RELAXED);
         *ret_wait_ns = before * ((neighbours < 64 ? neighbours : 64) + 1) + RESULT_GRACE_NS;
         return METER_WAIT_RESULT;
@@ -166,14 +166,14 @@ enum meter_verdict meter_enter(struct meter *meter, struct launch *launch, uint6
     enum meter_verdict verdict = decide(meter, launch, now_ns, ret_wait_ns, ret_ring);
 
     publish(meter);
-    hold(meter, launch, verdict == METER_GO ? 0 : launch->ns);
+    set_held(meter, launch, verdict == METER_GO ? 0 : launch->ns);
     if (verdict == METER_GO)
-        charge_again(meter, launch);
+        update_charge(meter, launch);
     return verdict;
 }
 
-/* What has run for so long without an end costs that at least. */
-static void doubt_first(struct meter *meter, const struct measure *m, uint64_t now_ns) {
+/* A batch that has run for this long without an end costs at least as much. */
+static void raise_unmeasured(struct meter *meter, const struct measure *m, uint64_t now_ns) {
     const struct grant_device *grant = meter->account.grant;
     uint64_t turns = 1 + (grant ? (uint64_t) grant->neighbours : 0);
     uint64_t ns = (now_ns - m->opened_ns) / turns;
@@ -187,11 +187,11 @@ void meter_force(struct meter *meter, struct launch *launch, uint64_t now_ns) {
     int oldest = meter_oldest(meter);
 
     if (oldest >= 0) {
-        doubt_first(meter, &meter->measure[oldest], now_ns);
+        raise_unmeasured(meter, &meter->measure[oldest], now_ns);
         meter->measure[oldest].stalled = true;
     }
-    hold(meter, launch, 0);
-    charge_again(meter, launch);
+    set_held(meter, launch, 0);
+    update_charge(meter, launch);
 }
 
 int meter_opens(struct meter *meter, const struct launch *launch, bool one_by_one) {
@@ -199,7 +199,7 @@ int meter_opens(struct meter *meter, const struct launch *launch, bool one_by_on
 
     if (meter->open || (!unknown && meter->charged < meter->due))
         return -1;
-    /* A short one by itself would show mostly its edges. */
+    /* The elapsed time of a single short launch is mostly that of the events. */
     if (one_by_one && !unknown && launch->ns < ALONE_NS)
         return -1;
     for (int i = 0; i < MEASURES_MAX; i++)
@@ -208,15 +208,15 @@ int meter_opens(struct meter *meter, const struct launch *launch, bool one_by_on
     return -1;
 }
 
-/* What others have taken by now: the arbiter's figure, which goes on as it went. */
-static uint64_t others(const struct meter *meter, uint64_t now_ns) {
+/* What other containers have taken by now: the arbiter's figure, extrapolated at its last rate. */
+static uint64_t taken_by_others(const struct meter *meter, uint64_t now_ns) {
     const struct grant_device *grant = meter->account.grant;
     uint64_t since;
 
     if (!grant)
         return 0;
     since = now_ns - __atomic_load_n(&grant->others_at, __ATOMIC_RELAXED);
-    /* No arbiter says so for long. */
+    /* The figure of an arbiter at work is never older than this. */
     if (since > ARBITER_BEAT_NS)
         since = 0;
     return __atomic_load_n(&grant->others, __ATOMIC_RELAXED) +
@@ -234,17 +234,17 @@ void meter_opened(struct meter *meter, int at, const struct launch *launch, uint
 
     m->state = MEASURE_OPEN;
     m->stalled = false;
-    /* Where streams take turns, what is between two events of one is work of all: such launches
-     * are measured together. */
+    /* Where streams alternate, the work between two events of one stream is that of all streams:
+     * such launches are measured in batches. */
     m->alone = launch->cost->samples == 0 ||
                (meter->turns == meter->turns_seen &&
                 (launch->cost->samples < COST_SAMPLES || launch->ns >= ALONE_NS));
     meter->turns_seen = meter->turns;
-    /* Other steps in each process. */
+    /* Different steps in each process. */
     meter->random += now_ns;
     m->stream = launch->stream;
     m->mark = meter->charged - launch->ns;
-    m->others = others(meter, now_ns);
+    m->others = taken_by_others(meter, now_ns);
     m->neighbours = neighbours(meter);
     m->opened_ns = m->last_ns = now_ns;
     m->begun_ns = m->ran = m->paid = 0;
@@ -252,7 +252,7 @@ void meter_opened(struct meter *meter, int at, const struct launch *launch, uint
     m->batch.n = 0;
     m->batch.mixed = false;
     meter->open = (uint32_t) at + 1;
-    /* Until it is closed every launch comes by. */
+    /* Until it is closed every launch takes the slow path. */
     meter->due = 0;
     (void) meter_show(meter);
 }
@@ -270,7 +270,7 @@ int meter_launched(struct meter *meter, const struct launch *launch, uint64_t no
     if (at < 0)
         return -1;
     m = &meter->measure[at];
-    /* What is not known yet is measured by itself. */
+    /* A kind that is not known yet is measured by itself. */
     if (m->batch.n && !m->alone && launch->cost->samples < COST_SAMPLES)
         m->batch.mixed = true;
     batch_add(&m->batch, launch->cost, launch->ns);
@@ -289,8 +289,9 @@ int meter_ends(struct meter *meter, uint64_t stream) {
     return at >= 0 && meter->measure[at].stream == stream && meter->measure[at].batch.n ? at : -1;
 }
 
-/* In uneven steps: a program that repeats itself must not show the same launch each time. */
-static void end_open(struct meter *meter) {
+/* In steps of random length: of a program that repeats itself not the same launch must be measured
+ * each time. */
+static void schedule_next(struct meter *meter) {
     meter->open = 0;
     meter->random = meter->random * 6364136223846793005u + 1442695040888963407u;
     meter->due = meter->charged + PERIOD_NS / 2 + (meter->random >> 33) % PERIOD_NS;
@@ -302,11 +303,11 @@ void meter_closed(struct meter *meter, int at) {
     m->state = MEASURE_CLOSED;
     for (uint32_t i = 0; i < m->batch.n; i++)
         __atomic_fetch_add(&m->batch.cost[i]->measuring, 1, __ATOMIC_RELAXED);
-    end_open(meter);
+    schedule_next(meter);
     (void) meter_show(meter);
 }
 
-static void no_longer_measured(struct meter *meter, struct measure *m) {
+static void release_measure(struct meter *meter, struct measure *m) {
     __atomic_store_n(&meter->paid, meter->paid - m->paid, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < m->batch.n; i++)
         __atomic_fetch_sub(&m->batch.cost[i]->measuring, 1, __ATOMIC_RELAXED);
@@ -315,32 +316,33 @@ static void no_longer_measured(struct meter *meter, struct measure *m) {
 
 void meter_dropped(struct meter *meter, int at) {
     if ((int) meter->open - 1 == at)
-        end_open(meter);
+        schedule_next(meter);
     if (meter->measure[at].state == MEASURE_CLOSED)
-        no_longer_measured(meter, &meter->measure[at]);
+        release_measure(meter, &meter->measure[at]);
     meter->measure[at].state = MEASURE_FREE;
     (void) meter_show(meter);
 }
 
-static uint64_t on_line(uint64_t x0, uint64_t y0, uint64_t x1, uint64_t y1, uint64_t x) {
+/* The value at `x` on the line between two points, within them. */
+static uint64_t interpolate(uint64_t x0, uint64_t y0, uint64_t x1, uint64_t y1, uint64_t x) {
     if (x <= x0 || x1 <= x0 || y1 <= y0)
         return y0;
     return x >= x1 ? y1
                    : y0 + (uint64_t) ((double) (y1 - y0) * (double) (x - x0) / (double) (x1 - x0));
 }
 
-/* What others took while the batch ran. It may have waited in the queue since it was launched,
- * mostly for the batch before it, whose end is known. */
+/* What other containers took while the batch ran. The batch may have been queued since its launch,
+ * mostly behind the batch before it, whose end is known. */
 static uint64_t others_during(struct meter *meter, const struct measure *m, uint64_t elapsed,
                               uint64_t now) {
-    uint64_t taken = others(meter, now), begin = elapsed < now ? now - elapsed : 0, before;
+    uint64_t taken = taken_by_others(meter, now), begin = elapsed < now ? now - elapsed : 0, before;
 
     if (meter->done_ns <= m->opened_ns)
-        before = on_line(m->opened_ns, m->others, now, taken, begin);
+        before = interpolate(m->opened_ns, m->others, now, taken, begin);
     else if (begin >= meter->done_ns)
-        before = on_line(meter->done_ns, meter->done_others, now, taken, begin);
+        before = interpolate(meter->done_ns, meter->done_others, now, taken, begin);
     else
-        before = on_line(m->opened_ns, m->others, meter->done_ns, meter->done_others, begin);
+        before = interpolate(m->opened_ns, m->others, meter->done_ns, meter->done_others, begin);
     meter->done_ns = now;
     meter->done_others = taken;
     return taken > before ? taken - before : 0;
@@ -348,7 +350,7 @@ static uint64_t others_during(struct meter *meter, const struct measure *m, uint
 
 void meter_running(struct meter *meter, int at, uint64_t now_ns) {
     struct measure *m = &meter->measure[at];
-    uint64_t taken = others(meter, now_ns), elapsed, least, own;
+    uint64_t taken = taken_by_others(meter, now_ns), elapsed, least, own;
     uint32_t now = neighbours(meter);
 
     if (!m->begun_ns) {
@@ -394,6 +396,6 @@ void meter_done(struct meter *meter, int at, uint64_t elapsed_ns, uint64_t now_n
 
     account_correct(&meter->account, wrong - (int64_t) m->paid);
     note_longest(meter, m, (uint64_t) ((int64_t) m->batch.charged + wrong));
-    no_longer_measured(meter, m);
+    release_measure(meter, m);
     (void) meter_show(meter);
 }

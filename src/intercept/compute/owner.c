@@ -7,11 +7,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The least that pages have. */
+/* The smallest page size. */
 #define PAGE_BYTES 4096
 
 /* Makes sure that there is memory behind a part of the file, where the file system has no more: a
- * write would end the process. Linux before 5.14 and larger pages cannot tell. */
+ * write would end the process. With Linux before 5.14 or larger pages this is not known. */
 static bool backed(void *part, size_t size) {
     size_t before = (uintptr_t) part % PAGE_BYTES;
 
@@ -36,7 +36,7 @@ static bool await_end(struct owner *owner, uint32_t *word) {
     return syscall(SYS_set_robust_list, &owner->head, sizeof(owner->head)) == 0;
 }
 
-/* What is in use is known to the arbiter before it is used. */
+/* The arbiter knows of a place before it is used. */
 static void raise_limit(struct compute_file *file, uint32_t n) {
     uint32_t old = __atomic_load_n(&file->processes, __ATOMIC_RELAXED);
 
@@ -45,7 +45,7 @@ static void raise_limit(struct compute_file *file, uint32_t n) {
         ;
 }
 
-/* `taken`: what the word of a place that can be had holds. */
+/* `taken`: the word of a place that can be claimed. */
 static int claim(struct owner *owner, struct compute_file *file, uint32_t taken) {
     uint32_t tid = (uint32_t) syscall(SYS_gettid);
 
@@ -75,6 +75,6 @@ int owner_claim(struct owner *owner, struct compute_file *file) {
     if (!backed(file->owner, sizeof(file->owner)))
         return -1;
     at = claim(owner, file, 0);
-    /* While no arbiter is at work, nothing frees the places of the dead. */
+    /* Without an arbiter, places of dead processes are not freed. */
     return at >= 0 ? at : claim(owner, file, FUTEX_OWNER_DIED);
 }

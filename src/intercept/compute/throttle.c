@@ -76,7 +76,7 @@ static bool find_accounts(struct gate *gate) {
 
         account->shared = compute ? &compute->device[i] : &gate->own[i];
         account->bell = compute ? &compute->bell : NULL;
-        /* Who cannot say what he takes cannot be told what he may. */
+        /* A grant needs an account from which the arbiter reads what was taken. */
         account->grants = compute ? grants : NULL;
         account->grant = compute && grants ? &grants->device[i] : NULL;
         gate->card[i].meter.costs = &gate->costs;
@@ -163,8 +163,8 @@ static void count_capture(struct gate *gate, bool begins) {
         ;
 }
 
-/* While the default stream cannot be asked, because another one is captured, it cannot be used
- * either. */
+/* While another stream is captured, the driver refuses to tell the state of the default stream,
+ * which cannot be used then either. */
 static bool captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult r = driver.cuStreamIsCapturing(stream, &status);
@@ -201,7 +201,7 @@ static struct card *card_of(struct gate *gate) {
     return at >= 0 && (uint32_t) at < gate->ndevices ? &gate->card[at] : NULL;
 }
 
-/* Who waits lets no measurement wait for him. */
+/* Ends an open measure before its thread waits, so that its result does not wait for the thread. */
 static void end_open(struct gate *gate, struct card *card, uint64_t queue, CUstream stream) {
     int at = meter_ends(&card->meter, queue);
 
@@ -220,7 +220,7 @@ static void wait_for_result(struct gate *gate, uint32_t seen, uint64_t ns) {
         gate_sleep(&gate->progress, seen, ns, false);
         return;
     }
-    /* No thread could be had: we look ourselves. */
+    /* There is no thread, so this one reads the events. */
     gate_sleep(&gate->progress, seen, ns < 1000000 ? ns : 1000000, false);
     (void) events_collect(gate);
 }
@@ -335,7 +335,8 @@ CUresult gate_leave_slowly(struct passage *passage, CUresult result) {
     return result;
 }
 
-/* -- what else happens ---------------------------------------------------------------------------
+/* -- contexts, captures and waits
+ * ---------------------------------------------------------------------------
  */
 
 void gate_graph_changed(CUgraphExec exec) {
@@ -345,7 +346,7 @@ void gate_graph_changed(CUgraphExec exec) {
         cost_doubt(cost_find(&gate->costs, cost_key((uint64_t) (uintptr_t) exec, 0, 0)));
 }
 
-/* One measure of a context that may end: it is done, or one that its second event shall end, or it
+/* Settles one measure of a context that may end: its result is taken if it is done, otherwise it
  * leaves with the context. */
 static void leave_with_context(struct gate *gate, struct card *card, int at) {
     struct measure *measure = &card->meter.measure[at];
@@ -402,8 +403,8 @@ static int first_leaving(const struct meter *meter, CUcontext context) {
     return first;
 }
 
-/* The context's work is over, and so is all that was measured of it: the time since the first of
- * the measures began is theirs. */
+/* The work of the context is over, and so are its measures: they are charged the time since the
+ * first of them began. */
 static void measures_left(struct card *card, CUcontext context, bool ended) {
     struct meter *meter = &card->meter;
     uint64_t now = gate_clock(), since;
@@ -440,8 +441,8 @@ void gate_context_ended(uint64_t context, bool ended) {
     errno = saved;
 }
 
-/* Ends what is being measured on the stream, or (NULL) on any. Streams are asked for when they are
- * destroyed, so the one of an open measure is there. */
+/* Ends the open measure of the stream, or (NULL) of any. Measures of a stream end before it is
+ * destroyed, so the stream of an open measure exists. */
 static void end_measures(CUstream stream) {
     struct gate *gate = running_gate();
 
@@ -461,8 +462,8 @@ static void end_measures(CUstream stream) {
     }
 }
 
-/* Before a capture begins nothing is left open: a stream may join it at any moment. What cannot be
- * ended from here, another thread's own stream, is dropped. */
+/* Before a capture begins no measure stays open: a stream may join the capture at any moment. One
+ * that cannot be ended here, on the own stream of another thread, is dropped. */
 static void leave_nothing_open(struct gate *gate) {
     end_measures(NULL);
     for (uint32_t i = 0; i < gate->ndevices; i++) {

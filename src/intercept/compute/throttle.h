@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Every launch passes here on its way to the driver: it is charged to the container's account of
- * the card's time, and waits where that says so. Decisions are meter.h's; here are clock, waiting,
- * events and the thread that reads them. Compute fails open: whatever is missing or broken here,
+/* The throttle: every launch is charged to the container's account of the card's time on its way to
+ * the driver, and waits while the account is overdrawn. meter.h decides; here are clock, waiting,
+ * events and the thread that reads them. Compute fails open: if anything is missing or broken here,
  * the launch goes on.
  *
  * Nothing here touches a stream that is being captured. While there is a capture in the process,
@@ -24,14 +24,14 @@ struct card;
 
 /* A launch between gate_enter and gate_leave. */
 struct passage {
-    struct card *card; /* NULL: it is nobody's business */
+    struct card *card; /* NULL: the launch is not metered */
     struct launch launch;
     CUstream stream;
     bool slow; /* it takes part in a measurement */
 };
 
-/* What lets launches by without a look at anything else: there is no share, or none with a limit of
- * compute; `index` (of the limits file) tells when that may have changed. */
+/* While it is open, launches pass without any other check: there is no share, or none with a limit
+ * of compute; `index` (of the limits file) moves when that may have changed. */
 struct gate_view {
     bool open;
     const uint64_t *index;
@@ -47,8 +47,8 @@ static inline bool gate_open(void) {
 void gate_enter_metered(struct passage *passage, uint64_t key, CUstream stream, bool per_thread);
 CUresult gate_leave_slowly(struct passage *passage, CUresult result);
 
-/* Before a launch; `handle`, `grid` and `block` tell kinds of launches apart. `per_thread`: the
- * default stream is the thread's own. */
+/* Before a launch; `handle`, `grid` and `block` name the kind of launch. `per_thread`: the default
+ * stream is the thread's own. */
 static inline void gate_enter(struct passage *passage, const void *handle, uint64_t grid,
                               uint64_t block, CUstream stream, bool per_thread) {
     passage->card = NULL;
@@ -57,38 +57,36 @@ static inline void gate_enter(struct passage *passage, const void *handle, uint6
                            per_thread);
 }
 
-/* After it, with what the driver answered, which it returns. */
+/* After it, with the result of the driver, which it returns. */
 static inline CUresult gate_leave(struct passage *passage, CUresult result) {
     if (__builtin_expect(passage->card && (passage->slow || result != CUDA_SUCCESS), 0))
         return gate_leave_slowly(passage, result);
     return result;
 }
 
-/* Three dimensions in one word; those that fall together only share an estimate. */
+/* Three dimensions in one word; kinds that collide only share an estimate. */
 static inline uint64_t gate_grid(unsigned int x, unsigned int y, unsigned int z) {
     return x ^ (uint64_t) y << 32 ^ (uint64_t) z << 48 ^ z;
 }
 
-/* The graph costs something else from now on, or is gone. */
+/* The graph was changed or destroyed, and with it its cost. */
 void gate_graph_changed(CUgraphExec exec);
 
-/* Around a call that may end a context, with the events in it and the work that they are to
- * measure.
- */
+/* Around a call that may end a context, with the events in it and the work that they measure. */
 void gate_context_ends(uint64_t context);
 void gate_context_ended(uint64_t context, bool ended);
 
 /* The program is about to wait for the stream. */
 void gate_about_to_wait(CUstream stream, bool per_thread);
 
-/* It is about to destroy the stream, which ends a capture there, too. */
+/* It is about to destroy the stream, which also ends a capture there. */
 void gate_stream_ends(CUstream stream);
 
 /* It is about to wait for all streams. */
 void gate_about_to_wait_all(void);
 
-/* It has waited: what ran meanwhile is charged now, in case the program ends before our thread
- * looks. */
+/* It has waited: work that ran meanwhile is charged now, in case the program ends before our thread
+ * reads the events. */
 void gate_waited(void);
 
 /* Captures that began and ended in this process. */

@@ -21,7 +21,8 @@ struct gate {
     uint32_t ready;
     struct lock begin_lock;
     bool none;
-    int only; /* index in the share of the only card that the program sees; negative: ask */
+    int only; /* index in the share of the only card that the program sees; negative: there are
+                 several, so the driver is asked */
     uint32_t ndevices;
     uint32_t captures;
     uint32_t helper;               /* futex word */
@@ -37,8 +38,7 @@ struct gate {
 /* CLOCK_MONOTONIC in ns. */
 uint64_t gate_clock(void);
 
-/* Sleeps while *word is `value`, at most so long. `shared`: others outside this process change
- * it. */
+/* Sleeps while *word is `value`, at most `ns`. `shared`: other processes change the word. */
 void gate_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared);
 void gate_wake(uint32_t *word, bool shared);
 
@@ -48,21 +48,21 @@ bool events_begin(struct measure *measure, CUstream stream);
 /* Records the second. */
 bool events_end(struct measure *measure, CUstream stream);
 
-/* The events of the measure went with their context. */
+/* The events of the measure were destroyed with their context. */
 void events_lost(struct measure *measure);
 
-/* They are not needed any more. */
+/* Destroys the events of a measure. */
 void events_destroy(struct measure *measure);
 
-/* Whether the measure is done, asked by a program's thread. */
+/* Whether the measure is done; for a thread of the program. */
 bool events_done(struct card *card, int at);
 
-/* Looks which measures are done; whether any is still under way. */
+/* Takes the results of measures that are done; true while any is still under way. */
 bool events_collect(struct gate *gate);
 
-/* Starts the thread that looks, and waits until this process has its place in the account. No
- * card's lock is held. */
+/* Starts the thread that reads the events, and waits until this process has its place in the
+ * account. Without the lock of a card. */
 void events_start(struct gate *gate);
 
-/* Has the thread look from now on. */
+/* Wakes the thread: a measure was closed. */
 void events_watch(struct gate *gate);

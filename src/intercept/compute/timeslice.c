@@ -18,13 +18,13 @@
 #define CONTROL_SET_SLICE 0xa06c0103
 #define CONTROL_GET_SLICE 0xa06c0104
 
-/* A card that is shared out whole goes round in this time. */
+/* In this time every context runs once on a card of which all is shared out. */
 #define ROUND_US 10000
 #define SLICE_MIN_US 250
 
 #define GROUPS_MAX 128
 
-/* The beginning of what an allocation is asked with; all versions of it have this in common. */
+/* The first members of the parameters of an allocation, the same in all versions. */
 struct alloc {
     uint32_t client, parent, object, class;
 };
@@ -49,11 +49,11 @@ static struct {
     const struct limits_file *limits;
     uint32_t ndevices;
     timeslice_ioctl_fn *real;
-    pid_t owner; /* a forked child has no context to care for, and maybe a held lock */
+    pid_t owner; /* a forked child has no context, and the lock may be held in it for ever */
     struct lock lock;
     struct group group[GROUPS_MAX];
     uint32_t groups;
-    bool refused; /* the driver does not do it */
+    bool refused; /* the driver has no support for it */
 } slices;
 
 uint32_t timeslice_of(const struct limits_file *limits, uint32_t ndevices) {
@@ -94,7 +94,7 @@ static bool set_slice(timeslice_ioctl_fn *real, struct group *group, uint32_t sl
     return control(real, group, CONTROL_GET_SLICE, &microseconds) && microseconds == slice;
 }
 
-static void forget(uint32_t client, uint32_t object) {
+static void forget_groups(uint32_t client, uint32_t object) {
     for (uint32_t i = 0; i < slices.groups;) {
         const struct group *g = &slices.group[i];
 
@@ -106,9 +106,9 @@ static void forget(uint32_t client, uint32_t object) {
     }
 }
 
-/* A group that went with its device or its client's file is refused, as is every one where the
- * driver cannot do it: only if a new one is refused too, that is the answer. */
-static void adjust(timeslice_ioctl_fn *real, uint32_t slice, bool with_new) {
+/* The driver refuses groups that ended with their device or with their client's file, and all
+ * groups where it has no support: only the refusal of a new group shows the latter. */
+static void set_slices(timeslice_ioctl_fn *real, uint32_t slice, bool with_new) {
     for (uint32_t i = slices.groups; i-- > 0;) {
         if (slices.group[i].slice == slice || set_slice(real, &slices.group[i], slice))
             continue;
@@ -119,7 +119,7 @@ static void adjust(timeslice_ioctl_fn *real, uint32_t slice, bool with_new) {
     }
 }
 
-static bool remember(int fd, const struct alloc *alloc) {
+static bool remember_group(int fd, const struct alloc *alloc) {
     if (alloc->class != CLASS_CHANNEL_GROUP || slices.groups == GROUPS_MAX)
         return false;
     slices.group[slices.groups++] =
@@ -136,14 +136,14 @@ static void follow(timeslice_ioctl_fn *real, uint32_t slice, int fd, unsigned lo
         return;
     lock_take(&slices.lock);
     if ((request & 0xff) == ESCAPE_ALLOC && size >= sizeof(struct alloc)) {
-        with_new = remember(fd, argument);
+        with_new = remember_group(fd, argument);
     } else if ((request & 0xff) == ESCAPE_FREE && size >= sizeof(struct release)) {
         const struct release *release = argument;
 
-        forget(release->client, release->object);
+        forget_groups(release->client, release->object);
     }
     if (slice && !slices.refused)
-        adjust(real, slice, with_new);
+        set_slices(real, slice, with_new);
     lock_drop(&slices.lock);
 }
 
@@ -157,7 +157,7 @@ int timeslice_step(timeslice_ioctl_fn *real, uint32_t slice, int fd, unsigned lo
     return r;
 }
 
-/* In the place of the driver's ioctl, which it always calls with one argument. */
+/* Replaces the driver's ioctl, which it always calls with one argument. */
 static int ioctl_of_driver(int fd, unsigned long request, void *argument) {
     if (getpid() != slices.owner)
         return slices.real(fd, request, argument);
@@ -174,7 +174,7 @@ void timeslice_begin(const struct limits_file *limits, uint32_t ndevices) {
     if (!__atomic_compare_exchange_n(&begun, &not_yet, 1, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED))
         return;
-    /* What the loader bound the driver's import to, or is about to: the first that there is. */
+    /* What the loader has bound the driver's import to, or will: the first definition. */
     slices.real = (timeslice_ioctl_fn *) elf_definition_after(NULL, "ioctl");
     slices.limits = limits;
     slices.ndevices = ndevices;
