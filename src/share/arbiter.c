@@ -5,37 +5,38 @@
 
 #define MS 1000000ull
 
-/* How often a card is looked at while somebody wants it, and while nobody does. */
+/* The period of steps while a container wants the card, and while none does. */
 #define STEP_NS (10 * MS)
 #define IDLE_STEP_NS (50 * MS)
 
-/* Who has shown nothing for so long wants nothing. Longer than COMPUTE_WAIT_NS, the beat of those
- * who wait or compute. */
+/* A container without a sign of demand for this long has none. Longer than COMPUTE_WAIT_NS, the
+ * period in which processes that wait or compute show it. */
 #define ACTIVE_NS (60 * MS)
 
-/* Who begins to want the card has his whole share kept for so long; then what he takes decides. */
+/* A container that begins to want the card has its whole share reserved for this long; then its use
+ * decides. */
 #define RISE_NS (200 * MS)
 
-/* What may pile up unused: enough for a thread that is woken late, too little to be felt by others.
- * A neighbour's long kernel keeps others off for its length and more, hence the longest is added.
- */
+/* How much unused time an account keeps: enough for a thread that is woken late, too little to
+ * disturb the neighbours. A long kernel of a neighbour occupies the card for its length and more,
+ * hence the longest is added. */
 #define DEPTH_NS (20 * MS)
 #define DEPTH_MAX_NS (1000 * MS)
 
-/* What is queued when lent time is asked back still runs, and takes turns with its owner: twice
- * this and a measuring period must be less than 100 ms. */
+/* Work that is queued when lent time is claimed back still runs, in turns with that of the owner:
+ * twice this and a measuring period must be less than 100 ms. */
 #define WINDOW_NS (25 * MS)
 
-/* Longer work than this is paid by its own account. */
+/* Work beyond this is covered by the account of the borrower. */
 #define OWES_MAX_NS (50 * MS)
 
 /* `taken` follows with this time constant. */
 #define TAKEN_NS (100 * MS)
 
-/* One sample of the driver's figures against the account is taken over so much driver time. */
+/* The driver time over which one sample compares the driver's figures with the account. */
 #define TRIM_NS (2000 * MS)
 #define TRIM_LAUNCHES 20u
-/* The tenant says how long its launches are. */
+/* Bounds the length of launches that a tenant claims. */
 #define TRIM_LONGEST_NS (1000 * MS)
 #define TRIM_ONE 1024u
 #define TRIM_MIN (TRIM_ONE / 2)
@@ -49,13 +50,13 @@
 /* The order in which those without a share of their own are served. */
 enum turn { TURN_ONLINE, TURN_LEFT, TURN_OFFLINE, TURNS };
 
-/* What a policy is made of. */
+/* The properties of a policy. */
 static const struct policy {
-    bool capped;    /* never more than what is his for certain */
-    bool share;     /* the share is his for certain */
-    bool weighted;  /* a part by weight of what the shares leave is his for certain */
-    bool presence;  /* that part is counted over all that are there, not over those that want */
-    enum turn turn; /* when he is served from what others leave */
+    bool capped;    /* never more than the guarantee */
+    bool share;     /* the share is guaranteed */
+    bool weighted;  /* a part by weight of what the shares leave is guaranteed */
+    bool presence;  /* that part is divided among all such containers, not those with demand */
+    enum turn turn; /* when it is served from what others leave */
 } policies[SHARE_POLICIES] = {
     [SHARE_FIXED] = {.capped = true, .share = true},
     [SHARE_BURST] = {.share = true, .turn = TURN_LEFT},
@@ -86,12 +87,12 @@ static uint32_t weight_of(const struct arbiter_tenant *t) {
     return weight ? (uint32_t) min_u64(weight, UINT16_MAX) : 1;
 }
 
-/* What the account says, and since when the container wants the card. */
+/* Reads the account, and since when the container wants the card. */
 static void observe(struct arbiter_tenant *t, uint64_t now, uint64_t dt) {
     const struct compute_usage *u = &t->usage;
-    /* What was sent to the card: whoever waits has been charged already. */
+    /* Work sent to the card: launches that wait have been charged already. */
     uint64_t sent = u->charged - u->held;
-    /* A counter that jumps by more than the longest kernels explain is a lie. */
+    /* A counter that jumps by more than the longest kernels explain is wrong. */
     uint64_t delta = min_u64(sent - t->state.sent, dt + 10000 * MS);
     bool waits = u->waits != t->state.waits;
     bool was_active = t->active;
@@ -122,8 +123,8 @@ static void observe(struct arbiter_tenant *t, uint64_t now, uint64_t dt) {
     t->state.pending = min_u64(t->state.pending + delta, DEPTH_MAX_NS * 10);
 }
 
-/* The card as a fluid: whoever has work on it gets an equal part of the time that passes. That is
- * what each has really taken, as opposed to what he was charged for at once. */
+/* A fluid model of the card: the containers with work on it get equal parts of the time that
+ * passes. This is the time that each has taken, where the charge is due at the launch. */
 static void run_card(struct arbiter_tenant *tenants, size_t n, uint64_t dt) {
     uint64_t left = dt;
 
@@ -160,8 +161,8 @@ static void begin_sample(struct arbiter_tenant *t) {
     t->state.trim_charged = t->usage.charged + t->unpaid_ns - t->pending_ns;
 }
 
-/* What the driver saw and the account lacks by more than the factor that the rate makes up for.
- * What a process that is stopped may yet take back explains as much, until it does. */
+/* The driver's figure beyond the account, as far as it exceeds the factor that the rate corrects.
+ * Charges that a stopped process may yet take back excuse as much, until it does. */
 static uint64_t unpaid(struct arbiter_tenant *t, uint64_t driver, uint64_t charged) {
     uint64_t most = min_u64(charged, driver) * (TRIM_MAX / TRIM_ONE);
     uint64_t excess = driver > most ? driver - most : 0;
@@ -182,7 +183,7 @@ static void trim(struct arbiter_tenant *t) {
         begin_sample(t);
         return;
     }
-    /* Work that one of the two has counted and the other not yet must not matter. */
+    /* Long enough that work which only one of the two has counted so far does not matter. */
     if (driver < TRIM_NS || driver / TRIM_LAUNCHES < min_u64(t->usage.longest, TRIM_LONGEST_NS))
         return;
     /* Corrections do not take back that much. */
@@ -203,8 +204,8 @@ static void trim(struct arbiter_tenant *t) {
     begin_sample(t);
 }
 
-/* What he would take if he could, ppm. */
-static uint32_t wanted(const struct arbiter_tenant *t, uint64_t now) {
+/* The demand of a container, ppm. */
+static uint32_t demand_of(const struct arbiter_tenant *t, uint64_t now) {
     if (!t->active)
         return 0;
     if (now - t->state.rise_ns < RISE_NS ||
@@ -219,8 +220,8 @@ static uint32_t ceiling(const struct arbiter_tenant *t) {
     return t->ceiling_percent ? percent(t->ceiling_percent) : RATE_WHOLE;
 }
 
-/* What is his for certain: shares, then by weight what they leave. */
-static void assign_sure(struct arbiter_tenant *tenants, size_t n) {
+/* The guarantees: shares, then by weight what they leave. */
+static void assign_guarantees(struct arbiter_tenant *tenants, size_t n) {
     uint64_t shares = 0, weights = 0, left;
 
     for (size_t i = 0; i < n; i++) {
@@ -244,8 +245,8 @@ static void assign_sure(struct arbiter_tenant *tenants, size_t n) {
     }
 }
 
-/* Hands `left` to those of a turn by weight, nobody beyond what he wants or may; returns what is
- * still left. `wants`: demand counts; otherwise only the ceiling does. */
+/* Divides `left` among the containers of a turn by weight, up to the demand (`wants`) and the
+ * ceiling of each; returns the rest. */
 static uint64_t pour(struct arbiter_tenant *tenants, size_t n, enum turn turn, bool wants,
                      uint64_t left) {
     for (size_t round = 0; round <= n && left; round++) {
@@ -293,16 +294,17 @@ __attribute__((unused)) static uint64_t sum_of_rates(const struct arbiter_tenant
 static void divide(struct arbiter_tenant *tenants, size_t n, uint64_t now) {
     uint64_t left = RATE_WHOLE;
 
-    assign_sure(tenants, n);
+    assign_guarantees(tenants, n);
     for (size_t i = 0; i < n; i++) {
-        tenants[i].state.wanted = wanted(&tenants[i], now);
+        tenants[i].state.wanted = demand_of(&tenants[i], now);
         tenants[i].entitled = (uint32_t) min_u64(tenants[i].state.sure, tenants[i].state.wanted);
         left -= min_u64(tenants[i].entitled, left);
     }
     assert(sum_of_rates(tenants, n) + left == RATE_WHOLE);
     for (enum turn turn = 0; turn < TURNS; turn++)
         left = pour(tenants, n, turn, true, left);
-    /* What nobody wants now is everybody's headroom, so that nobody waits for a card that idles. */
+    /* What remains beyond all demand is headroom for all, so that no launch waits for an idle card.
+     */
     for (enum turn turn = 0; turn < TURNS; turn++)
         left = pour(tenants, n, turn, false, left);
     assert(sum_of_rates(tenants, n) + left == RATE_WHOLE);
@@ -316,16 +318,16 @@ static void divide(struct arbiter_tenant *tenants, size_t n, uint64_t now) {
     }
 }
 
-/* How much of what he has on the card he took beyond what is his for certain. */
+/* How much of its work on the card was taken beyond its guarantee, ns. */
 static uint64_t borrowed(const struct arbiter_tenant *t) {
     uint64_t over = t->taken > t->state.sure ? t->taken - t->state.sure : 0;
 
     return over ? min_u64(t->state.pending, DEPTH_MAX_NS) * over / t->taken : 0;
 }
 
-/* Who has to give lent time back has work of it on the card yet, which runs in turns with its
- * owner's. It is held until that is made up for. */
-static void give_back(struct arbiter_tenant *t, uint64_t dt) {
+/* A container that has to return lent time still has work on the card, which runs in turns with
+ * that of the owner. Its rate is the floor until this is made up for. */
+static void return_lent(struct arbiter_tenant *t, uint64_t dt) {
     uint64_t paid = dt * t->entitled / RATE_WHOLE;
 
     t->state.owes = t->state.owes > paid ? t->state.owes - paid : 0;
@@ -335,7 +337,7 @@ static void give_back(struct arbiter_tenant *t, uint64_t dt) {
 }
 
 static uint32_t rate_of(const struct arbiter_tenant *t, size_t active) {
-    /* Alone on the card without a ceiling: an estimate that is a little high must not slow him. */
+    /* Alone on the card without a ceiling: an estimate that is too high must not slow it. */
     if (ceiling(t) >= RATE_WHOLE && (active == 0 || (active == 1 && t->active)))
         return RATE_UNLIMITED;
     if (t->state.owes)
@@ -367,7 +369,7 @@ static void grant(struct arbiter_tenant *tenants, size_t n, size_t at, size_t ac
     t->grant = next;
 }
 
-/* How long ago the card was looked at, as those say who were there. */
+/* The time since the last step of the card, by the tenants that were there. */
 static uint64_t time_passed(const struct arbiter_tenant *tenants, size_t n, uint64_t now) {
     uint64_t passed = 0;
 
@@ -391,7 +393,7 @@ uint64_t arbiter_step(struct arbiter_tenant *tenants, size_t n, uint64_t now_ns)
         average(&tenants[i], dt);
     divide(tenants, n, now_ns);
     for (size_t i = 0; i < n; i++)
-        give_back(&tenants[i], dt);
+        return_lent(&tenants[i], dt);
     for (size_t i = 0; i < n; i++)
         grant(tenants, n, i, active, dt);
     return active ? STEP_NS : IDLE_STEP_NS;

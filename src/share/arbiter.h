@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Who may take how much of a card's time: the policy, without a clock, memory or I/O of its own.
- * The caller steps it for each card when arbiter_step's answer says so and when a bell rings, with
- * CLOCK_MONOTONIC or with any virtual time.
+/* Divides the time of a card among containers: the policy, without a clock, memory or I/O of its
+ * own. The caller steps it for each card, after the time that arbiter_step returns and when a bell
+ * rings, with CLOCK_MONOTONIC or with any virtual time.
  *
  *   fixed        its share, never more, even alone
- *   burst        its share for certain; what others leave, up to its ceiling, until they want it
- *   weighted     by weight over all containers of this policy that are there, idle or not; as
- *                fixed, never more
+ *   burst        its share guaranteed; what others leave, up to its ceiling, until they want it
+ *   weighted     by weight over all containers of this policy, idle or not; as fixed, never more
  *   weak         by weight over those that want the card now
- *   online       all that it wants, before everybody who has no share of his own
+ *   online       all that it wants, before all containers without a share of their own
  *   best-effort  what is left, by weight
  *   offline      what is left after that
  *
  * Shares are served first (scaled down together if they exceed the card), then weighted and weak by
  * what these leave. What those do not want now is lent: first to online, then to burst, weak and
- * best-effort by weight, then to offline. Whoever wants the card gets at least ARBITER_FLOOR: a
- * launch that never returns is not a policy.
+ * best-effort by weight, then to offline. Every container with pending work is guaranteed
+ * ARBITER_FLOOR: no policy lets a launch wait for ever.
  *
- * What a container wants is seen from its account: it waits, or its `charged` moves. */
+ * The demand of a container shows in its account: it waits, or its `charged` moves. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,11 +32,11 @@
 /* One container on one card. */
 struct arbiter_tenant {
     /* The caller sets these before each step. */
-    enum share_policy policy;   /* SHARE_DEFAULT: fixed where a share is asked, else best-effort */
+    enum share_policy policy;   /* SHARE_DEFAULT: fixed with a share, otherwise best-effort */
     uint32_t share_percent;     /* 0: none */
     uint32_t ceiling_percent;   /* 0: 100 */
     uint32_t weight;            /* 0: share_percent, or 1 */
-    struct compute_usage usage; /* any numbers: of a tenant who lies they cost him only */
+    struct compute_usage usage; /* any numbers: wrong ones only cost the tenant that wrote them */
     /* GPU time that the driver has seen the container take, ns, a counter; 0: not known. It shows
      * up to a second late, so it only trims the rate slowly. */
     uint64_t driver_ns;
@@ -48,8 +47,8 @@ struct arbiter_tenant {
     bool changed;
     uint64_t unpaid_ns; /* to be added to `charged`: what the driver saw and the account lacks */
     bool active;        /* wants the card */
-    uint32_t taken;     /* ppm of the card that it took of late, by its own word */
-    uint32_t entitled;  /* ppm that it could have now if it wanted */
+    uint32_t taken;     /* ppm of the card that it took of late, by its own account */
+    uint32_t entitled;  /* ppm that it would get now if it had demand */
 
     /* The arbiter's own; all zero for a container that is new. */
     struct {
@@ -59,10 +58,10 @@ struct arbiter_tenant {
         uint64_t pending, ran; /* ns of work charged that is still to run, and that ran last */
         uint64_t driver_ns, trim_charged;
         uint64_t excused_ns; /* of the driver's figures, explained by `pending_ns` so far */
-        uint64_t owes;       /* ns of lent time to be made up for */
+        uint64_t owes;       /* ns of lent time that it has to make up for */
         uint32_t trim;       /* what the driver saw, in 1024ths of what was charged */
-        uint32_t sure;       /* ppm that are his for certain */
-        uint32_t wanted;     /* ppm that he would take */
+        uint32_t sure;       /* guaranteed ppm */
+        uint32_t wanted;     /* demand, ppm */
         uint32_t room;
         uint32_t entitled; /* ppm, the step before */
     } state;

@@ -17,18 +17,18 @@
 #define WORDS_MAX 128 /* that futex_waitv takes */
 #define BEAT_NS (ARBITER_BEAT_NS * 9 / 10)
 #define LOAD_BEATS 10 /* a second, more or less */
-/* How often bells are looked at where they cannot be slept on: no futex_waitv, or too many. */
+/* How often bells are read where the thread cannot sleep on them: no futex_waitv, or too many. */
 #define LOOK_NS 10000000u
-/* What is due so soon is done now: cards are looked at together, not each at its own time. */
+/* Cards that are due within this time are stepped now, so that they are stepped together. */
 #define TOGETHER_NS 4000000u
-/* A bell that has rung is not heard for a moment, and if its container did not want anything, each
- * time for longer: a tenant who rings all the time costs next to nothing. */
+/* A bell that has rung is ignored for a moment, and each time for longer if its container has no
+ * demand: a tenant that rings all the time costs next to nothing. */
 #define MUTE_FIRST_NS 10000000u
 #define MUTE_MAX_NS 1000000000u
-#define NOBODY_NS 3600000000000u /* who joins wakes the thread */
+#define EMPTY_NS 3600000000000u /* without a member; one that joins wakes the thread */
 #define STACK_BYTES (128u << 10)
 
-/* Whose tenant of a card it is. */
+/* The member to which a tenant of a card belongs. */
 struct seat {
     struct arbitration_member *member;
     uint32_t device;                /* of the member's share */
@@ -52,8 +52,8 @@ struct arbitration_member {
     struct compute *compute;
     struct card *card[COMPUTE_DEVICES]; /* of each device; NULL: left out */
     uint32_t ndevices;
-    uint32_t bell;    /* its value when last looked at */
-    bool rung;        /* and not judged yet */
+    uint32_t bell;    /* its value when it was last read */
+    bool rung;        /* it has moved, and the step that follows has not been evaluated */
     bool gone;        /* its bell cannot be read */
     uint64_t mute_ns; /* the latest silence */
     uint64_t muted_until;
@@ -177,7 +177,7 @@ static void step_card(struct arbitration *a, struct card *card, uint64_t now) {
         struct seat *seat = &card->seats[i];
 
         settle(seat, &card->tenants[i], now);
-        /* What cannot be read stands still: its container counts as idle. */
+        /* An account that cannot be read does not move: its container counts as idle. */
         seat->damaged =
             compute_read(seat->member->compute, seat->device, &card->tenants[i].usage) < 0;
         seat->member->gone = seat->member->gone && seat->damaged;
@@ -209,7 +209,7 @@ static bool member_active(const struct arbitration_member *m, bool *ret_everywhe
     return any;
 }
 
-/* If the bell has rung since it was looked at last, its cards are due. */
+/* If the bell has rung since it was last read, its cards are due. */
 static void listen_to(struct arbitration *a, struct arbitration_member *m, uint64_t now) {
     uint32_t value;
 
@@ -226,13 +226,13 @@ static void listen_to(struct arbitration *a, struct arbitration_member *m, uint6
             m->card[d]->due = now;
 }
 
-/* After the step that a ring has asked for. */
+/* After the step that follows a ring. */
 static void judge_ring(struct arbitration_member *m, uint64_t now) {
     if (!m->rung)
         return;
     m->rung = false;
     if (member_active(m, NULL)) {
-        /* It may be active on one card and ring for another: that is looked at as often. */
+        /* It may be active on one card and ring for another: the latter is stepped as often. */
         m->mute_ns = 0;
         m->muted_until = now + MUTE_FIRST_NS;
         return;
@@ -288,8 +288,8 @@ static void add_word(struct arbitration *a, struct arbitration_member *m, uint32
         (struct futex_waitv){.val = value, .uaddr = (uint64_t) (uintptr_t) word, .flags = FUTEX_32};
 }
 
-/* Collects the words to sleep on: of every container that does not show its wants anyway, and our
- * own. Returns false when there are more than can be slept on. */
+/* Collects the words to sleep on: of every container whose demand is not known yet, and our own.
+ * Returns false when there are more than futex_waitv takes. */
 static bool collect_words(struct arbitration *a, uint64_t now) {
     bool everywhere, all = true;
 
@@ -343,8 +343,8 @@ static void listen_to_member(struct arbitration *a, const struct arbitration_mem
 
 /* ---- the thread ---- */
 
-/* One look at what has changed; returns until when there is nothing to do. `woken`: as sleep_until
- * says. */
+/* Reads what has changed; returns until when there is nothing to do. `woken`: the result of
+ * sleep_until. */
 static uint64_t turn(struct arbitration *a, int woken) {
     uint64_t now = clock_ns(CLOCK_MONOTONIC), next;
 
@@ -360,7 +360,7 @@ static uint64_t turn(struct arbitration *a, int woken) {
     a->stats.turns++;
     a->stats.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     if (!a->members && !a->no_waitv)
-        return now + NOBODY_NS;
+        return now + EMPTY_NS;
     return (a->overfull || a->no_waitv) && next > now + LOOK_NS ? now + LOOK_NS : next;
 }
 
@@ -380,13 +380,13 @@ static void *run(void *arg) {
     return NULL;
 }
 
-/* Has the thread look again; with the mutex. */
+/* Wakes the thread; with the mutex. */
 static void call(struct arbitration *a) {
     (void) __atomic_add_fetch(&a->called, 1, __ATOMIC_RELEASE);
     (void) syscall(SYS_futex, &a->called, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Signals are the program's own business; faults are ours. */
+/* Signals are for other threads of the program; faults of this one are handled here. */
 static int create_thread(struct arbitration *a) {
     pthread_attr_t attr;
     sigset_t most, before;

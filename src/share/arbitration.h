@@ -3,8 +3,8 @@
 
 /* The arbiter at work: a thread that reads the accounts of containers, decides by share/arbiter.h
  * and writes their grants. It sleeps on the containers' bells (futex_waitv, Linux 5.16; before that
- * by a short tick), looks at a card every 10 ms while somebody wants it and every 50 ms while
- * nobody does, and sleeps for good while there is no container. Used by the agent and by `aliquot
+ * by a short tick), steps a card every 10 ms while a container wants it and every 50 ms while
+ * none does, and sleeps while there is no container. Used by the agent and by `aliquot
  * run`.
  *
  * All calls may come from any thread, but one at a time per member. */
@@ -36,8 +36,8 @@ int arbitration_join(struct arbitration *arbitration, const struct share_limits 
 /* Its share, policy, weight or ceiling has changed; the cards are the same. */
 void arbitration_change(struct arbitration_member *member, const struct share_limits *limits);
 
-/* GPU time in ns that the driver has seen it take on a device of its share, since ever; trims what
- * its own account says, slowly and within bounds. */
+/* GPU time in ns that the driver has seen it take on a device of its share, since it started;
+ * corrects its own account, slowly and within bounds. */
 void arbitration_driver(struct arbitration_member *member, uint32_t device, uint64_t ns);
 
 /* Returns NULL; accepts NULL. */
@@ -46,9 +46,9 @@ struct arbitration_member *arbitration_leave(struct arbitration_member *member);
 /* What is known about a container on one card. */
 struct arbitration_view {
     enum share_policy policy;
-    struct compute_usage usage; /* its own word */
+    struct compute_usage usage; /* as its processes have written it */
     uint32_t taken;             /* parts per million of the card, of late */
-    uint32_t entitled;          /* what it could have now */
+    uint32_t entitled;          /* what it would get now */
     bool active;                /* it wants the card */
     bool damaged;               /* its account cannot be read */
 };

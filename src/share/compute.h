@@ -16,7 +16,7 @@
 
 struct compute;
 
-/* What a container has told about one card, by its own word. */
+/* The account of a container on one card, as its processes have written it. */
 struct compute_usage {
     uint64_t charged;
     uint64_t held;
@@ -29,7 +29,7 @@ struct compute_usage {
     uint32_t processes; /* that may have something unsettled, at most COMPUTE_PROCESSES */
 };
 
-/* What it may do there. */
+/* What it may use there. */
 struct compute_grant {
     uint32_t rate;
     uint64_t depth;
@@ -64,13 +64,13 @@ void compute_charge(struct compute *compute, unsigned int device, uint64_t ns);
 void compute_settle(struct compute *compute, unsigned int device, struct unsettled *unsettled,
                     uint64_t now_ns);
 
-/* Sets the grant of a card and wakes whoever waits for a change. */
+/* Sets the grant of a card and wakes the processes that wait for a change. */
 void compute_grant(struct compute *compute, unsigned int device, const struct compute_grant *grant);
 
-/* Says what the container has taken of a card over the last second, ppm. */
+/* Publishes what the container has taken of a card over the last second, ppm. */
 void compute_load(struct compute *compute, unsigned int device, uint32_t ppm);
 
-/* Says that the arbiter is at work; at least every ARBITER_BEAT_NS. */
+/* Shows that the arbiter is at work; to be called at least every ARBITER_BEAT_NS. */
 void compute_beat(struct compute *compute);
 
 /* The bell of the container: a futex word (shared, for FUTEX_WAIT or futex_waitv) in tenant memory.

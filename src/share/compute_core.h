@@ -8,16 +8,16 @@
  *   grants   what the container may take: written by the arbiter, read-only to the tenant
  *   compute  what it has taken: written by all processes of the container, never to be trusted
  *
- * The account: `charged` counts what launches were thought to cost, at the moment of the launch,
- * and is corrected when their cost has been measured. `filled` is how far it may go: it grows with
- * the clock at the rate of the grant. A launch adds its cost and is let through when what stood
- * there *before* does not exceed `filled`; so a long kernel runs at once and is paid before the
- * next launch. Who must wait has his place already: the old value of `charged`. Each waiter knows
- * by arithmetic when his turn is, nobody overtakes and nobody wakes anybody.
+ * The account: `charged` is the sum of the estimated costs of launches, added at each launch and
+ * corrected when the cost has been measured. `filled` is how far it may go: it grows with the clock
+ * at the rate of the grant. A launch adds its cost and passes when the value *before* that does not
+ * exceed `filled`; so a long kernel runs at once and is paid before the next launch. A launch that
+ * must wait has its place already: the old value of `charged`. Each waiter calculates when its turn
+ * comes, so launches pass in order and no process has to wake another.
  *
  * No field depends on another: each is read and written on its own, so that a writer may die
- * between any two. All counters only grow and may wrap. Whether somebody is active shows in
- * counters that move, never in ones that go up and down, which a SIGKILL would leave up.
+ * between any two. All counters only grow and may wrap. Activity shows in counters that move, never
+ * in counters that go up and down, which a SIGKILL would leave up.
  *
  * Layout rule as in limits_core.h: nothing moves within a version; `reserved` is zero. */
 
@@ -43,7 +43,7 @@
 struct grant_device {
     uint32_t generation; /* futex word: moves when one of the next three changes */
     uint32_t rate;   /* how fast the account fills; RATE_UNLIMITED: launches do not wait for it */
-    uint64_t depth;  /* ns; how much of it may pile up unused */
+    uint64_t depth;  /* ns; how much unused time the account keeps */
     uint64_t window; /* ns of work that may be queued on the card at once; 0: any amount */
     uint64_t others; /* ns that all other containers on the card have taken (a counter) */
     uint64_t others_at;   /* CLOCK_MONOTONIC of that */
@@ -64,14 +64,14 @@ struct grants_file {
 };
 
 #define ARBITER_BEAT_NS 100000000ull
-/* No beat for so long, on the reader's clock: there is no arbiter. */
+/* Without a beat for this long, on the reader's clock, there is no arbiter. */
 #define ARBITER_GONE_NS 1000000000ull
 
 struct compute_device {
     uint64_t charged; /* ns; the one word that every launch changes */
     uint64_t reserved0[15];
     struct ledger_word filled; /* lo: how far `charged` may go; hi: CLOCK_MONOTONIC of that */
-    uint64_t waits;            /* moves while somebody waits, at least every COMPUTE_WAIT_NS */
+    uint64_t waits;            /* moves while a launch waits, at least every COMPUTE_WAIT_NS */
     uint64_t running;          /* moves while work is on the card, likewise */
     uint64_t longest;          /* ns; the longest single launch of late */
     uint64_t launches;         /* gated launches, in steps */
@@ -127,7 +127,7 @@ static inline void compute_release_held(struct compute_file *file, uint32_t proc
     __atomic_fetch_sub(&file->device[device].charged, held, __ATOMIC_RELAXED);
 }
 
-/* A waiter sleeps at most so long at a time. */
+/* The longest single sleep of a waiter. */
 #define COMPUTE_WAIT_NS 20000000ull
 
 _Static_assert(sizeof(struct grant_device) == 128, "ABI of the grants file");

@@ -47,8 +47,8 @@ static int guarded(struct ledger *ledger, int (*fn)(struct ledger *, void *, siz
     return guard_run(ledger->file, sizeof(*ledger->file), run_work, &w);
 }
 
-/* What everybody writes has its place on the file system from now on; a slot gets its own when it
- * is claimed. */
+/* Allocates the part that all processes write on the file system; that of a slot is allocated when
+ * it is claimed. */
 static int fill_new(int fd, const char *path, struct err *err) {
     union {
         struct {

@@ -5,10 +5,11 @@
  *
  * The tenant can write anything into the file and truncate it at any time. So nothing here trusts
  * it: sizes and indexes are checked on every read, loops are bounded, a truncated file is -EBADMSG,
- * not SIGBUS, and a lease on it is an error, not a wait. But asking whether a slot's owner lives
- * takes the longer the more locks the tenant has put on the file: who must not be held up gives
- * ledger_sweep_for a bound and calls ledger_processes not at all. What it says is only what the
- * tenant's processes say; what they really hold is NVML's to tell. */
+ * not SIGBUS, and a lease on it is an error, not a wait. But the
+ * check whether the owner of a slot lives is linear in the number of locks that the tenant holds on
+ * the file: a caller that must not be delayed gives ledger_sweep_for a bound and does not call
+ * ledger_processes. The figures are those that the tenant's processes have written; NVML has those
+ * of the memory that they hold. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +29,7 @@ struct ledger_usage {
 
 struct ledger_process {
     uint32_t slot;
-    uint32_t pid; /* in the container's PID namespace, by its own word: for display only */
+    uint32_t pid; /* in the container's PID namespace, as it wrote it: for display only */
     uint64_t booked[LEDGER_DEVICES];
 };
 
@@ -57,10 +58,10 @@ int ledger_file_of(const struct ledger *ledger, dev_t *ret_device, ino_t *ret_in
  * no slot any more. -EAGAIN: the ledger was in motion; -EBADMSG as above. Bounded. */
 int ledger_get_orphaned(struct ledger *ledger, unsigned int account, uint64_t *ret);
 
-/* Credits so much of them. One caller at a time for each ledger. 0, -EBADMSG as above. */
+/* Credits `bytes` of them. One caller at a time for each ledger. 0, -EBADMSG as above. */
 int ledger_credit(struct ledger *ledger, unsigned int account, uint64_t bytes);
 
-/* Books so much as orphaned that no process has booked. The same. */
+/* Books `bytes` that no process has booked as orphaned. Threads and errors likewise. */
 int ledger_charge(struct ledger *ledger, unsigned int account, uint64_t bytes);
 
 /* Gives back everything that dead processes had booked; call it when a process of the container has

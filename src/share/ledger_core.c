@@ -17,7 +17,7 @@
 #define KIND_RECLAIM (UINT64_C(1) << 63) /* the slot has nothing any more */
 #define KIND_UNPARK (UINT64_C(1) << 62)  /* it has what was parked again */
 
-/* Every failed swap means that somebody else got on, so nobody comes near this; it only keeps a
+/* Every failed swap means that another process succeeded, so this is never reached; it only keeps a
  * ledger that its tenant is scribbling on from holding anyone up. */
 #define TRIES_MAX (1 << 20)
 
@@ -174,11 +174,11 @@ static struct flock byte_lock(short type, uint32_t byte) {
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
 }
 
-/* Whether somebody else holds a lock on the byte. */
+/* Whether another process holds a lock on the byte. */
 static bool byte_locked(int fd, uint32_t byte) {
     struct flock lock = byte_lock(F_WRLCK, byte);
 
-    /* Not knowing is no reason to take memory from somebody. */
+    /* An error is no reason to take memory from a process. */
     return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
 }
 
@@ -241,7 +241,7 @@ void ledger_park(struct ledger_file *file, uint32_t slot, unsigned int device) {
     struct ledger_word word = word_load(&cell->booked);
     uint64_t credited;
 
-    /* Noted first: who dies between the two must not lose it. */
+    /* Noted first: it must not be lost if the process dies between the two. */
     __atomic_store_n(&cell->parked, word.lo, __ATOMIC_RELEASE);
     credited = ledger_reclaim(file, slot, device, word_generation(word));
     __atomic_store_n(&cell->parked, credited, __ATOMIC_RELEASE);
@@ -609,7 +609,7 @@ bool ledger_borrowed(const struct ledger_owner *exports) {
 }
 
 /* Borrows from one slot, if there is still something to borrow when the lock is there: the owner of
- * the memory lives, or somebody else had borrowed it before it died. */
+ * the memory lives, or another process had borrowed it before it died. */
 static bool borrow_from(const struct ledger_file *file, int fd, uint32_t slot) {
     struct flock lock = byte_lock(F_RDLCK, loan_byte(slot));
 

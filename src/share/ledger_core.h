@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The ledger: who in a container has booked how much memory of which device, exact to the byte
- * under SIGKILL at any instruction. A file mapped by all processes of the container and by the
+/* The ledger: how much memory of each device every process of a container has booked, exact to the
+ * byte under SIGKILL at any instruction. A file mapped by all processes of the container and by the
  * agent. Depends on libc only.
  *
  * For each device one 128-bit word holds the sum *and* a record of the operation that made it:
- * which slot, and the slot's how-many-eth. Before the word is changed again, the recorded operation
- * is carried out in its slot (whoever comes next helps), so at any moment at most one operation per
- * device is not yet in a slot, and it is known which. There is no lock, and no moment at which a
- * death leaves a doubt.
+ * the slot, and the number of the operation in it. Before the word is changed again, the recorded
+ * operation is carried out in its slot (by the process that changes the word), so at any moment at
+ * most one operation per device is not yet in a slot, and it is known which. There is no lock, and
+ * a process may die at any moment.
  *
  * A slot belongs to one instance of the library in one process. The owner holds an
  * open-file-description lock on byte `slot` of the file, by the mapping alone: the kernel drops it
@@ -23,8 +23,8 @@
  *
  * Memory that other processes can open outlives its owner while one of them has it open. A process
  * books what it has exported in a second slot, and a process that opens such memory holds a shared
- * lock on byte LEDGER_SLOTS + slot of every such slot that there is, because an import does not
- * tell the slot. Such a slot is credited when neither its owner lives nor any process borrows.
+ * lock on byte LEDGER_SLOTS + slot of every such slot, because an import does not tell which slot
+ * has it. Such a slot is credited when neither its owner lives nor any process borrows.
  *
  * A descriptor keeps memory, too, in a process that never uses CUDA. What was exported by
  * descriptor is therefore not credited: when its owner frees it, or has ended, it leaves the slot
@@ -122,10 +122,10 @@ int ledger_claim_exports(const char *path, struct ledger_owner *ret);
  * descriptor exists. */
 void ledger_note_descriptors(const struct ledger_owner *exports);
 
-/* Whether somebody borrows from a slot of ledger_claim_exports. True when that cannot be said. */
+/* Whether a process borrows from a slot of ledger_claim_exports. True when that is not known. */
 bool ledger_borrowed(const struct ledger_owner *exports);
 
-/* What keeps the memory of others booked. Like the lock on a slot it does not survive exec or
+/* Keeps the memory of other processes booked. Like the lock on a slot it does not survive exec or
  * death, and a forked child has it, too. */
 struct ledger_loan {
     void *page;
@@ -161,17 +161,17 @@ int ledger_orphan(const struct ledger_owner *owner, unsigned int device, uint64_
  * children. */
 int ledger_attach(const char *path, const struct ledger_file **ret);
 
-/* What tells the caller's PID namespace from others on this machine; 0: not known (no /proc). */
+/* A number for the caller's PID namespace, unique on this machine; 0: not known (no /proc). */
 uint32_t ledger_pidns(void);
 
 /* Lists the slots with a living owner, at most `max`; returns how many. */
 size_t ledger_living(const struct ledger_file *file, const char *path, uint32_t *ret_slots,
                      size_t max);
 
-/* Bytes booked on a device by everybody. */
+/* Bytes booked on a device by all processes. */
 uint64_t ledger_used(const struct ledger_file *file, unsigned int device);
 
-/* The steps below are for whoever cleans up: agent, `aliquot run`, a process about to be refused.
+/* The functions below clean up: for the agent, `aliquot run`, and a process about to be refused.
  * `fd` is any descriptor of the ledger file. They also work on a damaged ledger, boundedly. */
 
 /* Whether the slot's owner lives. What a dead one has booked may yet be borrowed. */
@@ -184,7 +184,7 @@ uint64_t ledger_reclaim(struct ledger_file *file, uint32_t slot, unsigned int de
                         uint16_t generation);
 
 /* A process is checkpointed: what its slot has booked on a device is credited and noted, to be
- * restored. Nobody else may do the same to that slot at the time; its owner may go on. */
+ * restored. At most one caller at a time per slot; its owner may go on. */
 void ledger_park(struct ledger_file *file, uint32_t slot, unsigned int device);
 
 /* Books again what was parked, if it fits (`limit` 0: in any case). 1; 0: nothing was parked;
@@ -212,8 +212,8 @@ bool ledger_reclaim_if_dead(struct ledger_file *file, int fd, uint32_t slot);
 /* Bytes of a device's sum that are in no slot. -EAGAIN: the ledger was in motion. */
 int ledger_read_orphaned(struct ledger_file *file, unsigned int device, uint64_t *ret);
 
-/* Takes orphaned bytes off the sum, at most what ledger_read_orphaned has just said. One caller at
- * a time for each ledger. */
+/* Takes orphaned bytes off the sum, at most what ledger_read_orphaned has just returned. One caller
+ * at a time for each ledger. */
 void ledger_credit_orphaned(struct ledger_file *file, unsigned int device, uint64_t bytes);
 
 /* Books bytes as orphaned that a device holds and no slot has, whatever the limit. Threads as

@@ -4,7 +4,7 @@
 /* What a container may use: written by the agent (or `aliquot run`), mounted read-only for the
  * tenant.
  *
- * The file holds two copies and an index that says which one counts. A writer fills the other copy
+ * The file holds two copies and an index of the one in force. A writer fills the other copy
  * and then moves the index, so a reader never sees half an update and a writer that dies between
  * the two leaves the old limits in force. It is written in place: a bind-mounted file cannot be
  * replaced by rename. */

@@ -3,8 +3,8 @@
 
 /* The part of the limits file that libaliquot.so shares with the agent: its layout and the reader.
  * Depends on libc only. Layout rule: within a version nothing moves; `reserved` fields may gain a
- * meaning, zero being the behaviour before, and the file may grow at its end: its `size` says how
- * far it goes, and what lies beyond the end of an older file counts as zero. */
+ * meaning, zero being the behaviour before, and the file may grow at its end: its `size` is where
+ * it ends, and what lies beyond the end of an older file counts as zero. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 /* How a container shares the time of a card with others; what each means is in share/arbiter.h. */
 enum share_policy {
-    SHARE_DEFAULT, /* what the node's default says */
+    SHARE_DEFAULT, /* the default of the node */
     SHARE_FIXED,
     SHARE_BURST,
     SHARE_WEIGHTED,
@@ -33,13 +33,13 @@ struct share_device {
     uint32_t core_percent;   /* 0: no limit */
     uint8_t policy;          /* enum share_policy; one that is not known counts as SHARE_DEFAULT */
     uint8_t ceiling_percent; /* how far SHARE_BURST may borrow; 0: the whole card */
-    uint16_t weight;         /* among those who share by weight; 0: as core_percent, or 1 */
+    uint16_t weight;         /* among containers that share by weight; 0: as core_percent, or 1 */
 };
 
 /* What is known of a card beyond that; grew at the end of the file. */
 struct share_device_more {
-    /* What the driver holds for the container without its asking (modules, heaps, rounding), by the
-     * driver's own figures: part of the use, not booked in the ledger. */
+    /* The overhead: what the driver holds for the container beyond its allocations (modules, heaps,
+     * rounding), by the driver's own figures: part of the use, not booked in the ledger. */
     uint64_t overhead_bytes;
     /* How much of memory_bytes may be on the card at once; the rest is served by managed memory.
      * 0: all of it. */
@@ -136,7 +136,7 @@ static inline bool limits_has_more(const struct limits_file *file) {
     return file->size >= sizeof(*file);
 }
 
-/* What the driver holds unasked. */
+/* The driver's overhead, bytes. */
 static inline uint64_t limits_overhead(const struct limits_file *file, unsigned int device) {
     return limits_has_more(file) ? LIMITS_READ(file, file->more[_copy][device].overhead_bytes) : 0;
 }
@@ -145,7 +145,7 @@ static inline uint64_t limits_options(const struct limits_file *file, unsigned i
     return limits_has_more(file) ? LIMITS_READ(file, file->more[_copy][device].options) : 0;
 }
 
-/* How much may be on the card at once; 0: as much as limits_memory says. */
+/* How much may be on the card at once; 0: as much as limits_memory. */
 static inline uint64_t limits_physical(const struct limits_file *file, unsigned int device) {
     return limits_has_more(file) ? LIMITS_READ(file, file->more[_copy][device].physical_bytes) : 0;
 }

@@ -10,15 +10,15 @@ uint64_t orphaned_end(struct orphaned *o, uint64_t rest, bool still) {
     uint64_t orphaned = o->now, held = rest, back;
     uint32_t needed;
 
-    o->bytes[o->looks % ORPHANED_LOOKS] = o->now;
-    o->rest[o->looks % ORPHANED_LOOKS] = rest;
-    o->looks++;
+    o->bytes[o->polls % ORPHANED_POLLS] = o->now;
+    o->rest[o->polls % ORPHANED_POLLS] = rest;
+    o->polls++;
     o->still = still ? o->still + 1 : 0;
-    needed = o->still >= 2 ? 2 : ORPHANED_LOOKS;
-    if (o->looks < needed)
+    needed = o->still >= 2 ? 2 : ORPHANED_POLLS;
+    if (o->polls < needed)
         return 0;
-    for (uint32_t i = o->looks - needed; i != o->looks; i++) {
-        uint32_t at = i % ORPHANED_LOOKS;
+    for (uint32_t i = o->polls - needed; i != o->polls; i++) {
+        uint32_t at = i % ORPHANED_POLLS;
 
         orphaned = o->bytes[at] < orphaned ? o->bytes[at] : orphaned;
         held = o->rest[at] > held ? o->rest[at] : held;

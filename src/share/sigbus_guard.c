@@ -41,8 +41,8 @@ void guard_install(void) {
     (void) pthread_mutex_unlock(&mutex);
 }
 
-/* Who stands between the kernel and the handler (a sanitizer) may have masked it all the same, and
- * the next fault would end the process. */
+/* A wrapper between the kernel and the handler (of a sanitizer) may have masked the signal all the
+ * same, and the next fault would end the process. */
 static void unblock_sigbus(void) {
     sigset_t set;
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Work on the mapping of a file that somebody else can truncate at any moment: a fault in it ends
- * the work with an error instead of the process. */
+/* Access to the mapping of a file that another process can truncate at any moment: a fault ends the
+ * access with an error instead of the process. */
 
 #include <stddef.h>
 
 /* Installs the SIGBUS handler behind guard_run, which passes on every fault that is not in a
- * guarded mapping. Call it whenever such a file is opened: a program may have set a handler of its
- * own since. Any thread. */
+ * guarded mapping. Call it whenever such a file is opened: the program may have replaced
+ * the handler since. Any thread. */
 void guard_install(void);
 
 /* Runs `fn` and returns what it returns; -EBADMSG when the mapping of `size` bytes at `start` ends

@@ -4,8 +4,8 @@
 /* Memory of a card that is in use and belongs to no process that the driver lists and to no ledger.
  * Pure: no I/O, no clock.
  *
- * The figures are not read at one moment: memory that is taken or given back in between looks as if
- * it belonged to nothing. So a remainder counts when it was there at each of several polls in a
+ * The figures are not read at one moment: memory that is taken or given back in between seems to
+ * belong to no process. So a remainder counts when it was there at each of several polls in a
  * row: two if no ledger of the card moved meanwhile, UNATTRIBUTED_RESTLESS_POLLS if one did. What
  * counts is the least of the last two polls. */
 
@@ -14,7 +14,7 @@
 
 /* Remainders up to this are the driver's own: page tables, rounding. */
 #define UNATTRIBUTED_NOISE ((uint64_t) 64 << 20)
-/* More than this an idle card cannot have: a holder that is not seen would be taken for noise. */
+/* More than this an idle card cannot have: the memory of an unseen process would count as noise. */
 #define UNATTRIBUTED_NOISE_MAX ((uint64_t) 1 << 30)
 #define UNATTRIBUTED_CONFIRM_MS 80
 #define UNATTRIBUTED_RESTLESS_POLLS 8

@@ -8,14 +8,14 @@
 /* A container that shows COMPUTE_PROCESSES processes does not slow the arbiter. */
 #define LOOKS_MAX 128u
 
-/* What is remembered of a process. */
+/* The state of a process at the last step. */
 struct unsettled_process {
-    uint64_t own_ns;   /* `own_ns` of the container at the last look */
+    uint64_t own_ns;   /* `own_ns` of the container at that step */
     uint64_t moved_ns; /* when the counter was seen to have moved */
     uint64_t ran_ns;   /* what its work can have had of the card since then */
     uint64_t added_ns; /* what was charged for that */
     uint32_t moves;
-    bool still; /* it has not moved since the look before */
+    bool still; /* it has not moved since the step before */
 };
 
 void unsettled_done(struct unsettled *unsettled) {

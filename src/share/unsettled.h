@@ -4,8 +4,8 @@
 /* GPU time of processes that cannot charge it themselves: a process that is stopped while its work
  * runs, or that has ended before its work did.
  *
- * A process says in the account (struct compute_work) that it has work on a card. While it runs it
- * charges that work, and shows so by a counter. When the counter stands still for UNSETTLED_NS, or
+ * A process shows in the account (struct compute_work) that it has work on a card. While it runs it
+ * charges that work and moves a counter. When the counter does not move for UNSETTLED_NS, or
  * the kernel has marked the process as dead, the account is charged for the time that passes, by
  * the same rule. A process that goes on takes back what was added here and charges what its work
  * cost. Of a dead process the time up to the step that finds it dead is charged, what its waiting
@@ -22,7 +22,7 @@
 /* Longer than COMPUTE_WAIT_NS. */
 #define UNSETTLED_NS 50000000ull
 
-/* Not more is charged for a process that does not move. */
+/* The most that is charged for a process that does not move. */
 #define UNSETTLED_MAX_NS 60000000000ull
 
 struct unsettled_process;
@@ -44,7 +44,7 @@ void unsettled_done(struct unsettled *unsettled);
 /* How many indices of processes the file has in use, at most COMPUTE_PROCESSES. */
 uint32_t unsettled_count(const struct compute_file *file);
 
-/* Makes room for so many; false: there is no memory. */
+/* Makes room for `n` processes; false: there is no memory. */
 bool unsettled_reserve(struct unsettled *unsettled, uint32_t n);
 
 /* Time has passed: `passed_ns`, of which others took `others_ns`, while `neighbours` containers
@@ -52,6 +52,6 @@ bool unsettled_reserve(struct unsettled *unsettled, uint32_t n);
 void unsettled_pass(struct unsettled *unsettled, uint64_t passed_ns, uint64_t others_ns,
                     uint32_t neighbours);
 
-/* Looks at 128 processes at most, and charges. */
+/* Reads at most 128 processes, and charges. */
 void unsettled_step(struct unsettled *unsettled, struct compute_file *file, uint32_t device,
                     uint64_t now_ns);

@@ -368,13 +368,13 @@ static void test_orphaned_in_motion(void **state) {
     (void) state;
     for (unsigned int i = 0; i < 64; i++) {
         orphaned_begin(&o, gib);
-        assert_int_equal(orphaned_end(&o, i % ORPHANED_LOOKS == 0 ? gib : 0, false), 0);
+        assert_int_equal(orphaned_end(&o, i % ORPHANED_POLLS == 0 ? gib : 0, false), 0);
     }
     orphaned_begin(&o, gib);
     assert_int_equal(orphaned_end(&o, gib, true), 0);
-    for (unsigned int i = 0; i < ORPHANED_LOOKS; i++) {
+    for (unsigned int i = 0; i < ORPHANED_POLLS; i++) {
         orphaned_begin(&o, gib);
-        assert_int_equal(orphaned_end(&o, 0, false), i < ORPHANED_LOOKS - 1 ? 0 : gib);
+        assert_int_equal(orphaned_end(&o, 0, false), i < ORPHANED_POLLS - 1 ? 0 : gib);
     }
 }
 
