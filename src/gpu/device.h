@@ -18,7 +18,8 @@ struct gpu_process {
     uint64_t memory;     /* bytes */
 };
 
-/* Numbers that change all the time; 0 where the driver does not tell. */
+/* Numbers that change all the time; 0 where the driver does not tell. Part of a packet of
+ * gpu/nvml/worker_protocol.h: integers only, for which every pattern of bits is a value. */
 struct gpu_sample {
     uint64_t memory_used;
     uint64_t memory_reserved; /* of memory_used: what the driver keeps for itself */
@@ -26,8 +27,8 @@ struct gpu_sample {
     /* In use without the driver's reserve, where it tells that: the lesser of what it said before
      * and after it listed the processes. */
     uint64_t memory_allocated;
-    uint64_t memory_most; /* the greater of the two; where it does not tell, memory_used */
-    bool attributable;    /* it says of each process what it holds */
+    uint64_t memory_most;  /* the greater of the two; where it does not tell, memory_used */
+    uint32_t attributable; /* not 0: it says of each process what it holds */
     uint32_t gpu_percent;
     uint32_t memory_percent;
     uint32_t temperature; /* degrees Celsius */

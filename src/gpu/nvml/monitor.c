@@ -228,20 +228,7 @@ static void receive_device(struct gpu_monitor *m, const struct gpu_message_devic
         set_unhealthy(&d, msg->error);
     } else {
         d.healthy = true;
-        d.sample = (struct gpu_sample){
-            .memory_used = msg->memory_used,
-            .memory_reserved = msg->memory_reserved,
-            .memory_free = msg->memory_free,
-            .memory_allocated = msg->memory_allocated,
-            .memory_most = msg->memory_most,
-            .attributable = msg->attributable != 0,
-            .gpu_percent = msg->gpu_percent,
-            .memory_percent = msg->memory_percent,
-            .temperature = msg->temperature,
-            .sm_clock = msg->sm_clock,
-            .memory_clock = msg->memory_clock,
-            .power_mw = msg->power_mw,
-        };
+        d.sample = msg->sample;
     }
     d.context_bytes = known_context(m, d.uuid);
     if (m->next.ndevices < GPU_MAX && !gpu_find(&m->next, d.uuid))

@@ -284,12 +284,14 @@ static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_messag
     if (!check(w, d, w->nvml.nvmlDeviceGetMemoryInfo(device, &memory), "nvmlDeviceGetMemoryInfo"))
         return false;
     d->memory = memory.total;
-    d->memory_used = memory.used;
-    d->memory_free = memory.free;
-    d->attributable = read_allocated(w, device, &d->memory_allocated, &d->memory_reserved);
-    if (d->memory_reserved > memory.used)
-        d->memory_reserved = memory.used;
-    d->memory_most = d->attributable ? d->memory_allocated : memory.used - d->memory_reserved;
+    d->sample.memory_used = memory.used;
+    d->sample.memory_free = memory.free;
+    d->sample.attributable =
+        read_allocated(w, device, &d->sample.memory_allocated, &d->sample.memory_reserved);
+    if (d->sample.memory_reserved > memory.used)
+        d->sample.memory_reserved = memory.used;
+    d->sample.memory_most = d->sample.attributable ? d->sample.memory_allocated
+                                                   : memory.used - d->sample.memory_reserved;
     return true;
 }
 
@@ -297,15 +299,15 @@ static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_messag
  * not in the card's, or the other way round. */
 static void read_memory_again(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
     uint64_t now = 0, reserved = 0;
-    bool told = d->attributable && read_allocated(w, device, &now, &reserved);
+    bool told = d->sample.attributable && read_allocated(w, device, &now, &reserved);
 
-    d->attributable = told && !w->unknown_memory;
+    d->sample.attributable = told && !w->unknown_memory;
     if (!told)
         return;
-    if (now > d->memory_most)
-        d->memory_most = now;
-    if (now < d->memory_allocated)
-        d->memory_allocated = now;
+    if (now > d->sample.memory_most)
+        d->sample.memory_most = now;
+    if (now < d->sample.memory_allocated)
+        d->sample.memory_allocated = now;
 }
 
 /* What is nice to know; a card without it is as healthy as any. */
@@ -315,16 +317,16 @@ static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_message_
 
     if (n->nvmlDeviceGetUtilizationRates &&
         n->nvmlDeviceGetUtilizationRates(device, &load) == NVML_SUCCESS) {
-        d->gpu_percent = load.gpu;
-        d->memory_percent = load.memory;
+        d->sample.gpu_percent = load.gpu;
+        d->sample.memory_percent = load.memory;
     }
     if (n->nvmlDeviceGetTemperature)
-        (void) n->nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &d->temperature);
+        (void) n->nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &d->sample.temperature);
     if (n->nvmlDeviceGetPowerUsage)
-        (void) n->nvmlDeviceGetPowerUsage(device, &d->power_mw);
+        (void) n->nvmlDeviceGetPowerUsage(device, &d->sample.power_mw);
     if (n->nvmlDeviceGetClockInfo) {
-        (void) n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &d->sm_clock);
-        (void) n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_MEM, &d->memory_clock);
+        (void) n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &d->sample.sm_clock);
+        (void) n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_MEM, &d->sample.memory_clock);
     }
 }
 

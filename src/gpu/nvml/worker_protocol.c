@@ -8,7 +8,8 @@
 #include "gpu/device.h"
 
 /* The structures hold no padding that would differ between two builds of the same binary. */
-_Static_assert(sizeof(struct gpu_message_device) == 16 + 8 + 160 + 48 + 96 + 32 + 32 + 24 + 24,
+_Static_assert(sizeof(struct gpu_message_device) ==
+                   16 + 8 + 160 + 48 + 96 + 32 + 8 + sizeof(struct gpu_sample),
                "device");
 _Static_assert(sizeof(struct gpu_message_links) == 16 + 8 + 2 * GPU_MAX, "links");
 _Static_assert(sizeof(struct gpu_message_processes) == 16 + 8 + 64 * 16, "processes");

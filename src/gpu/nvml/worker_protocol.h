@@ -52,10 +52,8 @@ struct gpu_message_device {
     char uuid[48];
     char model[96];
     char pci[32];
-    uint64_t memory, memory_used, memory_free, memory_reserved;
-    uint64_t memory_allocated, memory_most; /* see struct gpu_sample */
-    uint32_t attributable, reserved;
-    uint32_t gpu_percent, memory_percent, temperature, sm_clock, memory_clock, power_mw;
+    uint64_t memory;
+    struct gpu_sample sample;
 };
 
 /* How the card is connected: see struct gpu_connections. */
