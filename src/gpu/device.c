@@ -17,11 +17,13 @@ const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid
 }
 
 void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
+    to->kind = from->kind;
     to->index = from->index;
     to->minor = from->minor;
     to->memory = from->memory;
     to->context_bytes = from->context_bytes;
     memcpy(to->uuid, from->uuid, sizeof(to->uuid));
+    memcpy(to->parent, from->parent, sizeof(to->parent));
     memcpy(to->model, from->model, sizeof(to->model));
     memcpy(to->pci, from->pci, sizeof(to->pci));
 }

@@ -47,10 +47,19 @@ struct gpu_connections {
     uint8_t nvlinks[GPU_MAX];
 };
 
+enum gpu_kind {
+    GPU_CARD, /* a whole card */
+    GPU_MIG_INSTANCE,
+    GPU_VGPU,
+    GPU_REMOTE, /* on another node */
+};
+
 struct gpu_device {
-    uint32_t index; /* NVML's, dense */
-    int32_t minor;  /* the N of /dev/nvidiaN */
+    enum gpu_kind kind; /* the driver in use reports cards only */
+    uint32_t index;     /* NVML's, dense */
+    int32_t minor;      /* the N of /dev/nvidiaN */
     char uuid[48];
+    char parent[48]; /* UUID of the device that it is a part of; "": none */
     char model[96];
     char pci[32]; /* "00000000:3B:00.0" */
     uint64_t memory;

@@ -213,7 +213,8 @@ static void receive_links(struct gpu_monitor *m, const struct gpu_message_links 
 
 static void receive_device(struct gpu_monitor *m, const struct gpu_message_device *msg) {
     const struct gpu_device *known = known_device(m, msg->header.index);
-    struct gpu_device d = {.index = msg->header.index, .minor = msg->minor, .memory = msg->memory};
+    struct gpu_device d = {
+        .kind = GPU_CARD, .index = msg->header.index, .minor = msg->minor, .memory = msg->memory};
 
     memcpy(d.uuid, msg->uuid, sizeof(d.uuid));
     memcpy(d.model, msg->model, sizeof(d.model));
