@@ -106,15 +106,11 @@ static void on_snapshot(void *userdata) {
     struct agent *a = userdata;
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
     struct gpu_monitor_status status;
-    uint32_t sick = 0;
 
     if (a->closing)
         return;
     gpu_monitor_status(a->shares.monitor, &status);
-    for (uint32_t i = 0; i < s->ndevices; i++)
-        sick += !s->devices[i].healthy;
-    /* Before the first answer the cards are as good as they were. */
-    kubelet_set_cards(a->kubelet, s->ndevices, status.complete ? sick : 0);
+    kubelet_set_devices(a->kubelet, s, status.complete);
     usage_update(&a->audit);
     gputime_sample(&a->shares);
     slot_set_contexts(&a->shares.slots, gpu_monitor_snapshot(a->shares.monitor));

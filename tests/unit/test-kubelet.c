@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "agent/backends/backend.h"
 #include "agent/kubelet/kubelet.h"
 #include "agent/kubelet/plugin_messages.h"
 #include "base/buf.h"
@@ -26,6 +27,7 @@
 #include "base/file.h"
 #include "deviceplugin.pb-c.h"
 #include "fail-malloc.h"
+#include "gpu/device.h"
 #include "wire/grpc_client.h"
 #include "wire/grpc_server.h"
 
@@ -84,6 +86,15 @@ static void on_server_closed(void *userdata) {
     struct fixture *f = userdata;
 
     f->server_closed = true;
+}
+
+static void set_cards(struct fixture *f, uint32_t n) {
+    static struct gpu_snapshot snapshot;
+
+    snapshot.ndevices = n;
+    for (uint32_t i = 0; i < n; i++)
+        snapshot.devices[i] = (struct gpu_device){.healthy = true};
+    kubelet_set_devices(f->kubelet, &snapshot, true);
 }
 
 /* ---- running ---- */
@@ -184,7 +195,7 @@ static void settle(struct fixture *f) {
     unsigned before = f->registers;
 
     kubelet_up(f);
-    kubelet_set_cards(f->kubelet, 2, 0);
+    set_cards(f, 2);
     RUN_UNTIL(f, f->registers == before + resources_count);
     (void) snprintf(f->core_first, sizeof(f->core_first), "%s", f->core_endpoint);
 }
@@ -239,7 +250,7 @@ static void registers_when_kubelet_appears(void **state) {
     struct fixture *f = *state;
     uint64_t start;
 
-    kubelet_set_cards(f->kubelet, 2, 0);
+    set_cards(f, 2);
     RUN_UNTIL(f, uv_run(&f->loop, UV_RUN_NOWAIT) >= 0);
     start = uv_hrtime();
     settle(f);
@@ -259,7 +270,7 @@ static void kubelet_does_not_listen_yet(void **state) {
     int fd = -1;
 
     (void) snprintf(address.sun_path, sizeof(address.sun_path), "%.80s/kubelet.sock", f->plugins);
-    kubelet_set_cards(f->kubelet, 2, 0);
+    set_cards(f, 2);
     RUN_UNTIL(f, uv_run(&f->loop, UV_RUN_NOWAIT) >= 0);
     assert_int_equal(bind(kubelet, (struct sockaddr *) &address, sizeof(address)), 0);
     start = uv_hrtime();
@@ -277,8 +288,30 @@ static void no_cards_no_registration(void **state) {
     for (int i = 0; i < 20; i++)
         (void) uv_run(&f->loop, UV_RUN_NOWAIT);
     assert_int_equal(f->registers, 0);
-    kubelet_set_cards(f->kubelet, 1, 0);
+    set_cards(f, 1);
     RUN_UNTIL(f, f->registers == resources_count);
+}
+
+/* For an unhealthy card as many IDs are unhealthy as it has, and none that a container has. A part
+ * of a card has none. */
+static void ids_of_an_unhealthy_card(void **state) {
+    static struct gpu_snapshot snapshot = {
+        .ndevices = 3,
+        .devices = {{.healthy = true}, {.healthy = false}, {.kind = GPU_MIG_INSTANCE}}};
+    static bool held[200], sick[200];
+    uint32_t n = 0;
+
+    (void) state;
+    assert_int_equal(backend_shares.list(&resources[0], &snapshot), 200);
+    held[199] = held[100] = true;
+    backend_shares.health(&resources[0], &snapshot, 200, held, sick);
+    for (size_t i = 0; i < 200; i++) {
+        assert_false(held[i] && sick[i]);
+        n += sick[i];
+    }
+    assert_int_equal(n, 100);
+    assert_true(sick[98] && sick[99] && sick[198]);
+    assert_false(sick[97]);
 }
 
 /* The cards that kubelet could not be told of are told of at the next poll. */
@@ -287,9 +320,9 @@ static void no_memory_for_the_list(void **state) {
 
     kubelet_up(f);
     fail_malloc_at(1);
-    kubelet_set_cards(f->kubelet, 2, 0);
+    set_cards(f, 2);
     assert_true(fail_malloc_end());
-    kubelet_set_cards(f->kubelet, 2, 0);
+    set_cards(f, 2);
     RUN_UNTIL(f, f->registers == resources_count);
 }
 
@@ -425,7 +458,7 @@ static void preferred_is_quick_and_right(void **state) {
     Deviceplugin__PreferredAllocationResponse *m;
 
     (void) state;
-    assert_int_equal(message_preferred(request, sizeof(request) - 1, &out), 0);
+    assert_int_equal(message_preferred(&backend_shares, request, sizeof(request) - 1, &out), 0);
     m = deviceplugin__preferred_allocation_response__unpack(NULL, out.len,
                                                             (const uint8_t *) out.data);
     assert_int_equal(m->container_responses[0]->n_deviceids, 2);
@@ -452,6 +485,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(registers_when_kubelet_appears, setup, teardown),
         cmocka_unit_test_setup_teardown(kubelet_does_not_listen_yet, setup, teardown),
         cmocka_unit_test_setup_teardown(no_cards_no_registration, setup, teardown),
+        cmocka_unit_test(ids_of_an_unhealthy_card),
         cmocka_unit_test_setup_teardown(no_memory_for_the_list, setup, teardown),
         cmocka_unit_test_setup_teardown(kubelet_restart, setup, teardown),
         cmocka_unit_test_setup_teardown(own_socket_removed, setup, teardown),

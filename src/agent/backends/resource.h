@@ -7,11 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct backend;
+
 struct resource {
     const char *name;   /* "elasticgpu.io/gpu-core" */
     const char *socket; /* part of the socket's name */
     char letter;        /* IDs are "<letter>-0001" ... */
     uint32_t per_card;  /* IDs for each card */
+    const struct backend *backend;
 };
 
 extern const struct resource resources[];

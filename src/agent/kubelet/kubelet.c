@@ -10,10 +10,13 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "agent/backends/backend.h"
 #include "agent/kubelet/checkpoint.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "gpu/device.h"
 
 #define CHECK_MS 1000 /* for what inotify does not tell */
 #define SEARCH_MS 20  /* while the directory is not there */
@@ -30,9 +33,9 @@ struct kubelet {
     ino_t watched; /* inode of the directory that is watched */
     uv_timer_t timer;
     struct plugin *plugins[PLUGINS_MAX];
-    uint64_t socket; /* identity of kubelet's socket, 0: not there */
-    uint32_t cards, sick;
-    bool unsaid; /* of these not every plugin's kubelet has been told */
+    uint64_t socket;  /* identity of kubelet's socket, 0: not there */
+    uint64_t devices; /* hash of what kubelet is to be told of */
+    bool unsaid;      /* of these not every plugin's kubelet has been told */
     unsigned closing;
     void (*on_closed)(void *userdata);
     void *closed_userdata;
@@ -65,50 +68,55 @@ static void held_mark(const struct checkpoint_entry *e, void *userdata) {
     }
 }
 
-/* The last ones that nobody holds. */
-static void choose_sick(const struct held *h, uint32_t want, bool *ret_sick) {
-    for (uint32_t i = h->count; i > 0 && want > 0; i--) {
-        if (h->ids[i - 1])
-            continue;
-        ret_sick[i - 1] = true;
-        want--;
-    }
-}
-
-static int set_ids(struct kubelet *k, struct plugin *p) {
+static int set_ids(struct kubelet *k, struct plugin *p, const struct gpu_snapshot *s, bool sick) {
     const struct resource *r = plugin_resource(p);
-    struct held h = {.resource = r, .count = k->cards * r->per_card};
-    bool *sick;
+    struct held h = {.resource = r, .count = r->backend->list(r, s)};
+    bool *unhealthy;
     int result;
 
-    while (h.count > 0 && resource_message_size(r, h.count) > RESOURCE_MESSAGE_MAX)
-        h.count -= r->per_card;
-    if (k->sick == 0)
+    if (!sick)
         return plugin_set_ids(p, h.count, NULL);
     h.ids = calloc((size_t) h.count + 1, 2 * sizeof(bool));
     if (!h.ids)
         return -ENOMEM;
-    sick = h.ids + h.count + 1;
+    unhealthy = h.ids + h.count + 1;
     (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
-    choose_sick(&h, k->sick * r->per_card, sick);
-    result = plugin_set_ids(p, h.count, sick);
+    r->backend->health(r, s, h.count, h.ids, unhealthy);
+    result = plugin_set_ids(p, h.count, unhealthy);
     free(h.ids);
     return result;
 }
 
-void kubelet_set_cards(struct kubelet *k, uint32_t cards, uint32_t sick) {
-    if (k->cards == cards && k->sick == sick && !k->unsaid)
+static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
+    uint64_t hash = hash_bytes(HASH_START, &known, sizeof(known));
+
+    for (uint32_t i = 0; i < s->ndevices; i++) {
+        const struct gpu_device *d = &s->devices[i];
+
+        hash = hash_bytes(hash, d->uuid, strlen(d->uuid) + 1);
+        hash = hash_bytes(hash, &d->kind, sizeof(d->kind));
+        hash = hash_bytes(hash, &d->healthy, sizeof(d->healthy));
+    }
+    return hash;
+}
+
+void kubelet_set_devices(struct kubelet *k, const struct gpu_snapshot *s, bool known) {
+    uint64_t hash = hash_of(s, known);
+    uint32_t sick = 0;
+
+    if (k->devices == hash && !k->unsaid)
         return;
-    k->cards = cards;
-    k->sick = sick;
+    for (uint32_t i = 0; i < s->ndevices && known; i++)
+        sick += !s->devices[i].healthy;
+    k->devices = hash;
     k->unsaid = false;
     for (size_t i = 0; i < resources_count; i++)
-        if (set_ids(k, k->plugins[i]) < 0)
+        if (set_ids(k, k->plugins[i], s, sick > 0) < 0)
             k->unsaid = true;
     if (k->unsaid)
         log_warn("out of memory: kubelet is not told of %u cards, %u of them unhealthy, until the "
                  "next poll",
-                 cards, sick);
+                 s->ndevices, sick);
     check(k);
 }
 

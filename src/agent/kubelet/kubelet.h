@@ -9,6 +9,7 @@
 #include "agent/kubelet/plugin.h"
 
 struct err;
+struct gpu_snapshot;
 struct kubelet;
 
 struct kubelet_options {
@@ -29,11 +30,10 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
 /* Closes all plugins and frees, then calls on_closed. The loop must run. */
 void kubelet_close(struct kubelet *k, void (*on_closed)(void *userdata), void *userdata);
 
-/* How many cards there are, and how many of them are unhealthy. IDs are fungible, they belong to no
- * card: for an unhealthy card only IDs that no pod holds become unhealthy. To be called at each
- * poll, also with the same figures: what kubelet could not be told for lack of memory is tried
- * again. */
-void kubelet_set_cards(struct kubelet *k, uint32_t cards, uint32_t sick);
+/* The devices of the node; `known`: the driver has told their health, otherwise all count as
+ * healthy. To be called at each poll, also with the same figures: what kubelet could not be told
+ * for lack of memory is tried again. */
+void kubelet_set_devices(struct kubelet *k, const struct gpu_snapshot *s, bool known);
 
 const char *kubelet_checkpoint_path(const struct kubelet *k);
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "agent/kubelet/checkpoint.h"
 #include "agent/kubelet/plugin_messages.h"
@@ -83,24 +82,10 @@ static void reply_or_fail(struct grpc_call *call, int r, const struct buf *out, 
 static void on_preferred(struct grpc_call *call, const uint8_t *request, size_t size,
                          void *userdata) {
     _cleanup_buf_ struct buf out = BUF_INIT(BUF_MAX_DEFAULT);
+    const struct plugin *p = userdata;
 
-    (void) userdata;
-    reply_or_fail(call, message_preferred(request, size, &out), &out,
+    reply_or_fail(call, message_preferred(p->options.resource->backend, request, size, &out), &out,
                   "not a PreferredAllocationRequest");
-}
-
-static int make_nonce(char ret[static NONCE_LEN + 1]) {
-    static const char hex[] = "0123456789abcdef";
-    unsigned char bytes[NONCE_LEN / 2];
-
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t) sizeof(bytes))
-        return -EAGAIN;
-    for (size_t i = 0; i < sizeof(bytes); i++) {
-        ret[2 * i] = hex[bytes[i] >> 4];
-        ret[2 * i + 1] = hex[bytes[i] & 15];
-    }
-    ret[NONCE_LEN] = 0;
-    return 0;
 }
 
 static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t size,
@@ -109,7 +94,7 @@ static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t s
     struct plugin *p = userdata;
     uint64_t start = uv_hrtime();
 
-    reply_or_fail(call, message_allocate(request, size, make_nonce, &out), &out,
+    reply_or_fail(call, message_allocate(p->options.resource->backend, request, size, &out), &out,
                   "not an AllocateRequest");
     p->stats.allocations++;
     prom_observe(&p->stats.allocate, uv_hrtime() - start);

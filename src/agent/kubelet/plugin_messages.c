@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/kubelet/plugin_messages.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/backends/backend.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "deviceplugin.pb-c.h"
@@ -60,18 +60,17 @@ void message_list(const struct resource *r, uint32_t count, const bool *sick, st
     }
 }
 
-static int put_container(int (*nonce)(char ret[static NONCE_LEN + 1]), struct buf *out) {
+static int put_container(const struct backend *b, struct buf *out) {
     Deviceplugin__AllocateResponse m = DEVICEPLUGIN__ALLOCATE_RESPONSE__INIT;
     Deviceplugin__ContainerAllocateResponse c = DEVICEPLUGIN__CONTAINER_ALLOCATE_RESPONSE__INIT;
     Deviceplugin__ContainerAllocateResponse *containers = &c;
     Deviceplugin__CDIDevice device = DEVICEPLUGIN__CDIDEVICE__INIT, *devices = &device;
-    char name[NONCE_LEN + 1], full[sizeof(CDI_PREFIX) + NONCE_LEN];
-    int r = nonce(name);
+    char name[BACKEND_CDI_NAME_MAX];
+    int r = b->allocate(name);
 
     if (r < 0)
         return r;
-    (void) snprintf(full, sizeof(full), CDI_PREFIX "%s", name);
-    device.name = full;
+    device.name = name;
     c.n_cdi_devices = 1;
     c.cdi_devices = &devices;
     m.n_container_responses = 1;
@@ -80,25 +79,19 @@ static int put_container(int (*nonce)(char ret[static NONCE_LEN + 1]), struct bu
     return 0;
 }
 
-int message_allocate(const uint8_t *request, size_t size,
-                     int (*nonce)(char ret[static NONCE_LEN + 1]), struct buf *out) {
+int message_allocate(const struct backend *b, const uint8_t *request, size_t size,
+                     struct buf *out) {
     Deviceplugin__AllocateRequest *m = deviceplugin__allocate_request__unpack(NULL, size, request);
     int r = m ? 0 : -EBADMSG;
 
     for (size_t i = 0; m && i < m->n_container_requests && r == 0; i++)
-        r = put_container(nonce, out);
+        r = put_container(b, out);
     deviceplugin__allocate_request__free_unpacked(m, NULL);
     return r < 0 ? r : buf_error(out);
 }
 
-static bool listed(char **ids, size_t n, const char *id) {
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(ids[i], id) == 0)
-            return true;
-    return false;
-}
-
-static int put_preferred(const Deviceplugin__ContainerPreferredAllocationRequest *q,
+static int put_preferred(const struct backend *b,
+                         const Deviceplugin__ContainerPreferredAllocationRequest *q,
                          struct buf *out) {
     Deviceplugin__PreferredAllocationResponse m = DEVICEPLUGIN__PREFERRED_ALLOCATION_RESPONSE__INIT;
     Deviceplugin__ContainerPreferredAllocationResponse c =
@@ -113,11 +106,12 @@ static int put_preferred(const Deviceplugin__ContainerPreferredAllocationRequest
     ids = calloc(want + must + 1, sizeof(*ids));
     if (!ids)
         return -ENOMEM;
-    for (size_t i = 0; i < must; i++)
-        ids[c.n_deviceids++] = q->must_include_deviceids[i];
-    for (size_t i = 0; i < q->n_available_deviceids && c.n_deviceids < want; i++)
-        if (!listed(q->must_include_deviceids, must, q->available_deviceids[i]))
-            ids[c.n_deviceids++] = q->available_deviceids[i];
+    c.n_deviceids = b->prefer(&(struct backend_choice){.available = q->available_deviceids,
+                                                       .navailable = q->n_available_deviceids,
+                                                       .must = q->must_include_deviceids,
+                                                       .nmust = must,
+                                                       .want = want},
+                              ids);
     c.deviceids = ids;
     m.n_container_responses = 1;
     m.container_responses = &containers;
@@ -125,13 +119,14 @@ static int put_preferred(const Deviceplugin__ContainerPreferredAllocationRequest
     return 0;
 }
 
-int message_preferred(const uint8_t *request, size_t size, struct buf *out) {
+int message_preferred(const struct backend *b, const uint8_t *request, size_t size,
+                      struct buf *out) {
     Deviceplugin__PreferredAllocationRequest *m =
         deviceplugin__preferred_allocation_request__unpack(NULL, size, request);
     int r = m ? 0 : -EBADMSG;
 
     for (size_t i = 0; m && i < m->n_container_requests && r == 0; i++)
-        r = put_preferred(m->container_requests[i], out);
+        r = put_preferred(b, m->container_requests[i], out);
     deviceplugin__preferred_allocation_request__free_unpacked(m, NULL);
     return r < 0 ? r : buf_error(out);
 }

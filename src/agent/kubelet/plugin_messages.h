@@ -11,6 +11,7 @@
 #include "agent/backends/resource.h"
 #include "agent/kubelet/checkpoint.h"
 
+struct backend;
 struct buf;
 
 void message_options(struct buf *out);
@@ -18,13 +19,12 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
 /* sick: as in plugin_set_ids. */
 void message_list(const struct resource *r, uint32_t count, const bool *sick, struct buf *out);
 
-/* Answers an AllocateRequest: for each container one CDI name with a nonce of its own. */
-int message_allocate(const uint8_t *request, size_t size,
-                     int (*nonce)(char ret[static NONCE_LEN + 1]), struct buf *out);
+/* Answers an AllocateRequest: for each container one CDI name of its own. */
+int message_allocate(const struct backend *b, const uint8_t *request, size_t size, struct buf *out);
 
-/* Answers a PreferredAllocationRequest: what must be in, then the first that are free. One ID is as
- * good as another: the scheduler has chosen the card. */
-int message_preferred(const uint8_t *request, size_t size, struct buf *out);
+/* Answers a PreferredAllocationRequest. */
+int message_preferred(const struct backend *b, const uint8_t *request, size_t size,
+                      struct buf *out);
 
 struct message_ids {
     const char **ids; /* sorted */

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "agent/backends/backend.h"
 #include "agent/kubelet/checkpoint.h"
 #include "agent/kubelet/kubelet.h"
 #include "agent/kubelet/prestart.h"
-#include "agent/shares/provision.h"
 #include "agent/shares/shares.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -132,7 +132,7 @@ static enum verdict fill(struct prestart *p, struct candidate *c, struct err *wh
                                       .container = c->container,
                                       .companion = c->companion,
                                       .began = p->began};
-    enum verdict v = provision(p->all->shares, &request, why);
+    enum verdict v = resources[c->rank].backend->prepare(p->all->shares, &request, why);
 
     c->granted = v == VERDICT_GRANT;
     return v;
