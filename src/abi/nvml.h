@@ -761,7 +761,7 @@ typedef struct {
     unsigned char unknown[4112];
 } nvmlTableProcess_t;
 
-/* What else the functions take that change a card; nobody here looks inside. */
+/* Further parameters of functions that change a card; opaque here. */
 typedef unsigned int nvmlDetachGpuState_t;
 typedef unsigned int nvmlPcieLinkState_t;
 typedef unsigned int nvmlDeviceVgpuCapability_t;

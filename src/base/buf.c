@@ -17,7 +17,7 @@ void buf_reset(struct buf *b) {
         b->data[0] = '\0';
 }
 
-static void fail(struct buf *b, int error) {
+static void set_error(struct buf *b, int error) {
     if (!b->error)
         b->error = error;
 }
@@ -27,7 +27,7 @@ void *buf_reserve(struct buf *b, size_t len) {
     if (b->error)
         return NULL;
     if (len > max || b->len > max - len) {
-        fail(b, EMSGSIZE);
+        set_error(b, EMSGSIZE);
         return NULL;
     }
 
@@ -38,7 +38,7 @@ void *buf_reserve(struct buf *b, size_t len) {
             cap += cap / 2;
         char *data = realloc(b->data, cap);
         if (!data) {
-            fail(b, ENOMEM);
+            set_error(b, ENOMEM);
             return NULL;
         }
         b->data = data;
@@ -75,7 +75,7 @@ void buf_vprintf(struct buf *b, const char *format, va_list ap) {
     int len = vsnprintf(NULL, 0, format, again);
     va_end(again);
     if (len < 0) {
-        fail(b, EINVAL);
+        set_error(b, EINVAL);
         return;
     }
 

@@ -3,7 +3,7 @@
 
 /* A growable byte buffer with an upper bound. Appending never has to be checked one by one: the
  * first failure (out of memory, or past the bound) is remembered, later appends do nothing, and
- * buf_error() tells at the end. Not thread-safe. */
+ * buf_error() returns it at the end. Not thread-safe. */
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 /* Scope-bound ownership: a local marked `_cleanup_(fn)` is released on every way out of its block.
- * Hand a resource to somebody else with take_ptr() or take_fd(), which leave the empty value
+ * Pass ownership of a resource on with take_ptr() or take_fd(), which leave the empty value
  * behind. */
 
 #include <dirent.h>

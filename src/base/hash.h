@@ -8,8 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* One-at-a-time: the default mixes in words by a switch that falls through, which our warnings
- * refuse. */
+/* One-at-a-time: the default contains a switch that falls through, which our warnings refuse. */
 #define HASH_FUNCTION HASH_OAT
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
@@ -19,7 +18,7 @@
 
 #define HASH_START 14695981039346656037u
 
-/* FNV-1a over `size` bytes, beginning with HASH_START or the hash of what stands before them. Not
+/* FNV-1a over `size` bytes, continuing from HASH_START or the hash of the bytes before them. Not
  * for data whose author gains by a collision. */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
     const unsigned char *at = data;

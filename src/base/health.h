@@ -15,7 +15,7 @@ struct err;
 /* A mark that is older is no mark. */
 #define HEALTH_FRESH_MS 10000
 
-/* Sets a mark anew, or takes it away. To be called about once a second. 0 or a negative errno. */
+/* Renews a mark, or removes it. To be called about once a second. 0 or a negative errno. */
 int health_mark(const char *directory, const char *name, bool good);
 
 /* Whether the mark is there and fresh; 0 or a negative errno with a reason. */

@@ -3,7 +3,7 @@
 
 /* Log lines for daemons: one line an event, on stderr, `2026-01-31T10:20:30.123Z WARN text`.
  * Only main-level code logs above debug; libraries return errors instead. Thread-safe (one write
- * per line). Control characters in the text are replaced, so that nobody can forge a line. */
+ * per line). Control characters in the text are replaced, so that no input can forge a line. */
 
 enum log_level {
     LOG_ERROR,

@@ -29,7 +29,7 @@ static void print_help(const struct opt *options, const struct opt_usage *usage)
 static size_t fill_getopt(const struct opt *options, struct option *longs, char *shorts) {
     size_t n = 0;
     *shorts++ = '+'; /* stop at the first non-option */
-    *shorts++ = ':'; /* tell a missing argument from an unknown option */
+    *shorts++ = ':'; /* distinguishes a missing argument from an unknown option */
     for (; options[n].name && n < OPT_MAX; n++) {
         int has_arg = options[n].arg ? required_argument : no_argument;
         longs[n] = (struct option){options[n].name, has_arg, NULL, (int) n + 1};
@@ -45,7 +45,7 @@ static size_t fill_getopt(const struct opt *options, struct option *longs, char 
     return n;
 }
 
-static const struct opt *find(const struct opt *options, size_t n, int code) {
+static const struct opt *find_option(const struct opt *options, size_t n, int code) {
     if (code >= 1 && (size_t) code <= n)
         return &options[code - 1];
     for (size_t i = 0; i < n; i++)
@@ -60,7 +60,7 @@ int opt_parse(const struct opt *options, const struct opt_usage *usage, int argc
     char shorts[2 * OPT_MAX + 8];
     size_t n = fill_getopt(options, longs, shorts);
 
-    optind = 0; /* glibc: start anew, also when an earlier table was parsed */
+    optind = 0; /* glibc: restart, also when an earlier table was parsed */
     opterr = 0;
     for (;;) {
         int code = getopt_long(argc, argv, shorts, longs, NULL);
@@ -72,7 +72,7 @@ int opt_parse(const struct opt *options, const struct opt_usage *usage, int argc
         }
         if (code == ':')
             return err_set(err, EINVAL, "option '%s' needs a value; see --help", argv[optind - 1]);
-        const struct opt *o = find(options, n, code);
+        const struct opt *o = find_option(options, n, code);
         if (!o)
             return err_set(err, EINVAL, "unknown option '%s'; see --help", argv[optind - 1]);
 

@@ -5,7 +5,7 @@
  *
  *     static const struct opt options[] = {
  *         {"memory", 'm', "SIZE", "device memory limit, such as 4Gi", opt_size, &arg_memory},
- *         {"verbose", 'v', NULL, "say more", opt_flag, &arg_verbose},
+ *         {"verbose", 'v', NULL, "print more", opt_flag, &arg_verbose},
  *         OPT_END,
  *     };
  *

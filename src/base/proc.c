@@ -8,7 +8,7 @@
 #define FLAGS_FIELD 6 /* fields after the state, which is the first behind the name */
 
 bool proc_stat_is_ending(const char *text) {
-    /* The name stands in parentheses and may hold anything, parentheses too. */
+    /* The name is in parentheses and may contain any character, parentheses too. */
     const char *at = strrchr(text, ')');
     unsigned long flags;
 

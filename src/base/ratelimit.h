@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A token bucket: so many actions per second, and as many at once after a pause. */
+/* A token bucket: `per_second` actions per second, and as many at once after a pause. */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -111,7 +111,7 @@ static bool ends_within(gnutls_x509_crt_t cert, int64_t now, int64_t days) {
     return (int64_t) gnutls_x509_crt_get_expiration_time(cert) - now < days * DAY;
 }
 
-/* A time before it was made means that the clock has been set; nobody could use it. */
+/* A time before its creation means that the clock has been set; clients would refuse it. */
 static bool is_early(gnutls_x509_crt_t cert, int64_t now) {
     return now < (int64_t) gnutls_x509_crt_get_activation_time(cert);
 }
@@ -134,7 +134,7 @@ static bool is_signed_by(const struct loaded *l, unsigned ca) {
            status == 0;
 }
 
-/* Whether some authority that clients trust stands behind a certificate that works now. */
+/* Whether an authority that clients trust has signed a certificate that is valid now. */
 static bool cert_works(const struct loaded *l, const char *const *names, int64_t now) {
     if (!belongs(l->cert, l->key) || ends_within(l->cert, now, 0) || is_early(l->cert, now))
         return false;
@@ -247,7 +247,7 @@ static int save_key(gnutls_x509_privkey_t key, struct buf *out) {
         &pem, out);
 }
 
-/* The newest authority in front, then those that may still stand behind a certificate. */
+/* The newest authority in front, then those that may have signed a certificate in use. */
 static int renew_ca(struct loaded *l, int64_t now, struct authority *ret) {
     gnutls_x509_privkey_t key = NULL;
     gnutls_x509_crt_t ca = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A certificate authority of one's own for one server: who has to trust the server is given the
+/* A private certificate authority for one server: clients that have to trust the server get the
  * authority's certificate, and neither is ever renewed by hand. Pure but for random numbers: the
  * time is an argument. Both are renewed long before they end, in steps that leave no moment in
  * which a client that is one step behind cannot connect:
@@ -20,7 +20,7 @@ struct err;
 #define AUTHORITY_CA_SPARE 365  /* and is replaced that many days before its end */
 #define AUTHORITY_CERT_DAYS 90  /* the server's certificate */
 #define AUTHORITY_CERT_SPARE 30 /* likewise */
-#define AUTHORITY_SETTLE_S 600  /* until everybody has heard of a new authority */
+#define AUTHORITY_SETTLE_S 600  /* until all clients have a new authority */
 #define AUTHORITY_PEM_MAX ((size_t) 64 << 10)
 
 /* All PEM. Empty buffers are an authority that does not exist yet. */
@@ -37,5 +37,5 @@ void authority_done(struct authority *a);
 /* Does what is due at `now` (seconds since 1970). `names`: DNS names that the server is called by,
  * up to a NULL. 1: something changed and is to be stored and given out; 0: nothing is due; negative
  * on an error, which leaves everything as it was. What cannot be read, or does not belong together,
- * is made anew. */
+ * is created again. */
 int authority_renew(struct authority *a, const char *const *names, int64_t now, struct err *err);

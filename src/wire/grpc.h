@@ -81,6 +81,6 @@ int grpc_timeout_parse(const char *text, size_t len, uint64_t *ret_ms);
 /* The reverse; size >= 12. */
 void grpc_timeout_format(uint64_t ms, char *ret, size_t size);
 
-/* The status that stands for an HTTP status where the server sent no grpc-status (a proxy, a wrong
- * socket). */
+/* The status that corresponds to an HTTP status where the server sent no grpc-status (a proxy, a
+ * wrong socket). */
 int grpc_status_of_http(int http_status);

@@ -19,7 +19,7 @@ struct grpc_request;
 struct grpc_result {
     enum grpc_status
         status; /* GRPC_UNAVAILABLE: no connection, GRPC_DEADLINE_EXCEEDED: no answer in time */
-    const char *text;       /* why, for a person; "" when OK */
+    const char *text;       /* error message; "" when OK */
     const uint8_t *message; /* the reply; NULL unless OK */
     size_t size;
 };

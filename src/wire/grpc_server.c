@@ -55,12 +55,12 @@ static int unix_address(const char *path, struct sockaddr_un *ret, struct err *e
     return 0;
 }
 
-/* Removes a socket that nobody listens on any more: kill -9 leaves one behind. */
+/* Removes a socket without a listener: kill -9 leaves one behind. */
 static int remove_stale(const struct sockaddr_un *address, struct err *err) {
     struct stat st;
     const char *path = address->sun_path;
     if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot look at %s", path);
+        return errno == ENOENT ? 0 : err_errno(err, errno, "cannot stat %s", path);
     if (!S_ISSOCK(st.st_mode))
         return err_set(err, EEXIST, "%s exists and is not a socket", path);
 
@@ -92,7 +92,7 @@ static int open_socket(const char *path, struct stat *ret_st, struct err *err) {
     if (bind(fd, (const struct sockaddr *) &address, sizeof(address)) < 0)
         return err_errno(err, errno, "cannot listen on %s", path);
     if (lstat(path, ret_st) < 0)
-        return err_errno(err, errno, "cannot look at %s", path);
+        return err_errno(err, errno, "cannot stat %s", path);
     return take_fd(&fd);
 }
 

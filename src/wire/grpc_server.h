@@ -20,10 +20,10 @@ struct grpc_call;
 
 /*
  * Called once per call, when its one request message is complete. `request` is valid during the
- * handler only. The handler, or whoever it gives `call` to, must end the call exactly once:
+ * handler only. The handler, or the code it passes `call` to, must end the call exactly once:
  * grpc_call_reply (unary) or grpc_call_finish (any). Until then `call` stays valid, even when the
- * peer is gone or the server was closed (then sending and ending it say nothing to anybody, and
- * free it).
+ * peer is gone or the server was closed (then sending has no effect, and ending only
+ * frees it).
  */
 typedef void (*grpc_handler)(struct grpc_call *call, const uint8_t *request, size_t size,
                              void *userdata);
@@ -47,14 +47,14 @@ struct grpc_server_options {
 
 /*
  * Listens at socket_path (mode 0600 from the first instant). A dead socket of that name is removed;
- * when somebody answers there, -EADDRINUSE. The server serves as soon as the loop runs.
+ * when a server answers there, -EADDRINUSE. The server serves as soon as the loop runs.
  */
 int grpc_server_start(uv_loop_t *loop, const struct grpc_server_options *options,
                       struct grpc_server **ret_server, struct err *err);
 
 /*
  * Stops listening, removes the socket file if it still is ours, finishes every open call with
- * `Unavailable` (their cancel callbacks run), says GOAWAY, closes when the peers have taken it or
+ * `Unavailable` (their cancel callbacks run), sends GOAWAY, closes when the peers have taken it or
  * after half a second, frees the server, then calls on_closed (may be NULL). The loop must run for
  * that.
  */
@@ -68,7 +68,7 @@ bool grpc_server_socket_exists(const struct grpc_server *server);
 /* Ends a unary call with a message and OK. The bytes are copied. */
 void grpc_call_reply(struct grpc_call *call, const uint8_t *message, size_t size);
 
-/* Ends a call with a status and, when it is not OK, a text for a person (any UTF-8; NULL: none).
+/* Ends a call with a status and, when it is not OK, a message (any UTF-8; NULL: none).
  * Frees the call. */
 void grpc_call_finish(struct grpc_call *call, enum grpc_status status, const char *text);
 
@@ -79,7 +79,7 @@ void grpc_call_finish(struct grpc_call *call, enum grpc_status status, const cha
 int grpc_call_send(struct grpc_call *call, const uint8_t *message, size_t size);
 
 /*
- * Asks for on_cancel to run once, when the peer cancels, the connection is lost or the server
+ * Registers on_cancel, which runs once, when the peer cancels, the connection is lost or the server
  * closes before the call was ended. It may end the call, or leave that to later. It never runs
  * after the call was ended.
  */

@@ -36,6 +36,6 @@ struct grpc_peer {
 /* A server's HTTP/2 connection. Feed and pull it; see h2.h. */
 int grpc_service_accept(struct grpc_peer *peer, struct h2_conn **ret);
 
-/* Every open call is told (cancel callback) and its stream ended with Unavailable. The calls that
+/* Every open call is cancelled (callback) and its stream ended with Unavailable. The calls that
  * their handlers have not ended by then are on their own and no longer refer to the service. */
 void grpc_service_shutdown(struct grpc_service *service);

@@ -23,7 +23,7 @@ struct h2_conn {
     struct h2_stream *streams;
     unsigned corked;
     bool server;
-    bool dead; /* being freed: nothing can be sent any more */
+    bool dead; /* being freed: nothing can be sent */
     bool wake_wanted;
     int failed; /* negative errno: a reset could not be queued, so that the connection has to end */
 };
@@ -132,7 +132,7 @@ void h2_reset(struct h2_stream *stream, uint32_t code) {
 
 /* What a handler answered. A failure (in practice: no memory) costs its stream, not the connection.
  */
-static void judge(struct h2_stream *stream, int result) {
+static void reset_on_error(struct h2_stream *stream, int result) {
     if (result < 0)
         h2_reset(stream, H2_INTERNAL_ERROR);
 }
@@ -189,7 +189,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
     if (conn->handlers->on_open)
-        judge(stream, conn->handlers->on_open(stream, conn->user));
+        reset_on_error(stream, conn->handlers->on_open(stream, conn->user));
     return 0;
 }
 
@@ -200,7 +200,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     struct h2_conn *conn = user;
     struct h2_stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (stream && conn->handlers->on_field)
-        judge(stream, conn->handlers->on_field(stream, (const char *) name, (const char *) value));
+        reset_on_error(stream,
+                       conn->handlers->on_field(stream, (const char *) name, (const char *) value));
     return 0;
 }
 
@@ -210,7 +211,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     struct h2_conn *conn = user;
     struct h2_stream *stream = nghttp2_session_get_stream_user_data(session, id);
     if (stream && !stream->closing && conn->handlers->on_data)
-        judge(stream, conn->handlers->on_data(stream, data, size));
+        reset_on_error(stream, conn->handlers->on_data(stream, data, size));
     return 0;
 }
 
@@ -228,11 +229,11 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     if (!stream || stream->closing)
         return 0;
     if (frame->hd.type == NGHTTP2_HEADERS && conn->handlers->on_fields_end)
-        judge(stream, conn->handlers->on_fields_end(stream));
+        reset_on_error(stream, conn->handlers->on_fields_end(stream));
     if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) && !stream->peer_ended && !stream->closing) {
         stream->peer_ended = true;
         if (conn->handlers->on_end)
-            judge(stream, conn->handlers->on_end(stream));
+            reset_on_error(stream, conn->handlers->on_end(stream));
     }
     return 0;
 }

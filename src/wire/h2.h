@@ -4,7 +4,7 @@
 /*
  * One HTTP/2 connection, client or server, without any I/O: bytes in, bytes out, and callbacks for
  * what happens. A thin owner of nghttp2 that adds what our protocols share: a queue of bytes to
- * send per stream, trailers, and streams that are told of their end exactly once. h2_link.h carries
+ * send per stream, trailers, and exactly one on_close for each stream. h2_link.h carries
  * it over libuv.
  *
  * Callbacks run inside h2_conn_feed, h2_conn_pull or h2_conn_free. They may use every function on
@@ -45,10 +45,10 @@ struct h2_handlers {
     int (*on_data)(struct h2_stream *stream, const uint8_t *data, size_t size);
     /* The peer has sent everything. */
     int (*on_end)(struct h2_stream *stream);
-    /* The last word about a stream: code is an H2_ code. `conn_lost`: the connection went away
+    /* The last callback of a stream: code is an H2_ code. `conn_lost`: the connection went away
      * under it. The stream is freed afterwards. */
     void (*on_close)(struct h2_stream *stream, uint32_t code, bool conn_lost);
-    /* There is something to pull, and nobody is inside h2_conn_feed who would do it afterwards. */
+    /* There is output, outside of a call of h2_conn_feed, whose caller would pull it afterwards. */
     void (*on_wake)(void *conn_user);
     /* The peer takes no new streams on this connection. */
     void (*on_goaway)(void *conn_user);
@@ -77,7 +77,7 @@ int h2_conn_feed(struct h2_conn *conn, const uint8_t *data, size_t size);
  * Negative: as feed. */
 ssize_t h2_conn_pull(struct h2_conn *conn, const uint8_t **ret);
 
-/* Neither side has anything to say any more: close the connection. */
+/* Neither side has anything to send: close the connection. */
 bool h2_conn_is_done(const struct h2_conn *conn);
 
 /* True while streams are open. */
@@ -89,7 +89,7 @@ void h2_conn_uncork(struct h2_conn *conn);
 
 int h2_conn_ping(struct h2_conn *conn);
 
-/* Says goodbye: no new streams from the peer; open ones go on. */
+/* Sends GOAWAY: no new streams from the peer; open ones continue. */
 int h2_conn_goaway(struct h2_conn *conn, uint32_t code);
 
 /* Client: one request with its whole body. `user` is there before any callback. */

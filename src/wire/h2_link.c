@@ -262,7 +262,7 @@ static void on_alive_timer(uv_timer_t *timer) {
     if (link->draining) {
         lose(link, "");
     } else if (!link->heard) {
-        lose(link, link->up ? "the peer says nothing in HTTP/2" : "no connection in time");
+        lose(link, link->up ? "the peer does not answer in HTTP/2" : "no connection in time");
     } else if (link->pinged) {
         lose(link, "the peer no longer answers");
     } else if (silent < link->options.ping_idle_ms) {

@@ -24,7 +24,7 @@ struct h2_link_options {
     unsigned unacked_ms;
     unsigned ping_idle_ms;    /* silence before a PING; 0: 30 s */
     unsigned ping_timeout_ms; /* for its answer, and for the first bytes at all; 0: 15 s */
-    /* Connected and, with TLS, the peer is who it should be. May be NULL. */
+    /* Connected and, with TLS, the peer is authenticated. May be NULL. */
     void (*on_up)(struct h2_link *link, void *user);
     /*
      * The connection is no more (the reason is for a person), or is done after h2_link_shutdown
@@ -58,5 +58,5 @@ void h2_link_close(struct h2_link *link, void (*on_closed)(void *user), void *us
 
 struct h2_conn *h2_link_conn(struct h2_link *link);
 
-/* The connection is gone, and on_lost is about to say so: what is submitted now is not sent. */
+/* The connection is lost, and on_lost follows: what is submitted now is not sent. */
 bool h2_link_is_lost(const struct h2_link *link);

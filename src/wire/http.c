@@ -48,8 +48,8 @@ struct http_exchange {
     unsigned refused;         /* the status for that, where no handler says it; 0: none */
     bool handed_over;         /* the handler has run: the answer comes now or later */
     bool asked_again;         /* libmicrohttpd was told that there is no answer yet */
-    bool suspended;  /* waits for the answer; libmicrohttpd does not look at the connection */
-    unsigned status; /* 0: no answer yet */
+    bool suspended;           /* waits for the answer; libmicrohttpd does not poll the connection */
+    unsigned status;          /* 0: no answer yet */
     const char *type;
     struct buf answer;
 };
@@ -199,8 +199,7 @@ static const struct http_route *find_route(const struct http_server *s, const ch
     return NULL;
 }
 
-/* As much of a body as can be of use: a path that only is to be read must not make anybody keep
- * what a client sends to it. */
+/* Limit of a body. The body of a request to a path that is only read is not kept. */
 static size_t body_max(const struct http_server *s, const struct http_route *route) {
     if (route && strcmp(route->method, "GET") != 0)
         return s->max_body;

@@ -16,7 +16,7 @@ struct identity;
 struct http_server;
 struct http_exchange; /* one request and its answer */
 
-/* Called when the whole request is there. The handler, or whoever it gives the exchange to, must
+/* Called when the whole request is there. The handler, or the code it passes it to, must
  * call http_reply() exactly once, now or later; until then the exchange stays valid, also when the
  * client is gone (the answer then goes nowhere). */
 typedef void (*http_handler)(struct http_exchange *exchange, void *userdata);
@@ -62,8 +62,8 @@ int http_server_start(uv_loop_t *loop, const struct http_options *options,
 /* The port it listens on, for `listen` with port 0. */
 unsigned http_server_port(const struct http_server *server);
 
-/* Ends every connection. Exchanges that are still open are answered 503; nobody may touch them
- * afterwards. The loop must run once more to let go of the handles. NULL is fine. */
+/* Ends every connection. Exchanges that are still open are answered 503 and must
+ * not be used afterwards. The loop must run once more to close the handles. NULL is fine. */
 void http_server_close(struct http_server *server);
 
 const char *http_method(const struct http_exchange *exchange);
@@ -72,7 +72,7 @@ const char *http_path(const struct http_exchange *exchange);
 const char *http_query(const struct http_exchange *exchange, const char *name);
 /* The body, NUL-terminated behind its length; never NULL. Valid until the reply. */
 const char *http_body(const struct http_exchange *exchange, size_t *ret_len);
-/* NULL, or why there is no body, for a person: it was too large or no JSON even where `keep` says
+/* NULL, or a message why there is no body: it was too large or no JSON even where `keep` says
  * what is of use, or too many came at once. Without `keep` the server answers such requests itself.
  */
 const char *http_body_problem(const struct http_exchange *exchange);

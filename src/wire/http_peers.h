@@ -3,10 +3,10 @@
 
 /*
  * The connections of an HTTP server by where they come from. Connections from the server's own host
- * (kubelet's probes, a sidecar, kube-scheduler beside its extender) are told from all others by
- * their address, which no other host and no pod with a network of its own can have. Others are
- * bounded, together and for each address, and have limited time to send a request; so they can
- * neither use up the connections nor keep the host's own out.
+ * (kubelet's probes, a sidecar, kube-scheduler beside its extender) are distinguished from all
+ * others by their address, which no other host and no pod with a network of its own can have.
+ * Others are bounded, together and for each address, and have limited time to send a request; so
+ * they can neither use up the connections nor keep the host's own out.
  *
  * For http.c only; one thread.
  */

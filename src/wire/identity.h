@@ -2,7 +2,7 @@
 #pragma once
 
 /* What a TLS server shows for itself: a certificate chain and its key. It can be changed at any
- * time; each handshake takes what is there then, and sessions that stand are left alone. */
+ * time; each handshake takes what is there then, and established sessions continue. */
 
 #include <gnutls/abstract.h>
 #include <stddef.h>
@@ -10,10 +10,10 @@
 struct err;
 struct identity;
 
-/* From two PEM files. They are looked at again at each handshake, so that new ones count at once,
- * also when they come as Kubernetes replaces the files of a Secret, by a symbolic link. Two files
- * that do not belong together (one is written already, the other is not) leave the old ones in
- * place. The files must be good now; the error says what is wrong. */
+/* From two PEM files. They are checked for changes at each handshake, so that new ones count at
+ * once, also when they come as Kubernetes replaces the files of a Secret, by a symbolic link. Two
+ * files that do not belong together (one is written already, the other is not) leave the old ones
+ * in place. The files must be good now; the error names the cause. */
 int identity_from_files(const char *cert_file, const char *key_file, struct identity **ret,
                         struct err *err);
 

@@ -44,7 +44,8 @@ struct json_parser;
 struct json_parser *json_parser_new(void);                        /* NULL when out of memory */
 struct json_parser *json_parser_free(struct json_parser *parser); /* takes NULL, returns NULL */
 
-/* Parses one document. -EBADMSG for bad JSON (the text says what), -ENOMEM. The input is copied. */
+/* Parses one document. -EBADMSG for bad JSON (the text names the cause), -ENOMEM. The input is
+ * copied. */
 int json_parse(struct json_parser *parser, const char *text, size_t len, struct json *ret,
                struct err *err);
 
@@ -104,7 +105,7 @@ struct json_iter json_iter(struct json v);
 bool json_next(struct json_iter *it, const char **ret_key, struct json *ret_value);
 
 /* The next strings of an array, at most `max` of them; fewer at its end, and where something other
- * than a string follows (or one with a NUL inside), which the iterator then stands before. */
+ * than a string follows (or one with a NUL inside), which the iterator then precedes. */
 struct json_text {
     const char *data; /* as json_string() gives it */
     size_t len;

@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "wire/json.h"
 
-#define KEY_MAX 256 /* longer keys are on nobody's path */
+#define KEY_MAX 256 /* longer keys are on no path */
 
 /* What becomes of a value. */
 enum fate {
@@ -86,7 +86,7 @@ static const char *part_of(const char *path, uint32_t depth) {
     return path;
 }
 
-/* Whether the next part of a path is this key, or stands for any; *ret_last when nothing comes
+/* Whether the next part of a path is this key, or matches any; *ret_last when nothing comes
  * behind it. */
 static bool part_is(const char *part, const char *key, size_t len, bool *ret_last) {
     size_t own = part ? strcspn(part, "/") : 0;
@@ -271,7 +271,7 @@ static size_t in_scalar(struct json_prune *p, const char *data, size_t len) {
     if (p->fate != DROP)
         buf_append(p->out, data, n);
     if (n < len)
-        end_value(p); /* the byte that ends it is looked at next */
+        end_value(p); /* the byte that ends it is read next */
     return n;
 }
 

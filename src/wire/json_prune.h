@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A JSON document that comes in pieces, reduced to the members that somebody wants: of 75 MB of
+/* A JSON document that comes in pieces, reduced to the members that the caller lists: of 75 MB of
  * Node objects what is left fits in a few. Memory is what is kept and 2 KiB, however long the
  * document is.
  *

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 
 struct line_splitter {
-    struct buf part; /* the beginning of a line whose end has not come */
+    struct buf part; /* the beginning of an incomplete line */
 };
 
 void line_splitter_init(struct line_splitter *s, size_t max_line);

@@ -36,7 +36,7 @@ void prom_double(struct buf *out, const char *name, const struct prom_label *lab
     prom_u64(out, name, (const struct prom_label[]){__VA_ARGS__},                                  \
              sizeof((const struct prom_label[]){__VA_ARGS__}) / sizeof(struct prom_label), value)
 
-/* A histogram with fixed bounds; observe anywhere, write when asked. Bounds are in nanoseconds and
+/* A histogram with fixed bounds; observe anywhere, write on a scrape. Bounds are in nanoseconds and
  * written in seconds, as Prometheus wants. */
 #define PROM_BUCKETS 22
 struct prom_histogram {

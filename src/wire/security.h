@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What stands between a stream of bytes and HTTP/2, without I/O: ciphertext in, ciphertext out.
+ * The layer between a stream of bytes and HTTP/2, without I/O: ciphertext in, ciphertext out.
  * tls.h makes one; a link that has none needs no TLS library.
  */
 
@@ -22,7 +22,7 @@ struct security {
     ssize_t (*read)(struct security *security, void *ret, size_t size, struct err *err);
     /* Encrypts all of data into the output. */
     int (*write)(struct security *security, const void *data, size_t size);
-    /* Bytes for the peer; whoever sends them consumes them. */
+    /* Bytes for the peer; the sender consumes them. */
     struct buf *(*output)(struct security *security);
     void (*free)(struct security *security);
 };

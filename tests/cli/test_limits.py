@@ -104,7 +104,7 @@ def test_the_next_one_arbitrates_when_the_first_is_killed(start):
     first.process.send_signal(signal.SIGKILL)
     first.process.wait(10)
     beat = second.grant()[0]
-    # Both cannot beat: whoever does now is the second itself. Its bound is that of a reader who gives up.
+    # Both cannot beat: the process that does now is the second itself. Its bound is that of a reader who gives up.
     wait_for(lambda: second.grant()[0] > beat + 3, "the second takes over", 2)
     assert second.grant()[1] == 500000
     third = start("--core", "20")
@@ -155,7 +155,7 @@ def test_below_what_is_in_use_nothing_new_and_nothing_killed(aliquot, build, mac
 
 
 def busy(aliquot, machine):
-    """{PID: nanoseconds of GPU}, {the card's time that nobody could have}, by the card itself."""
+    """{PID: nanoseconds of GPU}, {the card's time that no process could use}, by the card itself."""
     text = subprocess.run([aliquot, "sim", "show"], env=machine, stdout=subprocess.PIPE, text=True, check=True).stdout
     (switching,) = map(int, re.findall(r"switching_ns=(\d+)", text))
     return {int(p): int(b) for p, b in re.findall(r"^process=(\d+) .*busy_ns=(\d+)", text, re.M)}, switching
@@ -190,7 +190,7 @@ def test_time_is_divided_between_runs_and_divided_anew(aliquot, build, machine):
         becomes(0.80, 0.20)     # what the one may not have any more, the other borrows
         assert limits(aliquot, "set", "--share", str(runs[0].pid), "--ceiling", "50").returncode == 0
         becomes(0.50, 0.20)
-        runs[0].kill()          # whoever arbitrated: the share of the other stays what it is
+        runs[0].kill()          # possibly the arbiter: the share of the other stays what it is
         os.kill(pids[0], signal.SIGKILL)
         pids = pids[1:]
         becomes(0.20)

@@ -99,13 +99,13 @@ def test_the_same_again(replay):
     ("", PODS, "nodes.csv: empty: the first line must name the columns"),
     (NODES, "", "pods.csv: empty"),
     ("sn,cpu_milli,gpu\n", PODS, "nodes.csv: line 1: no column 'memory_mib'"),
-    ("sn,sn,cpu_milli,memory_mib,gpu\n", PODS, "line 1: column 'sn' is there twice"),
+    ("sn,sn,cpu_milli,memory_mib,gpu\n", PODS, "line 1: column 'sn' is given twice"),
     (NODES + "a,1,1,1,T4\nb,1,1,1\n", PODS, "nodes.csv: line 3: 4 fields, but the first line names 5 columns"),
     (NODES + "a,1,1,x,T4\n", PODS, "line 2: gpu 'x' is not a whole number"),
     (NODES + "a,-1,1,1,T4\n", PODS, "line 2: cpu_milli '-1' is not a whole number"),
     (NODES + "a,1,1,65,T4\n", PODS, "line 2: gpu '65' is more than 64"),
     (NODES + ",1,1,1,T4\n", PODS, "line 2: sn is empty"),
-    (NODES + '"a",1,1,1,T4\n', PODS, "line 2: quoted fields are not understood"),
+    (NODES + '"a",1,1,1,T4\n', PODS, "line 2: quoted fields are not supported"),
     (NODES, PODS + "p,1,1,1,0,,0,\n", "pods.csv: line 2: gpu_milli is 0 of 1 GPUs"),
     (NODES, PODS + "p,1,1,1,1001,,0,\n", "line 2: gpu_milli '1001' is more than 1000"),
     (NODES, PODS + "\n\np,1,1,1,5,,soon,\n", "line 4: creation_time 'soon' is not a whole number"),
@@ -216,6 +216,6 @@ def test_bench_knows_what_nobody_can_pack():
     assert round(ceiling.gpus_needed([(1, 510)] * 4 + [(1, 470)] * 2), 6) == 4
     # Of three sizes, as solved by another program (HiGHS).
     assert round(ceiling.gpus_needed([(1, 470)] * 7 + [(1, 320)] * 5 + [(1, 230)] * 9), 4) == 7.4167
-    # Two of 470 leave 60 that nobody has a use for: 7.4 of 8 GPUs are all that can be had.
+    # Two of 470 leave 60 that no pod can use: 7.4 of 8 GPUs are all that can be had.
     assert round(ceiling.load_of_refusal([(1, 470)] * 20, 8), 2) == 99.88
     assert ceiling.load_of_refusal([(1, 470)] * 16, 8) is None

@@ -216,7 +216,7 @@ static void read_pod(struct cluster *c, struct json object) {
     of->at_home = is_set(json_get(spec, "nodeSelector")) || is_set(json_get(spec, "affinity"));
 }
 
-/* The cards of a node stand together, in the order of the nodes' names. */
+/* The cards of a node are consecutive, in the order of the nodes' names. */
 static void close_node(struct cluster *c, const char *name) {
     uint32_t from = 0, to = c->nnodes;
     while (from < to) {

@@ -29,7 +29,7 @@ static const struct column pod_columns[] = {
 };
 #define COLUMNS_MAX (sizeof(pod_columns) / sizeof(pod_columns[0]))
 
-/* A file while it is read: where each column stands, and the line at hand. */
+/* A file while it is read: the position of each column, and the current line. */
 struct table {
     char *rest; /* NULL behind the last line */
     size_t line;
@@ -51,7 +51,7 @@ void trace_done(struct trace *t) {
 static int split_line(struct table *t, char *line, size_t *ret_n, struct err *err) {
     size_t n = 0;
     if (strchr(line, '"'))
-        return err_set(err, EINVAL, "line %zu: quoted fields are not understood", t->line);
+        return err_set(err, EINVAL, "line %zu: quoted fields are not supported", t->line);
     for (char *field; (field = strsep(&line, ","));) {
         if (n == FIELDS_MAX)
             return err_set(err, EINVAL, "line %zu: more than %d columns", t->line, FIELDS_MAX);
@@ -93,7 +93,7 @@ static int find_columns(struct table *t, struct err *err) {
             if (strcmp(t->fields[i], t->columns[c].name) != 0)
                 continue;
             if (t->place[c] != FIELDS_MAX)
-                return err_set(err, EINVAL, "line %zu: column '%s' is there twice", t->line,
+                return err_set(err, EINVAL, "line %zu: column '%s' is given twice", t->line,
                                t->columns[c].name);
             t->place[c] = i;
         }

@@ -278,8 +278,8 @@ static int start_and_wait(const struct run *run, char **argv) {
     (void) signal(SIGCHLD, SIG_DFL);
     signals_of_interest(&set);
     (void) sigprocmask(SIG_BLOCK, &set, &before);
-    /* So that we learn of the end of every process of the command, also of those whose parents went
-     * first. */
+    /* This process reaps all processes of the command, also those whose own parents have ended
+     * before. */
     (void) prctl(PR_SET_CHILD_SUBREAPER, 1);
     command = fork();
     if (command < 0) {

@@ -22,8 +22,7 @@ struct kube_transport;
 struct kube_response {
     int status;         /* HTTP status; 0: no answer, see text */
     bool maybe_applied; /* no answer, yet the server may have executed the request */
-    const char
-        *text; /* why it failed, for a person: the API server's message or ours; "" when 2xx */
+    const char *text;   /* error message of the API server or ours; "" when 2xx */
     const char *reason; /* Status.reason of the API server ("Conflict", "NotFound"), else "" */
     struct json body;   /* the parsed answer; invalid when there is none or it is not JSON */
     const char *raw;    /* the answer as it came, `size` bytes, not terminated */

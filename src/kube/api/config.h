@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Where the API server is and how to prove who we are to each other. */
+/* Address of the API server and the credentials of both sides. */
 
 struct err;
 

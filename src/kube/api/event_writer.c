@@ -22,7 +22,7 @@
 #define OBJECT_MS 1000    /* between two writes of one object */
 #define FORGET_MS 3600000 /* the API server, too, forgets an Event an hour after its last write */
 #define FORGET_PER_RUN 16
-#define SEARCH_MAX 64 /* objects that are looked at to make room for another */
+#define SEARCH_MAX 64 /* objects that are examined to make room for another */
 #define ATTEMPTS_MAX 5
 #define TIMEOUT_MS 10000
 
@@ -331,7 +331,7 @@ static void write_series(struct event_writer *w, struct object *o, struct series
     o->in_flight++;
 }
 
-/* Of the object's Events the one that is due for the longest time; what does not hold any more is
+/* Of the object's Events the one that is due for the longest time; what no longer holds is
  * forgotten. *ret_left: whether others wait. */
 static struct series *next_due(struct event_writer *w, struct object *o, uint64_t now_ms,
                                bool *ret_left) {

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Writes Events without loading the API server, whatever there is to say. Of one reason there is
+ * Writes Events without loading the API server, whatever is reported. Of one reason there is
  * one Event for each object (and container): what is noted again raises its count. The Event is
  * written at once and then at intervals that double from 5 s to 5 min; what is noted in between is
  * written at their end, in its latest form. All objects together get a number of writes per second,
- * one object at most one, and they take turns: no object waits because of how much there is to say
+ * one object at most one, and they take turns: no object waits because of the number of Events
  * about another. What is kept is bounded for each object (16 Events, messages of 1,024 bytes) and
  * for all.
  *
@@ -29,7 +29,7 @@ struct event_writer_options {
                    const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
                    void *userdata, struct err *err);
     void *context;
-    /* Asked before an Event is written that was noted with `lapses`: whether it is still true. */
+    /* Called before an Event is written that was noted with `lapses`: whether it is still true. */
     bool (*holds)(const char *uid, void *userdata);
     /* For logs: what is written now, seen so many times since the writer began. May be NULL. */
     void (*on_write)(const struct event *e, uint64_t count, void *userdata);
@@ -52,7 +52,7 @@ void event_writer_free(struct event_writer *w);
 /*
  * Notes that the event is so, now. `component` of it is not read; everything is copied. While `key`
  * is that of the last write, the message that was written stays; 0: the hash of the message.
- * `lapses`: not to be written once options.holds() says no. `w` NULL: does nothing.
+ * `lapses`: not written once options.holds() returns false. `w` NULL: does nothing.
  */
 void event_writer_note(struct event_writer *w, const struct event *e, uint64_t key, bool lapses,
                        uint64_t now_ms);

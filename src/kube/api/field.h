@@ -10,7 +10,7 @@
 
 #include "wire/json.h"
 
-/* Whether it may stand in the path of a URL as it is: only what Kubernetes allows in names. */
+/* Whether it can be used in the path of a URL as it is: only what Kubernetes allows in names. */
 static inline bool field_is_name(const char *name) {
     size_t allowed = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.");
     return name[allowed] == '\0' && name[0] != '.' && name[0] != '\0';

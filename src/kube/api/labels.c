@@ -69,7 +69,7 @@ static int read_values(struct json list, struct buf *out) {
     return 0;
 }
 
-/* Where expressions stand, and what they may say. */
+/* Where expressions are, and their operators. */
 struct member {
     const char *name;
     unsigned operators; /* so many of enum label_operator; 0: none is written, and In is meant */

@@ -20,7 +20,7 @@
 #define RETRY_MIN_MS 200u
 #define RETRY_MAX_MS 30000u
 #define LIST_TIMEOUT_MS 60000u
-#define ABSENT_MS 10000u /* how soon a collection that was not there is looked for again */
+#define ABSENT_MS 10000u /* interval at which an absent collection is requested again */
 /* How long after its own end a watch may go on before we end it. */
 #define WATCH_GRACE_SECONDS 30u
 /* A watch that ends sooner than that without an event counts as a failure. */
@@ -108,7 +108,7 @@ static void start_over(struct kube_reflector *reflector) {
     reflector->more = NULL;
 }
 
-static void fail(struct kube_reflector *reflector, const char *what, const char *text) {
+static void report_failure(struct kube_reflector *reflector, const char *what, const char *text) {
     char line[ERR_TEXT_MAX];
     reflector->failures++;
     unsigned ms = back_off(reflector);
@@ -143,7 +143,7 @@ static void take_page(struct kube_reflector *reflector, struct json body) {
         (more && *more && !copy)) {
         free(copy);
         start_over(reflector);
-        fail(reflector, "list", "the answer is not a list");
+        report_failure(reflector, "list", "the answer is not a list");
         return;
     }
     free(reflector->more);
@@ -189,7 +189,7 @@ static void on_list(const struct kube_response *response, void *userdata) {
     } else {
         reflector->unpaged = response->status == 410;
         start_over(reflector);
-        fail(reflector, "list", response->text);
+        report_failure(reflector, "list", response->text);
     }
     reflector->busy--;
     free_when_done(reflector);
@@ -231,7 +231,7 @@ static void start_list(struct kube_reflector *reflector) {
         r = kube_request(reflector->client, "GET", path.data, NULL, NULL, 0, LIST_TIMEOUT_MS,
                          on_list, reflector, &reflector->list, &err);
     if (r < 0)
-        fail(reflector, "list", err.text);
+        report_failure(reflector, "list", err.text);
 }
 
 /* ---- watch ---- */
@@ -304,14 +304,14 @@ static void on_watch_done(const struct kube_outcome *outcome, void *user) {
         go_on(reflector, 0);
     } else if (reflector->watch_error.text[0]) {
         start_over(reflector); /* an event was lost: only a list can tell what it said */
-        fail(reflector, "watch", reflector->watch_error.text);
+        report_failure(reflector, "watch", reflector->watch_error.text);
     } else if (outcome->error) {
-        fail(reflector, "watch", outcome->text);
+        report_failure(reflector, "watch", outcome->text);
     } else if (reflector->watch_status != 200) {
         (void) snprintf(text, sizeof(text), "HTTP status %d", reflector->watch_status);
-        fail(reflector, "watch", text);
+        report_failure(reflector, "watch", text);
     } else if (!reflector->watch_news && lasted < WATCH_SHORT_MS) {
-        fail(reflector, "watch", "the API server ended it at once");
+        report_failure(reflector, "watch", "the API server ended it at once");
     } else {
         reflector->failures = 0;
         go_on(reflector, 0);
@@ -350,7 +350,7 @@ static void start_watch(struct kube_reflector *reflector) {
                                 reflector, &reflector->watch, &err);
     }
     if (r < 0)
-        fail(reflector, "watch", err.text);
+        report_failure(reflector, "watch", err.text);
 }
 
 /* ---- the reflector ---- */

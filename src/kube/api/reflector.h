@@ -3,7 +3,7 @@
 
 /*
  * Keeps an owner's copy of a collection true: a paged list, then a watch that resumes where it
- * stopped, and the list again when the server no longer knows that place (410). It holds no objects
+ * stopped, and the list again when the server no longer has that version (410). It holds no objects
  * itself.
  */
 
@@ -56,11 +56,11 @@ int kube_reflector_start(struct kube_client *client, const struct kube_reflector
 /* Ends it without further callbacks; also from inside a handler. Before kube_client_close. */
 void kube_reflector_stop(struct kube_reflector *reflector);
 
-/* Lists anew: after the next on_sync_end everything is known that was written before this call. Not
- * from inside a handler. */
+/* Lists again: after the next on_sync_end everything is known that was written before this call.
+ * Not from inside a handler. */
 void kube_reflector_relist(struct kube_reflector *reflector);
 
-/* The loop time at which the last list was asked for; in on_sync_end: the list that has just been
+/* The loop time at which the last list was requested; in on_sync_end: the list that has just been
  * delivered, which shows all that was written before. */
 uint64_t kube_reflector_list_began(const struct kube_reflector *reflector);
 

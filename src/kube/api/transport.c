@@ -21,7 +21,7 @@
 #define STREAM_WINDOW (1u << 20)
 #define CONN_WINDOW (4u << 20)
 #define TOKEN_MAX 65536u
-/* A refused stream was never looked at, so it can be sent again; not for ever. */
+/* A refused stream was not processed, so it can be sent again; not for ever. */
 #define ATTEMPTS_MAX 3u
 #define PING_IDLE_MS 30000u
 #define PING_TIMEOUT_MS 15000u
@@ -248,10 +248,10 @@ static void on_timeout(uv_timer_t *timer) {
 static void on_kick(uv_timer_t *timer) {
     struct kube_transport *transport = timer->data;
     struct kube_exchange *exchange;
-    /* Callbacks may change the list, so each step starts anew; each takes one exchange off. */
+    /* Callbacks may change the list, so each step starts from the head and removes one exchange. */
     while (!transport->closing && (exchange = first_waiting(transport))) {
         if (uv_timer_get_due_in(&exchange->timer) == 0) {
-            /* Its time went by while this process stood still: it may not be true any more. */
+            /* Its time passed while this process was stopped: it may be outdated. */
             on_timeout(&exchange->timer);
             continue;
         }
@@ -264,7 +264,7 @@ static void on_kick(uv_timer_t *timer) {
     }
 }
 
-static void kick(struct kube_transport *transport) {
+static void wake_waiting(struct kube_transport *transport) {
     if (!transport->closing)
         (void) uv_timer_start(&transport->kick, on_kick, 0, 0);
 }
@@ -308,7 +308,7 @@ static void on_close(struct h2_stream *stream, uint32_t code, bool conn_lost) {
         finish(exchange, ECONNRESET, true, text);
     } else if (code == H2_REFUSED_STREAM && !exchange->status_seen &&
                exchange->attempts < ATTEMPTS_MAX) {
-        kick(exchange->transport);
+        wake_waiting(exchange->transport);
     } else if (code != H2_NO_ERROR || !exchange->status_seen) {
         char text[128];
         (void) snprintf(text, sizeof(text), "the API server broke off the answer (HTTP/2 error %u)",
@@ -328,7 +328,7 @@ static void on_wake(void *conn_user) {
 static void on_goaway(void *conn_user) {
     struct connection *connection = conn_user;
     connection->draining = true;
-    kick(connection->transport);
+    wake_waiting(connection->transport);
 }
 
 static const struct h2_handlers handlers = {
@@ -348,7 +348,7 @@ static void on_link_closed(void *user) {
     release(transport);
 }
 
-static void drop(struct connection *connection) {
+static void drop_connection(struct connection *connection) {
     DL_DELETE(connection->transport->connections, connection);
     h2_link_close(connection->link, on_link_closed, connection);
 }
@@ -357,7 +357,7 @@ static void on_link_up(struct h2_link *link, void *user) {
     (void) link;
     struct connection *connection = user;
     connection->up = true;
-    kick(connection->transport);
+    wake_waiting(connection->transport);
 }
 
 static void on_link_lost(struct h2_link *link, const char *reason, void *user) {
@@ -368,9 +368,9 @@ static void on_link_lost(struct h2_link *link, const char *reason, void *user) {
     char text[ERR_TEXT_MAX];
     (void) snprintf(text, sizeof(text), "%s", reason); /* the link goes, and the reason with it */
     (void) snprintf(transport->lost, sizeof(transport->lost), "%s", reason);
-    drop(connection);
+    drop_connection(connection);
     if (was_up)
-        kick(transport); /* whoever waits gets a new connection */
+        wake_waiting(transport); /* waiting exchanges get a new connection */
     else if (transport->next_found)
         connect_next(transport);
     else
@@ -413,7 +413,7 @@ static int open_connection(struct kube_transport *transport, const struct sockad
     DL_APPEND(transport->connections, connection);
     r = h2_link_connect_tcp(connection->link, address);
     if (r < 0) {
-        drop(connection);
+        drop_connection(connection);
         return err_set(err, -r, "%s", uv_strerror(r));
     }
     return 0;
@@ -529,7 +529,7 @@ int kube_exchange_start(struct kube_transport *transport,
     (void) uv_timer_start(&exchange->timer, on_timeout, options->timeout_ms, 0);
     transport->holds++;
     DL_APPEND(transport->exchanges, exchange);
-    kick(transport);
+    wake_waiting(transport);
     if (ret)
         *ret = exchange;
     return 0;
@@ -588,7 +588,7 @@ void kube_transport_close(struct kube_transport *transport, void (*on_closed)(vo
     }
     struct connection *connection, *next_connection;
     DL_FOREACH_SAFE(transport->connections, connection, next_connection) {
-        drop(connection);
+        drop_connection(connection);
     }
     if (transport->resolving)
         (void) uv_cancel((uv_req_t *) &transport->resolver);

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * HTTP exchanges with the API server: finds it, connects, proves who we are, sends, and hands the
+ * HTTP exchanges with the API server: finds it, connects, authenticates, sends, and hands the
  * answer over as it comes. client.h (whole answers) and reflector.h (watches) are made of it.
  * One libuv loop, one thread.
  */
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* A request that the API server's host has not acknowledged for so long is not sent any more. */
+/* A request that the API server's host has not acknowledged for this time is abandoned. */
 #define KUBE_UNACKED_MS 3000
 
 struct err;
@@ -23,7 +23,7 @@ struct kube_transport;
 struct kube_outcome {
     int error;          /* 0: the answer is complete, else a positive errno */
     bool maybe_applied; /* with an error: the server may have executed the request */
-    const char *text;   /* with an error: why, for a person */
+    const char *text;   /* with an error: its message */
 };
 
 struct kube_exchange_handlers {

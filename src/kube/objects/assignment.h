@@ -3,7 +3,7 @@
 
 /* The assignment: which part of which cards each container of a pod holds. It travels as
  * annotations of the Binding, signed (Ed25519) over the pod's UID, the node and its own text, so
- * that nobody can move it to another pod or make one up. */
+ * that it can neither be copied to another pod nor be forged. */
 
 #include <stddef.h>
 #include <stdint.h>

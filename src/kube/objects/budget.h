@@ -16,7 +16,7 @@ struct budget {
     char namespace[KUBE_LABEL_MAX];
     char name[KUBE_NAME_MAX];
     int32_t allowed;   /* status.disruptionsAllowed */
-    bool has_selector; /* without one it counts nobody, with an empty one everybody */
+    bool has_selector; /* without one it selects no pod, with an empty one every pod */
     struct label_terms selector;
 };
 

@@ -11,8 +11,8 @@
 
 #define SECOND UINT64_C(1000000000)
 
-/* The part of an annotation's key behind the slash; a longer one would make a pod that the API
- * server lets nobody change any more. */
+/* The part of an annotation's key behind the slash; with a longer one the API server
+ * would refuse every later update of the pod. */
 #define KEY_NAME_MAX 63
 
 /* Variables for every card; with more cards there is one for all of them. */
@@ -131,7 +131,7 @@ static void annotate_gpu_manager(const struct foreign_pod *p, const struct diale
 }
 
 /* "UUID,NVIDIA,MiB,percent:" for each card, ";" behind each container, volcano: between them; also
- * for those without a card that stand before one with. */
+ * for those without a card that precede one with a card. */
 static void put_hami_devices(const struct foreign_pod *p, const struct dialect *d, bool between,
                              struct buf *out) {
     uint32_t next = 0;

@@ -3,7 +3,8 @@
 
 /* What other projects' own tools read of a pod: annotations that come with its Binding, and
  * environment variables of its containers. Information only: what a container really gets is the
- * signed assignment's to say. A kind of project is a row of the table in dialect_export.c. Pure. */
+ * signed assignment's authority. A kind of project is a row of the table in dialect_export.c. Pure.
+ */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +24,7 @@ struct foreign_pod {
     uint64_t now_ns; /* since 1970 */
 };
 
-/* Writes the annotations of all dialects that the pod asks in, as members of the object that `w` is
+/* Writes the annotations of all dialects that the pod uses, as members of the object that `w` is
  * in. */
 void foreign_annotate(const struct foreign_pod *pod, struct json_writer *w);
 
@@ -41,6 +42,6 @@ struct foreign_part {
 int foreign_env(enum foreign_kind kind, const struct foreign_part *parts, size_t n,
                 int (*put)(const char *variable, void *userdata), void *userdata);
 
-/* The kind as a word that lasts ("hami"), and back: FOREIGN_NONE for others. */
+/* The kind as a stable name ("hami"), and back: FOREIGN_NONE for others. */
 const char *foreign_name(enum foreign_kind kind);
 enum foreign_kind foreign_find(const char *name);

@@ -7,7 +7,7 @@
 #include "kube/api/field.h"
 
 /* Ours, koordinator's and the coscheduling plugin's; the first that names a gang counts. Groups
- * whose size stands in an object of their own (volcano, KAI) are their schedulers' to keep. */
+ * whose size is in an object of their own (volcano, KAI) belong to their schedulers. */
 static const struct {
     const char *name, *size, *timeout;
 } dialects[] = {
@@ -18,7 +18,7 @@ static const struct {
      NULL},
 };
 
-/* What may stand in a name: it is printed on terminals of others. */
+/* Permitted characters of a name: it is printed on terminals of others. */
 static bool is_name(const char *name) {
     static const char good[] =
         "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_./:";
@@ -72,7 +72,7 @@ bool gang_read(struct json metadata, struct pod_gang *ret) {
             dialects[i].timeout ? json_string(read_mark(metadata, dialects[i].timeout)) : NULL;
         uint64_t value;
         if (!json_valid(name) || (i > 0 && !size))
-            continue; /* a group of somebody else, whose size stands elsewhere */
+            continue; /* a group of another project, whose size is in another object */
         bool good = field_copy(name, gang.name, sizeof(gang.name)) == 0 && is_name(gang.name);
         if (!good)
             memcpy(gang.name, "?", 2);

@@ -9,14 +9,14 @@
 #include "wire/json.h"
 
 #define GANG_SIZE_MAX 4096
-#define GANG_TIMEOUT_S 60 /* where the pod says nothing */
+#define GANG_TIMEOUT_S 60 /* without an annotation */
 #define GANG_TIMEOUT_MAX_S 86400
 
 struct pod_gang {
     char name[64];
-    uint32_t size;      /* how many must run together; 0: what the pod says is no number */
+    uint32_t size;      /* how many must run together; 0: the annotation is no number */
     uint32_t timeout_s; /* how long shares are kept for members that are not bound yet */
-    uint32_t gated;     /* scheduling gates of the pod: while it has any, nobody binds it */
+    uint32_t gated;     /* scheduling gates of the pod: while it has any, it is not bound */
 };
 
 /* Whether the object with that metadata is of a gang; `gated` is the caller's to fill. */

@@ -7,8 +7,8 @@
 
 #include "kube/objects/pod.h"
 
-/* The condition by which an agent tells that it is about to end (False), and that kubelet has taken
- * its plugins (True). */
+/* The condition by which an agent reports that it is about to end (False), and that kubelet has
+ * taken its plugins (True). */
 #define NODE_AGENT_CONDITION "AliquotAgentReady"
 
 enum node_agent {
@@ -34,7 +34,7 @@ struct node_object {
  * are offered so long after, an agent serves that does not write the condition. */
 #define NODE_AGENT_STOPPING_MAX_S 300
 
-/* What the condition says at that Unix time: NODE_AGENT_STOPPING becomes NODE_AGENT_UNKNOWN
+/* State of the condition at that Unix time: NODE_AGENT_STOPPING becomes NODE_AGENT_UNKNOWN
  * NODE_AGENT_STOPPING_MAX_S after it was written. */
 enum node_agent node_agent_at(const struct node_object *node, int64_t now);
 

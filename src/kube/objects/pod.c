@@ -21,8 +21,8 @@
 /* Resource lines of one container that can be ours; more than that never are. */
 #define LINES_MAX 16
 
-/* Extended resources have limits equal to requests, and requests default to limits; so limits say
- * everything, and requests count where somebody has built an object without them. */
+/* Extended resources have limits equal to requests, and requests default to limits; so limits are
+ * sufficient, and requests count where an object lacks them. */
 static size_t collect_lines(struct json container, struct json labels,
                             struct resource_line lines[static LINES_MAX]) {
     struct json resources = json_get(container, "resources");
@@ -270,7 +270,7 @@ static void read_scaling(struct pod *pod) {
     }
 }
 
-/* Who may push whom aside, and where room is being made for it. */
+/* Priority and preemption policy, and the node nominated by preemption. */
 static int read_rank(struct pod *pod, struct json meta, struct json spec, struct json status) {
     const char *policy = json_string(json_get(spec, "preemptionPolicy"));
     int64_t priority = 0;
@@ -296,7 +296,7 @@ static int read_gang(struct pod *pod, struct json meta, struct json spec) {
     return pod->gang ? 0 : -ENOMEM;
 }
 
-/* Of a pod that asks nothing, nobody asks which cards it wants. */
+/* A pod without GPU requests needs no selection of cards. */
 static int read_selection(struct pod *pod, struct json annotations) {
     if (pod->request.n == 0)
         return 0;

@@ -15,7 +15,7 @@ struct err;
 struct gpu_selection;
 struct pod_gang;
 
-/* What a pod asks by annotations, as it is written there; `container=value` pairs with commas
+/* What a pod requests by annotations, as it is written there; `container=value` pairs with commas
  * between, or one value for all containers. */
 enum pod_wish {
     WISH_POLICY,  /* elasticgpu.io/compute-policy, or tke.cloud.tencent.com/app-class */
@@ -36,20 +36,20 @@ struct pod {
     bool finished;                /* phase Succeeded or Failed: no container will run again */
     char *assignment;             /* annotation elasticgpu.io/assignment, or NULL */
     char *signature;              /* annotation elasticgpu.io/assignment-signature, or NULL */
-    char *wish[POD_WISHES];       /* NULL where it is not asked */
+    char *wish[POD_WISHES];       /* NULL without the annotation */
     size_t annotation_bytes;      /* keys and values of all annotations, as the API server counts */
     enum request_problem problem; /* why `request` is not usable; REQUEST_OK otherwise */
     char problem_container[KUBE_LABEL_MAX];
-    struct gpu_request request;      /* n == 0: asks nothing of us */
+    struct gpu_request request;      /* n == 0: requests no GPU of us */
     int32_t priority;                /* spec.priority; 0 where there is none */
     bool never_preempts;             /* spec.preemptionPolicy is Never */
     char nominated[KUBE_NAME_MAX];   /* status.nominatedNodeName: room is being made there, or "" */
     int64_t created;                 /* metadata.creationTimestamp, seconds since 1970, or 0 */
-    struct cpu_memory room;          /* what it asks beside GPUs */
+    struct cpu_memory room;          /* its requests of CPU and memory */
     struct gpu_selection *selection; /* which cards it wants and how; NULL: any */
-    struct pod_gang *gang;           /* of a pod that asks; NULL: none */
-    char *labels;                    /* of a pod that asks: "key=value," for each; NULL: none */
-    struct pod_claims claims;        /* of its containers; first of those that run the longest */
+    struct pod_gang *gang;           /* of a pod with GPU requests; NULL: none */
+    char *labels;             /* of a pod with GPU requests: "key=value," for each; NULL: none */
+    struct pod_claims claims; /* of its containers; first of those that run the longest */
 };
 
 /* Reads a Pod object. -EINVAL when it is none (no uid, name or namespace, or a wrong type where it
@@ -58,10 +58,10 @@ int pod_parse(struct json object, struct pod *ret_pod, struct err *err);
 
 void pod_done(struct pod *pod);
 
-/* What the pod asks for one container, copied without blanks around it; false when it asks nothing
+/* The value for one container, copied without blanks around it; false when there is none
  * for it, or more than fits. */
 bool pod_wish(const struct pod *pod, enum pod_wish wish, const char *container,
               char ret[static 64]);
 
-/* The annotation it stands in, for messages. */
+/* The name of the annotation, for messages. */
 const char *pod_wish_annotation(enum pod_wish wish);

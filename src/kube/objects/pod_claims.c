@@ -20,7 +20,8 @@ const char *pod_claims_prefix(size_t i) {
     return i < sizeof(spellings) / sizeof(spellings[0]) ? spellings[i].prefix : NULL;
 }
 
-static int add(struct pod_claims *claims, const char *container, const char *value, bool template) {
+static int add_claim(struct pod_claims *claims, const char *container, const char *value,
+                     bool template) {
     struct pod_claim claim = {.template = NULL};
     size_t len = strlen(value);
     if (claims->n == POD_CLAIMS_MAX || pod_claims_find(claims, container) || !*container ||
@@ -44,7 +45,7 @@ int pod_claims_add(struct pod_claims *claims, const char *key, const char *value
     for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
         size_t len = strlen(spellings[i].prefix);
         if (strncmp(key, spellings[i].prefix, len) == 0)
-            return add(claims, key + len, value, spellings[i].template);
+            return add_claim(claims, key + len, value, spellings[i].template);
     }
     return 0;
 }

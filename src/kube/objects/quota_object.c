@@ -64,7 +64,7 @@ int quota_object_parse(struct json object, struct quota_object *ret, struct err 
         bool has_max = read_quantity(JSON_PATH(spec, "max", names[r]), &q.max[r]);
         q.counted[r] = has_part || has_max;
         if (!has_max && has_part && q.cohort[0] == '\0')
-            q.max[r] = q.guaranteed[r]; /* from nobody it can borrow */
+            q.max[r] = q.guaranteed[r]; /* there is no quota to borrow from */
         (void) read_quantity(json_get(used, names[r]), &q.used[r]);
     }
     *ret = q;

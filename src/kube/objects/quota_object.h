@@ -32,9 +32,9 @@ const char *quota_resource_name(enum quota_resource resource);
 struct quota_object {
     char namespace[KUBE_LABEL_MAX];
     char name[KUBE_NAME_MAX];
-    char cohort[KUBE_LABEL_MAX];          /* those that borrow from each other; "": nobody */
-    bool counted[QUOTA_RESOURCES];        /* whether it says anything of that resource */
-    uint64_t guaranteed[QUOTA_RESOURCES]; /* 0 where it says nothing */
+    char cohort[KUBE_LABEL_MAX];          /* quotas that borrow from each other; "": none */
+    bool counted[QUOTA_RESOURCES];        /* whether it limits that resource */
+    uint64_t guaranteed[QUOTA_RESOURCES]; /* 0 where not given */
     uint64_t max[QUOTA_RESOURCES];        /* UINT64_MAX: no limit of its own */
     bool has_used;                        /* there is a status */
     uint64_t used[QUOTA_RESOURCES];       /* of the status */

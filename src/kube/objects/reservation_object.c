@@ -157,7 +157,7 @@ void reservation_object_done(struct reservation_object *object) {
 
 /* ---- owners ---- */
 
-/* Whether "key=value," stands in a list of such; keys and values have no commas. */
+/* Whether "key=value," is in a list of such; keys and values have no commas. */
 static bool has_label(const char *labels, const char *label, size_t len) {
     for (const char *at = labels; *at; at += strcspn(at, ",") + 1) {
         if (strncmp(at, label, len) == 0 && (at[len] == ',' || at[len] == '\0'))

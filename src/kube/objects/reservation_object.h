@@ -28,7 +28,7 @@ struct reservation_object {
     char name[KUBE_NAME_MAX];
     int64_t created;         /* seconds since 1970, as are the next two */
     int64_t starts, expires; /* 0: at once, never */
-    bool unreadable;         /* its spec: then it is for nobody, and gets no place */
+    bool unreadable;         /* its spec: then it has no users and reserves nothing */
     struct gpu_ask ask;
     enum request_problem problem;      /* why `ask` is not usable */
     char node[KUBE_NAME_MAX];          /* only there; "" anywhere */
@@ -52,7 +52,7 @@ struct reservation_status {
     enum reservation_phase phase;
     const char *message;           /* NULL: none */
     const struct assignment *held; /* NULL: nothing */
-    const char *const *users;      /* "namespace/pod" of who draws on it */
+    const char *const *users;      /* "namespace/pod" of the pods that use it */
     size_t nusers;
 };
 void reservation_encode_status(const struct reservation_status *status, struct buf *out);
