@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds since the zero of `clock`: boot for CLOCK_MONOTONIC, 1970 for CLOCK_REALTIME. */
+/* Nanoseconds since the zero of `clock`: boot for CLOCK_MONOTONIC, 1970 for CLOCK_REALTIME,
+ * the start of the thread for CLOCK_THREAD_CPUTIME_ID, which counts its CPU time. */
 static inline uint64_t clock_ns(clockid_t clock) {
     struct timespec t = {0};
     (void) clock_gettime(clock, &t);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "share/sigbus_guard.h"
 
 struct ledger {
@@ -228,16 +229,9 @@ int ledger_charge(struct ledger *ledger, unsigned int account, uint64_t bytes) {
     return account < LEDGER_DEVICES ? guarded(ledger, change_orphaned, &o, 0) : -EINVAL;
 }
 
-static uint64_t cpu_time(void) {
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
-}
-
 static int sweep(struct ledger *ledger, void *arg, size_t unused) {
     const uint64_t *max_ns = arg;
-    uint64_t start = max_ns ? cpu_time() : 0;
+    uint64_t start = max_ns ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
     uint32_t n = slots_in_use(ledger->file);
     int found = 0;
 
@@ -248,7 +242,7 @@ static int sweep(struct ledger *ledger, void *arg, size_t unused) {
 
         ledger->next = slot + 1;
         found += ledger_reclaim_if_dead(ledger->file, ledger->fd, slot);
-        if (max_ns && cpu_time() - start >= *max_ns)
+        if (max_ns && clock_ns(CLOCK_THREAD_CPUTIME_ID) - start >= *max_ns)
             break;
     }
     return found;

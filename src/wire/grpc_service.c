@@ -21,7 +21,7 @@ static const char shutting_down[] = "the server is shutting down";
 struct grpc_call {
     struct grpc_service *service; /* NULL after its shutdown */
     struct grpc_call *prev, *next;
-    struct h2_stream *stream;         /* NULL: peer gone, or we have said the last word */
+    struct h2_stream *stream;         /* NULL: peer gone, or our side has ended */
     const struct grpc_method *method; /* NULL: unknown, or no path yet */
     struct grpc_deframer deframer;
     uint64_t deadline; /* of service->now_ms; UINT64_MAX: none */

@@ -127,7 +127,7 @@ static int tls_feed(struct security *security, const void *data, size_t size) {
     return buf_error(&tls->in);
 }
 
-/* Why the certificate was refused, in words; falls back on the plain error. */
+/* A message why the certificate was refused; falls back on the plain error. */
 static int verify_fail(const struct tls_client *tls, int r, struct err *err) {
     if (r != GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR)
         return gnutls_fail(err, r, "TLS handshake failed");

@@ -13,6 +13,7 @@
 #include "agent/audit/usage.h"
 #include "agent/os/cgroup.h"
 #include "agent/shares/slot_owner.h"
+#include "base/clock.h"
 #include "share/ledger.h"
 
 #define SWEEP_MS 50
@@ -100,22 +101,15 @@ static void on_sweep(uv_timer_t *timer) {
     usage_sweep(timer->data);
 }
 
-static uint64_t cpu_time(void) {
-    struct timespec t;
-
-    (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
-}
-
 unsigned usage_sweep_slot(struct slot *slot) {
     uint64_t start, took;
     int n;
 
     if (!slot->ledger || uv_hrtime() < slot->sweep_after)
         return 0;
-    start = cpu_time();
+    start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     n = ledger_sweep_for(slot->ledger, SWEEP_MAX_NS);
-    took = cpu_time() - start;
+    took = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;
     if (took > SWEEP_USUAL_NS)
         slot->sweep_after = uv_hrtime() + SWEEP_REST * took;
     return n > 0 ? (unsigned) n : 0;

@@ -47,7 +47,7 @@ static int on_data(const void *data, size_t size, void *user) {
     return buf_error(&call->reply);
 }
 
-/* The words for an answer that is not 2xx: the API server's own where it gave any. */
+/* The error message of an answer that is not 2xx: the API server's where it has one. */
 static void explain(const struct kube_call *call, struct kube_response *response, char *text,
                     size_t size) {
     const char *message = json_string(json_get(response->body, "message"));

@@ -47,7 +47,7 @@ struct kube_reflector {
     bool listed;                 /* a full list was delivered at least once */
     bool absent;                 /* the server does not know the collection */
     unsigned failures;           /* in a row */
-    uint64_t list_began;         /* loop time at which the first page was asked for */
+    uint64_t list_began;         /* loop time at which the first page was requested */
     bool stopped;
     unsigned busy; /* inside callbacks: do not free */
     bool timer_closed;
