@@ -103,14 +103,15 @@ static int parse_reaction(const char *value, void *target, struct err *err) {
 }
 
 static int parse_driver_limits(const char *value, void *target, struct err *err) {
-    static const char *const names[] = {
-        [WALL_AUTO] = "auto", [WALL_REQUIRED] = "required", [WALL_OFF] = "off"};
-    enum wall_policy *ret = target;
+    static const char *const names[] = {[DRIVER_LIMIT_AUTO] = "auto",
+                                        [DRIVER_LIMIT_REQUIRED] = "required",
+                                        [DRIVER_LIMIT_OFF] = "off"};
+    enum driver_limit_policy *ret = target;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(value, names[i]) != 0)
             continue;
-        *ret = (enum wall_policy) i;
+        *ret = (enum driver_limit_policy) i;
         return 0;
     }
     return err_set(err, EINVAL, "--driver-limits is auto, required or off, not '%s'", value);
@@ -135,7 +136,7 @@ static int parse_scaling(const char *value, void *target, struct err *err) {
 }
 
 static int parse_policy(const char *value, void *target, struct err *err) {
-    if (terms_policy_parse(value, target) == 0)
+    if (compute_policy_parse(value, target) == 0)
         return 0;
     return err_set(
         err, EINVAL,
@@ -145,7 +146,7 @@ static int parse_policy(const char *value, void *target, struct err *err) {
 }
 
 static int parse_policies(const char *value, void *target, struct err *err) {
-    if (terms_policies_parse(value, target) == 0)
+    if (compute_policies_parse(value, target) == 0)
         return 0;
     return err_set(err, EINVAL,
                    "--pod-policies: names of policies with commas between, all or none, not '%s'",
@@ -247,7 +248,7 @@ static void set_defaults(struct config *c) {
         .served_elsewhere = "",
         .shares.compute_policy = SHARE_FIXED,
     };
-    (void) terms_policies_parse("all", &c->shares.pod_policies);
+    (void) compute_policies_parse("all", &c->shares.pod_policies);
 }
 
 int config_parse(int argc, char **argv, struct config *ret, struct err *err) {

@@ -121,7 +121,7 @@ static void on_snapshot(void *userdata) {
     }
     publisher_update(a->report.publisher);
     prestart_wake(&a->prestarts);
-    web_update(&a->report);
+    report_http_update(&a->report);
     pods_repair(a->shares.pods);
     if (status.polls % TRIM_POLLS == 2)
         (void) malloc_trim(0);
@@ -130,13 +130,13 @@ static void on_snapshot(void *userdata) {
 static void on_poll(void *userdata) {
     struct agent *a = userdata;
 
-    oversee_begin(&a->audit);
+    audit_begin(&a->audit);
 }
 
 static void on_wall(const struct gpu_wall_answer *answer, void *userdata) {
     struct agent *a = userdata;
 
-    wall_answer(&a->shares, answer);
+    driver_limit_answer(&a->shares, answer);
 }
 
 /* ---- once a second ---- */
@@ -217,10 +217,10 @@ static void on_pod(const struct pod_entry *e, void *userdata) {
     struct agent *a = userdata;
 
     if (e->pod.finished)
-        release_pod(&a->shares, e->pod.uid, true);
+        slot_gc_release(&a->shares, e->pod.uid, true);
     else
-        release_cancel(&a->shares, e->pod.uid);
-    grow_pod(&a->shares, e);
+        slot_gc_cancel(&a->shares, e->pod.uid);
+    resize_pod(&a->shares, e);
     gputime_pod(&a->shares, e);
     prestart_wake(&a->prestarts);
 }
@@ -228,14 +228,14 @@ static void on_pod(const struct pod_entry *e, void *userdata) {
 static void on_pod_gone(const struct pod_entry *e, void *userdata) {
     struct agent *a = userdata;
 
-    release_pod(&a->shares, e->pod.uid, e->stopped);
+    slot_gc_release(&a->shares, e->pod.uid, e->stopped);
 }
 
 static void on_pods_synced(void *userdata) {
     struct agent *a = userdata;
 
     a->report.api_trouble[0] = 0;
-    release_orphans(&a->shares);
+    slot_gc_orphans(&a->shares);
     prestart_wake(&a->prestarts);
 }
 
@@ -360,7 +360,7 @@ static int start_parts(struct agent *a, struct err *err) {
     if (r == 0)
         r = gputime_start(&a->shares, err);
     if (r == 0)
-        r = web_start(&a->report, err);
+        r = report_http_start(&a->report, err);
     if (r == 0)
         r = start_kube(a, err);
     if (r < 0)
@@ -369,7 +369,7 @@ static int start_parts(struct agent *a, struct err *err) {
     (void) find_driver(a);
     r = gpu_monitor_start(a->loop, &monitor, &known, &a->shares.monitor, err);
     if (r == 0)
-        r = wall_start(&a->shares, err);
+        r = driver_limit_start(&a->shares, err);
     if (r == 0)
         r = kubelet_start(a->loop, &kubelet, &a->kubelet, err);
     a->prestarts.kubelet = a->kubelet;
@@ -406,10 +406,10 @@ static void stop(struct agent *a) {
     a->shares.closing = a->shares.events.closing = true;
     (void) uv_timer_stop(&a->shares.gc.timer);
     (void) uv_timer_stop(&a->leave_timer);
-    oversee_stop(&a->audit);
+    audit_stop(&a->audit);
     prestart_stop(&a->prestarts);
-    wall_stop(&a->shares);
-    web_stop(&a->report);
+    driver_limit_stop(&a->shares);
+    report_http_stop(&a->report);
     publisher_stop(a->report.publisher, on_closed, a);
     pods_stop(a->shares.pods);
     keys_stop(a->shares.keys);
@@ -443,7 +443,7 @@ static void join_rooms(struct agent *a) {
     a->audit.options = a->config.audit;
     a->audit.find_object = find_object;
     a->audit.userdata = a;
-    a->audit.initial_pids = process_namespace_is_initial();
+    a->audit.initial_pids = procfs_namespace_is_initial();
     a->prestarts.shares = &a->shares;
     a->prestarts.on_granted = on_granted;
     a->prestarts.userdata = a;
@@ -459,8 +459,8 @@ static void join_rooms(struct agent *a) {
 static void init_handles(struct agent *a) {
     static const int numbers[] = {SIGTERM, SIGINT};
 
-    release_init(&a->shares);
-    oversee_start(&a->audit);
+    slot_gc_init(&a->shares);
+    audit_start(&a->audit);
     prestart_init(&a->prestarts);
     (void) uv_timer_init(a->loop, &a->leave_timer);
     (void) uv_timer_init(a->loop, &stop_timer);
@@ -513,7 +513,7 @@ int main(int argc, char **argv) {
     a->loop = uv_default_loop();
     join_rooms(a);
     init_handles(a);
-    tell_start(&a->shares.events, a->loop);
+    pod_events_start(&a->shares.events, a->loop);
     if (!a->shares.events.writer) {
         log_error("cannot start: out of memory");
         return EXIT_FAILURE;

@@ -493,11 +493,11 @@ static void overhead_is_kept(void **state) {
     struct err err;
 
     fill(f, N1, &w, "main");
-    slot_find(&f->slots, N1)->grant.devices[0].reconcile.overhead = 64 << 20;
+    slot_find(&f->slots, N1)->grant.devices[0].overhead.bytes = 64 << 20;
     assert_int_equal(slot_write_limits(&f->slots, slot_find(&f->slots, N1), &err), 0);
     slot_store_done(&f->slots);
     assert_int_equal(slot_store_load(&f->slots, f->dir, no_bad, NULL, &err), 0);
-    assert_true(slot_find(&f->slots, N1)->grant.devices[0].reconcile.overhead == 64 << 20);
+    assert_true(slot_find(&f->slots, N1)->grant.devices[0].overhead.bytes == 64 << 20);
     slot_path(&f->slots, N1, "limits", path);
     assert_int_equal(limits_read(path, &limits, &err), 0);
     assert_true(limits.more[0].overhead_bytes == 64 << 20);
@@ -564,7 +564,7 @@ static void a_destroyed_account_is_replaced(void **state) {
         s.gputime_sampled = uv_hrtime() - 2000000000;
         gputime_sample(&s);
     }
-    assert_true(slot->grant.devices[0].overtime.over);
+    assert_true(slot->grant.devices[0].compute_audit.over);
     assert_int_equal(slot_mend_account(&f->slots, slot, &err), 0);
     gputime_join(&s);
     assert_non_null(slot->compute);

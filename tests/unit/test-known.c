@@ -29,7 +29,7 @@ static enum mapped_answer answer;
 struct mapped_ask *__wrap_mapped_ask(int pid, dev_t device, ino_t inode);
 enum mapped_answer __wrap_mapped_answer(const struct mapped_ask *ask);
 struct mapped_ask *__wrap_mapped_free(struct mapped_ask *ask);
-uint64_t __wrap_process_life(int pid);
+uint64_t __wrap_procfs_life(int pid);
 int __wrap_ledger_file_of(const struct ledger *ledger, dev_t *ret_device, ino_t *ret_inode);
 
 struct mapped_ask *__wrap_mapped_ask(int pid, dev_t device, ino_t inode) {
@@ -49,7 +49,7 @@ struct mapped_ask *__wrap_mapped_free(struct mapped_ask *ask) {
     return NULL;
 }
 
-uint64_t __wrap_process_life(int pid) {
+uint64_t __wrap_procfs_life(int pid) {
     return (uint64_t) pid;
 }
 
@@ -80,13 +80,13 @@ static void a_pending_look_keeps_its_place(void **state) {
     (void) state;
     for (size_t i = 0; i < MANY; i++) {
         slots[i].ledger = (struct ledger *) &slots[i]; /* there is one */
-        assert_true(oversee_knows(a, &slots[i], PID));
+        assert_true(audit_knows(a, &slots[i], PID));
     }
     assert_int_equal(nasked, KNOWN_WINDOW);
     assert_int_equal(nfreed, 0);
     answer = MAPPED_YES;
     for (size_t i = 0; i < MANY; i++)
-        assert_true(oversee_knows(a, &slots[i], PID));
+        assert_true(audit_knows(a, &slots[i], PID));
     assert_int_equal(nasked, MANY); /* the places go to those that had none */
     free(a);
 }
@@ -99,7 +99,7 @@ static void one_container_has_some_looks(void **state) {
     (void) state;
     slot.ledger = (struct ledger *) &slot;
     for (uint32_t i = 0; i < 10 * KNOWN_PROCESSES; i++)
-        (void) oversee_knows(a, &slot, PID + i);
+        (void) audit_knows(a, &slot, PID + i);
     assert_int_equal(nasked, 16);
     assert_int_equal(nfreed, 0);
     free(a);

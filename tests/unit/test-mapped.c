@@ -139,15 +139,15 @@ static void a_life_ends_with_exec(void **state) {
     }
     (void) close(ready[1]);
     assert_int_equal(read(ready[0], &c, 1), 1);
-    before = process_life(pid);
+    before = procfs_life(pid);
     assert_true(before != 0);
-    assert_true(process_life(pid) == before);
-    assert_true(process_life(getpid()) != before);
+    assert_true(procfs_life(pid) == before);
+    assert_true(procfs_life(getpid()) != before);
     assert_int_equal(kill(pid, SIGUSR1), 0);
     assert_int_equal(read(ready[0], &c, 1), 0); /* closed by the exec */
-    assert_true(process_life(pid) != before);
+    assert_true(procfs_life(pid) != before);
     child_end(pid);
-    assert_true(process_life(pid) == 0);
+    assert_true(procfs_life(pid) == 0);
     (void) close(ready[0]);
 }
 

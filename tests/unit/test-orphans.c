@@ -124,12 +124,12 @@ static uint64_t orphaned(const struct container *c) {
 static void poll_with(struct world *w, uint64_t used, int times) {
     snapshot.devices[0].sample.memory_most = snapshot.devices[0].sample.memory_allocated = used;
     for (int i = 0; i < times; i++) {
-        (void) usleep((OVERUSE_CONFIRM_MS + 5) * 1000);
+        (void) usleep((AUDIT_MEMORY_CONFIRM_MS + 5) * 1000);
         uv_update_time(&w->loop);
-        oversee_begin(&w->audit);
+        audit_begin(&w->audit);
         for (size_t k = 0; k < CONTAINERS; k++)
             w->containers[k].device->living = w->containers[k].device->driver_memory;
-        oversee_end(&w->audit);
+        audit_end(&w->audit);
     }
 }
 
@@ -195,8 +195,8 @@ static void listed_and_orphaned_memory_count_together(void **state) {
     hold(one, 3 * GIB);
     orphan(one, 3 * GIB); /* past the limit: its ledger is forged */
     poll_with(w, 7 * GIB, POLLS);
-    assert_int_equal(one->device->overuse.state, OVERUSE_OVER);
-    assert_int_equal(two->device->overuse.state, OVERUSE_FINE);
+    assert_int_equal(one->device->memory_audit.state, AUDIT_MEMORY_OVER);
+    assert_int_equal(two->device->memory_audit.state, AUDIT_MEMORY_FINE);
 }
 
 /* Memory that an importer has open is in its own figure: it does not count twice, also while a
@@ -210,7 +210,7 @@ static void imported_memory_does_not_count_twice(void **state) {
     for (int i = 0; i < POLLS; i++) {
         assert_int_equal(ledger_reserve(&one->own, 0, 1, 0), 0);
         poll_with(w, 3 * GIB, 1);
-        assert_int_equal(one->device->overuse.state, OVERUSE_FINE);
+        assert_int_equal(one->device->memory_audit.state, AUDIT_MEMORY_FINE);
     }
 }
 
@@ -223,7 +223,7 @@ static void a_lowered_limit_hides_no_owner(void **state) {
     one->slot->grant.terms.memory_limit = GIB;
     poll_with(w, 3 * GIB, MANY_POLLS);
     assert_int_equal(w->audit.audits[0].memory.bytes, 0);
-    assert_int_equal(one->device->overuse.state, OVERUSE_LOWERED);
+    assert_int_equal(one->device->memory_audit.state, AUDIT_MEMORY_LOWERED);
 }
 
 int main(void) {

@@ -165,7 +165,7 @@ static int setup_shares(void **state) {
     shares.driver = gpu_driver_find(&shares.places, library);
     assert_non_null(shares.driver);
     (void) snprintf(shares.slots.dir, sizeof(shares.slots.dir), "%s", dir);
-    release_init(&shares);
+    slot_gc_init(&shares);
     shares.gc.on_remove = on_remove;
     return r;
 }
@@ -198,7 +198,7 @@ static void take_back(char name) {
 
     memset(uid, name, 36);
     memset(nonce, name, NONCE_LEN);
-    release_pod(&shares, uid, true);
+    slot_gc_release(&shares, uid, true);
     while (slot_find(&shares.slots, nonce))
         (void) uv_run(&loop, UV_RUN_ONCE);
 }

@@ -37,7 +37,7 @@ static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
 
 /* ---- before the driver is asked ---- */
 
-void oversee_begin(struct audit *a) {
+void audit_begin(struct audit *a) {
     struct ledger_usage u;
     bool any = false;
 
@@ -49,8 +49,8 @@ void oversee_begin(struct audit *a) {
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
             uint32_t n = slot_card_account(slot, i);
 
-            reconcile_begin(&slot->grant.devices[i].reconcile, booked_by_processes(slot, i, &u),
-                            u.operation[n]);
+            overhead_begin(&slot->grant.devices[i].overhead, booked_by_processes(slot, i, &u),
+                           u.operation[n]);
         }
     }
     gpu_monitor_set_interval(a->shares->monitor, any ? POLL_SHARES_MS : POLL_IDLE_MS);
@@ -58,9 +58,9 @@ void oversee_begin(struct audit *a) {
 
 /* ---- while the processes are gone through ---- */
 
-void oversee_process(struct audit *a, struct slot *slot, struct slot_device *d, uint32_t pid,
-                     uint64_t bytes) {
-    bool stranger = !oversee_knows(a, slot, pid) && !process_is_ending((int) pid);
+void audit_process(struct audit *a, struct slot *slot, struct slot_device *d, uint32_t pid,
+                   uint64_t bytes) {
+    bool stranger = !audit_knows(a, slot, pid) && !procfs_is_ending((int) pid);
 
     d->living += bytes;
     if (stranger > (d->strangers > 0) ||
@@ -98,13 +98,13 @@ static struct intruder *intruder_of(struct audit *a, uint32_t pid) {
     return oldest;
 }
 
-void oversee_intruder(struct audit *a, const struct gpu_device *card, uint32_t pid) {
+void audit_intruder(struct audit *a, const struct gpu_device *card, uint32_t pid) {
     const struct pod_entry *e;
     struct intruder *in;
     struct cgroup_id id;
-    char text[256], name[PROCESS_NAME_MAX];
+    char text[256], name[PROCFS_NAME_MAX];
 
-    if (!oversee_pids_fit(a, card) || cgroup_of_pid((int) pid, &id) != 1)
+    if (!audit_pids_fit(a, card) || cgroup_of_pid((int) pid, &id) != 1)
         return;
     /* We measure ourselves what a context costs. And a pod that is not known yet is no intruder. */
     e = a->shares->pods ? pods_find(a->shares->pods, id.pod_uid) : NULL;
@@ -113,39 +113,40 @@ void oversee_intruder(struct audit *a, const struct gpu_device *card, uint32_t p
         return;
     in = intruder_of(a, pid);
     in->seen_ms = uv_now(a->shares->loop);
-    if (in->told || in->seen_ms - in->since_ms < OVERUSE_CONFIRM_MS || process_is_ending((int) pid))
+    if (in->told || in->seen_ms - in->since_ms < AUDIT_MEMORY_CONFIRM_MS ||
+        procfs_is_ending((int) pid))
         return;
     in->told = true;
-    process_name((int) pid, name);
+    procfs_name((int) pid, name);
     (void) snprintf(text, sizeof(text),
                     "process %u (%s) of this pod uses GPU %u, of which it has no share: it came to "
                     "the card's device node by another way, and nothing limits it",
                     pid, name, card->index);
-    tell_pod(&a->shares->events, e->pod.namespace, e->pod.name, e->pod.uid, "GPUWithoutShare",
-             text);
+    pod_events_pod(&a->shares->events, e->pod.namespace, e->pod.name, e->pod.uid, "GPUWithoutShare",
+                   text);
     a->overuse_found++;
 }
 
 /* ---- when all is known ---- */
 
-static const char *const reasons[OVERUSE_STATES] = {
-    [OVERUSE_LOWERED] = "GPUMemoryAboveLimit",
-    [OVERUSE_DAMAGED] = "GPULedgerDamaged",
-    [OVERUSE_ESCAPED] = "GPULibraryBypassed",
-    [OVERUSE_OVER] = "GPUMemoryOveruse",
+static const char *const reasons[AUDIT_MEMORY_STATES] = {
+    [AUDIT_MEMORY_LOWERED] = "GPUMemoryAboveLimit",
+    [AUDIT_MEMORY_DAMAGED] = "GPULedgerDamaged",
+    [AUDIT_MEMORY_ESCAPED] = "GPULibraryBypassed",
+    [AUDIT_MEMORY_OVER] = "GPUMemoryOveruse",
 };
 
 static void describe(const struct slot *slot, uint32_t at, uint64_t booked, struct buf *out) {
     const struct slot_device *d = &slot->grant.devices[at];
     uint64_t orphaned = orphans_held(slot, at);
-    char held[24], limit[24], ledger[24], name[PROCESS_NAME_MAX];
+    char held[24], limit[24], ledger[24], name[PROCFS_NAME_MAX];
 
     (void) num_format_bytes(d->living + orphaned, held);
     (void) num_format_bytes(slot_card_limit(slot, at), limit);
     (void) num_format_bytes(booked, ledger);
-    process_name((int) d->worst_pid, name);
-    switch (d->overuse.state) {
-    case OVERUSE_OVER:
+    procfs_name((int) d->worst_pid, name);
+    switch (d->memory_audit.state) {
+    case AUDIT_MEMORY_OVER:
         buf_printf(
             out,
             "container %s holds %s of GPU %u by the driver's figures, its limit is %s and "
@@ -161,14 +162,14 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
             buf_printf(out, ". %s of it were exported by descriptor, by its ledger", held);
         }
         break;
-    case OVERUSE_ESCAPED:
+    case AUDIT_MEMORY_ESCAPED:
         buf_printf(out,
                    "container %s has %u process(es) on GPU %u that do not use the library, so "
                    "nothing limits them (a static program, or one that talks to the driver itself; "
                    "look at process %u, %s)",
                    slot->grant.container, d->strangers, d->index, d->worst_pid, name);
         break;
-    case OVERUSE_DAMAGED:
+    case AUDIT_MEMORY_DAMAGED:
         buf_printf(out,
                    "container %s has destroyed its ledger: its programs get no more GPU memory "
                    "until it is started again",
@@ -183,16 +184,16 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
 }
 
 static enum overuse_policy policy_of(const struct audit *a, const struct slot *slot,
-                                     enum overuse_state state) {
+                                     enum audit_memory_state state) {
     const struct pod_entry *e =
         a->shares->pods ? pods_find(a->shares->pods, slot->grant.pod_uid) : NULL;
     const struct audit_options *c = &a->options;
     char wish[64];
 
-    if (state != OVERUSE_OVER && state != OVERUSE_ESCAPED)
+    if (state != AUDIT_MEMORY_OVER && state != AUDIT_MEMORY_ESCAPED)
         return OVERUSE_REPORT;
     return overuse_policy_of(
-        state == OVERUSE_OVER ? c->on_overuse : c->on_escape, c->overuse_rules,
+        state == AUDIT_MEMORY_OVER ? c->on_overuse : c->on_escape, c->overuse_rules,
         slot->grant.namespace,
         e && pod_wish(&e->pod, WISH_OVERUSE, slot->grant.container, wish) ? wish : NULL);
 }
@@ -200,8 +201,8 @@ static enum overuse_policy policy_of(const struct audit *a, const struct slot *s
 static void tell(struct audit *a, const struct slot *slot, const char *reason, const char *text) {
     const struct slot_grant *g = &slot->grant;
 
-    tell_container(&a->shares->events, g->namespace, g->pod, g->pod_uid, g->container, reason,
-                   text);
+    pod_events_container(&a->shares->events, g->namespace, g->pod, g->pod_uid, g->container, reason,
+                         text);
 }
 
 /* ---- policy stop ---- */
@@ -237,7 +238,7 @@ static void on_late(const struct container_stop *s, void *userdata) {
     tell(a, slot, "GPUOveruseNotStopped", buf_str(&text));
 }
 
-void oversee_start(struct audit *a) {
+void audit_start(struct audit *a) {
     (void) uv_timer_init(a->shares->loop, &a->sweep_timer);
     (void) uv_timer_init(a->shares->loop, &a->look_timer);
     a->sweep_timer.data = a;
@@ -263,23 +264,23 @@ static void stop(struct audit *a, struct slot *slot, const struct slot_device *d
 
 /* ---- the verdict ---- */
 
-static void act(struct audit *a, struct slot *slot, uint32_t at, enum overuse_state before,
+static void act(struct audit *a, struct slot *slot, uint32_t at, enum audit_memory_state before,
                 uint64_t booked) {
     struct slot_device *d = &slot->grant.devices[at];
-    enum overuse_state state = d->overuse.state;
+    enum audit_memory_state state = d->memory_audit.state;
 
-    if (state == before && state < OVERUSE_ESCAPED)
+    if (state == before && state < AUDIT_MEMORY_ESCAPED)
         return;
     if (state != before && reasons[state]) {
         _cleanup_buf_ struct buf text = BUF_INIT(1024);
         bool stops = policy_of(a, slot, state) == OVERUSE_STOP;
 
         describe(slot, at, booked, &text);
-        if (state >= OVERUSE_ESCAPED && !stops)
+        if (state >= AUDIT_MEMORY_ESCAPED && !stops)
             buf_puts(&text, ". Nothing is done about it: --on-overuse=stop of the agent or "
                             "annotation elasticgpu.io/on-overuse: stop of the pod would");
         tell(a, slot, reasons[state], buf_str(&text));
-        a->overuse_found += state >= OVERUSE_ESCAPED;
+        a->overuse_found += state >= AUDIT_MEMORY_ESCAPED;
     } else if (state != before) {
         log_info("%s/%s: container %s keeps to its share of GPU %u again", slot->grant.namespace,
                  slot->grant.pod, slot->grant.container, d->index);
@@ -297,7 +298,7 @@ static uint64_t without_ending(struct audit *a, const struct slot *slot,
     for (size_t i = 0; i < card->nprocesses; i++) {
         const struct gpu_process *p = &card->processes[i];
 
-        if (p->memory > 0 && process_is_ending((int) p->pid) &&
+        if (p->memory > 0 && procfs_is_ending((int) p->pid) &&
             !card_audit_has_ended(a, at, p->pid) && slot_of_process(a->shares, p->pid) == slot)
             living -= p->memory < living ? p->memory : living;
     }
@@ -305,33 +306,33 @@ static uint64_t without_ending(struct audit *a, const struct slot *slot,
 }
 
 /* Returns whether the driver should be asked again soon. */
-static bool oversee_device(struct audit *a, struct slot *slot, uint32_t at,
-                           const struct gpu_device *card, const struct ledger_usage *u,
-                           bool *changed) {
+static bool audit_device(struct audit *a, struct slot *slot, uint32_t at,
+                         const struct gpu_device *card, const struct ledger_usage *u,
+                         bool *changed) {
     struct slot_device *d = &slot->grant.devices[at];
-    struct overuse_look look = {
+    struct audit_memory_look look = {
         .now_ms = uv_now(a->shares->loop),
         .limit = slot_card_limit(slot, at),
         .driver = d->living,
         .strangers = d->strangers,
         .damaged = u == NULL,
     };
-    enum overuse_state before = d->overuse.state;
-    uint64_t overhead = d->reconcile.overhead, orphaned = orphans_held(slot, at);
+    enum audit_memory_state before = d->memory_audit.state;
+    uint64_t overhead = d->overhead.bytes, orphaned = orphans_held(slot, at);
     uint32_t n = slot_card_account(slot, at);
     bool again;
 
-    if (d->overuse.ceiling == 0)
-        d->overuse.ceiling = d->physical;
-    if (look.limit > 0 && d->living + orphaned > look.limit + OVERUSE_SLACK)
+    if (d->memory_audit.ceiling == 0)
+        d->memory_audit.ceiling = d->physical;
+    if (look.limit > 0 && d->living + orphaned > look.limit + AUDIT_MEMORY_SLACK)
         d->living = without_ending(a, slot, card, d->living);
     look.driver = d->living + orphaned;
-    again = overuse_look(&d->overuse, &look);
+    again = audit_memory_look(&d->memory_audit, &look);
     act(a, slot, at, before, u ? u->used[n] : 0);
     if (u)
-        again |= reconcile_end(&d->reconcile, booked_by_processes(slot, at, u), u->operation[n],
-                               d->living, d->driver_processes + (d->charged > 0));
-    *changed = *changed || d->reconcile.overhead != overhead;
+        again |= overhead_end(&d->overhead, booked_by_processes(slot, at, u), u->operation[n],
+                              d->living, d->driver_processes + (d->charged > 0));
+    *changed = *changed || d->overhead.bytes != overhead;
     return again;
 }
 
@@ -345,7 +346,7 @@ static void write_limits(struct audit *a, struct slot *slot) {
                  slot->grant.namespace, slot->grant.pod, err.text);
 }
 
-static bool oversee_slot(struct audit *a, struct slot *slot) {
+static bool audit_slot(struct audit *a, struct slot *slot) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     bool again = false, changed = false, readable;
     struct ledger_usage u;
@@ -354,8 +355,8 @@ static bool oversee_slot(struct audit *a, struct slot *slot) {
     for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
         const struct gpu_device *card = gpu_find(s, slot->grant.devices[i].uuid);
 
-        if (card && card->healthy && oversee_pids_fit(a, card))
-            again |= oversee_device(a, slot, i, card, readable ? &u : NULL, &changed);
+        if (card && card->healthy && audit_pids_fit(a, card))
+            again |= audit_device(a, slot, i, card, readable ? &u : NULL, &changed);
     }
     if (changed || slot->limits_late)
         write_limits(a, slot);
@@ -368,30 +369,30 @@ static void on_again(uv_timer_t *timer) {
     (void) gpu_monitor_poll(a->shares->monitor);
 }
 
-void oversee_end(struct audit *a) {
+void audit_end(struct audit *a) {
     bool again = orphans_end(a) | a->mapped_pending;
 
     a->mapped_pending = false;
 
     again |= card_audit_poll(a);
     for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
-        again |= oversee_slot(a, slot);
+        again |= audit_slot(a, slot);
     if (again && !a->shares->closing)
-        (void) uv_timer_start(&a->look_timer, on_again, OVERUSE_CONFIRM_MS + 10, 0);
+        (void) uv_timer_start(&a->look_timer, on_again, AUDIT_MEMORY_CONFIRM_MS + 10, 0);
 }
 
-const char *oversee_trouble(const struct audit *a) {
+const char *audit_trouble(const struct audit *a) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
 
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (s->devices[i].healthy && s->devices[i].nprocesses > 0 &&
-            !oversee_pids_fit(a, &s->devices[i]))
+            !audit_pids_fit(a, &s->devices[i]))
             return "the driver's process numbers are not those of the agent: run it with hostPID, "
                    "or memory past the library is not found";
     return "";
 }
 
-void oversee_stop(struct audit *a) {
+void audit_stop(struct audit *a) {
     (void) uv_timer_stop(&a->sweep_timer);
     (void) uv_timer_stop(&a->look_timer);
     container_stops_end(&a->stops);

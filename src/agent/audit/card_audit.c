@@ -31,7 +31,7 @@ bool card_audit_has_ended(struct audit *a, uint32_t at, uint32_t pid) {
     for (size_t i = 0; i < GPU_PROCESSES_MAX && !e; i++)
         if (audit->ended[i].pid == pid)
             e = &audit->ended[i];
-    if (!process_is_ending((int) pid)) {
+    if (!procfs_is_ending((int) pid)) {
         if (e)
             e->pid = 0;
         return false;
@@ -64,8 +64,8 @@ static void add_share(struct slot *slot, const struct slot_device *d, uint32_t a
     look->idle = false;
     look->attributed += orphans_accounted(slot, at);
     if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0)
-        look->still = look->still && d->reconcile.armed &&
-                      d->reconcile.before_operation == u.operation[slot_card_account(slot, at)];
+        look->still = look->still && d->overhead.armed &&
+                      d->overhead.before_operation == u.operation[slot_card_account(slot, at)];
 }
 
 /* As if the slot `without` (may be NULL) were not there. */
@@ -112,7 +112,7 @@ static void judge_holder(struct audit *a, const struct holder *h) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     struct slot *slot = slot_of_group(a->shares, &h->id);
     bool unlisted = slot && (h->how == HOLDER_UNREADABLE || h->how == HOLDER_SENT ||
-                             !is_listed(s, h->pid) || !oversee_knows(a, slot, h->pid));
+                             !is_listed(s, h->pid) || !audit_knows(a, slot, h->pid));
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
         uint32_t at;
@@ -249,11 +249,11 @@ static void put_candidates(struct audit *a, const struct candidates *all, struct
     for (uint32_t i = 0; i < all->n && i < CANDIDATES_MAX; i++) {
         const struct candidate_container *c = &all->list[i];
         const struct slot *slot = c->unlisted ? slot_find(&a->shares->slots, c->slot) : NULL;
-        char name[PROCESS_NAME_MAX];
+        char name[PROCFS_NAME_MAX];
 
         if (!slot)
             continue;
-        process_name((int) c->pid, name);
+        procfs_name((int) c->pid, name);
         buf_printf(out, "%s%s/%s container %s (process %u, %s)", named++ > 0 ? ", " : "",
                    slot->grant.namespace, slot->grant.pod, slot->grant.container, c->pid, name);
     }
@@ -307,7 +307,7 @@ static void tell(struct audit *a, struct card_audit *audit, const struct gpu_dev
     if (!audit->complete)
         buf_puts(&text, " (the look at all processes was not finished)");
     if (a->find_object && a->find_object(card->uuid, name, uid, a->userdata))
-        tell_card(&a->shares->events, name, uid, "GPUMemoryUnattributed", buf_str(&text));
+        pod_events_card(&a->shares->events, name, uid, "GPUMemoryUnattributed", buf_str(&text));
     else
         log_warn("%s", buf_str(&text));
 }
@@ -356,7 +356,7 @@ static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *ca
         text_copy(audit->uuid, sizeof(audit->uuid), card->uuid);
         noise_recall(a->shares->options.state_dir, driver, audit->uuid, &audit->memory);
     }
-    if (!card->healthy || !card->sample.attributable || !oversee_pids_fit(a, card))
+    if (!card->healthy || !card->sample.attributable || !audit_pids_fit(a, card))
         return false;
     look = look_at(a, at, card, NULL);
     before = audit->memory;

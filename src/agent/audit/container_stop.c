@@ -135,7 +135,7 @@ static void on_timer(uv_timer_t *timer) {
 
     if (!all->walking)
         begin_look(all);
-    r = process_walk_step(&all->walk, STEP, look_at, all);
+    r = procfs_walk_step(&all->walk, STEP, look_at, all);
     if (r == 1)
         end_look(all);
     else
@@ -183,6 +183,6 @@ void container_stops_end(struct container_stops *all) {
         DL_DELETE(all->list, s);
         free(s);
     }
-    process_walk_end(&all->walk);
+    procfs_walk_end(&all->walk);
     (void) uv_timer_stop(&all->timer);
 }

@@ -36,7 +36,7 @@ struct container_stop {
 struct container_stops {
     uv_timer_t timer;
     struct container_stop *list;
-    struct process_walk walk;
+    struct procfs_walk walk;
     bool walking;
     /* Its last process has ended; it is forgotten afterwards. */
     void (*on_stopped)(const struct container_stop *s, void *userdata);

@@ -244,7 +244,7 @@ void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from, const ch
                   void (*tell_of)(const struct holder *h, void *userdata), void *userdata) {
     struct walk *w = calloc(1, sizeof(*w));
     const struct holder end = {.how = HOLDER_END};
-    struct process_walk all = {NULL};
+    struct procfs_walk all = {NULL};
     int r = 0;
 
     if (!w)
@@ -256,7 +256,7 @@ void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from, const ch
     for (size_t i = 0; i < ndirs; i++)
         add_nodes(w, dirs[i], false);
     while (r == 0)
-        r = process_walk_step(&all, UINT_MAX, look_at, w);
+        r = procfs_walk_step(&all, UINT_MAX, look_at, w);
     if (r == 1)
         tell_of(&end, userdata);
     free(w);

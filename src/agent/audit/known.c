@@ -13,7 +13,7 @@
 
 /* PIDs of a driver before 545 are the machine's; where the agent's are others, the wrong processes
  * would be accused. Having found a context of its own by its own PID proves that they fit. */
-bool oversee_pids_fit(const struct audit *a, const struct gpu_device *card) {
+bool audit_pids_fit(const struct audit *a, const struct gpu_device *card) {
     return a->initial_pids || card->context_bytes > 0;
 }
 
@@ -63,8 +63,8 @@ static uint32_t asks_of(const struct audit *a, const struct slot *slot) {
  * another way than through the library. A ledger that cannot be read is another finding, and a
  * process that is gone is none. The answer stands for a while, unless the process executes another
  * program. What a container keeps from being answered counts against it. */
-bool oversee_knows(struct audit *a, struct slot *slot, uint32_t pid) {
-    uint64_t life = process_life((int) pid), now = uv_now(a->shares->loop);
+bool audit_knows(struct audit *a, struct slot *slot, uint32_t pid) {
+    uint64_t life = procfs_life((int) pid), now = uv_now(a->shares->loop);
     struct known_process *k;
     dev_t device;
     ino_t inode;

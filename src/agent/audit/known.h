@@ -12,7 +12,7 @@ struct gpu_device;
 struct slot;
 
 /* Whether the process owns a living slot of its container's ledger. */
-bool oversee_knows(struct audit *a, struct slot *slot, uint32_t pid);
+bool audit_knows(struct audit *a, struct slot *slot, uint32_t pid);
 
 /* Whether the driver's PIDs of that card are certainly the agent's. */
-bool oversee_pids_fit(const struct audit *a, const struct gpu_device *card);
+bool audit_pids_fit(const struct audit *a, const struct gpu_device *card);

@@ -99,7 +99,7 @@ static uint64_t living_of(struct audit *a, const struct slot *slot, const struct
     for (size_t i = 0; i < card->nprocesses; i++) {
         const struct gpu_process *p = &card->processes[i];
 
-        if (process_is_ending((int) p->pid) && slot_of_process(a->shares, p->pid) == slot)
+        if (procfs_is_ending((int) p->pid) && slot_of_process(a->shares, p->pid) == slot)
             bytes = less(bytes, p->memory);
     }
     return bytes;

@@ -61,21 +61,21 @@ void usage_update(struct audit *a) {
             if (!d) {
                 /* What a process that is gone still has by the driver's list belongs to a process
                  * that the list does not name. */
-                if (!oversee_pids_fit(a, &s->devices[i]) || !card_audit_has_ended(a, i, p->pid))
+                if (!audit_pids_fit(a, &s->devices[i]) || !card_audit_has_ended(a, i, p->pid))
                     a->outside[i] += p->memory;
-                oversee_intruder(a, &s->devices[i], p->pid);
+                audit_intruder(a, &s->devices[i], p->pid);
                 continue;
             }
             d->driver_memory += p->memory;
             d->driver_percent += p->sm_percent;
             d->driver_processes++;
-            oversee_process(a, slot, d, p->pid, p->memory);
+            audit_process(a, slot, d, p->pid, p->memory);
         }
     }
     gpu_monitor_status(a->shares->monitor, &status);
     if (status.polls != a->looked_polls)
-        oversee_end(a);
-    wall_update(a->shares);
+        audit_end(a);
+    driver_limit_update(a->shares);
     a->looked_polls = status.polls;
 }
 

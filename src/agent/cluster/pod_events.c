@@ -9,7 +9,7 @@
 #include "kube/api/event_writer.h"
 
 /* A node has some hundreds; twice as many, for those that end. */
-#define TELL_PODS_MAX 1024
+#define POD_EVENTS_PODS_MAX 1024
 
 static int request(void *context, const char *method, const char *path, const char *content_type,
                    const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
@@ -29,12 +29,12 @@ static void on_write(const struct event *e, uint64_t count, void *userdata) {
              (unsigned long long) count);
 }
 
-void tell_start(struct pod_events *p, uv_loop_t *loop) {
+void pod_events_start(struct pod_events *p, uv_loop_t *loop) {
     const struct event_writer_options options = {.component = "aliquot-agent",
                                                  .request = request,
                                                  .context = p,
                                                  .on_write = on_write,
-                                                 .objects_max = TELL_PODS_MAX};
+                                                 .objects_max = POD_EVENTS_PODS_MAX};
 
     p->loop = loop;
     p->writer = event_writer_new(&options);
@@ -47,8 +47,9 @@ static void note(struct pod_events *p, const struct event *e) {
         log_warn("%s/%s: %s: %s", e->namespace, e->name, e->reason, e->message);
 }
 
-void tell_container(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
-                    const char *container, const char *reason, const char *message) {
+void pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
+                          const char *uid, const char *container, const char *reason,
+                          const char *message) {
     const struct event e = {.namespace = namespace,
                             .name = pod,
                             .uid = uid,
@@ -61,8 +62,8 @@ void tell_container(struct pod_events *p, const char *namespace, const char *pod
     note(p, &e);
 }
 
-void tell_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
-               const char *message) {
+void pod_events_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
+                     const char *message) {
     const struct event e = {.namespace = "default",
                             .name = name,
                             .uid = uid,
@@ -75,7 +76,7 @@ void tell_card(struct pod_events *p, const char *name, const char *uid, const ch
     note(p, &e);
 }
 
-void tell_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
-              const char *reason, const char *message) {
-    tell_container(p, namespace, pod, uid, NULL, reason, message);
+void pod_events_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
+                    const char *reason, const char *message) {
+    pod_events_container(p, namespace, pod, uid, NULL, reason, message);
 }

@@ -19,18 +19,19 @@ struct pod_events {
 
 /* The writer is NULL without memory. To be freed with event_writer_free() when the client is
  * closed. */
-void tell_start(struct pod_events *p, uv_loop_t *loop);
+void pod_events_start(struct pod_events *p, uv_loop_t *loop);
 
 /* `reason` is one word in CamelCase, `message` a sentence. See kube/api/event_writer.h: what is
  * noted too often is written later, in its latest form. */
-void tell_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
-              const char *reason, const char *message);
+void pod_events_pod(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
+                    const char *reason, const char *message);
 
 /* The same about the GPU object of a card. Objects in no namespace have their Events in
  * "default". */
-void tell_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
-               const char *message);
+void pod_events_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
+                     const char *message);
 
 /* The same about one container, whose Events are apart from those of the pod's other containers. */
-void tell_container(struct pod_events *p, const char *namespace, const char *pod, const char *uid,
-                    const char *container, const char *reason, const char *message);
+void pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
+                          const char *uid, const char *container, const char *reason,
+                          const char *message);

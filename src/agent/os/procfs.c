@@ -62,7 +62,7 @@ static bool all_threads(int pid, bool (*is)(const char *stat), bool unknown) {
     return true;
 }
 
-bool process_is_ending(int pid) {
+bool procfs_is_ending(int pid) {
     return all_threads(pid, proc_stat_is_ending, true);
 }
 
@@ -78,8 +78,8 @@ bool process_has_ended(int pid) {
 
 /* ---- all of them ---- */
 
-int process_walk_step(struct process_walk *w, unsigned max, void (*look)(int pid, void *userdata),
-                      void *userdata) {
+int procfs_walk_step(struct procfs_walk *w, unsigned max, void (*look)(int pid, void *userdata),
+                     void *userdata) {
     const struct dirent *e;
     uint64_t pid;
 
@@ -90,7 +90,7 @@ int process_walk_step(struct process_walk *w, unsigned max, void (*look)(int pid
     for (unsigned i = 0; i < max; i++) {
         e = readdir(w->proc);
         if (!e) {
-            process_walk_end(w);
+            procfs_walk_end(w);
             return 1;
         }
         if (isdigit((unsigned char) e->d_name[0]) && num_parse_u64(e->d_name, INT32_MAX, &pid) == 0)
@@ -99,11 +99,11 @@ int process_walk_step(struct process_walk *w, unsigned max, void (*look)(int pid
     return 0;
 }
 
-bool process_walk_is_under_way(const struct process_walk *w) {
+bool procfs_walk_is_under_way(const struct procfs_walk *w) {
     return w->proc != NULL;
 }
 
-void process_walk_end(struct process_walk *w) {
+void procfs_walk_end(struct procfs_walk *w) {
     if (w->proc)
         (void) closedir(w->proc);
     w->proc = NULL;
@@ -115,7 +115,7 @@ void process_walk_end(struct process_walk *w) {
  * process started; where code, stack, data, heap, arguments and environment lie. */
 static const unsigned char life_fields[] = {19, 23, 24, 25, 42, 43, 44, 45, 46, 47, 48};
 
-uint64_t process_life(int pid) {
+uint64_t procfs_life(int pid) {
     char path[64], text[1024], *at, *save = NULL;
     uint64_t hash = HASH_START;
     unsigned int field = 0, next = 0;
@@ -135,11 +135,11 @@ uint64_t process_life(int pid) {
     return hash | 1;
 }
 
-void process_name(int pid, char ret[static PROCESS_NAME_MAX]) {
+void procfs_name(int pid, char ret[static PROCFS_NAME_MAX]) {
     char path[64];
 
     (void) snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    (void) read_start(path, ret, PROCESS_NAME_MAX);
+    (void) read_start(path, ret, PROCFS_NAME_MAX);
     for (char *c = ret; *c; c++) {
         if (*c == '\n')
             *c = 0;
@@ -149,10 +149,10 @@ void process_name(int pid, char ret[static PROCESS_NAME_MAX]) {
             break;
     }
     if (!ret[0])
-        (void) snprintf(ret, PROCESS_NAME_MAX, "?");
+        (void) snprintf(ret, PROCFS_NAME_MAX, "?");
 }
 
-bool process_namespace_is_initial(void) {
+bool procfs_namespace_is_initial(void) {
     struct stat st;
 
     return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == INITIAL_PID_NAMESPACE;

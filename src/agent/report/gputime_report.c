@@ -102,7 +102,7 @@ static void put_driver(struct shares *s, struct buf *out) {
         for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
             size_t n = labels_of(s, slot, i, index, sizeof(index), labels);
 
-            prom_u64(out, over, labels, n, slot->grant.devices[i].overtime.over);
+            prom_u64(out, over, labels, n, slot->grant.devices[i].compute_audit.over);
         }
 }
 
@@ -175,5 +175,5 @@ void gputime_usage(const struct slot *slot, uint32_t device, struct json_writer 
     json_put_bool(w, "gpuWanted", v.active);
     json_put_bool(w, "accountDamaged", v.damaged);
     json_put_u64(w, "gpuTimeDriverNs", slot->grant.devices[device].driver_time);
-    json_put_bool(w, "gpuTimeOveruse", slot->grant.devices[device].overtime.over);
+    json_put_bool(w, "gpuTimeOveruse", slot->grant.devices[device].compute_audit.over);
 }

@@ -56,7 +56,7 @@ static void on_late(uv_timer_t *timer) {
     end_waiting(timer->data);
 }
 
-void web_update(struct report *report) {
+void report_http_update(struct report *report) {
     struct gpu_monitor_status status;
     struct waiting *w, *next;
 
@@ -83,7 +83,7 @@ static void answer_fresh(struct report *report, struct http_exchange *exchange,
     DL_APPEND(report->waiting, w);
 }
 
-void web_stop(struct report *report) {
+void report_http_stop(struct report *report) {
     struct waiting *w, *next;
 
     DL_FOREACH_SAFE(report->waiting, w, next)
@@ -129,8 +129,8 @@ static void put_problems(struct report *report, struct buf *out) {
         buf_printf(out, "this node's pods cannot be watched: %s\n",
                    report->api_trouble[0] ? report->api_trouble
                                           : "the API server has not answered yet");
-    if (oversee_trouble(report->audit)[0])
-        buf_printf(out, "%s\n", oversee_trouble(report->audit));
+    if (audit_trouble(report->audit)[0])
+        buf_printf(out, "%s\n", audit_trouble(report->audit));
     if (publisher_trouble(report->publisher)[0])
         buf_printf(out, "%s\n", publisher_trouble(report->publisher));
     if (!keys_verifier(report->shares->keys))
@@ -176,10 +176,10 @@ static void put_holder(const struct report *report, struct json_writer *w, struc
     json_put_u64(w, "memoryUsed", u.booked[at]);
     json_put_u64(w, "memoryDriver", d->driver_memory);
     json_put_u64(w, "memoryCharged", d->charged);
-    json_put_u64(w, "memoryOverhead", d->reconcile.overhead);
+    json_put_u64(w, "memoryOverhead", d->overhead.bytes);
     json_put_u64(w, "memoryPhysical", d->physical);
-    json_put_u64(w, "memoryWall", wall_bytes(report->shares, slot, at));
-    json_put_string(w, "memoryState", overuse_name(d->overuse.state));
+    json_put_u64(w, "memoryWall", driver_limit_bytes(report->shares, slot, at));
+    json_put_string(w, "memoryState", audit_memory_name(d->memory_audit.state));
     json_put_u64(w, "refused", u.refused[at]);
     json_put_u64(w, "processes", d->driver_processes);
     json_put_u64(w, "processesUnlimited", d->strangers);
@@ -277,7 +277,7 @@ static const struct http_route routes[] = {
     {"GET", "/usage", on_usage},     {"GET", "/", on_index},          HTTP_ROUTE_END,
 };
 
-int web_start(struct report *report, struct err *err) {
+int report_http_start(struct report *report, struct err *err) {
     struct http_options options = {.listen = report->listen,
                                    .routes = routes,
                                    .userdata = report,

@@ -6,6 +6,6 @@
 struct err;
 struct report;
 
-int web_start(struct report *report, struct err *err);
-void web_update(struct report *report); /* the snapshot has changed */
-void web_stop(struct report *report);
+int report_http_start(struct report *report, struct err *err);
+void report_http_update(struct report *report); /* the snapshot has changed */
+void report_http_stop(struct report *report);

@@ -200,13 +200,13 @@ static uint64_t share_processes(const struct share *s) {
     return s->device->driver_processes;
 }
 static uint64_t share_overhead(const struct share *s) {
-    return s->device->reconcile.overhead;
+    return s->device->overhead.bytes;
 }
 static uint64_t share_physical(const struct share *s) {
     return s->device->physical;
 }
 static uint64_t share_over(const struct share *s) {
-    return s->device->overuse.state == OVERUSE_OVER;
+    return s->device->memory_audit.state == AUDIT_MEMORY_OVER;
 }
 static uint64_t share_strangers(const struct share *s) {
     return s->device->strangers;
@@ -365,7 +365,7 @@ static void put_agent_metrics(struct report *report, struct buf *out) {
               "Containers stopped because of that.", report->audit->overuse_stopped);
     put_value(out, "aliquot_agent_driver_limits_left_total", PROM_COUNTER,
               "Limits of the driver that were not taken away before their control group went.",
-              report->shares->walls.left);
+              report->shares->driver_limits.left);
     put_event_metrics(report, out);
     put_value(out, "process_resident_memory_bytes", PROM_GAUGE, "Resident memory size in bytes.",
               resident_bytes());

@@ -125,7 +125,7 @@ static void remember_node(struct publisher *p, struct json object) {
 static void put_overuse(const struct report *report, const char *uuid, struct gpu_object *ret) {
     for (const struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t i = 0; i < slot->grant.ndevices; i++)
-            if (slot->grant.devices[i].overuse.state >= OVERUSE_ESCAPED &&
+            if (slot->grant.devices[i].memory_audit.state >= AUDIT_MEMORY_ESCAPED &&
                 strcmp(slot->grant.devices[i].uuid, uuid) == 0)
                 gpu_object_add_overuse(ret, slot->grant.namespace, slot->grant.pod,
                                        slot->grant.container);

@@ -10,7 +10,7 @@
 
 #define ALL_POLICIES (((1u << SHARE_POLICIES) - 1) & ~(1u << SHARE_DEFAULT))
 
-int terms_policy_parse(const char *text, enum share_policy *ret) {
+int compute_policy_parse(const char *text, enum share_policy *ret) {
     static const struct {
         const char *name;
         enum share_policy policy;
@@ -25,7 +25,7 @@ int terms_policy_parse(const char *text, enum share_policy *ret) {
     return share_policy_parse(text, ret);
 }
 
-int terms_policies_parse(const char *text, uint32_t *ret) {
+int compute_policies_parse(const char *text, uint32_t *ret) {
     uint32_t bits = 0;
 
     if (strcmp(text, "all") == 0 || strcmp(text, "none") == 0) {
@@ -38,7 +38,7 @@ int terms_policies_parse(const char *text, uint32_t *ret) {
         char name[32];
 
         if (snprintf(name, sizeof(name), "%.*s", (int) len, text) >= (int) sizeof(name) ||
-            terms_policy_parse(name, &policy) < 0 || policy == SHARE_DEFAULT)
+            compute_policy_parse(name, &policy) < 0 || policy == SHARE_DEFAULT)
             return -EINVAL;
         bits |= 1u << policy;
         text += len + (text[len] == ',');
@@ -54,11 +54,11 @@ static int bad_value(enum pod_wish wish, const char *value, const char *rule, st
                    pod_wish_annotation(wish), value, rule);
 }
 
-static int read_policy(const struct terms_node *node, const char *value, struct slot_terms *t,
-                       struct err *why) {
+static int read_policy(const struct compute_policy_node *node, const char *value,
+                       struct slot_terms *t, struct err *why) {
     enum share_policy policy;
 
-    if (terms_policy_parse(value, &policy) < 0)
+    if (compute_policy_parse(value, &policy) < 0)
         return bad_value(WISH_POLICY, value,
                          "fixed, burst, weighted, weak, best-effort, online or offline", why);
     if (policy == SHARE_DEFAULT)
@@ -71,8 +71,8 @@ static int read_policy(const struct terms_node *node, const char *value, struct 
     return 0;
 }
 
-static int read_weight(const struct terms_node *node, const char *value, struct slot_terms *t,
-                       struct err *why) {
+static int read_weight(const struct compute_policy_node *node, const char *value,
+                       struct slot_terms *t, struct err *why) {
     uint64_t n;
 
     (void) node;
@@ -82,8 +82,8 @@ static int read_weight(const struct terms_node *node, const char *value, struct 
     return 0;
 }
 
-static int read_ceiling(const struct terms_node *node, const char *value, struct slot_terms *t,
-                        struct err *why) {
+static int read_ceiling(const struct compute_policy_node *node, const char *value,
+                        struct slot_terms *t, struct err *why) {
     uint64_t n;
 
     (void) node;
@@ -93,8 +93,8 @@ static int read_ceiling(const struct terms_node *node, const char *value, struct
     return 0;
 }
 
-static int read_memory(const struct terms_node *node, const char *value, struct slot_terms *t,
-                       struct err *why) {
+static int read_memory(const struct compute_policy_node *node, const char *value,
+                       struct slot_terms *t, struct err *why) {
     uint64_t bytes;
 
     (void) node;
@@ -105,8 +105,8 @@ static int read_memory(const struct terms_node *node, const char *value, struct 
 }
 
 /* Not a term, but a wish that is no policy is to be told to somebody. */
-static int check_overuse(const struct terms_node *node, const char *value, struct slot_terms *t,
-                         struct err *why) {
+static int check_overuse(const struct compute_policy_node *node, const char *value,
+                         struct slot_terms *t, struct err *why) {
     enum overuse_policy policy;
 
     (void) node;
@@ -116,14 +116,14 @@ static int check_overuse(const struct terms_node *node, const char *value, struc
                : bad_value(WISH_OVERUSE, value, "report or stop", why);
 }
 
-static int (*const readers[POD_WISHES])(const struct terms_node *, const char *,
+static int (*const readers[POD_WISHES])(const struct compute_policy_node *, const char *,
                                         struct slot_terms *, struct err *) = {
     [WISH_POLICY] = read_policy, [WISH_WEIGHT] = read_weight,    [WISH_CEILING] = read_ceiling,
     [WISH_MEMORY] = read_memory, [WISH_OVERUSE] = check_overuse,
 };
 
 /* Where no annotation says it. What asks for what others leave gets that. */
-static enum share_policy policy_of(const struct terms_node *node, const struct pod *pod,
+static enum share_policy policy_of(const struct compute_policy_node *node, const struct pod *pod,
                                    const char *container, bool part) {
     for (uint32_t i = 0; !part && i < pod->request.n; i++)
         if (pod->request.asks[i].offline && strcmp(pod->request.asks[i].container, container) == 0)
@@ -131,8 +131,9 @@ static enum share_policy policy_of(const struct terms_node *node, const struct p
     return part ? node->policy : SHARE_BEST_EFFORT;
 }
 
-int terms_read(const struct terms_node *node, const struct pod *pod, const char *container,
-               uint32_t core, struct slot_terms *ret, struct err *why) {
+int compute_policy_read(const struct compute_policy_node *node, const struct pod *pod,
+                        const char *container, uint32_t core, struct slot_terms *ret,
+                        struct err *why) {
     bool part = core > 0 && core < 100;
     struct slot_terms t = {.policy = (uint8_t) policy_of(node, pod, container, part),
                            .slices = part && node->slices};

@@ -17,7 +17,7 @@
 struct err;
 
 /* What the node says. */
-struct terms_node {
+struct compute_policy_node {
     enum share_policy policy; /* of containers that have a share and ask for no policy */
     uint32_t pods_may;        /* bit 1 << policy: a pod may ask for it */
     bool slices;              /* containers ask the driver for time-slices by share */
@@ -26,11 +26,12 @@ struct terms_node {
 /* The terms of a container with `core` percent of each card (0: none; 100: all). What cannot be
  * understood or is not allowed is left at the node's terms; *why then says so for a person, and the
  * result is -EINVAL or -EPERM (of the first such annotation). */
-int terms_read(const struct terms_node *node, const struct pod *pod, const char *container,
-               uint32_t core, struct slot_terms *ret, struct err *why);
+int compute_policy_read(const struct compute_policy_node *node, const struct pod *pod,
+                        const char *container, uint32_t core, struct slot_terms *ret,
+                        struct err *why);
 
 /* A policy by our name or by that of qGPU ("fixed-share", "burst-share"); -EINVAL. */
-int terms_policy_parse(const char *text, enum share_policy *ret);
+int compute_policy_parse(const char *text, enum share_policy *ret);
 
 /* "fixed,burst,..." as bits, "all" or "none"; -EINVAL. */
-int terms_policies_parse(const char *text, uint32_t *ret);
+int compute_policies_parse(const char *text, uint32_t *ret);

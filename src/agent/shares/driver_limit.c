@@ -19,7 +19,7 @@
 #define CHECK_MS 5000   /* between looks at whether a limit is still what was set */
 #define REFUSED_MS 5000 /* until a refused one is asked for again, where use has not fallen */
 
-struct wall_card {
+struct driver_limit_card {
     char uuid[GPU_UUID_MAX];
     bool pending;      /* asked, and not answered */
     bool refused;      /* the last answer */
@@ -31,7 +31,7 @@ struct wall_card {
 };
 
 /* One container. */
-struct wall {
+struct driver_limit {
     struct shares *shares;
     char nonce[NONCE_LEN + 1];
     char container[65];
@@ -39,33 +39,34 @@ struct wall {
     bool ending;         /* its group is empty: the limits are taken away */
     bool watched;
     uv_fs_event_t events; /* of cgroup.events; its data is the wall */
-    struct wall *prev, *next;
+    struct driver_limit *prev, *next;
     uint32_t ncards;
-    struct wall_card cards[];
+    struct driver_limit_card cards[];
 };
 
 static void report_progress(struct shares *s) {
-    if (s->walls.on_progress)
-        s->walls.on_progress(s);
+    if (s->driver_limits.on_progress)
+        s->driver_limits.on_progress(s);
 }
 
-static struct wall *find(const struct shares *s, const struct slot *slot) {
-    struct wall *w;
+static struct driver_limit *find(const struct shares *s, const struct slot *slot) {
+    struct driver_limit *w;
 
-    DL_FOREACH(s->walls.list, w)
+    DL_FOREACH(s->driver_limits.list, w)
         if (!w->ending && strcmp(w->nonce, slot->nonce) == 0)
             return w;
     return NULL;
 }
 
-bool wall_possible(const struct shares *s) {
+bool driver_limit_possible(const struct shares *s) {
     const char *version = gpu_monitor_snapshot(s->monitor)->driver_version;
     char branch[4] = "";
     uint64_t n;
 
     (void) snprintf(branch, sizeof(branch), "%.*s", (int) strcspn(version, "."), version);
-    return s->options.driver_limits != WALL_OFF && s->walls.driver != WALL_NONE &&
-           num_parse_u64(branch, 999, &n) == 0 && n >= FIRST_BRANCH;
+    return s->options.driver_limits != DRIVER_LIMIT_OFF &&
+           s->driver_limits.driver != DRIVER_LIMIT_NONE && num_parse_u64(branch, 999, &n) == 0 &&
+           n >= FIRST_BRANCH;
 }
 
 /* ---- the note for the next agent ---- */
@@ -74,7 +75,7 @@ static void note_path(const struct shares *s, const char *nonce, char ret[static
     slot_path(&s->slots, nonce, "group", ret);
 }
 
-static void write_note(const struct wall *w) {
+static void write_note(const struct driver_limit *w) {
     char path[384];
     struct err err;
 
@@ -83,7 +84,7 @@ static void write_note(const struct wall *w) {
         log_warn("a restarted agent will not know this container's control group: %s", err.text);
 }
 
-static void remove_note(const struct wall *w) {
+static void remove_note(const struct driver_limit *w) {
     char path[384];
 
     note_path(w->shares, w->nonce, path);
@@ -96,8 +97,8 @@ static void on_events_closed(uv_handle_t *handle) {
     free(handle->data);
 }
 
-static void wall_free(struct wall *w) {
-    DL_DELETE(w->shares->walls.list, w);
+static void driver_limit_free(struct driver_limit *w) {
+    DL_DELETE(w->shares->driver_limits.list, w);
     if (w->watched)
         uv_close((uv_handle_t *) &w->events, on_events_closed);
     else
@@ -106,7 +107,7 @@ static void wall_free(struct wall *w) {
 
 /* False when the group is gone or has no processes; true when it cannot be read for another reason,
  * such as a lack of descriptors. */
-static bool is_populated(const struct wall *w) {
+static bool is_populated(const struct driver_limit *w) {
     _cleanup_buf_ struct buf text = BUF_INIT(65536);
     char path[544];
     int r;
@@ -116,7 +117,7 @@ static bool is_populated(const struct wall *w) {
     return r < 0 ? r != -ENOENT && r != -ENODEV : !strstr(buf_str(&text), "populated 0");
 }
 
-static void ask(struct wall *w, struct wall_card *c, uint64_t bytes) {
+static void ask(struct driver_limit *w, struct driver_limit_card *c, uint64_t bytes) {
     struct shares *s = w->shares;
 
     if (gpu_monitor_wall(s->monitor, c->uuid, w->directory, bytes) < 0)
@@ -127,20 +128,20 @@ static void ask(struct wall *w, struct wall_card *c, uint64_t bytes) {
 }
 
 /* With the group the limit is out of reach. */
-static void leave(const struct wall *w, struct wall_card *c) {
+static void leave(const struct driver_limit *w, struct driver_limit_card *c) {
     log_warn("the limit of %s on GPU %s was not taken away before the group was: where the driver "
              "keeps limits itself, a later control group may be held to it",
              w->directory, c->uuid);
     c->set = 0;
-    w->shares->walls.left++;
+    w->shares->driver_limits.left++;
 }
 
 /* Takes the limits away as long as the group is there. */
-static void go_on_ending(struct wall *w) {
+static void go_on_ending(struct driver_limit *w) {
     bool there = access(w->directory, F_OK) == 0, more = false;
 
     for (uint32_t i = 0; i < w->ncards; i++) {
-        struct wall_card *c = &w->cards[i];
+        struct driver_limit_card *c = &w->cards[i];
 
         /* A request that is under way may have been in time. */
         if (c->set > 0 && !c->pending && there)
@@ -150,16 +151,16 @@ static void go_on_ending(struct wall *w) {
         more |= c->set > 0;
     }
     if (!more)
-        wall_free(w);
+        driver_limit_free(w);
 }
 
-static void begin_ending(struct wall *w) {
+static void begin_ending(struct driver_limit *w) {
     if (w->ending)
         return;
     w->ending = true;
     remove_note(w);
     for (uint32_t i = 0; i < w->ncards; i++) {
-        struct wall_card *c = &w->cards[i];
+        struct driver_limit_card *c = &w->cards[i];
 
         /* What was never asked for may be an earlier agent's. Requests keep their order: the answer
          * to one that is under way counts no more. */
@@ -172,14 +173,14 @@ static void begin_ending(struct wall *w) {
 }
 
 static void on_events(uv_fs_event_t *handle, const char *name, int events, int status) {
-    struct wall *w = handle->data;
+    struct driver_limit *w = handle->data;
 
     (void) name, (void) events, (void) status;
     if (!is_populated(w))
         begin_ending(w);
 }
 
-static void watch(struct wall *w) {
+static void watch(struct driver_limit *w) {
     char path[544];
 
     (void) snprintf(path, sizeof(path), "%s/cgroup.events", w->directory);
@@ -191,10 +192,10 @@ static void watch(struct wall *w) {
 
 /* ---- the beginning ---- */
 
-static struct wall *wall_new(struct shares *s, const struct slot *slot, const char *container,
-                             const char *directory) {
+static struct driver_limit *driver_limit_new(struct shares *s, const struct slot *slot,
+                                             const char *container, const char *directory) {
     uint32_t n = slot->grant.ndevices;
-    struct wall *w = calloc(1, sizeof(*w) + n * sizeof(w->cards[0]));
+    struct driver_limit *w = calloc(1, sizeof(*w) + n * sizeof(w->cards[0]));
 
     if (!w)
         return NULL;
@@ -205,7 +206,7 @@ static struct wall *wall_new(struct shares *s, const struct slot *slot, const ch
     text_copy(w->directory, sizeof(w->directory), directory);
     for (uint32_t i = 0; i < n; i++)
         text_copy(w->cards[i].uuid, sizeof(w->cards[i].uuid), slot->grant.devices[i].uuid);
-    DL_APPEND(s->walls.list, w);
+    DL_APPEND(s->driver_limits.list, w);
     watch(w);
     return w;
 }
@@ -220,12 +221,12 @@ static uint64_t wanted(const struct shares *s, const struct slot *slot, uint32_t
 
     if (d->physical < limit)
         limit = d->physical;
-    limit += OVERUSE_SLACK;
+    limit += AUDIT_MEMORY_SLACK;
     return card && limit > card->memory ? card->memory : limit;
 }
 
-static bool is_due(const struct shares *s, const struct wall_card *c, const struct slot_device *d,
-                   uint64_t bytes) {
+static bool is_due(const struct shares *s, const struct driver_limit_card *c,
+                   const struct slot_device *d, uint64_t bytes) {
     uint64_t age = uv_now(s->loop) - c->asked_ms;
 
     if (c->pending)
@@ -235,7 +236,7 @@ static bool is_due(const struct shares *s, const struct wall_card *c, const stru
     return c->refused ? d->driver_memory < c->use || age >= REFUSED_MS : age >= CHECK_MS;
 }
 
-static void bring_up_to_date(struct wall *w, const struct slot *slot) {
+static void bring_up_to_date(struct driver_limit *w, const struct slot *slot) {
     for (uint32_t i = 0; i < w->ncards && i < slot->grant.ndevices; i++) {
         uint64_t bytes = wanted(w->shares, slot, i);
 
@@ -244,8 +245,8 @@ static void bring_up_to_date(struct wall *w, const struct slot *slot) {
     }
 }
 
-int wall_begin(struct shares *s, struct slot *slot, int pid, struct err *err) {
-    struct wall *w = find(s, slot);
+int driver_limit_begin(struct shares *s, struct slot *slot, int pid, struct err *err) {
+    struct driver_limit *w = find(s, slot);
     struct cgroup_id id;
     char directory[512];
 
@@ -261,7 +262,7 @@ int wall_begin(struct shares *s, struct slot *slot, int pid, struct err *err) {
         return err_set(err, ENOENT, "the container has no control group of the second version");
     if (w)
         begin_ending(w);
-    w = wall_new(s, slot, id.container_id, directory);
+    w = driver_limit_new(s, slot, id.container_id, directory);
     if (!w)
         return err_set(err, ENOMEM, "out of memory");
     write_note(w);
@@ -269,8 +270,8 @@ int wall_begin(struct shares *s, struct slot *slot, int pid, struct err *err) {
     return 0;
 }
 
-void wall_end(struct shares *s, const struct slot *slot) {
-    struct wall *w = find(s, slot);
+void driver_limit_end(struct shares *s, const struct slot *slot) {
+    struct driver_limit *w = find(s, slot);
 
     if (w)
         begin_ending(w);
@@ -278,29 +279,30 @@ void wall_end(struct shares *s, const struct slot *slot) {
 
 /* ---- what there is ---- */
 
-enum wall_progress wall_progress(const struct shares *s, const struct slot *slot, struct err *why) {
-    const struct wall *w = find(s, slot);
-    enum wall_progress progress = WALL_SET;
+enum driver_limit_progress driver_limit_progress(const struct shares *s, const struct slot *slot,
+                                                 struct err *why) {
+    const struct driver_limit *w = find(s, slot);
+    enum driver_limit_progress progress = DRIVER_LIMIT_SET;
 
-    if (s->walls.driver == WALL_NONE || !w) {
+    if (s->driver_limits.driver == DRIVER_LIMIT_NONE || !w) {
         (void) err_set(why, ENOTSUP, "the driver has no limits for control groups");
-        return WALL_REFUSED;
+        return DRIVER_LIMIT_REFUSED;
     }
     for (uint32_t i = 0; i < w->ncards; i++) {
-        const struct wall_card *c = &w->cards[i];
+        const struct driver_limit_card *c = &w->cards[i];
 
         if (c->pending || c->wanted == 0) {
-            progress = WALL_ASKED;
+            progress = DRIVER_LIMIT_ASKED;
         } else if (c->refused) {
             (void) err_set(why, EIO, "GPU %s: %s", c->uuid, c->why);
-            return WALL_REFUSED;
+            return DRIVER_LIMIT_REFUSED;
         }
     }
     return progress;
 }
 
-uint64_t wall_bytes(const struct shares *s, const struct slot *slot, uint32_t at) {
-    const struct wall *w = find(s, slot);
+uint64_t driver_limit_bytes(const struct shares *s, const struct slot *slot, uint32_t at) {
+    const struct driver_limit *w = find(s, slot);
 
     return w && at < w->ncards ? w->cards[at].set : 0;
 }
@@ -309,10 +311,10 @@ uint64_t wall_bytes(const struct shares *s, const struct slot *slot, uint32_t at
 
 /* Another process, perhaps another driver: it has been told nothing. */
 static void forget(struct shares *s) {
-    struct wall *w;
+    struct driver_limit *w;
 
-    s->walls.driver = WALL_UNKNOWN;
-    DL_FOREACH(s->walls.list, w)
+    s->driver_limits.driver = DRIVER_LIMIT_UNKNOWN;
+    DL_FOREACH(s->driver_limits.list, w)
         for (uint32_t i = 0; i < w->ncards; i++) {
             w->cards[i].pending = false;
             if (w->ending)
@@ -322,18 +324,18 @@ static void forget(struct shares *s) {
         }
 }
 
-void wall_update(struct shares *s) {
+void driver_limit_update(struct shares *s) {
     struct gpu_monitor_status status;
-    struct wall *w, *next;
+    struct driver_limit *w, *next;
 
     gpu_monitor_status(s->monitor, &status);
-    if (status.restarts != s->walls.restarts)
+    if (status.restarts != s->driver_limits.restarts)
         forget(s);
-    s->walls.restarts = status.restarts;
-    DL_FOREACH_SAFE(s->walls.list, w, next)
+    s->driver_limits.restarts = status.restarts;
+    DL_FOREACH_SAFE(s->driver_limits.list, w, next)
         if (w->ending)
             go_on_ending(w);
-    if (!wall_possible(s)) {
+    if (!driver_limit_possible(s)) {
         report_progress(s);
         return;
     }
@@ -345,17 +347,17 @@ void wall_update(struct shares *s) {
             bring_up_to_date(w, slot);
         for (uint32_t i = 0; !w && i < slot->grant.ndevices; i++)
             if (slot->grant.devices[i].worst_pid > 0 &&
-                wall_begin(s, slot, (int) slot->grant.devices[i].worst_pid, NULL) == 0)
+                driver_limit_begin(s, slot, (int) slot->grant.devices[i].worst_pid, NULL) == 0)
                 break;
     }
     report_progress(s);
 }
 
-static struct wall_card *find_card(struct shares *s, const struct gpu_wall_answer *answer,
-                                   struct wall **ret) {
-    struct wall *w;
+static struct driver_limit_card *find_card(struct shares *s, const struct gpu_wall_answer *answer,
+                                           struct driver_limit **ret) {
+    struct driver_limit *w;
 
-    DL_FOREACH(s->walls.list, w)
+    DL_FOREACH(s->driver_limits.list, w)
         for (uint32_t i = 0; strcmp(w->directory, answer->cgroup) == 0 && i < w->ncards; i++)
             if (strcmp(w->cards[i].uuid, answer->uuid) == 0 &&
                 w->cards[i].wanted == answer->bytes) {
@@ -365,7 +367,7 @@ static struct wall_card *find_card(struct shares *s, const struct gpu_wall_answe
     return NULL;
 }
 
-static void take_answer(struct shares *s, struct wall *w, struct wall_card *c,
+static void take_answer(struct shares *s, struct driver_limit *w, struct driver_limit_card *c,
                         const struct gpu_wall_answer *answer) {
     char had[24], set[24];
 
@@ -398,17 +400,17 @@ static void take_answer(struct shares *s, struct wall *w, struct wall_card *c,
                 c->use = slot->grant.devices[i].driver_memory;
 }
 
-void wall_answer(struct shares *s, const struct gpu_wall_answer *answer) {
-    struct wall *w;
-    struct wall_card *c = find_card(s, answer, &w);
+void driver_limit_answer(struct shares *s, const struct gpu_wall_answer *answer) {
+    struct driver_limit *w;
+    struct driver_limit_card *c = find_card(s, answer, &w);
 
-    if (answer->wall == GPU_WALL_UNKNOWN_TO_IT && s->walls.driver != WALL_NONE) {
+    if (answer->wall == GPU_WALL_UNKNOWN_TO_IT && s->driver_limits.driver != DRIVER_LIMIT_NONE) {
         log_info("the driver does not limit control groups (that takes version 615, cgroup v2 and "
                  "no MIG): the library's limits stand alone");
-        s->walls.driver = WALL_NONE;
-    } else if (answer->wall == GPU_WALL_BUILT && s->walls.driver != WALL_BUILT) {
+        s->driver_limits.driver = DRIVER_LIMIT_NONE;
+    } else if (answer->wall == GPU_WALL_BUILT && s->driver_limits.driver != DRIVER_LIMIT_BUILT) {
         log_info("the driver limits control groups: its own limits stand behind ours");
-        s->walls.driver = WALL_BUILT;
+        s->driver_limits.driver = DRIVER_LIMIT_BUILT;
     }
     if (c)
         take_answer(s, w, c, answer);
@@ -422,7 +424,7 @@ static void restore(struct shares *s, const struct slot *slot) {
     _cleanup_buf_ struct buf text = BUF_INIT(65536);
     char path[384], line[520];
     struct cgroup_id id;
-    struct wall *w;
+    struct driver_limit *w;
 
     note_path(s, slot->nonce, path);
     if (file_read(path, 500, &text, NULL) < 0)
@@ -430,19 +432,19 @@ static void restore(struct shares *s, const struct slot *slot) {
     (void) snprintf(line, sizeof(line), "0::%s", buf_str(&text));
     if (cgroup_parse(line, strlen(line), &id) != 1)
         return;
-    w = wall_new(s, slot, id.container_id, buf_str(&text));
-    if (w && (s->options.driver_limits == WALL_OFF || !is_populated(w)))
+    w = driver_limit_new(s, slot, id.container_id, buf_str(&text));
+    if (w && (s->options.driver_limits == DRIVER_LIMIT_OFF || !is_populated(w)))
         begin_ending(w);
 }
 
-void wall_restore(struct shares *s) {
+void driver_limit_restore(struct shares *s) {
     for (const struct slot *slot = s->slots.slots; slot; slot = slot->hh.next)
         restore(s, slot);
 }
 
-void wall_forget(struct shares *s) {
-    struct wall *w, *next;
+void driver_limit_forget(struct shares *s) {
+    struct driver_limit *w, *next;
 
-    DL_FOREACH_SAFE(s->walls.list, w, next)
-        wall_free(w);
+    DL_FOREACH_SAFE(s->driver_limits.list, w, next)
+        driver_limit_free(w);
 }

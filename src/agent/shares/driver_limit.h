@@ -19,65 +19,66 @@
 struct err;
 struct shares;
 struct slot;
-struct wall;
-struct wall_call;
+struct driver_limit;
+struct driver_limit_call;
 
 /* The agent's option --driver-limits. */
-enum wall_policy {
-    WALL_AUTO,     /* where the driver has them; a container starts without, if need be */
-    WALL_REQUIRED, /* no container with a share starts without */
-    WALL_OFF,
+enum driver_limit_policy {
+    DRIVER_LIMIT_AUTO,     /* where the driver has them; a container starts without, if need be */
+    DRIVER_LIMIT_REQUIRED, /* no container with a share starts without */
+    DRIVER_LIMIT_OFF,
 };
 
-struct walls {
+struct driver_limits {
     enum {
-        WALL_UNKNOWN,
-        WALL_NONE,
-        WALL_BUILT
+        DRIVER_LIMIT_UNKNOWN,
+        DRIVER_LIMIT_NONE,
+        DRIVER_LIMIT_BUILT
     } driver;          /* whether it has limits of its own, as far as it was asked */
     uint64_t restarts; /* of the monitor's status, when that was found out */
-    struct wall *list;
+    struct driver_limit *list;
     uint64_t left;     /* limits that could not be taken away before their group went */
     char program[300]; /* of the hook, the same path on the host; "": there is none */
     char socket[108];  /* where the hook asks */
     bool listening;
     bool unaccepted; /* a hook's connection waits until there is memory for it */
     uv_pipe_t listener;
-    struct wall_call *calls;               /* of hooks, that wait for the driver */
+    struct driver_limit_call *calls;       /* of hooks, that wait for the driver */
     void (*on_progress)(struct shares *s); /* the driver has answered, or was asked; NULL: none */
 };
 
-enum wall_progress {
-    WALL_ASKED,   /* the driver has not answered yet */
-    WALL_SET,     /* on every card of the share */
-    WALL_REFUSED, /* on one at least */
+enum driver_limit_progress {
+    DRIVER_LIMIT_ASKED,   /* the driver has not answered yet */
+    DRIVER_LIMIT_SET,     /* on every card of the share */
+    DRIVER_LIMIT_REFUSED, /* on one at least */
 };
 
-/* Takes up again what an earlier agent has set; with WALL_OFF takes those limits away. */
-void wall_restore(struct shares *s);
+/* Takes up again what an earlier agent has set; with DRIVER_LIMIT_OFF takes those limits away. */
+void driver_limit_restore(struct shares *s);
 
 /* Forgets all limits; they stay in force. */
-void wall_forget(struct shares *s);
+void driver_limit_forget(struct shares *s);
 
 /* Whether the driver that is here has such limits, as far as is known. */
-bool wall_possible(const struct shares *s);
+bool driver_limit_possible(const struct shares *s);
 
 /* Limits the group of the container that `pid` belongs to; does nothing when that is the one that
  * is limited already. -EPERM: the process is not of the slot's pod, or in no container; -ENOENT:
  * its control group is not one of the second version; -ENOMEM. */
-int wall_begin(struct shares *s, struct slot *slot, int pid, struct err *err);
+int driver_limit_begin(struct shares *s, struct slot *slot, int pid, struct err *err);
 
 /* How far it is for the container of the slot; `why` (may be NULL) receives the driver's words. */
-enum wall_progress wall_progress(const struct shares *s, const struct slot *slot, struct err *why);
+enum driver_limit_progress driver_limit_progress(const struct shares *s, const struct slot *slot,
+                                                 struct err *why);
 
 /* What the driver holds the container to on the n-th card of its share; 0: nothing. */
-uint64_t wall_bytes(const struct shares *s, const struct slot *slot, uint32_t at);
+uint64_t driver_limit_bytes(const struct shares *s, const struct slot *slot, uint32_t at);
 
 /* Tells the driver what is new. Call it after the processes were named. */
-void wall_update(struct shares *s);
+void driver_limit_update(struct shares *s);
 
 /* What the driver said. */
-void wall_answer(struct shares *s, const struct gpu_wall_answer *answer);
+void driver_limit_answer(struct shares *s, const struct gpu_wall_answer *answer);
 
 /* The slot is being removed: no process of its pod is left. */
-void wall_end(struct shares *s, const struct slot *slot);
+void driver_limit_end(struct shares *s, const struct slot *slot);

@@ -28,7 +28,7 @@
 #define ANSWER_MS 8000               /* the driver's process is killed sooner when it hangs */
 #define CALLS_MAX 64
 
-struct wall_call {
+struct driver_limit_call {
     struct shares *shares;
     uv_pipe_t pipe;
     uv_timer_t timer;
@@ -36,7 +36,7 @@ struct wall_call {
     struct buf text;
     bool asked;
     char nonce[NONCE_LEN + 1];
-    struct wall_call *prev, *next;
+    struct driver_limit_call *prev, *next;
 };
 
 /* ---- the program ---- */
@@ -71,7 +71,7 @@ static bool is_on_host(const struct shares *s, const char *path) {
 }
 
 static bool install_in(struct shares *s, const char *dir, struct err *why) {
-    char path[sizeof(s->walls.program)];
+    char path[sizeof(s->driver_limits.program)];
 
     if ((size_t) snprintf(path, sizeof(path), "%s/" PROGRAM_NAME, dir) >= sizeof(path))
         return err_set(why, ENAMETOOLONG, "%s is too long a name", dir) == 0;
@@ -82,11 +82,11 @@ static bool install_in(struct shares *s, const char *dir, struct err *why) {
                        "%s cannot be executed on the host (another file system there, or one "
                        "mounted noexec)",
                        path) == 0;
-    text_copy(s->walls.program, sizeof(s->walls.program), path);
+    text_copy(s->driver_limits.program, sizeof(s->driver_limits.program), path);
     return true;
 }
 
-void wall_hook_install(struct shares *s) {
+void driver_limit_hook_install(struct shares *s) {
     struct err why;
 
     if (s->options.hook_dir[0] && install_in(s, s->options.hook_dir, &why))
@@ -100,39 +100,39 @@ void wall_hook_install(struct shares *s) {
                  why.text);
 }
 
-int wall_edits(const struct shares *s, struct gpu_edits *edits, struct err *err) {
-    bool required = s->options.driver_limits == WALL_REQUIRED;
+int driver_limit_edits(const struct shares *s, struct gpu_edits *edits, struct err *err) {
+    bool required = s->options.driver_limits == DRIVER_LIMIT_REQUIRED;
     char arguments[160];
     int r = 0;
 
-    if (required && !wall_possible(s))
+    if (required && !driver_limit_possible(s))
         return err_set(err, ENODEV,
                        "this node starts containers only with limits of the driver "
                        "(--driver-limits=required), and its driver has none: that takes version "
                        "615 and control groups of the second version");
-    if (required && (!s->walls.program[0] || !s->walls.listening))
+    if (required && (!s->driver_limits.program[0] || !s->driver_limits.listening))
         return err_set(err, ENODEV,
                        "this node starts containers only with limits of the driver "
                        "(--driver-limits=required), and its hook cannot be executed: see "
                        "--hook-dir");
-    if (!wall_possible(s) || !s->walls.program[0] || !s->walls.listening)
+    if (!driver_limit_possible(s) || !s->driver_limits.program[0] || !s->driver_limits.listening)
         return 0;
-    (void) snprintf(arguments, sizeof(arguments), "%s\n%s", s->walls.socket,
+    (void) snprintf(arguments, sizeof(arguments), "%s\n%s", s->driver_limits.socket,
                     required ? "required" : "auto");
-    r = gpu_edits_add(edits, GPU_EDIT_HOOK, s->walls.program, arguments);
+    r = gpu_edits_add(edits, GPU_EDIT_HOOK, s->driver_limits.program, arguments);
     return r < 0 ? err_set(err, -r, "no room for the hook") : 0;
 }
 
 int ldcache_edits(const struct shares *s, struct gpu_edits *edits) {
-    return s->walls.program[0]
-               ? gpu_edits_add(edits, GPU_EDIT_HOOK_INSIDE, s->walls.program, "ldcache")
+    return s->driver_limits.program[0]
+               ? gpu_edits_add(edits, GPU_EDIT_HOOK_INSIDE, s->driver_limits.program, "ldcache")
                : 0;
 }
 
 /* ---- calls ---- */
 
 static void on_handle_closed(uv_handle_t *handle) {
-    struct wall_call *c = handle->data;
+    struct driver_limit_call *c = handle->data;
 
     if (--c->handles > 0)
         return;
@@ -140,14 +140,14 @@ static void on_handle_closed(uv_handle_t *handle) {
     free(c);
 }
 
-static void end(struct wall_call *c) {
-    DL_DELETE(c->shares->walls.calls, c);
+static void end(struct driver_limit_call *c) {
+    DL_DELETE(c->shares->driver_limits.calls, c);
     uv_close((uv_handle_t *) &c->timer, on_handle_closed);
     uv_close((uv_handle_t *) &c->pipe, on_handle_closed);
 }
 
 /* NULL: the limits are set. The answer fits into the socket, which is empty. */
-static void answer(struct wall_call *c, const char *why) {
+static void answer(struct driver_limit_call *c, const char *why) {
     char text[ERR_TEXT_MAX + 8];
     uv_buf_t out = {.base = text};
 
@@ -158,17 +158,17 @@ static void answer(struct wall_call *c, const char *why) {
     end(c);
 }
 
-static void look(struct wall_call *c) {
+static void look(struct driver_limit_call *c) {
     struct slot *slot = slot_find(&c->shares->slots, c->nonce);
     struct err why = {0};
-    enum wall_progress progress;
+    enum driver_limit_progress progress;
 
     if (!c->asked)
         return;
-    progress = slot ? wall_progress(c->shares, slot, &why) : WALL_REFUSED;
-    if (progress == WALL_SET)
+    progress = slot ? driver_limit_progress(c->shares, slot, &why) : DRIVER_LIMIT_REFUSED;
+    if (progress == DRIVER_LIMIT_SET)
         answer(c, NULL);
-    else if (progress == WALL_REFUSED)
+    else if (progress == DRIVER_LIMIT_REFUSED)
         answer(c, slot ? why.text : "its share is gone");
 }
 
@@ -177,7 +177,7 @@ static void on_late(uv_timer_t *timer) {
 }
 
 /* The whole of it is here. */
-static void take(struct wall_call *c) {
+static void take(struct driver_limit_call *c) {
     const char *text = buf_str(&c->text), *line = memchr(text, '\n', c->text.len);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct slot *slot = NULL;
@@ -198,7 +198,7 @@ static void take(struct wall_call *c) {
         answer(c, "the runtime's state of the container has no process");
         return;
     }
-    if (wall_begin(c->shares, slot, (int) pid, &err) < 0) {
+    if (driver_limit_begin(c->shares, slot, (int) pid, &err) < 0) {
         answer(c, err.text);
         return;
     }
@@ -214,7 +214,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret) {
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
-    struct wall_call *c = stream->data;
+    struct driver_limit_call *c = stream->data;
 
     if (n > 0) {
         buf_append(&c->text, data->base, (size_t) n);
@@ -234,13 +234,13 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
 /* Without memory the connection stays with libuv, which looks for no other one until it is
  * accepted. */
 static void accept_call(struct shares *s) {
-    uv_stream_t *listener = (uv_stream_t *) &s->walls.listener;
-    struct wall_call *c;
+    uv_stream_t *listener = (uv_stream_t *) &s->driver_limits.listener;
+    struct driver_limit_call *c;
     size_t waiting = 0;
 
-    DL_COUNT(s->walls.calls, c, waiting);
+    DL_COUNT(s->driver_limits.calls, c, waiting);
     c = calloc(1, sizeof(*c));
-    s->walls.unaccepted = !c;
+    s->driver_limits.unaccepted = !c;
     if (!c)
         return;
     c->shares = s;
@@ -249,7 +249,7 @@ static void accept_call(struct shares *s) {
     (void) uv_pipe_init(s->loop, &c->pipe, 0);
     (void) uv_timer_init(s->loop, &c->timer);
     c->pipe.data = c->timer.data = c;
-    DL_APPEND(s->walls.calls, c);
+    DL_APPEND(s->driver_limits.calls, c);
     if (uv_accept(listener, (uv_stream_t *) &c->pipe) < 0 || waiting >= CALLS_MAX ||
         uv_timer_start(&c->timer, on_late, ANSWER_MS, 0) < 0 ||
         uv_read_start((uv_stream_t *) &c->pipe, on_alloc, on_read) < 0)
@@ -262,61 +262,64 @@ static void on_connection(uv_stream_t *listener, int status) {
 }
 
 static void on_progress(struct shares *s) {
-    struct wall_call *c, *next;
+    struct driver_limit_call *c, *next;
 
-    DL_FOREACH_SAFE(s->walls.calls, c, next)
+    DL_FOREACH_SAFE(s->driver_limits.calls, c, next)
         look(c);
-    if (s->walls.unaccepted)
+    if (s->driver_limits.unaccepted)
         accept_call(s);
 }
 
 /* ---- start and end ---- */
 
 static int listen_at(struct shares *s, struct err *err) {
-    uv_stream_t *listener = (uv_stream_t *) &s->walls.listener;
+    uv_stream_t *listener = (uv_stream_t *) &s->driver_limits.listener;
     mode_t before;
     int r;
 
-    if ((size_t) snprintf(s->walls.socket, sizeof(s->walls.socket), "%s/" SOCKET_NAME,
-                          s->options.state_dir) >= sizeof(s->walls.socket))
+    if ((size_t) snprintf(s->driver_limits.socket, sizeof(s->driver_limits.socket),
+                          "%s/" SOCKET_NAME,
+                          s->options.state_dir) >= sizeof(s->driver_limits.socket))
         return err_set(err, ENAMETOOLONG, "the state directory's path is too long for a socket");
-    (void) unlink(s->walls.socket);
-    (void) uv_pipe_init(s->loop, &s->walls.listener, 0);
-    s->walls.listener.data = s;
-    s->walls.listening = true;
+    (void) unlink(s->driver_limits.socket);
+    (void) uv_pipe_init(s->loop, &s->driver_limits.listener, 0);
+    s->driver_limits.listener.data = s;
+    s->driver_limits.listening = true;
     before = umask(0177);
-    r = uv_pipe_bind(&s->walls.listener, s->walls.socket);
+    r = uv_pipe_bind(&s->driver_limits.listener, s->driver_limits.socket);
     (void) umask(before);
     if (r == 0)
         r = uv_listen(listener, 16, on_connection);
-    return r < 0 ? err_set(err, -r, "cannot listen at %s: %s", s->walls.socket, uv_strerror(r)) : 0;
+    return r < 0 ? err_set(err, -r, "cannot listen at %s: %s", s->driver_limits.socket,
+                           uv_strerror(r))
+                 : 0;
 }
 
-int wall_hook_start(struct shares *s, struct err *err) {
-    s->walls.on_progress = on_progress;
-    wall_hook_install(s);
+int driver_limit_hook_start(struct shares *s, struct err *err) {
+    s->driver_limits.on_progress = on_progress;
+    driver_limit_hook_install(s);
     return listen_at(s, err);
 }
 
-void wall_hook_stop(struct shares *s) {
-    struct wall_call *c, *next;
+void driver_limit_hook_stop(struct shares *s) {
+    struct driver_limit_call *c, *next;
 
-    DL_FOREACH_SAFE(s->walls.calls, c, next)
+    DL_FOREACH_SAFE(s->driver_limits.calls, c, next)
         answer(c, "the agent ends");
-    if (s->walls.listening)
-        uv_close((uv_handle_t *) &s->walls.listener, NULL);
-    s->walls.listening = s->walls.unaccepted = false;
+    if (s->driver_limits.listening)
+        uv_close((uv_handle_t *) &s->driver_limits.listener, NULL);
+    s->driver_limits.listening = s->driver_limits.unaccepted = false;
 }
 
-int wall_start(struct shares *s, struct err *err) {
-    wall_restore(s);
-    if (s->options.driver_limits != WALL_OFF)
-        return wall_hook_start(s, err);
-    wall_hook_install(s);
+int driver_limit_start(struct shares *s, struct err *err) {
+    driver_limit_restore(s);
+    if (s->options.driver_limits != DRIVER_LIMIT_OFF)
+        return driver_limit_hook_start(s, err);
+    driver_limit_hook_install(s);
     return 0;
 }
 
-void wall_stop(struct shares *s) {
-    wall_hook_stop(s);
-    wall_forget(s);
+void driver_limit_stop(struct shares *s) {
+    driver_limit_hook_stop(s);
+    driver_limit_forget(s);
 }

@@ -50,12 +50,14 @@ void gputime_join(struct shares *s) {
 
 static void read_terms(struct shares *s, const struct pod *pod, const struct slot_grant *g,
                        struct slot_terms *ret) {
-    const struct terms_node node = {s->options.compute_policy, s->options.pod_policies,
-                                    s->options.hardware_slices};
+    const struct compute_policy_node node = {s->options.compute_policy, s->options.pod_policies,
+                                             s->options.hardware_slices};
     struct err why;
 
-    if (terms_read(&node, pod, g->container, g->ndevices ? g->devices[0].core : 0, ret, &why) < 0)
-        tell_pod(&s->events, pod->namespace, pod->name, pod->uid, "InvalidGPUAnnotation", why.text);
+    if (compute_policy_read(&node, pod, g->container, g->ndevices ? g->devices[0].core : 0, ret,
+                            &why) < 0)
+        pod_events_pod(&s->events, pod->namespace, pod->name, pod->uid, "InvalidGPUAnnotation",
+                       why.text);
 }
 
 void gputime_terms(struct shares *s, const struct pod *pod, struct slot_grant *g) {
@@ -116,14 +118,14 @@ static void watch(struct shares *s, struct slot *slot, uint32_t i, uint64_t sinc
 
     gputime_view(slot, i, &view);
     if (!is_watched(slot, d) ||
-        !overtime_look(&d->overtime, since, d->driver_percent, view.entitled))
+        !audit_compute_look(&d->compute_audit, since, d->driver_percent, view.entitled))
         return;
     (void) snprintf(text, sizeof(text),
                     "container %s takes more of GPU %u's time than it could have, by the driver's "
                     "figures: a program of it goes past the library, or writes into its account",
                     slot->grant.container, d->index);
-    tell_container(&s->events, slot->grant.namespace, slot->grant.pod, slot->grant.pod_uid,
-                   slot->grant.container, "GPUTimeOveruse", text);
+    pod_events_container(&s->events, slot->grant.namespace, slot->grant.pod, slot->grant.pod_uid,
+                         slot->grant.container, "GPUTimeOveruse", text);
 }
 
 /* The driver says a percentage of its last sampling period, and says it again until the next; what

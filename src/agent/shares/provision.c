@@ -69,7 +69,7 @@ static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_e
         r = foreign_edits(g, devices, s->options.memory_scaling, edits);
     if (r == 0 && n > 0)
         r = ldcache_edits(s, edits);
-    if (r == 0 && n > 0 && wall_edits(s, edits, err) < 0)
+    if (r == 0 && n > 0 && driver_limit_edits(s, edits, err) < 0)
         return -err->code;
     /* Nothing but ours may add cards: where NVIDIA's runtime hook is installed it keeps out. */
     if (r == 0)

@@ -22,7 +22,7 @@ static void log_growth(const struct slot *slot) {
     }
 }
 
-static void grow_slot(struct shares *s, struct slot *slot, const struct slot_grant *more) {
+static void resize_slot(struct shares *s, struct slot *slot, const struct slot_grant *more) {
     struct share_limits limits;
     struct err err;
 
@@ -36,7 +36,7 @@ static void grow_slot(struct shares *s, struct slot *slot, const struct slot_gra
         arbitration_change(slot->compute, &limits);
 }
 
-void grow_pod(struct shares *s, const struct pod_entry *e) {
+void resize_pod(struct shares *s, const struct pod_entry *e) {
     const struct grant_world world = {
         .node = s->options.node_name,
         .pod = e,
@@ -55,7 +55,7 @@ void grow_pod(struct shares *s, const struct pod_entry *e) {
         if (grant_judge(&world, e->pod.uid, slot->grant.container, &more, &why) != VERDICT_GRANT)
             continue;
         if (slot_is_more(&slot->grant, &more))
-            grow_slot(s, slot, &more);
+            resize_slot(s, slot, &more);
         slot_grant_done(&more);
     }
 }

@@ -8,4 +8,4 @@ struct shares;
 
 /* A pod was seen, perhaps with another assignment: its containers get what they have more by it, if
  * it is the scheduler's and there is room. They never get less. */
-void grow_pod(struct shares *s, const struct pod_entry *e);
+void resize_pod(struct shares *s, const struct pod_entry *e);

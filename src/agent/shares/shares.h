@@ -28,7 +28,7 @@ struct share_options {
     const char *mps_dir;  /* "": MPS is not used */
     const char *hook;     /* the program aliquot-hook, and where it is put on the host */
     const char *hook_dir; /* "": only state_dir */
-    enum wall_policy driver_limits;
+    enum driver_limit_policy driver_limits;
     enum share_policy compute_policy; /* of containers whose pod asks for none */
     uint32_t pod_policies;            /* bit 1 << policy: what a pod may ask for */
     bool hardware_slices;
@@ -47,7 +47,7 @@ struct shares {
     struct pods *pods;
     struct keys *keys;
     struct pod_events events;
-    struct walls walls;
+    struct driver_limits driver_limits;
     struct arbitration *arbitration;
     uint64_t gputime_sampled; /* uv_hrtime of the last sample of the driver's figures */
     bool closing;             /* the agent stops: no timer starts any more */

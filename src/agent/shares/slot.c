@@ -125,7 +125,7 @@ static void load_terms(struct slot_store *s, struct slot *slot) {
         .slices = (limits.more[0].options & LIMITS_HARDWARE_SLICES) != 0,
     };
     for (uint32_t i = 0; i < limits.ndevices && i < slot->grant.ndevices; i++)
-        slot->grant.devices[i].reconcile.overhead = limits.more[i].overhead_bytes;
+        slot->grant.devices[i].overhead.bytes = limits.more[i].overhead_bytes;
     for (uint32_t i = 0; i < limits.ndevices && i < slot->grant.ndevices; i++)
         if (limits.device[i].memory_bytes < slot->grant.devices[i].memory)
             slot->grant.terms.memory_limit = limits.device[i].memory_bytes;
@@ -245,7 +245,7 @@ void slot_limits(const struct slot_grant *g, struct share_limits *ret) {
         text_copy(d->uuid, sizeof(d->uuid), g->devices[i].uuid);
         d->memory_bytes = slot_memory_now(g, i);
         d->context_bytes = g->devices[i].context;
-        ret->more[i].overhead_bytes = g->devices[i].reconcile.overhead;
+        ret->more[i].overhead_bytes = g->devices[i].overhead.bytes;
         /* By the share, not by what is in force: processes that start while the limit is lower
          * must keep within the bound when it is raised again. */
         ret->more[i].physical_bytes = slot_physical(&g->devices[i]);

@@ -40,7 +40,7 @@ struct slot_device {
     uint32_t driver_percent;
     uint32_t driver_processes;
     uint64_t driver_time; /* ns of the card that the driver saw them take, summed up by gputime.c */
-    struct overtime overtime;
+    struct audit_compute compute_audit;
     /* What audit.c makes of it; not in the record. */
     uint64_t living;      /* of driver_memory, what processes hold that are not ending */
     uint32_t strangers;   /* processes that have not mapped the ledger */
@@ -53,8 +53,8 @@ struct slot_device {
     uint64_t claimed;     /* its own by the driver's list or its ledger, without orphaned memory */
     uint64_t unexplained; /* in use on the card beyond its processes and the others' `claimed` */
     uint64_t charged;     /* of `living`, what no listed process holds (card_audit.h) */
-    struct reconcile reconcile;
-    struct overuse overuse;
+    struct overhead overhead;
+    struct audit_memory memory_audit;
 };
 
 /* How a container shares the time of its cards, and how much of its memory it may use for now: what

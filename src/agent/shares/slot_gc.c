@@ -25,7 +25,7 @@
 
 static void on_timer(uv_timer_t *timer);
 
-void release_init(struct shares *s) {
+void slot_gc_init(struct shares *s) {
     (void) uv_timer_init(s->loop, &s->gc.timer);
     s->gc.timer.data = s;
 }
@@ -38,22 +38,22 @@ static void revoke_slot(struct shares *s, struct slot *slot) {
         log_error("%s", err.text);
 }
 
-void release_pod(struct shares *s, const char *pod_uid, bool stopped) {
+void slot_gc_release(struct shares *s, const char *pod_uid, bool stopped) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         if (slot->releasing || strcmp(slot->grant.pod_uid, pod_uid) != 0)
             continue;
         slot->releasing = true;
         slot->release_after = uv_now(s->loop) + (stopped ? 0 : START_GRACE_MS);
         /* A scan that has begun does not count. */
-        slot->clean_scans = process_walk_is_under_way(&s->gc.walk) ? -1 : 0;
+        slot->clean_scans = procfs_walk_is_under_way(&s->gc.walk) ? -1 : 0;
         revoke_slot(s, slot);
         s->gc.since = uv_now(s->loop);
-        if (!process_walk_is_under_way(&s->gc.walk))
+        if (!procfs_walk_is_under_way(&s->gc.walk))
             (void) uv_timer_start(&s->gc.timer, on_timer, 0, 0);
     }
 }
 
-void release_cancel(struct shares *s, const char *pod_uid) {
+void slot_gc_cancel(struct shares *s, const char *pod_uid) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         if (strcmp(slot->grant.pod_uid, pod_uid) != 0)
             continue;
@@ -88,7 +88,7 @@ static void remove_slot(struct shares *s, struct slot *slot) {
 
     log_info("released %s/%s container %s (slot %s)", slot->grant.namespace, slot->grant.pod,
              slot->grant.container, slot->nonce);
-    wall_end(s, slot);
+    driver_limit_end(s, slot);
     if (s->gc.on_remove)
         s->gc.on_remove(slot, s->gc.userdata);
     if (slot_remove(&s->slots, slot, &err) < 0)
@@ -125,7 +125,7 @@ static bool settle(struct shares *s) {
 static void on_timer(uv_timer_t *timer) {
     struct shares *s = timer->data;
     bool slow = uv_now(s->loop) - s->gc.since > SLOW_AFTER_MS;
-    int r = process_walk_step(&s->gc.walk, SCAN_STEP, look_at, s);
+    int r = procfs_walk_step(&s->gc.walk, SCAN_STEP, look_at, s);
 
     if (r < 0)
         log_error("cannot read /proc; no share is released");
@@ -146,14 +146,14 @@ static void remove_orphan_file(const char *nonce, void *userdata) {
         (void) cdi_remove(s->options.cdi_dir, nonce, NULL);
 }
 
-void release_orphans(struct shares *s) {
+void slot_gc_orphans(struct shares *s) {
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
         const struct pod_entry *e = pods_find(s->pods, slot->grant.pod_uid);
 
         if (!e)
-            release_pod(s, slot->grant.pod_uid, false);
+            slot_gc_release(s, slot->grant.pod_uid, false);
         else if (e->pod.finished)
-            release_pod(s, slot->grant.pod_uid, true);
+            slot_gc_release(s, slot->grant.pod_uid, true);
     }
     (void) cdi_each(s->options.cdi_dir, remove_orphan_file, s, NULL);
 }

@@ -14,7 +14,7 @@ struct slot;
 
 struct slot_gc {
     uv_timer_t timer;
-    struct process_walk walk;
+    struct procfs_walk walk;
     uint64_t since;                                          /* when the latest release began */
     void (*on_remove)(const struct slot *s, void *userdata); /* about to be removed; NULL: none */
     void (*on_removed)(void *userdata); /* shares were removed: there is room; NULL: none */
@@ -22,16 +22,16 @@ struct slot_gc {
 };
 
 /* Sets up the timer; the caller sets the callbacks. */
-void release_init(struct shares *s);
+void slot_gc_init(struct shares *s);
 
 /* Every slot of the pod: no container starts with it from now on; when its processes have ended it
  * is removed. `stopped`: kubelet has confirmed that all its containers ended, so none is just being
  * started. */
-void release_pod(struct shares *s, const char *pod_uid, bool stopped);
+void slot_gc_release(struct shares *s, const char *pod_uid, bool stopped);
 
 /* The pod is there after all (the API server's copy was old): its slots are its own again. */
-void release_cancel(struct shares *s, const char *pod_uid);
+void slot_gc_cancel(struct shares *s, const char *pod_uid);
 
 /* After the first whole list of pods: what belongs to no pod of it, and files that belong to no
  * slot. */
-void release_orphans(struct shares *s);
+void slot_gc_orphans(struct shares *s);

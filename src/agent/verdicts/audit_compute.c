@@ -3,7 +3,7 @@
 
 #define PPM 1000000u
 
-bool overtime_look(struct overtime *o, uint64_t ns, uint32_t percent, uint32_t entitled) {
+bool audit_compute_look(struct audit_compute *o, uint64_t ns, uint32_t percent, uint32_t entitled) {
     /* It changes between looks, as neighbours come and go; nobody is accused of that. */
     uint32_t most = entitled > o->entitled ? entitled : o->entitled;
     uint64_t slack;
@@ -12,9 +12,9 @@ bool overtime_look(struct overtime *o, uint64_t ns, uint32_t percent, uint32_t e
     o->window_ns += ns;
     o->had_ns += ns / 100 * (percent < 100 ? percent : 100);
     o->due_ns += ns / 1000 * (most < PPM ? most : PPM) / 1000;
-    if (o->window_ns < OVERTIME_WINDOW_NS)
+    if (o->window_ns < AUDIT_COMPUTE_WINDOW_NS)
         return false;
-    slack = o->window_ns / PPM * OVERTIME_SLACK_PPM;
-    *o = (struct overtime){.entitled = entitled, .over = o->had_ns > o->due_ns + slack};
+    slack = o->window_ns / PPM * AUDIT_COMPUTE_SLACK_PPM;
+    *o = (struct audit_compute){.entitled = entitled, .over = o->had_ns > o->due_ns + slack};
     return o->over;
 }

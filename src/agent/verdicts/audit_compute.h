@@ -4,17 +4,17 @@
 /* Does a container take more of a card's time than it could have, by the driver's figures? Its own
  * account says only what its programs say. Pure: no clock.
  *
- * The driver's percentages are coarse and late, so they are summed up over OVERTIME_WINDOW_NS and
- * must be OVERTIME_SLACK_PPM above what the arbiter would have given. */
+ * The driver's percentages are coarse and late, so they are summed up over AUDIT_COMPUTE_WINDOW_NS
+ * and must be AUDIT_COMPUTE_SLACK_PPM above what the arbiter would have given. */
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define OVERTIME_WINDOW_NS 5000000000u
-#define OVERTIME_SLACK_PPM 200000u
+#define AUDIT_COMPUTE_WINDOW_NS 5000000000u
+#define AUDIT_COMPUTE_SLACK_PPM 200000u
 
 /* All zero at first. */
-struct overtime {
+struct audit_compute {
     uint64_t window_ns, had_ns, due_ns; /* of the window under way */
     uint32_t entitled;                  /* at the last look */
     bool over;                          /* the result of the last whole one */
@@ -22,4 +22,4 @@ struct overtime {
 
 /* `ns` have passed in which the driver saw it take `percent` of the card and it could have had
  * `entitled` ppm by now. Returns whether a window has ended that found it over. */
-bool overtime_look(struct overtime *o, uint64_t ns, uint32_t percent, uint32_t entitled);
+bool audit_compute_look(struct audit_compute *o, uint64_t ns, uint32_t percent, uint32_t entitled);

@@ -4,20 +4,21 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *const state_names[OVERUSE_STATES] = {
-    [OVERUSE_FINE] = "Fine",       [OVERUSE_LOWERED] = "Lowered", [OVERUSE_DAMAGED] = "Damaged",
-    [OVERUSE_ESCAPED] = "Escaped", [OVERUSE_OVER] = "Over",
+static const char *const state_names[AUDIT_MEMORY_STATES] = {
+    [AUDIT_MEMORY_FINE] = "Fine",       [AUDIT_MEMORY_LOWERED] = "Lowered",
+    [AUDIT_MEMORY_DAMAGED] = "Damaged", [AUDIT_MEMORY_ESCAPED] = "Escaped",
+    [AUDIT_MEMORY_OVER] = "Over",
 };
 
-const char *overuse_name(enum overuse_state state) {
-    return state_names[state < OVERUSE_STATES ? state : OVERUSE_FINE];
+const char *audit_memory_name(enum audit_memory_state state) {
+    return state_names[state < AUDIT_MEMORY_STATES ? state : AUDIT_MEMORY_FINE];
 }
 
 /* A limit that rises takes the ceiling along. One that sinks leaves it at what is held: nothing is
  * taken from a container that kept to its limit, but what it gives back does not come again. It is
  * given back when two looks say so: memory can pass from a process to its descriptors in between.
  */
-static void move_ceiling(struct overuse *o, const struct overuse_look *look) {
+static void move_ceiling(struct audit_memory *o, const struct audit_memory_look *look) {
     uint64_t driver = look->driver > o->last ? look->driver : o->last;
 
     if (look->limit == 0)
@@ -35,29 +36,29 @@ static bool confirmed(uint64_t *since, bool now, uint64_t now_ms) {
         *since = 0;
     else if (*since == 0)
         *since = now_ms ? now_ms : 1;
-    return now && now_ms - *since >= OVERUSE_CONFIRM_MS;
+    return now && now_ms - *since >= AUDIT_MEMORY_CONFIRM_MS;
 }
 
 static bool beyond(uint64_t driver, uint64_t limit) {
-    return driver > OVERUSE_SLACK && driver - OVERUSE_SLACK > limit;
+    return driver > AUDIT_MEMORY_SLACK && driver - AUDIT_MEMORY_SLACK > limit;
 }
 
-bool overuse_look(struct overuse *o, const struct overuse_look *look) {
+bool audit_memory_look(struct audit_memory *o, const struct audit_memory_look *look) {
     bool above, stranger;
 
     move_ceiling(o, look);
     above = confirmed(&o->above_since, beyond(look->driver, o->ceiling), look->now_ms);
     stranger = confirmed(&o->stranger_since, look->strangers > 0, look->now_ms);
     if (above)
-        o->state = OVERUSE_OVER;
+        o->state = AUDIT_MEMORY_OVER;
     else if (stranger)
-        o->state = OVERUSE_ESCAPED;
+        o->state = AUDIT_MEMORY_ESCAPED;
     else if (look->damaged)
-        o->state = OVERUSE_DAMAGED;
+        o->state = AUDIT_MEMORY_DAMAGED;
     else if (look->limit > 0 && beyond(look->driver, look->limit) && o->above_since == 0)
-        o->state = OVERUSE_LOWERED;
+        o->state = AUDIT_MEMORY_LOWERED;
     else
-        o->state = OVERUSE_FINE;
+        o->state = AUDIT_MEMORY_FINE;
     return (o->above_since && !above) || (o->stranger_since && !stranger);
 }
 

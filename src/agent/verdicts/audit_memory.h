@@ -5,7 +5,7 @@
  * container's own word; here the driver's is judged, which no program in the container can forge.
  *
  * One look is worth nothing: processes come and go between the driver's answer and ours. What is
- * found stands at two looks at least OVERUSE_CONFIRM_MS apart. */
+ * found stands at two looks at least AUDIT_MEMORY_CONFIRM_MS apart. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,23 +13,23 @@
 /* How far the driver's figure may be above the limit before anybody is accused: what the driver
  * takes by itself (code, heaps, rounding) shows up before the next reconciliation shrinks the room
  * for it. */
-#define OVERUSE_SLACK ((uint64_t) 32 << 20)
-#define OVERUSE_CONFIRM_MS 80
+#define AUDIT_MEMORY_SLACK ((uint64_t) 32 << 20)
+#define AUDIT_MEMORY_CONFIRM_MS 80
 
 /* What is said of a container on one card; in the order of their weight. */
-enum overuse_state {
-    OVERUSE_FINE,
-    OVERUSE_LOWERED, /* its limit was lowered below what it holds; it gets nothing new */
-    OVERUSE_DAMAGED, /* its ledger is destroyed: its programs get no memory any more */
-    OVERUSE_ESCAPED, /* a process of it uses the card without the library */
-    OVERUSE_OVER,    /* it holds more than its limit */
-    OVERUSE_STATES,
+enum audit_memory_state {
+    AUDIT_MEMORY_FINE,
+    AUDIT_MEMORY_LOWERED, /* its limit was lowered below what it holds; it gets nothing new */
+    AUDIT_MEMORY_DAMAGED, /* its ledger is destroyed: its programs get no memory any more */
+    AUDIT_MEMORY_ESCAPED, /* a process of it uses the card without the library */
+    AUDIT_MEMORY_OVER,    /* it holds more than its limit */
+    AUDIT_MEMORY_STATES,
 };
 
 /* "Fine", "Lowered" ... as /usage has it; never NULL. */
-const char *overuse_name(enum overuse_state state);
+const char *audit_memory_name(enum audit_memory_state state);
 
-struct overuse_look {
+struct audit_memory_look {
     uint64_t now_ms;
     uint64_t limit;     /* bytes that may be on the card; 0: no limit */
     uint64_t driver;    /* bytes that it holds, those of processes that are ending not counted */
@@ -38,16 +38,16 @@ struct overuse_look {
 };
 
 /* What is remembered of a container on one card. All zero at first. */
-struct overuse {
+struct audit_memory {
     uint64_t ceiling; /* highest the driver may say: the limit, or what it held when that sank */
     uint64_t last;    /* what the driver said at the last look */
     uint64_t above_since, stranger_since; /* ms of the first look of the run; 0: none */
-    enum overuse_state state;
+    enum audit_memory_state state;
 };
 
 /* Takes a look in. Returns whether the next look should come soon, because this one raised a
  * suspicion. */
-bool overuse_look(struct overuse *o, const struct overuse_look *look);
+bool audit_memory_look(struct audit_memory *o, const struct audit_memory_look *look);
 
 /* What the agent does about it. */
 enum overuse_policy {

@@ -13,20 +13,20 @@
 #include <stdint.h>
 
 /* The driver gives memory in blocks of this size; less is noise. */
-#define RECONCILE_GRAIN ((uint64_t) 2 << 20)
+#define OVERHEAD_GRAIN ((uint64_t) 2 << 20)
 
-struct reconcile {
+struct overhead {
     uint64_t samples[3];
     uint8_t next, count;
     uint64_t before_used, before_operation; /* of the ledger when the driver's poll began */
     bool armed;
-    uint64_t overhead; /* the result, a multiple of RECONCILE_GRAIN */
+    uint64_t bytes; /* the result, a multiple of OVERHEAD_GRAIN */
 };
 
 /* The driver is going to be asked; the ledger stands at this. */
-void reconcile_begin(struct reconcile *r, uint64_t used, uint64_t operation);
+void overhead_begin(struct overhead *r, uint64_t used, uint64_t operation);
 
 /* The driver has answered; the ledger stands at this now. Returns whether a sample was taken that
- * differs from the result: then another should come soon. `r->overhead` may have changed. */
-bool reconcile_end(struct reconcile *r, uint64_t used, uint64_t operation, uint64_t driver,
-                   uint32_t processes);
+ * differs from the result: then another should come soon. `r->bytes` may have changed. */
+bool overhead_end(struct overhead *r, uint64_t used, uint64_t operation, uint64_t driver,
+                  uint32_t processes);

@@ -57,7 +57,7 @@ static int setup(void **state) {
     s->options.cdi_dir = f->cdi;
     s->loop = malloc(sizeof(*s->loop));
     assert_int_equal(uv_loop_init(s->loop), 0);
-    release_init(s);
+    slot_gc_init(s);
     (void) uv_timer_init(s->loop, &f->timeout);
     f->timeout.data = f;
     assert_int_equal(slot_store_load(&s->slots, f->dir, no_bad, NULL, NULL), 0);
@@ -125,7 +125,7 @@ static void a_pod_that_is_gone(void **state) {
 
     give(f, NONCE, "u1");
     give(f, OTHER, "u2");
-    release_pod(&f->shares, "u1", true);
+    slot_gc_release(&f->shares, "u1", true);
     assert_false(has_cdi(f, NONCE));
     assert_non_null(slot_find(&f->shares.slots, NONCE));
     assert_true(gone_within(f, NONCE, TIMEOUT_MS));
@@ -141,7 +141,7 @@ static void a_forced_delete_waits(void **state) {
     uint64_t start = uv_hrtime();
 
     give(f, NONCE, "u1");
-    release_pod(&f->shares, "u1", false);
+    slot_gc_release(&f->shares, "u1", false);
     assert_true(gone_within(f, NONCE, TIMEOUT_MS));
     assert_true(uv_hrtime() - start > 1000000000u);
 }
@@ -158,7 +158,7 @@ static void a_blind_scan_frees_nothing(void **state) {
     tight = before;
     tight.rlim_cur = (rlim_t) next + 1; /* for /proc itself */
     give(f, NONCE, "u1");
-    release_pod(&f->shares, "u1", true);
+    slot_gc_release(&f->shares, "u1", true);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
     assert_false(gone_within(f, NONCE, 500));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -170,8 +170,8 @@ static void a_pod_that_is_there_after_all(void **state) {
     struct fixture *f = *state;
 
     give(f, NONCE, "u1");
-    release_pod(&f->shares, "u1", false);
-    release_cancel(&f->shares, "u1");
+    slot_gc_release(&f->shares, "u1", false);
+    slot_gc_cancel(&f->shares, "u1");
     assert_false(gone_within(f, NONCE, 2000));
     assert_false(slot_find(&f->shares.slots, NONCE)->releasing);
 }

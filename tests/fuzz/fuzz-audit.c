@@ -34,24 +34,24 @@ struct step {
 };
 
 static void conclude(const uint8_t *data, size_t size) {
-    struct reconcile r = {0};
-    struct overuse o = {0};
+    struct overhead r = {0};
+    struct audit_memory o = {0};
     uint64_t most = 0, now = 1;
 
     for (; size >= sizeof(struct step); data += sizeof(struct step), size -= sizeof(struct step)) {
-        struct overuse_look look;
+        struct audit_memory_look look;
         struct step s;
 
         memcpy(&s, data, sizeof(s));
-        reconcile_begin(&r, s.used, s.operation);
-        (void) reconcile_end(&r, s.used, s.operation, s.driver, s.processes);
+        overhead_begin(&r, s.used, s.operation);
+        (void) overhead_end(&r, s.used, s.operation, s.driver, s.processes);
         most = s.driver > most ? s.driver : most;
-        if (r.overhead > most || r.overhead % RECONCILE_GRAIN != 0)
+        if (r.bytes > most || r.bytes % OVERHEAD_GRAIN != 0)
             abort(); /* more than the driver ever said */
-        look = (struct overuse_look){
+        look = (struct audit_memory_look){
             .now_ms = now += 500, .limit = s.limit, .driver = s.driver, .strangers = s.strangers};
-        (void) overuse_look(&o, &look);
-        if (o.state == OVERUSE_OVER && s.driver <= s.limit)
+        (void) audit_memory_look(&o, &look);
+        if (o.state == AUDIT_MEMORY_OVER && s.driver <= s.limit)
             abort(); /* accused within its limit */
     }
 }

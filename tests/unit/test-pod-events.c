@@ -77,16 +77,16 @@ static void test_each_pod_has_its_turn(void **state) {
     (void) state;
     assert_int_equal(uv_loop_init(&loop), 0);
     p.client = (struct kube_client *) &p; /* only handed on to the API server of this test */
-    tell_start(&p, &loop);
+    pod_events_start(&p, &loop);
     assert_non_null(p.writer);
     for (unsigned i = 0; i < 200; i++) {
         (void) snprintf(text, sizeof(text), "process %u of this pod", i);
-        tell_pod(&p, "ns", "noisy", "uid-noisy", "GPUWithoutShare", text);
+        pod_events_pod(&p, "ns", "noisy", "uid-noisy", "GPUWithoutShare", text);
     }
     for (unsigned i = 0; i < PODS; i++) {
         (void) snprintf(name, sizeof(name), "pod-%u", i);
         (void) snprintf(uid, sizeof(uid), "uid-%u", i);
-        tell_container(&p, "ns", name, uid, "main", "GPUMemoryOveruse", "holds too much");
+        pod_events_container(&p, "ns", name, uid, "main", "GPUMemoryOveruse", "holds too much");
     }
     answer();
     beat(&p, 6);

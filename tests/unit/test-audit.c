@@ -44,161 +44,161 @@
 
 /* ---- reconciliation ---- */
 
-static bool sample(struct reconcile *r, uint64_t used, uint64_t driver) {
-    reconcile_begin(r, used, 7);
-    return reconcile_end(r, used, 7, driver, 1);
+static bool sample(struct overhead *r, uint64_t used, uint64_t driver) {
+    overhead_begin(r, used, 7);
+    return overhead_end(r, used, 7, driver, 1);
 }
 
 static void overhead_needs_two_samples(void **state) {
-    struct reconcile r = {0};
+    struct overhead r = {0};
 
     (void) state;
     assert_true(sample(&r, GIB, GIB + 101 * MIB)); /* asks for another look at once */
-    assert_true(r.overhead == 0);
+    assert_true(r.bytes == 0);
     assert_false(sample(&r, GIB, GIB + 101 * MIB));
-    assert_true(r.overhead == 100 * MIB); /* down to the driver's blocks */
+    assert_true(r.bytes == 100 * MIB); /* down to the driver's blocks */
     assert_false(sample(&r, GIB, GIB + 101 * MIB));
     /* One sample that lies moves nothing, in either direction. */
     assert_true(sample(&r, GIB, 3 * GIB));
-    assert_true(r.overhead == 100 * MIB);
+    assert_true(r.bytes == 100 * MIB);
     assert_false(sample(&r, GIB, GIB + 101 * MIB));
     assert_true(sample(&r, GIB, GIB / 2));
-    assert_true(r.overhead == 100 * MIB);
+    assert_true(r.bytes == 100 * MIB);
     /* A change that stays arrives. */
     (void) sample(&r, GIB, GIB);
-    assert_true(r.overhead == 0);
+    assert_true(r.bytes == 0);
 }
 
 static void a_moving_ledger_says_nothing(void **state) {
-    struct reconcile r = {0};
+    struct overhead r = {0};
 
     (void) state;
     for (int i = 0; i < 5; i++) {
         /* Freed while the driver answered: the driver still counts it, the ledger no more. */
-        reconcile_begin(&r, 2 * GIB, 1);
-        assert_false(reconcile_end(&r, GIB, 2, 2 * GIB, 1));
+        overhead_begin(&r, 2 * GIB, 1);
+        assert_false(overhead_end(&r, GIB, 2, 2 * GIB, 1));
         /* Freed and taken again: the same sum, other operations. */
-        reconcile_begin(&r, GIB, 2);
-        assert_false(reconcile_end(&r, GIB, 4, 2 * GIB, 1));
+        overhead_begin(&r, GIB, 2);
+        assert_false(overhead_end(&r, GIB, 4, 2 * GIB, 1));
         /* No reading before: the ledger could not be read then. */
-        assert_false(reconcile_end(&r, GIB, 4, 2 * GIB, 1));
+        assert_false(overhead_end(&r, GIB, 4, 2 * GIB, 1));
     }
-    assert_true(r.overhead == 0);
+    assert_true(r.bytes == 0);
 }
 
 static void overhead_ends_with_the_last_process(void **state) {
-    struct reconcile r = {.overhead = 64 * MIB}; /* as an earlier agent left it */
+    struct overhead r = {.bytes = 64 * MIB}; /* as an earlier agent left it */
 
     (void) state;
     (void) sample(&r, GIB, GIB + 64 * MIB);
-    assert_true(r.overhead == 64 * MIB);
+    assert_true(r.bytes == 64 * MIB);
     /* The driver names nobody, but the ledger has something: nothing was learnt. */
     for (int i = 0; i < 3; i++) {
-        reconcile_begin(&r, GIB, 8);
-        assert_false(reconcile_end(&r, GIB, 8, 0, 0));
-        assert_true(r.overhead == 64 * MIB);
+        overhead_begin(&r, GIB, 8);
+        assert_false(overhead_end(&r, GIB, 8, 0, 0));
+        assert_true(r.bytes == 64 * MIB);
     }
-    reconcile_begin(&r, 0, 9);
-    assert_false(reconcile_end(&r, 0, 9, 0, 0));
-    assert_true(r.overhead == 0);
+    overhead_begin(&r, 0, 9);
+    assert_false(overhead_end(&r, 0, 9, 0, 0));
+    assert_true(r.bytes == 0);
     (void) sample(&r, GIB, GIB + MIB); /* noise */
     (void) sample(&r, GIB, GIB + 2 * MIB - 1);
-    assert_true(r.overhead == 0);
+    assert_true(r.bytes == 0);
 }
 
 /* ---- overuse ---- */
 
-static struct overuse_look look_of(uint64_t now, uint64_t limit, uint64_t driver) {
-    return (struct overuse_look){.now_ms = now, .limit = limit, .driver = driver};
+static struct audit_memory_look look_of(uint64_t now, uint64_t limit, uint64_t driver) {
+    return (struct audit_memory_look){.now_ms = now, .limit = limit, .driver = driver};
 }
 
 static void overuse_stands_at_two_looks(void **state) {
-    struct overuse o = {0};
-    struct overuse_look l = look_of(1000, 4 * GIB, 4 * GIB + OVERUSE_SLACK);
+    struct audit_memory o = {0};
+    struct audit_memory_look l = look_of(1000, 4 * GIB, 4 * GIB + AUDIT_MEMORY_SLACK);
 
     (void) state;
-    assert_false(overuse_look(&o, &l));
-    l = look_of(1500, 4 * GIB, 4 * GIB + OVERUSE_SLACK + 1);
-    assert_true(overuse_look(&o, &l)); /* suspected: look again */
-    assert_int_equal(o.state, OVERUSE_FINE);
-    l.now_ms = 1500 + OVERUSE_CONFIRM_MS - 1;
-    assert_true(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_FINE);
-    l.now_ms = 1500 + OVERUSE_CONFIRM_MS;
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_OVER);
+    assert_false(audit_memory_look(&o, &l));
+    l = look_of(1500, 4 * GIB, 4 * GIB + AUDIT_MEMORY_SLACK + 1);
+    assert_true(audit_memory_look(&o, &l)); /* suspected: look again */
+    assert_int_equal(o.state, AUDIT_MEMORY_FINE);
+    l.now_ms = 1500 + AUDIT_MEMORY_CONFIRM_MS - 1;
+    assert_true(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_FINE);
+    l.now_ms = 1500 + AUDIT_MEMORY_CONFIRM_MS;
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_OVER);
     l.driver = GIB;
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_FINE);
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_FINE);
     /* Gone in between: it begins anew. */
     l = look_of(3000, 4 * GIB, 9 * GIB);
-    assert_true(overuse_look(&o, &l));
+    assert_true(audit_memory_look(&o, &l));
     l = look_of(3010, 4 * GIB, GIB);
-    assert_false(overuse_look(&o, &l));
+    assert_false(audit_memory_look(&o, &l));
     l = look_of(4000, 4 * GIB, 9 * GIB);
-    assert_true(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_FINE);
+    assert_true(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_FINE);
 }
 
 static void a_lowered_limit_accuses_nobody(void **state) {
-    struct overuse o = {.ceiling = 8 * GIB};
-    struct overuse_look l = look_of(1000, 2 * GIB, 6 * GIB);
+    struct audit_memory o = {.ceiling = 8 * GIB};
+    struct audit_memory_look l = look_of(1000, 2 * GIB, 6 * GIB);
 
     (void) state;
     for (int i = 0; i < 3; i++, l.now_ms += 500) {
-        assert_false(overuse_look(&o, &l));
-        assert_int_equal(o.state, OVERUSE_LOWERED);
+        assert_false(audit_memory_look(&o, &l));
+        assert_int_equal(o.state, AUDIT_MEMORY_LOWERED);
     }
     /* One look at which less is there says nothing. */
     l.driver = 0;
-    assert_false(overuse_look(&o, &l));
+    assert_false(audit_memory_look(&o, &l));
     l.driver = 6 * GIB;
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_LOWERED);
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_LOWERED);
     /* What it gives back does not come again. */
     l.driver = 4 * GIB;
-    assert_false(overuse_look(&o, &l));
-    assert_false(overuse_look(&o, &l));
+    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_look(&o, &l));
     l.driver = 5 * GIB;
-    assert_true(overuse_look(&o, &l));
+    assert_true(audit_memory_look(&o, &l));
     l.now_ms += 500;
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_OVER);
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_OVER);
     /* Down to the new limit, and up again with the old one. */
     l.driver = GIB;
-    (void) overuse_look(&o, &l);
-    assert_int_equal(o.state, OVERUSE_FINE);
+    (void) audit_memory_look(&o, &l);
+    assert_int_equal(o.state, AUDIT_MEMORY_FINE);
     l.limit = l.driver = 8 * GIB;
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_FINE);
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_FINE);
 }
 
 static void findings_have_an_order(void **state) {
-    struct overuse o = {0};
-    struct overuse_look l = look_of(1000, GIB, 0);
+    struct audit_memory o = {0};
+    struct audit_memory_look l = look_of(1000, GIB, 0);
 
     (void) state;
     l.damaged = true;
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_DAMAGED);
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_DAMAGED);
     l.strangers = 1;
-    assert_true(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_DAMAGED);
+    assert_true(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_DAMAGED);
     l.now_ms += 100;
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_ESCAPED);
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_ESCAPED);
     l.driver = 2 * GIB;
-    assert_true(overuse_look(&o, &l));
+    assert_true(audit_memory_look(&o, &l));
     l.now_ms += 100;
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_OVER);
-    assert_string_equal(overuse_name(o.state), "Over");
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_OVER);
+    assert_string_equal(audit_memory_name(o.state), "Over");
     /* Without a limit nothing is too much; the largest figures do not wrap. */
     l = look_of(9000, 0, UINT64_MAX);
-    assert_false(overuse_look(&o, &l));
-    assert_int_equal(o.state, OVERUSE_FINE);
-    l = look_of(9000, UINT64_MAX - OVERUSE_SLACK, UINT64_MAX - OVERUSE_SLACK);
-    assert_false(overuse_look(&o, &l));
+    assert_false(audit_memory_look(&o, &l));
+    assert_int_equal(o.state, AUDIT_MEMORY_FINE);
+    l = look_of(9000, UINT64_MAX - AUDIT_MEMORY_SLACK, UINT64_MAX - AUDIT_MEMORY_SLACK);
+    assert_false(audit_memory_look(&o, &l));
 }
 
 static void a_tenant_makes_it_only_stricter(void **state) {
@@ -229,8 +229,8 @@ static void who_is_ending(void **state) {
     assert_true(proc_stat_is_ending("7 (x"));
     assert_true(proc_stat_is_ending("7 (x) S 1 7"));
     assert_true(proc_stat_is_ending(""));
-    assert_false(process_is_ending(getpid()));
-    assert_true(process_is_ending(INT32_MAX));
+    assert_false(procfs_is_ending(getpid()));
+    assert_true(procfs_is_ending(INT32_MAX));
 }
 
 static void a_dead_process_is_ending(void **state) {
@@ -242,7 +242,7 @@ static void a_dead_process_is_ending(void **state) {
         _exit(0);
     assert_true(child > 0);
     assert_int_equal(waitid(P_PID, (id_t) child, &info, WEXITED | WNOWAIT), 0);
-    assert_true(process_is_ending(child));
+    assert_true(procfs_is_ending(child));
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
@@ -256,12 +256,12 @@ static void a_process_that_cannot_be_looked_at(void **state) {
     none = before;
     none.rlim_cur = 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    ending = process_is_ending(getpid());
+    ending = procfs_is_ending(getpid());
     ended = process_has_ended(getpid());
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_true(ending);
     assert_false(ended);
-    assert_false(process_is_ending(getpid()));
+    assert_false(procfs_is_ending(getpid()));
     assert_true(process_has_ended(INT32_MAX));
 }
 
@@ -352,7 +352,7 @@ static void threads_that_are_kept_do_not_extend_a_look(void **state) {
         (void) usleep(1000);
     (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
     for (int i = 0; i < 10; i++) {
-        assert_false(process_is_ending(child));
+        assert_false(procfs_is_ending(child));
         assert_false(process_has_ended(child));
     }
     (void) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
@@ -756,5 +756,5 @@ int main(void) {
         cmocka_unit_test(nothing_changes_without_scaling),
     };
 
-    return cmocka_run_group_tests_name("oversee", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("audit", tests, NULL, NULL);
 }

@@ -23,7 +23,8 @@ static void take_texts(const char *text, size_t size, struct pod *pod) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    const struct terms_node node = {SHARE_FIXED, (1u << SHARE_FIXED) | (1u << SHARE_BURST), false};
+    const struct compute_policy_node node = {SHARE_FIXED, (1u << SHARE_FIXED) | (1u << SHARE_BURST),
+                                             false};
     uint32_t core = size ? data[0] % 120u : 0;
     struct pod pod = {0};
     struct slot_terms t;
@@ -33,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
     take_texts((const char *) data + 1, size - 1, &pod);
-    r = terms_read(&node, &pod, "main", core, &t, &why);
+    r = compute_policy_read(&node, &pod, "main", core, &t, &why);
     /* Only what the node lets pods choose, numbers in their ranges, and a reason for each refusal.
      */
     if (t.policy != SHARE_FIXED && t.policy != SHARE_BURST && t.policy != SHARE_BEST_EFFORT)

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "wire/json.h"
 
-static const struct terms_node everything = {SHARE_FIXED, UINT32_MAX, true};
+static const struct compute_policy_node everything = {SHARE_FIXED, UINT32_MAX, true};
 
 static void read_pod(const char *annotations, struct pod *ret) {
     _cleanup_json_ struct json_parser *parser = NULL;
@@ -29,19 +29,19 @@ static void read_pod(const char *annotations, struct pod *ret) {
     assert_int_equal(pod_parse(root, ret, NULL), 0);
 }
 
-static int terms_of(const struct terms_node *node, const char *annotations, const char *container,
-                    uint32_t core, struct slot_terms *ret, struct err *why) {
+static int terms_of(const struct compute_policy_node *node, const char *annotations,
+                    const char *container, uint32_t core, struct slot_terms *ret, struct err *why) {
     struct pod pod;
     int r;
 
     read_pod(annotations, &pod);
-    r = terms_read(node, &pod, container, core, ret, why);
+    r = compute_policy_read(node, &pod, container, core, ret, why);
     pod_done(&pod);
     return r;
 }
 
 static void test_what_holds_where_nothing_is_asked(void **state) {
-    const struct terms_node burst = {SHARE_BURST, 0, false};
+    const struct compute_policy_node burst = {SHARE_BURST, 0, false};
     struct slot_terms t;
     struct err why;
 
@@ -173,12 +173,12 @@ static void test_one_bad_annotation_does_not_spoil_the_others(void **state) {
 }
 
 static void test_the_node_says_what_pods_may(void **state) {
-    struct terms_node node = {SHARE_FIXED, 0, false};
+    struct compute_policy_node node = {SHARE_FIXED, 0, false};
     struct slot_terms t;
     struct err why;
 
     (void) state;
-    assert_int_equal(terms_policies_parse("fixed,burst-share", &node.pods_may), 0);
+    assert_int_equal(compute_policies_parse("fixed,burst-share", &node.pods_may), 0);
     assert_int_equal(
         terms_of(&node, "\"elasticgpu.io/compute-policy\":\"online\"", "main", 30, &t, &why),
         -EPERM);
@@ -187,9 +187,9 @@ static void test_the_node_says_what_pods_may(void **state) {
     assert_int_equal(
         terms_of(&node, "\"elasticgpu.io/compute-policy\":\"burst\"", "main", 30, &t, &why), 0);
     assert_int_equal(t.policy, SHARE_BURST);
-    assert_int_equal(terms_policies_parse("fixed,greedy", &node.pods_may), -EINVAL);
-    assert_int_equal(terms_policies_parse("default", &node.pods_may), -EINVAL);
-    assert_int_equal(terms_policies_parse("none", &node.pods_may), 0);
+    assert_int_equal(compute_policies_parse("fixed,greedy", &node.pods_may), -EINVAL);
+    assert_int_equal(compute_policies_parse("default", &node.pods_may), -EINVAL);
+    assert_int_equal(compute_policies_parse("none", &node.pods_may), 0);
     assert_int_equal(node.pods_may, 0);
     assert_int_equal(
         terms_of(&node, "\"tencent.com/vcuda-core-limit\":\"50\"", "main", 20, &t, &why), 0);
@@ -197,16 +197,16 @@ static void test_the_node_says_what_pods_may(void **state) {
 }
 
 /* Five seconds of looks, 500 ms apart. */
-static bool five_seconds(struct overtime *o, uint32_t percent, uint32_t entitled) {
+static bool five_seconds(struct audit_compute *o, uint32_t percent, uint32_t entitled) {
     bool found = false;
 
     for (int i = 0; i < 10; i++)
-        found = overtime_look(o, 500000000, percent, entitled);
+        found = audit_compute_look(o, 500000000, percent, entitled);
     return found;
 }
 
 static void test_more_time_than_there_was_to_have(void **state) {
-    struct overtime o = {0};
+    struct audit_compute o = {0};
 
     (void) state;
     assert_false(five_seconds(&o, 30, 300000));
@@ -215,15 +215,15 @@ static void test_more_time_than_there_was_to_have(void **state) {
     assert_true(o.over);
     assert_false(five_seconds(&o, 100, UINT32_MAX));
     assert_false(o.over);
-    (void) overtime_look(&o, 5000000000, 0, 300000);
+    (void) audit_compute_look(&o, 5000000000, 0, 300000);
     /* What it could have went up and down between the looks; it took what it was given. */
     for (int i = 0; i < 10; i++)
-        assert_false(overtime_look(&o, 500000000, 90, i % 2 ? 1000000 : 300000));
-    (void) overtime_look(&o, 5000000000, 0, 300000);
+        assert_false(audit_compute_look(&o, 500000000, 90, i % 2 ? 1000000 : 300000));
+    (void) audit_compute_look(&o, 5000000000, 0, 300000);
     /* One late figure is no proof. */
     for (int i = 0; i < 9; i++)
-        assert_false(overtime_look(&o, 500000000, 30, 300000));
-    assert_false(overtime_look(&o, 500000000, 100, 300000));
+        assert_false(audit_compute_look(&o, 500000000, 30, 300000));
+    assert_false(audit_compute_look(&o, 500000000, 100, 300000));
 }
 
 int main(void) {

@@ -126,7 +126,7 @@ static void end_program(struct node *n) {
     n->program = 0;
 }
 
-static void start_agent(struct node *n, enum wall_policy policy) {
+static void start_agent(struct node *n, enum driver_limit_policy policy) {
     struct shares *a = &n->a;
     static char hook[512];
     ssize_t len = readlink("/proc/self/exe", hook, sizeof(hook) - 64);
@@ -143,11 +143,11 @@ static void start_agent(struct node *n, enum wall_policy policy) {
     a->options.driver_limits = policy;
     (void) snprintf(a->slots.dir, sizeof(a->slots.dir), "%s/shares", n->dir);
     HASH_ADD_STR(a->slots.slots, nonce, &n->slot);
-    assert_int_equal(wall_start(a, NULL), 0);
+    assert_int_equal(driver_limit_start(a, NULL), 0);
 }
 
 static void stop_agent(struct node *n) {
-    wall_stop(&n->a);
+    driver_limit_stop(&n->a);
     for (int i = 0; i < 3; i++)
         (void) uv_run(n->a.loop, UV_RUN_NOWAIT);
     HASH_CLEAR(hh, n->a.slots.slots);
@@ -177,7 +177,7 @@ static int setup(void **state) {
     text_copy(n->slot.grant.pod_uid, sizeof(n->slot.grant.pod_uid), POD_UID);
     n->slot.grant.ndevices = 1;
     n->slot.grant.devices = &n->device;
-    start_agent(n, WALL_AUTO);
+    start_agent(n, DRIVER_LIMIT_AUTO);
     n->program = start_program(n, CONTAINER);
     *state = n;
     return 0;
@@ -240,7 +240,7 @@ static void run_hook(struct node *n, const char *policy, const char *nonce, int 
     n->hook = fork();
     if (n->hook == 0) {
         (void) dup2(input[0], STDIN_FILENO);
-        (void) execl(n->a.walls.program, "aliquot-hook", socket, policy, nonce, NULL);
+        (void) execl(n->a.driver_limits.program, "aliquot-hook", socket, policy, nonce, NULL);
         _exit(127);
     }
     (void) close(input[0]);
@@ -266,7 +266,7 @@ static void say(struct node *n, enum gpu_wall wall, uint64_t before) {
                                            .wall = wall,
                                            .text = "no"};
 
-    wall_answer(&n->a, &answer);
+    driver_limit_answer(&n->a, &answer);
 }
 
 /* The container starts, and the driver limits it. */
@@ -286,13 +286,13 @@ static void a_container_waits_for_its_limit(void **state) {
     run_hook(n, "required", NONCE, n->program);
     RUN_UNTIL(n, told == 1);
     assert_string_equal(told_group, n->container);
-    assert_true(told_bytes == 4 * GIB + OVERUSE_SLACK);
-    assert_true(wall_bytes(&n->a, &n->slot, 0) == 0);
+    assert_true(told_bytes == 4 * GIB + AUDIT_MEMORY_SLACK);
+    assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 0);
     assert_false(hook_ended(n, &status));
     say(n, GPU_WALL_BUILT, told_bytes);
     HOOK_ENDS(n, 0);
-    assert_true(wall_bytes(&n->a, &n->slot, 0) == 4 * GIB + OVERUSE_SLACK);
-    wall_update(&n->a); /* nothing is new */
+    assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 4 * GIB + AUDIT_MEMORY_SLACK);
+    driver_limit_update(&n->a); /* nothing is new */
     assert_int_equal(told, 1);
 }
 
@@ -315,14 +315,14 @@ static void what_is_refused_is_not_set_and_asked_for_again(void **state) {
     RUN_UNTIL(n, told == 1);
     say(n, GPU_WALL_REFUSED, told_bytes);
     HOOK_ENDS(n, 0);
-    assert_true(wall_bytes(&n->a, &n->slot, 0) == 0);
-    wall_update(&n->a);
+    assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 0);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 1); /* as much is used */
     n->device.driver_memory = 3 * GIB;
-    wall_update(&n->a);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 2);
     say(n, GPU_WALL_BUILT, told_bytes);
-    assert_true(wall_bytes(&n->a, &n->slot, 0) == told_bytes);
+    assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == told_bytes);
 }
 
 static void a_refusal_ends_the_start_only_where_limits_are_required(void **state) {
@@ -349,11 +349,11 @@ static void a_driver_without_limits_holds_nothing_up(void **state) {
     RUN_UNTIL(n, told == 1);
     say(n, GPU_WALL_UNKNOWN_TO_IT, told_bytes);
     HOOK_ENDS(n, 0);
-    assert_false(wall_possible(&n->a));
-    wall_update(&n->a);
+    assert_false(driver_limit_possible(&n->a));
+    driver_limit_update(&n->a);
     assert_int_equal(told, 1); /* it is not asked again, its successor is */
     restarts++;
-    wall_update(&n->a);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 2);
 }
 
@@ -361,20 +361,20 @@ static void a_new_driver_is_told_anew(void **state) {
     struct node *n = *state;
 
     n->device.worst_pid = (uint32_t) n->program;
-    wall_update(&n->a); /* its container started without a hook */
-    wall_update(&n->a);
+    driver_limit_update(&n->a); /* its container started without a hook */
+    driver_limit_update(&n->a);
     assert_int_equal(told, 1);
     say(n, GPU_WALL_BUILT, told_bytes);
     restarts++;
-    wall_update(&n->a);
-    wall_update(&n->a);
+    driver_limit_update(&n->a);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 2);
-    assert_true(wall_bytes(&n->a, &n->slot, 0) == 0);
+    assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 0);
     say(n, GPU_WALL_BUILT, told_bytes);
     n->device.memory = n->device.physical = 5 * GIB; /* a limit that changes */
-    wall_update(&n->a);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 3);
-    assert_true(told_bytes == 5 * GIB + OVERUSE_SLACK);
+    assert_true(told_bytes == 5 * GIB + AUDIT_MEMORY_SLACK);
 }
 
 static void the_limit_goes_before_the_group(void **state) {
@@ -387,20 +387,20 @@ static void the_limit_goes_before_the_group(void **state) {
     away = true; /* the driver cannot be asked at this moment */
     end_program(n);
     RUN_UNTIL(n, access(note, F_OK) < 0);
-    assert_true(wall_bytes(&n->a, &n->slot, 0) == 0);
+    assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 0);
     away = false;
-    wall_update(&n->a);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 2);
     assert_string_equal(told_group, n->container);
     assert_true(told_bytes == UINT64_MAX);
     say(n, GPU_WALL_BUILT, told_bytes);
-    assert_null(n->a.walls.list);
+    assert_null(n->a.driver_limits.list);
     /* The container is started again: another group. */
     n->program = start_program(n, SECOND);
     run_hook(n, "auto", NONCE, n->program);
     RUN_UNTIL(n, told == 3);
     assert_string_equal(told_group, n->container);
-    assert_true(told_bytes == 4 * GIB + OVERUSE_SLACK);
+    assert_true(told_bytes == 4 * GIB + AUDIT_MEMORY_SLACK);
     say(n, GPU_WALL_BUILT, told_bytes);
     HOOK_ENDS(n, 0);
 }
@@ -414,10 +414,10 @@ static void a_limit_stays_for_lack_of_descriptors(void **state) {
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none.rlim_max = before.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    wall_update(&n->a);
+    driver_limit_update(&n->a);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(told, 1);
-    assert_true(wall_bytes(&n->a, &n->slot, 0) == 4 * GIB + OVERUSE_SLACK);
+    assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 4 * GIB + AUDIT_MEMORY_SLACK);
 }
 
 /* A hook for which there is no memory is answered when there is some again. */
@@ -426,9 +426,9 @@ static void a_hook_waits_for_memory(void **state) {
 
     fail_malloc_at(1);
     run_hook(n, "required", NONCE, n->program);
-    RUN_UNTIL(n, n->a.walls.unaccepted);
+    RUN_UNTIL(n, n->a.driver_limits.unaccepted);
     assert_true(fail_malloc_end());
-    wall_update(&n->a);
+    driver_limit_update(&n->a);
     RUN_UNTIL(n, told == 1);
     say(n, GPU_WALL_BUILT, told_bytes);
     HOOK_ENDS(n, 0);
@@ -441,11 +441,11 @@ static void a_limit_that_was_too_late_is_counted(void **state) {
     end_program(n);
     RUN_UNTIL(n, told == 2);
     assert_int_equal(rmdir(n->container), 0);
-    wall_update(&n->a); /* the driver has not answered: it may have been in time */
-    assert_true(n->a.walls.left == 0);
+    driver_limit_update(&n->a); /* the driver has not answered: it may have been in time */
+    assert_true(n->a.driver_limits.left == 0);
     say(n, GPU_WALL_BUILT, told_bytes);
-    assert_true(n->a.walls.left == 0);
-    assert_null(n->a.walls.list);
+    assert_true(n->a.driver_limits.left == 0);
+    assert_null(n->a.driver_limits.list);
     n->program = start_program(n, SECOND);
     run_hook(n, "auto", NONCE, n->program);
     RUN_UNTIL(n, told == 3);
@@ -455,8 +455,8 @@ static void a_limit_that_was_too_late_is_counted(void **state) {
     RUN_UNTIL(n, told == 4);
     assert_int_equal(rmdir(n->container), 0);
     say(n, GPU_WALL_REFUSED, told_bytes);
-    assert_true(n->a.walls.left == 1);
-    assert_null(n->a.walls.list);
+    assert_true(n->a.driver_limits.left == 1);
+    assert_null(n->a.driver_limits.list);
 }
 
 static void an_agent_that_starts_again_knows_the_groups(void **state) {
@@ -464,26 +464,26 @@ static void an_agent_that_starts_again_knows_the_groups(void **state) {
 
     start_limited(n);
     stop_agent(n);
-    start_agent(n, WALL_AUTO);
-    wall_update(&n->a);
+    start_agent(n, DRIVER_LIMIT_AUTO);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 2);
-    assert_true(told_bytes == 4 * GIB + OVERUSE_SLACK);
+    assert_true(told_bytes == 4 * GIB + AUDIT_MEMORY_SLACK);
     /* What ends while there is no agent. */
     stop_agent(n);
     end_program(n);
-    start_agent(n, WALL_AUTO);
-    wall_update(&n->a);
+    start_agent(n, DRIVER_LIMIT_AUTO);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 3);
     assert_true(told_bytes == UINT64_MAX);
     say(n, GPU_WALL_BUILT, told_bytes);
-    assert_null(n->a.walls.list);
+    assert_null(n->a.driver_limits.list);
 }
 
 static void no_agent_holds_an_ordinary_start_up_for_a_second_only(void **state) {
     struct node *n = *state;
 
-    wall_hook_stop(&n->a);
-    (void) unlink(n->a.walls.socket);
+    driver_limit_hook_stop(&n->a);
+    (void) unlink(n->a.driver_limits.socket);
     run_hook(n, "auto", NONCE, n->program);
     HOOK_ENDS(n, 0);
 }
@@ -495,9 +495,9 @@ static void an_agent_that_hangs_holds_an_ordinary_start_up_no_longer(void **stat
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), caller[8];
     size_t callers = 0;
 
-    text_copy(address.sun_path, sizeof(address.sun_path), n->a.walls.socket);
-    wall_hook_stop(&n->a);
-    (void) unlink(n->a.walls.socket);
+    text_copy(address.sun_path, sizeof(address.sun_path), n->a.driver_limits.socket);
+    driver_limit_hook_stop(&n->a);
+    (void) unlink(n->a.driver_limits.socket);
     assert_int_equal(bind(listener, (struct sockaddr *) &address, sizeof(address)), 0);
     assert_int_equal(listen(listener, 0), 0);
     do {
@@ -518,16 +518,16 @@ static void limits_of_an_earlier_agent_go_where_this_one_sets_none(void **state)
 
     start_limited(n);
     stop_agent(n);
-    start_agent(n, WALL_OFF);
-    wall_update(&n->a);
+    start_agent(n, DRIVER_LIMIT_OFF);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 2);
     assert_string_equal(told_group, n->container);
     assert_true(told_bytes == UINT64_MAX);
     say(n, GPU_WALL_BUILT, told_bytes);
-    assert_null(n->a.walls.list);
+    assert_null(n->a.driver_limits.list);
     slot_path(&n->a.slots, NONCE, "group", note);
     assert_int_equal(access(note, F_OK), -1);
-    wall_update(&n->a);
+    driver_limit_update(&n->a);
     assert_int_equal(told, 2);
 }
 
@@ -540,30 +540,30 @@ static void the_hook_lies_where_programs_may_run(void **state) {
     (void) snprintf(dir, sizeof(dir), "%s/noexec", n->dir);
     assert_int_equal(mkdir(dir, 0755), 0);
     assert_int_equal(mount("none", dir, "tmpfs", MS_NOEXEC, NULL), 0);
-    wall_hook_stop(&n->a);
+    driver_limit_hook_stop(&n->a);
     (void) uv_run(n->a.loop, UV_RUN_NOWAIT);
-    n->a.walls.program[0] = 0;
+    n->a.driver_limits.program[0] = 0;
     n->a.options.hook_dir = dir;
-    assert_int_equal(wall_hook_start(&n->a, NULL), 0);
+    assert_int_equal(driver_limit_hook_start(&n->a, NULL), 0);
     (void) snprintf(expected, sizeof(expected), "%s/aliquot-hook", n->dir);
-    assert_string_equal(n->a.walls.program, expected);
-    assert_int_equal(wall_edits(&n->a, edits, &err), 0);
+    assert_string_equal(n->a.driver_limits.program, expected);
+    assert_int_equal(driver_limit_edits(&n->a, edits, &err), 0);
     assert_int_equal(edits->count, 1);
     assert_int_equal(edits->list[0].kind, GPU_EDIT_HOOK);
     assert_string_equal(edits->list[0].host, expected);
     /* Nowhere: late limits will do, or nothing starts. */
     edits->count = 0;
-    n->a.walls.program[0] = 0;
-    assert_int_equal(wall_edits(&n->a, edits, &err), 0);
+    n->a.driver_limits.program[0] = 0;
+    assert_int_equal(driver_limit_edits(&n->a, edits, &err), 0);
     assert_int_equal(edits->count, 0);
-    n->a.options.driver_limits = WALL_REQUIRED;
-    assert_int_equal(wall_edits(&n->a, edits, &err), -ENODEV);
+    n->a.options.driver_limits = DRIVER_LIMIT_REQUIRED;
+    assert_int_equal(driver_limit_edits(&n->a, edits, &err), -ENODEV);
     /* A driver without the call gets no hook. */
-    text_copy(n->a.walls.program, sizeof(n->a.walls.program), expected);
+    text_copy(n->a.driver_limits.program, sizeof(n->a.driver_limits.program), expected);
     text_copy(snapshot.driver_version, sizeof(snapshot.driver_version), "610.43.02");
-    assert_int_equal(wall_edits(&n->a, edits, &err), -ENODEV);
-    n->a.options.driver_limits = WALL_AUTO;
-    assert_int_equal(wall_edits(&n->a, edits, &err), 0);
+    assert_int_equal(driver_limit_edits(&n->a, edits, &err), -ENODEV);
+    n->a.options.driver_limits = DRIVER_LIMIT_AUTO;
+    assert_int_equal(driver_limit_edits(&n->a, edits, &err), 0);
     assert_int_equal(edits->count, 0);
     assert_int_equal(umount(dir), 0);
     free(edits);
