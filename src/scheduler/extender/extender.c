@@ -36,6 +36,19 @@ void extender_error(struct buf *out, const char *text) {
     json_object_end(&w);
 }
 
+/* One request of kube-scheduler. */
+struct filter_call {
+    struct extender *extender;
+    struct extender_candidate *candidates; /* the nodes that it names; the extender's */
+    size_t n;
+    const char *nominated; /* where room is being made for the pod in question, or NULL */
+    bool objects;          /* nodes were given as objects, and go back so */
+    bool all;              /* all nodes that fit are to be named */
+    bool what_if;          /* some nodes do not exist: the answer has no consequence */
+    struct gpu_request request;
+    struct place_plan plan;
+};
+
 /* ---- what kube-scheduler sends ---- */
 
 static int reserve_candidates(struct extender *e, size_t n) {
@@ -53,44 +66,42 @@ static int reserve_candidates(struct extender *e, size_t n) {
  * fetched is there for the next. */
 #define TOGETHER 32
 
-static void find_nodes(struct extender *e, struct extender_candidate *to,
-                       const struct json_text *names, const struct json *objects, size_t n) {
+static void find_nodes(struct filter_call *f, const struct json_text *names,
+                       const struct json *objects, size_t n) {
+    struct state *state = f->extender->state;
+    struct extender_candidate *to = &f->candidates[f->n];
     uint64_t hash[TOGETHER];
     for (size_t i = 0; i < n; i++)
-        hash[i] = state_name_soon(e->state, names[i].data, names[i].len);
+        hash[i] = state_name_soon(state, names[i].data, names[i].len);
     for (size_t i = 0; i < n; i++)
-        state_head_soon(e->state, hash[i]);
+        state_head_soon(state, hash[i]);
     for (size_t i = 0; i < n; i++) {
-        struct state_head *head = state_head_at(e->state, names[i].data, names[i].len, hash[i]);
+        struct state_head *head = state_head_at(state, names[i].data, names[i].len, hash[i]);
         to[i] = (struct extender_candidate){.node = head ? head->node : NULL,
                                             .head = head,
                                             .name = names[i].data,
                                             .object = objects[i]};
-        e->what_if |= e->objects && !head;
+        f->what_if |= f->objects && !head;
     }
+    f->n += n;
 }
 
-static int read_args(struct extender *e, const char *body, size_t len, struct pod *ret_pod,
-                     size_t *ret_n, struct err *err) {
+static int read_args(struct filter_call *f, const char *body, size_t len, struct pod *ret_pod,
+                     struct err *err) {
+    struct extender *e = f->extender;
     struct json_text names[TOGETHER];
     struct json objects[TOGETHER];
     struct args args;
-    size_t n = 0;
     int r = args_read(e->parser, body, len, &args, err);
     if (r < 0)
         return r;
     if (reserve_candidates(e, args.n) < 0)
         return err_errno(err, ENOMEM, "cannot read the nodes");
-    e->objects = args.objects;
-    e->what_if = false;
-    while ((r = args_next(&args, names, objects, TOGETHER, err)) > 0) {
-        find_nodes(e, &e->candidates[n], names, objects, (size_t) r);
-        n += (size_t) r;
-    }
-    if (r < 0)
-        return r;
-    *ret_n = n;
-    return pod_parse(args.pod, ret_pod, err);
+    f->candidates = e->candidates;
+    f->objects = args.objects;
+    while ((r = args_next(&args, names, objects, TOGETHER, err)) > 0)
+        find_nodes(f, names, objects, (size_t) r);
+    return r < 0 ? r : pod_parse(args.pod, ret_pod, err);
 }
 
 /* ---- judging nodes ---- */
@@ -98,49 +109,49 @@ static int read_args(struct extender *e, const char *body, size_t len, struct po
 #define AHEAD 16 /* so many nodes further memory is fetched */
 
 /* How much what is judged next may be thought about. */
-static void allow(struct extender *e, uint32_t states) {
-    if (e->state->model)
-        place_model_allow(e->state->model, states);
+static void allow(struct filter_call *f, uint32_t states) {
+    if (f->extender->state->model)
+        place_model_allow(f->extender->state->model, states);
 }
 
 /* Answers each node for the pod, roughly; the names in the answer are those of the request. Returns
  * how many can take it. */
-static size_t judge_nodes(struct extender *e, size_t n, const struct state_pod *self) {
+static size_t judge_nodes(struct filter_call *f, const struct state_pod *self) {
     size_t fitting = 0;
-    allow(e, 0);
-    for (size_t i = 0; i < n; i++) {
-        struct extender_candidate *c = &e->candidates[i];
-        if (i + AHEAD < n && e->candidates[i + AHEAD].head)
-            state_judge_soon(e->candidates[i + AHEAD].head, &e->plan);
+    allow(f, 0);
+    for (size_t i = 0; i < f->n; i++) {
+        struct extender_candidate *c = &f->candidates[i];
+        if (i + AHEAD < f->n && f->candidates[i + AHEAD].head)
+            state_judge_soon(f->candidates[i + AHEAD].head, &f->plan);
         if (c->head)
-            c->reason = state_judge(e->state, &e->plan, c->head, self, &c->score);
-        else if (e->objects)
-            c->reason = template_judge(&e->plan, self->selection, c->object, &c->score);
+            c->reason = state_judge(f->extender->state, &f->plan, c->head, self, &c->score);
+        else if (f->objects)
+            c->reason = template_judge(&f->plan, self->selection, c->object, &c->score);
         else
             c->reason = PLACE_NO_GPU;
         fitting += c->reason == PLACE_OK;
     }
-    allow(e, PLACE_MODEL_STATES);
+    allow(f, PLACE_MODEL_STATES);
     return fitting;
 }
 
 /* Whether a node would take the pod if promises were not kept. */
-static bool promises_in_the_way(struct extender *e, size_t n, const struct state_pod *self) {
+static bool promises_in_the_way(struct filter_call *f, const struct state_pod *self) {
     struct place_result result;
-    for (size_t i = 0; i < n; i++) {
-        struct state_node *node = e->candidates[i].node;
+    for (size_t i = 0; i < f->n; i++) {
+        struct state_node *node = f->candidates[i].node;
         if (node && node->unsettled > 0 &&
-            state_place(e->state, &e->plan, node, self, true, &result) == PLACE_OK)
+            state_place(f->extender->state, &f->plan, node, self, true, &result) == PLACE_OK)
             return true;
     }
     return false;
 }
 
 /* A pod whose Binding may still be carried out can only go where that one sends it. */
-static size_t judge_in_doubt(struct extender *e, size_t n, const struct state_pod *self) {
+static size_t judge_in_doubt(struct filter_call *f, const struct state_pod *self) {
     size_t fitting = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct extender_candidate *c = &e->candidates[i];
+    for (size_t i = 0; i < f->n; i++) {
+        struct extender_candidate *c = &f->candidates[i];
         c->reason = c->node && c->node == self->node ? PLACE_OK : PLACE_ELSEWHERE;
         c->score = 0;
         fitting += c->reason == PLACE_OK;
@@ -148,10 +159,10 @@ static size_t judge_in_doubt(struct extender *e, size_t n, const struct state_po
     return fitting;
 }
 
-static struct extender_candidate *best_candidate(const struct extender *e, size_t n) {
+static struct extender_candidate *best_candidate(const struct filter_call *f) {
     struct extender_candidate *best = NULL;
-    for (size_t i = 0; i < n; i++) {
-        struct extender_candidate *c = &e->candidates[i];
+    for (size_t i = 0; i < f->n; i++) {
+        struct extender_candidate *c = &f->candidates[i];
         if (c->reason == PLACE_OK && (!best || c->score > best->score))
             best = c;
     }
@@ -160,13 +171,13 @@ static struct extender_candidate *best_candidate(const struct extender *e, size_
 
 /* Who is the best of many by a rough look is there by luck: it is looked at closely, and stays the
  * best or makes way for another. */
-static void judge_best(struct extender *e, size_t n, const struct state_pod *self) {
+static void judge_best(struct filter_call *f, const struct state_pod *self) {
     for (uint32_t looks = 0; looks < CLOSE_LOOKS; looks++) {
-        struct extender_candidate *best = best_candidate(e, n);
+        struct extender_candidate *best = best_candidate(f);
         if (!best || !best->node)
             return;
         int64_t score = best->score;
-        best->reason = state_judge(e->state, &e->plan, best->head, self, &best->score);
+        best->reason = state_judge(f->extender->state, &f->plan, best->head, self, &best->score);
         if (best->reason == PLACE_OK && best->score == score)
             return;
     }
@@ -174,13 +185,13 @@ static void judge_best(struct extender *e, size_t n, const struct state_pod *sel
 
 /* Promises the pod its place on the node it will most likely be sent to. Failing is harmless: bind
  * places again. */
-static void promise_best(struct extender *e, size_t n, struct state_pod *self, uint64_t now_ms) {
-    const struct extender_candidate *best = best_candidate(e, n);
+static void promise_best(struct filter_call *f, struct state_pod *self, uint64_t now_ms) {
+    const struct extender_candidate *best = best_candidate(f);
     struct place_result result;
     if (!best || !best->node ||
-        state_place(e->state, &e->plan, best->node, self, false, &result) != PLACE_OK)
+        state_place(f->extender->state, &f->plan, best->node, self, false, &result) != PLACE_OK)
         return;
-    (void) state_promise(e->state, self, best->node, &result, POD_PROMISED, now_ms);
+    (void) state_promise(f->extender->state, self, best->node, &result, POD_PROMISED, now_ms);
 }
 
 /* ---- answers ---- */
@@ -202,36 +213,36 @@ static void put_in_heap(int64_t heap[static EXTENDER_LIST], int64_t score) {
 }
 
 /* The score of the last one on the list of the best; INT64_MIN: there are fewer. */
-static int64_t least_listed(const struct extender *e, size_t n) {
+static int64_t least_listed(const struct filter_call *f) {
     int64_t heap[EXTENDER_LIST];
     for (size_t i = 0; i < EXTENDER_LIST; i++)
         heap[i] = INT64_MIN;
-    for (size_t i = 0; i < n; i++)
-        if (e->candidates[i].reason == PLACE_OK)
-            put_in_heap(heap, e->candidates[i].score);
+    for (size_t i = 0; i < f->n; i++)
+        if (f->candidates[i].reason == PLACE_OK)
+            put_in_heap(heap, f->candidates[i].score);
     return heap[0];
 }
 
 /* Those that can take the pod, the best of them where they are many, or all nodes. */
-static void put_names(struct json_writer *w, const struct extender *e, size_t n, bool all) {
-    int64_t least = e->what_if || e->all || all ? INT64_MIN : least_listed(e, n);
-    args_put_begin(w, e->objects);
+static void put_names(struct json_writer *w, const struct filter_call *f, size_t n, bool all) {
+    int64_t least = f->what_if || f->all || all ? INT64_MIN : least_listed(f);
+    args_put_begin(w, f->objects);
     for (size_t i = 0; i < n; i++)
-        if (all || (e->candidates[i].reason == PLACE_OK && e->candidates[i].score >= least))
-            args_put(w, e->candidates[i].name, e->candidates[i].object);
-    args_put_end(w, e->objects);
+        if (all || (f->candidates[i].reason == PLACE_OK && f->candidates[i].score >= least))
+            args_put(w, f->candidates[i].name, f->candidates[i].object);
+    args_put_end(w, f->objects);
 }
 
 /* Whether room is being made for the pod on that node. */
-static bool is_nominated(const struct extender *e, const struct extender_candidate *c) {
-    return e->nominated && strcmp(c->name, e->nominated) == 0;
+static bool is_nominated(const struct filter_call *f, const struct extender_candidate *c) {
+    return f->nominated && strcmp(c->name, f->nominated) == 0;
 }
 
-static void put_reasons(struct json_writer *w, const struct extender *e, size_t n,
+static void put_reasons(struct json_writer *w, const struct filter_call *f, size_t n,
                         const char *common, bool nominated) {
     for (size_t i = 0; i < n; i++) {
-        const struct extender_candidate *c = &e->candidates[i];
-        if ((common || c->reason != PLACE_OK) && is_nominated(e, c) == nominated)
+        const struct extender_candidate *c = &f->candidates[i];
+        if ((common || c->reason != PLACE_OK) && is_nominated(f, c) == nominated)
             json_put_string(w, c->name, common ? common : place_reason_counted(c->reason));
     }
 }
@@ -240,37 +251,37 @@ static void put_reasons(struct json_writer *w, const struct extender *e, size_t 
  * are, and report an error of its own. So a refusal says that preemption cannot help, but for the
  * node where room is being made (evict.h): there kube-scheduler waits as for its own victims, where
  * it would take back the nomination otherwise. */
-static void put_failed(struct json_writer *w, const struct extender *e, size_t n,
+static void put_failed(struct json_writer *w, const struct filter_call *f, size_t n,
                        const char *common) {
     json_object_begin(w, "FailedNodes");
-    put_reasons(w, e, n, common, true);
+    put_reasons(w, f, n, common, true);
     json_object_end(w);
     json_object_begin(w, "FailedAndUnresolvableNodes");
-    put_reasons(w, e, n, common, false);
+    put_reasons(w, f, n, common, false);
     json_object_end(w);
 }
 
-static bool any_fits(const struct extender *e, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (e->candidates[i].reason == PLACE_OK)
+static bool any_fits(const struct filter_call *f) {
+    for (size_t i = 0; i < f->n; i++)
+        if (f->candidates[i].reason == PLACE_OK)
             return true;
     return false;
 }
 
 /* The reasons of thousands of nodes would be most of the answer, and kube-scheduler looks at them
  * only when no node is left: so they are not said when there is one. */
-static void put_filter_answer(struct buf *out, const struct extender *e, size_t n, bool all,
+static void put_filter_answer(struct buf *out, const struct filter_call *f, bool all,
                               const char *common_failure) {
     _cleanup_buf_ struct buf counted = BUF_INIT(0);
     struct json_writer w = {.out = out};
-    bool failed = common_failure || n <= EXTENDER_LIST || !any_fits(e, n);
+    bool failed = common_failure || f->n <= EXTENDER_LIST || !any_fits(f);
     if (common_failure) {
         buf_printf(&counted, "node(s): %s", common_failure);
         common_failure = buf_error(&counted) < 0 ? common_failure : buf_str(&counted);
     }
     json_object_begin(&w, NULL);
-    put_names(&w, e, common_failure ? 0 : n, all);
-    put_failed(&w, e, all || !failed ? 0 : n, common_failure);
+    put_names(&w, f, common_failure ? 0 : f->n, all);
+    put_failed(&w, f, all || !failed ? 0 : f->n, common_failure);
     json_put_string(&w, "Error", "");
     json_object_end(&w);
 }
@@ -282,55 +293,56 @@ static int fail_filter(struct buf *out, const char *text) {
 
 /* ---- filter ---- */
 
-static void report_refusal(struct extender *e, size_t n, struct state_pod *pod) {
+static void report_refusal(struct filter_call *f, struct state_pod *pod) {
     static const char reason[] = "NoGPUFits";
     char message[EXPLAIN_MAX] = "";
-    if (!e->on_refusal)
+    if (!f->extender->on_refusal)
         return;
-    uint64_t key = explain_key(&e->request, pod->selection, e->candidates, n);
-    if (!e->known || !e->known(pod, reason, key, e->userdata))
-        explain_no_fit(e->state, &e->request, pod->selection, e->candidates, n, message);
-    e->on_refusal(pod, reason, key, message, e->userdata);
+    uint64_t key = explain_key(&f->request, pod->selection, f->candidates, f->n);
+    if (!f->extender->known || !f->extender->known(pod, reason, key, f->extender->userdata))
+        explain_no_fit(f->extender->state, &f->request, pod->selection, f->candidates, f->n,
+                       message);
+    f->extender->on_refusal(pod, reason, key, message, f->extender->userdata);
 }
 
-static int filter_malformed(struct extender *e, size_t n, const struct pod *pod,
-                            struct state_pod *self, struct buf *out) {
+static int filter_malformed(struct filter_call *f, const struct pod *pod, struct state_pod *self,
+                            struct buf *out) {
     char message[EXPLAIN_MAX];
-    put_filter_answer(out, e, n, false, request_problem_text(pod->problem));
+    put_filter_answer(out, f, false, request_problem_text(pod->problem));
     explain_malformed(pod, message);
-    if (self && e->on_refusal)
-        e->on_refusal(self, "GPURequestMalformed", 0, message, e->userdata);
+    if (self && f->extender->on_refusal)
+        f->extender->on_refusal(self, "GPURequestMalformed", 0, message, f->extender->userdata);
     return 0;
 }
 
 /* Nodes that lack room only because of promises may have it in a moment, and nothing in the cluster
  * will change to tell kube-scheduler. An error makes it try again by itself, after a back-off. */
-static int filter_none_fits(struct extender *e, size_t n, struct state_pod *self, uint64_t now_ms,
+static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint64_t now_ms,
                             struct buf *out) {
-    if (promises_in_the_way(e, n, self))
+    if (promises_in_the_way(f, self))
         return fail_filter(out, "the GPU share that would fit is promised to a pod that is being "
                                 "bound; trying again in a moment");
-    state_refresh_all(e->state); /* so that only later changes count as such */
+    state_refresh_all(f->extender->state); /* so that only later changes count as such */
     self->refused = true;
-    self->refused_version = e->state->version;
-    put_filter_answer(out, e, n, false, NULL);
-    if (e->on_no_room)
-        e->on_no_room(self, e->candidates, n, now_ms, e->userdata);
-    report_refusal(e, n, self);
+    self->refused_version = f->extender->state->version;
+    put_filter_answer(out, f, false, NULL);
+    if (f->extender->on_no_room)
+        f->extender->on_no_room(self, f->candidates, f->n, now_ms, f->extender->userdata);
+    report_refusal(f, self);
     return 0;
 }
 
 /* The same sentence for every node, so that kube-scheduler's message is that sentence. */
-static int filter_held(struct extender *e, size_t n, struct state_pod *self, const char *why,
+static int filter_held(struct filter_call *f, struct state_pod *self, const char *why,
                        struct buf *out) {
     self->held = true;
-    put_filter_answer(out, e, n, false, why);
-    if (e->on_refusal)
-        e->on_refusal(self, "GPUHeld", 0, why, e->userdata);
+    put_filter_answer(out, f, false, why);
+    if (f->extender->on_refusal)
+        f->extender->on_refusal(self, "GPUHeld", 0, why, f->extender->userdata);
     return 0;
 }
 
-static int filter_known(struct extender *e, size_t n, struct state_pod *self, uint64_t now_ms,
+static int filter_known(struct filter_call *f, struct state_pod *self, uint64_t now_ms,
                         struct buf *out) {
     _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     size_t fitting;
@@ -339,71 +351,66 @@ static int filter_known(struct extender *e, size_t n, struct state_pod *self, ui
     if (self->stage == POD_BINDING)
         return fail_filter(out, "the pod is being bound");
     if (self->stage == POD_IN_DOUBT) {
-        if (judge_in_doubt(e, n, self) == 0)
+        if (judge_in_doubt(f, self) == 0)
             return fail_filter(out, "an earlier Binding of the pod may still be carried out");
-        put_filter_answer(out, e, n, false, NULL);
+        put_filter_answer(out, f, false, NULL);
         return 0;
     }
     self->held = false;
-    if (gates_closed(e->gates, self, now_ms, &why))
-        return filter_held(e, n, self, buf_str(&why), out);
-    state_plan(e->state, self, &e->request, &e->plan);
-    fitting = judge_nodes(e, n, self);
+    if (gates_closed(f->extender->gates, self, now_ms, &why))
+        return filter_held(f, self, buf_str(&why), out);
+    state_plan(f->extender->state, self, &f->request, &f->plan);
+    fitting = judge_nodes(f, self);
     self->refused = false;
     if (fitting == 0)
-        return filter_none_fits(e, n, self, now_ms, out);
+        return filter_none_fits(f, self, now_ms, out);
     if (fitting == 1)
-        promise_best(e, n, self, now_ms); /* prioritize will not be asked */
-    e->all = self->shortened;
+        promise_best(f, self, now_ms); /* prioritize will not be asked */
+    f->all = self->shortened;
     self->shortened |= fitting > EXTENDER_LIST;
-    put_filter_answer(out, e, n, false, NULL);
+    put_filter_answer(out, f, false, NULL);
     return 0;
 }
 
 /* A pod that was only asked about is forgotten again, unless it was known before. */
-static void judge_what_if(struct extender *e, size_t n, const struct pod *pod) {
-    bool known = state_pod_find(e->state, pod->uid) != NULL;
-    struct place_model *model = e->state->model;
-    e->state->model = NULL; /* it has not arrived */
-    struct state_pod *self = state_pod_learn(e->state, pod);
-    e->state->model = model;
+static void judge_what_if(struct filter_call *f, const struct pod *pod) {
+    bool known = state_pod_find(f->extender->state, pod->uid) != NULL;
+    struct state_pod *self = state_pod_suppose(f->extender->state, pod);
     if (!self) {
-        for (size_t i = 0; i < n; i++)
-            e->candidates[i].reason = PLACE_NO_GPU;
+        for (size_t i = 0; i < f->n; i++)
+            f->candidates[i].reason = PLACE_NO_GPU;
         return;
     }
-    state_plan(e->state, self, &e->request, &e->plan);
-    (void) judge_nodes(e, n, self);
+    state_plan(f->extender->state, self, &f->request, &f->plan);
+    (void) judge_nodes(f, self);
     if (!known)
-        state_pod_gone(e->state, pod->uid);
+        state_pod_gone(f->extender->state, pod->uid);
 }
 
-static int filter_pod(struct extender *e, size_t n, const struct pod *pod, uint64_t now_ms,
+static int filter_pod(struct filter_call *f, const struct pod *pod, uint64_t now_ms,
                       struct buf *out) {
-    e->nominated = NULL;
-    e->all = false;
     if (pod->problem == REQUEST_OK && pod->request.n == 0) {
-        put_filter_answer(out, e, n, true, NULL);
+        put_filter_answer(out, f, true, NULL);
         return 0;
     }
-    if (e->what_if) {
+    if (f->what_if) {
         bool sane = pod->problem == REQUEST_OK;
         if (sane)
-            judge_what_if(e, n, pod);
-        put_filter_answer(out, e, n, false, sane ? NULL : request_problem_text(pod->problem));
+            judge_what_if(f, pod);
+        put_filter_answer(out, f, false, sane ? NULL : request_problem_text(pod->problem));
         return 0;
     }
     const char *why;
-    struct state_pod *self = state_pod_asked(e->state, pod, &why);
+    struct state_pod *self = state_pod_asked(f->extender->state, pod, &why);
     if (pod->problem != REQUEST_OK)
-        return filter_malformed(e, n, pod, self, out);
+        return filter_malformed(f, pod, self, out);
     if (!self)
         return fail_filter(out, why);
-    e->nominated = self->nominated;
-    return filter_known(e, n, self, now_ms, out);
+    f->nominated = self->nominated;
+    return filter_known(f, self, now_ms, out);
 }
 
-static int filter_not_ready(struct extender *e, struct buf *out) {
+static int filter_not_ready(const struct extender *e, struct buf *out) {
     const char *trouble = e->trouble ? e->trouble(e->userdata) : "";
     struct err err;
     if (!*trouble)
@@ -415,16 +422,16 @@ static int filter_not_ready(struct extender *e, struct buf *out) {
 
 int extender_filter(struct extender *e, const char *body, size_t len, uint64_t now_ms,
                     struct buf *out) {
+    struct filter_call call = {.extender = e};
     struct pod pod = {0};
     struct err err;
-    size_t n = 0;
-    int r = read_args(e, body, len, &pod, &n, &err);
+    int r = read_args(&call, body, len, &pod, &err);
     if (r < 0) {
         extender_error(out, err.text);
         return r;
     }
     if (e->ready(e->userdata))
-        r = filter_pod(e, n, &pod, now_ms, out);
+        r = filter_pod(&call, &pod, now_ms, out);
     else
         r = filter_not_ready(e, out);
     pod_done(&pod);
@@ -433,52 +440,52 @@ int extender_filter(struct extender *e, const char *body, size_t len, uint64_t n
 
 /* ---- prioritize ---- */
 
-static void put_scores(struct buf *out, const struct extender *e, size_t n) {
+static void put_scores(struct buf *out, const struct filter_call *f) {
     struct json_writer w = {.out = out};
     json_array_begin(&w, NULL);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < f->n; i++) {
         json_object_begin(&w, NULL);
-        json_put_string(&w, "Host", e->candidates[i].name);
-        json_put_i64(&w, "Score", e->candidates[i].score);
+        json_put_string(&w, "Host", f->candidates[i].name);
+        json_put_i64(&w, "Score", f->candidates[i].score);
         json_object_end(&w);
     }
     json_array_end(&w);
 }
 
-static void score_nodes(struct extender *e, size_t n, const struct pod *pod, uint64_t now_ms) {
+static void score_nodes(struct filter_call *f, const struct pod *pod, uint64_t now_ms) {
     struct state_pod *self = NULL;
     bool asks = pod->problem == REQUEST_OK && pod->request.n > 0;
-    if (asks && e->what_if) {
-        judge_what_if(e, n, pod);
+    if (asks && f->what_if) {
+        judge_what_if(f, pod);
     } else {
         if (asks)
-            self = state_pod_asked(e->state, pod, NULL);
+            self = state_pod_asked(f->extender->state, pod, NULL);
         if (!self || self->stage > POD_PROMISED)
             return; /* nothing to choose: all zero */
-        state_plan(e->state, self, &e->request, &e->plan);
-        (void) judge_nodes(e, n, self);
-        judge_best(e, n, self);
+        state_plan(f->extender->state, self, &f->request, &f->plan);
+        (void) judge_nodes(f, self);
+        judge_best(f, self);
     }
-    for (size_t i = 0; i < n; i++)
-        if (e->candidates[i].reason != PLACE_OK)
-            e->candidates[i].score = -PLACE_SCORE_MAX; /* taken since filter */
+    for (size_t i = 0; i < f->n; i++)
+        if (f->candidates[i].reason != PLACE_OK)
+            f->candidates[i].score = -PLACE_SCORE_MAX; /* taken since filter */
     if (self)
-        promise_best(e, n, self, now_ms);
+        promise_best(f, self, now_ms);
 }
 
 int extender_prioritize(struct extender *e, const char *body, size_t len, uint64_t now_ms,
                         struct buf *out) {
+    struct filter_call call = {.extender = e};
     struct pod pod = {0};
     struct err err;
-    size_t n = 0;
-    int r = read_args(e, body, len, &pod, &n, &err);
+    int r = read_args(&call, body, len, &pod, &err);
     if (r < 0) {
         extender_error(out, err.text);
         return r;
     }
     if (e->ready(e->userdata))
-        score_nodes(e, n, &pod, now_ms);
-    put_scores(out, e, n);
+        score_nodes(&call, &pod, now_ms);
+    put_scores(out, &call);
     pod_done(&pod);
     return 0;
 }

@@ -71,14 +71,8 @@ struct extender {
     void *userdata;
     const struct gates *gates; /* may be NULL */
     struct json_parser *parser;
-    struct extender_candidate *candidates; /* kept from call to call */
+    struct extender_candidate *candidates; /* memory that is kept from call to call */
     size_t candidates_size;
-    const char *nominated; /* where room is being made for the pod in question, or NULL */
-    bool objects;          /* nodes were given as objects, and go back so */
-    bool all;              /* all nodes that fit are to be named */
-    bool what_if; /* some are unknown: who asks wants to know, and nothing is to follow from it */
-    struct place_plan plan;
-    struct gpu_request request;
 };
 
 /* 0 or -ENOMEM; the fields before `parser` are the caller's to fill in. */

@@ -58,18 +58,17 @@ static bool is_known(const struct state_pod *pod) {
     return true;
 }
 
-static void write_nodes(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
-    struct extender *e = &s->extender;
+static void write_nodes(struct json_writer *w, struct scheduler *s, const struct state_pod *pod,
+                        struct place_plan *plan) {
     uint64_t fitting = 0, without = 0;
     int64_t score;
-    state_plan(s->state, pod, &e->request, &e->plan);
     json_array_begin(w, "nodes");
     for (struct state_node *node = s->state->nodes; node; node = node->hh.next) {
         if (node->ncards == 0 || !node->exists) {
             without += node->exists;
             continue;
         }
-        enum place_reason reason = state_judge(s->state, &e->plan, node->head, pod, &score);
+        enum place_reason reason = state_judge(s->state, plan, node->head, pod, &score);
         fitting += reason == PLACE_OK;
         json_object_begin(w, NULL);
         json_put_string(w, "name", node->name);
@@ -96,6 +95,8 @@ bool scheduler_write_explanation(struct scheduler *s, const char *namespace, con
     const struct state_pod *found = find_pod(s->state, namespace, name);
     struct state_pod *pod = found ? state_pod_find(s->state, found->uid) : NULL;
     char wants[EXPLAIN_MAX];
+    struct gpu_request request;
+    struct place_plan plan;
     if (!pod)
         return false;
     state_refresh_all(s->state);
@@ -106,11 +107,10 @@ bool scheduler_write_explanation(struct scheduler *s, const char *namespace, con
         json_put_string(&w, "wants", request_problem_text(pod->problem));
     } else {
         write_held(&w, s, pod);
+        state_plan(s->state, pod, &request, &plan);
         if (is_known(pod))
-            write_nodes(&w, s, pod);
-        else
-            state_plan(s->state, pod, &s->extender.request, &s->extender.plan);
-        explain_wants(&s->extender.request, wants);
+            write_nodes(&w, s, pod, &plan);
+        explain_wants(&request, wants);
         json_put_string(&w, "wants", wants);
     }
     json_object_end(&w);

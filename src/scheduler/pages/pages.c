@@ -147,16 +147,17 @@ static void write_holds(struct json_writer *w, const struct state_pod *pod) {
 
 /* Why a waiting pod does not go to each node, as filter would say now. */
 static void write_reasons(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
-    struct extender *e = &s->extender;
+    struct gpu_request request;
+    struct place_plan plan;
     unsigned shown = 0;
-    state_plan(s->state, pod, &e->request, &e->plan);
+    state_plan(s->state, pod, &request, &plan);
     json_object_begin(w, "nodes");
     for (struct state_node *node = s->state->nodes; node && shown < REASONS_MAX;
          node = node->hh.next) {
         struct place_result result;
         if (node->ncards == 0)
             continue;
-        enum place_reason reason = state_place(s->state, &e->plan, node, pod, false, &result);
+        enum place_reason reason = state_place(s->state, &plan, node, pod, false, &result);
         json_put_string(w, node->name, place_reason_text(reason));
         shown++;
     }

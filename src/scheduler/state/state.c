@@ -461,7 +461,7 @@ static int set_gang(struct state *s, struct state_pod *pod, const struct pod_gan
     return 0;
 }
 
-struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
+static struct state_pod *learn(struct state *s, const struct pod *seen, bool arrives) {
     struct state_pod *pod = state_pod_find(s, seen->uid);
     bool known = pod != NULL;
     if (!known && !(pod = pod_new(s, seen)))
@@ -471,13 +471,21 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
     bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
     if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
         set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0) {
-        if (!known)
+        if (!known && arrives)
             state_learn_arrival(s, pod);
         return pod;
     }
     if (!known)
         pod_free(s, pod);
     return NULL;
+}
+
+struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
+    return learn(s, seen, true);
+}
+
+struct state_pod *state_pod_suppose(struct state *s, const struct pod *seen) {
+    return learn(s, seen, false);
 }
 
 struct state_pod *state_pod_asked(struct state *s, const struct pod *seen, const char **ret_why) {

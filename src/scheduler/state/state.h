@@ -452,6 +452,9 @@ void state_projected(struct state_node *node); /* they have been */
 /* Finds the pod or makes a PENDING one out of what is shown of it; NULL: out of memory. */
 struct state_pod *state_pod_learn(struct state *s, const struct pod *pod);
 
+/* The same for a pod that may never arrive: policies learn nothing from it. */
+struct state_pod *state_pod_suppose(struct state *s, const struct pod *pod);
+
 /* The same for what kube-scheduler's requests show, which may be older than what the watch has
  * shown: nothing would tell of the end of one that has ended again. NULL with *ret_why (may be
  * NULL) for those, and when out of memory. Of ends before a list nobody knows here: who is not
