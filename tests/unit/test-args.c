@@ -114,7 +114,7 @@ static void test_a_pod_that_is_known(void **state) {
     assert_string_equal(passed(answer), "new ");
     assert_non_null(state_pod_find(w->state, "p"));
     assert_int_equal(state_pod_find(w->state, "p")->stage, POD_PENDING);
-    assert_false(state_pod_find(w->state, "p")->refused);
+    assert_false(state_pod_find(w->state, "p")->requeue.refused);
     answer = ask_objects(w, false, "p", "\"elasticgpu.io/gpu-core\":\"150\"", "", EMPTY);
     assert_string_equal(passed(answer), "");
 }

@@ -581,7 +581,7 @@ static void test_many_wait(void **state) {
     run_low(s, "a", WHOLE, "n", 5);
     show(s, "b", "\"elasticgpu.io/gpu-core\":\"1\"", 5, "", "", "");
     s->w->now += 1;
-    state_pod_find(s->w->state, "a")->spared_ms = s->w->now + 60000;
+    state_pod_find(s->w->state, "a")->preemption.refused_ms = s->w->now + 60000;
     for (unsigned i = 0; i < 300; i++) {
         snprintf(uid, sizeof(uid), "w%u", i);
         show(s, uid, WHOLE, 50, "", "", "");
@@ -590,7 +590,7 @@ static void test_many_wait(void **state) {
     assert_int_equal(evictor_waiting(&s->e), 256);
     run_later(s, 400);
     expect_nothing(s);
-    state_pod_find(s->w->state, "a")->spared_ms = 0;
+    state_pod_find(s->w->state, "a")->preemption.refused_ms = 0;
     show(s, "p", WHOLE, 50, "", "", "");
     refuse(s, "p", WHOLE, 50, "\"n\"");
     run_later(s, 400);
@@ -667,7 +667,7 @@ static void test_hands_off(void **state) {
     run_low(s, "a", WHOLE, "n", 5);
     show(s, "p", WHOLE, 100, "", "", "");
     refuse(s, "p", WHOLE, 100, "\"n\"");
-    state_pod_find(s->w->state, "p")->preempted_ms = s->w->now;
+    state_pod_find(s->w->state, "p")->preemption.verb_ms = s->w->now;
     run_later(s, 400);
     expect_nothing(s);
     state_pod_find(s->w->state, "a")->deleting = true;

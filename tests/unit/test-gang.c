@@ -381,12 +381,12 @@ static void test_gang_among_many_in_vain(void **state) {
         snprintf(uid, sizeof(uid), "v%d", i);
         snprintf(gang, sizeof(gang), GANG("v%d", "3"), i / 3);
         arrive(w, "d", uid, WHOLE, gang);
-        state_pod_find(w->state, uid)->held = true;
+        state_pod_find(w->state, uid)->requeue.gated = true;
     }
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     put_any(&text, "d", "1", HALF, GANG("young", "1"), "2026-02-01T00:00:00Z");
     show_text(w, buf_str(&text));
-    state_pod_find(w->state, "1")->held = true;
+    state_pod_find(w->state, "1")->requeue.gated = true;
     for (int i = 0; i < 3 && w->nasked == 0; i++)
         wake_run(&g.wake, w->now += 1000);
     assert_int_equal(stage_of(w, "1"), POD_PROMISED);

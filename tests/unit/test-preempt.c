@@ -76,7 +76,7 @@ static void test_share_needs_more(void **state) {
         ask_verb(s, HALF, HIGH, META,
                  "\"n\":{\"Pods\":[{\"UID\":\"other\"}],\"NumPDBViolations\":1}"),
         ANSWER("\"n\":{\"Pods\":[{\"UID\":\"other\"},{\"UID\":\"a\"}],\"NumPDBViolations\":1}"));
-    assert_true(state_pod_find(s->w->state, s->uid)->preempted_ms == s->w->now);
+    assert_true(state_pod_find(s->w->state, s->uid)->preemption.verb_ms == s->w->now);
     assert_string_equal(
         ask_verb(s, WHOLE, HIGH, META, "\"n\":{\"Pods\":[{\"UID\":\"other\"}]}"),
         ANSWER("\"n\":{\"Pods\":[{\"UID\":\"other\"},{\"UID\":\"b\"},{\"UID\":\"a\"}],"
@@ -193,7 +193,7 @@ static void test_held_pod(void **state) {
     s->p->gates = &gates;
     assert_string_equal(ask_verb(s, WHOLE, HIGH, META, "\"n\":{\"Pods\":[{\"UID\":\"y\"}]}"),
                         ANSWER(""));
-    assert_true(state_pod_find(s->w->state, s->uid)->preempted_ms == 0);
+    assert_true(state_pod_find(s->w->state, s->uid)->preemption.verb_ms == 0);
 }
 
 /* What kube-scheduler asks about after its end must not come back: nothing would end it again. */
@@ -242,7 +242,7 @@ static void test_budgets(void **state) {
     assert_true(plan.devices[0].memory == node->cards[0]->memory);
     assert_true(plan.devices[0].physical == node->cards[0]->physical);
     /* Refused lately: left alone for a while. */
-    state_pod_find(s->w->state, "b")->spared_ms = s->w->now + 10;
+    state_pod_find(s->w->state, "b")->preemption.refused_ms = s->w->now + 10;
     assert_null(preempt_on_node(s->p, pod, node, s->w->now, &tests).node);
     assert_non_null(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests).node);
     /* The eviction API takes nobody whom two budgets count, however many they allow. */

@@ -23,7 +23,7 @@
 static bool fits_somewhere(struct wake *w, const struct state_pod *pod) {
     int64_t score;
     for (struct state_node *node = w->state->nodes; node; node = node->hh.next)
-        if (node->exists && node->version > pod->refused_version &&
+        if (node->exists && node->version > pod->requeue.version &&
             state_judge(w->state, &w->plan, node->head, pod, &score) == PLACE_OK)
             return true;
     return false;
@@ -51,14 +51,14 @@ static bool was_seen(const struct seen_shapes *seen, uint64_t shape, uint64_t ve
 /* Whether this pod is to be looked at in this run; notes that it was if so. */
 static bool has_its_turn(struct wake *w, struct state_pod *pod, uint64_t shape,
                          struct seen_shapes *seen) {
-    bool known = was_seen(seen, shape, pod->refused_version);
+    bool known = was_seen(seen, shape, pod->requeue.version);
     if (!known && (seen->n == SHAPES_MAX || (seen->n > 0 && w->plan.effort == 0))) {
         seen->more = true;
         return false;
     }
-    pod->wake_round = w->rounds + 1;
+    pod->requeue.round = w->rounds + 1;
     if (!known)
-        seen->of[seen->n++] = (struct seen_shape){shape, pod->refused_version};
+        seen->of[seen->n++] = (struct seen_shape){shape, pod->requeue.version};
     return !known;
 }
 
@@ -73,9 +73,9 @@ static bool anybody_fits(struct wake *w, uint64_t now_ms) {
     struct seen_shapes seen = {.n = 0};
     state_refresh_all(w->state);
     for (struct state_pod *pod = w->state->open; pod; pod = pod->open_next) {
-        if (pod->held && pod->stage <= POD_PROMISED && is_let_through(w, pod, now_ms))
+        if (pod->requeue.gated && pod->stage <= POD_PROMISED && is_let_through(w, pod, now_ms))
             return true;
-        if (!pod->refused || pod->stage != POD_PENDING || pod->wake_round > w->rounds)
+        if (!pod->requeue.refused || pod->stage != POD_PENDING || pod->requeue.round > w->rounds)
             continue;
         uint32_t left = w->plan.effort;
         state_plan(w->state, pod, &w->request, &w->plan);
@@ -96,7 +96,7 @@ static bool anybody_fits(struct wake *w, uint64_t now_ms) {
 /* Everybody that waits is asked about again: those that are refused then are marked again. */
 static void forget_refusals(struct state *s) {
     for (struct state_pod *pod = s->open; pod; pod = pod->open_next)
-        pod->refused = pod->held = false;
+        pod->requeue.refused = pod->requeue.gated = false;
 }
 
 static void on_written(const struct kube_response *response, void *userdata) {

@@ -323,8 +323,8 @@ static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint6
         return fail_filter(out, "the GPU share that would fit is promised to a pod that is being "
                                 "bound; trying again in a moment");
     state_refresh_all(f->extender->state); /* so that only later changes count as such */
-    self->refused = true;
-    self->refused_version = f->extender->state->version;
+    self->requeue.refused = true;
+    self->requeue.version = f->extender->state->version;
     put_filter_answer(out, f, false, NULL);
     if (f->extender->on_no_room)
         f->extender->on_no_room(self, f->candidates, f->n, now_ms, f->extender->userdata);
@@ -335,7 +335,7 @@ static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint6
 /* The same sentence for every node, so that kube-scheduler's message is that sentence. */
 static int filter_held(struct filter_call *f, struct state_pod *self, const char *why,
                        struct buf *out) {
-    self->held = true;
+    self->requeue.gated = true;
     put_filter_answer(out, f, false, why);
     if (f->extender->on_refusal)
         f->extender->on_refusal(self, "GPUHeld", 0, why, f->extender->userdata);
@@ -356,18 +356,18 @@ static int filter_known(struct filter_call *f, struct state_pod *self, uint64_t 
         put_filter_answer(out, f, false, NULL);
         return 0;
     }
-    self->held = false;
+    self->requeue.gated = false;
     if (gates_closed(f->extender->gates, self, now_ms, &why))
         return filter_held(f, self, buf_str(&why), out);
     state_plan(f->extender->state, self, &f->request, &f->plan);
     fitting = judge_nodes(f, self);
-    self->refused = false;
+    self->requeue.refused = false;
     if (fitting == 0)
         return filter_none_fits(f, self, now_ms, out);
     if (fitting == 1)
         promise_best(f, self, now_ms); /* prioritize will not be asked */
-    f->all = self->shortened;
-    self->shortened |= fitting > EXTENDER_LIST;
+    f->all = self->requeue.shortened;
+    self->requeue.shortened |= fitting > EXTENDER_LIST;
     put_filter_answer(out, f, false, NULL);
     return 0;
 }

@@ -208,7 +208,7 @@ static void find_draws(struct reservations *r) {
     for (const struct reservation *v = r->all; v; v = v->hh.next)
         recognise(r, v);
     for (struct state_pod *pod = r->state->pods; pod; pod = pod->hh.next)
-        if (pod->stage == POD_PENDING && pod->refused && pod->problem == REQUEST_OK)
+        if (pod->stage == POD_PENDING && pod->requeue.refused && pod->problem == REQUEST_OK)
             choose(r, pod);
 }
 

@@ -85,7 +85,7 @@ static void write_nodes(struct json_writer *w, struct scheduler *s, const struct
 /* Asks the gates only about a pod that one of them holds: a gate may promise places. */
 static void write_held(struct json_writer *w, struct scheduler *s, struct state_pod *pod) {
     _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
-    if (pod->held && gates_closed(&s->gates, pod, scheduler_now(s), &why))
+    if (pod->requeue.gated && gates_closed(&s->gates, pod, scheduler_now(s), &why))
         json_put_string(w, "held", buf_str(&why));
 }
 

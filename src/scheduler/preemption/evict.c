@@ -368,7 +368,7 @@ static void on_evicted(const struct kube_response *response, void *userdata) {
         e->spared++;
         log_info("pod %s/%s stays: %s", sent->namespace, sent->name, response->text);
         if (victim)
-            victim->spared_ms = now + REFUSED_EVICTION_MS;
+            victim->preemption.refused_ms = now + REFUSED_EVICTION_MS;
     } else if (status != 404) {
         e->failed++;
         log_warn("cannot evict pod %s/%s: %s", sent->namespace, sent->name, response->text);
@@ -416,7 +416,8 @@ static uint32_t put_next_first(const struct preempt *p, struct evict_plan *plan)
     struct state_pod **next = NULL;
     for (uint32_t i = 0; i < plan->nvictims; i++) {
         struct state_pod **victim = &plan->victims[i];
-        if (preempt_is_guarded(p, *victim) && (!next || (*victim)->spared_ms > (*next)->spared_ms))
+        if (preempt_is_guarded(p, *victim) &&
+            (!next || (*victim)->preemption.refused_ms > (*next)->preemption.refused_ms))
             next = victim;
     }
     if (!next)
@@ -623,7 +624,8 @@ static bool is_held(struct evictor *e, struct state_pod *pod, uint64_t now_ms) {
 
 static bool is_due(const struct evict_case *c, const struct state_pod *pod, uint64_t now_ms) {
     return pod->stage == POD_PENDING && pod->shown && c->in_flight == 0 && now_ms >= c->next_ms &&
-           (pod->preempted_ms == 0 || now_ms - pod->preempted_ms >= NOMINATION_SETTLE_MS);
+           (pod->preemption.verb_ms == 0 ||
+            now_ms - pod->preemption.verb_ms >= NOMINATION_SETTLE_MS);
 }
 
 /* Whether room is being made on a node whose agent is being replaced. The pod waits for the next

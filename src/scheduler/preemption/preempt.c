@@ -184,7 +184,8 @@ static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
                                       .nholds = n};
     holder->budgets = budgets_of(c, pod, &too_many);
     /* What a pod draws of a standing hold does not become free when it goes. */
-    holder->stays = pod->stage != POD_BOUND || pod->draws || c->now_ms < pod->spared_ms || too_many;
+    holder->stays =
+        pod->stage != POD_BOUND || pod->draws || c->now_ms < pod->preemption.refused_ms || too_many;
     /* The eviction API refuses whom several budgets count; kube-scheduler deletes its victims. */
     holder->stays |= !c->of.may_violate && __builtin_popcountll(holder->budgets) > 1;
     if (is_given(c->p, pod) && !pod->deleting)
@@ -368,7 +369,7 @@ static int answer(struct preempt *p, const struct pod *pod, struct json nodes, u
     unsigned left = put_nodes(&w, p, self, helps ? nodes : (struct json){0}, now_ms);
     json_object_end(&w);
     if (self && left > 0)
-        self->preempted_ms = now_ms;
+        self->preemption.verb_ms = now_ms;
     return 0;
 }
 

@@ -63,6 +63,24 @@ struct state_standing {
     char id[];
 };
 
+/* Members of state_pod that the state only keeps. Each belongs to the directory that it names. */
+
+/* preemption */
+struct pod_preemption {
+    uint64_t verb_ms; /* when kube-scheduler last called the preempt verb for the pod; 0: never */
+    uint64_t refused_ms; /* not a victim before then, because its eviction was refused */
+};
+
+/* extender, which writes what filter answered last; daemon/requeue.c, which reads it and clears
+ * `refused` and `gated` when it has kube-scheduler retry the pod. */
+struct pod_requeue {
+    uint64_t version; /* of the state when the pod was refused */
+    uint64_t round;   /* in which requeue.c evaluated the pod last */
+    bool refused;     /* no node fits */
+    bool gated;       /* a gate was closed */
+    bool shortened;   /* only the best of the nodes that fit were named */
+};
+
 struct state_pod {
     char uid[KUBE_UID_MAX];
     char namespace[KUBE_LABEL_MAX];
@@ -88,12 +106,11 @@ struct state_pod {
     size_t annotation_bytes;
     int32_t priority;
     bool never_preempts;
-    bool deleting;         /* its containers still run, for their grace period */
-    char *nominated;       /* the node where room is being made for it, or NULL */
-    int64_t created;       /* seconds since 1970, or 0 */
-    char *labels;          /* "key=value," for each, or NULL */
-    uint64_t preempted_ms; /* when kube-scheduler last asked whom to push aside for it */
-    uint64_t spared_ms;    /* its eviction was refused and is not asked for again before */
+    bool deleting;   /* its containers still run, for their grace period */
+    char *nominated; /* the node where room is being made for it, or NULL */
+    int64_t created; /* seconds since 1970, or 0 */
+    char *labels;    /* "key=value," for each, or NULL */
+    struct pod_preemption preemption;
     uint32_t nholds;
     struct state_hold *holds; /* in the order of the asks */
     uint64_t assignment_hash; /* of what `holds` was read from */
@@ -101,11 +118,7 @@ struct state_pod {
     bool recheck;             /* a key was added by which its assignment may be signed */
     bool listed;              /* shown since the last sync began */
     bool shown;               /* by the watch, which will show its end, too */
-    bool refused; /* kube-scheduler was told that it fits nowhere, and not woken since */
-    uint64_t refused_version; /* of the state, at that time */
-    bool held;                /* a gate was closed to it, and kube-scheduler not woken since */
-    uint64_t wake_round;      /* the round of requeue.c in which it was looked at last */
-    bool shortened; /* kube-scheduler was named the best of the nodes that fit, and not all */
+    struct pod_requeue requeue;
     struct state_pod *open_prev, *open_next; /* among state.open */
     UT_hash_handle hh;
 };
