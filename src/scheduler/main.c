@@ -12,10 +12,13 @@
 #include "model/dialect.h"
 #include "place/policies/policies.h"
 #include "scheduler/daemon/scheduler.h"
+#include "scheduler/pages/pages.h"
 
 static struct scheduler_options arg = {
     .listen = "127.0.0.1:9401",
     .name_space = "aliquot-system",
+    .routes = scheduler_routes,
+    .metrics_routes = scheduler_metrics_routes,
 };
 static const char *arg_log = "info";
 static const char *arg_probe;

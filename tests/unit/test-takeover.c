@@ -18,6 +18,7 @@
 #include "kube/api/client.h"
 #include "kube/objects/signing.h"
 #include "scheduler/daemon/scheduler.h"
+#include "scheduler/pages/pages.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -129,8 +130,10 @@ bool kube_reflector_is_synced(const struct kube_reflector *reflector) {
 static int set_up(void **state) {
     static struct scheduler s;
     static uv_loop_t loop;
-    static const struct scheduler_options options = {
-        .listen = "127.0.0.1:0", .name_space = "aliquot-system", .identity = "a"};
+    static const struct scheduler_options options = {.listen = "127.0.0.1:0",
+                                                     .name_space = "aliquot-system",
+                                                     .identity = "a",
+                                                     .routes = scheduler_routes};
     struct err err;
     nreflectors = 0;
     refuse = 0;

@@ -329,12 +329,12 @@ static int listen_if_free(struct scheduler *s, struct err *err) {
     const struct http_options http = {.listen = s->options.listen,
                                       .tls_cert = s->options.tls_cert,
                                       .tls_key = s->options.tls_key,
-                                      .routes = scheduler_routes,
+                                      .routes = s->options.routes,
                                       .userdata = s,
                                       .max_body = BODY_MAX,
                                       .keep = args_keep};
     const struct http_options metrics = {.listen = s->options.metrics_listen,
-                                         .routes = scheduler_metrics_routes,
+                                         .routes = s->options.metrics_routes,
                                          .userdata = s,
                                          .max_connections = METRICS_CONNECTIONS};
     int r = serve_if_free(s, &http, &s->http, &s->port_taken, err);

@@ -45,6 +45,8 @@ struct scheduler_options {
     const char *health;                            /* directory for health.h; NULL: none */
     const struct place_policy *policy;             /* of pods that name none; NULL: the default */
     const char *identity; /* among the replicas; stays when the process is started again */
+    const struct http_route *routes;         /* served at `listen`; userdata is the scheduler */
+    const struct http_route *metrics_routes; /* served at `metrics_listen` */
 };
 
 struct scheduler {
@@ -108,15 +110,3 @@ bool scheduler_leads(const struct scheduler *s);
 
 /* Milliseconds of a clock that does not jump. */
 uint64_t scheduler_now(const struct scheduler *s);
-
-/* pages.c: what /metrics and /status answer. */
-void scheduler_write_metrics(struct scheduler *s, struct buf *out);
-void scheduler_write_status(struct scheduler *s, struct buf *out);
-
-/* explain_page.c: what /explain answers about one pod; false: no pod of that name that asks is
- * known. */
-bool scheduler_write_explanation(struct scheduler *s, const char *namespace, const char *name,
-                                 struct buf *out);
-
-/* routes.c */
-extern const struct http_route scheduler_routes[], scheduler_metrics_routes[];

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "scheduler/daemon/scheduler.h"
 #include "scheduler/extender/explain.h"
+#include "scheduler/pages/pages.h"
 #include "wire/json_write.h"
 
 /* The page /explain: why one pod is on none of the nodes, as filter would say now. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "scheduler/daemon/scheduler.h"
+#include "scheduler/pages/pages.h"
 
 #define JSON_TYPE "application/json"
 #define ANSWER_MAX ((size_t) 64 << 20)
@@ -151,7 +151,6 @@ const struct http_route scheduler_routes[] = {
     HTTP_ROUTE_END,
 };
 
-/* What may be asked from other hosts: sums, and no names of tenants. */
 const struct http_route scheduler_metrics_routes[] = {
     {"GET", "/metrics", on_metrics},
     HTTP_ROUTE_END,

@@ -461,6 +461,12 @@ static int set_gang(struct state *s, struct state_pod *pod, const struct pod_gan
     return 0;
 }
 
+const char *state_stage_name(enum pod_stage stage) {
+    static const char *const names[POD_STAGES] = {"pending",  "promised", "binding",
+                                                  "in-doubt", "awaited",  "bound"};
+    return names[stage];
+}
+
 static struct state_pod *learn(struct state *s, const struct pod *seen, bool arrives) {
     struct state_pod *pod = state_pod_find(s, seen->uid);
     bool known = pod != NULL;

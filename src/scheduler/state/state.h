@@ -33,7 +33,11 @@ enum pod_stage {
     POD_IN_DOUBT, /* the Binding got no answer: it may have been done, or be done yet */
     POD_AWAITED,  /* the API server has bound it, the watch has not shown it */
     POD_BOUND,    /* the watch shows it on a node */
+    POD_STAGES,
 };
+
+/* "pending", "promised", "binding", "in-doubt", "awaited", "bound". */
+const char *state_stage_name(enum pod_stage stage);
 
 /* What one container holds of one card. */
 struct state_hold {

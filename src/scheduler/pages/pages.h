@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the scheduler serves over HTTP: the verbs of kube-scheduler, and pages about its state. */
+
+#include "scheduler/daemon/scheduler.h"
+
+/* routes.c; metrics_routes has what other hosts may read: sums, and no names of tenants. */
+extern const struct http_route scheduler_routes[], scheduler_metrics_routes[];
+
+/* metrics.c: /metrics, in the text format of Prometheus. */
+void scheduler_write_metrics(struct scheduler *s, struct buf *out);
+
+/* status.c: /status, all nodes with GPUs and all pods that request them, as JSON. */
+void scheduler_write_status(struct scheduler *s, struct buf *out);
+
+/* explain_page.c: /explain, why one pod is on none of the nodes, as JSON. False: no pod of that
+ * name that requests a GPU is known, and nothing was written. */
+bool scheduler_write_explanation(struct scheduler *s, const char *namespace, const char *name,
+                                 struct buf *out);

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/pages/pages.h"
+#include "wire/json_write.h"
+
+#define REASONS_MAX 100 /* nodes listed per waiting pod */
+
+static void write_holds(struct json_writer *w, const struct state_pod *pod) {
+    json_array_begin(w, "holds");
+    for (uint32_t i = 0; i < pod->nholds; i++) {
+        const struct state_hold *hold = &pod->holds[i];
+        json_object_begin(w, NULL);
+        json_put_string(w, "container", hold->container);
+        json_put_u64(w, "gpu", hold->device.index);
+        json_put_string(w, "uuid", hold->device.uuid);
+        json_put_u64(w, "core", hold->device.core);
+        json_put_u64(w, "memory", hold->device.memory);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+/* Why a waiting pod does not go to each node, as filter would say now. */
+static void write_reasons(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
+    struct gpu_request request;
+    struct place_plan plan;
+    unsigned shown = 0;
+    state_plan(s->state, pod, &request, &plan);
+    json_object_begin(w, "nodes");
+    for (struct state_node *node = s->state->nodes; node && shown < REASONS_MAX;
+         node = node->hh.next) {
+        struct place_result result;
+        if (node->ncards == 0)
+            continue;
+        enum place_reason reason = state_place(s->state, &plan, node, pod, false, &result);
+        json_put_string(w, node->name, place_reason_text(reason));
+        shown++;
+    }
+    json_object_end(w);
+}
+
+static void write_pod(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "uid", pod->uid);
+    json_put_string(w, "namespace", pod->namespace);
+    json_put_string(w, "pod", pod->name);
+    json_put_string(w, "stage", state_stage_name(pod->stage));
+    json_put_string(w, "node", pod->node ? pod->node->name : NULL);
+    json_put_u64(w, "ageMilliseconds", scheduler_now(s) - pod->since_ms);
+    if (pod->problem != REQUEST_OK)
+        json_put_string(w, "problem", request_problem_text(pod->problem));
+    if (pod->stage == POD_PENDING && pod->problem == REQUEST_OK)
+        write_reasons(w, s, pod);
+    write_holds(w, pod);
+    json_object_end(w);
+}
+
+static void write_card(struct json_writer *w, const struct state_card *card,
+                       const struct place_card *place) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "name", card->name);
+    json_put_u64(w, "index", card->index);
+    json_put_string(w, "uuid", card->uuid);
+    json_put_string(w, "model", card->model);
+    json_put_bool(w, "healthy", place->healthy);
+    json_put_bool(w, "overcommitted", card->overcommitted);
+    json_put_u64(w, "memory", card->memory);
+    json_put_u64(w, "freeCore", place->free.core);
+    json_put_u64(w, "freeMemory", place->free.memory);
+    json_put_u64(w, "unattributed", card->unattributed);
+    json_object_end(w);
+}
+
+static void write_node(struct json_writer *w, const struct state_node *node) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "name", node->name);
+    json_put_bool(w, "exists", node->exists);
+    json_array_begin(w, "gpus");
+    for (uint32_t i = 0; i < node->ncards; i++)
+        write_card(w, node->cards[i], &node->place[i]);
+    json_array_end(w);
+    json_object_end(w);
+}
+
+void scheduler_write_status(struct scheduler *s, struct buf *out) {
+    struct json_writer w = {.out = out};
+    state_refresh_all(s->state);
+    json_object_begin(&w, NULL);
+    json_put_string(&w, "version", ALIQUOT_VERSION);
+    json_put_bool(&w, "ready", scheduler_is_ready(s));
+    json_put_bool(&w, "acts", scheduler_leads(s));
+    json_put_string(&w, "policy", s->state->policy->name);
+    json_array_begin(&w, "nodes");
+    for (struct state_node *node = s->state->nodes; node; node = node->hh.next)
+        if (node->ncards > 0)
+            write_node(&w, node);
+    json_array_end(&w);
+    json_array_begin(&w, "pods");
+    for (const struct state_pod *pod = s->state->pods; pod; pod = pod->hh.next)
+        write_pod(&w, s, pod);
+    json_array_end(&w);
+    json_object_end(&w);
+}
