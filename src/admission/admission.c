@@ -28,7 +28,7 @@ struct admission {
     struct json_parser *pod;    /* of the pod as the scheduler would see it */
 };
 
-/* What is asked, as far as anybody here needs it. */
+/* The request, as far as it is needed here. */
 struct asked {
     struct json object, before; /* invalid: none */
     const char *uid, *operation, *resource, *subresource, *user;

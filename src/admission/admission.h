@@ -26,7 +26,7 @@ struct admission *admission_free(struct admission *a); /* takes NULL, returns NU
  * refused.
  *
  * Validate: refuses requests that no node could ever serve or that mean something else than they
- * say, pods with a share that name their node, assignments by anybody but the scheduler, and claims
+ * say, pods with a share that name their node, assignments not written by the scheduler, and claims
  * of pods that are there. */
 int admission_mutate(struct admission *a, const char *body, size_t len, struct buf *out,
                      struct err *err);

@@ -157,7 +157,7 @@ static void make(struct claims *c, struct claim_item *item, const struct egpu_cl
     item->make_ms = c->now_ms + MAKE_RETRY_MS;
 }
 
-/* Somebody else's provisioner is told by an annotation, as those of volumes are. */
+/* External provisioners are told by an annotation, as those of volumes are. */
 static void ask_others(struct claims *c, struct claim_item *item, const struct egpu_class *class) {
     char text[CLAIM_MESSAGE_MAX];
     snprintf(text, sizeof(text), "waiting for the provisioner %s, which is none of Aliquot's",

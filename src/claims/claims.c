@@ -12,7 +12,7 @@
 
 #define FAILED_MS 1000 /* a write that was refused is not repeated earlier */
 #define SEARCHES_MAX 8 /* looks for room in one pass */
-#define ALL_MS 600000  /* a look at everything, in case somebody was forgotten */
+#define ALL_MS 600000  /* between two evaluations of all objects, in case one was missed */
 #define TEMPLATE_RETRY_MS 2000
 #define TEMPLATE_RETRIES_MAX 5 /* doublings of it: 64 s */
 

@@ -33,7 +33,7 @@ struct claims_note {
     const char *reason, *message;
 };
 
-/* What the model asks of whoever runs it. */
+/* What the model needs of its caller. */
 struct claims_world {
     void *self;
     /* Finds room for a claim, on `node` or, with "", on any. -EALREADY: what an earlier call found

@@ -14,7 +14,7 @@ bool egpu_is_of(const struct egpu *e, const struct egpu_claim *claim) {
            strcmp(e->claim_namespace, claim->meta.namespace) == 0;
 }
 
-/* Nobody's yet, or not found to be there yet: is it what it says? Once it was, it is. */
+/* An ElasticGPU without a claim, or not verified yet: is it what it says? Once it was, it is. */
 static void sync_free(struct claims *c, struct egpu_item *item) {
     const struct egpu *e = &item->o;
     struct err why;
@@ -39,7 +39,7 @@ static void reclaim(struct claims *c, struct egpu_item *item) {
     if (!item->o.delete_after || item->o.meta.deleting)
         return;
     if (item->o.provisioned_by[0] && !p)
-        return; /* somebody else's to delete */
+        return; /* another provisioner's to delete */
     if (p && p->remove(&item->o, &why) < 0)
         write_egpu_status(c, item, EGPU_FAILED, "DeleteFailed", why.text);
     else

@@ -103,7 +103,7 @@ void write_finalizer(struct claims *c, const struct claim_meta *m, struct claims
                      const char *finalizer, bool present);
 void write_claim_class(struct claims *c, struct claim_item *item, const char *class);
 void write_claim_egpu(struct claims *c, struct claim_item *item, const char *egpu);
-/* Asks somebody else's provisioner for it. */
+/* Requests it from an external provisioner. */
 void write_claim_provisioner(struct claims *c, struct claim_item *item, const char *provisioner);
 void write_claim_unselect(struct claims *c, struct claim_item *item);
 /* Writes the status where it is not like this yet. */

@@ -28,7 +28,7 @@ void strings_done(struct strings *s) {
 static int strings_add(struct strings *s, const char *key, const char *value) {
     char *text = NULL;
     if (s->n == CLAIM_STRINGS_MAX)
-        return 0; /* more than anybody writes; what is beyond is not seen */
+        return 0; /* more than is written in practice; the rest is not read */
     if (!s->v && !(s->v = calloc(CLAIM_STRINGS_MAX, sizeof(char *))))
         return -ENOMEM;
     if (asprintf(&text, "%s%s%s", key, value ? "=" : "", value ? value : "") < 0)

@@ -99,7 +99,7 @@ struct egpu {
     bool reserved; /* has a claimRef */
     char claim_namespace[KUBE_LABEL_MAX];
     char claim_name[KUBE_NAME_MAX];
-    char claim_uid[KUBE_UID_MAX]; /* "" of a claimRef: kept for whoever has that name */
+    char claim_uid[KUBE_UID_MAX]; /* "" of a claimRef: kept for the claim of that name */
     bool delete_after;            /* reclaim policy Delete */
     char provisioned_by[128];     /* "" when an admin made it */
     bool bound_by_us;             /* the claimRef is the controller's, not an admin's */

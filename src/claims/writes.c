@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What the controller writes, as requests to the API server: merge patches that name the version
- * they were made for, so that whoever was faster wins. */
+ * they were made for, so that the first writer wins. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -338,7 +338,7 @@ static void put_node(struct json_writer *w, const char *node) {
     json_object_end(w);
 }
 
-/* Its name follows from the claim, so that it is made once whoever makes it. */
+/* Its name follows from the claim, so that it is made once, by whichever replica. */
 void write_egpu_new(struct claims *c, struct claim_item *item, const struct egpu_class *class,
                     const struct provisioner *p) {
     const struct egpu_claim *claim = &item->o;

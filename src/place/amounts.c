@@ -29,7 +29,7 @@ void place_given(const struct gpu_ask *ask, const struct place_card *card, uint6
                  uint64_t *ret_physical) {
     uint64_t memory = ask->memory, physical;
     if (ask->whole) {
-        /* Where a part of the card is kept back, that is nobody's. */
+        /* A part of the card that is kept back is given to no share. */
         *ret_memory = *ret_physical = card->physical < card->memory ? card->physical : card->memory;
         return;
     }

@@ -41,7 +41,7 @@ struct defrag_move {
 struct defrag_plan {
     struct defrag_move *moves; /* in the order in which they are to be made; as many as pods */
     uint32_t nmoves;
-    uint32_t emptied; /* cards that somebody held a part of before and nobody does after */
+    uint32_t emptied; /* cards that were in use before and are idle after */
     bool cut_short;   /* it took too long to look at everything: there may be more to gain */
 };
 

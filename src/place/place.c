@@ -353,7 +353,7 @@ static uint64_t add_bounded(uint64_t a, uint64_t b) {
     return a + b < a ? UINT64_MAX : a + b;
 }
 
-/* `ret_least` is a card of which nobody takes more than of any that is there. */
+/* `ret_least` is a card of which no request takes more than of any real one. */
 static struct place_amount sum_of_free(const struct place_node *node,
                                        struct place_card *ret_least) {
     struct place_amount sum = {0};

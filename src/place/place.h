@@ -20,7 +20,7 @@
 
 #define PLACE_CARDS_MAX 64
 
-/* An amount of one card: what somebody holds, or what is free. */
+/* An amount of one card: allocated, or free. */
 struct place_amount {
     uint64_t memory; /* bytes */
     uint32_t core;   /* percent */
@@ -65,7 +65,7 @@ enum place_reason {
     PLACE_NONE_HEALTHY,
     PLACE_TOO_LARGE, /* no card has that much memory at all */
     PLACE_TOO_FEW,   /* the node has fewer cards than asked */
-    PLACE_NO_WHOLE,  /* too few cards that nobody holds a part of */
+    PLACE_NO_WHOLE,  /* too few idle cards */
     PLACE_NO_MEMORY,
     PLACE_NO_CORE,
     PLACE_NO_SLOT,
@@ -74,7 +74,7 @@ enum place_reason {
     PLACE_ELSEWHERE,    /* by the caller: the pod is on its way to another node */
     PLACE_NOT_LINKED,   /* by the pod's wish for links or one NUMA node, there is no such set */
     PLACE_WRONG_GPU,    /* by the caller: none that the pod may take by its selection */
-    PLACE_NO_TFLOPS,    /* compute asked in TFLOPS, and nobody knows those of these cards */
+    PLACE_NO_TFLOPS,    /* compute requested in TFLOPS, and those of these cards are not known */
     PLACE_TOO_SLOW,     /* no card has that many TFLOPS at all */
     PLACE_RESERVED,     /* by the caller: what is kept for the pod is elsewhere */
     PLACE_CLAIMED,      /* by the caller: the pod's claim is elsewhere, or may not be here */
@@ -186,7 +186,7 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
 struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card);
 
 /* What it gets for that: bytes, and how many of them may be on the card at once. A whole card is
- * not oversold: nobody else is there. */
+ * not oversold: it has no other share. */
 void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
                  uint64_t *ret_physical);
 

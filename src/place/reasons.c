@@ -3,7 +3,7 @@
 
 #include "place/amounts.h"
 
-/* Whether nobody else holds a part of the card. */
+/* Whether no other pod holds a part of the card. */
 static bool is_free_whole(const struct gpu_request *request, const struct place_node *node,
                           uint32_t ask, uint32_t c) {
     const struct place_card *card = &node->cards[c];
@@ -133,7 +133,7 @@ const char *place_reason_counted(enum place_reason reason) {
         [PLACE_NO_WHOLE] = COUNTED "not enough whole GPUs free",
         [PLACE_NO_MEMORY] = COUNTED "no GPU has enough free memory",
         [PLACE_NO_CORE] = COUNTED "no GPU has enough free compute",
-        [PLACE_NO_SLOT] = COUNTED "no GPU takes another share without compute",
+        [PLACE_NO_SLOT] = COUNTED "no GPU has a free memory-only slot",
         [PLACE_NO_BOTH] = COUNTED "no GPU has enough free memory and compute at once",
         [PLACE_ELSEWHERE] = COUNTED "an earlier Binding may still send the pod to another node",
         [PLACE_NOT_LINKED] =

@@ -133,7 +133,7 @@ static void mark(struct chooser *c, const struct group *group, bool gone) {
         c->gone[group->of[i]] = gone;
 }
 
-/* Memory in permille of the node's first card, and core: how much of a card somebody holds. */
+/* Memory in permille of the node's first card, and core: how much of a card a holder has. */
 static uint64_t size_of(const struct victims_case *of, const struct victims_holder *holder) {
     uint64_t unit = of->node->cards[0].memory / 1000 + 1, size = 0;
     for (uint32_t h = 0; h < holder->nholds; h++)
@@ -252,7 +252,7 @@ static void search_level(struct chooser *c, int32_t level) {
     search(c, &group);
 }
 
-/* The lowest priority above `level` that somebody eligible has; false: nobody has one. */
+/* The lowest priority above `level` of any eligible holder; false: there is none. */
 static bool next_level(const struct victims_case *of, int32_t *level, bool first) {
     bool found = false;
     int32_t next = INT32_MAX;

@@ -11,7 +11,7 @@
 #define VICTIMS_HOLDERS_MAX 512
 #define VICTIMS_BUDGETS_MAX 64
 
-/* What somebody holds of one card. */
+/* What a pod holds of one card. */
 struct victims_hold {
     uint32_t card;
     struct place_amount amount;
@@ -21,7 +21,7 @@ struct victims_holder {
     int32_t priority;
     int64_t since;    /* when it began, in any unit; of equals the younger one goes */
     uint64_t budgets; /* bit i: budget i counts it */
-    bool goes;        /* on its way out, or taken off by somebody else: costs nothing */
+    bool goes;        /* being deleted, or a victim of kube-scheduler: costs nothing */
     bool stays;       /* may not be taken, whatever its priority */
     const struct victims_hold *holds;
     uint32_t nholds;
@@ -58,8 +58,8 @@ struct victims_choice {
 };
 
 /* The cheapest set without which the pod fits: the cheapest of all where few holders come into
- * question on a card, else one of which nobody can be left out. `tests` bounds the work over many
- * calls: each look at a node takes one, or more where it is hard to tell; without any left the best
- * that was found counts. False: nothing that may be taken helps. */
+ * question on a card, else one from which no victim can be left out. `tests` bounds the work over
+ * many calls: each look at a node takes one, or more where it is hard to tell; without any left the
+ * best that was found counts. False: nothing that may be taken helps. */
 bool victims_choose(const struct victims_case *of, struct place_plan *plan, uint32_t *tests,
                     struct victims_choice *ret);

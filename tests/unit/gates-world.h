@@ -18,7 +18,7 @@ struct governed {
     struct gates gates;
     struct quotas quotas;
     struct gangs gangs;
-    struct wake wake;
+    struct requeue requeue;
     char told[1024]; /* the last Event of gangs */
     int tellings;
 };
@@ -39,7 +39,8 @@ static inline void govern(struct governed *g, struct world *w) {
         (struct gangs){.state = w->state, .gates = &g->gates, .tell = on_told, .userdata = g};
     g->gates.rows[g->gates.n++] = (struct gate){"quota", &g->quotas, quotas_open};
     g->gates.rows[g->gates.n++] = (struct gate){"gang", &g->gangs, gangs_open};
-    g->wake = (struct wake){.state = w->state, .api = api, .gates = &g->gates, .name_space = "s"};
+    g->requeue =
+        (struct requeue){.state = w->state, .api = api, .gates = &g->gates, .name_space = "s"};
     w->extender.gates = w->binder.gates = &g->gates;
 }
 

@@ -198,9 +198,9 @@ static void test_makes_room(void **state) {
     take_nomination(s, "p", HALF, 100, "n");
     run_later(s, 0);
     expect(s, "POST", EVICTION("c"), "\"preconditions\":{\"uid\":\"c\"}");
-    const uint64_t crowd = s->w->state->crowd;
+    const uint64_t crowd = s->w->state->pods_generation;
     respond(s->w, 0, 201, false, NULL);
-    assert_true(s->w->state->crowd > crowd); /* a gang of it counts its members anew */
+    assert_true(s->w->state->pods_generation > crowd); /* a gang of it counts its members anew */
     expect(s, "PATCH", STATUS("c"), "PreemptionByScheduler");
     respond(s->w, 0, 200, false, NULL);
     run_later(s, 5000);

@@ -63,16 +63,16 @@ static void test_gang_waits_and_goes_together(void **state) {
     show_node(w, "n", 2);
     arrive(w, "d", "1", HALF, THREE);
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "-gang g: 1 of 3 pods have arrived");
-    assert_string_equal(w->refusal, "GPUHeld: gang g: 1 of 3 pods have arrived");
+    assert_string_equal(w->refusal, "GPUSchedulingGated: gang g: 1 of 3 pods have arrived");
     arrive(w, "d", "2", HALF, THREE);
     assert_string_equal(ask(w, "d", "2", HALF, THREE), "-gang g: 2 of 3 pods have arrived");
     arrive(w, "other", "9", HALF, THREE); /* a gang of that name elsewhere is another one */
     assert_string_equal(ask(w, "other", "9", HALF, THREE), "-gang g: 1 of 3 pods have arrived");
-    wake_run(&g.wake, w->now);
+    requeue_run(&g.requeue, w->now);
     assert_int_equal(w->nasked, 0);
     arrive(w, "d", "3", WHOLE, THREE);
     /* The third one's coming is enough: nobody has to ask about it first. */
-    wake_run(&g.wake, w->now += 2000);
+    requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
     assert_int_equal(stage_of(w, "1"), POD_PROMISED);
@@ -100,10 +100,10 @@ static void test_gang_with_one_that_nobody_has_seen(void **state) {
     const char *why = "-gang g: it has its places, and one of its pods is not known yet";
     assert_string_equal(ask(w, "d", "3", HALF, THREE), why);
     assert_string_equal(ask(w, "d", "1", HALF, THREE), why);
-    wake_run(&g.wake, w->now += 2000);
+    requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 0);
     arrive(w, "d", "3", HALF, THREE);
-    wake_run(&g.wake, w->now += 2000);
+    requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
     assert_string_equal(ask(w, "d", "3", HALF, THREE), "fits");
@@ -142,7 +142,7 @@ static void test_gang_that_does_not_fit_takes_nothing(void **state) {
     assert_int_equal(free_core(w, "n", 0), 100);
     assert_string_equal(hold(w, "d", "4", HALF), "fits"); /* a single pod goes in between */
     show_node(w, "m", 1);
-    wake_run(&g.wake, w->now += 2000);
+    requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
@@ -204,7 +204,7 @@ static void test_gang_times_out(void **state) {
     assert_int_equal(g.tellings, 2); /* said once */
     arrive(w, "d", "3", HALF, THREE);
     assert_string_equal(ask(w, "d", "3", HALF, THREE), "fits");
-    wake_run(&g.wake, w->now); /* for the others, who were told to wait */
+    requeue_run(&g.requeue, w->now); /* for the others, who were told to wait */
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
     state_pod_stage(state_pod_find(w->state, "3"), POD_BINDING, w->now);
@@ -388,7 +388,7 @@ static void test_gang_among_many_in_vain(void **state) {
     show_text(w, buf_str(&text));
     state_pod_find(w->state, "1")->requeue.gated = true;
     for (int i = 0; i < 3 && w->nasked == 0; i++)
-        wake_run(&g.wake, w->now += 1000);
+        requeue_run(&g.requeue, w->now += 1000);
     assert_int_equal(stage_of(w, "1"), POD_PROMISED);
     respond(w, 0, 200, false, NULL);
     ungovern(&g);

@@ -54,13 +54,13 @@ static void test_plain_limit(void **state) {
                         "elasticgpu.io/gpu-memory, and this pod asks 40 GiB");
     assert_string_equal(hold(w, "b", "3", WHOLE), "fits");
     /* What it waits for is let go; then it is woken, once. */
-    wake_run(&g.wake, w->now);
+    requeue_run(&g.requeue, w->now);
     assert_int_equal(w->nasked, 0);
     state_pod_gone(w->state, "1");
-    wake_run(&g.wake, w->now += 2000);
+    requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
-    wake_run(&g.wake, w->now += 2000);
+    requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 0);
     assert_string_equal(ask(w, "a", "2", HALF, ""), "fits");
     quotas_gone(&g.quotas, QUOTA_OF_OURS, "a", "q");

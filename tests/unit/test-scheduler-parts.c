@@ -139,52 +139,52 @@ static void test_selectors(void **state) {
 
 /* ---- waking kube-scheduler ---- */
 
-static void start_wake(struct world *w, struct wake *wake) {
-    *wake = (struct wake){.state = w->state, .api = {fake_request, w}, .name_space = "sys"};
+static void start_requeue(struct world *w, struct requeue *requeue) {
+    *requeue = (struct requeue){.state = w->state, .api = {fake_request, w}, .name_space = "sys"};
 }
 
-static void check_woken(struct world *w, struct wake *wake, bool expected) {
+static void check_woken(struct world *w, struct requeue *requeue, bool expected) {
     w->now += 2000;
-    wake_run(wake, w->now);
+    requeue_run(requeue, w->now);
     assert_int_equal(w->nasked, expected);
     if (!expected)
         return;
     assert_non_null(strstr(w->asked[0].path, "/namespaces/sys/csistoragecapacities/aliquot-wake"));
-    wake_run(wake, w->now + 5000); /* one at a time */
+    requeue_run(requeue, w->now + 5000); /* one at a time */
     assert_int_equal(w->nasked, 1);
 }
 
 static void test_wake(void **state) {
     struct world *w = *state;
-    struct wake wake;
+    struct requeue requeue;
     _cleanup_buf_ struct buf notes = BUF_INIT(0);
-    start_wake(w, &wake);
+    start_requeue(w, &requeue);
     show_node(w, "n", 1);
     show_node(w, "tainted", 1); /* has room, but kube-scheduler does not offer it */
     run_pod(w, "a", WHOLE, "n", &notes);
     show_pod(w, "b", WHOLE, NULL, "");
-    check_woken(w, &wake, false);
+    check_woken(w, &requeue, false);
     assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '-');
     for (int i = 0; i < 3; i++)
-        check_woken(w, &wake, false);
+        check_woken(w, &requeue, false);
     /* kube-scheduler saw the end of a before we did, and asked too early */
     state_pod_gone(w->state, "a");
-    check_woken(w, &wake, true);
+    check_woken(w, &requeue, true);
     respond(w, 0, 500, false, NULL);
-    check_woken(w, &wake, true); /* once more, since it failed */
+    check_woken(w, &requeue, true); /* once more, since it failed */
     respond(w, 0, 200, false, NULL);
-    check_woken(w, &wake, false);
+    check_woken(w, &requeue, false);
     assert_string_equal(filter(w, "b", WHOLE, "\"n\""), "n");
-    check_woken(w, &wake, false);
+    check_woken(w, &requeue, false);
 }
 
 /* However many kinds of pods wait before it, each pod has its turn. */
 static void test_wake_behind_many_shapes(void **state) {
     struct world *w = *state;
-    struct wake wake;
+    struct requeue requeue;
     _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
     char uid[16], resources[128];
-    start_wake(w, &wake);
+    start_requeue(w, &requeue);
     show_node(w, "n", 2);
     run_pod(w, "a", WHOLE, "n", &a);
     run_pod(w, "b", WHOLE, "n", &b);
@@ -197,28 +197,28 @@ static void test_wake_behind_many_shapes(void **state) {
     }
     assert_int_equal(filter(w, "z", TENTH, "\"n\"")[0], '-');
     state_pod_gone(w->state, "a"); /* z fits, the others want both cards */
-    check_woken(w, &wake, false);
+    check_woken(w, &requeue, false);
     state_refresh_all(w->state);
     state_node_find(w->state, "n")->version = ++w->state->version; /* things go on meanwhile */
-    check_woken(w, &wake, false);
-    check_woken(w, &wake, true);
+    check_woken(w, &requeue, false);
+    check_woken(w, &requeue, true);
     respond(w, 0, 200, false, NULL);
 }
 
 static void test_wake_when_a_card_recovers(void **state) {
     struct world *w = *state;
-    struct wake wake;
-    start_wake(w, &wake);
+    struct requeue requeue;
+    start_requeue(w, &requeue);
     show_node(w, "n", 1);
     show_gpu(w, "n", 0, false);
     show_pod(w, "a", HALF, NULL, "");
     show_pod(w, "b", TENTH, NULL, "");
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "-no GPU of the node is healthy");
     show_gpu(w, "n", 0, true);
-    check_woken(w, &wake, true);
+    check_woken(w, &requeue, true);
     respond(w, 0, 200, false, NULL);
     state_pod_gone(w->state, "a");
-    check_woken(w, &wake, false);
+    check_woken(w, &requeue, false);
 }
 
 /* ---- the signing key ---- */

@@ -473,7 +473,7 @@ static void test_bound_by_somebody_else(void **state) {
     respond(w, 0, 409, false, NULL);
     put_pod(&pod, "a", WHOLE, "n", "", "Pending");
     respond(w, 0, 200, false, buf_str(&pod));
-    assert_non_null(strstr(w->bind_answer, "somebody else"));
+    assert_non_null(strstr(w->bind_answer, "another scheduler"));
     assert_int_equal(free_core(w, "n", 0), 100);
 }
 

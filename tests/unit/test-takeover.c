@@ -487,7 +487,7 @@ static void test_on_what_was_true_long_ago_nothing_is_done(void **state) {
     for (size_t i = 0; i < nreflectors; i++)
         s->watches[i].fresh_ms -= 5001;
     hold(s);
-    wake_ask(&s->wake);
+    requeue_request(&s->requeue);
     uv_timer_set_repeat(&s->tick, 1);
     uv_timer_again(&s->tick);
     while (!s->watches_stale)

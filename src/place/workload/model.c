@@ -50,7 +50,7 @@ static uint32_t model_of(const struct place_node *node) {
 }
 
 /* The percent that so many TFLOPS are of a card, on average over all cards that have them and may
- * be taken; 0 if nobody knows. */
+ * be taken; 0 if that is not known. */
 static uint32_t core_of_tflops(const struct place_plan *plan, uint32_t tflops) {
     const struct place_model *m = plan->model;
     uint64_t cards = 0, sum = 0;

@@ -124,7 +124,7 @@ static int read_shape(struct reader *r, char *line) {
     c.shape.core = (uint32_t) v[1];
     c.shape.memory = v[2];
     c.shape.cpu = (uint32_t) v[3];
-    if (c.shape.models != 0) /* else nobody knows the models any more */
+    if (c.shape.models != 0) /* else the models are not known any more */
         workload_add_count(r->w, &c.shape, (uint32_t) count);
     r->shapes++;
     return 0;

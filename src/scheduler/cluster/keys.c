@@ -87,7 +87,7 @@ static void on_public_written(const struct kube_response *response, void *userda
     if (response->status >= 200 && response->status < 300)
         succeed(k);
     else if ((response->status == 409 || response->status == 404) && k->conflicts++ < CONFLICTS_MAX)
-        get_public(k); /* somebody else made or changed it in between */
+        get_public(k); /* another replica made or changed it in between */
     else
         fail(k, "cannot write ConfigMap " SIGNING_NAME, response->text);
 }

@@ -115,7 +115,7 @@ static void put_time(struct json_writer *w, const char *key) {
 }
 
 /* The whole Lease as it should be. Our own renewal drops the note, which so has to be repeated by
- * whoever still wants it; one that is given back keeps it, for the others to stand back. */
+ * any replica that still wants it; one that is given back keeps the note, so that others wait. */
 static void encode(const struct lease *l, const char *holder, struct buf *out) {
     struct json_writer w = {.out = out};
     bool changes = strcmp(holder, l->holder) != 0;
@@ -212,7 +212,7 @@ static void leave_note(struct lease *l) {
     request(l, "PATCH", true, KUBE_MERGE_PATCH, &body, on_noted);
 }
 
-/* Nobody's Lease goes to whoever left the note, if that one comes soon. */
+/* A Lease without a holder goes to the replica that left the note, if that one comes soon. */
 static bool is_promised(const struct lease *l) {
     return l->wanted_by[0] && strcmp(l->wanted_by, l->identity) != 0 &&
            now(l) - l->seen_ms < 2 * LEASE_LOOK_MS;
@@ -277,7 +277,7 @@ static void on_seen(const struct kube_response *response, void *userdata) {
         return;
     }
     if (l->held && is_mine(l)) {
-        keep_or_yield(l); /* nobody had it in between: each change of hands names another holder */
+        keep_or_yield(l); /* no other replica had it in between: each change names another holder */
         return;
     }
     lose(l);

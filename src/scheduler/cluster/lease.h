@@ -6,10 +6,10 @@
  * picture of the cluster up to date and wait.
  *
  * What makes it safe is time. The holder begins nothing unless it renewed the Lease so lately that
- * whatever it begins is decided before anybody else may take the Lease: LEASE_SETTLE_MS is the
+ * whatever it begins is decided before another replica may take the Lease: LEASE_SETTLE_MS is the
  * longest that a request of ours can take from the decision to send it until the API server has
- * carried it out or dropped it. So a new holder has nobody's requests to wait for; it has to read
- * anew what was decided until then.
+ * carried it out or dropped it. So a new holder has no requests of others to wait for; it has to
+ * read anew what was decided until then.
  *
  * The replica that kube-scheduler asks is the one that should act. When it is another than the
  * holder, it leaves a note on the Lease, and the holder hands over unless it is asked itself.
@@ -57,16 +57,16 @@ struct lease {
     uint64_t (*now)(void *userdata);
     /* Whether this replica could act: it knows the cluster and can be asked. */
     bool (*able)(void *userdata);
-    /* Requests under way that nobody knows the outcome of yet. */
+    /* Requests under way, whose outcome is not known yet. */
     unsigned (*open_requests)(void *userdata);
-    /* The Lease is ours, and was somebody's before (or this process is new): what they did until
+    /* The Lease is ours, and another's before (or this process is new): what they did until
      * now must be read before anything is begun. */
     void (*on_acquired)(void *userdata);
     void (*on_lost)(void *userdata);
     void *userdata;
 
     uint64_t started_ms;         /* of this process */
-    char holder[LEASE_TEXT_MAX]; /* as last seen, like the next three; "" is nobody */
+    char holder[LEASE_TEXT_MAX]; /* as last seen, like the next three; "": none */
     char renewed[LEASE_TEXT_MAX];
     char version[LEASE_TEXT_MAX];
     char wanted_by[LEASE_TEXT_MAX]; /* the note */

@@ -94,7 +94,7 @@ static void on_written(const struct kube_response *response, void *userdata) {
         w->told = 0;
         return;
     }
-    tell_failure(w, "write", response); /* written again at the next turn, whoever arrives */
+    tell_failure(w, "write", response); /* written again at the next turn, whatever pods arrive */
 }
 
 static int encode(const struct workload_store *w, struct buf *out) {

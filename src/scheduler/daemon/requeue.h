@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Wakes kube-scheduler for pods that were refused and would fit now.
+/* Has kube-scheduler retry pods that were refused and would fit now.
  *
- * kube-scheduler asks about a waiting pod again when something happens in the cluster, and learns
- * of that by watches of its own. It may ask before our watches have shown the same, be refused once
- * more, and then has no reason left to ask again for minutes. What wakes it is a change to an
- * object that it watches: the annotation of a CSIStorageCapacity of ours, which means nothing to
- * anybody else. */
+ * kube-scheduler retries a waiting pod when something happens in the cluster, which it learns by
+ * watches of its own. It may retry before our watches have shown the same, have the pod refused
+ * once more, and then has no reason to retry for minutes. So a change is made to an object that it
+ * watches: the annotation of a CSIStorageCapacity of ours, which has no other meaning. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,24 +16,24 @@
 #include "scheduler/extender/gate.h"
 #include "scheduler/state/state.h"
 
-struct wake {
+struct requeue {
     struct state *state;
     struct api api;
     const struct gates *gates; /* may be NULL */
     const char *name_space;
-    uint64_t sent_ms; /* when the last one was sent */
+    uint64_t sent_ms; /* when the last request was sent */
     bool sending;
-    bool again;                 /* the last one failed */
-    bool asked;                 /* wake_ask() */
-    uint64_t rounds;            /* how often all that wait have been looked at */
+    bool failing;               /* the last one failed */
+    bool requested;             /* requeue_request() */
+    uint64_t rounds;            /* how often all waiting pods have been evaluated */
     uint64_t sent, failed;      /* counters */
     struct gpu_request request; /* scratch of one call */
     struct place_plan plan;
 };
 
-/* The next wake_run() wakes, whether anybody fits or not. */
-void wake_ask(struct wake *w);
+/* The next requeue_run() sends a request, whether or not a pod fits. */
+void requeue_request(struct requeue *r);
 
-/* To be called after changes and from time to time; does nothing when nobody is to be woken, and
- * writes at most once a second. */
-void wake_run(struct wake *w, uint64_t now_ms);
+/* Has kube-scheduler retry its pods if one of them may fit now; at most once a second. To be called
+ * after changes and from time to time. */
+void requeue_run(struct requeue *r, uint64_t now_ms);

@@ -88,8 +88,9 @@ static void on_decided(const struct kube_response *response, void *userdata) {
     decision.on_response(response, decision.userdata);
 }
 
-/* As request(), for whoever acts: it is carried out within LEASE_SETTLE_MS or never, so that the
- * next one who acts finds it, and the Lease is not given back before it is answered. */
+/* As request(), for the parts that act on the leader: it is carried out within LEASE_SETTLE_MS or
+ * never, so that the next one who acts finds it, and the Lease is not given back before it is
+ * answered. */
 static int decide(void *context, const char *method, const char *path, const char *content_type,
                   const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
                   void *userdata, struct err *err) {
@@ -168,7 +169,8 @@ static bool leads(void *userdata) {
     return scheduler_leads(userdata);
 }
 
-/* Nobody is told that a share is free before those are known for whom it was made so. */
+/* kube-scheduler learns that a share is free only after the pods are known for which it was freed.
+ */
 static bool is_caught_up(void *userdata) {
     struct scheduler *s = userdata;
     if (!scheduler_is_ready(s))
@@ -183,7 +185,7 @@ static void changed(void *userdata) {
 
 static void ask_again(void *userdata) {
     struct scheduler *s = userdata;
-    wake_ask(&s->wake);
+    requeue_request(&s->requeue);
     watch_changed(s);
 }
 
@@ -385,7 +387,7 @@ static void on_tick(uv_timer_t *timer) {
         return;
     govern_tick(s);
     evictor_run(&s->evictor, scheduler_now(s));
-    wake_run(&s->wake, scheduler_now(s));
+    requeue_run(&s->requeue, scheduler_now(s));
 }
 
 static void on_released(void *userdata) {
@@ -472,7 +474,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                   .ask_again = ask_again,
                                   .now = now,
                                   .userdata = s};
-    s->wake = (struct wake){
+    s->requeue = (struct requeue){
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
     s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
     s->state->policy = s->options.policy ? s->options.policy : PLACE_DEFAULT_POLICY;

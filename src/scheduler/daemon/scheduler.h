@@ -62,14 +62,14 @@ struct scheduler {
     struct evictor evictor;
     struct event_writer *events;
     struct projection projection;
-    struct wake wake;
+    struct requeue requeue;
     struct workload_store workload;
     struct webhook webhook; /* all zero where none is wanted */
     struct lease lease;
     struct elastic elastic;
     struct govern govern;
     struct gates gates;         /* rows in order; filled by make_parts() */
-    struct json_parser *parser; /* for whoever needs one for a moment */
+    struct json_parser *parser; /* for one document at a time */
     struct signing_key *key;
     struct signing_verifier *verifier;
     uint64_t

@@ -24,7 +24,7 @@ static void on_project(uv_timer_t *timer) {
     if (!scheduler_is_ready(s))
         return;
     evictor_run(&s->evictor, scheduler_now(s));
-    wake_run(&s->wake, scheduler_now(s));
+    requeue_run(&s->requeue, scheduler_now(s));
 }
 
 /* Several events that come together are projected together. */

@@ -205,13 +205,13 @@ const struct place_policy *elastic_policy(const struct elastic *e, const struct 
 /* As for a pod with that one container. */
 static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
                               struct gpu_ask *ask, const char *node, struct claims_room *ret) {
-    struct state_pod nobody = {.nasks = 1, .asks = ask, .class_policy = elastic_policy(e, claim)};
+    struct state_pod pod = {.nasks = 1, .asks = ask, .class_policy = elastic_policy(e, claim)};
     struct state_node *best = NULL;
     struct place_result result;
     int64_t score, best_score = INT64_MIN;
-    memcpy(nobody.namespace, claim->meta.namespace, sizeof(nobody.namespace));
+    memcpy(pod.namespace, claim->meta.namespace, sizeof(pod.namespace));
     state_refresh_all(e->state);
-    state_plan(e->state, &nobody, &e->request, &e->plan);
+    state_plan(e->state, &pod, &e->request, &e->plan);
     for (struct state_node *n = e->state->nodes; n; n = n->hh.next)
         if ((!node[0] || strcmp(n->name, node) == 0) && n->exists &&
             elastic_may_be_on(e, claim, n) &&

@@ -2,7 +2,7 @@
 
 /* A claim has grown: the pods that use it get a new assignment, signed as the first one was, while
  * they run. Their agent sees it and raises their limits in place. Shares only grow, so an older
- * assignment that somebody puts back takes nothing from anybody. */
+ * assignment that is written back takes nothing from other pods. */
 
 #include <errno.h>
 #include <stdio.h>

@@ -25,7 +25,7 @@
  */
 struct attempt {
     struct binder *binder;
-    void *request; /* NULL: an audit, nobody waits for an answer */
+    void *request; /* NULL: an audit, which needs no answer */
     bool doubted;  /* an earlier Binding of the same pod may still be carried out */
     bool definite; /* the API server refused: if the pod is not bound, it never will be by this */
     uint64_t turn; /* the pod's, when the API server was asked about it */
@@ -92,8 +92,8 @@ static int ask_truth(struct attempt *a, struct err *err) {
                           err);
 }
 
-/* The pod is on a node: ours, or somebody else was faster. It may have ended since, and a list may
- * have told that before this answer came: so it is asked for until the watch shows it. */
+/* The pod is on a node: by our Binding, or by another one before it. It may have ended since, and a
+ * list may have told that before this answer came: so it is asked for until the watch shows it. */
 static void settle_bound(struct attempt *a, const struct pod *seen) {
     struct binder *b = a->binder;
     if (state_pod_seen(b->state, seen, b->now(b->userdata)) < 0) {
@@ -107,7 +107,7 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
     if (holds && strcmp(seen->node, a->to.node) == 0)
         answer(a, "");
     else
-        answer_err(a, "the pod was bound by somebody else, to node", seen->node);
+        answer_err(a, "another scheduler bound the pod, to node", seen->node);
 }
 
 /* What was read before another attempt began or was answered says nothing about that one. */
@@ -143,7 +143,7 @@ static void on_truth(const struct kube_response *response, void *userdata) {
     if (!pod || pod->stage == POD_BOUND) {
         /* The watch was faster; what it says is newer than this answer may be. */
         bool ours = pod && pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nholds > 0;
-        answer(a, ours ? "" : "the pod is gone or was bound by somebody else");
+        answer(a, ours ? "" : "the pod is gone, or another scheduler bound it");
     } else if (response->status == 200 && json_valid(response->body))
         settle(a, response->body);
     else if (response->status == 404) {
@@ -423,7 +423,7 @@ static bool is_done_already(const struct binder *b, const struct attempt *a) {
 static void answer_done(struct binder *b, struct attempt *a) {
     const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     bool ours = pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nholds > 0;
-    answer(a, ours ? "" : "the pod is bound to another node, or by somebody else");
+    answer(a, ours ? "" : "the pod is bound to another node, or by another scheduler");
 }
 
 /* As far as is known: one that asks is known since filter, unless the scheduler was restarted. */

@@ -333,12 +333,12 @@ static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint6
 }
 
 /* The same sentence for every node, so that kube-scheduler's message is that sentence. */
-static int filter_held(struct filter_call *f, struct state_pod *self, const char *why,
-                       struct buf *out) {
+static int filter_gated(struct filter_call *f, struct state_pod *self, const char *why,
+                        struct buf *out) {
     self->requeue.gated = true;
     put_filter_answer(out, f, false, why);
     if (f->extender->on_refusal)
-        f->extender->on_refusal(self, "GPUHeld", 0, why, f->extender->userdata);
+        f->extender->on_refusal(self, "GPUSchedulingGated", 0, why, f->extender->userdata);
     return 0;
 }
 
@@ -358,7 +358,7 @@ static int filter_known(struct filter_call *f, struct state_pod *self, uint64_t 
     }
     self->requeue.gated = false;
     if (gates_closed(f->extender->gates, self, now_ms, &why))
-        return filter_held(f, self, buf_str(&why), out);
+        return filter_gated(f, self, buf_str(&why), out);
     state_plan(f->extender->state, self, &f->request, &f->plan);
     fitting = judge_nodes(f, self);
     self->requeue.refused = false;

@@ -19,19 +19,19 @@
 struct gang {
     UT_hash_handle hh;
     char key[KEY_MAX];
-    uint32_t size, timeout_s; /* the most that any member says */
-    int64_t created;          /* of the oldest member */
-    uint64_t since_ms;        /* when the first member was seen */
-    bool told;                /* that it is not complete */
-    bool fresh;               /* not counted yet */
-    bool started;             /* all were bound once, and some of them still are */
-    uint64_t promised_ms;     /* when all were promised their places; 0: they are not */
-    uint64_t moved_ms;        /* when another one was bound since, of */
-    size_t bound;             /* so many then */
-    uint64_t retry_ms;        /* not tried before */
-    uint64_t round;           /* in which it was tried last */
-    uint64_t closed_ms;       /* when it was last found not to be settled, and */
-    uint64_t closed_crowd;    /* among whom; 0: never */
+    uint32_t size, timeout_s;   /* the most that any member says */
+    int64_t created;            /* of the oldest member */
+    uint64_t since_ms;          /* when the first member was seen */
+    bool told;                  /* that it is not complete */
+    bool fresh;                 /* not counted yet */
+    bool started;               /* all were bound once, and some of them still are */
+    uint64_t promised_ms;       /* when all were promised their places; 0: they are not */
+    uint64_t moved_ms;          /* when another one was bound since, of */
+    size_t bound;               /* so many then */
+    uint64_t retry_ms;          /* not tried before */
+    uint64_t round;             /* in which it was tried last */
+    uint64_t closed_ms;         /* when it was last found not to be settled, and */
+    uint64_t closed_generation; /* of the pods; 0: never */
     unsigned failures;
     size_t n, room, gated; /* members, and those beside that have scheduling gates */
     struct state_pod **members;
@@ -55,7 +55,7 @@ void gangs_done(struct gangs *g) {
 
 void gangs_forget(struct gangs *g) {
     gangs_done(g);
-    g->crowd = g->state->crowd - 1;
+    g->pods_generation = g->state->pods_generation - 1;
     for (struct state_pod *pod = g->state->open; pod; pod = pod->open_next)
         pod->keep_until_ms = 0;
 }
@@ -149,7 +149,7 @@ static int by_age(struct gang *a, struct gang *b) {
 static void refresh(struct gangs *g, uint64_t now_ms) {
     struct gang *gang, *next;
     bool complete = true;
-    if (g->crowd == g->state->crowd)
+    if (g->pods_generation == g->state->pods_generation)
         return;
     for (gang = g->all; gang; gang = gang->hh.next)
         gang->n = gang->gated = gang->size = gang->timeout_s = 0;
@@ -169,7 +169,7 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
     }
     HASH_SORT(g->all, by_age);
     if (complete)
-        g->crowd = g->state->crowd;
+        g->pods_generation = g->state->pods_generation;
 }
 
 /* ---- placing all at once ---- */
@@ -271,7 +271,7 @@ static bool has_time(struct gangs *g, uint64_t now_ms) {
  * many that do not fit must not keep one from its place that does. Why `asked` is held goes to
  * `why`. */
 static void try_all(struct gangs *g, const struct gang *asked, uint64_t now_ms, struct buf *why) {
-    if (g->tried_ms == now_ms && g->tried_crowd == g->crowd)
+    if (g->tried_ms == now_ms && g->tried_generation == g->pods_generation)
         return;
     for (struct gang *gang = g->all; gang; gang = gang->hh.next) {
         _cleanup_buf_ struct buf ignored = BUF_INIT(GATE_WHY_MAX);
@@ -285,7 +285,7 @@ static void try_all(struct gangs *g, const struct gang *asked, uint64_t now_ms, 
     }
     g->round++;
     g->tried_ms = now_ms;
-    g->tried_crowd = g->crowd;
+    g->tried_generation = g->pods_generation;
 }
 
 /* ---- the gate ---- */
@@ -308,7 +308,7 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
         return false;
     }
     /* All members that wait are often asked about in one moment: they need to be counted once. */
-    bool closed = gang->closed_ms == now_ms && gang->closed_crowd == g->crowd;
+    bool closed = gang->closed_ms == now_ms && gang->closed_generation == g->pods_generation;
     if (!closed && gang->n >= size_needed(gang) && !is_settled(gang))
         try_all(g, gang, now_ms, why);
     if (!closed && is_settled(gang)) {
@@ -320,7 +320,7 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
         return false;
     }
     gang->closed_ms = now_ms;
-    gang->closed_crowd = g->crowd;
+    gang->closed_generation = g->pods_generation;
     if (gang->n < size_needed(gang)) {
         buf_printf(why, "gang %s: %zu of %" PRIu32 " pods have arrived", pod->gang->name, gang->n,
                    gang->size);
@@ -358,8 +358,8 @@ static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
 }
 
 /* Whether what is promised was kept for long enough: for the time that the gang says, or for less
- * when nobody is bound any more. What keeps a member from its place may last for ever, and others
- * need the shares. */
+ * when no member is bound any more. What keeps a member from its place may last for ever, and
+ * others need the shares. */
 static bool is_over(struct gang *gang, uint64_t now_ms) {
     size_t bound = count_from(gang, POD_BINDING);
     if (bound > gang->bound)

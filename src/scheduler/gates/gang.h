@@ -22,11 +22,11 @@ struct gangs {
     const struct gates *gates; /* what holds one member holds all; may be NULL */
     extender_refusal tell;     /* writes an Event; may be NULL */
     void *userdata;
-    struct gang *all;               /* uthash */
-    uint64_t crowd;                 /* the state's, when `all` was made */
-    uint64_t round;                 /* in which each gang that waits is tried once */
-    uint64_t tried_ms, tried_crowd; /* when all were, and among whom */
-    uint64_t window_ms, placed;     /* what is tried is bounded in each second */
+    struct gang *all;                    /* uthash */
+    uint64_t pods_generation;            /* the state's, when `all` was made */
+    uint64_t round;                      /* in which each gang that waits is tried once */
+    uint64_t tried_ms, tried_generation; /* when all were, of which pods */
+    uint64_t window_ms, placed;          /* what is tried is bounded in each second */
     bool trying;
     struct gpu_request request; /* scratch of one call */
     struct place_plan plan;

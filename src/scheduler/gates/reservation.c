@@ -275,13 +275,13 @@ static bool place(struct reservations *r, struct reservation *v) {
     return node && note_place(v, node, &result) == 0 && reserve(r, v) == 0;
 }
 
-/* Whether the node that it is on is there no more, and nobody uses it. */
+/* Whether its node is gone, and no pod uses it. */
 static bool is_lost(const struct reservations *r, const struct reservation *v, size_t users) {
     const struct state_standing *standing = state_standing_find(r->state, v->id);
     return is_held(v) && users == 0 && (!standing || !standing->node->exists);
 }
 
-/* Whether a card of it has gone or is not healthy, and nobody uses it: of use only elsewhere. */
+/* Whether a card of it is gone or not healthy, and no pod uses it: it has to move. */
 static bool is_broken(const struct reservations *r, const struct reservation *v, size_t users) {
     const struct state_standing *standing = state_standing_find(r->state, v->id);
     if (!is_held(v) || users > 0 || !standing)

@@ -48,7 +48,7 @@ static void write_gpus(struct json_writer *w, const struct state_node *node) {
     json_array_end(w);
 }
 
-/* Of a claim that is not bound, nobody knows yet what it asks. */
+/* What a claim requests is not known before it is bound. */
 static bool is_known(const struct state_pod *pod) {
     for (uint32_t i = 0; i < pod->nasks; i++) {
         const struct gpu_ask *ask = &pod->asks[i];

@@ -50,7 +50,7 @@ static void write_cards(struct scheduler *s, struct buf *out) {
                 "GPUs of which more is held than there is; always 0 unless something is wrong.");
     prom_u64(out, "aliquot_scheduler_gpus_overcommitted", NULL, 0, over);
     prom_family(out, "aliquot_scheduler_gpu_memory_free_bytes", PROM_GAUGE,
-                "Device memory of healthy GPUs that nobody holds or is promised.");
+                "Device memory of healthy GPUs that is not allocated.");
     prom_u64(out, "aliquot_scheduler_gpu_memory_free_bytes", NULL, 0, memory);
 }
 
@@ -110,7 +110,7 @@ void scheduler_write_metrics(struct scheduler *s, struct buf *out) {
                   s->projection.failed);
     write_counter(out, "aliquot_scheduler_wakes_total",
                   "Times that kube-scheduler was told to ask again about pods that wait.",
-                  s->wake.sent);
+                  s->requeue.sent);
     write_counter(out, "aliquot_scheduler_objects_refused_total",
                   "Watched objects that could not be read.", s->objects_refused);
 }

@@ -137,7 +137,7 @@ static struct evict_case *get_case(struct evictor *e, const struct state_pod *po
     return NULL;
 }
 
-/* Whether somebody on the node could be pushed aside, or is on the way out. */
+/* Whether the node has a pod of lower priority, or one that is being deleted. */
 static bool could_help(const struct state_node *node, const struct state_pod *pod) {
     for (const struct state_pod *on = node ? node->pods : NULL; on; on = on->next)
         if (on != pod && (on->deleting || on->priority < pod->priority))
@@ -184,7 +184,8 @@ void evictor_refused(struct evictor *e, const struct state_pod *pod,
         c->next_ms = now_ms + KUBE_PREEMPTION_GRACE_MS;
 }
 
-/* Pods for which somebody, we before a restart or kube-scheduler, has begun to make room. */
+/* Takes up the pods that are nominated already: by an earlier process of ours, or by
+ * kube-scheduler. */
 static void adopt(struct evictor *e, uint64_t now_ms) {
     if (e->adopted_ms != 0 && now_ms - e->adopted_ms < ADOPT_INTERVAL_MS)
         return;
@@ -336,7 +337,7 @@ static void mark_victim(struct evictor *e, const struct evict_case *c,
 static void evicted(struct evictor *e, const struct evict_case *c, struct state_pod *victim) {
     const struct state_pod *pod = c ? state_pod_find(e->state, c->uid) : NULL;
     char message[1024];
-    e->state->crowd += !victim->deleting;
+    e->state->pods_generation += !victim->deleting;
     victim->deleting = true; /* which the watch may show later */
     if (!pod)
         return;
@@ -595,7 +596,7 @@ static struct evict_plan take_over(struct evictor *e, const struct evict_case *c
     return preempt_on_node(e->preempt, pod, best, now_ms, &tests);
 }
 
-/* Somebody else, kube-scheduler that is, has found a place for it since. */
+/* Follows a nomination that kube-scheduler has written in place of ours. */
 static void follow(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
                    uint64_t now_ms) {
     if (c->nominated_ms == 0 || now_ms - c->nominated_ms < NOMINATION_SETTLE_MS ||
@@ -616,7 +617,7 @@ static void ask_again(struct evictor *e, struct evict_case *c, const struct stat
         e->ask_again(e->userdata);
 }
 
-/* Whoever is held back by a quota, a gang or a claim would not come where room was made. */
+/* A pod that a gate (quota, gang, claim) is closed to would not use the room. */
 static bool is_held(struct evictor *e, struct state_pod *pod, uint64_t now_ms) {
     _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     return gates_closed(e->preempt->gates, pod, now_ms, &why) != NULL;

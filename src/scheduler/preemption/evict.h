@@ -6,7 +6,8 @@
  * budgets, and the share that becomes free is kept for it until it is bound.
  *
  * What has been begun is read from the pods: status.nominatedNodeName of the one that waits, the
- * deletionTimestamp of those that make room. A scheduler that starts anew evicts nobody again. */
+ * deletionTimestamp of those that make room. A scheduler that is restarted evicts no further pods.
+ */
 
 #include <stdbool.h>
 #include <stdint.h>

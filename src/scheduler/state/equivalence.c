@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Which nodes are alike. A pod of a kind that nobody has asked about before is judged once for each
+/* Equivalence classes of nodes. A pod of a kind not seen before is judged once for each
  * state that nodes are in, not for each node: in a large cluster most have company. What is
  * compared is everything that state_view() hands to placement for a pod that may take any card, or
  * cards of certain models, byte by byte. */

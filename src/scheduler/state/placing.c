@@ -122,7 +122,7 @@ static const struct place_policy *first_named(const char *pod, const struct plac
     return found ? found : otherwise;
 }
 
-/* The pod's own, or its class's, or its namespace's, or everybody's; one for nodes and one for
+/* The pod's own, or its class's, or its namespace's, or the default; one for nodes and one for
  * cards. */
 static struct place_policy policy_of(const struct state *s, const struct state_pod *pod) {
     const struct gpu_selection *own = pod->selection;

@@ -202,7 +202,7 @@ static struct place_amount drawn_by(const struct state_pod *pod, const char *id,
     return place_hold_total(&hold);
 }
 
-/* What of the hold on card c nobody has taken yet. */
+/* What of the hold on card c no pod has taken yet. */
 static struct place_amount remainder_of(const struct state_node *node,
                                         const struct state_standing *standing, uint32_t c,
                                         const struct state_pod *without, bool settled_only) {

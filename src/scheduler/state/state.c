@@ -32,7 +32,7 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     selection_free(pod->selection);
     free(pod->gang);
     space_leave(s, pod);
-    s->crowd++;
+    s->pods_generation++;
     free(pod->nominated);
     free(pod->labels);
     free(pod);
@@ -44,7 +44,7 @@ static void card_free(struct state *s, struct state_card *card) {
     free(card);
 }
 
-/* Nobody refers to it any more. */
+/* No other object refers to it any more. */
 static void node_free(struct state *s, struct state_node *node) {
     state_alike_leave(node);
     state_projected(node);
@@ -411,7 +411,7 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
     memcpy(pod->uid, seen->uid, sizeof(pod->uid));
     memcpy(pod->namespace, seen->namespace, sizeof(pod->namespace));
     memcpy(pod->name, seen->name, sizeof(pod->name));
-    s->crowd++;
+    s->pods_generation++;
     if (space_join(s, pod) == 0)
         HASH_ADD_STR(s->pods, uid, pod);
     if (hash_added(pod)) {
@@ -457,7 +457,7 @@ static int set_gang(struct state *s, struct state_pod *pod, const struct pod_gan
         *copy = *gang;
     free(pod->gang);
     pod->gang = copy;
-    s->crowd++;
+    s->pods_generation++;
     return 0;
 }
 
@@ -473,7 +473,7 @@ static struct state_pod *learn(struct state *s, const struct pod *seen, bool arr
     if (!known && !(pod = pod_new(s, seen)))
         return NULL;
     set_room(pod, seen->room);
-    s->crowd += seen->deleting && !pod->deleting;
+    s->pods_generation += seen->deleting && !pod->deleting;
     bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
     if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
         set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0) {

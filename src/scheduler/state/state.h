@@ -56,7 +56,7 @@ struct state_draw {
     char id[];
 };
 
-/* A share that is held for somebody who may not be there yet. */
+/* Reserved capacity: a share that is kept for pods that may not exist yet. */
 struct state_standing {
     UT_hash_handle hh;
     struct state_standing *prev, *next; /* among those of the node */
@@ -253,7 +253,8 @@ struct state_selector {
     enum place_reason reason; /* why a node is out on which it leaves too few cards */
     void *self;
     /* Equal for pods that are treated alike, and another as soon as any answer changes; 0 for a pod
-     * that is not concerned. Whoever makes room for somebody calls state_touch(), too. */
+     * that the selector does not restrict. A selector that begins to allow more also calls
+     * state_touch(). */
     uint64_t (*key)(void *self, const struct state_pod *pod);
     /* By ask: bit i stands for node->cards[i]; bits are only taken away. False: the whole node. */
     bool (*allow)(void *self, const struct state_pod *pod, const struct state_node *node,
@@ -289,8 +290,9 @@ struct state {
     struct state_card *cards;         /* uthash by GPU object name */
     struct state_pod *pods;           /* uthash by UID */
     struct state_pod *open;           /* those of them that are not POD_BOUND */
-    uint64_t crowd; /* counts the comings and goings of pods, that they are to go, and their changes
-                       of gang */
+    /* Generation of the set of pods: changes when a pod is added, removed, marked for deletion or
+     * changes its gang. */
+    uint64_t pods_generation;
     struct state_space *spaces; /* uthash by namespace */
     uint64_t uses;              /* counts the changes of what they hold */
     state_verify verify;
@@ -399,7 +401,7 @@ void state_refresh_all(struct state *s);
 void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_request *request,
                 struct place_plan *plan);
 
-/* Where the pod could go on this node, its own promise not counted. With `settled_only`, nobody's
+/* Where the pod could go on this node, its own promise not counted. With `settled_only`, no
  * promise is counted: only what is bound for certain. */
 enum place_reason state_place(struct state *s, struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, bool settled_only,
@@ -474,9 +476,9 @@ struct state_pod *state_pod_suppose(struct state *s, const struct pod *pod);
 
 /* The same for what kube-scheduler's requests show, which may be older than what the watch has
  * shown: nothing would tell of the end of one that has ended again. NULL with *ret_why (may be
- * NULL) for those, and when out of memory. Of ends before a list nobody knows here: who is not
- * `shown` yet may be gone, so that nobody else is to lose anything for it, and it is forgotten
- * after a minute. */
+ * NULL) for those, and when out of memory. Deletions before
+ * our list are not known: a pod that is not `shown` yet may be gone. It makes no other pod a
+ * victim, and is forgotten after a minute. */
 struct state_pod *state_pod_asked(struct state *s, const struct pod *pod, const char **ret_why);
 
 /* The pod's request as the placement takes it. */

@@ -18,7 +18,7 @@ int state_head_new(struct state *s, struct state_node *node);
 void state_head_free(struct state *s, struct state_head *head);
 void state_heads_free(struct state *s); /* of all nodes */
 
-/* equivalence.c: finds out anew whom the node is like, and that it is like nobody. */
+/* equivalence.c: puts the node into its equivalence class, and takes it out. */
 void state_alike_refresh(struct state_node *node);
 void state_alike_leave(struct state_node *node);
 
