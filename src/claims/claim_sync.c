@@ -197,7 +197,7 @@ static void provision(struct claims *c, struct claim_item *item) {
 /* It names an ElasticGPU itself. */
 static void sync_named(struct claims *c, struct claim_item *item) {
     const struct egpu_claim *claim = &item->o;
-    struct egpu_item *e = claims_egpu_item(c, claim->egpu);
+    struct egpu_item *e = claims_egpu_find(c, claim->egpu);
     char text[CLAIM_MESSAGE_MAX];
     if (!e) {
         snprintf(text, sizeof(text), "ElasticGPU %s does not exist", claim->egpu);
@@ -248,7 +248,7 @@ static void sync_unbound(struct claims *c, struct claim_item *item) {
 
 static void sync_bound(struct claims *c, struct claim_item *item) {
     const struct egpu_claim *claim = &item->o;
-    struct egpu_item *e = claim->egpu[0] ? claims_egpu_item(c, claim->egpu) : NULL;
+    struct egpu_item *e = claim->egpu[0] ? claims_egpu_find(c, claim->egpu) : NULL;
     char text[CLAIM_MESSAGE_MAX];
     bool holds = e && egpu_holds(&e->o);
     if (holds && is_kept_for(&e->o, claim))

@@ -25,10 +25,6 @@ struct claims *claims_new(const struct claims_world *world) {
 
 /* ---- objects come and go ---- */
 
-static struct claim_item *claim_item(const struct claims *c, const char *key);
-static struct egpu_item *egpu_item(const struct claims *c, const char *key);
-static struct pod_item *pod_item(const struct claims *c, const char *key);
-
 /* What the object says of others is about to change: they are looked at again. */
 static void stir_by_egpu(const struct claims *c, const struct egpu *e) {
     struct claim_item *claim =
@@ -38,8 +34,8 @@ static void stir_by_egpu(const struct claims *c, const struct egpu *e) {
 }
 
 static void stir_by_claim(const struct claims *c, const struct egpu_claim *claim) {
-    struct egpu_item *e = claim->egpu[0] ? egpu_item(c, claim->egpu) : NULL;
-    struct pod_item *pod = claim->owner_pod[0] ? pod_item(c, claim->owner_pod) : NULL;
+    struct egpu_item *e = claim->egpu[0] ? claims_egpu_find(c, claim->egpu) : NULL;
+    struct pod_item *pod = claim->owner_pod[0] ? claims_pod_find(c, claim->owner_pod) : NULL;
     if (e)
         e->calm = false;
     if (pod)
@@ -83,15 +79,10 @@ static void drop_pod(struct claims *c, struct pod_item *item) {
     free(item);
 }
 
-/* The same four functions for every kind. */
+/* The same functions for every kind. */
 #define KIND(lower, table, type)                                                                   \
-    static struct type *lower##_item(const struct claims *c, const char *key) {                    \
-        struct type *item;                                                                         \
-        HASH_FIND_STR(c->table, key, item);                                                        \
-        return item;                                                                               \
-    }                                                                                              \
     static struct type *lower##_get(struct claims *c, const char *key) {                           \
-        struct type *item = lower##_item(c, key);                                                  \
+        struct type *item = claims_##lower##_find(c, key);                                         \
         if (item || strlen(key) >= sizeof(item->key) || !(item = calloc(1, sizeof(*item))))        \
             return item;                                                                           \
         memcpy(item->key, key, strlen(key) + 1);                                                   \
@@ -112,7 +103,7 @@ static void drop_pod(struct claims *c, struct pod_item *item) {
                 drop_##lower(c, item);                                                             \
     }                                                                                              \
     static void lower##_gone(struct claims *c, const char *key) {                                  \
-        struct type *item = lower##_item(c, key);                                                  \
+        struct type *item = claims_##lower##_find(c, key);                                         \
         c->news |= item != NULL;                                                                   \
         if (item)                                                                                  \
             drop_##lower(c, item);                                                                 \
@@ -257,174 +248,6 @@ int claims_pod_seen(struct claims *c, const struct pod *pod) {
     return 0;
 }
 
-/* ---- questions ---- */
-
-struct egpu_item *claims_egpu_item(const struct claims *c, const char *name) {
-    return egpu_item(c, name);
-}
-
-struct claim_item *claims_claim_item(const struct claims *c, const char *namespace,
-                                     const char *name) {
-    char key[CLAIMS_KEY_MAX];
-    if (snprintf(key, sizeof(key), "%s/%s", namespace, name) >= (int) sizeof(key))
-        return NULL;
-    return claim_item(c, key);
-}
-
-const struct egpu_claim *claims_find(const struct claims *c, const char *namespace,
-                                     const char *name) {
-    const struct claim_item *item = claims_claim_item(c, namespace, name);
-    return item ? &item->o : NULL;
-}
-
-const struct egpu *claims_egpu(const struct claims *c, const char *name) {
-    const struct egpu_item *item = egpu_item(c, name);
-    return item ? &item->o : NULL;
-}
-
-const struct egpu_class *claims_class(const struct claims *c, const char *name) {
-    const struct class_item *item = class_item(c, name);
-    return item ? &item->o : NULL;
-}
-
-/* The newest that says so; by name among equals, so that all see the same one. */
-const struct egpu_class *claims_default_class(const struct claims *c) {
-    const struct egpu_class *best = NULL;
-    for (const struct class_item *item = c->classes; item; item = item->hh.next) {
-        int newer = best ? strcmp(item->o.meta.created, best->meta.created) : 1;
-        if (item->o.is_default &&
-            (newer > 0 || (newer == 0 && best && strcmp(item->o.meta.name, best->meta.name) < 0)))
-            best = &item->o;
-    }
-    return best;
-}
-
-const struct egpu_class *claims_class_of(const struct claims *c, const struct egpu_claim *claim) {
-    return claim->has_class ? claims_class(c, claim->class) : NULL;
-}
-
-uint32_t claims_pods_of(const struct claims *c, const struct egpu_claim *claim) {
-    const struct egpu_class *class = claims_class_of(c, claim);
-    return class ? class->pods : 1;
-}
-
-static bool names(const struct pod_item *pod, const struct egpu_claim *claim) {
-    if (strcmp(pod->namespace, claim->meta.namespace) != 0)
-        return false;
-    for (uint32_t i = 0; i < pod->claims.n; i++)
-        if (strcmp(pod->claims.list[i].claim, claim->meta.name) == 0)
-            return true;
-    return false;
-}
-
-void claims_users(const struct claims *c, const struct egpu_claim *claim,
-                  bool (*each)(const char *uid, const char *name, void *userdata), void *userdata) {
-    for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
-        if (names(pod, claim) && !each(pod->key, pod->name, userdata))
-            return;
-}
-
-void claims_each_egpu(const struct claims *c, void (*each)(const struct egpu *e, void *userdata),
-                      void *userdata) {
-    for (const struct egpu_item *item = c->egpus; item; item = item->hh.next)
-        each(&item->o, userdata);
-}
-
-void claims_each_pod(const struct claims *c, void (*each)(const char *uid, void *userdata),
-                     void *userdata) {
-    for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
-        each(pod->key, userdata);
-}
-
-/* A pod that waits for its node is not let go on with a claim that is being deleted. */
-bool claims_in_use(const struct claims *c, const struct egpu_claim *claim) {
-    for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
-        if (names(pod, claim) && (pod->scheduled || c->world.begun(c->world.self, pod->key)))
-            return true;
-    return false;
-}
-
-/* ---- what a container gets ---- */
-
-/* 1/n of it. Whole cards are shared as percents of them. */
-static void divide(struct claim_amount *a, uint32_t n) {
-    if (n <= 1)
-        return;
-    a->core /= n;
-    a->memory /= n;
-    a->whole = false;
-}
-
-int claims_may_make(const struct egpu_class *class, const struct egpu_claim *claim,
-                    struct err *why) {
-    const struct provisioner *p = provisioner_find(class->provisioner);
-    return p ? p->admit(class, &claim->request, why) : 0;
-}
-
-static int use_waiting(const struct claims *c, const struct egpu_claim *claim,
-                       struct claims_use *ret, struct err *why) {
-    const struct egpu_class *class = claims_class_of(c, claim);
-    if (!class || !class->wait_consumer || claim->egpu[0] || claim->problem[0])
-        return err_set(why, EAGAIN, "claim %s is not bound: %s", claim->meta.name,
-                       claim->word.message[0] ? claim->word.message : "it was only just made");
-    ret->egpu = NULL;
-    ret->amount = claim->request;
-    return claims_may_make(class, claim, why) < 0 ? -EAGAIN : 0;
-}
-
-static int use_bound(const struct claims *c, const struct egpu_claim *claim, struct claims_use *ret,
-                     struct err *why) {
-    const struct egpu_item *e = egpu_item(c, claim->egpu);
-    if (claim->phase == CLAIM_LOST || !e || !egpu_is_of(&e->o, claim))
-        return err_set(why, EAGAIN, "claim %s has lost its ElasticGPU %s: delete the claim",
-                       claim->meta.name, claim->egpu);
-    ret->egpu = &e->o;
-    ret->amount = e->o.capacity;
-    return 0;
-}
-
-/* How many of the pod's first `n` containers with a claim name that one. */
-static uint32_t count_naming(const struct pod_item *pod, uint32_t n, const char *claim) {
-    uint32_t naming = 0;
-    for (uint32_t i = 0; i < n; i++)
-        naming += strcmp(pod->claims.list[i].claim, claim) == 0;
-    return naming;
-}
-
-static int use_claim(const struct claims *c, const struct pod_item *pod, uint32_t i,
-                     struct claims_use *ret, struct err *why) {
-    const struct pod_claim *use = &pod->claims.list[i];
-    const struct egpu_claim *claim = claims_find(c, pod->namespace, use->claim);
-    if (!claim)
-        return err_set(why, EAGAIN, "claim %s of container %s does not exist in namespace %s",
-                       use->claim, use->container, pod->namespace);
-    /* Who runs keeps what it has of it: it stays until then. */
-    if (claim->meta.deleting && !pod->scheduled)
-        return err_set(why, EAGAIN, "claim %s is being deleted", use->claim);
-    if (use->template && strcmp(claim->owner_pod, pod->key) != 0)
-        return err_set(why, EAGAIN,
-                       "claim %s is not this pod's: it was not made from the template of container "
-                       "%s; delete it, or give the pod another name",
-                       use->claim, use->container);
-    ret->claim = claim;
-    int r = claim->bind_completed ? use_bound(c, claim, ret, why) : use_waiting(c, claim, ret, why);
-    if (r == 0 && ret->egpu) /* between all that may use it at a time */
-        divide(&ret->amount,
-               claims_pods_of(c, claim) * count_naming(pod, pod->claims.n, use->claim));
-    else if (r == 0 && count_naming(pod, i, use->claim) > 0)
-        ret->amount = (struct claim_amount){0};
-    return r;
-}
-
-int claims_use(const struct claims *c, const char *pod_uid, uint32_t i, const char **ret_container,
-               struct claims_use *ret, struct err *why) {
-    const struct pod_item *pod = pod_item(c, pod_uid);
-    if (!pod || i >= pod->claims.n)
-        return err_set(why, ENOENT, "the pod names no such claim");
-    *ret_container = pod->claims.list[i].container;
-    return use_claim(c, pod, i, ret, why);
-}
-
 /* ---- one pass ---- */
 
 /* A template becomes a claim, once. One of that name that is not the pod's own may go without
@@ -452,7 +275,7 @@ static bool is_still(const struct claims *c, const struct claims_hand *hand,
  * and each finds the other by the half that it has. */
 static bool claim_is_calm(const struct claims *c, const struct claim_item *item) {
     const struct egpu_claim *o = &item->o;
-    const struct egpu_item *e = o->egpu[0] ? egpu_item(c, o->egpu) : NULL;
+    const struct egpu_item *e = o->egpu[0] ? claims_egpu_find(c, o->egpu) : NULL;
     return e && egpu_is_of(&e->o, o) && is_still(c, &e->hand, &e->o.meta) &&
            is_still(c, &item->hand, &o->meta) && !o->meta.deleting && o->bind_completed &&
            o->phase == CLAIM_BOUND && !o->resize.reason[0];
@@ -505,10 +328,10 @@ static struct claims_hand *hand_of(const struct claims *c, const char *key) {
     if (!name)
         return NULL;
     if (key[0] == 'g') {
-        struct egpu_item *item = egpu_item(c, name + 1);
+        struct egpu_item *item = claims_egpu_find(c, name + 1);
         return item ? &item->hand : NULL;
     }
-    struct claim_item *item = claim_item(c, name + 1);
+    struct claim_item *item = claims_claim_find(c, name + 1);
     return item ? &item->hand : NULL;
 }
 
@@ -534,7 +357,7 @@ static void asked(struct claims *c, const char *key, int status, const char *uid
     if (!slash ||
         snprintf(name, sizeof(name), "%.*s", (int) (slash - key), key) >= (int) sizeof(name))
         return;
-    struct egpu_item *item = egpu_item(c, name);
+    struct egpu_item *item = claims_egpu_find(c, name);
     if (!item)
         return;
     bool gone = status == 404 || (status / 100 == 2 && uid && strcmp(uid, slash + 1) != 0);
@@ -546,7 +369,7 @@ static void asked(struct claims *c, const char *key, int status, const char *uid
 void claims_written(struct claims *c, const char *key, int status, const char *uid, const char *why,
                     uint64_t now_ms) {
     struct claims_hand *hand = hand_of(c, key);
-    struct pod_item *pod = strncmp(key, "pod:", 4) == 0 ? pod_item(c, key + 4) : NULL;
+    struct pod_item *pod = strncmp(key, "pod:", 4) == 0 ? claims_pod_find(c, key + 4) : NULL;
     c->news = true;
     if (strncmp(key, "ask:", 4) == 0)
         asked(c, key + 4, status, uid, now_ms);

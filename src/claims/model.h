@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/buf.h"
 #include "base/hash.h"
@@ -78,9 +79,28 @@ struct claims {
     uint64_t all_ms; /* the next pass over everything, calm or not */
 };
 
-struct egpu_item *claims_egpu_item(const struct claims *c, const char *name);
-struct claim_item *claims_claim_item(const struct claims *c, const char *namespace,
-                                     const char *name);
+/* The object of that key; NULL: none. */
+#define CLAIMS_FIND(kind, table)                                                                   \
+    static inline struct kind##_item *claims_##kind##_find(const struct claims *c,                 \
+                                                           const char *key) {                      \
+        struct kind##_item *item;                                                                  \
+        HASH_FIND_STR(c->table, key, item);                                                        \
+        return item;                                                                               \
+    }
+CLAIMS_FIND(egpu, egpus)
+CLAIMS_FIND(claim, claims)
+CLAIMS_FIND(class, classes)
+CLAIMS_FIND(pod, pods)
+
+static inline struct claim_item *claims_claim_item(const struct claims *c, const char *namespace,
+                                                   const char *name) {
+    char key[CLAIMS_KEY_MAX];
+    if (snprintf(key, sizeof(key), "%s/%s", namespace, name) >= (int) sizeof(key))
+        return NULL;
+    return claims_claim_find(c, key);
+}
+
+/* lookup.c */
 const struct egpu_class *claims_default_class(const struct claims *c);
 /* Whether the provisioner of the class, if it is ours, can make such a claim at all. */
 int claims_may_make(const struct egpu_class *class, const struct egpu_claim *claim,
