@@ -12,7 +12,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/api/event_writer.h"
-#include "place/policies/policies.h"
 #include "scheduler/elastic/elastic_internal.h"
 
 #define WRITE_TIMEOUT_MS 10000
@@ -32,17 +31,6 @@ struct elastic_making {
     uint64_t since_ms;
     bool refused;
 };
-
-void elastic_id(const char *egpu, char ret[static ELASTIC_ID_MAX]) {
-    snprintf(ret, ELASTIC_ID_MAX, "elasticgpu/%s", egpu);
-}
-
-struct place_grant elastic_grant(const struct claim_amount *amount, const struct state_card *card) {
-    const struct place_card place = state_place_card(card);
-    struct gpu_ask ask = {.phase = ASK_APP};
-    claim_amount_ask(amount, &ask);
-    return place_grant(&ask, &place);
-}
 
 /* ---- standing holds ---- */
 
@@ -194,12 +182,6 @@ static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
             add_card(card, &grant, ret);
     }
     return ret->ncards > 0 && state_draw(pod, container, id) == 0;
-}
-
-const struct place_policy *elastic_policy(const struct elastic *e, const struct egpu_claim *claim) {
-    const struct egpu_class *class = claims_class_of(e->claims, claim);
-    const char *name = class ? egpu_class_parameter(class, PARAMETER_POLICY) : NULL;
-    return name ? place_policy_find(name) : NULL;
 }
 
 /* As for a pod with that one container. */

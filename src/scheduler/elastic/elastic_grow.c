@@ -132,26 +132,6 @@ static void write_pod(struct elastic *e, const struct state_pod *pod, const char
 
 /* ---- who lacks what ---- */
 
-uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state_pod *pod,
-                           const struct state_hold *held) {
-    uint64_t memory = held->device.memory;
-    for (uint32_t c = 0; c < pod->node->ncards; c++) {
-        const struct state_card *card = pod->node->cards[c];
-        if (strcmp(card->uuid, held->device.uuid) == 0)
-            memory = elastic_grant(amount, card).memory;
-    }
-    return memory;
-}
-
-bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
-                 const struct state_hold *held) {
-    uint64_t cards = egpu ? elastic_cards_of(egpu, pod->node) : 0;
-    for (uint32_t c = 0; c < pod->node->ncards; c++)
-        if ((cards >> c & 1) && strcmp(pod->node->cards[c]->uuid, held->device.uuid) == 0)
-            return true;
-    return false;
-}
-
 struct search {
     struct elastic *elastic;
     const struct egpu_claim *claim;
@@ -198,7 +178,8 @@ bool elastic_settle(void *self, const struct egpu *egpu) {
     struct search search = {e, claims_find(e->claims, egpu->claim_namespace, egpu->claim_name),
                             true};
     /* More pods than may use it, by a class that was changed: what each has is all there is. */
-    if (search.claim && elastic_users(e, search.claim) <= claims_pods_of(e->claims, search.claim))
+    if (search.claim &&
+        elastic_users(e, search.claim, NULL, NULL) <= claims_pods_of(e->claims, search.claim))
         claims_users(e->claims, search.claim, check_pod, &search);
     return search.settled;
 }

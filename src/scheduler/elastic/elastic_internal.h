@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Between elastic.c (the controller's world), elastic_pods.c (pods that use claims) and
- * elastic_grow.c (pods whose claim has grown). */
+/* Inside the directory, each file using those before it: elastic_nodes.c (labels of nodes),
+ * elastic_lookup.c (claims on cards), elastic_pods.c (pods that use claims), elastic_grow.c (pods
+ * whose claim has grown), elastic_controller.c (the controller's world). */
 
 #include "scheduler/elastic/elastic.h"
 
@@ -45,8 +46,10 @@ bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
 uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state_pod *pod,
                            const struct state_hold *held);
 
-/* How many pods hold something and use the claim. */
-uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim);
+/* How many pods but `except` (may be NULL) hold something and use the claim, and the name of one of
+ * them (ret_name may be NULL). */
+uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim,
+                       const struct state_pod *except, char ret_name[KUBE_NAME_MAX]);
 
 /* struct claims_world: settle, begun. */
 bool elastic_settle(void *self, const struct egpu *egpu);

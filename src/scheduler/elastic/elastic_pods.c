@@ -36,39 +36,15 @@ static bool has_claims(const struct state_pod *pod) {
     return false;
 }
 
-struct sharers {
-    struct state *state;
-    const struct state_pod *self;
-    uint32_t n;
-    char name[KUBE_NAME_MAX]; /* of one of them */
-};
-
-static bool count_sharer(const char *uid, const char *name, void *userdata) {
-    struct sharers *sharers = userdata;
-    const struct state_pod *pod = state_pod_find(sharers->state, uid);
-    if (!pod || pod == sharers->self || !pod->node || pod->nholds == 0)
-        return true;
-    sharers->n++;
-    snprintf(sharers->name, sizeof(sharers->name), "%s", name);
-    return true;
-}
-
-uint32_t elastic_users(const struct elastic *e, const struct egpu_claim *claim) {
-    struct sharers sharers = {.state = e->state};
-    claims_users(e->claims, claim, count_sharer, &sharers);
-    return sharers.n;
-}
-
 static bool may_share(struct elastic *e, const struct state_pod *pod,
                       const struct egpu_claim *claim, struct err *why) {
-    struct sharers sharers = {.state = e->state, .self = pod};
+    char user[KUBE_NAME_MAX];
     uint32_t most = claims_pods_of(e->claims, claim);
-    claims_users(e->claims, claim, count_sharer, &sharers);
-    if (sharers.n < most)
+    if (elastic_users(e, claim, pod, user) < most)
         return true;
     err_set(why, EBUSY,
             "claim %s is in use by pod %s; its class lets %u pod%s use it at a time (podsPerClaim)",
-            claim->meta.name, sharers.name, most, most == 1 ? "" : "s");
+            claim->meta.name, user, most, most == 1 ? "" : "s");
     return false;
 }
 
@@ -151,16 +127,6 @@ static uint64_t select_key(void *self, const struct state_pod *pod) {
             (key = key_of(e, &use)) != 0)
             hash = state_hash(hash ^ key, pod->asks[i].container);
     return hash;
-}
-
-uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node) {
-    uint64_t cards = 0;
-    for (uint32_t i = 0; i < egpu->ncards; i++)
-        for (uint32_t c = 0; c < node->ncards; c++)
-            if (strcmp(node->cards[c]->name, egpu->cards[i]) == 0 ||
-                strcmp(node->cards[c]->uuid, egpu->cards[i]) == 0)
-                cards |= UINT64_C(1) << c;
-    return cards;
 }
 
 static bool select_allow(void *self, const struct state_pod *pod, const struct state_node *node,
