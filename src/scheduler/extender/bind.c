@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "kube/api/field.h"
 #include "kube/objects/dialect_export.h"
+#include "scheduler/extender/bind_plain.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -40,12 +41,6 @@ int binder_init(struct binder *b) {
 
 void binder_done(struct binder *b) {
     b->parser = json_parser_free(b->parser);
-}
-
-void bind_path(const struct bind_target *target, const char *binding,
-               char ret[static BIND_PATH_MAX]) {
-    (void) snprintf(ret, BIND_PATH_MAX, "/api/v1/namespaces/%s/pods/%s%s", target->namespace,
-                    target->name, binding);
 }
 
 /* ---- ending an attempt ---- */
@@ -80,16 +75,16 @@ static void on_truth(const struct kube_response *response, void *userdata);
 
 static int ask_truth(struct attempt *a, struct err *err) {
     struct binder *b = a->binder;
-    char path[BIND_PATH_MAX];
+    char path[BINDING_PATH_MAX];
     struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     if (pod) {
         pod->audited_ms = b->now(b->userdata);
         a->turn = pod->turn;
         a->over = pod->audited_ms - pod->since_ms >= DOUBT_MAX_MS;
     }
-    bind_path(&a->to, "", path);
-    return b->api.request(b->api.context, "GET", path, NULL, NULL, 0, BIND_TIMEOUT_MS, on_truth, a,
-                          err);
+    binding_path(&a->to, "", path);
+    return b->api.request(b->api.context, "GET", path, NULL, NULL, 0, BINDING_TIMEOUT_MS, on_truth,
+                          a, err);
 }
 
 /* The pod is on a node: by our Binding, or by another one before it. It may have ended since, and a
@@ -188,27 +183,6 @@ struct binding_text {
     char signature[SIGNATURE_TEXT_MAX];
 };
 
-void binding_encode(const struct bind_target *target, const char *annotations, struct buf *out) {
-    struct json_writer w = {.out = out};
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", "v1");
-    json_put_string(&w, "kind", "Binding");
-    json_object_begin(&w, "metadata");
-    json_put_string(&w, "name", target->name);
-    json_put_string(&w, "namespace", target->namespace);
-    json_put_string(&w, "uid", target->uid);
-    json_object_begin(&w, "annotations");
-    buf_puts(out, annotations);
-    json_object_end(&w);
-    json_object_end(&w);
-    json_object_begin(&w, "target");
-    json_put_string(&w, "apiVersion", "v1");
-    json_put_string(&w, "kind", "Node");
-    json_put_string(&w, "name", target->node);
-    json_object_end(&w);
-    json_object_end(&w);
-}
-
 static void encode_assigned(const struct attempt *a, const struct binding_text *text,
                             struct buf *out) {
     _cleanup_buf_ struct buf annotations = BUF_INIT(BODY_MAX);
@@ -293,14 +267,14 @@ static int build_binding(const struct attempt *a, const struct state_pod *pod, s
 static void post_binding(struct attempt *a, struct state_pod *pod) {
     struct binder *b = a->binder;
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
-    char path[BIND_PATH_MAX], binding[32];
+    char path[BINDING_PATH_MAX], binding[32];
     struct err err;
     int r = build_binding(a, pod, &body, &err);
     (void) snprintf(binding, sizeof(binding), "/binding?timeout=%us", (unsigned) LEASE_SERVER_S);
-    bind_path(&a->to, binding, path);
+    binding_path(&a->to, binding, path);
     if (r == 0)
-        r = b->api.request(b->api.context, "POST", path, NULL, body.data, body.len, BIND_TIMEOUT_MS,
-                           on_bound, a, &err);
+        r = b->api.request(b->api.context, "POST", path, NULL, body.data, body.len,
+                           BINDING_TIMEOUT_MS, on_bound, a, &err);
     if (r == 0)
         pod->signer = signing_key_id(b->key);
     if (r < 0) {
@@ -448,7 +422,7 @@ void binder_bind(struct binder *b, const char *body, size_t len, void *request) 
         return;
     }
     if (understood && asks_nothing(b, a)) {
-        binder_bind_plain(b, &a->to, request);
+        bind_plain(&b->api, &a->to, b->done, request);
         free(a);
         return;
     }

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Pods that ask for nothing: a managed resource name with quantity 0, or one that is left to
- * another plugin. They hold no share, so the API server is the only one that has to know. */
+/* Such pods hold no share: only the API server has to know. */
 
+#include "scheduler/extender/bind_plain.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "scheduler/extender/bind.h"
 
 #define BODY_MAX ((size_t) 16 << 10)
 
 struct plain {
-    struct binder *binder;
+    const struct api *api;
+    bind_done done;
     void *request;
     struct bind_target to;
 };
 
 static void answer(struct plain *p, const char *error) {
-    p->binder->done(error, p->request);
+    p->done(error, p->request);
     free(p);
 }
 
@@ -31,11 +33,10 @@ static void answer_err(struct plain *p, const char *what, const char *why) {
 
 static int ask(struct plain *p, const char *method, const char *subresource, const struct buf *body,
                kube_response_cb on_response, struct err *err) {
-    const struct api *api = &p->binder->api;
-    char path[BIND_PATH_MAX];
-    bind_path(&p->to, subresource, path);
-    return api->request(api->context, method, path, NULL, body ? body->data : NULL,
-                        body ? body->len : 0, BIND_TIMEOUT_MS, on_response, p, err);
+    char path[BINDING_PATH_MAX];
+    binding_path(&p->to, subresource, path);
+    return p->api->request(p->api->context, method, path, NULL, body ? body->data : NULL,
+                           body ? body->len : 0, BINDING_TIMEOUT_MS, on_response, p, err);
 }
 
 static void on_bound(const struct kube_response *response, void *userdata) {
@@ -84,14 +85,15 @@ static void on_pod(const struct kube_response *response, void *userdata) {
     }
 }
 
-void binder_bind_plain(struct binder *b, const struct bind_target *target, void *request) {
+void bind_plain(const struct api *api, const struct bind_target *target, bind_done done,
+                void *request) {
     struct plain *p = calloc(1, sizeof(*p));
     struct err err;
     if (!p) {
-        b->done("out of memory", request);
+        done("out of memory", request);
         return;
     }
-    *p = (struct plain){b, request, *target};
+    *p = (struct plain){api, done, request, *target};
     if (ask(p, "GET", "", NULL, on_pod, &err) < 0)
         answer_err(p, "cannot read the pod", err.text);
 }
