@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Where captures begin and end, so that the gate keeps away from them; and where streams are
- * destroyed and graphs changed: what the gate has to know besides launches. */
+/* The begin and end of captures, with which no measurement may interfere; and calls that destroy
+ * streams or change graphs, which the throttle has to know besides launches. */
 
 #include "intercept/compute/throttle.h"
 #include "intercept/memory/pool.h"
@@ -13,7 +13,7 @@ static CUresult began(CUresult r) {
     return r;
 }
 
-/* Counted before, so that no launch on the way comes between. */
+/* Counted before, so that no launch of another thread comes between. */
 #define BEGINS(symbol, params, args)                                                               \
     CUresult symbol params {                                                                       \
         pools_note_capture();                                                                      \
@@ -76,7 +76,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     return destroy(driver.cuStreamDestroy_v2, stream);
 }
 
-/* A graph whose nodes were changed costs something else. */
+/* The cost of a graph changes with its nodes. */
 #define CHANGES(symbol, params, args)                                                              \
     CUresult symbol params {                                                                       \
         gate_graph_changed(exec);                                                                  \

@@ -139,7 +139,7 @@ static bool take_linked_from(struct table *table, uint64_t link, size_t *at, str
 bool table_take_linked(struct table *table, uint64_t link, size_t *at, struct entry *ret) {
     if (take_linked_from(table, link, at, ret))
         return true;
-    /* What others have done meanwhile may have moved some to where we had been. */
+    /* Removals by other threads may have moved entries to places before *at. */
     *at = 0;
     return take_linked_from(table, link, at, ret);
 }

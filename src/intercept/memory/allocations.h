@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What this process holds on the devices, so that a free gives back what its allocation took. A
- * hash table in anonymous memory; the caller serialises. */
+/* The allocations of this process on the devices, so that a free gives back what its allocation
+ * took. A hash table in anonymous memory; the caller serialises. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,18 +28,18 @@ enum entry_kind {
     ENTRY_GRAPH,   /* key: CUgraphExec; bytes: what its allocations on `device` take; refs: 1 */
 };
 
-/* Where a handle is from. */
+/* The origin of a handle. */
 enum {
     HANDLE_OWN,
     HANDLE_EXPORTED, /* our own, and a descriptor of it exists or existed */
-    HANDLE_IMPORTED, /* of this container: whoever made it has booked it */
-    HANDLE_FOREIGN,  /* of nobody's in this container: booked here, as far as it is mapped */
+    HANDLE_IMPORTED, /* of another process of this container, which has booked it */
+    HANDLE_FOREIGN,  /* of another container: booked here, as far as it is mapped */
 };
 
 struct entry {
     uint64_t key;
     uint64_t bytes;
-    uint64_t link; /* the context that an entry dies with, or as said above */
+    uint64_t link; /* the context with which the entry ends, or as stated above */
     uint32_t refs;
     uint16_t kind;
     int16_t device; /* index in the share, -1: charged nowhere */
@@ -49,15 +49,15 @@ struct table {
     struct entry *entry;
     size_t size; /* a power of two, or 0 */
     size_t used;
-    size_t promised; /* room that callers of table_promise count on */
+    size_t promised; /* entries for which table_promise has reserved room */
 };
 
-/* Makes sure that one table_put will find room; false when there is no memory. Each promise is used
+/* Reserves room for one table_put; false when there is no memory. Each promise is used
  * up by one table_put or one table_unpromise. */
 bool table_promise(struct table *table);
 void table_unpromise(struct table *table);
 
-/* Of a kind that is looked for by its key, an entry with the same key must not exist. */
+/* For kinds that are found by key, no entry with this key may exist. */
 void table_put(struct table *table, const struct entry *entry);
 
 struct entry *table_find(struct table *table, enum entry_kind kind, uint64_t key);
@@ -66,17 +66,17 @@ struct entry *table_find(struct table *table, enum entry_kind kind, uint64_t key
 bool table_take(struct table *table, enum entry_kind kind, uint64_t key, struct entry *ret);
 
 /* Removes any one entry that belongs to the context `link`; false when there is none left. *at, 0
- * at first, remembers where the next is looked for, so that all together take one walk. */
+ * at first, is where the search for the next begins, so that all of them take one walk. */
 bool table_take_linked(struct table *table, uint64_t link, size_t *at, struct entry *ret);
 
-/* Any one entry for which `match` says so. */
+/* Any one entry for which `match` returns true. */
 typedef bool table_match_fn(const struct entry *entry, const void *arg);
 struct entry *table_find_if(struct table *table, table_match_fn *match, const void *arg);
 
 /* Removes it; false when there is none left. */
 bool table_take_if(struct table *table, table_match_fn *match, const void *arg, struct entry *ret);
 
-/* Sets `refs` of all entries for which `match` says so, in one walk. */
+/* Sets `refs` of all entries for which `match` returns true, in one walk. */
 void table_mark(struct table *table, table_match_fn *match, const void *arg, uint32_t refs);
 
 /* Removes any one entry of the kind with from <= key < to; false when there is none left. */

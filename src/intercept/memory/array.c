@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Arrays and mipmapped arrays. Only the driver knows how much memory one takes, and it says so only
- * of an array that exists: so we make one whose memory is to be mapped later, which takes none, and
- * ask about that. */
+/* Arrays and mipmapped arrays. Only the driver knows how much memory one takes, and tells it only
+ * of an array that exists: so one is made whose memory is to be mapped later, which takes none, and
+ * its requirements are read. */
 
 #include "intercept/memory/charge.h"
 #include "intercept/memory/vmm.h"
@@ -85,7 +85,8 @@ static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int l
 }
 
 /* Reserves for an array, or for a mipmapped one where levels > 0; false: refuse. */
-static bool begin(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels) {
+static bool reserve_array(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                          unsigned int levels) {
     CUdevice device = 0;
 
     charge_on_current(charge);
@@ -97,12 +98,12 @@ static bool begin(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *desc, un
                           levels ? mipmap_bytes(desc, levels, device) : array_bytes(desc, device));
 }
 
-static CUresult settle(struct charge *charge, CUresult r, CUarray *handle) {
+static CUresult settle_array(struct charge *charge, CUresult r, CUarray *handle) {
     return charge_settle(charge, r, ENTRY_ARRAY,
                          r == CUDA_SUCCESS ? (uint64_t) (uintptr_t) *handle : 0, charge->context);
 }
 
-/* The older descriptors say less. */
+/* The older descriptors have fewer members. */
 static const CUDA_ARRAY3D_DESCRIPTOR *widen_3d(CUDA_ARRAY3D_DESCRIPTOR *wide,
                                                const CUDA_ARRAY3D_DESCRIPTOR_v1 *desc) {
     if (!desc)
@@ -120,14 +121,14 @@ static const CUDA_ARRAY3D_DESCRIPTOR *widen_3d(CUDA_ARRAY3D_DESCRIPTOR *wide,
                (const CUDA_ARRAY3D_DESCRIPTOR *) (wide))                                           \
             : NULL)
 
-/* Creates an array by `call`, booked as `desc` says. */
+/* Creates an array by `call`, booked by `desc`. */
 #define CREATE(handle, desc, call)                                                                 \
     do {                                                                                           \
         struct charge charge;                                                                      \
                                                                                                    \
-        if (!begin(&charge, desc, 0))                                                              \
+        if (!reserve_array(&charge, desc, 0))                                                      \
             return CUDA_ERROR_OUT_OF_MEMORY;                                                       \
-        return settle(&charge, call, handle);                                                      \
+        return settle_array(&charge, call, handle);                                                \
     } while (0)
 
 CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
@@ -176,7 +177,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
     struct charge charge;
     CUresult r;
 
-    if (!begin(&charge, desc, levels ? levels : 1))
+    if (!reserve_array(&charge, desc, levels ? levels : 1))
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = driver.cuMipmappedArrayCreate(handle, desc, levels);
     return charge_settle(&charge, r, ENTRY_ARRAY,

@@ -25,7 +25,7 @@ void charge_on_current(struct charge *charge) {
     if (r == CUDA_SUCCESS && context)
         r = driver.cuCtxGetDevice(&device);
     if (r == CUDA_ERROR_NOT_SUPPORTED)
-        return; /* no answer at all: then nothing can be booked, and nothing is given */
+        return; /* the device is not known, so nothing can be booked, and allocations are refused */
     if (r != CUDA_SUCCESS || !context) {
         charge->share = NULL;
         return;
@@ -59,7 +59,7 @@ void charge_on_stream(struct charge *charge, CUstream stream, bool per_thread) {
     books_unlock(charge->share);
 }
 
-/* What could be given back to make room: what pools keep without use, and what others had open. */
+/* Gives back what pools keep without use, and exported memory that is no longer open. */
 static bool make_room(struct share *share) {
     bool pools = pools_give_back(share), exports = exports_give_back(share);
 
@@ -133,8 +133,8 @@ CUresult charge_settle(struct charge *charge, CUresult result, enum entry_kind k
     return result;
 }
 
-/* What an entry stood for goes out of the books at once if it is booked in our slot and nowhere
- * else; with the table's lock. Otherwise give_back_rest has to follow, without the lock. */
+/* Refunds an entry at once if it is booked in the slot of this process and nowhere else; with the
+ * lock of the books. Otherwise returns false: give_back_rest has to follow, without the lock. */
 static bool give_back(struct share *share, const struct entry *entry) {
     switch (entry->kind) {
     case ENTRY_POOLED:
@@ -228,8 +228,8 @@ void context_end_begin(struct context_end *end, uint64_t context) {
         return;
     end->context = context;
     books_lock(end->share);
-    /* Odd, so no context's address: entries wait under it until the driver has spoken, while the
-     * address may already be a new context's. */
+    /* Odd, so not the address of a context: entries are kept under it until the driver returns, as
+     * the address may be reused for a new context meanwhile. */
     end->tombstone = books_of(end->share)->marks++ * 2 + 1;
     table_relink(books_table(end->share), context, end->tombstone);
     books_unlock(end->share);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An allocation's way through the books: reserve, let the driver allocate, then enter it or give
- * the reservation back. And a free's: take the entry out, let the driver free, then refund it or
- * put the entry back. So the driver never holds what is not booked (pools: pool.h), and a death in
- * between is the same as a death afterwards. */
+/* The steps of an allocation: reserve, let the driver allocate, then enter it or give the
+ * reservation back. The steps of a free: take the entry out, let the driver free, then refund it or
+ * put the entry back. So the driver never holds memory that is not booked (pools: pool.h), and a
+ * process that dies in between leaves the same as one that dies afterwards. */
 
 #include "intercept/memory/books.h"
 #include "intercept/resolve/driver.h"
@@ -23,7 +23,7 @@ void charge_on_current(struct charge *charge);
 void charge_on_device(struct charge *charge, CUdevice device);
 void charge_on_stream(struct charge *charge, CUstream stream, bool per_thread);
 
-/* The driver's number of the device whose memory a location is, or -1. */
+/* The driver's number of the device of a location, or -1. */
 static inline CUdevice location_device(const CUmemLocation *location) {
     switch ((unsigned int) location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -41,7 +41,7 @@ bool charge_reserve(struct charge *charge, uint64_t bytes);
 /* The same for memory that will not be on the card. */
 bool charge_reserve_spilled(struct charge *charge, uint64_t bytes);
 
-/* Reserves `more` on top; charge_add_free does not have pools give back anything for it. */
+/* Reserves `more` on top; charge_add_free without making room in pools first. */
 bool charge_add(struct charge *charge, uint64_t more);
 bool charge_add_free(struct charge *charge, uint64_t more);
 

@@ -2,7 +2,7 @@
 
 /* Checkpoints: the memory of the process leaves the card, and others of the container may have it;
  * before it comes back it must fit again. What a process has exported stays booked: the driver
- * takes no checkpoint of memory that others have open. Who asks is mostly another process. */
+ * takes no checkpoint of memory that others have open. The caller is mostly another process. */
 
 #include <errno.h>
 
@@ -14,8 +14,8 @@ typedef bool slot_fn(struct share *share, uint32_t slot, uint64_t *restored);
 
 _Static_assert(LEDGER_DEVICES <= 64, "accounts as bits of a word");
 
-/* Calls `fn` for the slots of a process of ours until one says no; false if one did. `pid` is in
- * our PID namespace. */
+/* Calls `fn` for the slots of a process of the container until it returns false; false if it did.
+ * `pid` is in our PID namespace. */
 static bool each_slot(struct share *share, int pid, slot_fn *fn, uint64_t *restored) {
     struct ledger_file *file = share->owner.file;
     uint32_t living[LEDGER_SLOTS], ours = ledger_pidns();
@@ -46,7 +46,8 @@ static bool park(struct share *share, uint32_t slot, uint64_t *restored) {
     return true;
 }
 
-/* Only that: a process that was not checkpointed has its memory, and it must stay booked. */
+/* Only what was restored: a process that was not checkpointed has its memory, which stays booked.
+ */
 static bool park_restored(struct share *share, uint32_t slot, uint64_t *restored) {
     park_accounts(share, slot, restored[slot]);
     return true;
@@ -70,8 +71,8 @@ static struct share *books(void) {
     return share && !share->broken ? share : NULL;
 }
 
-/* Of several that checkpoint or restore a process at the same time the driver lets one succeed,
- * which need not be the one that has changed the books. So they come one after the other. */
+/* Of several callers that checkpoint or restore a process at the same time the driver lets one
+ * succeed, which need not be the one that has changed the books. So they run one after another. */
 static int lock_parked(const struct share *share) {
     return share ? ledger_lock_parked(share_ledger_path()) : -1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Start of the driver, and contexts: what a context itself costs is booked like an allocation, and
- * all that was allocated in it goes with it. */
+/* Start of the driver, and contexts: the cost of a context itself is booked like an allocation, and
+ * all that was allocated in it is freed with it. */
 
 #include "intercept/compute/throttle.h"
 #include "intercept/compute/timeslice.h"
@@ -26,12 +26,12 @@ static uint64_t context_cost(const struct charge *charge) {
     return limits_context(charge->share->limits, (unsigned int) charge->device);
 }
 
-static bool begin(struct charge *charge, CUdevice dev) {
+static bool reserve_context(struct charge *charge, CUdevice dev) {
     charge_on_device(charge, dev);
     return charge_reserve(charge, context_cost(charge));
 }
 
-static CUresult settle(struct charge *charge, CUresult r, CUcontext *ctx) {
+static CUresult settle_context(struct charge *charge, CUresult r, CUcontext *ctx) {
     uint64_t key = r == CUDA_SUCCESS ? (uint64_t) (uintptr_t) *ctx : 0;
 
     return charge_settle(charge, r, ENTRY_CONTEXT, key, key);
@@ -40,35 +40,36 @@ static CUresult settle(struct charge *charge, CUresult r, CUcontext *ctx) {
 CUresult cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev) {
     struct charge charge;
 
-    if (!begin(&charge, dev))
+    if (!reserve_context(&charge, dev))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&charge, driver.cuCtxCreate(ctx, flags, dev), ctx);
+    return settle_context(&charge, driver.cuCtxCreate(ctx, flags, dev), ctx);
 }
 
 CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev) {
     struct charge charge;
 
-    if (!begin(&charge, dev))
+    if (!reserve_context(&charge, dev))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&charge, driver.cuCtxCreate_v2(ctx, flags, dev), ctx);
+    return settle_context(&charge, driver.cuCtxCreate_v2(ctx, flags, dev), ctx);
 }
 
 CUresult cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params_array, int num_params,
                         unsigned int flags, CUdevice dev) {
     struct charge charge;
 
-    if (!begin(&charge, dev))
+    if (!reserve_context(&charge, dev))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&charge, driver.cuCtxCreate_v3(ctx, params_array, num_params, flags, dev), ctx);
+    return settle_context(&charge, driver.cuCtxCreate_v3(ctx, params_array, num_params, flags, dev),
+                          ctx);
 }
 
 CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *ctx_create_params, unsigned int flags,
                         CUdevice dev) {
     struct charge charge;
 
-    if (!begin(&charge, dev))
+    if (!reserve_context(&charge, dev))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&charge, driver.cuCtxCreate_v4(ctx, ctx_create_params, flags, dev), ctx);
+    return settle_context(&charge, driver.cuCtxCreate_v4(ctx, ctx_create_params, flags, dev), ctx);
 }
 
 static CUresult end_context(CUcontext ctx, CUresult (*destroy)(CUcontext ctx)) {
@@ -131,9 +132,9 @@ CUresult cuCtxDetach(CUcontext ctx) {
     return end_context(ctx, driver.cuCtxDetach);
 }
 
-/* The primary context of a device, shared by everybody in the process: it costs once, when it comes
- * to life. The driver is called under a lock here, so that whether the context lives is known from
- * the question to the end of the call. */
+/* The primary context of a device, shared by all users in the process: it costs once, when it is
+ * made. The driver is called under a lock here, so that the context does not come or go between the
+ * query of its state and the end of the call. */
 
 static bool primary_active(CUdevice dev) {
     unsigned int flags;
@@ -152,7 +153,7 @@ static CUresult retain_booked(struct charge *charge, CUcontext *ctx, CUdevice de
     r = driver.cuDevicePrimaryCtxRetain(ctx, dev);
     if (r == CUDA_SUCCESS)
         holdings_of(charge->share)->contexts.primary[dev] = (uint64_t) (uintptr_t) *ctx;
-    return settle(charge, r, ctx);
+    return settle_context(charge, r, ctx);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Memory that a context takes for its kernels' heap, output and stacks. The sizes that a context
- * begins with are part of what it costs; what a program asks for beyond is booked here, when it
- * asks, as the driver takes it then. */
+ * begins with are part of what it costs; what a program sets beyond is booked here, when it is
+ * set, as the driver takes it then. */
 
 #include "intercept/memory/charge.h"
 
@@ -77,7 +77,8 @@ static struct booked booked_for(const struct charge *charge, CUlimit limit) {
 }
 
 /* Enters what is booked now, and gives back what was booked and is not needed. */
-static void enter(struct charge *charge, CUlimit limit, const struct booked *now, uint64_t before) {
+static void enter_limit(struct charge *charge, CUlimit limit, const struct booked *now,
+                        uint64_t before) {
     uint64_t key = key_of(charge->context, limit);
     struct share *share = charge->share;
     struct entry *found;
@@ -112,7 +113,7 @@ static CUresult set_booked(struct charge *charge, CUlimit limit, size_t value) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = driver.cuCtxSetLimit(limit, value);
     if (r == CUDA_SUCCESS)
-        enter(charge, limit, &now, before);
+        enter_limit(charge, limit, &now, before);
     else
         (void) charge_settle(charge, r, ENTRY_HEAP, 0, 0);
     return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What CUDA says about memory: in a share, a device is as large as the limit, and used is what the
- * container has booked. Out-pointers that the driver tolerates being NULL are tolerated here. */
+/* CUDA's queries of memory: in a share, a device is as large as the limit, and used is what the
+ * container has booked. Out-pointers that may be NULL for the driver may be NULL here. */
 
 #include "intercept/memory/charge.h"
 #include "intercept/memory/view.h"
@@ -17,10 +17,10 @@ static void present(struct share *share, int device, uint64_t *free_bytes, uint6
     *free_bytes = figures.free;
 }
 
-static CUresult get_info(CUresult (*ask)(uint64_t *, uint64_t *), uint64_t *free_bytes,
+static CUresult get_info(CUresult (*query)(uint64_t *, uint64_t *), uint64_t *free_bytes,
                          uint64_t *total) {
     struct charge where;
-    CUresult r = ask(free_bytes, total);
+    CUresult r = query(free_bytes, total);
 
     charge_on_current(&where);
     if (r == CUDA_SUCCESS && where.share)
@@ -28,11 +28,11 @@ static CUresult get_info(CUresult (*ask)(uint64_t *, uint64_t *), uint64_t *free
     return r;
 }
 
-static CUresult ask_wide(uint64_t *free_bytes, uint64_t *total) {
+static CUresult query_wide(uint64_t *free_bytes, uint64_t *total) {
     return driver.cuMemGetInfo_v2(free_bytes, total);
 }
 
-static CUresult ask_narrow(uint64_t *free_bytes, uint64_t *total) {
+static CUresult query_narrow(uint64_t *free_bytes, uint64_t *total) {
     unsigned int narrow_free = 0, narrow_total = 0;
     CUresult r = driver.cuMemGetInfo(&narrow_free, &narrow_total);
 
@@ -47,7 +47,7 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
 
     if (!share_claim())
         return driver.cuMemGetInfo_v2(free, total);
-    r = get_info(ask_wide, &free_bytes, &total_bytes);
+    r = get_info(query_wide, &free_bytes, &total_bytes);
     if (r == CUDA_SUCCESS && free)
         *free = free_bytes;
     if (r == CUDA_SUCCESS && total)
@@ -65,7 +65,7 @@ CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
 
     if (!share_claim())
         return driver.cuMemGetInfo(free, total);
-    r = get_info(ask_narrow, &free_bytes, &total_bytes);
+    r = get_info(query_narrow, &free_bytes, &total_bytes);
     if (r == CUDA_SUCCESS && free)
         *free = narrow(free_bytes);
     if (r == CUDA_SUCCESS && total)
@@ -73,7 +73,7 @@ CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
     return r;
 }
 
-/* What a device of `bytes` looks like in the share. */
+/* The size that the share shows of a device of `bytes`. */
 static uint64_t shown(CUdevice dev, uint64_t bytes) {
     struct share *share = share_view();
     uint64_t total, used;

@@ -2,7 +2,8 @@
 
 /* Memory by interprocess handles, pools by shareable handles, and external memory. Memory that
  * another API of this container made (Vulkan, OpenGL, EGL) is not in the ledger, imported or not:
- * it is in what the driver says that the container holds. */
+ * the
+ * driver's figures for the container include it. */
 
 #include "intercept/memory/export.h"
 #include "intercept/memory/pool.h"
@@ -18,7 +19,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr) {
     return r;
 }
 
-/* One more use of what is open already, which stands for one import. */
+/* One more use of memory that is open already: it counts as one import. */
 static bool open_again(struct share *share, uint64_t key) {
     struct entry *found;
 
@@ -31,7 +32,7 @@ static bool open_again(struct share *share, uint64_t key) {
 }
 
 /* Enters what has been opened; false: it is of another container and does not fit. */
-static bool enter(struct import *import, uint64_t key, uint64_t bytes) {
+static bool enter_import(struct import *import, uint64_t key, uint64_t bytes) {
     struct charge charge;
 
     if (!import->share)
@@ -57,7 +58,7 @@ static CUresult opened(struct import *import, CUresult r, CUdeviceptr *dptr) {
         return r;
     if (driver.cuMemGetAddressRange_v2(&base, &size, *dptr) != CUDA_SUCCESS)
         size = 0;
-    if (enter(import, *dptr, size))
+    if (enter_import(import, *dptr, size))
         return CUDA_SUCCESS;
     (void) driver.cuIpcCloseMemHandle(*dptr);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -118,7 +119,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *ext_mem_out,
     if (!import_begin(&import))
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = import_settle(&import, driver.cuImportExternalMemory(ext_mem_out, mem_handle_desc));
-    if (r != CUDA_SUCCESS || enter(&import, (uint64_t) (uintptr_t) *ext_mem_out, 0))
+    if (r != CUDA_SUCCESS || enter_import(&import, (uint64_t) (uintptr_t) *ext_mem_out, 0))
         return r;
     (void) driver.cuDestroyExternalMemory(*ext_mem_out);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -139,8 +140,8 @@ CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
     return driver.cuMemPoolExportToShareableHandle(handle_out, pool, handle_type, flags);
 }
 
-/* Whoever made it has booked it. When the last of its memory is closed here nobody says, so what is
- * open of others stays open for the books until this process ends. */
+/* The process that made it has booked it. The close of the last of its memory is not reported, so
+ * the import counts as open until this process ends. */
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
                                             CUmemAllocationHandleType handle_type,
                                             unsigned long long flags) {

@@ -10,7 +10,7 @@ static CUresult settle_pointer(struct charge *charge, CUresult result, const CUd
                          charge->context);
 }
 
-/* Where the driver's card is full though there was room in the books, the host's memory may do. */
+/* Where the card is full although the limit has room, memory of the host is tried. */
 static CUresult or_spilled(const struct charge *charge, CUresult r, CUdeviceptr *dptr, size_t bytes,
                            unsigned int flags, bool managed) {
     if (r != CUDA_ERROR_OUT_OF_MEMORY || !charge->share)

@@ -27,8 +27,8 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mc_handle,
 }
 
 /* Memory that is about to be bound. A handle without an entry may be one that is just being made or
- * released, so the driver is asked about it under the handle lock; not about others, since to bind
- * may wait for other members of a team. */
+ * released, so the driver is called under the handle lock for it; not for others, since a bind may
+ * wait for other members of a team. */
 struct bound {
     struct share *share;
     uint64_t handle;
@@ -106,8 +106,8 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mc_handle, CUdevice dev,
     return bindings_settle(share, driver.cuMulticastUnbind(mc_handle, dev, mc_offset, size), mark);
 }
 
-/* The pieces of a sparse array are told apart by what the program calls them: a piece that is taken
- * away under another name stays counted until the array goes. */
+/* The pieces of a sparse array are identified as the program names them: a piece that is unmapped
+ * under another name stays counted until the array is destroyed. */
 static uint64_t place_of(const CUarrayMapInfo *info) {
     const unsigned char *bytes = (const unsigned char *) &info->subresource;
     uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ info->subresourceType;

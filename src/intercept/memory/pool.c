@@ -74,8 +74,7 @@ static enum booking booking_of(const struct pool_book *book) {
     return book->exported ? BOOKED_EXPORTED : BOOKED;
 }
 
-/* With the pool lock: books what the pool holds. It is held already, so there is nothing to refuse.
- */
+/* With the pool lock: books what the pool holds, which is on the card already: never refused. */
 bool book_refresh(struct share *share, struct pool_book *book) {
     uint64_t held = held_by(book), before = book->booked;
 
@@ -203,9 +202,9 @@ static bool find_pool(struct pool_charge *c, CUmemoryPool pool) {
     return noted;
 }
 
-/* Reserves for `bytes`, unless the pool keeps so much without use. */
-static bool begin(struct pool_charge *c, CUmemoryPool pool, size_t bytes, CUstream stream,
-                  bool per_thread) {
+/* Reserves `bytes`, unless the pool keeps as much without use. */
+static bool reserve_from_pool(struct pool_charge *c, CUmemoryPool pool, size_t bytes,
+                              CUstream stream, bool per_thread) {
     struct share *share;
     bool kept;
 
@@ -250,7 +249,7 @@ static void export_growth(struct pool_charge *c) {
         c->charge.how = BOOKED_EXPORTED;
 }
 
-/* A pointer that the driver has taken away with its context may come back. */
+/* The driver may reuse an address that it has freed with its context. */
 static void forget_pointer(struct share *share, CUdeviceptr dptr) {
     struct entry old;
     bool found;
@@ -316,7 +315,7 @@ static CUresult allocate(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUs
 
     if (captured(stream, per_thread))
         return driver_allocate(dptr, bytes, pool, stream, per_thread);
-    if (!begin(&c, pool, bytes, stream, per_thread))
+    if (!reserve_from_pool(&c, pool, bytes, stream, per_thread))
         return pool ? CUDA_ERROR_OUT_OF_MEMORY
                     : spill_allocate(&c.charge, dptr, bytes, CU_MEM_ATTACH_GLOBAL, false);
     if (c.charge.share && c.book) {
@@ -378,7 +377,7 @@ void pool_freed(struct share *share, uint64_t book, uint64_t bytes) {
     __atomic_store_n(&pools_of(share)->dirty, true, __ATOMIC_RELEASE);
 }
 
-/* Such memory is not of a pool: it goes when the stream has come to it, for which we wait. */
+/* Spilled memory is not of a pool: it is freed after a wait for the work before in the stream. */
 static CUresult free_spilled(CUdeviceptr dptr, CUstream stream, bool per_thread) {
     CUresult r =
         per_thread ? driver.cuStreamSynchronize_ptsz(stream) : driver.cuStreamSynchronize(stream);
@@ -465,7 +464,7 @@ bool pool_export_begin(CUmemoryPool pool) {
     book = book_of(share, pool);
     if (book && !book->exported && book->device >= 0)
         book->exported = books_export(share, book->device, book->booked, true);
-    /* Where there are too many pools nothing can be allocated from one without a book. */
+    /* With too many pools, allocations from a pool without a book are refused. */
     ok = book ? book->exported || book->device < 0 : book_new(share) != NULL;
     pools_unlock(share);
     return ok;

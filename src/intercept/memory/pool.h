@@ -2,7 +2,7 @@
 #pragma once
 
 /* Memory pools are booked by what they hold, not by what was allocated from them: a pool keeps
- * freed memory up to its release threshold, and grows in pieces larger than was asked for. */
+ * freed memory up to its release threshold, and grows in pieces larger than the allocation. */
 
 #include "intercept/memory/holdings.h"
 
@@ -40,7 +40,7 @@ struct pool_book *graph_book(struct share *share, int device);
 bool book_refresh(struct share *share, struct pool_book *book);
 bool pools_give_back_locked(struct share *share);
 
-/* There are books to bring up to date from now on, at the next wait too. */
+/* From now on there are books to bring up to date, also at the next wait. */
 void pools_note_use(struct share *share);
 
 /* A graph has a node that allocates, or a stream that allocates is being captured: from now on

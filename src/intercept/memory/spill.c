@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "intercept/memory/spill.h"
 
-/* What a program learns of it: refs of its entry. */
+/* How it is shown to the program: refs of its entry. */
 enum {
     SHOWN_AS_DEVICE = 1,
     SHOWN_AS_MANAGED = 2,
@@ -12,7 +12,7 @@ static bool possible(const struct charge *where) {
            where->share->bounded[where->device];
 }
 
-/* False on devices that would take the memory over whole. */
+/* False on devices that would migrate the memory as a whole. */
 static bool keep_off_card(const struct charge *where, CUdeviceptr dptr, size_t bytes) {
     int ordinal = share_ordinal(where->share, where->device);
 
@@ -21,7 +21,7 @@ static bool keep_off_card(const struct charge *where, CUdeviceptr dptr, size_t b
            driver.cuMemAdvise(dptr, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, ordinal) == CUDA_SUCCESS;
 }
 
-static void enter(struct charge *charge, CUdeviceptr dptr, uint32_t shown) {
+static void enter_spilled(struct charge *charge, CUdeviceptr dptr, uint32_t shown) {
     struct share *share = charge->share;
     struct entry *found;
 
@@ -47,13 +47,14 @@ CUresult spill_allocate(const struct charge *where, CUdeviceptr *dptr, size_t by
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (r == CUDA_SUCCESS)
-        enter(&charge, *dptr, managed ? SHOWN_AS_MANAGED : SHOWN_AS_DEVICE);
+        enter_spilled(&charge, *dptr, managed ? SHOWN_AS_MANAGED : SHOWN_AS_DEVICE);
     else
         (void) charge_settle(&charge, r, ENTRY_SPILLED, 0, 0);
     return r;
 }
 
-/* -- what would move it to the card, and what would give it away ----------------------------- */
+/* -- hints that would move it to the card, and queries that would reveal it
+ * ----------------------------- */
 
 struct range {
     CUdeviceptr from;
@@ -85,7 +86,7 @@ static uint32_t spilled_in(CUdeviceptr from, size_t count) {
     return shown;
 }
 
-/* A hint that we do not follow: it must stay where it is. */
+/* A hint that is not followed, because the memory must stay where it is. */
 static bool ignored(CUdeviceptr dptr, size_t count, CUmem_advise advice, bool to_host) {
     switch (advice) {
     case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
@@ -165,7 +166,7 @@ PREFETCH_BATCH(cuMemPrefetchBatchAsync_ptsz)
 PREFETCH_BATCH(cuMemDiscardAndPrefetchBatchAsync)
 PREFETCH_BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz)
 
-/* Memory that the program has not asked to be managed looks like any other of the device. */
+/* Memory that the program did not allocate as managed is shown as other memory of the device. */
 static void disguise(CUpointer_attribute attribute, void *data) {
     if (!data)
         return;

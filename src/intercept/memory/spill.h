@@ -8,7 +8,7 @@
 #include "intercept/memory/charge.h"
 
 /* Allocates for `where` off the card, with the flags of cuMemAllocManaged; `managed`: the program
- * has asked for such memory. CUDA_ERROR_OUT_OF_MEMORY where the share has no such memory, or no
+ * has requested managed memory. CUDA_ERROR_OUT_OF_MEMORY where the share has no such memory, or no
  * room for it. */
 CUresult spill_allocate(const struct charge *where, CUdeviceptr *dptr, size_t bytes,
                         unsigned int flags, bool managed);

@@ -9,7 +9,7 @@ void part_figures(const struct part *part, struct figures *figures) {
     if (!part->share)
         return;
     if (part->share->broken) {
-        *figures = (struct figures){0, 0, 0}; /* as much as anybody gets */
+        *figures = (struct figures){0, 0, 0}; /* every allocation is refused */
         return;
     }
     pools_refresh(part->share);
@@ -23,8 +23,8 @@ void part_figures(const struct part *part, struct figures *figures) {
         used += one_used;
     }
     unused = total - used;
-    /* On a card that others have filled, not all of the part can be had; unless the part is larger
-     * than the card anyway. */
+    /* On a card that other containers have filled, not all of the part is available; unless the
+     * part is larger than the card anyway. */
     if (total <= figures->total && unused > figures->free)
         unused = figures->free;
     *figures = (struct figures){.total = total, .free = unused, .used = used};

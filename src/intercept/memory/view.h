@@ -7,7 +7,7 @@
 #include "intercept/session/session.h"
 
 struct part {
-    struct share *share; /* NULL: no share, the driver's answer stands */
+    struct share *share; /* NULL: no share, the driver's answer is not changed */
     uint64_t devices;    /* bits: indexes in the share. Several for a divided GPU of which the
                             container holds several instances; none in a broken share */
 };

@@ -114,7 +114,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 
 /* -- mappings -------------------------------------------------------------------------------- */
 
-/* How much of memory of another container is new to our books when it is mapped up to `end`. */
+/* How many bytes of memory of another container are not booked yet when it is mapped up to `end`.
+ */
 static uint64_t foreign_growth(struct share *share, uint64_t handle, uint64_t end,
                                int *ret_device) {
     const struct entry *found;
@@ -130,7 +131,8 @@ static uint64_t foreign_growth(struct share *share, uint64_t handle, uint64_t en
     return more;
 }
 
-/* Books memory of another container as far as it gets mapped, which tells its size. */
+/* Books memory of another container as far as it is mapped, which is all that is known of its size.
+ */
 static bool book_foreign(struct share *share, uint64_t handle, uint64_t offset, uint64_t size) {
     uint64_t end, more;
     struct entry *found;
@@ -339,7 +341,8 @@ CUresult bindings_settle(struct share *share, CUresult result, uint32_t mark) {
     return result;
 }
 
-/* -- handles that travel --------------------------------------------------------------------- */
+/* -- export and import of handles
+ * --------------------------------------------------------------------- */
 
 /* With the handle lock, before the driver makes a descriptor, which keeps the memory in any process
  * that gets a copy, and however this process ends. False: the memory cannot be booked as exported.
@@ -385,7 +388,7 @@ static int16_t device_of_handle(struct share *share, CUmemGenericAllocationHandl
     return (int16_t) share_device(share, location_device(&prop.location));
 }
 
-/* The driver may answer with a handle that we know, and has then counted one more reference. */
+/* The driver may return a handle that has an entry, and has then counted one more reference. */
 static CUresult enter_import(struct import *import, CUmemGenericAllocationHandle handle) {
     struct share *share = import->share;
     struct entry entry = {.key = handle,

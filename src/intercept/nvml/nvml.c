@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What NVML says about memory: in a share, a device is as large as the part. */
+/* NVML's queries of memory: in a share, a device is as large as the part. */
 
 #include "intercept/nvml/nvml.h"
 
@@ -55,8 +55,8 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
     return r;
 }
 
-/* The window through which the processor sees the card is nobody's share. What is mapped there is
- * at most what the container has on the card. */
+/* The window through which the processor accesses the card is not divided into shares. What is
+ * mapped there is at most what the container has on the card. */
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1_memory) {
     struct part part;
     struct figures figures;
@@ -75,7 +75,7 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 }
 
 /* The driver's own limits of a control group (from 615 on). Whichever group a container names, it
- * is told about itself. */
+ * gets its own limits. */
 nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits) {
     struct part part;
     struct figures figures;

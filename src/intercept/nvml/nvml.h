@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What NVML says inside a share: of the container's cards only, and of a card that it has a part of
- * only that part. A card without limits is the container's as it is: there the driver's answers
- * stand. */
+/* NVML inside a share: it shows the container's cards only, and of a card that is shared only the
+ * container's part. A card without limits belongs to the container as it is: there the driver's
+ * answers are not changed. */
 
 #include "abi/nvml.h"
 #include "intercept/memory/view.h"
 
 /* NVML_SUCCESS; NVML_ERROR_NO_PERMISSION for a device of others; the driver's error where it cannot
- * say which device this is. */
+ * identify the device. */
 nvmlReturn_t nvml_part_of(nvmlDevice_t device, struct part *ret);
 
 /* Whether the container has only a part of any of its cards. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What a program may not do to a card that others use, too; and counters of the whole card that
- * cannot be told apart by user. */
+/* Settings of a card that a program may not change while other containers use it; and counters of
+ * the whole card that cannot be divided by user. */
 
 #include "intercept/nvml/nvml.h"
 #include "intercept/resolve/driver.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Which devices NVML shows: the cards of the share, counted from 0 without gaps, by whatever name
- * they are asked for. */
+/* Which devices NVML shows: the cards of the share, counted from 0 without gaps, by index, UUID,
+ * bus ID or serial number. */
 
 #include <string.h>
 
@@ -112,8 +112,8 @@ struct cards {
     unsigned int index[CARDS_MAX];
 };
 
-/* A card that has fallen off the bus cannot say who it is. As long as cards of the share are not
- * found, it is taken for one of them, so that the others keep their places. */
+/* A card that has fallen off the bus has no UUID. While cards of the share are not found, it counts
+ * as one of them, so that the others keep their indexes. */
 static nvmlReturn_t cards_get(const struct share *share, struct cards *ret) {
     uint64_t found = 0, bits[CARDS_MAX] = {0};
     bool lost[CARDS_MAX] = {false};
@@ -142,9 +142,9 @@ static nvmlReturn_t cards_get(const struct share *share, struct cards *ret) {
     return NVML_SUCCESS;
 }
 
-/* The share whose cards are the ones to show; NULL: all that the driver shows (in a broken share
- * nobody knows which are its cards). */
-static const struct share *choosy(void) {
+/* The share whose cards are shown; NULL: all that the driver shows (of a broken share the cards are
+ * not known). */
+static const struct share *share_of_view(void) {
     const struct share *share = share_view();
 
     return share && !share->broken ? share : NULL;
@@ -152,7 +152,7 @@ static const struct share *choosy(void) {
 
 static nvmlReturn_t count(unsigned int *device_count,
                           nvmlReturn_t (*from_driver)(unsigned int *device_count)) {
-    const struct share *share = choosy();
+    const struct share *share = share_of_view();
     struct cards cards;
     nvmlReturn_t r;
 
@@ -174,7 +174,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *device_count) {
 
 static nvmlReturn_t by_index(unsigned int index, nvmlDevice_t *device,
                              nvmlReturn_t (*from_driver)(unsigned int, nvmlDevice_t *)) {
-    const struct share *share = choosy();
+    const struct share *share = share_of_view();
     struct cards cards;
     nvmlReturn_t r;
 
@@ -196,7 +196,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     nvmlReturn_t r = driver.nvmlDeviceGetIndex(device, index);
-    const struct share *share = choosy();
+    const struct share *share = share_of_view();
     char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     struct cards cards;
 
@@ -226,7 +226,7 @@ static bool shown(const struct share *share, nvmlDevice_t device) {
 static nvmlReturn_t hand_out(nvmlReturn_t r, nvmlDevice_t found, nvmlDevice_t *device) {
     if (r != NVML_SUCCESS)
         return r;
-    if (!shown(choosy(), found))
+    if (!shown(share_of_view(), found))
         return NVML_ERROR_NOT_FOUND;
     *device = found;
     return r;
@@ -278,7 +278,7 @@ static nvmlReturn_t hand_out_list(const struct share *share, nvmlDevice_t *found
 
 nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
                                               unsigned int *count, nvmlDevice_t *device_array) {
-    const struct share *share = choosy();
+    const struct share *share = share_of_view();
     nvmlDevice_t found[CARDS_MAX];
     unsigned int n = CARDS_MAX;
     nvmlReturn_t r;
@@ -291,7 +291,7 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
 
 nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu_number, unsigned int *count,
                                          nvmlDevice_t *device_array) {
-    const struct share *share = choosy();
+    const struct share *share = share_of_view();
     nvmlDevice_t found[CARDS_MAX];
     unsigned int n = CARDS_MAX;
     nvmlReturn_t r;

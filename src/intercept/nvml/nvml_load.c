@@ -20,7 +20,7 @@ struct samples {
     nvmlProcessUtilizationInfo_v1_t one[SAMPLES_MAX];
 };
 
-static nvmlReturn_t ask_newer(nvmlDevice_t device, unsigned long long since, struct samples *ret) {
+static nvmlReturn_t read_newer(nvmlDevice_t device, unsigned long long since, struct samples *ret) {
     nvmlProcessesUtilizationInfo_t info = {
         .version = NVML_STRUCT_VERSION_OF(nvmlProcessesUtilizationInfo_t, 1),
         .processSamplesCount = SAMPLES_MAX,
@@ -32,7 +32,7 @@ static nvmlReturn_t ask_newer(nvmlDevice_t device, unsigned long long since, str
     return r;
 }
 
-static nvmlReturn_t ask_older(nvmlDevice_t device, unsigned long long since, struct samples *ret) {
+static nvmlReturn_t read_older(nvmlDevice_t device, unsigned long long since, struct samples *ret) {
     nvmlProcessUtilizationSample_t *list = calloc(SAMPLES_MAX, sizeof(*list));
     unsigned int n = SAMPLES_MAX;
     nvmlReturn_t r = NVML_ERROR_MEMORY;
@@ -51,14 +51,15 @@ static nvmlReturn_t ask_older(nvmlDevice_t device, unsigned long long since, str
     return r;
 }
 
-static nvmlReturn_t ask(nvmlDevice_t device, unsigned long long since, struct samples *ret) {
-    nvmlReturn_t r = ask_newer(device, since, ret);
+static nvmlReturn_t read_samples(nvmlDevice_t device, unsigned long long since,
+                                 struct samples *ret) {
+    nvmlReturn_t r = read_newer(device, since, ret);
 
     if (r == NVML_ERROR_FUNCTION_NOT_FOUND || r == NVML_ERROR_NOT_SUPPORTED)
-        r = ask_older(device, since, ret);
+        r = read_older(device, since, ret);
     if (ret->n > SAMPLES_MAX)
         ret->n = SAMPLES_MAX;
-    return r == NVML_ERROR_NOT_FOUND ? NVML_SUCCESS : r; /* nobody was busy */
+    return r == NVML_ERROR_NOT_FOUND ? NVML_SUCCESS : r; /* no process was busy */
 }
 
 /* Percent of the part. Only time on the multiprocessors is divided between containers. */
@@ -83,7 +84,7 @@ static nvmlReturn_t samples_get(nvmlDevice_t device, const struct part *part,
     ret->n = 0;
     if (!nvml_pids_are_ours(PIDS_OF_SAMPLES))
         return NVML_ERROR_NOT_SUPPORTED;
-    r = ask(device, since, ret);
+    r = read_samples(device, since, ret);
     if (r != NVML_SUCCESS)
         return r;
     members = members_new(part);
@@ -295,8 +296,8 @@ ENGINE(nvmlDeviceGetDecoderUtilization, decoder)
 ENGINE(nvmlDeviceGetJpgUtilization, jpeg)
 ENGINE(nvmlDeviceGetOfaUtilization, optical_flow)
 
-/* The domains of the performance states: graphics, memory, video, bus. Of the last nobody knows
- * whose it is. */
+/* The domains of the performance states: graphics, memory, video, bus. The last cannot be
+ * divided by process. */
 nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
                                              nvmlGpuDynamicPstatesInfo_t *dynamic_pstates_info) {
     nvmlGpuDynamicPstatesInfo_t *info = dynamic_pstates_info, card;
@@ -345,7 +346,7 @@ static bool load_of_type(const struct load *load, nvmlSamplingType_t type, unsig
     return false;
 }
 
-/* The driver's samples are of the card; in their place stands one, of the latest time, with the
+/* The driver's samples are of the card; they are replaced by one, of the latest time, with the
  * container's own load. */
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   unsigned long long last_seen_time_stamp,

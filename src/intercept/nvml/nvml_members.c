@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Which processes are the container's: those with a slot in the ledger. Their PIDs stand there as
- * each has it in its own PID namespace, which need not be the one of the process that asks. */
+/* The processes of the container: those with a slot in the ledger. A slot has the PID of its
+ * process in the PID namespace of that process, which need not be that of the caller. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,10 +31,10 @@ static unsigned int driver_branch(void) {
     return branch;
 }
 
-/* The driver itself speaks of PIDs in the caller's namespace, and leaves out the processes that the
+/* The driver itself gives PIDs in the caller's namespace, and leaves out the processes that the
  * caller cannot see: in its lists from 545 on, in its samples from 570 on. Before, and in its
- * records as far as is known, it gives the host's PIDs, which only mean something to who is on the
- * host. */
+ * records as far as is known, it gives the host's PIDs, which have no meaning outside of the host's
+ * namespace. */
 bool nvml_pids_are_ours(enum nvml_pids kind) {
     static const unsigned int since[] = {
         [PIDS_OF_LISTS] = 545, [PIDS_OF_SAMPLES] = 570, [PIDS_OF_RECORDS] = UINT32_MAX};

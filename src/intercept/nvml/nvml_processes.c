@@ -2,10 +2,11 @@
 
 /* NVML's process lists: of the container's own processes only.
  *
- * The driver says who is there and in which instance; how much each has is what it has booked, and
- * more if the driver says so, as far as the overhead in the device's own figure covers it. So the
- * processes together never have more than NVML says is used. Where the driver gives PIDs that mean
- * nothing here (nvml_pids_are_ours), the list is made from the ledger alone. */
+ * The driver gives the processes and their instances; the memory of each is what it has booked, or
+ * the driver's figure if that is more, as far as the overhead in the device's own figure covers it.
+ * So the processes together never have more than the used memory of the device. Where the driver
+ * gives PIDs without a meaning here (nvml_pids_are_ours), the list is made from the ledger alone.
+ */
 
 #include <stdlib.h>
 
@@ -41,7 +42,8 @@ static void widen(struct entries *entries) {
     }
 }
 
-static nvmlReturn_t ask(const struct list *list, nvmlDevice_t device, struct entries *ret) {
+static nvmlReturn_t list_from_driver(const struct list *list, nvmlDevice_t device,
+                                     struct entries *ret) {
     nvmlReturn_t r;
 
     ret->n = ENTRIES_MAX;
@@ -65,14 +67,14 @@ static bool listed(const struct entries *entries, uint32_t pid) {
     return false;
 }
 
-/* What is used and nobody has booked: modules, heaps, and what of the dead is not cleared away. */
+/* Used memory that is not booked: modules, heaps, and memory of dead processes not yet released. */
 static uint64_t unbooked(const struct part *part, const struct members *members) {
     struct figures figures = {.total = UINT64_MAX};
     uint64_t booked = 0;
 
     part_figures(part, &figures);
     if (figures.total == UINT64_MAX)
-        return UINT64_MAX; /* memory has no limit: as the driver says */
+        return UINT64_MAX; /* memory has no limit: the driver's figures are not changed */
     for (unsigned int i = 0; i < members->n; i++)
         booked += members->one[i].booked;
     return figures.used > booked ? figures.used - booked : 0;
@@ -103,8 +105,8 @@ static void keep_members(const struct part *part, const struct members *members,
     entries->n = kept;
 }
 
-/* Who has booked something and is not on the list yet: an allocation is booked before the driver
- * makes it. Clients of MPS are on a list of their own. */
+/* Adds processes that have booked memory and are not on the list yet: an allocation is booked
+ * before the driver makes it. Clients of MPS are on a list of their own. */
 static void add_missing(nvmlDevice_t device, const struct members *members,
                         struct entries *entries) {
     static const struct entries none;
@@ -119,8 +121,8 @@ static void add_missing(nvmlDevice_t device, const struct members *members,
             const struct list mps = {.v2 = driver.nvmlDeviceGetMPSComputeRunningProcesses_v3};
 
             others = calloc(1, sizeof(*others));
-            if (others &&
-                (!nvml_pids_are_ours(PIDS_OF_LISTS) || ask(&mps, device, others) != NVML_SUCCESS))
+            if (others && (!nvml_pids_are_ours(PIDS_OF_LISTS) ||
+                           list_from_driver(&mps, device, others) != NVML_SUCCESS))
                 others->n = 0;
         }
         if (!listed(others ? others : &none, member->pid))
@@ -139,7 +141,7 @@ static nvmlReturn_t entries_fill(const struct list *list, nvmlDevice_t device,
         return NVML_ERROR_MEMORY;
     ret->n = 0;
     if (nvml_pids_are_ours(PIDS_OF_LISTS)) {
-        r = ask(list, device, ret);
+        r = list_from_driver(list, device, ret);
         if (r == NVML_SUCCESS)
             keep_members(part, members, ret);
     }
@@ -209,7 +211,7 @@ PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, v1, 
 PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, v2, false)
 PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, v2, false)
 
-/* The newest list says by a number which processes it is about. */
+/* The newest list has a number for the kind of processes. */
 static bool list_of_mode(unsigned int mode, struct list *ret) {
     const struct list lists[] = {
         {.v2 = driver.nvmlDeviceGetComputeRunningProcesses_v3, .compute = true},
@@ -229,7 +231,7 @@ struct details {
     nvmlProcessDetail_v1_t one[ENTRIES_MAX];
 };
 
-/* What only this list says of a process. */
+/* The figure of a process that only this list has. */
 static unsigned long long protected_memory(const struct details *details, unsigned int pid) {
     for (unsigned int i = 0; i < details->list.numProcArrayEntries && i < ENTRIES_MAX; i++)
         if (details->one[i].pid == pid)

@@ -197,7 +197,7 @@ nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *session
     return sessions(&capture_sessions, device, session_count, session_info);
 }
 
-/* What the driver says of all sessions together, from the container's alone. */
+/* The driver's summary of all sessions, made from those of the container alone. */
 static nvmlReturn_t summary(const struct session_kind *kind, nvmlDevice_t device,
                             const struct part *part, nvmlFBCStats_t *ret) {
     nvmlFBCStats_t stats = {0};
@@ -264,8 +264,8 @@ static void cmdline_of(char ret[32], unsigned int pid) {
     memcpy(ret + 6 + n, "/cmdline", sizeof("/cmdline"));
 }
 
-/* The driver would name processes of the host. In a share the container's /proc is asked, which
- * shows what the container may see. */
+/* The driver would name processes of the host. In a share the name is read from the container's
+ * /proc, which shows the processes that the container may see. */
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
     int saved = errno, fd;
     char path[32];

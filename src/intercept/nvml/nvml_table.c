@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* nvidia-smi does not find everything among NVML's public functions: it asks for a table of private
- * ones, whose slots nobody outside the driver knows. Some of them list the processes of the whole
- * machine. Inside a share with limits the program gets a table of the same size in which every slot
- * refuses, but for the one whose use is known; what nvidia-smi then asks of the public functions is
- * answered by our hooks. */
+/* nvidia-smi also uses a table of private functions of NVML, whose slots are not documented. Some
+ * of them list the processes of the whole machine. Inside a share with limits the program gets a
+ * table of the same size in which every slot refuses, except for the one whose use is known;
+ * nvidia-smi then calls the public functions, which are hooked. */
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 #include "intercept/nvml/nvml.h"
 #include "intercept/resolve/driver.h"
 
-/* As large as any driver's known so far, four times over. */
+/* Four times the size of the largest table known so far. */
 #define SLOTS_MAX 1023
 
 struct export_table {

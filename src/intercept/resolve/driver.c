@@ -8,7 +8,7 @@
 static void bind_cuda(void);
 static void bind_nvml(void);
 
-/* In the place of functions that the driver does not have, and of all when there is no driver. */
+/* For functions that the driver does not have, and for all when there is no driver. */
 static CUresult missing_cuda(void) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -25,7 +25,7 @@ static nvmlReturn_t absent_nvml(void) {
     return NVML_ERROR_LIBRARY_NOT_FOUND;
 }
 
-/* What the slots hold at first: find the driver, then do what was asked. */
+/* The first content of the slots: find the driver, then make the call. */
 #define CUDA_HOOK(base, symbol, since, until, stream, params, args)                                \
     static CUresult unbound_##symbol params {                                                      \
         bind_cuda();                                                                               \

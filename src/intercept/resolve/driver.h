@@ -2,8 +2,8 @@
 #pragma once
 
 /* The real driver: one typed slot for each of its functions that we hook or call. A slot can be
- * called at any time. Before the driver has been found it holds a function that looks for it; where
- * the driver lacks the function, one that says so with the driver's own error. */
+ * called at any time. Before the driver has been found it holds a function that searches for it;
+ * where the driver lacks the function, one that returns the driver's own error for that. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "abi/cuda.h"
 #include "abi/nvml.h"
 
-/* Our hooks bear the driver's names, so that linked programs reach them; this declares them all. */
+/* The hooks have the driver's names, so that linked programs call them; this declares them all. */
 #define EXPORTED __attribute__((visibility("default")))
 #define CUDA_HOOK(base, symbol, since, until, stream, params, args) EXPORTED CUresult symbol params;
 #define NVML_HOOK(symbol, params, args) EXPORTED nvmlReturn_t symbol params;
@@ -46,8 +46,8 @@ const struct hook *hook_by_name(const char *name);
 const struct hook *hook_by_address(const void *address);
 
 /* Notes that a program has found the driver's function of this row at `address`, and brings all
- * rows of that library up to date. Where the library is in no namespace that we see, `lookup` finds
- * its functions; the first such library is the one that our hooks go on to. */
+ * rows of that library up to date. Where the library is in a link namespace that is not visible
+ * here, `lookup` finds its functions; the hooks call the first such library. */
 typedef void *driver_lookup_fn(const void *library, const char *name);
 void driver_note(const struct hook *hook, void *address, driver_lookup_fn *lookup,
                  const void *library);

@@ -155,7 +155,7 @@ static const Elf64_Sym *find_sysv(const struct object *o, const char *name) {
     return NULL;
 }
 
-static void *find(const struct object *o, const char *name) {
+static void *find_symbol(const struct object *o, const char *name) {
     const Elf64_Sym *symbol = o->gnu_hash ? find_gnu(o, name) : find_sysv(o, name);
 
     if (!symbol)
@@ -172,7 +172,7 @@ static bool holds(const struct object *o, const void *address) {
 static enum elf_kind kind_of(const struct object *o) {
     if (holds(o, &aliquot_instance))
         return ELF_SELF;
-    if (find(o, "aliquot_instance"))
+    if (find_symbol(o, "aliquot_instance"))
         return ELF_SHADOW;
     if (o->soname && strcmp(o->soname, "libcuda.so.1") == 0)
         return ELF_CUDA;
@@ -217,7 +217,7 @@ static int on_object(struct dl_phdr_info *info, size_t size, void *arg) {
 
 static bool visit_libc(const struct object *o, struct walk *walk) {
     if (is_libc(o))
-        walk->result = find(o, walk->name);
+        walk->result = find_symbol(o, walk->name);
     return walk->result != NULL;
 }
 
@@ -229,7 +229,7 @@ void *elf_libc_symbol(const char *name) {
 }
 
 static void *lookup_in(const void *object, const char *name) {
-    return find(object, name);
+    return find_symbol(object, name);
 }
 
 static bool visit_driver(const struct object *o, struct walk *walk) {
@@ -282,7 +282,7 @@ static bool visit_next(const struct object *o, struct walk *walk) {
         return false;
     }
     if (kind_of(o) != ELF_SELF && kind_of(o) != ELF_SHADOW)
-        walk->result = find(o, walk->name);
+        walk->result = find_symbol(o, walk->name);
     return walk->result != NULL;
 }
 

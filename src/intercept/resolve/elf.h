@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Looks into the objects of this process without dlsym, which this library overrides: a reference
- * to the real one would bind to ourselves, or to a version that older C libraries do not have. */
+/* Reads the loaded objects of this process without dlsym, which this library overrides: a reference
+ * to the real one would bind to this library, or to a version that older C libraries do not have.
+ */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* How programs find the driver's functions by name: dlsym, dlvsym (the entries are in entry.S) and
- * cuGetProcAddress. In each case the driver is asked first, and only if what it answered is a
- * function that we hook, ours takes its place. So a name that the driver does not have stays
+ * cuGetProcAddress. In each case the driver is called first, and only if its result is a function
+ * that we hook, the hook replaces it. So a name that the driver does not have stays
  * unknown, and the version that the driver chose is the version that we hook. */
 
 #include <dlfcn.h>
@@ -75,21 +75,20 @@ static void *substitute(const struct hook *hook, void *found, void *handle) {
         return hook->ours;
     case ELF_SELF:
         return real_dlsym()(RTLD_NEXT, hook->name) ? hook->ours : NULL;
-    case ELF_SHADOW: /* which is not loaded without a driver behind it; one of us must do the books
-                      */
+    case ELF_SHADOW: /* never loaded without a driver behind it; one copy must keep the books */
         return hook->ours;
     case ELF_OTHER:
     default:
         if (known)
-            return found; /* somebody else's function of that name */
+            return found; /* a function of that name in another library */
         driver_note(hook, found, look_up_by_handle, handle);
         return hook->ours; /* a driver in a namespace of its own */
     }
 }
 
-/* dlsym with RTLD_DEFAULT or RTLD_NEXT depends on who calls it, so we must look ourselves. An
- * interposer that was loaded before us comes first. What a library may see is not to be found out;
- * the main program sees what is global, which is what we see. */
+/* dlsym with RTLD_DEFAULT or RTLD_NEXT depends on its caller, so the search is done here. An
+ * interposer that was loaded before this library comes first. The scope of a library cannot be
+ * found out; that of the main program is the global one, which is searched here. */
 static void *find_for(const struct hook *hook, void *handle, const void *caller) {
     const void *after = handle == RTLD_NEXT ? caller : NULL;
     void *found = elf_definition_before_us(after, hook->name);

@@ -50,8 +50,8 @@ static uint64_t next_number(const char **text) {
     return number;
 }
 
-/* The initial user namespace maps all user IDs to themselves: "0 0 4294967295". Without /proc the
- * answer is no, which trusts fewer files. */
+/* The initial user namespace maps all user IDs to themselves: "0 0 4294967295". False without
+ * /proc, so that fewer files are trusted. */
 static bool in_user_namespace(void) {
     int fd = io_open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
     ssize_t n;

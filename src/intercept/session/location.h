@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Where the files of this process's share are. The library is built twice from the same source:
+/* The place of the files of this process's share. The library is built twice from the same source:
  * one for containers, where the agent mounts the files, and one for `aliquot run`, which names a
  * directory in the environment. */
 

@@ -221,8 +221,8 @@ uint64_t share_used(struct share *share, int device) {
                : used;
 }
 
-/* A limit of one byte refuses whatever holds memory. */
-static uint64_t less(uint64_t limit, uint64_t overhead) {
+/* Never 0, which is no limit: a limit of one byte refuses every allocation. */
+static uint64_t limit_less(uint64_t limit, uint64_t overhead) {
     return limit == 0 ? 0 : limit > overhead ? limit - overhead : 1;
 }
 
@@ -231,9 +231,9 @@ uint64_t share_account_limit(const struct share *share, unsigned int account) {
 
     if (device >= share->ndevices)
         return 0;
-    return less(account == device ? limits_memory(share->limits, device)
-                                  : limits_physical(share->limits, device),
-                limits_overhead(share->limits, device));
+    return limit_less(account == device ? limits_memory(share->limits, device)
+                                        : limits_physical(share->limits, device),
+                      limits_overhead(share->limits, device));
 }
 
 void share_figures(struct share *share, int device, uint64_t card, uint64_t *ret_total,

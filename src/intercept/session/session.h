@@ -38,7 +38,7 @@ struct share {
 extern const size_t share_state_bytes;
 extern struct share *const share_out_of_memory;
 
-/* The share with its limits, for questions; NULL when this process is in none. */
+/* The share with its limits, for queries; NULL when this process is in none. */
 struct share *share_view(void);
 
 /* The share with a slot of the ledger, for bookings; NULL when this process is in none. */
@@ -63,16 +63,15 @@ int share_device_by_uuid(const struct share *share, const char *uuid);
 /* The driver's number of a device of the share, or -1. */
 int share_ordinal(const struct share *share, int device);
 
-/* The container's truth about a device: limit (0: none), and what all its processes have booked
- * with what the driver holds for them unasked. */
+/* The container's figures for a device, bytes: the limit (0: none), and the use, which is what all
+ * its processes have booked, with the driver's overhead. */
 uint64_t share_limit(const struct share *share, int device);
 uint64_t share_used(struct share *share, int device);
 
-/* What may be booked in an account of the ledger (a device's, or one of what is on the card); 0: no
- * limit. */
+/* The limit of an account of the ledger (of a device, or its card account), bytes; 0: none. */
 uint64_t share_account_limit(const struct share *share, unsigned int account);
 
-/* What a device of the share with `card` bytes looks like from inside: used <= total; total may be
+/* The figures that a container is shown of a device with `card` bytes: used <= total; total may be
  * more than the card has. */
 void share_figures(struct share *share, int device, uint64_t card, uint64_t *ret_total,
                    uint64_t *ret_used);
@@ -81,5 +80,5 @@ void share_figures(struct share *share, int device, uint64_t card, uint64_t *ret
 const struct ledger_file *share_ledger(struct share *share);
 const char *share_ledger_path(void);
 
-/* Where another file of the share lies; false when the path is too long. */
+/* The path of another file of the share; false when it is too long. */
 bool share_path(const char *name, char *ret, size_t size);
