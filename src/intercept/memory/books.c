@@ -8,6 +8,30 @@ static struct holdings out_of_memory = {.share = {.viewed = 1, .claimed = 1, .br
 const size_t share_state_bytes = sizeof(struct holdings);
 struct share *const share_out_of_memory = &out_of_memory.share;
 
+bool books_ref(struct share *share, enum entry_kind kind, uint64_t key) {
+    struct entry *found;
+
+    books_lock(share);
+    found = table_find(books_table(share), kind, key);
+    if (found)
+        found->refs++;
+    books_unlock(share);
+    return found;
+}
+
+uint32_t books_unref(struct share *share, enum entry_kind kind, uint64_t key) {
+    struct entry *found;
+    uint32_t refs;
+
+    books_lock(share);
+    found = table_find(books_table(share), kind, key);
+    refs = found ? found->refs : 0;
+    if (refs > 1)
+        found->refs--;
+    books_unlock(share);
+    return refs;
+}
+
 /* Another process has our slot, or the ledger is damaged: what we hold is no longer booked, so
  * nothing more is given. */
 static void break_if_lost(struct share *share, int r) {

@@ -26,6 +26,11 @@ static inline struct table *books_table(struct share *share) {
     return &books_of(share)->table;
 }
 
+/* References to an entry of the table. books_ref counts one more; false: there is no entry.
+ * books_unref drops one unless it is the only one, and returns how many there were; 0: no entry. */
+bool books_ref(struct share *share, enum entry_kind kind, uint64_t key);
+uint32_t books_unref(struct share *share, enum entry_kind kind, uint64_t key);
+
 /* Books if it fits; not for BOOKED_EXPORTED. Also false for a device that is not part of the share,
  * and when the share is broken. `device` is an index in the share here and below; a negative one
  * books nothing. The functions without `_locked` take the lock. */

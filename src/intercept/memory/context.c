@@ -97,37 +97,17 @@ CUresult cuCtxDestroy(CUcontext ctx) {
 CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags) {
     CUresult r = driver.cuCtxAttach(ctx, flags);
     struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
-    struct entry *found;
 
-    if (!share)
-        return r;
-    books_lock(share);
-    found = table_find(books_table(share), ENTRY_CONTEXT, (uint64_t) (uintptr_t) *ctx);
-    if (found)
-        found->refs++;
-    books_unlock(share);
+    if (share)
+        (void) books_ref(share, ENTRY_CONTEXT, (uint64_t) (uintptr_t) *ctx);
     return r;
-}
-
-/* Drops one use of the context; true if it was the last. */
-static bool last_use(struct share *share, uint64_t context) {
-    struct entry *found;
-    bool last;
-
-    books_lock(share);
-    found = table_find(books_table(share), ENTRY_CONTEXT, context);
-    last = found && found->refs <= 1;
-    if (found && !last)
-        found->refs--;
-    books_unlock(share);
-    return last;
 }
 
 CUresult cuCtxDetach(CUcontext ctx) {
     uint64_t context = (uint64_t) (uintptr_t) ctx;
     struct share *share = share_claim();
 
-    if (!share || !last_use(share, context))
+    if (!share || books_unref(share, ENTRY_CONTEXT, context) != 1)
         return driver.cuCtxDetach(ctx);
     return end_context(ctx, driver.cuCtxDetach);
 }

@@ -19,25 +19,14 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr) {
     return r;
 }
 
-/* One more use of memory that is open already: it counts as one import. */
-static bool open_again(struct share *share, uint64_t key) {
-    struct entry *found;
-
-    books_lock(share);
-    found = table_find(books_table(share), ENTRY_IMPORT, key);
-    if (found)
-        found->refs++;
-    books_unlock(share);
-    return found;
-}
-
 /* Enters what has been opened; false: it is of another container and does not fit. */
 static bool enter_import(struct import *import, uint64_t key, uint64_t bytes) {
     struct charge charge;
 
     if (!import->share)
         return true;
-    if (open_again(import->share, key)) {
+    /* Memory that is open already counts as one import, however often it is opened. */
+    if (books_ref(import->share, ENTRY_IMPORT, key)) {
         import_ended(import->share);
         return true;
     }
@@ -80,34 +69,18 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsign
     return opened(&import, driver.cuIpcOpenMemHandle_v2(pdptr, handle, flags), pdptr);
 }
 
-/* Drops one use; true if others remain. */
-static bool still_open(uint64_t key) {
-    struct share *share = share_claim();
-    struct entry *found;
-    bool remains;
-
-    if (!share)
-        return false;
-    books_lock(share);
-    found = table_find(books_table(share), ENTRY_IMPORT, key);
-    remains = found && found->refs > 1;
-    if (remains)
-        found->refs--;
-    books_unlock(share);
-    return remains;
-}
-
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
+    struct share *share = share_claim();
     struct refund refund;
     CUresult r;
 
-    if (!still_open(dptr)) {
+    if (!share || books_unref(share, ENTRY_IMPORT, dptr) <= 1) {
         refund_begin(&refund, ENTRY_IMPORT, dptr);
         return refund_settle(&refund, driver.cuIpcCloseMemHandle(dptr));
     }
     r = driver.cuIpcCloseMemHandle(dptr);
     if (r != CUDA_SUCCESS)
-        (void) open_again(share_claim(), dptr);
+        (void) books_ref(share, ENTRY_IMPORT, dptr);
     return r;
 }
 

@@ -477,8 +477,8 @@ void pool_imported(CUmemoryPool pool) {
         (void) pool_note(pool, share, ON_HOST);
 }
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) {
-    CUresult r = driver.cuDeviceGetDefaultMemPool(pool, dev);
+/* A pool of a device. */
+static CUresult note_on_device(CUresult r, const CUmemoryPool *pool, CUdevice dev) {
     struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
 
     if (share)
@@ -486,13 +486,12 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) {
     return r;
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
-    CUresult r = driver.cuDeviceGetMemPool(pool, dev);
-    struct share *share = r == CUDA_SUCCESS ? share_claim() : NULL;
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) {
+    return note_on_device(driver.cuDeviceGetDefaultMemPool(pool, dev), pool, dev);
+}
 
-    if (share)
-        (void) pool_note(*pool, share, share_device(share, dev));
-    return r;
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
+    return note_on_device(driver.cuDeviceGetMemPool(pool, dev), pool, dev);
 }
 
 /* A pool of any place. */

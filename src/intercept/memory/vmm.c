@@ -40,17 +40,6 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     return r;
 }
 
-static bool handle_ref(struct share *share, uint64_t handle) {
-    struct entry *found;
-
-    books_lock(share);
-    found = table_find(books_table(share), ENTRY_HANDLE, handle);
-    if (found)
-        found->refs++;
-    books_unlock(share);
-    return found;
-}
-
 /* Drops a reference; with the last one the entry is handed out, its room promised. */
 static bool handle_unref(struct share *share, uint64_t handle, struct entry *ret) {
     struct entry *found;
@@ -80,7 +69,7 @@ static CUresult release(struct share *share, CUmemGenericAllocationHandle handle
         refund.share = share;
     r = driver.cuMemRelease(handle);
     if (r != CUDA_SUCCESS && !refund.share)
-        (void) handle_ref(share, handle);
+        (void) books_ref(share, ENTRY_HANDLE, handle);
     refund.entry.refs = 1; /* should it go back */
     (void) refund_settle(&refund, r);
     if (r == CUDA_SUCCESS && refund.share)
@@ -107,7 +96,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     handle_lock(share);
     r = driver.cuMemRetainAllocationHandle(handle, addr);
     if (r == CUDA_SUCCESS && share)
-        (void) handle_ref(share, *handle);
+        (void) books_ref(share, ENTRY_HANDLE, *handle);
     handle_unlock(share);
     return r;
 }
@@ -398,7 +387,7 @@ static CUresult enter_import(struct import *import, CUmemGenericAllocationHandle
                           .device = -1};
     bool entered;
 
-    if (handle_ref(share, handle)) {
+    if (books_ref(share, ENTRY_HANDLE, handle)) {
         import_ended(share);
         return CUDA_SUCCESS;
     }
