@@ -63,9 +63,7 @@ static bool lay_out(CUarray a, const CUDA_ARRAY3D_DESCRIPTOR *d) {
 }
 
 static CUresult array_memory_take(CUcontext ctx, size_t bytes, char **ret) {
-    CUresult r = cuda_take(ctx->device, bytes);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_take(ctx->device, bytes));
     *ret = memory_reserve(bytes);
     if (*ret)
         return CUDA_SUCCESS;
@@ -81,23 +79,16 @@ static void array_memory_give(CUcontext ctx, char *data, size_t bytes) {
 
 CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     struct CUarray_st a = {.tag = TAG_ARRAY, .context = ctx};
     if (!handle || !desc || !lay_out(&a, desc))
         return CUDA_ERROR_INVALID_VALUE;
     if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
         return CUDA_ERROR_NOT_SUPPORTED;
-    r = array_memory_take(ctx, a.bytes, &a.data);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(array_memory_take(ctx, a.bytes, &a.data));
     (void) pthread_mutex_lock(&cuda_lock);
-    CUarray made = free_arrays;
-    if (made)
-        free_arrays = made->next;
-    else
-        made = malloc(sizeof(*made));
+    CUarray made;
+    CUDA_REUSE_OBJECT(made, free_arrays, next);
     if (made) {
         *made = a;
         made->next = arrays;
@@ -124,9 +115,7 @@ CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *desc) {
 
 static CUresult enter_array(CUarray array) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     return array && array->tag == TAG_ARRAY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -156,12 +145,10 @@ static void forget_mipmap(CUmipmappedArray m) {
 }
 
 CUresult cuArrayDestroy(CUarray array) {
-    CUresult r = enter_array(array);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_array(array));
     if (array->parent)
         return CUDA_ERROR_INVALID_HANDLE;
-    r = stream_synchronize_context(array->context);
+    CUresult r = stream_synchronize_context(array->context);
     (void) pthread_mutex_lock(&cuda_lock);
     struct CUarray_st was = *array;
     forget_array(array);
@@ -171,19 +158,12 @@ CUresult cuArrayDestroy(CUarray array) {
 }
 
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *array_descriptor, CUarray array) {
-    CUresult r = enter_array(array);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!array_descriptor)
-        return CUDA_ERROR_INVALID_VALUE;
-    *array_descriptor = array->desc;
-    return CUDA_SUCCESS;
+    CUDA_TRY(enter_array(array));
+    CUDA_RETURN_VALUE(array_descriptor, array->desc);
 }
 
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *array_descriptor, CUarray array) {
-    CUresult r = enter_array(array);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_array(array));
     if (!array_descriptor)
         return CUDA_ERROR_INVALID_VALUE;
     *array_descriptor = (CUDA_ARRAY_DESCRIPTOR){array->desc.Width, array->desc.Height,
@@ -232,24 +212,15 @@ static bool lay_out_levels(CUmipmappedArray m, const CUDA_ARRAY3D_DESCRIPTOR *de
 }
 
 static CUmipmappedArray mipmap_new(CUcontext ctx) {
-    (void) pthread_mutex_lock(&cuda_lock);
-    CUmipmappedArray m = free_mipmaps;
-    if (m)
-        free_mipmaps = m->next;
-    else
-        m = malloc(sizeof(*m));
-    if (m)
-        *m = (struct CUmipmappedArray_st){.context = ctx};
-    (void) pthread_mutex_unlock(&cuda_lock);
+    CUmipmappedArray m;
+    CUDA_NEW_OBJECT(m, free_mipmaps, next, (struct CUmipmappedArray_st){.context = ctx});
     return m;
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc,
                                 unsigned int levels) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     if (!handle || !desc || levels == 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
@@ -257,9 +228,9 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
     CUmipmappedArray m = mipmap_new(ctx);
     if (!m)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    r = lay_out_levels(m, desc, levels < LEVELS_MAX ? levels : LEVELS_MAX)
-            ? array_memory_take(ctx, m->bytes, &m->data)
-            : CUDA_ERROR_INVALID_VALUE;
+    CUresult r = lay_out_levels(m, desc, levels < LEVELS_MAX ? levels : LEVELS_MAX)
+                     ? array_memory_take(ctx, m->bytes, &m->data)
+                     : CUDA_ERROR_INVALID_VALUE;
     if (r != CUDA_SUCCESS) {
         (void) pthread_mutex_lock(&cuda_lock);
         forget_mipmap(m);
@@ -284,17 +255,13 @@ bool array_is_mipmap(CUmipmappedArray mipmap) {
 
 static CUresult enter_mipmap(CUmipmappedArray mipmap) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     return array_is_mipmap(mipmap) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
-    CUresult r = enter_mipmap(mipmap);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = stream_synchronize_context(mipmap->context);
+    CUDA_TRY(enter_mipmap(mipmap));
+    CUresult r = stream_synchronize_context(mipmap->context);
     (void) pthread_mutex_lock(&cuda_lock);
     CUcontext ctx = mipmap->context;
     char *data = mipmap->data;
@@ -307,9 +274,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap) {
 
 CUresult cuMipmappedArrayGetLevel(CUarray *level_array, CUmipmappedArray mipmap,
                                   unsigned int level) {
-    CUresult r = enter_mipmap(mipmap);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_mipmap(mipmap));
     if (!level_array || level >= mipmap->nlevels)
         return CUDA_ERROR_INVALID_VALUE;
     *level_array = &mipmap->level[level];

@@ -214,9 +214,7 @@ CUresult capture_enter_context(CUcontext *ret) {
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     CUstreamCaptureMode before = thread_mode;
@@ -419,16 +417,14 @@ static CUresult capture_begin(CUstream s, CUgraph graph, const CUgraphNode *depe
 static CUresult begin_capture(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
                               const CUgraphEdgeData *data, size_t n, CUstreamCaptureMode mode) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter(stream, &s));
     if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     if (s == s->context->legacy)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     (void) pthread_mutex_lock(&lock);
-    r = s->capture ? CUDA_ERROR_ILLEGAL_STATE
-                   : capture_begin(s, graph, dependencies, data, n, mode);
+    CUresult r = s->capture ? CUDA_ERROR_ILLEGAL_STATE
+                            : capture_begin(s, graph, dependencies, data, n, mode);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -453,9 +449,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                      const CUgraphNode *dependencies,
                                      const CUgraphEdgeData *dependency_data,
                                      size_t num_dependencies, CUstreamCaptureMode mode) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!graph_is(graph) || !are_nodes(graph, dependencies, num_dependencies))
         return CUDA_ERROR_INVALID_VALUE;
     return begin_capture(stream, graph, dependencies, dependency_data, num_dependencies, mode);
@@ -513,13 +507,11 @@ static CUresult end_capture(CUstream s, CUgraph *graph) {
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter(stream, &s));
     if (!graph)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
-    r = end_capture(s, graph);
+    CUresult r = end_capture(s, graph);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }

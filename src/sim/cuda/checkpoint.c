@@ -14,18 +14,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one step at a time *
 static CUprocessState state;
 
 static CUresult enter_process(int pid) {
-    CUresult r = cuda_enter_locked();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_locked());
     if (pid <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     return pid == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *ret) {
-    CUresult r = enter_process(pid);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_process(pid));
     if (!ret)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
@@ -48,11 +44,9 @@ static CUresult wait_idle(unsigned int ms) {
 /* Goes from a state to the next by `step`, which says what it became; one step at a time. */
 static CUresult change_state(int pid, CUprocessState from, CUresult (*step)(void *args),
                              void *args) {
-    CUresult r = enter_process(pid);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_process(pid));
     (void) pthread_mutex_lock(&lock);
-    r = state == from ? step(args) : CUDA_ERROR_ILLEGAL_STATE;
+    CUresult r = state == from ? step(args) : CUDA_ERROR_ILLEGAL_STATE;
     (void) pthread_mutex_unlock(&lock);
     return r;
 }

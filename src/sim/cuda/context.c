@@ -112,12 +112,9 @@ static void context_end(CUcontext ctx) {
 }
 
 static CUresult context_begin(int device, unsigned int flags, bool primary, CUcontext *ret) {
-    CUresult r = ring_open();
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = cuda_from_errno(client_do(&cuda_client, SIM_CTX_CREATE, cuda_device[device].minor, 0));
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(ring_open());
+    CUDA_TRY(
+        cuda_from_errno(client_do(&cuda_client, SIM_CTX_CREATE, cuda_device[device].minor, 0)));
     CUcontext ctx = context_new(device, flags, primary);
     if (!ctx) {
         (void) client_do(&cuda_client, SIM_CTX_DESTROY, cuda_device[device].minor, 0);
@@ -177,9 +174,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     (void) pthread_mutex_lock(&primary_lock);
     end_primary(&cuda_device[dev]);
     (void) pthread_mutex_unlock(&primary_lock);
@@ -191,9 +186,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
 }
 
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (flags & ~(unsigned int) CU_CTX_FLAGS_MASK)
         return CUDA_ERROR_INVALID_VALUE;
     cuda_device[dev].primary_flags = flags;
@@ -207,9 +200,7 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags) {
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!flags || !active)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = cuda_device[dev].primary_flags;
@@ -220,16 +211,12 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *acti
 /* -- created contexts ------------------------------------------------------------------------ */
 
 CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!ctx || (flags & ~(unsigned int) CU_CTX_FLAGS_MASK))
         return CUDA_ERROR_INVALID_VALUE;
     CUcontext made;
-    r = context_begin(dev, flags, false, &made);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = push_context(made);
+    CUDA_TRY(context_begin(dev, flags, false, &made));
+    CUresult r = push_context(made);
     if (r != CUDA_SUCCESS) {
         context_end(made);
         return r;
@@ -262,9 +249,7 @@ CUresult cuCtxCreate_v4(CUcontext *ctx, CUctxCreateParams *ctx_create_params, un
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!ctx)
         return CUDA_ERROR_INVALID_VALUE;
     if (!cuda_context_alive(ctx) || ctx->primary)
@@ -281,9 +266,7 @@ CUresult cuCtxDestroy(CUcontext ctx) {
 
 CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags) {
     CUcontext current;
-    CUresult r = cuda_enter_context(&current);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&current));
     if (!ctx || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     current->references++;
@@ -292,9 +275,7 @@ CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags) {
 }
 
 CUresult cuCtxDetach(CUcontext ctx) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!cuda_context_alive(ctx) || ctx->primary)
         return CUDA_ERROR_INVALID_CONTEXT;
     return --ctx->references == 0 ? cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
@@ -303,9 +284,7 @@ CUresult cuCtxDetach(CUcontext ctx) {
 /* -- the stack ------------------------------------------------------------------------------- */
 
 CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!cuda_context_alive(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
     return push_context(ctx);
@@ -316,9 +295,7 @@ CUresult cuCtxPushCurrent(CUcontext ctx) {
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext *ctx) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
     depth--;
@@ -332,9 +309,7 @@ CUresult cuCtxPopCurrent(CUcontext *ctx) {
 }
 
 CUresult cuCtxSetCurrent(CUcontext ctx) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (ctx && !cuda_context_alive(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (depth > 0)
@@ -343,56 +318,34 @@ CUresult cuCtxSetCurrent(CUcontext ctx) {
 }
 
 CUresult cuCtxGetCurrent(CUcontext *ctx) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!ctx)
-        return CUDA_ERROR_INVALID_VALUE;
-    *ctx = cuda_current();
-    return CUDA_SUCCESS;
+    CUDA_TRY(cuda_enter());
+    CUDA_RETURN_VALUE(ctx, cuda_current());
 }
 
 /* -- questions ------------------------------------------------------------------------------- */
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
-    CUresult r = ctx ? cuda_enter() : cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(ctx ? cuda_enter() : cuda_enter_context(&ctx));
     if (!cuda_context_alive(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
-    *device = ctx->device;
-    return CUDA_SUCCESS;
+    CUDA_RETURN_VALUE(device, ctx->device);
 }
 
 CUresult cuCtxGetDevice(CUdevice *device) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
-    *device = ctx->device;
-    return CUDA_SUCCESS;
+    CUDA_TRY(cuda_enter_context(&ctx));
+    CUDA_RETURN_VALUE(device, ctx->device);
 }
 
 CUresult cuCtxGetFlags(unsigned int *flags) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    *flags = ctx->flags;
-    return CUDA_SUCCESS;
+    CUDA_TRY(cuda_enter_context(&ctx));
+    CUDA_RETURN_VALUE(flags, ctx->flags);
 }
 
 CUresult cuCtxSetFlags(unsigned int flags) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (flags & ~(unsigned int) CU_CTX_FLAGS_MASK)
         return CUDA_ERROR_INVALID_VALUE;
     ctx->flags = flags;
@@ -400,31 +353,21 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 }
 
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctx_id) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!ctx)
         ctx = cuda_current();
     if (!cuda_context_alive(ctx))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (!ctx_id)
-        return CUDA_ERROR_INVALID_VALUE;
-    *ctx_id = ctx->id;
-    return CUDA_SUCCESS;
+    CUDA_RETURN_VALUE(ctx_id, ctx->id);
 }
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!ctx)
         ctx = cuda_current();
     if (!cuda_context_alive(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!version)
-        return CUDA_ERROR_INVALID_VALUE;
-    *version = 3020;
-    return CUDA_SUCCESS;
+    CUDA_RETURN_VALUE(version, 3020);
 }
 
 /* What a limit costs of the card: the defaults are part of what a context costs. The stack is
@@ -464,9 +407,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
 
 CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!pvalue)
         return CUDA_ERROR_INVALID_VALUE;
     if (limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
@@ -477,9 +418,7 @@ CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit) {
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!pconfig)
         return CUDA_ERROR_INVALID_VALUE;
     *pconfig = 0; /* no preference */
@@ -494,9 +433,7 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
 
 CUresult cuCtxGetStreamPriorityRange(int *least_priority, int *greatest_priority) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (least_priority)
         *least_priority = 0;
     if (greatest_priority)
@@ -513,14 +450,12 @@ CUresult cuCtxSynchronize(void) {
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!ctx)
         return cuCtxSynchronize();
     if (!cuda_context_alive(ctx))
         return CUDA_ERROR_INVALID_CONTEXT;
-    r = capture_refuse_context(ctx);
+    CUresult r = capture_refuse_context(ctx);
     return r == CUDA_SUCCESS ? stream_synchronize_context(ctx) : r;
 }
 
@@ -542,9 +477,7 @@ CUresult cuProfilerStop(void) {
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer_context, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (!cuda_context_alive(peer_context) || peer_context->device == ctx->device)
@@ -554,8 +487,6 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer_context, unsigned int flags) {
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer_context) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     return cuda_context_alive(peer_context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }

@@ -118,9 +118,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                            CUcontext src_context, size_t bytes, CUstream stream) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!cuda_context_alive(dst_context) || !cuda_context_alive(src_context))
         return CUDA_ERROR_INVALID_CONTEXT;
     return copy_line(dst, DEVICE, src, DEVICE, bytes, stream, false);

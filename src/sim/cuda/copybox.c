@@ -91,16 +91,14 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool async) {
     struct copy c;
     if (!p)
         return cuda_invalid();
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (s->capture && !async)
         return capture_refuse(s);
     if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0)
         return CUDA_SUCCESS;
     if (s->capture)
         return capture_copy(s, p);
-    r = copy_prepare(p, &c);
+    CUresult r = copy_prepare(p, &c);
     return r == CUDA_SUCCESS ? copy_submit(&c, s, !async) : r;
 }
 
@@ -170,9 +168,7 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) {
 static CUresult copy_array(CUarray dst_array, uintptr_t dst, CUarray src_array, uintptr_t src,
                            size_t bytes, CUstream stream, bool async) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (s->capture && !async)
         return capture_refuse(s);
     if ((dst_array && dst_array->tag != TAG_ARRAY) || (src_array && src_array->tag != TAG_ARRAY))

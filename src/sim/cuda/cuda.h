@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "abi/cuda.h"
 #include "sim/client.h"
@@ -62,6 +63,27 @@ enum cuda_tag {
     TAG_LIBRARY = 0x7262696c,
     TAG_KERNEL = 0x6e72656b,
 };
+
+/* Takes an object off its free list, or allocates one; NULL when out of memory. The contents are
+ * undefined. With the lock of the list. */
+#define CUDA_REUSE_OBJECT(object, list, next_free)                                                 \
+    do {                                                                                           \
+        (object) = (list);                                                                         \
+        if (object)                                                                                \
+            (list) = (object)->next_free;                                                          \
+        else                                                                                       \
+            (object) = malloc(sizeof(*(object)));                                                  \
+    } while (0)
+
+/* The same with the contents that follow. Takes cuda_lock. */
+#define CUDA_NEW_OBJECT(object, list, next_free, ...)                                              \
+    do {                                                                                           \
+        (void) pthread_mutex_lock(&cuda_lock);                                                     \
+        CUDA_REUSE_OBJECT(object, list, next_free);                                                \
+        if (object)                                                                                \
+            *(object) = __VA_ARGS__;                                                               \
+        (void) pthread_mutex_unlock(&cuda_lock);                                                   \
+    } while (0)
 
 struct cuda_device {
     const struct sim_page *page;
@@ -115,6 +137,25 @@ struct CUevent_st {
     struct shared_event *shared;    /* between processes: the four members above are unused */
     struct capture_point *captured; /* its last record was captured, see capture.c */
 };
+
+/* -- errors ---------------------------------------------------------------------------------- */
+
+/* Returns the result of `call` from the calling function, unless it is CUDA_SUCCESS. */
+#define CUDA_TRY(call)                                                                             \
+    do {                                                                                           \
+        CUresult _r = (call);                                                                      \
+        if (_r != CUDA_SUCCESS)                                                                    \
+            return _r;                                                                             \
+    } while (0)
+
+/* The end of a function that returns one value: CUDA_ERROR_INVALID_VALUE where `out` is NULL. */
+#define CUDA_RETURN_VALUE(out, value)                                                              \
+    do {                                                                                           \
+        if (!(out))                                                                                \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        *(out) = (value);                                                                          \
+        return CUDA_SUCCESS;                                                                       \
+    } while (0)
 
 /* -- state (init.c) -------------------------------------------------------------------------- */
 

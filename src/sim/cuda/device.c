@@ -8,29 +8,17 @@
 #include "sim/cuda/cuda.h"
 
 CUresult cuDeviceGetCount(int *count) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
-    *count = cuda_ndevices;
-    return CUDA_SUCCESS;
+    CUDA_TRY(cuda_enter());
+    CUDA_RETURN_VALUE(count, cuda_ndevices);
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-    CUresult r = cuda_enter_device(ordinal);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
-    *device = ordinal;
-    return CUDA_SUCCESS;
+    CUDA_TRY(cuda_enter_device(ordinal));
+    CUDA_RETURN_VALUE(device, ordinal);
 }
 
 CUresult cuDeviceGetName(char *name, int len, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!name || len <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     (void) snprintf(name, (size_t) len, "%s", cuda_device[dev].page->name);
@@ -38,9 +26,7 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev) {
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!uuid)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(uuid->bytes, cuda_device[dev].page->uuid_bytes, sizeof(uuid->bytes));
@@ -52,30 +38,19 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev) {
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    *bytes = cuda_device[dev].page->memory_total - cuda_device[dev].page->memory_reserved;
-    return CUDA_SUCCESS;
+    CUDA_TRY(cuda_enter_device(dev));
+    CUDA_RETURN_VALUE(bytes,
+                      cuda_device[dev].page->memory_total - cuda_device[dev].page->memory_reserved);
 }
 
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
     size_t wide;
-    CUresult r = cuDeviceTotalMem_v2(&wide, dev);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    *bytes = wide > UINT32_MAX ? UINT32_MAX : (unsigned int) wide;
-    return CUDA_SUCCESS;
+    CUDA_TRY(cuDeviceTotalMem_v2(&wide, dev));
+    CUDA_RETURN_VALUE(bytes, wide > UINT32_MAX ? UINT32_MAX : (unsigned int) wide);
 }
 
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!major || !minor)
         return CUDA_ERROR_INVALID_VALUE;
     *major = (int) cuda_device[dev].page->cc_major;
@@ -243,9 +218,7 @@ static int attribute_of(const struct sim_page *p, CUdevice_attribute attribute) 
 }
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!pi || (int) attrib < 1 || attrib > 200)
         return CUDA_ERROR_INVALID_VALUE;
     *pi = attribute_of(cuda_device[dev].page, attrib);
@@ -253,9 +226,7 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev) 
 }
 
 CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!prop)
         return CUDA_ERROR_INVALID_VALUE;
     *prop = (CUdevprop){
@@ -274,9 +245,7 @@ CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev) {
 }
 
 CUresult cuDeviceGetPCIBusId(char *pci_bus_id, int len, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!pci_bus_id || len < 13)
         return CUDA_ERROR_INVALID_VALUE;
     const struct sim_page *p = cuda_device[dev].page;
@@ -286,9 +255,7 @@ CUresult cuDeviceGetPCIBusId(char *pci_bus_id, int len, CUdevice dev) {
 }
 
 CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pci_bus_id) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     unsigned int domain = 0, bus, device;
     if (!dev || !pci_bus_id ||
         (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &device) != 3 &&
@@ -303,11 +270,8 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pci_bus_id) {
 }
 
 CUresult cuDeviceCanAccessPeer(int *can_access_peer, CUdevice dev, CUdevice peer_dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r == CUDA_SUCCESS)
-        r = cuda_enter_device(peer_dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
+    CUDA_TRY(cuda_enter_device(peer_dev));
     if (!can_access_peer)
         return CUDA_ERROR_INVALID_VALUE;
     *can_access_peer = dev != peer_dev; /* all device memory is memory of this process */
@@ -317,9 +281,7 @@ CUresult cuDeviceCanAccessPeer(int *can_access_peer, CUdevice dev, CUdevice peer
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice src,
                                  CUdevice dst) {
     int peer;
-    CUresult r = cuDeviceCanAccessPeer(&peer, src, dst);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuDeviceCanAccessPeer(&peer, src, dst));
     if (!value || !peer)
         return CUDA_ERROR_INVALID_VALUE;
     *value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||

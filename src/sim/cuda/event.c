@@ -56,9 +56,7 @@ static CUresult event_make(CUcontext ctx, unsigned int flags, struct shared_even
 
 CUresult event_open(CUcontext ctx, const uint64_t id[2], CUevent *ret) {
     struct shared_event *shared;
-    CUresult r = shared_event_open(id, &shared);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(shared_event_open(id, &shared));
     return event_make(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, shared, ret);
 }
 
@@ -77,9 +75,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags) {
 }
 
 static CUresult enter_event(CUevent event) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!event || event->tag != TAG_EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
     return cuda_context_alive(event->context) ? event->context->error
@@ -87,9 +83,7 @@ static CUresult enter_event(CUevent event) {
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!event || event->tag != TAG_EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->captured)
@@ -128,11 +122,8 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
     CUstream s;
     if (flags > CU_EVENT_RECORD_EXTERNAL)
         return cuda_invalid();
-    CUresult r = stream_enter_work(stream, &s);
-    if (r == CUDA_SUCCESS)
-        r = enter_event(event);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
+    CUDA_TRY(enter_event(event));
     if (event->context != s->context)
         return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture)
@@ -148,9 +139,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 /* Waiting for an event, or asking it, may be forbidden by a capture. */
 static CUresult enter_to_wait(CUevent event) {
-    CUresult r = enter_event(event);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_event(event));
     return event->captured ? capture_refuse_event(event) : capture_unsafe();
 }
 
@@ -161,9 +150,7 @@ static bool is_complete(CUevent e) {
 }
 
 CUresult cuEventQuery(CUevent event) {
-    CUresult r = enter_to_wait(event);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_to_wait(event));
     if (is_complete(event))
         return CUDA_SUCCESS;
     return client_is_lost(&cuda_client) ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_NOT_READY;
@@ -183,11 +170,8 @@ CUresult cuEventSynchronize(CUevent event) {
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-    CUresult r = enter_event(start);
-    if (r == CUDA_SUCCESS)
-        r = enter_event(end);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_event(start));
+    CUDA_TRY(enter_event(end));
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
     if (start->captured || end->captured)

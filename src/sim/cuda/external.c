@@ -20,9 +20,7 @@ struct CUextMemory_st {
 static CUexternalMemory free_memories;
 
 static CUresult enter_external(CUexternalMemory e) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return e && e->tag == TAG_EXTERNAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -30,23 +28,16 @@ static CUresult enter_external(CUexternalMemory e) {
 CUresult cuImportExternalMemory(CUexternalMemory *ext_mem_out,
                                 const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *mem_handle_desc) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     struct shared s;
     if (!ext_mem_out || !mem_handle_desc || mem_handle_desc->size == 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (mem_handle_desc->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD)
         return CUDA_ERROR_NOT_SUPPORTED;
-    r = shared_import(mem_handle_desc->handle.fd, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(shared_import(mem_handle_desc->handle.fd, &s));
     (void) pthread_mutex_lock(&cuda_lock);
-    CUexternalMemory e = free_memories;
-    if (e)
-        free_memories = e->next_free;
-    else
-        e = malloc(sizeof(*e));
+    CUexternalMemory e;
+    CUDA_REUSE_OBJECT(e, free_memories, next_free);
     if (e && mem_handle_desc->size <= s.bytes)
         *e = (struct CUextMemory_st){
             .tag = TAG_EXTERNAL, .shared = s, .size = mem_handle_desc->size};
@@ -65,18 +56,15 @@ CUresult cuImportExternalMemory(CUexternalMemory *ext_mem_out,
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *dev_ptr, CUexternalMemory ext_mem,
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *buffer_desc) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r == CUDA_SUCCESS)
-        r = enter_external(ext_mem);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
+    CUDA_TRY(enter_external(ext_mem));
     const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *b = buffer_desc;
     if (!dev_ptr || !b || b->flags != 0 || b->size == 0 || b->size > ext_mem->size ||
         b->offset % 4096 != 0 || b->offset > ext_mem->size - b->size)
         return CUDA_ERROR_INVALID_VALUE;
     struct shared s;
     struct memory *m;
-    r = shared_open(ext_mem->shared.id, &s);
+    CUresult r = shared_open(ext_mem->shared.id, &s);
     if (r == CUDA_SUCCESS)
         r = memory_adopt(MEMORY_IMPORTED, ctx, &s, b->offset, b->size, &m);
     if (r == CUDA_SUCCESS)
@@ -85,9 +73,7 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *dev_ptr, CUexternalMemory 
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory ext_mem) {
-    CUresult r = enter_external(ext_mem);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_external(ext_mem));
     shared_close(&ext_mem->shared);
     (void) pthread_mutex_lock(&cuda_lock);
     ext_mem->tag = TAG_FREE;

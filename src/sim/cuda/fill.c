@@ -116,14 +116,12 @@ CUresult fill_prepare(struct fill *f) {
 
 static CUresult fill_submit(struct fill *f, CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (f->width == 0 || f->height == 0)
         return CUDA_SUCCESS;
     if (s->capture)
         return capture_fill(s, f);
-    r = fill_prepare(f);
+    CUresult r = fill_prepare(f);
     if (r == CUDA_SUCCESS)
         r = launch_busy(s, f->width * f->height);
     return r == CUDA_SUCCESS ? worker_do(s, fill_do, f, sizeof(*f)) : r;

@@ -21,28 +21,16 @@ bool graph_is(CUgraph graph) {
 }
 
 CUgraph graph_new(void) {
-    (void) pthread_mutex_lock(&cuda_lock);
-    CUgraph g = free_graphs;
-    if (g)
-        free_graphs = g->next_free;
-    else
-        g = malloc(sizeof(*g));
-    if (g)
-        *g = (struct CUgraph_st){.tag = TAG_GRAPH, .id = new_id()};
-    (void) pthread_mutex_unlock(&cuda_lock);
+    CUgraph g;
+    CUDA_NEW_OBJECT(g, free_graphs, next_free,
+                    (struct CUgraph_st){.tag = TAG_GRAPH, .id = new_id()});
     return g;
 }
 
 static CUgraphNode node_new(void) {
-    (void) pthread_mutex_lock(&cuda_lock);
-    CUgraphNode n = free_nodes;
-    if (n)
-        free_nodes = n->next_free;
-    else
-        n = malloc(sizeof(*n));
-    if (n)
-        *n = (struct CUgraphNode_st){.tag = TAG_NODE, .id = new_id()};
-    (void) pthread_mutex_unlock(&cuda_lock);
+    CUgraphNode n;
+    CUDA_NEW_OBJECT(n, free_nodes, next_free,
+                    (struct CUgraphNode_st){.tag = TAG_NODE, .id = new_id()});
     return n;
 }
 
@@ -98,16 +86,12 @@ static bool append_node(CUgraph g, CUgraphNode n) {
 }
 
 CUresult graph_enter_node(CUgraphNode node) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return node && node->tag == TAG_NODE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult graph_enter_kind(CUgraphNode node, CUgraphNodeType type) {
-    CUresult r = graph_enter_node(node);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(graph_enter_node(node));
     return node->params.type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -176,9 +160,7 @@ static CUresult check_new(CUgraph g, const CUgraphNodeParams *p) {
 
 CUresult graph_add(CUgraph g, const CUgraphNode *dependencies, const CUgraphEdgeData *data,
                    size_t n, CUgraphNodeParams *params, CUgraphNode *ret) {
-    CUresult r = check_new(g, params);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(check_new(g, params));
     for (size_t i = 0; i < n; i++)
         if (!dependencies[i] || dependencies[i]->tag != TAG_NODE || dependencies[i]->graph != g)
             return CUDA_ERROR_INVALID_VALUE;
@@ -191,7 +173,7 @@ CUresult graph_add(CUgraph g, const CUgraphNode *dependencies, const CUgraphEdge
         node_free(node);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    r = graph_kinds[params->type].take(node);
+    CUresult r = graph_kinds[params->type].take(node);
     if (r != CUDA_SUCCESS)
         node->params.type = CU_GRAPH_NODE_TYPE_EMPTY; /* there is nothing to drop */
     for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)

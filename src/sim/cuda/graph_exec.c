@@ -36,22 +36,14 @@ CUgraph graph_of_exec(CUgraphExec e) {
 }
 
 static CUresult enter_exec(CUgraphExec e) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return is_exec(e) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUgraphExec exec_new(void) {
-    (void) pthread_mutex_lock(&cuda_lock);
-    CUgraphExec e = free_execs;
-    if (e)
-        free_execs = e->next_free;
-    else
-        e = malloc(sizeof(*e));
-    if (e)
-        *e = (struct CUgraphExec_st){.tag = TAG_EXEC, .use = {.device = -1}};
-    (void) pthread_mutex_unlock(&cuda_lock);
+    CUgraphExec e;
+    CUDA_NEW_OBJECT(e, free_execs, next_free,
+                    (struct CUgraphExec_st){.tag = TAG_EXEC, .use = {.device = -1}});
     return e;
 }
 
@@ -104,9 +96,7 @@ static CUresult fill_exec(CUgraphExec e, CUgraph graph) {
 }
 
 static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     const unsigned long long known =
         CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
         CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -118,7 +108,7 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long
     if (!e)
         return CUDA_ERROR_OUT_OF_MEMORY;
     e->flags = flags;
-    r = fill_exec(e, graph);
+    CUresult r = fill_exec(e, graph);
     if (r != CUDA_SUCCESS) {
         exec_free(e);
         return r;
@@ -171,13 +161,8 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 }
 
 CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
-    CUresult r = enter_exec(exec);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    *flags = exec->flags;
-    return CUDA_SUCCESS;
+    CUDA_TRY(enter_exec(exec));
+    CUDA_RETURN_VALUE(flags, exec->flags);
 }
 
 /* -- launch ---------------------------------------------------------------------------------- */
@@ -237,23 +222,19 @@ static CUresult capture_graph(CUstream s, CUgraphExec e) {
 
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (!is_exec(graph))
         return CUDA_ERROR_INVALID_VALUE;
     if (s->capture)
         return capture_graph(s, graph);
-    r = prepare_memory(graph, s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(prepare_memory(graph, s));
     assign_defaults(graph->graph);
     struct graph_run run;
     run.exec = graph;
     run.stream = s;
     run.device = s->context->device;
     run.nkernels = 0;
-    r = graph_run(&run, graph->graph);
+    CUresult r = graph_run(&run, graph->graph);
     if (r == CUDA_SUCCESS)
         r = graph_flush(&run);
     graph->use.queue = s->queue;
@@ -263,9 +244,7 @@ CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
 
 CUresult cuGraphUpload(CUgraphExec graph, CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (!is_exec(graph))
         return CUDA_ERROR_INVALID_VALUE;
     return s->capture ? capture_refuse(s) : graph_use_reserve(&graph->use, s->queue);

@@ -152,9 +152,7 @@ static CUresult take_child(CUgraphNode n) {
         return CUDA_ERROR_INVALID_VALUE;
     CUgraph child = p->graph;
     if (p->ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
-        CUresult r = graph_copy(p->graph, false, &child);
-        if (r != CUDA_SUCCESS)
-            return r;
+        CUDA_TRY(graph_copy(p->graph, false, &child));
     } else if (child->owner || child->exec) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -214,9 +212,7 @@ static CUresult take_alloc(CUgraphNode n) {
 }
 
 static CUresult copy_alloc(CUgraphNode n, const struct CUgraphNode_st *from) {
-    CUresult r = copy_access(&n->params.alloc, from->params.alloc.accessDescs);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(copy_access(&n->params.alloc, from->params.alloc.accessDescs));
     n->alloc = from->alloc;
     graph_alloc_retain(n->alloc);
     return CUDA_SUCCESS;
@@ -278,9 +274,7 @@ void graph_condition_set(CUgraphConditionalHandle handle, unsigned int value) {
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CUgraph graph,
                                         CUcontext ctx, unsigned int default_launch_value,
                                         unsigned int flags) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!handle_out || !graph_is(graph) || (ctx && !cuda_context_alive(ctx)) ||
         flags > CU_GRAPH_COND_ASSIGN_DEFAULT)
         return CUDA_ERROR_INVALID_VALUE;
@@ -342,9 +336,7 @@ static CUresult take_conditional(CUgraphNode n) {
     struct graph_condition *c = graph_condition_find(n->params.conditional.handle);
     if (!c || c->used || !size_fits(&n->params.conditional))
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult r = make_bodies(n, NULL);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(make_bodies(n, NULL));
     c->used = true;
     n->condition = c;
     return CUDA_SUCCESS;

@@ -207,9 +207,7 @@ void graph_memory_release_context(CUcontext ctx) {
 /* -- the functions --------------------------------------------------------------------------- */
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
-    CUresult r = cuda_enter_device(device);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(device));
     (void) pthread_mutex_lock(&lock);
     trim_reserve(device);
     (void) pthread_mutex_unlock(&lock);
@@ -231,9 +229,7 @@ static uint64_t *figure(struct reserve *v, CUgraphMem_attribute attr) {
 }
 
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value) {
-    CUresult r = cuda_enter_device(device);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(device));
     const uint64_t *f = figure(&reserves[device], attr);
     if (!f || !value)
         return CUDA_ERROR_INVALID_VALUE;
@@ -245,9 +241,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 
 /* Only the high-water marks, and only to zero, which means to what is now. */
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value) {
-    CUresult r = cuda_enter_device(device);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(device));
     struct reserve *v = &reserves[device];
     uint64_t wanted;
     if (!value ||

@@ -10,9 +10,7 @@
 
 static CUresult add_node(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                          const CUgraphEdgeData *data, size_t n, CUgraphNodeParams *params) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!node || !graph_is(graph) || (n > 0 && !dependencies))
         return CUDA_ERROR_INVALID_VALUE;
     return graph_add(graph, dependencies, data, n, params, node);
@@ -26,9 +24,7 @@ static CUresult set_params(CUgraphNode node, CUgraphNodeType type,
 
 static CUresult get_params(CUgraphNode node, CUgraphNodeType type, void *out, size_t at,
                            size_t size) {
-    CUresult r = graph_enter_kind(node, type);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(graph_enter_kind(node, type));
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(out, (const char *) &node->params + at, size);
@@ -62,9 +58,7 @@ CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *node_params) {
-    CUresult r = graph_enter_node(node);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(graph_enter_node(node));
     return node_params ? graph_set(node, node_params) : CUDA_ERROR_INVALID_VALUE;
 }
 

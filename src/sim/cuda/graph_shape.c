@@ -8,16 +8,12 @@
 #include "sim/cuda/graph.h"
 
 static CUresult enter_graph(CUgraph graph) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return graph_is(graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!graph || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     *graph = graph_new();
@@ -25,9 +21,7 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned int flags) {
 }
 
 CUresult cuGraphDestroy(CUgraph graph) {
-    CUresult r = enter_graph(graph);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_graph(graph));
     if (graph->owner)
         return CUDA_ERROR_INVALID_VALUE;
     graph_free(graph);
@@ -35,18 +29,14 @@ CUresult cuGraphDestroy(CUgraph graph) {
 }
 
 CUresult cuGraphClone(CUgraph *graph_clone, CUgraph original_graph) {
-    CUresult r = enter_graph(original_graph);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_graph(original_graph));
     if (!graph_clone)
         return CUDA_ERROR_INVALID_VALUE;
     return graph_copy(original_graph, false, graph_clone);
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode node) {
-    CUresult r = graph_enter_node(node);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(graph_enter_node(node));
     if (graph_has_memory(node->graph))
         return CUDA_ERROR_NOT_SUPPORTED;
     graph_remove(node);
@@ -54,22 +44,14 @@ CUresult cuGraphDestroyNode(CUgraphNode node) {
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
-    CUresult r = graph_enter_node(node);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!type)
-        return CUDA_ERROR_INVALID_VALUE;
-    *type = node->params.type;
-    return CUDA_SUCCESS;
+    CUDA_TRY(graph_enter_node(node));
+    CUDA_RETURN_VALUE(type, node->params.type);
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode original_node,
                                 CUgraph cloned_graph) {
-    CUresult r = graph_enter_node(original_node);
-    if (r == CUDA_SUCCESS)
-        r = enter_graph(cloned_graph);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(graph_enter_node(original_node));
+    CUDA_TRY(enter_graph(cloned_graph));
     if (!node || cloned_graph->from != original_node->graph->id)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < cloned_graph->nnodes; i++)
@@ -121,9 +103,7 @@ static CUresult list_finish(struct list *l, size_t *number) {
 }
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *num_nodes) {
-    CUresult r = enter_graph(graph);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_graph(graph));
     if (!num_nodes)
         return CUDA_ERROR_INVALID_VALUE;
     struct list l = {.node = nodes, .room = nodes ? *num_nodes : 0};
@@ -133,9 +113,7 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *num_nodes) {
 }
 
 CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *root_nodes, size_t *num_root_nodes) {
-    CUresult r = enter_graph(graph);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_graph(graph));
     if (!num_root_nodes)
         return CUDA_ERROR_INVALID_VALUE;
     struct list l = {.node = root_nodes, .room = root_nodes ? *num_root_nodes : 0};
@@ -147,9 +125,7 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *root_nodes, size_t *num
 
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to,
                             CUgraphEdgeData *edge_data, size_t *num_edges) {
-    CUresult r = enter_graph(graph);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_graph(graph));
     if (!num_edges || !from != !to)
         return CUDA_ERROR_INVALID_VALUE;
     struct list l = {.node = from, .other = to, .data = edge_data, .room = from ? *num_edges : 0};
@@ -167,9 +143,7 @@ CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies,
                                        CUgraphEdgeData *edge_data, size_t *num_dependencies) {
-    CUresult r = graph_enter_node(node);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(graph_enter_node(node));
     if (!num_dependencies)
         return CUDA_ERROR_INVALID_VALUE;
     struct list l = {
@@ -186,9 +160,7 @@ CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies,
 
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependent_nodes,
                                          CUgraphEdgeData *edge_data, size_t *num_dependent_nodes) {
-    CUresult r = graph_enter_node(node);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(graph_enter_node(node));
     if (!num_dependent_nodes)
         return CUDA_ERROR_INVALID_VALUE;
     struct list l = {.node = dependent_nodes,
@@ -269,9 +241,7 @@ static void print_graph(FILE *f, CUgraph g) {
 
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags) {
     (void) flags; /* more detail than there is */
-    CUresult r = enter_graph(graph);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_graph(graph));
     FILE *f = path ? fopen(path, "we") : NULL;
     if (!f)
         return CUDA_ERROR_INVALID_VALUE;

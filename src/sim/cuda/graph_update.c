@@ -26,9 +26,7 @@ static CUgraphNode find_copy(CUgraph g, const struct CUgraphNode_st *node) {
 }
 
 static CUresult find_exec_node(CUgraphExec exec, CUgraphNode node, CUgraphNode *ret) {
-    CUresult r = graph_enter_node(node);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(graph_enter_node(node));
     CUgraph g = graph_of_exec(exec);
     *ret = g ? find_copy(g, node) : NULL;
     return *ret ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -64,9 +62,7 @@ static CUresult compare_graphs(CUgraph old, CUgraph new, CUgraphExecUpdateResult
         }
         info->errorFromNode = NULL;
         if (a->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
-            CUresult r = compare_graphs(a->params.graph.graph, b->params.graph.graph, info);
-            if (r != CUDA_SUCCESS)
-                return r;
+            CUDA_TRY(compare_graphs(a->params.graph.graph, b->params.graph.graph, info));
         }
     }
     info->errorNode = NULL;
@@ -105,14 +101,12 @@ static CUresult adopt_params(CUgraph old, CUgraph new, CUgraphExecUpdateResultIn
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                               CUgraphExecUpdateResultInfo *result_info) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     CUgraph old = graph_of_exec(exec);
     if (!result_info || !old || !graph_is(graph))
         return CUDA_ERROR_INVALID_VALUE;
     *result_info = (CUgraphExecUpdateResultInfo){0};
-    r = compare_graphs(old, graph, result_info);
+    CUresult r = compare_graphs(old, graph, result_info);
     if (r == CUDA_SUCCESS)
         r = adopt_params(old, graph, result_info);
     if (r == CUDA_SUCCESS)
@@ -198,12 +192,10 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graph_exec, CUgraphNode 
                                             CUgraph child_graph) {
     CUgraphNode copy;
     CUgraphExecUpdateResultInfo info;
-    CUresult r = find_exec_node(graph_exec, node, &copy);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(find_exec_node(graph_exec, node, &copy));
     if (copy->params.type != CU_GRAPH_NODE_TYPE_GRAPH || !graph_is(child_graph))
         return CUDA_ERROR_INVALID_VALUE;
-    r = compare_graphs(copy->params.graph.graph, child_graph, &info);
+    CUresult r = compare_graphs(copy->params.graph.graph, child_graph, &info);
     if (r == CUDA_SUCCESS)
         r = adopt_params(copy->params.graph.graph, child_graph, &info);
     return r == CUDA_SUCCESS ? r : CUDA_ERROR_INVALID_VALUE;
@@ -213,9 +205,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graph_exec, CUgraphNode 
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec graph_exec, CUgraphNode node, unsigned int is_enabled) {
     CUgraphNode copy;
-    CUresult r = find_exec_node(graph_exec, node, &copy);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(find_exec_node(graph_exec, node, &copy));
     if (!graph_kinds[copy->params.type].may_be_disabled)
         return CUDA_ERROR_INVALID_VALUE;
     copy->disabled = !is_enabled;
@@ -224,9 +214,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec graph_exec, CUgraphNode node, unsigne
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec graph_exec, CUgraphNode node, unsigned int *is_enabled) {
     CUgraphNode copy;
-    CUresult r = find_exec_node(graph_exec, node, &copy);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(find_exec_node(graph_exec, node, &copy));
     if (!is_enabled || !graph_kinds[copy->params.type].may_be_disabled)
         return CUDA_ERROR_INVALID_VALUE;
     *is_enabled = !copy->disabled;

@@ -20,9 +20,7 @@ struct CUuserObject_st {
 static CUuserObject free_objects;
 
 static CUresult enter_object(CUuserObject o, unsigned int count) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return o && o->tag == TAG_USER_OBJECT && count > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -55,21 +53,15 @@ static CUresult release_object(CUuserObject o, unsigned int count) {
 
 CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
                             unsigned int initial_refcount, unsigned int flags) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!object_out || !destroy || initial_refcount == 0 || flags != NO_DESTRUCTOR_SYNC)
         return CUDA_ERROR_INVALID_VALUE;
-    (void) pthread_mutex_lock(&cuda_lock);
-    CUuserObject o = free_objects;
-    if (o)
-        free_objects = o->next_free;
-    else
-        o = malloc(sizeof(*o));
-    if (o)
-        *o = (struct CUuserObject_st){
-            .tag = TAG_USER_OBJECT, .ptr = ptr, .destroy = destroy, .references = initial_refcount};
-    (void) pthread_mutex_unlock(&cuda_lock);
+    CUuserObject o;
+    CUDA_NEW_OBJECT(o, free_objects, next_free,
+                    (struct CUuserObject_st){.tag = TAG_USER_OBJECT,
+                                             .ptr = ptr,
+                                             .destroy = destroy,
+                                             .references = initial_refcount});
     if (!o)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *object_out = o;
@@ -125,19 +117,15 @@ void graph_drop_references(CUgraph g) {
 
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
                                  unsigned int flags) {
-    CUresult r = enter_object(object, count);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_object(object, count));
     if (!graph_is(graph) || flags > MOVE)
         return CUDA_ERROR_INVALID_VALUE;
-    r = add_graph_reference(graph, object, count);
+    CUresult r = add_graph_reference(graph, object, count);
     return r == CUDA_SUCCESS && flags != MOVE ? retain_object(object, count) : r;
 }
 
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count) {
-    CUresult r = enter_object(object, count);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_object(object, count));
     if (!graph_is(graph))
         return CUDA_ERROR_INVALID_VALUE;
     for (struct graph_user_reference **p = &graph->references; *p; p = &(*p)->next) {

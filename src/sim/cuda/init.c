@@ -222,16 +222,12 @@ CUresult cuda_invalid(void) {
 }
 
 CUresult cuda_enter_device(CUdevice dev) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return dev >= 0 && dev < cuda_ndevices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuda_enter_context(CUcontext *ret) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     CUcontext ctx = cuda_current();
     if (!ctx)
         return CUDA_ERROR_INVALID_CONTEXT;

@@ -22,17 +22,12 @@ struct name {
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     struct memory *m = memory_find(dptr);
     if (!handle || !m || m->kind != MEMORY_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
-    r = stream_synchronize_context(ctx);
-    if (r == CUDA_SUCCESS)
-        r = memory_share(m);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_synchronize_context(ctx));
+    CUDA_TRY(memory_share(m));
     struct name n = {MEMORY_MAGIC, {m->shared->id[0], m->shared->id[1]}};
     memset(handle, 0, sizeof(*handle));
     memcpy(handle, &n, sizeof(n));
@@ -42,9 +37,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr dptr) {
 /* A handle of this process's own is refused, and one that is open already opened once more. */
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     struct name n;
     memcpy(&n, &handle, sizeof(n));
     if (!pdptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || n.magic != MEMORY_MAGIC)
@@ -58,7 +51,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsign
         return CUDA_SUCCESS;
     }
     struct shared s;
-    r = shared_open(n.id, &s);
+    CUresult r = shared_open(n.id, &s);
     if (r == CUDA_SUCCESS)
         r = memory_adopt(MEMORY_IPC, ctx, &s, 0, s.bytes, &m);
     if (r == CUDA_SUCCESS)
@@ -72,13 +65,11 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned 
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     struct memory *m = memory_find(dptr);
     if (!m || m->kind != MEMORY_IPC || m->base != dptr)
         return CUDA_ERROR_INVALID_VALUE;
-    r = stream_synchronize_context(ctx);
+    CUresult r = stream_synchronize_context(ctx);
     if (--m->opened == 0)
         memory_free(m);
     return r;
@@ -87,9 +78,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
 /* -- events ---------------------------------------------------------------------------------- */
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!event || event->tag != TAG_EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!handle || !event->shared)
@@ -102,9 +91,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
 
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     struct name n;
     memcpy(&n, &handle, sizeof(n));
     if (!event || n.magic != EVENT_MAGIC)

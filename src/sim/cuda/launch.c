@@ -157,9 +157,7 @@ static bool take_arguments(struct launch_call *c, void **params, void **extra) {
 CUresult launch_prepare(CUfunction f, const unsigned int grid[3], const unsigned int block[3],
                         void **params, void **extra, struct launch_call *ret) {
     if (f && f->tag == TAG_KERNEL) {
-        CUresult r = library_function((CUkernel) f, &f);
-        if (r != CUDA_SUCCESS)
-            return r;
+        CUDA_TRY(library_function((CUkernel) f, &f));
     }
     if (!f || f->tag != TAG_FUNCTION)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -184,20 +182,16 @@ static CUresult launch(CUfunction f, const unsigned int grid[3], const unsigned 
                        CUstream stream, void **params, void **extra) {
     CUstream s;
     struct launch_call c;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (s->capture)
         return capture_kernel(s, f, grid, block, params, extra);
-    r = launch_prepare(f, grid, block, params, extra, &c);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(launch_prepare(f, grid, block, params, extra, &c));
     if (!launch_may_run(&c)) {
         /* As on a card: the launch succeeds, and the next call returns the error. */
         s->context->error = CUDA_ERROR_ILLEGAL_ADDRESS;
         return CUDA_SUCCESS;
     }
-    r = stream_submit(s, SIM_KERNEL, 0, launch_duration(&c));
+    CUresult r = stream_submit(s, SIM_KERNEL, 0, launch_duration(&c));
     return r == CUDA_SUCCESS ? launch_compute(s, &c) : r;
 }
 
@@ -215,9 +209,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernel_params,
                           void **extra) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!config)
         return CUDA_ERROR_INVALID_VALUE;
     return cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
@@ -228,9 +220,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **ker
 /* All blocks of a cooperative kernel are on the card at the same time, or it does not start. */
 static CUresult check_cooperative(const unsigned int grid[3], const unsigned int block[3]) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     uint64_t threads = (uint64_t) block[0] * block[1] * block[2];
     uint64_t blocks = (uint64_t) grid[0] * grid[1] * grid[2];
     uint64_t fit = threads > 0 ? 2048 / threads : 0;
@@ -286,12 +276,10 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launch_params_
                                               unsigned int num_devices, unsigned int flags) {
     const CUDA_LAUNCH_PARAMS *list = launch_params_list;
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!list || num_devices == 0 || num_devices > (unsigned int) cuda_ndevices || flags > 3)
         return CUDA_ERROR_INVALID_VALUE;
-    r = check_devices(list, num_devices);
+    CUresult r = check_devices(list, num_devices);
     if (r == CUDA_SUCCESS && !(flags & 1))
         r = wait_for_streams(list, num_devices);
     for (unsigned int i = 0; i < num_devices && r == CUDA_SUCCESS; i++) {
@@ -309,9 +297,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launch_params_
 
 static CUresult enter_legacy(CUfunction f, struct module_legacy **ret) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!f || f->tag != TAG_FUNCTION)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!f->legacy)
@@ -322,9 +308,7 @@ static CUresult enter_legacy(CUfunction f, struct module_legacy **ret) {
 
 CUresult cuFuncSetBlockShape(CUfunction func, int x, int y, int z) {
     struct module_legacy *l;
-    CUresult r = enter_legacy(func, &l);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_legacy(func, &l));
     if (x <= 0 || y <= 0 || z <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     l->block[0] = (unsigned int) x;
@@ -341,9 +325,7 @@ CUresult cuFuncSetSharedSize(CUfunction func, unsigned int bytes) {
 
 CUresult cuParamSetSize(CUfunction func, unsigned int numbytes) {
     struct module_legacy *l;
-    CUresult r = enter_legacy(func, &l);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_legacy(func, &l));
     if (numbytes > PARAMETERS_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     l->size = numbytes;
@@ -352,9 +334,7 @@ CUresult cuParamSetSize(CUfunction func, unsigned int numbytes) {
 
 CUresult cuParamSetv(CUfunction func, int offset, void *ptr, unsigned int numbytes) {
     struct module_legacy *l;
-    CUresult r = enter_legacy(func, &l);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_legacy(func, &l));
     if (offset < 0 || !ptr || numbytes > PARAMETERS_MAX ||
         (unsigned int) offset > PARAMETERS_MAX - numbytes)
         return CUDA_ERROR_INVALID_VALUE;
@@ -372,9 +352,7 @@ CUresult cuParamSetf(CUfunction func, int offset, float value) {
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream) {
     struct module_legacy *l;
-    CUresult r = enter_legacy(f, &l);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_legacy(f, &l));
     if (grid_width <= 0 || grid_height <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     const unsigned int grid[3] = {(unsigned int) grid_width, (unsigned int) grid_height, 1};

@@ -35,16 +35,12 @@ static CUlibrary libraries, free_libraries;
 static CUkernel free_kernels;
 
 static CUresult enter_library(CUlibrary l) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return l && l->tag == TAG_LIBRARY ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static CUresult enter_kernel(CUkernel k) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return k && k->tag == TAG_KERNEL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -57,11 +53,8 @@ static CUresult library_new(const void *code, char *text, CUlibrary *ret) {
         return r;
     }
     (void) pthread_mutex_lock(&lock);
-    CUlibrary l = free_libraries;
-    if (l)
-        free_libraries = l->next;
-    else
-        l = malloc(sizeof(*l));
+    CUlibrary l;
+    CUDA_REUSE_OBJECT(l, free_libraries, next);
     if (l) {
         *l = (struct CUlib_st){
             .tag = TAG_LIBRARY, .next = libraries, .code = code, .text = text, .model = model};
@@ -87,9 +80,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
     (void) library_options;
     (void) library_option_values;
     (void) num_library_options;
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return library && code ? library_new(code, NULL, library) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -114,9 +105,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file_name, CUjit_
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
-    CUresult r = enter_library(library);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_library(library));
     (void) pthread_mutex_lock(&lock);
     CUlibrary *p = &libraries;
     while (*p != library)
@@ -185,15 +174,12 @@ static CUresult load_in_context(CUlibrary l, CUcontext ctx, CUmodule *ret) {
 
 CUresult cuLibraryGetModule(CUmodule *mod, CUlibrary library) {
     CUcontext ctx;
-    CUresult r = enter_library(library);
-    if (r == CUDA_SUCCESS)
-        r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_library(library));
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!mod)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
-    r = load_in_context(library, ctx, mod);
+    CUresult r = load_in_context(library, ctx, mod);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -220,9 +206,7 @@ static CUkernel kernel_new(CUlibrary l, const char *name) {
 /* With the lock. */
 static CUresult kernel_of(CUlibrary l, const char *name, CUkernel *ret) {
     CUfunction f;
-    CUresult r = module_function(l->model, name, &f);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(module_function(l->model, name, &f));
     CUkernel k = l->kernels;
     while (k && strcmp(k->name, name) != 0)
         k = k->next;
@@ -235,13 +219,11 @@ static CUresult kernel_of(CUlibrary l, const char *name, CUkernel *ret) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
-    CUresult r = enter_library(library);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_library(library));
     if (!kernel || !name)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
-    r = kernel_of(library, name, kernel);
+    CUresult r = kernel_of(library, name, kernel);
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -266,9 +248,7 @@ CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int num_kernels, 
 
 /* The built-ins use none. */
 CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
-    CUresult r = enter_library(library);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_library(library));
     return name && (dptr || bytes) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -282,40 +262,26 @@ CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library
 CUresult library_function(CUkernel kernel, CUfunction *ret) {
     CUcontext ctx;
     CUmodule module;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     (void) pthread_mutex_lock(&lock);
-    r = load_in_context(kernel->library, ctx, &module);
+    CUresult r = load_in_context(kernel->library, ctx, &module);
     (void) pthread_mutex_unlock(&lock);
     return r == CUDA_SUCCESS ? module_function(module, kernel->name, ret) : r;
 }
 
 CUresult cuKernelGetFunction(CUfunction *func, CUkernel kernel) {
-    CUresult r = enter_kernel(kernel);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_kernel(kernel));
     return func ? library_function(kernel, func) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuKernelGetLibrary(CUlibrary *lib, CUkernel kernel) {
-    CUresult r = enter_kernel(kernel);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!lib)
-        return CUDA_ERROR_INVALID_VALUE;
-    *lib = kernel->library;
-    return CUDA_SUCCESS;
+    CUDA_TRY(enter_kernel(kernel));
+    CUDA_RETURN_VALUE(lib, kernel->library);
 }
 
 CUresult cuKernelGetName(const char **name, CUkernel func) {
-    CUresult r = enter_kernel(func);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!name)
-        return CUDA_ERROR_INVALID_VALUE;
-    *name = func->name;
-    return CUDA_SUCCESS;
+    CUDA_TRY(enter_kernel(func));
+    CUDA_RETURN_VALUE(name, func->name);
 }
 
 CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
@@ -327,11 +293,8 @@ CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel ker
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
     (void) val; /* hints for shared memory, which the built-ins do not use */
-    CUresult r = enter_kernel(kernel);
-    if (r == CUDA_SUCCESS)
-        r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_kernel(kernel));
+    CUDA_TRY(cuda_enter_device(dev));
     return attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
                    attrib == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
                ? CUDA_SUCCESS

@@ -130,9 +130,7 @@ void managed_touch(CUdeviceptr p, size_t bytes, int device) {
 /* -- the functions --------------------------------------------------------------------------- */
 
 static CUresult enter_range(CUdeviceptr p, size_t count, struct managed **ret) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     struct memory *m = memory_find(p);
     if (!m || !m->managed || count == 0 || count > m->size || p - m->base > m->size - count)
         return CUDA_ERROR_INVALID_VALUE;

@@ -123,9 +123,7 @@ static bool on_device(enum memory_kind kind) {
 
 CUresult memory_new(enum memory_kind kind, CUcontext ctx, int device, size_t bytes,
                     struct memory **ret) {
-    CUresult r = on_device(kind) ? cuda_take(device, bytes) : CUDA_SUCCESS;
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(on_device(kind) ? cuda_take(device, bytes) : CUDA_SUCCESS);
     void *p = memory_reserve(bytes);
     struct memory m = {
         .base = (uintptr_t) p, .size = bytes, .kind = kind, .device = device, .context = ctx};
@@ -289,9 +287,7 @@ void memory_release_context(CUcontext ctx) {
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!free_bytes || !total)
         return CUDA_ERROR_INVALID_VALUE;
     if (client_is_lost(&cuda_client))
@@ -310,9 +306,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 
 CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total) {
     size_t f, t;
-    CUresult r = cuMemGetInfo_v2(&f, &t);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuMemGetInfo_v2(&f, &t));
     if (!free_bytes || !total)
         return CUDA_ERROR_INVALID_VALUE;
     *free_bytes = f > UINT32_MAX ? UINT32_MAX : (unsigned int) f;
@@ -322,13 +316,11 @@ CUresult cuMemGetInfo(unsigned int *free_bytes, unsigned int *total) {
 
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     if (!dptr || bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
     struct memory *m;
-    r = memory_new(MEMORY_DEVICE, ctx, ctx->device, bytes, &m);
+    CUresult r = memory_new(MEMORY_DEVICE, ctx, ctx->device, bytes, &m);
     if (r == CUDA_SUCCESS)
         *dptr = m->base;
     return r;
@@ -351,15 +343,11 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size
 
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     if (!dptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
         return CUDA_ERROR_INVALID_VALUE;
     struct memory *m;
-    r = memory_new(MEMORY_MANAGED, ctx, ctx->device, bytes, &m);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(memory_new(MEMORY_MANAGED, ctx, ctx->device, bytes, &m));
     m->managed = managed_new(m);
     if (!m->managed) {
         memory_free(m);
@@ -390,9 +378,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     const struct memory *m = memory_find(dptr);
     if (!m)
         return CUDA_ERROR_NOT_FOUND;
@@ -407,15 +393,11 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 
 CUresult cuMemHostAlloc(void **pp, size_t bytes, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     if (!pp || bytes == 0 || flags > 7)
         return CUDA_ERROR_INVALID_VALUE;
     struct memory *m;
-    r = memory_new(MEMORY_HOST, ctx, ctx->device, bytes, &m);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(memory_new(MEMORY_HOST, ctx, ctx->device, bytes, &m));
     m->flags = flags;
     *pp = (void *) (uintptr_t) m->base;
     return CUDA_SUCCESS;
@@ -427,22 +409,18 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytes) {
 
 CUresult cuMemFreeHost(void *p) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     struct memory *m = memory_find((uintptr_t) p);
     if (!m || m->base != (uintptr_t) p || m->kind != MEMORY_HOST)
         return CUDA_ERROR_INVALID_VALUE;
-    r = stream_synchronize_context(ctx);
+    CUresult r = stream_synchronize_context(ctx);
     memory_free(m);
     return r;
 }
 
 CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     if (!p || bytes == 0 || flags > 15)
         return CUDA_ERROR_INVALID_VALUE;
     struct memory m = {.base = (uintptr_t) p,
@@ -463,9 +441,7 @@ CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags) {
 
 CUresult cuMemHostUnregister(void *p) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     struct memory *m = memory_find((uintptr_t) p);
     if (!m || m->base != (uintptr_t) p || m->kind != MEMORY_REGISTERED)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -476,9 +452,7 @@ CUresult cuMemHostUnregister(void *p) {
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int flags) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     const struct memory *m = memory_find((uintptr_t) p);
     if (!pdptr || flags != 0 || !m || (m->kind != MEMORY_HOST && m->kind != MEMORY_REGISTERED))
         return CUDA_ERROR_INVALID_VALUE;
@@ -488,9 +462,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int 
 
 CUresult cuMemHostGetFlags(unsigned int *flags, void *p) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     const struct memory *m = memory_find((uintptr_t) p);
     if (!flags || !m || m->kind != MEMORY_HOST)
         return CUDA_ERROR_INVALID_VALUE;

@@ -86,11 +86,8 @@ static CUfunction free_functions;
 
 static CUmodule module_new(CUcontext ctx) {
     (void) pthread_mutex_lock(&cuda_lock);
-    CUmodule m = free_modules;
-    if (m)
-        free_modules = m->next;
-    else
-        m = malloc(sizeof(*m));
+    CUmodule m;
+    CUDA_REUSE_OBJECT(m, free_modules, next);
     if (m) {
         memset(m, 0, sizeof(*m));
         m->tag = TAG_MODULE;
@@ -287,9 +284,7 @@ CUresult module_function(CUmodule m, const char *name, CUfunction *ret) {
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     CUcontext ctx;
-    CUresult r = capture_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(capture_enter_context(&ctx));
     if (!module || !image)
         return CUDA_ERROR_INVALID_VALUE;
     return module_load(ctx, image, module);
@@ -326,25 +321,19 @@ CUresult module_read_file(const char *name, char **ret) {
 
 CUresult cuModuleLoad(CUmodule *module, const char *fname) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!module || !fname)
         return CUDA_ERROR_INVALID_VALUE;
     char *text;
-    r = module_read_file(fname, &text);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = cuModuleLoadData(module, text);
+    CUDA_TRY(module_read_file(fname, &text));
+    CUresult r = cuModuleLoadData(module, text);
     free(text);
     return r;
 }
 
 static CUresult enter_module(CUmodule module) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     return module && module->tag == TAG_MODULE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -356,29 +345,20 @@ CUresult cuModuleUnload(CUmodule module) {
 }
 
 CUresult cuModuleGetFunction(CUfunction *func, CUmodule module, const char *name) {
-    CUresult r = enter_module(module);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_module(module));
     if (!func || !name)
         return CUDA_ERROR_INVALID_VALUE;
     return module_function(module, name, func);
 }
 
 CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule mod) {
-    CUresult r = enter_module(mod);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
-    *count = mod->nkernels;
-    return CUDA_SUCCESS;
+    CUDA_TRY(enter_module(mod));
+    CUDA_RETURN_VALUE(count, mod->nkernels);
 }
 
 CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int num_functions,
                                     CUmodule mod) {
-    CUresult r = enter_module(mod);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_module(mod));
     if (!functions)
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned int i = 0; i < num_functions && i < mod->nkernels; i++)
@@ -389,16 +369,12 @@ CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int num_func
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule module, const char *name) {
     (void) dptr;
     (void) bytes;
-    CUresult r = enter_module(module);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_module(module));
     return name ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_VALUE; /* there are none */
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
     *mode = 1; /* eager */
@@ -410,9 +386,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 /* A kernel of a library may stand for the function. */
 static CUresult enter_function(CUfunction *func) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (*func && (*func)->tag == TAG_KERNEL)
         return library_function((CUkernel) *func, func);
     return *func && (*func)->tag == TAG_FUNCTION ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
@@ -441,9 +415,7 @@ CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction fun
 
 CUresult cuFuncSetAttribute(CUfunction func, CUfunction_attribute attrib, int value) {
     (void) value; /* hints for shared memory, which the built-ins do not use */
-    CUresult r = enter_function(&func);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_function(&func));
     return attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
                    attrib == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
                ? CUDA_SUCCESS
@@ -456,33 +428,18 @@ CUresult cuFuncSetCacheConfig(CUfunction func, CUfunc_cache config) {
 }
 
 CUresult cuFuncGetModule(CUmodule *module, CUfunction func) {
-    CUresult r = enter_function(&func);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!module)
-        return CUDA_ERROR_INVALID_VALUE;
-    *module = func->module;
-    return CUDA_SUCCESS;
+    CUDA_TRY(enter_function(&func));
+    CUDA_RETURN_VALUE(module, func->module);
 }
 
 CUresult cuFuncGetName(const char **name, CUfunction func) {
-    CUresult r = enter_function(&func);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!name)
-        return CUDA_ERROR_INVALID_VALUE;
-    *name = func->name;
-    return CUDA_SUCCESS;
+    CUDA_TRY(enter_function(&func));
+    CUDA_RETURN_VALUE(name, func->name);
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction func) {
-    CUresult r = enter_function(&func);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!state)
-        return CUDA_ERROR_INVALID_VALUE;
-    *state = 1;
-    return CUDA_SUCCESS;
+    CUDA_TRY(enter_function(&func));
+    CUDA_RETURN_VALUE(state, 1);
 }
 
 CUresult cuFuncLoad(CUfunction func) {
@@ -492,9 +449,7 @@ CUresult cuFuncLoad(CUfunction func) {
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, CUfunction func,
                                                      int block_size, size_t dynamic_smem_size) {
     (void) dynamic_smem_size;
-    CUresult r = enter_function(&func);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_function(&func));
     if (!num_blocks || block_size <= 0 || block_size > 1024)
         return CUDA_ERROR_INVALID_VALUE;
     int blocks = 2048 / block_size;
@@ -507,9 +462,7 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *min_grid_size, int *block_size, C
                                           size_t dynamic_smem_size, int block_size_limit) {
     (void) block_size_to_dynamic_smem_size; /* the built-ins use none */
     (void) dynamic_smem_size;
-    CUresult r = enter_function(&func);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_function(&func));
     if (!min_grid_size || !block_size || block_size_limit < 0)
         return CUDA_ERROR_INVALID_VALUE;
     *block_size = block_size_limit > 0 && block_size_limit < 1024 ? block_size_limit : 1024;
@@ -539,9 +492,7 @@ cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid_size, int *block_size, C
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamic_smem_size, CUfunction func,
                                                  int num_blocks, int block_size) {
-    CUresult r = enter_function(&func);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_function(&func));
     if (!dynamic_smem_size || num_blocks <= 0 || block_size <= 0 || block_size > 1024)
         return CUDA_ERROR_INVALID_VALUE;
     const struct sim_page *p = cuda_device[func->module->context->device].page;

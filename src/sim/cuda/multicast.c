@@ -71,9 +71,7 @@ static bool is_supported(int device) {
 }
 
 static CUresult check_prop(const CUmulticastObjectProp *p) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!p || p->numDevices == 0 || p->flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     for (int i = 0; i < cuda_ndevices; i++)
@@ -84,9 +82,7 @@ static CUresult check_prop(const CUmulticastObjectProp *p) {
 
 CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop,
                                    CUmulticastGranularity_flags option) {
-    CUresult r = check_prop(prop);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(check_prop(prop));
     if (!granularity || option > 1)
         return CUDA_ERROR_INVALID_VALUE;
     *granularity = GRANULARITY;
@@ -95,9 +91,7 @@ CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectP
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mc_handle,
                            const CUmulticastObjectProp *prop) {
-    CUresult r = check_prop(prop);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(check_prop(prop));
     if (!mc_handle || prop->size == 0 || prop->size % GRANULARITY != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
@@ -115,9 +109,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mc_handle,
 }
 
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mc_handle, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     (void) pthread_mutex_lock(&lock);
     struct multicast *m = find_multicast(mc_handle);
     uint64_t bit = 1ull << dev;
@@ -158,13 +150,11 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mc_handle, size_t mc_of
                             unsigned long long flags) {
     int device;
     void *hold;
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
-    r = vmm_hold(mem_handle, mem_offset, size, &device, &hold);
+    CUresult r = vmm_hold(mem_handle, mem_offset, size, &device, &hold);
     if (r == CUDA_SUCCESS)
         r = bind_memory(find_multicast(mc_handle), device, mc_offset, size, hold);
     (void) pthread_mutex_unlock(&lock);
@@ -176,9 +166,7 @@ CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle mc_handle, CUdevice 
                                size_t mc_offset, CUmemGenericAllocationHandle mem_handle,
                                size_t mem_offset, size_t size, unsigned long long flags) {
     CUmemAllocationProp prop;
-    CUresult r = cuMemGetAllocationPropertiesFromHandle(&prop, mem_handle);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuMemGetAllocationPropertiesFromHandle(&prop, mem_handle));
     if (prop.location.id != dev)
         return CUDA_ERROR_INVALID_VALUE;
     return cuMulticastBindMem(mc_handle, mc_offset, mem_handle, mem_offset, size, flags);
@@ -188,13 +176,11 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mc_handle, size_t mc_o
                              CUdeviceptr memptr, size_t size, unsigned long long flags) {
     int device;
     void *hold;
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
-    r = vmm_hold_at(memptr, size, &device, &hold);
+    CUresult r = vmm_hold_at(memptr, size, &device, &hold);
     if (r == CUDA_SUCCESS)
         r = bind_memory(find_multicast(mc_handle), device, mc_offset, size, hold);
     (void) pthread_mutex_unlock(&lock);
@@ -203,9 +189,7 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mc_handle, size_t mc_o
 
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mc_handle, CUdevice dev, size_t mc_offset,
                            size_t size) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     (void) pthread_mutex_lock(&lock);
     struct multicast *m = find_multicast(mc_handle);
     struct binding **p = m ? &m->bindings : NULL;

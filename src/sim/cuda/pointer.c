@@ -64,9 +64,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attrib, CUdeviceptr ptr) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     const struct memory *m = memory_find(ptr);
     return data && m ? pointer_attribute(data, attrib, ptr, m) : CUDA_ERROR_INVALID_VALUE;
 }
@@ -74,9 +72,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attrib, CUdevicep
 /* For an address that is not the driver's, every answer is empty, and that is no error. */
 CUresult cuPointerGetAttributes(unsigned int num_attributes, CUpointer_attribute *attributes,
                                 void **data, CUdeviceptr ptr) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (num_attributes > 0 && (!attributes || !data))
         return CUDA_ERROR_INVALID_VALUE;
     const struct memory *m = memory_find(ptr);

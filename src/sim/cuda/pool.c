@@ -101,9 +101,7 @@ static CUmemoryPool current_pool(int device) {
 }
 
 static CUresult enter_pool(CUmemoryPool pool) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     return pool && pool->tag == TAG_POOL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -130,20 +128,15 @@ static CUresult capture_free(CUstream s, const struct memory *m) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
                                  CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r == CUDA_SUCCESS)
-        r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
+    CUDA_TRY(enter_pool(pool));
     if (!dptr || bytes == 0 || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     if (s->capture)
         return capture_alloc(s, pool, bytes, dptr);
-    r = pool_take(pool, bytes);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(pool_take(pool, bytes));
     struct memory *m;
-    r = memory_new(MEMORY_POOL, s->context, pool->device, bytes, &m);
+    CUresult r = memory_new(MEMORY_POOL, s->context, pool->device, bytes, &m);
     if (r != CUDA_SUCCESS) {
         pool_give(pool, bytes, false);
         return r;
@@ -155,18 +148,14 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool p
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     CUmemoryPool pool = current_pool(s->context->device);
     return pool ? cuMemAllocFromPoolAsync(dptr, bytes, pool, stream) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     struct memory *m = memory_find(dptr);
     if (dptr == 0 || !m || m->base != dptr || !memory_is_freeable(m))
         return CUDA_ERROR_INVALID_VALUE;
@@ -179,9 +168,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream stream) {
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!pool_out)
         return CUDA_ERROR_INVALID_VALUE;
     *pool_out = default_pool(dev);
@@ -189,9 +176,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
-    CUresult r = cuda_enter_device(dev);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     *pool = current_pool(dev);
@@ -199,11 +184,8 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
 }
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-    CUresult r = cuda_enter_device(dev);
-    if (r == CUDA_SUCCESS)
-        r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(dev));
+    CUDA_TRY(enter_pool(pool));
     if (pool->device != dev)
         return CUDA_ERROR_INVALID_DEVICE;
     cuda_device[dev].current_pool = pool;
@@ -213,9 +195,7 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
 /* There are pools of devices only, not of the host and not of managed memory. */
 static CUresult enter_place(const CUmemLocation *location, CUmemAllocationType type,
                             const void *out) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!location || !out)
         return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -241,17 +221,13 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!pool || !pool_props || pool_props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         pool_props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     if (pool_props->handleTypes & ~(unsigned int) CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
-    r = cuda_enter_device(pool_props->location.id);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_device(pool_props->location.id));
     CUmemoryPool p = pool_new(pool_props->location.id, false);
     if (!p)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -262,9 +238,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
 
 /* Allocations may outlive their pool; so does the pool's memory. */
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-    CUresult r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_pool(pool));
     if (pool->is_default)
         return CUDA_ERROR_INVALID_VALUE;
     struct cuda_device *d = &cuda_device[pool->device];
@@ -281,9 +255,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t min_bytes_to_keep) {
-    CUresult r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_pool(pool));
     (void) pthread_mutex_lock(&lock);
     trim_pool(pool, min_bytes_to_keep);
     (void) pthread_mutex_unlock(&lock);
@@ -314,9 +286,7 @@ static bool is_switch(CUmemPool_attribute attr) {
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    CUresult r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_pool(pool));
     const uint64_t *f = figure(pool, attr);
     if (!value || (!f && !is_switch(attr)))
         return CUDA_ERROR_INVALID_VALUE;
@@ -331,9 +301,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 
 /* The high-water marks can only be set back to zero, the current figures not at all. */
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    CUresult r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_pool(pool));
     uint64_t *f = figure(pool, attr), v = 0;
     if (!value || (!f && !is_switch(attr)) || attr == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
         attr == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
@@ -354,17 +322,13 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    CUresult r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_pool(pool));
     return map && count > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
                             CUmemLocation *location) {
-    CUresult r = enter_pool(mem_pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_pool(mem_pool));
     if (!flags || !location)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -390,26 +354,22 @@ static CUresult stand_for(CUmemoryPool p) {
 CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
                                           CUmemAllocationHandleType handle_type,
                                           unsigned long long flags) {
-    CUresult r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_pool(pool));
     if (!handle_out || flags != 0 || !pool->shareable || pool->imported ||
         handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
-    r = stand_for(pool);
+    CUresult r = stand_for(pool);
     return r == CUDA_SUCCESS ? shared_export(&pool->shared, handle_out) : r;
 }
 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
                                             CUmemAllocationHandleType handle_type,
                                             unsigned long long flags) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     struct shared s;
     if (!pool_out || flags != 0 || handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
-    r = shared_import((int) (intptr_t) handle, &s);
+    CUresult r = shared_import((int) (intptr_t) handle, &s);
     if (r != CUDA_SUCCESS)
         return r;
     CUmemoryPool p = s.bytes == 0 ? pool_new(s.device, false) : NULL;
@@ -434,17 +394,12 @@ struct pointer_data {
 #define POINTER_MAGIC 0x7265746e696f70ull
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     struct memory *m = memory_find(ptr);
     if (!share_data_out || !m || m->base != ptr || m->kind != MEMORY_POOL || !m->pool->shareable)
         return CUDA_ERROR_INVALID_VALUE;
-    r = stand_for(m->pool);
-    if (r == CUDA_SUCCESS)
-        r = memory_share(m);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stand_for(m->pool));
+    CUDA_TRY(memory_share(m));
     const struct shared *p = &m->pool->shared;
     struct pointer_data d = {.magic = POINTER_MAGIC,
                              .pool = {p->id[0], p->id[1]},
@@ -457,11 +412,8 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *share_data_out, CUdevice
 CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
                                 CUmemPoolPtrExportData *share_data) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r == CUDA_SUCCESS)
-        r = enter_pool(pool);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
+    CUDA_TRY(enter_pool(pool));
     struct pointer_data d;
     struct shared s;
     struct memory *m;
@@ -471,7 +423,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
     if (d.magic != POINTER_MAGIC || d.pool[0] != pool->shared.id[0] ||
         d.pool[1] != pool->shared.id[1])
         return CUDA_ERROR_INVALID_VALUE;
-    r = shared_open(d.memory, &s);
+    CUresult r = shared_open(d.memory, &s);
     if (r == CUDA_SUCCESS)
         r = memory_adopt(MEMORY_IMPORTED, ctx, &s, 0, s.bytes, &m);
     if (r != CUDA_SUCCESS)

@@ -19,11 +19,8 @@ static __thread struct {
 
 CUstream stream_new(CUcontext ctx, unsigned int flags, int priority) {
     static unsigned long long ids;
-    CUstream s = free_streams;
-    if (s)
-        free_streams = s->next;
-    else
-        s = malloc(sizeof(*s));
+    CUstream s;
+    CUDA_REUSE_OBJECT(s, free_streams, next);
     if (!s)
         return NULL;
     *s = (struct CUstream_st){.tag = TAG_STREAM,
@@ -73,9 +70,7 @@ static CUstream per_thread_stream(CUcontext ctx) {
 
 CUresult stream_enter(CUstream handle, CUstream *ret) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     CUstream s = handle;
     if (handle == CU_STREAM_LEGACY || (!handle && !cuda_is_per_thread()))
         s = ctx->legacy;
@@ -114,9 +109,7 @@ static CUresult put_order(CUstream s) {
 }
 
 CUresult stream_put(CUstream s, enum sim_work kind, uint32_t slot, uint64_t a) {
-    CUresult r = put_order(s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(put_order(s));
     uint64_t seq = ring_put(kind, s->context->device, s->queue, slot, a);
     if (seq == 0)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -189,9 +182,7 @@ CUresult stream_synchronize_context(CUcontext ctx) {
 
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!stream || (flags & ~(unsigned int) CU_STREAM_NON_BLOCKING))
         return CUDA_ERROR_INVALID_VALUE;
     if (priority > 0)
@@ -213,9 +204,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags) {
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
         stream->tag != TAG_STREAM || stream == stream->context->legacy)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -238,9 +227,7 @@ CUresult cuStreamDestroy(CUstream stream) {
 
 /* Waiting for a stream, or asking it, is nothing that could be captured. */
 static CUresult enter_to_wait(CUstream handle, CUstream *ret) {
-    CUresult r = stream_enter_work(handle, ret);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(handle, ret));
     return (*ret)->capture ? capture_refuse(*ret) : capture_unsafe();
 }
 
@@ -271,46 +258,26 @@ CUresult cuStreamQuery(CUstream stream) {
 
 CUresult cuStreamGetPriority(CUstream stream, int *priority) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!priority)
-        return CUDA_ERROR_INVALID_VALUE;
-    *priority = s->priority;
-    return CUDA_SUCCESS;
+    CUDA_TRY(stream_enter(stream, &s));
+    CUDA_RETURN_VALUE(priority, s->priority);
 }
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned int *flags) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    *flags = s->flags;
-    return CUDA_SUCCESS;
+    CUDA_TRY(stream_enter(stream, &s));
+    CUDA_RETURN_VALUE(flags, s->flags);
 }
 
 CUresult cuStreamGetId(CUstream stream, unsigned long long *stream_id) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!stream_id)
-        return CUDA_ERROR_INVALID_VALUE;
-    *stream_id = s->id;
-    return CUDA_SUCCESS;
+    CUDA_TRY(stream_enter(stream, &s));
+    CUDA_RETURN_VALUE(stream_id, s->id);
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *ctx) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!ctx)
-        return CUDA_ERROR_INVALID_VALUE;
-    *ctx = s->context;
-    return CUDA_SUCCESS;
+    CUDA_TRY(stream_enter(stream, &s));
+    CUDA_RETURN_VALUE(ctx, s->context);
 }
 
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *ctx, CUgreenCtx *green_ctx) {
@@ -322,13 +289,8 @@ CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *ctx, CUgreenCtx *green_ct
 
 CUresult cuStreamGetDevice(CUstream stream, CUdevice *device) {
     CUstream s;
-    CUresult r = stream_enter(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
-    *device = s->context->device;
-    return CUDA_SUCCESS;
+    CUDA_TRY(stream_enter(stream, &s));
+    CUDA_RETURN_VALUE(device, s->context->device);
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr dptr, size_t length,
@@ -343,9 +305,7 @@ CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr dptr, size_t length
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (!event || event->tag != TAG_EVENT)
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags > CU_EVENT_WAIT_EXTERNAL)
@@ -387,9 +347,7 @@ CUresult stream_call(CUstream s, CUhostFn fn, void *user_data) {
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *user_data) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (!fn)
         return CUDA_ERROR_INVALID_VALUE;
     return s->capture ? capture_host(s, fn, user_data) : stream_call(s, fn, user_data);
@@ -398,9 +356,7 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *user_data) {
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *user_data,
                              unsigned int flags) {
     CUstream s;
-    CUresult r = stream_enter_work(stream, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, &s));
     if (!callback || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (s->capture)

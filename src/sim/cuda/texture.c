@@ -42,9 +42,7 @@ static bool resource_ok(const CUDA_RESOURCE_DESC *d, bool surface) {
 
 static CUresult create_object(const struct object *from, unsigned long long *ret) {
     CUcontext ctx;
-    CUresult r = cuda_enter_context(&ctx);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter_context(&ctx));
     if (!ret || !resource_ok(&from->resource, from->surface))
         return CUDA_ERROR_INVALID_VALUE;
     struct object *o = malloc(sizeof(*o));
@@ -67,9 +65,7 @@ static struct object **find_object(unsigned long long object, bool surface) {
 }
 
 static CUresult destroy_object(unsigned long long object, bool surface) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     (void) pthread_mutex_lock(&cuda_lock);
     struct object **p = find_object(object, surface), *o = *p;
     if (o)
@@ -80,9 +76,7 @@ static CUresult destroy_object(unsigned long long object, bool surface) {
 }
 
 static CUresult look_up(unsigned long long object, bool surface, struct object *ret) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     (void) pthread_mutex_lock(&cuda_lock);
     const struct object *o = *find_object(object, surface);
     if (o)
@@ -108,32 +102,20 @@ CUresult cuTexObjectDestroy(CUtexObject tex_object) {
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *res_desc, CUtexObject tex_object) {
     struct object o;
-    CUresult r = look_up(tex_object, false, &o);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!res_desc)
-        return CUDA_ERROR_INVALID_VALUE;
-    *res_desc = o.resource;
-    return CUDA_SUCCESS;
+    CUDA_TRY(look_up(tex_object, false, &o));
+    CUDA_RETURN_VALUE(res_desc, o.resource);
 }
 
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *tex_desc, CUtexObject tex_object) {
     struct object o;
-    CUresult r = look_up(tex_object, false, &o);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!tex_desc)
-        return CUDA_ERROR_INVALID_VALUE;
-    *tex_desc = o.texture;
-    return CUDA_SUCCESS;
+    CUDA_TRY(look_up(tex_object, false, &o));
+    CUDA_RETURN_VALUE(tex_desc, o.texture);
 }
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *res_view_desc,
                                         CUtexObject tex_object) {
     struct object o;
-    CUresult r = look_up(tex_object, false, &o);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(look_up(tex_object, false, &o));
     if (!res_view_desc || !o.has_view)
         return CUDA_ERROR_INVALID_VALUE;
     *res_view_desc = o.view;
@@ -153,11 +135,6 @@ CUresult cuSurfObjectDestroy(CUsurfObject surf_object) {
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *res_desc, CUsurfObject surf_object) {
     struct object o;
-    CUresult r = look_up(surf_object, true, &o);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!res_desc)
-        return CUDA_ERROR_INVALID_VALUE;
-    *res_desc = o.resource;
-    return CUDA_SUCCESS;
+    CUDA_TRY(look_up(surf_object, true, &o));
+    CUDA_RETURN_VALUE(res_desc, o.resource);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Values in memory that streams wait for and write. Both happen in their place in the stream, when
- * all before them is complete, by the thread that also calls host functions. */
+/* Values in memory that streams wait for and write. The worker thread does both in stream order,
+ * after all earlier work of the stream. */
 
 #include "sim/cuda/capture.h"
 #include "sim/cuda/memory.h"
@@ -51,9 +51,7 @@ static void store_value(void *arg) {
 }
 
 static CUresult enter_value(CUstream stream, const struct value *v, CUstream *ret) {
-    CUresult r = stream_enter_work(stream, ret);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(stream_enter_work(stream, ret));
     size_t size = v->wide ? 8 : 4;
     if (v->address % size != 0 || !memory_covers(v->address, size))
         return CUDA_ERROR_INVALID_VALUE;
@@ -64,9 +62,7 @@ static CUresult wait_value(CUstream stream, CUdeviceptr addr, uint64_t value, bo
                            unsigned int flags) {
     CUstream s;
     struct value v = {.address = addr, .value = value, .wide = wide, .condition = flags};
-    CUresult r = enter_value(stream, &v, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_value(stream, &v, &s));
     if (flags > CU_STREAM_WAIT_VALUE_NOR) /* flushing remote writes is for other platforms */
         return CUDA_ERROR_INVALID_VALUE;
     return worker_wait_until(s, has_come, no_operation, &v, sizeof(v));
@@ -76,9 +72,7 @@ static CUresult write_value(CUstream stream, CUdeviceptr addr, uint64_t value, b
                             unsigned int flags) {
     CUstream s;
     struct value v = {.address = addr, .value = value, .wide = wide};
-    CUresult r = enter_value(stream, &v, &s);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(enter_value(stream, &v, &s));
     if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
         return CUDA_ERROR_INVALID_VALUE;
     return worker_call(s, store_value, &v, sizeof(v));

@@ -116,9 +116,7 @@ bool vmm_covers(const struct memory *m, CUdeviceptr p, size_t bytes) {
 
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
                              unsigned long long flags) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!ptr || size == 0 || !is_aligned(size) || flags != 0 || (alignment & (alignment - 1)))
         return CUDA_ERROR_INVALID_VALUE;
     size_t step = alignment > GRANULARITY ? alignment : GRANULARITY;
@@ -143,9 +141,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
 }
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     struct memory *m = memory_find(ptr);
     if (!m || m->kind != MEMORY_RESERVED || m->base != ptr || m->size != size || m->mappings)
         return CUDA_ERROR_INVALID_VALUE;
@@ -167,15 +163,9 @@ static CUresult check_prop(const CUmemAllocationProp *prop) {
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags option) {
     (void) option;
-    CUresult r = cuda_enter();
-    if (r == CUDA_SUCCESS)
-        r = check_prop(prop);
-    if (r != CUDA_SUCCESS)
-        return r;
-    if (!granularity)
-        return CUDA_ERROR_INVALID_VALUE;
-    *granularity = GRANULARITY;
-    return CUDA_SUCCESS;
+    CUDA_TRY(cuda_enter());
+    CUDA_TRY(check_prop(prop));
+    CUDA_RETURN_VALUE(granularity, GRANULARITY);
 }
 
 /* Makes a handle of what is described, with a place in the heap where it has no file of its own. */
@@ -202,16 +192,13 @@ static CUresult handle_new(const struct handle *from, CUmemGenericAllocationHand
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                      const CUmemAllocationProp *prop, unsigned long long flags) {
-    CUresult r = cuda_enter();
-    if (r == CUDA_SUCCESS)
-        r = check_prop(prop);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
+    CUDA_TRY(check_prop(prop));
     if (!handle || size == 0 || !is_aligned(size) || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->requestedHandleTypes & ~(unsigned int) CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
-    r = cuda_take(prop->location.id, size);
+    CUresult r = cuda_take(prop->location.id, size);
     if (r != CUDA_SUCCESS)
         return r;
     struct handle h = {.prop = *prop, .size = size, .references = 1, .shared = {.fd = -1}};
@@ -229,9 +216,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (multicast_is(handle))
         return multicast_release(handle);
     (void) pthread_mutex_lock(&lock);
@@ -246,9 +231,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                 CUmemGenericAllocationHandle handle) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!prop)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
@@ -264,35 +247,30 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 CUresult cuMemExportToShareableHandle(void *shareable_handle, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType handle_type,
                                       unsigned long long flags) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!shareable_handle || flags != 0 || handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
     const struct handle *h = find_handle(handle);
-    r = h && h->shared.fd >= 0 ? shared_export(&h->shared, shareable_handle)
-                               : CUDA_ERROR_INVALID_VALUE;
+    CUresult r = h && h->shared.fd >= 0 ? shared_export(&h->shared, shareable_handle)
+                                        : CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
                                         CUmemAllocationHandleType sh_handle_type) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!handle || sh_handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     struct handle h = {.references = 1};
-    r = shared_import((int) (intptr_t) os_handle, &h.shared);
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(shared_import((int) (intptr_t) os_handle, &h.shared));
     h.size = h.shared.bytes;
     h.prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, h.shared.device}};
-    r = h.size > 0 && is_aligned(h.size) ? handle_new(&h, handle) : CUDA_ERROR_INVALID_VALUE;
+    CUresult r =
+        h.size > 0 && is_aligned(h.size) ? handle_new(&h, handle) : CUDA_ERROR_INVALID_VALUE;
     if (r != CUDA_SUCCESS)
         shared_close(&h.shared);
     return r;
@@ -339,9 +317,7 @@ static CUresult map_handle(struct memory *m, CUdeviceptr ptr, size_t size, size_
 
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (multicast_is(handle))
         return CUDA_ERROR_NOT_SUPPORTED;
     struct memory *m = find_reservation(ptr, size);
@@ -350,8 +326,9 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
     struct handle *h = find_handle(handle);
-    r = h && offset <= h->size && size <= h->size - offset ? map_handle(m, ptr, size, offset, h)
-                                                           : CUDA_ERROR_INVALID_VALUE;
+    CUresult r = h && offset <= h->size && size <= h->size - offset
+                     ? map_handle(m, ptr, size, offset, h)
+                     : CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_unlock(&lock);
     return r;
 }
@@ -370,9 +347,7 @@ static bool is_whole(const struct memory *m, CUdeviceptr ptr, size_t size) {
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     struct memory *m = find_reservation(ptr, size);
     if (!m || size == 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -398,9 +373,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
 
 /* Every device of the process reaches all memory: access for one is access for all. */
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     struct memory *m = find_reservation(ptr, size);
     if (!m || size == 0 || !desc || count == 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -468,9 +441,7 @@ void vmm_drop(void *hold) {
 }
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!flags || !location)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
@@ -482,9 +453,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
-    CUresult r = cuda_enter();
-    if (r != CUDA_SUCCESS)
-        return r;
+    CUDA_TRY(cuda_enter());
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
