@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -92,9 +93,7 @@ nvmlReturn_t nvml_ready(void) {
 }
 
 nvmlReturn_t nvml_enter(nvmlDevice_t device) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if ((device < devices || device >= devices + ndevices) && !nvml_is_part(device))
         return NVML_ERROR_INVALID_ARGUMENT;
     if (client_is_lost(&client) || atomic_load(&device->page->state) == SIM_LOST)
@@ -136,6 +135,21 @@ nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
     return r < 0 ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;
 }
 
+nvmlReturn_t nvml_request_list(nvmlDevice_t device, uint32_t op, uint64_t a, size_t entry_size,
+                               unsigned int most, struct nvml_list *ret) {
+    struct client_answer answer = {.list = malloc(most * entry_size),
+                                   .list_max = most * entry_size};
+    if (!answer.list)
+        return NVML_ERROR_MEMORY;
+    nvmlReturn_t r = nvml_request(device, op, a, &answer);
+    if (r != NVML_SUCCESS) {
+        free(answer.list);
+        return r;
+    }
+    *ret = (struct nvml_list){answer.list, answer.reply.count < most ? answer.reply.count : most};
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvml_put_string(char *out, unsigned int length, const char *text) {
     size_t n = strlen(text);
     if (!out)
@@ -161,13 +175,8 @@ nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *cuda_driver_version) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!cuda_driver_version)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *cuda_driver_version = (int) client.host->cuda;
-    return NVML_SUCCESS;
+    NVML_TRY(nvml_ready());
+    NVML_RETURN_VALUE(cuda_driver_version, (int) client.host->cuda);
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cuda_driver_version) {
@@ -175,9 +184,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cuda_driver_version) {
 }
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!name || length == 0)
         return NVML_ERROR_INVALID_ARGUMENT;
     char path[64];
@@ -194,13 +201,8 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *device_count) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!device_count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *device_count = ndevices;
-    return NVML_SUCCESS;
+    NVML_TRY(nvml_ready());
+    NVML_RETURN_VALUE(device_count, ndevices);
 }
 
 nvmlReturn_t nvmlDeviceGetCount(unsigned int *device_count) {
@@ -208,9 +210,7 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *device_count) {
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!device || index >= ndevices)
         return NVML_ERROR_INVALID_ARGUMENT;
     *device = &devices[index];
@@ -222,9 +222,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!uuid || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
     for (unsigned int i = 0; i < ndevices; i++)
@@ -234,9 +232,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!uuid || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (uuid->version != NVML_STRUCT_VERSION_OF(nvmlUUID_t, 1))
@@ -254,9 +250,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
 }
 
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!serial || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
     for (unsigned int i = 0; i < ndevices; i++)
@@ -266,9 +260,7 @@ nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *devic
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pci_bus_id, nvmlDevice_t *device) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!pci_bus_id || !device)
         return NVML_ERROR_INVALID_ARGUMENT;
     unsigned int domain = 0, bus, dev;

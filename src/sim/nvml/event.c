@@ -21,9 +21,7 @@ struct nvmlEventSet_st {
 
 nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device,
                                               unsigned long long *event_types) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!event_types)
         return NVML_ERROR_INVALID_ARGUMENT;
     *event_types = SUPPORTED;
@@ -34,9 +32,7 @@ nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device,
 }
 
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!set)
         return NVML_ERROR_INVALID_ARGUMENT;
     nvmlEventSet_t s = calloc(1, sizeof(*s));
@@ -48,9 +44,7 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
 }
 
 nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!set)
         return NVML_ERROR_INVALID_ARGUMENT;
     free(set);
@@ -60,9 +54,7 @@ nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
 nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long event_types,
                                       nvmlEventSet_t set) {
     unsigned long long supported;
-    nvmlReturn_t r = nvmlDeviceGetSupportedEventTypes(device, &supported);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvmlDeviceGetSupportedEventTypes(device, &supported));
     if (!set)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (event_types & ~supported)
@@ -109,9 +101,7 @@ static uint64_t now_ns(void) {
 
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
                                  unsigned int timeoutms) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!set || !data)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_host *host = nvml_client()->host;

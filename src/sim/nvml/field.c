@@ -143,9 +143,7 @@ static nvmlReturn_t read_field(nvmlDevice_t device, nvmlFieldValue_t *out) {
 
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int values_count,
                                       nvmlFieldValue_t *values) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!values || values_count <= 0)
         return NVML_ERROR_INVALID_ARGUMENT;
     for (int i = 0; i < values_count; i++) {

@@ -14,9 +14,7 @@ static nvmlReturn_t enter_ecc(nvmlDevice_t device) {
 
 nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current,
                                   nvmlEnableState_t *pending) {
-    nvmlReturn_t r = enter_ecc(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_ecc(device));
     if (!current || !pending)
         return NVML_ERROR_INVALID_ARGUMENT;
     *current = *pending = NVML_FEATURE_ENABLED;
@@ -26,9 +24,7 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *curren
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t error_type,
                                          nvmlEccCounterType_t counter_type,
                                          unsigned long long *ecc_counts) {
-    nvmlReturn_t r = enter_ecc(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_ecc(device));
     if (!ecc_counts || error_type > NVML_MEMORY_ERROR_TYPE_UNCORRECTED ||
         counter_type > NVML_AGGREGATE_ECC)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -62,9 +58,7 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErro
                                              nvmlEccCounterType_t counter_type,
                                              nvmlMemoryLocation_t location_type,
                                              unsigned long long *count) {
-    nvmlReturn_t r = nvmlDeviceGetTotalEccErrors(device, error_type, counter_type, count);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvmlDeviceGetTotalEccErrors(device, error_type, counter_type, count));
     if ((unsigned int) location_type >= NVML_MEMORY_LOCATION_COUNT)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!counts_errors(device->page, error_type, location_type))
@@ -77,9 +71,7 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErro
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corr_rows,
                                        unsigned int *unc_rows, unsigned int *is_pending,
                                        unsigned int *failure_occurred) {
-    nvmlReturn_t r = enter_ecc(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_ecc(device));
     if (device->page->architecture < NVML_DEVICE_ARCH_AMPERE)
         return NVML_ERROR_NOT_SUPPORTED;
     if (!corr_rows || !unc_rows || !is_pending || !failure_occurred)
@@ -89,13 +81,8 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corr_r
 }
 
 nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *value) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!value)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *value = 0;
-    return NVML_SUCCESS;
+    NVML_TRY(nvml_enter(device));
+    NVML_RETURN_VALUE(value, 0);
 }
 
 nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter,

@@ -60,9 +60,7 @@ nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, nvmlBusType_t *type) {
 }
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!major || !minor)
         return NVML_ERROR_INVALID_ARGUMENT;
     *major = (int) device->page->cc_major;
@@ -79,9 +77,7 @@ void nvml_pci_texts(nvmlPciInfo_t *info) {
 
 /* The first two versions end before busId, and the very first before the subsystem. */
 static nvmlReturn_t pci_info(nvmlDevice_t device, nvmlPciInfo_t *pci, size_t size) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!pci)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_page *p = device->page;

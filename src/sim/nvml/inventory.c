@@ -46,9 +46,7 @@ nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device) {
 
 /* Turing and later have the processor that runs it. */
 nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!version)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (device->page->architecture < NVML_DEVICE_ARCH_TURING)
@@ -59,9 +57,7 @@ nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version)
 
 nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *is_enabled,
                                           unsigned int *default_mode) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!is_enabled || !default_mode)
         return NVML_ERROR_INVALID_ARGUMENT;
     *is_enabled = *default_mode = device->page->architecture >= NVML_DEVICE_ARCH_TURING;
@@ -135,9 +131,7 @@ nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryError
 
 /* Pages are retired up to Turing, rows remapped from Ampere on. */
 static nvmlReturn_t enter_retiring(nvmlDevice_t device, const void *out) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!device->page->ecc || device->page->architecture >= NVML_DEVICE_ARCH_AMPERE)
         return NVML_ERROR_NOT_SUPPORTED;
     return out ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
@@ -146,9 +140,7 @@ static nvmlReturn_t enter_retiring(nvmlDevice_t device, const void *out) {
 nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause,
                                        unsigned int *page_count, unsigned long long *addresses) {
     (void) addresses;
-    nvmlReturn_t r = enter_retiring(device, page_count);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_retiring(device, page_count));
     if ((unsigned int) cause > NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
         return NVML_ERROR_INVALID_ARGUMENT;
     *page_count = 0;
@@ -172,9 +164,7 @@ nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device,
 
 nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device,
                                                nvmlRowRemapperHistogramValues_t *values) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!device->page->ecc || device->page->architecture < NVML_DEVICE_ARCH_AMPERE)
         return NVML_ERROR_NOT_SUPPORTED;
     if (!values)
@@ -201,9 +191,7 @@ nvmlReturn_t nvmlDeviceGetEncoderCapacity(nvmlDevice_t device, nvmlEncoderType_t
 
 nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *session_count,
                                        unsigned int *average_fps, unsigned int *average_latency) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!session_count || !average_fps || !average_latency)
         return NVML_ERROR_INVALID_ARGUMENT;
     *session_count = *average_fps = *average_latency = 0;
@@ -230,9 +218,7 @@ nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *session
 
 nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *speed) {
     unsigned int fans = 0;
-    nvmlReturn_t r = nvmlDeviceGetNumFans(device, &fans);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvmlDeviceGetNumFans(device, &fans));
     if (fans > 0 && fan >= fans)
         return NVML_ERROR_INVALID_ARGUMENT;
     return nvmlDeviceGetFanSpeed(device, speed);
@@ -245,9 +231,7 @@ nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, nvmlClockTy
 
 nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned int *count,
                                                 unsigned int *clocks_mhz) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
     unsigned int room = *count;
@@ -264,9 +248,7 @@ nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned in
 nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device,
                                                   unsigned int memory_clock_mhz,
                                                   unsigned int *count, unsigned int *clocks_mhz) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (memory_clock_mhz != device->page->memory_clock_mhz)
@@ -298,9 +280,7 @@ nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
                                              nvmlGpuDynamicPstatesInfo_t *dynamic_pstates_info) {
     unsigned int gpu, memory;
-    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_load(device, &gpu, &memory));
     if (!dynamic_pstates_info)
         return NVML_ERROR_INVALID_ARGUMENT;
     const unsigned int percent[] = {gpu, memory, 0, 0};
@@ -314,9 +294,7 @@ nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
 
 /* Hopper has it; the metrics themselves are not simulated. */
 nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *gpm_support) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!gpm_support)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (gpm_support->version != 1)

@@ -47,9 +47,7 @@ static nvmlReturn_t limits_request(nvmlDevice_t device, enum sim_limits what, co
 }
 
 nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits) {
-    nvmlReturn_t r = nvml_enter_working(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter_working(device));
     if (!limits || !limits->nameSpace || limits->softLimit > limits->hardLimit)
         return NVML_ERROR_INVALID_ARGUMENT;
     const unsigned long long values[2] = {limits->softLimit, limits->hardLimit};
@@ -59,15 +57,11 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimi
 
 nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits) {
     static const unsigned long long none[2];
-    nvmlReturn_t r = nvml_enter_working(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter_working(device));
     if (!limits || !limits->nameSpace)
         return NVML_ERROR_INVALID_ARGUMENT;
     struct client_answer a = {.list = NULL};
-    r = limits_request(device, SIM_LIMITS_GET, limits->nameSpace, none, &a);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(limits_request(device, SIM_LIMITS_GET, limits->nameSpace, none, &a));
     limits->hardLimit = a.reply.a;
     limits->softLimit = a.reply.b;
     limits->currentUsed = a.reply.token[0];

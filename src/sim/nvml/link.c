@@ -18,9 +18,7 @@
 /* The model has links, and `link` is one of them. Programs count to the most that any card has and
  * take NOT_SUPPORTED for those beyond this one's. */
 static nvmlReturn_t enter_link(nvmlDevice_t device, unsigned int link, const void *out) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!out || link >= SIM_MAX_LINKS)
         return NVML_ERROR_INVALID_ARGUMENT;
     return link < device->page->nvlink_max ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
@@ -51,9 +49,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link,
 nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link,
                                            nvmlNvLinkCapability_t capability,
                                            unsigned int *cap_result) {
-    nvmlReturn_t r = enter_active_link(device, link, cap_result);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_active_link(device, link, cap_result));
     if ((unsigned int) capability > NVML_NVLINK_CAP_VALID)
         return NVML_ERROR_INVALID_ARGUMENT;
     *cap_result = capability != NVML_NVLINK_CAP_SLI_BRIDGE;
@@ -63,9 +59,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int lin
 nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link,
                                              nvmlNvLinkErrorCounter_t counter,
                                              unsigned long long *counter_value) {
-    nvmlReturn_t r = enter_active_link(device, link, counter_value);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_active_link(device, link, counter_value));
     if ((unsigned int) counter > NVML_NVLINK_ERROR_DL_ECC_DATA)
         return NVML_ERROR_INVALID_ARGUMENT;
     *counter_value = 0;
@@ -84,9 +78,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned i
 
 static nvmlReturn_t remote_pci_info(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci,
                                     size_t size) {
-    nvmlReturn_t r = enter_active_link(device, link, pci);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_active_link(device, link, pci));
     uint8_t peer = device->page->nvlink_peer[link];
     nvmlPciInfo_t info = {0};
     if (peer & SIM_LINK_SWITCH) {
@@ -131,9 +123,7 @@ static nvmlGpuTopologyLevel_t level_between(nvmlDevice_t a, nvmlDevice_t b) {
 
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2,
                                                  nvmlGpuTopologyLevel_t *path_info) {
-    nvmlReturn_t r = enter_pair(device1, device2, path_info);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_pair(device1, device2, path_info));
     if (device1 == device2)
         return NVML_ERROR_INVALID_ARGUMENT;
     *path_info = level_between(device1, device2);
@@ -150,9 +140,7 @@ static void add_device(nvmlDevice_t device, unsigned int room, unsigned int *n,
 
 nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level,
                                               unsigned int *count, nvmlDevice_t *device_array) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!count || (*count > 0 && !device_array))
         return NVML_ERROR_INVALID_ARGUMENT;
     unsigned int room = *count, n = 0;
@@ -167,9 +155,7 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
 
 nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu_number, unsigned int *count,
                                          nvmlDevice_t *device_array) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (!count || (*count > 0 && !device_array))
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_host *host = nvml_client()->host;
@@ -194,9 +180,7 @@ static bool share_link(const struct sim_page *a, const struct sim_page *b) {
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2,
                                     nvmlGpuP2PCapsIndex_t p2p_index,
                                     nvmlGpuP2PStatus_t *p2p_status) {
-    nvmlReturn_t r = enter_pair(device1, device2, p2p_status);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_pair(device1, device2, p2p_status));
     if ((unsigned int) p2p_index >= NVML_P2P_CAPS_INDEX_UNKNOWN || device1 == device2)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_page *a = device1->page, *b = device2->page;
@@ -220,9 +204,7 @@ nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2, i
 
 nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpu_set_size,
                                       unsigned long *cpu_set) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!cpu_set || cpu_set_size == 0)
         return NVML_ERROR_INVALID_ARGUMENT;
     uint32_t each = nvml_client()->host->cpus_per_node;
@@ -245,9 +227,7 @@ nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned i
 
 nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int node_set_size,
                                          unsigned long *node_set, nvmlAffinityScope_t scope) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!node_set || node_set_size == 0 || scope > NVML_AFFINITY_SCOPE_SOCKET)
         return NVML_ERROR_INVALID_ARGUMENT;
     memset(node_set, 0, node_set_size * sizeof(*node_set));

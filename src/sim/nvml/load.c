@@ -9,17 +9,13 @@
 #include "sim/nvml/nvml.h"
 
 nvmlReturn_t nvml_load(nvmlDevice_t device, unsigned int *ret_gpu, unsigned int *ret_memory) {
-    nvmlReturn_t r = nvml_enter_working(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter_working(device));
     if (atomic_load(&device->page->mig)) {
         *ret_gpu = *ret_memory = 0; /* instances are not measured from outside */
         return NVML_SUCCESS;
     }
     struct client_answer a = {.list = NULL};
-    r = nvml_request(device, SIM_UTILIZATION, 0, &a);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_request(device, SIM_UTILIZATION, 0, &a));
     *ret_gpu = (unsigned int) a.reply.a;
     *ret_memory = (unsigned int) a.reply.b;
     return NVML_SUCCESS;
@@ -27,9 +23,7 @@ nvmlReturn_t nvml_load(nvmlDevice_t device, unsigned int *ret_gpu, unsigned int 
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
     unsigned int gpu, memory;
-    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_load(device, &gpu, &memory));
     if (atomic_load(&device->page->mig))
         return NVML_ERROR_NOT_SUPPORTED;
     if (!utilization)
@@ -41,9 +35,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 /* Encoders and their like exist and are idle. */
 static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned int *utilization,
                                 unsigned int *period_us) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!utilization || !period_us)
         return NVML_ERROR_INVALID_ARGUMENT;
     *utilization = 0;
@@ -71,22 +63,18 @@ nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *util
     return idle_engine(device, utilization, sampling_period_us);
 }
 
-/* Samples since a time stamp: of the processes (SIM_SAMPLES) or of the card (SIM_HISTORY). `*ret`
- * is malloc'ed. */
+/* Samples since a time stamp: of the processes (SIM_SAMPLES) or of the card (SIM_HISTORY).
+ * NOT_FOUND when there are none. The caller frees `*ret`. */
 static nvmlReturn_t fetch_samples(nvmlDevice_t device, enum sim_op op, unsigned long long since,
                                   struct sim_sample **ret, unsigned int *ret_count) {
-    size_t room = SIM_LIST_MAX * sizeof(struct sim_sample);
-    struct sim_sample *list = malloc(room);
-    if (!list)
-        return NVML_ERROR_MEMORY;
-    struct client_answer a = {.list = list, .list_max = room};
-    nvmlReturn_t r = nvml_request(device, op, since, &a);
-    if (r != NVML_SUCCESS || a.reply.count == 0) {
-        free(list);
-        return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;
+    struct nvml_list list;
+    NVML_TRY(nvml_request_list(device, op, since, sizeof(**ret), SIM_LIST_MAX, &list));
+    if (list.count == 0) {
+        free(list.entries);
+        return NVML_ERROR_NOT_FOUND;
     }
-    *ret = list;
-    *ret_count = a.reply.count < SIM_LIST_MAX ? a.reply.count : SIM_LIST_MAX;
+    *ret = list.entries;
+    *ret_count = list.count;
     return NVML_SUCCESS;
 }
 
@@ -94,14 +82,12 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              nvmlProcessUtilizationSample_t *utilization,
                                              unsigned int *process_samples_count,
                                              unsigned long long last_seen_time_stamp) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!process_samples_count)
         return NVML_ERROR_INVALID_ARGUMENT;
     struct sim_sample *list;
     unsigned int n;
-    r = fetch_samples(device, SIM_SAMPLES, last_seen_time_stamp, &list, &n);
+    nvmlReturn_t r = fetch_samples(device, SIM_SAMPLES, last_seen_time_stamp, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (!utilization || *process_samples_count < n)
@@ -120,16 +106,11 @@ nvmlReturn_t
 nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                       nvmlProcessesUtilizationInfo_t *proceses_util_info) {
     nvmlProcessesUtilizationInfo_t *info = proceses_util_info;
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!info)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (info->version != NVML_STRUCT_VERSION_OF(nvmlProcessesUtilizationInfo_t, 1))
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    NVML_TRY(nvml_enter(device));
+    NVML_CHECK_VERSION(info, nvmlProcessesUtilizationInfo_t, 1);
     struct sim_sample *list;
     unsigned int n;
-    r = fetch_samples(device, SIM_SAMPLES, info->lastSeenTimeStamp, &list, &n);
+    nvmlReturn_t r = fetch_samples(device, SIM_SAMPLES, info->lastSeenTimeStamp, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (!info->procUtilArray || info->processSamplesCount < n)
@@ -149,9 +130,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   unsigned long long last_seen_time_stamp,
                                   nvmlValueType_t *sample_val_type, unsigned int *sample_count,
                                   nvmlSample_t *samples) {
-    nvmlReturn_t r = nvml_enter_working(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter_working(device));
     if (!sample_val_type || !sample_count || (samples && *sample_count == 0))
         return NVML_ERROR_INVALID_ARGUMENT;
     if (type != NVML_GPU_UTILIZATION_SAMPLES && type != NVML_MEMORY_UTILIZATION_SAMPLES)
@@ -159,9 +138,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     *sample_val_type = NVML_VALUE_TYPE_UNSIGNED_INT;
     struct sim_sample *list;
     unsigned int n;
-    r = fetch_samples(device, SIM_HISTORY, last_seen_time_stamp, &list, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(fetch_samples(device, SIM_HISTORY, last_seen_time_stamp, &list, &n));
     if (samples && *sample_count < n)
         n = *sample_count;
     for (unsigned int i = 0; samples && i < n; i++) {
@@ -177,9 +154,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor_type,
                                       unsigned int *temp) {
     unsigned int gpu, memory;
-    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_load(device, &gpu, &memory));
     if (!temp || sensor_type != NVML_TEMPERATURE_GPU)
         return NVML_ERROR_INVALID_ARGUMENT;
     *temp = 31 + gpu * 35 / 100;
@@ -189,9 +164,7 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
                                                nvmlTemperatureThresholds_t threshold_type,
                                                unsigned int *temp) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!temp)
         return NVML_ERROR_INVALID_ARGUMENT;
     switch (threshold_type) {
@@ -212,9 +185,7 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
 /* Data-centre cards are cooled by the server's fans and have none to report. */
 nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed) {
     unsigned int gpu, memory;
-    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_load(device, &gpu, &memory));
     if (!speed)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (device->page->passive)
@@ -224,20 +195,13 @@ nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed) {
 }
 
 nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *num_fans) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!num_fans)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *num_fans = device->page->passive ? 0 : 2;
-    return NVML_SUCCESS;
+    NVML_TRY(nvml_enter(device));
+    NVML_RETURN_VALUE(num_fans, device->page->passive ? 0 : 2);
 }
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power) {
     unsigned int gpu, memory;
-    nvmlReturn_t r = nvml_load(device, &gpu, &memory);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_load(device, &gpu, &memory));
     if (!power)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_page *p = device->page;
@@ -246,9 +210,7 @@ nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power) {
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!energy)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_page *p = device->page;
@@ -262,19 +224,12 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
 }
 
 nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!mode)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *mode = NVML_FEATURE_ENABLED;
-    return NVML_SUCCESS;
+    NVML_TRY(nvml_enter(device));
+    NVML_RETURN_VALUE(mode, NVML_FEATURE_ENABLED);
 }
 
 static nvmlReturn_t performance_state(nvmlDevice_t device, nvmlPstates_t *state) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!state)
         return NVML_ERROR_INVALID_ARGUMENT;
     bool idle = atomic_load(&device->page->clients) == 0;
@@ -293,9 +248,7 @@ nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *s
 
 static nvmlReturn_t clock_of(nvmlDevice_t device, nvmlClockType_t type, bool current,
                              unsigned int *clock) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!clock)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_page *p = device->page;
@@ -337,9 +290,7 @@ nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t clock_type,
 }
 
 static nvmlReturn_t clock_reasons(nvmlDevice_t device, unsigned long long *reasons) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!reasons)
         return NVML_ERROR_INVALID_ARGUMENT;
     bool idle = atomic_load(&device->page->clients) == 0;

@@ -8,9 +8,7 @@
 #include "sim/nvml/nvml.h"
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    nvmlReturn_t r = nvml_enter_working(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter_working(device));
     if (!memory)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct sim_page *p = device->page;
@@ -21,13 +19,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
-    nvmlReturn_t r = nvml_enter_working(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!memory)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (memory->version != NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2))
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    NVML_TRY(nvml_enter_working(device));
+    NVML_CHECK_VERSION(memory, nvmlMemory_v2_t, 2);
     const struct sim_page *p = device->page;
     memory->total = p->memory_total;
     memory->reserved = p->memory_reserved;
@@ -45,9 +38,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 }
 
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1_memory) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!bar1_memory)
         return NVML_ERROR_INVALID_ARGUMENT;
     unsigned long long total = 1ull << 28;
@@ -58,38 +49,26 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
     return NVML_SUCCESS;
 }
 
-/* The processes on a device. `*ret` is malloc'ed. */
+/* The processes on a device. The caller frees `*ret`. */
 static nvmlReturn_t fetch_processes(nvmlDevice_t device, struct sim_process **ret,
                                     unsigned int *ret_count) {
-    size_t room = SIM_LIST_MAX * sizeof(struct sim_process);
-    struct sim_process *list = malloc(room);
-    if (!list)
-        return NVML_ERROR_MEMORY;
-    struct client_answer a = {.list = list, .list_max = room};
-    nvmlReturn_t r = nvml_request(device, SIM_PROCESSES, 0, &a);
-    if (r != NVML_SUCCESS) {
-        free(list);
-        return r;
-    }
-    *ret = list;
-    *ret_count = a.reply.count < SIM_LIST_MAX ? a.reply.count : SIM_LIST_MAX;
+    struct nvml_list list;
+    NVML_TRY(nvml_request_list(device, SIM_PROCESSES, 0, sizeof(**ret), SIM_LIST_MAX, &list));
+    *ret = list.entries;
+    *ret_count = list.count;
     return NVML_SUCCESS;
 }
 
 /* NVML's sizing protocol: *count is the room on the way in, and what is there on the way out. */
 static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *infos,
                                    size_t entry_size) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!count || (*count > 0 && !infos))
         return NVML_ERROR_INVALID_ARGUMENT;
     struct sim_process *list;
     unsigned int n;
-    r = fetch_processes(device, &list, &n);
-    if (r != NVML_SUCCESS)
-        return r;
-    r = n > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    NVML_TRY(fetch_processes(device, &list, &n));
+    nvmlReturn_t r = n > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++) {
         bool part = list[i].part != 0;
         nvmlProcessInfo_v2_t info = {
@@ -105,13 +84,8 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
 }
 
 static nvmlReturn_t list_none(nvmlDevice_t device, unsigned int *count) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *count = 0;
-    return NVML_SUCCESS;
+    NVML_TRY(nvml_enter(device));
+    NVML_RETURN_VALUE(count, 0);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *info_count,
@@ -169,16 +143,11 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t *plist) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!plist)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (plist->version != NVML_STRUCT_VERSION_OF(nvmlProcessDetailList_t, 1))
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    NVML_TRY(nvml_enter(device));
+    NVML_CHECK_VERSION(plist, nvmlProcessDetailList_t, 1);
     struct sim_process *list;
     unsigned int n;
-    r = fetch_processes(device, &list, &n);
+    nvmlReturn_t r = fetch_processes(device, &list, &n);
     if (r != NVML_SUCCESS)
         return r;
     if (plist->mode != 0)

@@ -52,9 +52,7 @@ static nvmlReturn_t status_of(int r) {
 
 /* A whole card of a model that can be divided. */
 static nvmlReturn_t enter_card(nvmlDevice_t device, const struct mig_profile **ret, size_t *ret_n) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (device->page->compute_slices > 0)
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct mig_profile *rows = mig_profiles_by_name(device->page->name, ret_n);
@@ -87,9 +85,7 @@ static nvmlReturn_t change_division(nvmlDevice_t device, enum sim_mig what, uint
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current_mode,
                                   unsigned int *pending_mode) {
     size_t n;
-    nvmlReturn_t r = enter_card(device, NULL, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, NULL, &n));
     if (!current_mode || !pending_mode)
         return NVML_ERROR_INVALID_ARGUMENT;
     *current_mode = *pending_mode = atomic_load(&device->page->mig);
@@ -99,12 +95,10 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current_mod
 nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode,
                                   nvmlReturn_t *activation_status) {
     size_t n;
-    nvmlReturn_t r = enter_card(device, NULL, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, NULL, &n));
     if (mode > 1 || !activation_status)
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = change_division(device, SIM_MIG_MODE, mode, 0, NULL);
+    nvmlReturn_t r = change_division(device, SIM_MIG_MODE, mode, 0, NULL);
     *activation_status = r;
     return r == NVML_ERROR_IN_USE ? NVML_SUCCESS : r;
 }
@@ -130,9 +124,7 @@ static nvmlReturn_t find_profile(nvmlDevice_t device, unsigned int profile,
                                  const struct mig_profile **ret) {
     const struct mig_profile *rows;
     size_t n;
-    nvmlReturn_t r = enter_card(device, &rows, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, &rows, &n));
     if (profile >= NVML_GPU_INSTANCE_PROFILE_COUNT)
         return NVML_ERROR_INVALID_ARGUMENT;
     *ret = by_number(rows, n, profile);
@@ -142,9 +134,7 @@ static nvmlReturn_t find_profile(nvmlDevice_t device, unsigned int profile,
 nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned int profile,
                                                  nvmlGpuInstanceProfileInfo_t *info) {
     const struct mig_profile *p;
-    nvmlReturn_t r = find_profile(device, profile, &p);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(find_profile(device, profile, &p));
     if (!info)
         return NVML_ERROR_INVALID_ARGUMENT;
     *info = (nvmlGpuInstanceProfileInfo_t){.id = p->id,
@@ -164,11 +154,8 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned 
                                                   nvmlGpuInstanceProfileInfo_v2_t *info) {
     nvmlGpuInstanceProfileInfo_t plain;
     const struct mig_profile *p;
-    nvmlReturn_t r = find_profile(device, profile, &p);
-    if (r == NVML_SUCCESS)
-        r = nvmlDeviceGetGpuInstanceProfileInfo(device, profile, info ? &plain : NULL);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(find_profile(device, profile, &p));
+    NVML_TRY(nvmlDeviceGetGpuInstanceProfileInfo(device, profile, info ? &plain : NULL));
     if (info->version == NVML_STRUCT_VERSION_OF(nvmlGpuInstanceProfileInfo_v2_t, 2)) {
         /* The first version, with a version before it and a name behind it. */
         info->id = plain.id;
@@ -208,9 +195,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device,
                                                            unsigned int *count) {
     const struct mig_profile *rows;
     size_t n;
-    nvmlReturn_t r = enter_card(device, &rows, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, &rows, &n));
     const struct mig_profile *p = by_id(rows, n, profile_id);
     if (!count || !p)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -222,7 +207,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device,
             placements[found] = (nvmlGpuInstancePlacement_t){start, p->memory_slices};
         found++;
     }
-    r = placements && found > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    nvmlReturn_t r = placements && found > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
     *count = found;
     return r;
 }
@@ -233,15 +218,13 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsi
     struct sim_mig_entry list[ENTRIES_MAX];
     unsigned int entries;
     size_t n;
-    nvmlReturn_t r = enter_card(device, &rows, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, &rows, &n));
     const struct mig_profile *p = by_id(rows, n, profile_id);
     if (!count || !p)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig))
         return NVML_ERROR_NOT_SUPPORTED;
-    r = fetch_entries(device, list, &entries);
+    nvmlReturn_t r = fetch_entries(device, list, &entries);
     if (r == NVML_SUCCESS)
         *count = mig_room_among(rows, n, p, taken(rows, n, list, entries));
     return r;
@@ -257,9 +240,7 @@ static nvmlGpuInstance_t instance_handle(nvmlDevice_t device, unsigned int id) {
 }
 
 static nvmlReturn_t enter_instance(nvmlGpuInstance_t gi, const void *out) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_ready());
     if (gi < &instances[0][0] || gi > &instances[SIM_MAX_GPUS - 1][SIM_GPU_INSTANCES_MAX - 1] ||
         !gi->device || !out)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -279,9 +260,7 @@ static nvmlReturn_t create_instance(nvmlDevice_t device, unsigned int profile_id
 nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned int profile_id,
                                          nvmlGpuInstance_t *gpu_instance) {
     size_t n;
-    nvmlReturn_t r = enter_card(device, NULL, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, NULL, &n));
     if (!gpu_instance)
         return NVML_ERROR_INVALID_ARGUMENT;
     return create_instance(device, profile_id, UINT32_MAX, gpu_instance);
@@ -291,9 +270,7 @@ nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device, unsig
                                                       const nvmlGpuInstancePlacement_t *placement,
                                                       nvmlGpuInstance_t *gpu_instance) {
     size_t n;
-    nvmlReturn_t r = enter_card(device, NULL, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, NULL, &n));
     if (!gpu_instance || !placement || placement->start > 7)
         return NVML_ERROR_INVALID_ARGUMENT;
     return create_instance(device, profile_id, placement->start, gpu_instance);
@@ -325,14 +302,12 @@ nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile
     struct sim_mig_entry list[ENTRIES_MAX];
     unsigned int n, found = 0;
     size_t profiles;
-    nvmlReturn_t r = enter_card(device, NULL, &profiles);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, NULL, &profiles));
     if (!gpu_instances || !count)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig))
         return NVML_ERROR_NOT_SUPPORTED;
-    r = fetch_entries(device, list, &n);
+    nvmlReturn_t r = fetch_entries(device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].ci == UINT32_MAX && list[i].profile == profile_id)
             gpu_instances[found++] = instance_handle(device, list[i].gi);
@@ -344,12 +319,10 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
                                           nvmlGpuInstance_t *gpu_instance) {
     struct sim_mig_entry e;
     size_t n;
-    nvmlReturn_t r = enter_card(device, NULL, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, NULL, &n));
     if (!gpu_instance)
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = find_entry(device, id, UINT32_MAX, &e);
+    nvmlReturn_t r = find_entry(device, id, UINT32_MAX, &e);
     if (r == NVML_SUCCESS)
         *gpu_instance = instance_handle(device, id);
     return r;
@@ -374,11 +347,8 @@ static nvmlReturn_t profile_of(nvmlGpuInstance_t gi, const struct mig_profile **
     const struct mig_profile *rows;
     struct sim_mig_entry e;
     size_t n;
-    nvmlReturn_t r = enter_card(gi->device, &rows, &n);
-    if (r == NVML_SUCCESS)
-        r = find_entry(gi->device, gi->id, UINT32_MAX, &e);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(gi->device, &rows, &n));
+    NVML_TRY(find_entry(gi->device, gi->id, UINT32_MAX, &e));
     *ret = by_id(rows, n, e.profile);
     return *ret ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
 }
@@ -388,11 +358,8 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t gpu_
                                                           unsigned int eng_profile,
                                                           nvmlComputeInstanceProfileInfo_t *info) {
     const struct mig_profile *p;
-    nvmlReturn_t r = enter_instance(gpu_instance, info);
-    if (r == NVML_SUCCESS)
-        r = profile_of(gpu_instance, &p);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_instance(gpu_instance, info));
+    NVML_TRY(profile_of(gpu_instance, &p));
     if (profile >= NVML_COMPUTE_INSTANCE_PROFILE_COUNT ||
         eng_profile != NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -418,12 +385,9 @@ nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstance_t gpu_instance, un
                                               nvmlComputeInstanceProfileInfo_v2_t *info) {
     nvmlComputeInstanceProfileInfo_t plain;
     const struct mig_profile *p;
-    nvmlReturn_t r = nvmlGpuInstanceGetComputeInstanceProfileInfo(
-        gpu_instance, profile, eng_profile, info ? &plain : NULL);
-    if (r == NVML_SUCCESS)
-        r = profile_of(gpu_instance, &p);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvmlGpuInstanceGetComputeInstanceProfileInfo(gpu_instance, profile, eng_profile,
+                                                          info ? &plain : NULL));
+    NVML_TRY(profile_of(gpu_instance, &p));
     bool third = info->version == NVML_STRUCT_VERSION_OF(nvmlComputeInstanceProfileInfo_v3_t, 3);
     if (!third && info->version != NVML_STRUCT_VERSION_OF(nvmlComputeInstanceProfileInfo_v2_t, 2))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -486,13 +450,11 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpu_instance
                                                   unsigned int profile_id,
                                                   nvmlComputeInstance_t *compute_instance) {
     unsigned int id;
-    nvmlReturn_t r = enter_instance(gpu_instance, compute_instance);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_instance(gpu_instance, compute_instance));
     if (profile_id >= sizeof(slices_of) / sizeof(slices_of[0]))
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = change_division(gpu_instance->device, SIM_MIG_CREATE_COMPUTE, gpu_instance->id,
-                        slices_of[profile_id], &id);
+    nvmlReturn_t r = change_division(gpu_instance->device, SIM_MIG_CREATE_COMPUTE, gpu_instance->id,
+                                     slices_of[profile_id], &id);
     if (r == NVML_SUCCESS)
         *compute_instance = compute_handle(gpu_instance, id);
     return r;
@@ -519,12 +481,10 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpu_instance,
                                                 unsigned int *count) {
     struct sim_mig_entry list[ENTRIES_MAX];
     unsigned int n, found = 0;
-    nvmlReturn_t r = enter_instance(gpu_instance, compute_instances);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_instance(gpu_instance, compute_instances));
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    r = fetch_entries(gpu_instance->device, list, &n);
+    nvmlReturn_t r = fetch_entries(gpu_instance->device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].gi == gpu_instance->id && list[i].ci < COMPUTE_MAX &&
             number_of(list[i].size) == profile_id)
@@ -603,14 +563,12 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
     struct sim_mig_entry list[ENTRIES_MAX];
     unsigned int n, at = 0;
     size_t profiles;
-    nvmlReturn_t r = enter_card(device, NULL, &profiles);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_card(device, NULL, &profiles));
     if (!mig_device)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (!atomic_load(&device->page->mig)) /* it could have some; only others refuse */
         return NVML_ERROR_NOT_FOUND;
-    r = fetch_entries(device, list, &n);
+    nvmlReturn_t r = fetch_entries(device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].ci != UINT32_MAX && at++ == index)
             return part_handle(device, &list[i], mig_device);
@@ -664,9 +622,7 @@ nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mig_devic
 }
 
 nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes) {
-    nvmlReturn_t r = enter_part(device, attributes);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(enter_part(device, attributes));
     const struct sim_page *p = device->page;
     *attributes = (nvmlDeviceAttributes_t){.multiprocessorCount = p->sm_count,
                                            .sharedCopyEngineCount = p->engines[0],

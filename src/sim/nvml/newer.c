@@ -12,10 +12,7 @@ nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_v1_t *branch_i
     nvmlReturn_t r = nvml_ready();
     if (r != NVML_SUCCESS)
         return r;
-    if (!branch_info)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (branch_info->version != NVML_STRUCT_VERSION_OF(nvmlSystemDriverBranchInfo_v1_t, 1))
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    NVML_CHECK_VERSION(branch_info, nvmlSystemDriverBranchInfo_v1_t, 1);
     char text[32];
     (void) snprintf(text, sizeof(text), "r%.3s_00", nvml_client()->host->driver);
     if (length > sizeof(branch_info->branch))
@@ -25,13 +22,8 @@ nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_v1_t *branch_i
 
 /* Of units in a rack, and of cards that were left out on purpose, there are none. */
 static nvmlReturn_t report_none(unsigned int *count) {
-    nvmlReturn_t r = nvml_ready();
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *count = 0;
-    return NVML_SUCCESS;
+    NVML_TRY(nvml_ready());
+    NVML_RETURN_VALUE(count, 0);
 }
 
 nvmlReturn_t nvmlUnitGetCount(unsigned int *unit_count) {
@@ -44,9 +36,7 @@ nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *device_count) {
 
 nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *pci) {
     nvmlPciInfo_t plain;
-    nvmlReturn_t r = nvmlDeviceGetPciInfo_v3(device, pci ? &plain : NULL);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvmlDeviceGetPciInfo_v3(device, pci ? &plain : NULL));
     if (pci->version != NVML_STRUCT_VERSION_OF(nvmlPciInfoExt_v1_t, 1))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     *pci = (nvmlPciInfoExt_v1_t){.version = pci->version,
@@ -63,14 +53,9 @@ nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *p
 
 nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_v1_t *temperature) {
     unsigned int degrees;
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if (!temperature)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (temperature->version != NVML_STRUCT_VERSION_OF(nvmlTemperature_v1_t, 1))
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    r = nvmlDeviceGetTemperature(device, temperature->sensorType, &degrees);
+    NVML_TRY(nvml_enter(device));
+    NVML_CHECK_VERSION(temperature, nvmlTemperature_v1_t, 1);
+    nvmlReturn_t r = nvmlDeviceGetTemperature(device, temperature->sensorType, &degrees);
     if (r == NVML_SUCCESS)
         temperature->temperature = (int) degrees;
     return r;
@@ -94,9 +79,7 @@ static unsigned int performance_states(nvmlDevice_t device, nvmlPstates_t list[2
 
 nvmlReturn_t nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t device, nvmlPstates_t *pstates,
                                                      unsigned int size) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     nvmlPstates_t list[2];
     unsigned int n = performance_states(device, list),
                  room = size / (unsigned int) sizeof(*pstates);
@@ -111,9 +94,7 @@ nvmlReturn_t nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t device, nvmlClockType
                                               nvmlPstates_t pstate, unsigned int *min_clock_mhz,
                                               unsigned int *max_clock_mhz) {
     unsigned int top;
-    nvmlReturn_t r = nvmlDeviceGetMaxClockInfo(device, type, &top);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvmlDeviceGetMaxClockInfo(device, type, &top));
     if (!min_clock_mhz || !max_clock_mhz)
         return NVML_ERROR_INVALID_ARGUMENT;
     nvmlPstates_t list[2];

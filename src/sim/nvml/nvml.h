@@ -47,20 +47,50 @@ nvmlDevice_t nvml_device_at(unsigned int index);
 nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
                           struct client_answer *answer);
 
+struct nvml_list {
+    void *entries; /* malloc'ed, the caller's to free */
+    unsigned int count;
+};
+
+/* The same for an answer that is a list of at most `most` entries. `ret` is set on success. */
+nvmlReturn_t nvml_request_list(nvmlDevice_t device, uint32_t op, uint64_t a, size_t entry_size,
+                               unsigned int most, struct nvml_list *ret);
+
 /* The memory limit and the use of the caller's control group. False: it has no limit. */
 bool nvml_own_limit(nvmlDevice_t device, unsigned long long *ret_hard,
                     unsigned long long *ret_used);
 
-/* Bodies of the functions that return one value of a device's page. */
-#define NVML_GIVE(device, out, value)                                                              \
+/* Returns the result of `call` from the calling function, unless it is NVML_SUCCESS. */
+#define NVML_TRY(call)                                                                             \
     do {                                                                                           \
-        nvmlReturn_t _r = nvml_enter(device);                                                      \
+        nvmlReturn_t _r = (call);                                                                  \
         if (_r != NVML_SUCCESS)                                                                    \
             return _r;                                                                             \
+    } while (0)
+
+/* Checks a pointer to a versioned structure. */
+#define NVML_CHECK_VERSION(info, type, number)                                                     \
+    do {                                                                                           \
+        if (!(info))                                                                               \
+            return NVML_ERROR_INVALID_ARGUMENT;                                                    \
+        if ((info)->version != NVML_STRUCT_VERSION_OF(type, number))                               \
+            return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;                                           \
+    } while (0)
+
+/* The end of a function that returns one value: INVALID_ARGUMENT where `out` is NULL. */
+#define NVML_RETURN_VALUE(out, value)                                                              \
+    do {                                                                                           \
         if (!(out))                                                                                \
             return NVML_ERROR_INVALID_ARGUMENT;                                                    \
         *(out) = (value);                                                                          \
         return NVML_SUCCESS;                                                                       \
+    } while (0)
+
+/* Bodies of the functions that return one value of a device's page. */
+#define NVML_GIVE(device, out, value)                                                              \
+    do {                                                                                           \
+        NVML_TRY(nvml_enter(device));                                                              \
+        NVML_RETURN_VALUE(out, value);                                                             \
     } while (0)
 
 #define NVML_GIVE_STRING(device, out, length, text)                                                \

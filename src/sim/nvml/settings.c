@@ -19,17 +19,18 @@ static nvmlReturn_t write_setting(nvmlDevice_t device, enum sim_setting which, u
 
 /* -- modes ----------------------------------------------------------------------------------- */
 
+static nvmlReturn_t set_mode(nvmlDevice_t device, enum sim_setting which, unsigned int mode,
+                             unsigned int highest) {
+    NVML_TRY(nvml_enter(device));
+    return mode <= highest ? write_setting(device, which, mode) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
     NVML_GIVE(device, mode, (nvmlEnableState_t) read_setting(device, SIM_SETTING_PERSISTENCE));
 }
 
 nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t mode) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if ((unsigned int) mode > NVML_FEATURE_ENABLED)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    return write_setting(device, SIM_SETTING_PERSISTENCE, mode);
+    return set_mode(device, SIM_SETTING_PERSISTENCE, mode, NVML_FEATURE_ENABLED);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
@@ -37,14 +38,9 @@ nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mo
 }
 
 nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if ((unsigned int) mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
-        return NVML_ERROR_INVALID_ARGUMENT;
     if (mode == NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
-        mode = NVML_COMPUTEMODE_EXCLUSIVE_PROCESS; /* what it has meant since CUDA 8 */
-    return write_setting(device, SIM_SETTING_COMPUTE_MODE, mode);
+        mode = NVML_COMPUTEMODE_EXCLUSIVE_PROCESS; /* its meaning since CUDA 8 */
+    return set_mode(device, SIM_SETTING_COMPUTE_MODE, mode, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
 }
 
 /* -- power ----------------------------------------------------------------------------------- */
@@ -69,9 +65,7 @@ nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
                                                           unsigned int *min_limit,
                                                           unsigned int *max_limit) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!min_limit || !max_limit)
         return NVML_ERROR_INVALID_ARGUMENT;
     *min_limit = device->page->power_limit_mw / 4;
@@ -81,9 +75,7 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
 
 nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned int limit) {
     unsigned int least, most;
-    nvmlReturn_t r = nvmlDeviceGetPowerManagementLimitConstraints(device, &least, &most);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvmlDeviceGetPowerManagementLimitConstraints(device, &least, &most));
     if (limit < least || limit > most)
         return NVML_ERROR_INVALID_ARGUMENT;
     return write_setting(device, SIM_SETTING_POWER_LIMIT, limit);
@@ -96,12 +88,7 @@ nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t 
 }
 
 nvmlReturn_t nvmlDeviceSetAccountingMode(nvmlDevice_t device, nvmlEnableState_t mode) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
-    if ((unsigned int) mode > NVML_FEATURE_ENABLED)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    return write_setting(device, SIM_SETTING_ACCOUNTING, mode);
+    return set_mode(device, SIM_SETTING_ACCOUNTING, mode, NVML_FEATURE_ENABLED);
 }
 
 nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int *buffer_size) {
@@ -109,33 +96,21 @@ nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int
 }
 
 nvmlReturn_t nvmlDeviceClearAccountingPids(nvmlDevice_t device) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     return write_setting(device, SIM_SETTING_ACCOUNTING,
                          read_setting(device, SIM_SETTING_ACCOUNTING) ? 1 : 0);
 }
 
-/* All processes that are accounted for. `*ret` is malloc'ed. */
+/* The records of all processes. The caller frees `*ret`. */
 static nvmlReturn_t fetch_accounts(nvmlDevice_t device, struct sim_account **ret,
                                    unsigned int *ret_count) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    struct nvml_list list;
+    NVML_TRY(nvml_enter(device));
     if (!read_setting(device, SIM_SETTING_ACCOUNTING))
         return NVML_ERROR_NOT_SUPPORTED;
-    size_t room = SIM_ACCOUNTS_MAX * sizeof(struct sim_account);
-    struct sim_account *list = malloc(room);
-    if (!list)
-        return NVML_ERROR_MEMORY;
-    struct client_answer a = {.list = list, .list_max = room};
-    r = nvml_request(device, SIM_ACCOUNTS, 0, &a);
-    if (r != NVML_SUCCESS) {
-        free(list);
-        return r;
-    }
-    *ret = list;
-    *ret_count = a.reply.count < SIM_ACCOUNTS_MAX ? a.reply.count : SIM_ACCOUNTS_MAX;
+    NVML_TRY(nvml_request_list(device, SIM_ACCOUNTS, 0, sizeof(**ret), SIM_ACCOUNTS_MAX, &list));
+    *ret = list.entries;
+    *ret_count = list.count;
     return NVML_SUCCESS;
 }
 
@@ -160,10 +135,8 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
 static nvmlReturn_t find_account(nvmlDevice_t device, unsigned int pid, struct sim_account *ret) {
     struct sim_account *list = NULL;
     unsigned int n;
-    nvmlReturn_t r = fetch_accounts(device, &list, &n);
-    if (r != NVML_SUCCESS)
-        return r;
-    r = NVML_ERROR_NOT_FOUND;
+    NVML_TRY(fetch_accounts(device, &list, &n));
+    nvmlReturn_t r = NVML_ERROR_NOT_FOUND;
     for (unsigned int i = 0; i < n; i++)
         if (list[i].pid == pid) {
             *ret = list[i];
@@ -193,9 +166,7 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
 /* -- error counts ---------------------------------------------------------------------------- */
 
 nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, nvmlEccCounterType_t counter_type) {
-    nvmlReturn_t r = nvml_enter(device);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_enter(device));
     if (!device->page->ecc)
         return NVML_ERROR_NOT_SUPPORTED;
     if ((unsigned int) counter_type > NVML_AGGREGATE_ECC)
