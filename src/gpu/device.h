@@ -2,7 +2,7 @@
 #pragma once
 
 /* The device model: what is known about the cards of this machine. Plain data, filled by
- * gpu/nvml/monitor.h from what the NVML child reports, read by everybody else. */
+ * gpu/nvml/monitor.h from what the NVML child reports, read by all others. */
 
 #include <stdbool.h>
 #include <stddef.h>

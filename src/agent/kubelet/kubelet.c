@@ -153,7 +153,7 @@ static void unwatch(struct kubelet *k) {
     k->watching = false;
 }
 
-/* Sockets that a former agent left behind when it was killed: nobody answers there. */
+/* Sockets that a former agent left behind when it was killed: no process listens on them. */
 static void remove_stale(const char *dir) {
     _cleanup_closedir_ DIR *d = opendir(dir);
     struct dirent *e;

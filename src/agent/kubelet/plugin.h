@@ -18,8 +18,8 @@ struct plugin;
 struct plugin_options {
     const struct resource *resource;
     const char *dir; /* kubelet's plugin directory */
-    /* kubelet is about to start a container with these IDs (sorted, valid during the call). Whoever
-     * gets `call` ends it: grpc_call_reply with an empty message, or grpc_call_finish. */
+    /* kubelet is about to start a container with these IDs (sorted, valid during the call). The
+     * callee ends `call`: grpc_call_reply with an empty message, or grpc_call_finish. */
     void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata);
     /* Registered, or no longer (then `why` says it). */

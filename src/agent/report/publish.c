@@ -403,8 +403,8 @@ static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, str
     return false;
 }
 
-/* Right after the start the cards are known from before, but nobody has asked the driver how they
- * are. */
+/* Right after the start the cards are known from before, but the driver has not yet told their
+ * health. */
 static bool snapshot_is_news(const struct report *report) {
     struct gpu_monitor_status status;
 

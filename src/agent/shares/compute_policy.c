@@ -104,7 +104,7 @@ static int read_memory(const struct compute_policy_node *node, const char *value
     return 0;
 }
 
-/* Not a term, but a wish that is no policy is to be told to somebody. */
+/* Not a term, but a wish that is no policy is reported in an Event. */
 static int check_overuse(const struct compute_policy_node *node, const char *value,
                          struct slot_terms *t, struct err *why) {
     enum overuse_policy policy;

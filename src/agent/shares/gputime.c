@@ -37,7 +37,7 @@ static void join(struct shares *s, struct slot *slot) {
     /* One that is not there was never made: that share is an older agent's. */
     slot->account_damaged = r == -EBADMSG;
     if (r < 0)
-        log_debug("nobody arbitrates for slot %s: %s", slot->nonce, err.text);
+        log_debug("the arbiter does not take slot %s: %s", slot->nonce, err.text);
 }
 
 void gputime_join(struct shares *s) {

@@ -13,7 +13,7 @@
 int gputime_start(struct shares *s, struct err *err);
 void gputime_stop(struct shares *s);
 
-/* Takes in all slots that nobody arbitrates for yet. */
+/* Takes in all slots that the arbiter does not have yet. */
 void gputime_join(struct shares *s);
 
 /* The terms of a container that is going to start. */
@@ -25,5 +25,5 @@ void gputime_pod(struct shares *s, const struct pod_entry *e);
 /* The snapshot has changed: what the driver saw the containers take since the last. */
 void gputime_sample(struct shares *s);
 
-/* What is known of a slot on one of its devices; zeroes where nobody arbitrates. */
+/* What is known of a slot on one of its devices; zeroes where the arbiter does not have it. */
 void gputime_view(const struct slot *slot, uint32_t device, struct arbitration_view *ret);

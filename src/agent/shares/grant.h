@@ -2,8 +2,8 @@
 #pragma once
 
 /* The decision whether a container gets a share, and which. No I/O, changes nothing. A pod gets
- * exactly what aliquot-scheduler has signed for it on this node, and only while nobody else still
- * has it. */
+ * exactly what aliquot-scheduler has signed for it on this node, and only while no other pod
+ * still has it. */
 
 #include "agent/cluster/pods.h"
 #include "agent/shares/slot.h"

@@ -90,7 +90,7 @@ struct slot {
     struct ledger *ledger;  /* NULL while it cannot be read */
     int limits_fd; /* the limits file, open for writing: no lease can be taken then; 0: it is not */
     bool limits_late;                   /* what stands there is older than the grant */
-    struct arbitration_member *compute; /* NULL: nobody arbitrates for it */
+    struct arbitration_member *compute; /* NULL: the arbiter does not have it */
     bool account_damaged;               /* because the container has destroyed its account */
     uint64_t sweep_after;               /* uv_hrtime before which its ledger is left alone */
     UT_hash_handle hh;

@@ -97,7 +97,8 @@ static void remove_slot(struct shares *s, struct slot *slot) {
         library_remove_mount_point(s->options.host_root);
 }
 
-/* After a whole scan: removes what nobody uses any more. Returns whether there is more to wait for.
+/* After a whole scan: removes what no process uses any more. Returns whether there is more to wait
+ * for.
  */
 static bool settle(struct shares *s) {
     struct slot *slot, *next;

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How far the driver's figure may be above the limit before anybody is accused: what the driver
+/* How far the driver's figure may be above the limit before overuse is reported: what the driver
  * takes by itself (code, heaps, rounding) shows up before the next reconciliation shrinks the room
  * for it. */
 #define AUDIT_MEMORY_SLACK ((uint64_t) 32 << 20)

@@ -19,8 +19,8 @@ bool overhead_end(struct overhead *r, uint64_t used, uint64_t operation, uint64_
     bool still = r->armed && r->before_used == used && r->before_operation == operation;
 
     r->armed = false;
-    /* Nobody there: whatever was, is over. Where the ledger still has something, it is only that
-     * nobody was seen (a list that the driver failed to give), and room that is in use must not be
+    /* No process: there is no overhead. Where the ledger still has something, the list is only
+     * empty (a list that the driver failed to give), and room that is in use must not be
      * given out. */
     if (processes == 0 && used == 0) {
         *r = (struct overhead){0};

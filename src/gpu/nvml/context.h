@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a CUDA context costs on each card. The driver tells nobody, and it is taken from every
+/* What a CUDA context costs on each card. The driver does not tell it, and it is taken from every
  * container that computes, so it is measured: by making one and looking. */
 
 #include <stdint.h>

@@ -37,7 +37,7 @@ struct gpu_monitor_options {
      * start. */
     const char *(*library)(void *userdata);
     void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
-    /* The driver is going to be asked now; NULL: nobody wants to know. */
+    /* The driver is going to be asked now; NULL: not called. */
     void (*on_poll)(void *userdata);
     /* The driver's answer to gpu_monitor_wall(). May be NULL. */
     void (*on_wall)(const struct gpu_wall_answer *answer, void *userdata);

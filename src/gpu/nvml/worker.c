@@ -502,7 +502,7 @@ static void report_context(const char *uuid, uint64_t bytes, void *userdata) {
 /* In a process of its own: what CUDA leaves behind in a process is many times what NVML needs, and
  * no poll shall wait for it. Before this process has loaded the driver, which survives no fork. */
 static void measure_contexts(struct worker *w, const char *library) {
-    (void) signal(SIGCHLD, SIG_IGN); /* nobody waits for it */
+    (void) signal(SIGCHLD, SIG_IGN); /* no wait(2) for it */
     if (fork() != 0)
         return;
     (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -520,7 +520,8 @@ int gpu_worker_main(int argc, char **argv) {
         (void) fprintf(stderr, "%s is started by the agent itself\n", GPU_WORKER_COMMAND);
         return EXIT_FAILURE;
     }
-    /* The agent's death is the end of the socket too, but nobody reads it while a call hangs. */
+    /* The agent's death is the end of the socket too, but the child does not read it while a call
+     * hangs. */
     (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void) prctl(PR_SET_NAME, "aliquot-nvml");
     if (argc == 4 && strcmp(argv[3], GPU_WORKER_MEASURE) == 0)
