@@ -291,7 +291,7 @@ def test_wrong_use_is_told(node, args, what):
 def test_what_cannot_be_done_is_told(node, tmp_path):
     assert "there is no GPU 7, only 2" in node.inject("lose", "--gpu", 7, expect=1)
     assert "no context on GPU 0" in node.inject("xid", 31, "--gpu", 0, "--pid", os.getpid(), expect=1)
-    assert "nothing was arranged" in node.inject("release", "cuMemAlloc", expect=1)
+    assert "there is no rule" in node.inject("release", "cuMemAlloc", expect=1)
     assert "no simulated machine" in node.inject("unload", "--dir", tmp_path, expect=1)
     for _ in range(16):
         node.inject("error", "cuCtxCreate*", 2)

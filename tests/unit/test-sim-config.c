@@ -106,7 +106,7 @@ static void defaults_follow_the_driver(void **state) {
 static void mistakes_are_told_with_their_line(void **state) {
     (void) state;
     expect_error("", "m: no [gpu]");
-    expect_error("model = T4\n", "m:1: 'model' stands before the first section");
+    expect_error("model = T4\n", "m:1: 'model' is before the first section");
     expect_error("\n[gpus 0]\n",
                  "m:2: no section [gpus 0]; there are [machine], [gpu N] and [nvlink]");
     expect_error("[gpu 0\n", "m:1: a section ends with ']'");

@@ -14,7 +14,7 @@
 #include "sim/cuda/graph.h"
 #include "sim/cuda/stream.h"
 
-/* What the next node of a stream depends on. */
+/* The dependencies of a stream's next node. */
 struct set {
     CUgraphNode *node;
     CUgraphEdgeData *data; /* of the edge to the next node */
@@ -40,7 +40,7 @@ struct capture_stream {
     struct set set;
 };
 
-/* Where an event stands in a capture, which may have ended. */
+/* The position of an event in a capture, which may have ended. */
 struct capture_point {
     unsigned long long id; /* of the capture */
     struct set set;
@@ -223,7 +223,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     return CUDA_SUCCESS;
 }
 
-/* -- what is captured ------------------------------------------------------------------------ */
+/* -- captured operations --------------------------------------------------------------------- */
 
 /* With the lock. */
 static CUresult add_captured_node(struct capture_stream *cs, CUgraphNodeParams *params) {
@@ -306,7 +306,7 @@ CUresult capture_record(CUstream s, CUevent event, bool external) {
     return r;
 }
 
-/* With the lock: the stream goes on behind the event, as a part of its capture. */
+/* With the lock: the stream continues after the event, as a part of its capture. */
 static CUresult wait_in(struct capture *c, CUstream s, const struct capture_point *point) {
     struct capture_stream *cs = s->capture;
     if (cs && cs->capture != c) {
@@ -468,7 +468,7 @@ static void mark_reached(CUgraphNode *todo, size_t n, bool *reached) {
         }
 }
 
-/* With the lock: does the origin come behind all that the other streams did? */
+/* With the lock: true when the origin depends on all work of the other streams. */
 static CUresult check_joined(const struct capture *c) {
     const struct capture_stream *origin = c->origin->capture;
     size_t n = c->graph->nnodes;

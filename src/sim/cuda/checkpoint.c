@@ -41,7 +41,7 @@ static CUresult wait_idle(unsigned int ms) {
     return CUDA_SUCCESS;
 }
 
-/* Goes from a state to the next by `step`, which says what it became; one step at a time. */
+/* Changes the state by `step`, which sets the new one; one step at a time. */
 static CUresult change_state(int pid, CUprocessState from, CUresult (*step)(void *args),
                              void *args) {
     CUDA_TRY(enter_process(pid));
@@ -62,7 +62,7 @@ static CUresult lock_process(void *args) {
     return r;
 }
 
-/* Of the first `n` devices, as far as they can be: what is shared with others has to stay. */
+/* Moves the memory of the first `n` devices, until one fails: shared memory has to stay. */
 static int move_devices(enum sim_op op, int n, int *ret_done) {
     int r = 0;
     for (int i = 0; i < n && r == 0; i++) {

@@ -33,7 +33,7 @@ CUresult copy_submit(const struct copy *c, CUstream stream, bool wait) {
 
 enum side { HOST, DEVICE, EITHER };
 
-/* Device addresses must be ours; what is not ours is the program's, where it may be. */
+/* Device addresses must be of this driver; host addresses may be any of the program's. */
 static bool side_ok(uintptr_t p, size_t bytes, enum side side) {
     if (side == DEVICE)
         return memory_covers(p, bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What devices there are, and what they can do. */
+/* Enumeration and attributes of devices. */
 
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,7 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev) {
     return CUDA_SUCCESS;
 }
 
-/* What is the same for every device that can be simulated. */
+/* Attributes common to all simulated devices. */
 static const struct {
     CUdevice_attribute attribute;
     int value;
@@ -150,7 +150,7 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS, 2046},
 };
 
-/* What is a figure of the device's page. */
+/* Attributes that are figures of the device's page. */
 #define FIGURE(name, field, factor)                                                                \
     { CU_DEVICE_ATTRIBUTE_##name, offsetof(struct sim_page, field), factor }
 

@@ -37,7 +37,7 @@ static CUevent event_new(unsigned int flags) {
     return e;
 }
 
-/* Takes over `shared`, which may be NULL. */
+/* Owns `shared`, which may be NULL. */
 static CUresult event_make(CUcontext ctx, unsigned int flags, struct shared_event *shared,
                            CUevent *ret) {
     (void) pthread_mutex_lock(&cuda_lock);

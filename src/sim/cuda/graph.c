@@ -287,7 +287,7 @@ static CUresult order_children(CUgraph g) {
     return r;
 }
 
-/* Where the nodes that depend on each node stand in one common list. */
+/* The dependents of each node, in one common list. */
 struct successors {
     size_t *missing; /* dependencies of each node that have not come yet */
     size_t *first;   /* nnodes + 1 */

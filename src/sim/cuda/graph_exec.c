@@ -214,7 +214,7 @@ static CUresult prepare_memory(CUgraphExec e, CUstream s) {
     return graph_use_reserve(&e->use, s->queue);
 }
 
-/* In a capture the graph becomes a child of what is captured. */
+/* In a capture the graph becomes a child graph of the captured one. */
 static CUresult capture_graph(CUstream s, CUgraphExec e) {
     CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = e->graph}};
     return capture_add(s, &p);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The kinds of nodes: what each takes over from its parameters, and what it does when it runs. */
+/* The kinds of nodes: the copies each makes of its parameters, and its execution. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -253,7 +253,7 @@ static CUresult run_free(struct graph_run *run, CUgraphNode n) {
 
 /* -- conditions ------------------------------------------------------------------------------ */
 
-/* Never given back: kernels may name them for ever. With cuda_lock. */
+/* Never freed: kernels may use their handles at any time. With cuda_lock. */
 static struct graph_condition *conditions;
 
 struct graph_condition *graph_condition_find(CUgraphConditionalHandle handle) {

@@ -10,7 +10,7 @@
 
 #define GRANULARITY ((uint64_t) 2 << 20) /* in which the reserve grows */
 
-/* What a device keeps for graphs. */
+/* The reserve of a device for graphs. */
 struct reserve {
     uint64_t used, used_high;
     uint64_t held, held_high; /* charged to the device */
@@ -239,7 +239,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
     return CUDA_SUCCESS;
 }
 
-/* Only the high-water marks, and only to zero, which means to what is now. */
+/* Only the high-water marks, and only to zero, which sets them to the present use. */
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value) {
     CUDA_TRY(cuda_enter_device(device));
     struct reserve *v = &reserves[device];

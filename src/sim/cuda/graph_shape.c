@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The driver's functions for graphs as a whole: making, edges, what is in them, a picture. */
+/* The driver's functions for whole graphs: creation, edges, lists of nodes, dot output. */
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* cuInit, and what every call asks first. */
+/* cuInit, and the checks at the start of every call. */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #define MEMORY_MAGIC 0x6d656d2d637069ull
 #define EVENT_MAGIC 0x6576652d637069ull
 
-/* What is in a handle. */
+/* The contents of a handle. */
 struct name {
     uint64_t magic;
     uint64_t id[2];

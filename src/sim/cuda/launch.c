@@ -34,7 +34,7 @@ CUresult launch_busy(CUstream stream, size_t bytes) {
     return stream_submit(stream, SIM_KERNEL, 0, launch_busy_ns(stream->context->device, bytes));
 }
 
-/* -- what the built-ins do ------------------------------------------------------------------- */
+/* -- the built-in kernels -------------------------------------------------------------------- */
 
 static size_t saxpy_count(const struct launch_call *c) {
     int32_t n = c->arg[0].integer;
@@ -59,7 +59,7 @@ bool launch_may_run(const struct launch_call *c) {
     }
 }
 
-/* What it uses of managed memory comes to the card. */
+/* Moves the managed memory that it uses to the card. */
 static void touch_managed(const struct launch_call *c) {
     if (c->builtin == BUILTIN_SAXPY) {
         managed_touch(c->arg[2].word, saxpy_count(c) * 4, c->device);
@@ -243,7 +243,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_dim_x, unsign
     return r == CUDA_SUCCESS ? launch(f, grid, block, stream, kernel_params, NULL) : r;
 }
 
-/* Every stream of the list goes on behind all the others. */
+/* Every stream of the list waits for all the others. */
 static CUresult wait_for_streams(const CUDA_LAUNCH_PARAMS *list, unsigned int n) {
     CUresult r = CUDA_SUCCESS;
     for (unsigned int i = 0; i < n; i++)

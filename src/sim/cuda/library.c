@@ -24,7 +24,7 @@ struct CUlib_st {
     enum cuda_tag tag;
     struct CUlib_st *next;
     const void *code; /* stays the program's: it has to keep it */
-    char *text;       /* what was read from a file */
+    char *text;       /* contents of the file, if it was read from one */
     CUmodule model;   /* loaded nowhere */
     struct loaded *loaded;
     CUkernel kernels;
@@ -44,7 +44,7 @@ static CUresult enter_kernel(CUkernel k) {
     return k && k->tag == TAG_KERNEL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Takes over `text`. */
+/* Owns `text`. */
 static CUresult library_new(const void *code, char *text, CUlibrary *ret) {
     CUmodule model;
     CUresult r = module_load(NULL, code, &model);

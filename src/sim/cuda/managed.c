@@ -8,7 +8,7 @@
 #include "sim/cuda/capture.h"
 #include "sim/cuda/stream.h"
 
-#define NOWHERE (-2) /* the driver's word for no location; CU_DEVICE_CPU is -1 */
+#define NOWHERE (-2) /* the driver's value for no location; CU_DEVICE_CPU is -1 */
 #define HOST (-1)
 
 struct managed {
@@ -25,7 +25,7 @@ struct managed {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all here; taken before cuda_lock */
 static struct managed *all;
-static _Atomic unsigned int nmanaged; /* of all: for a look without the lock */
+static _Atomic unsigned int nmanaged; /* in total; read without the lock */
 static uint64_t uses;
 
 struct managed *managed_new(struct memory *memory) {
@@ -205,7 +205,7 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count
     return r;
 }
 
-/* What was there may be lost, and here is not. */
+/* The driver may discard the contents; this one keeps them. */
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                            CUmemLocation *locations, size_t *location_indexes,
                                            size_t num_locations, unsigned long long flags,

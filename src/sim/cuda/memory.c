@@ -165,7 +165,7 @@ void memory_free(struct memory *m) {
     free(m);
 }
 
-/* Only what has been touched: most of a big card has not. */
+/* Only touched pages: most of a large card has none. */
 static bool copy_pages(char *to, const char *from, size_t bytes) {
     unsigned char present[4096];
     const size_t step = sizeof(present) * 4096;
@@ -367,7 +367,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     struct memory *m = memory_find(dptr);
     if (!m || m->base != dptr || !memory_is_freeable(m))
         return CUDA_ERROR_INVALID_VALUE;
-    /* What is still running may use it. */
+    /* Running work may still use it. */
     if (m->context && cuda_context_alive(m->context))
         r = stream_synchronize_context(m->context);
     if (m->kind == MEMORY_GRAPH)

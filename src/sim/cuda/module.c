@@ -99,7 +99,7 @@ static CUmodule module_new(CUcontext ctx) {
     return m;
 }
 
-/* Its memory is kept: its functions may still be asked for. */
+/* Its memory is kept: the program may still pass handles of its functions. */
 static void module_free(CUmodule m) {
     (void) pthread_mutex_lock(&cuda_lock);
     for (CUmodule *p = &modules; *p; p = &(*p)->next)
@@ -383,7 +383,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 
 /* -- functions ------------------------------------------------------------------------------- */
 
-/* A kernel of a library may stand for the function. */
+/* A program may pass a library's kernel as the function. */
 static CUresult enter_function(CUfunction *func) {
     CUcontext ctx;
     CUDA_TRY(cuda_enter_context(&ctx));

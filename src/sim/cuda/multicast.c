@@ -121,7 +121,7 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mc_handle, CUdevice d
     return room ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* With the lock: takes over `hold`, which is dropped when it cannot be bound. */
+/* With the lock: owns `hold`, and drops it when it cannot be bound. */
 static CUresult bind_memory(struct multicast *m, int device, size_t offset, size_t size,
                             void *hold) {
     struct binding *b = calloc(1, sizeof(*b));

@@ -25,8 +25,8 @@ struct CUmemPoolHandle_st {
     uint64_t used, used_high;
     int reuse[3];
     bool shareable;
-    struct shared shared; /* what stands for it in other processes, once it was exported */
-    bool imported;        /* it is what stands for another's */
+    struct shared shared; /* its identity in other processes, once it was exported */
+    bool imported;        /* it represents the pool of another process */
 };
 
 /* Of the figures; taken before cuda_lock. */
@@ -67,7 +67,7 @@ static CUresult pool_take(CUmemoryPool p, size_t bytes) {
     return r;
 }
 
-/* Gives back what is kept above `keep`. */
+/* Frees the unused bytes above `keep`. */
 static void trim_pool(CUmemoryPool p, uint64_t keep) {
     uint64_t floor = p->used > keep ? p->used : keep;
     if (p->held <= floor)
@@ -337,7 +337,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
 
 /* -- between processes ----------------------------------------------------------------------- */
 
-/* A share of no bytes, which stands for the pool. */
+/* A share of no bytes, which represents the pool. */
 static CUresult stand_for(CUmemoryPool p) {
     CUresult r = CUDA_SUCCESS;
     struct shared s;

@@ -94,10 +94,10 @@ static uint64_t clock_now(void) {
     return (uint64_t) ts.tv_sec * 1000000000u + (uint64_t) ts.tv_nsec;
 }
 
-/* Shows the daemon what has been written up to `tail`. */
+/* Publishes the entries up to `tail` to the daemon. */
 static void publish_entry(uint16_t queue) {
     atomic_store(&ring->tail, tail);
-    /* While the queue has work the daemon looks here again before it lets the queue run dry. */
+    /* While the queue has work, the daemon reads the ring again before the queue is empty. */
     if (atomic_load(&ring->need_bell) && atomic_load(&ring->queue[queue].done) == submitted[queue])
         ring_the_bell();
 }

@@ -216,7 +216,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
             *p = stream->next;
             break;
         }
-    stream_free(stream); /* its work goes on in its queue */
+    stream_free(stream); /* its work continues in its queue */
     (void) pthread_mutex_unlock(&cuda_lock);
     return CUDA_SUCCESS;
 }

@@ -168,7 +168,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
     CUDA_RETURN_VALUE(granularity, GRANULARITY);
 }
 
-/* Makes a handle of what is described, with a place in the heap where it has no file of its own. */
+/* Creates a handle by its description, with space in the heap where it has no file of its own. */
 static CUresult handle_new(const struct handle *from, CUmemGenericAllocationHandle *ret) {
     struct handle *h = calloc(1, sizeof(*h));
     if (!h)

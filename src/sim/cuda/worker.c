@@ -22,9 +22,9 @@ struct job {
     uint64_t number;
     void (*fn)(void *arg);
     bool (*ready)(void *arg); /* NULL: at once, when its turn has come */
-    bool host;                /* holds what is behind it in its stream, by a SIM_HOLD */
+    bool host;                /* later work of its stream waits for it, by a SIM_HOLD */
     uint16_t queue;
-    uint64_t seq; /* of what it comes behind */
+    uint64_t seq; /* of the entry before it */
     char arg[] __attribute__((aligned(16)));
 };
 

@@ -297,7 +297,7 @@ void config_init(struct sim_config *ret) {
     ret->numa_nodes = 1;
 }
 
-/* On its own: behind a host bridge of its own, on the first node. */
+/* Default topology: a host bridge of its own, on the first node. */
 static void gpu_init(struct sim_gpu_config *g, uint32_t minor) {
     memset(g, 0, sizeof(*g));
     g->root = 4096 + minor;
@@ -458,7 +458,7 @@ static int set_key(struct parser *p, char *line, struct err *err) {
         return strcmp(key, "switches") == 0 ? set_switches(p->config, value, err)
                                             : set_pair(p->config, key, value, err);
     default:
-        return err_set(err, EINVAL, "'%s' stands before the first section", key);
+        return err_set(err, EINVAL, "'%s' is before the first section", key);
     }
 }
 

@@ -24,7 +24,7 @@ int control_parse(const void *data, size_t len, struct sim_control *ret) {
     return 0;
 }
 
-/* -- what is ---------------------------------------------------------------------------------- */
+/* -- the state of the machine ----------------------------------------------------------------- */
 
 static const char *const state_names[] = {"healthy", "needs-reset", "lost"};
 
@@ -104,7 +104,7 @@ static int do_show(struct daemon *d, const struct sim_control *c, struct buf *ou
     return 0;
 }
 
-/* -- what is to be --------------------------------------------------------------------------- */
+/* -- changes --------------------------------------------------------------------------------- */
 
 static int do_xid(struct daemon *d, const struct sim_control *c, struct buf *out) {
     if (c->pid && !fault_in_use(&d->machine, c->minor, (pid_t) c->pid)) {
@@ -199,7 +199,7 @@ static int do_hang(struct daemon *d, const struct sim_control *c, struct buf *ou
 static int do_release(struct daemon *d, const struct sim_control *c, struct buf *out) {
     uint32_t n = fault_release(&d->machine, c->names[0] ? c->names : NULL);
     if (n == 0 && c->names[0]) {
-        buf_printf(out, "nothing was arranged for '%s'", c->names);
+        buf_printf(out, "there is no rule for '%s'", c->names);
         return -ENOENT;
     }
     return 0;

@@ -324,7 +324,7 @@ static void dispatch(struct daemon *d, struct watch *w, uint32_t events) {
         break;
     case WATCH_CTL:
     case WATCH_DEVICE:
-        /* Requests that a dying process left behind are not worth serving: release at once. */
+        /* Requests of an ended process are not served: release at once. */
         if (events & (EPOLLHUP | EPOLLERR))
             hang_up(d, w);
         else
@@ -358,7 +358,7 @@ static void set_timer(struct daemon *d, uint64_t now, uint64_t when) {
     (void) timerfd_settime(d->timer, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-/* Brings the GPUs up to date and arranges to be woken for whatever comes next. */
+/* Brings the GPUs up to date and sets the timer for the next event. */
 static void run_engine(struct daemon *d) {
     uint64_t now = daemon_clock(d);
     uint64_t next = engine_run(&d->machine, now);
@@ -377,7 +377,7 @@ int daemon_run(struct daemon *d, struct err *err) {
         if (n < 0 && errno != EINTR)
             return err_errno(err, errno, "cannot wait for clients");
         engine_set_bells(&d->machine, false);
-        /* The past first: what a request finds must not depend on when it was looked at. */
+        /* The past first: a request's answer must not depend on the time of the poll. */
         (void) engine_run(&d->machine, daemon_clock(d));
         for (int i = 0; i < n; i++)
             dispatch(d, events[i].data.ptr, events[i].events);
@@ -532,7 +532,7 @@ static void tell_lost(struct daemon *d) {
         if (!s->ring)
             continue;
         atomic_store(&s->ring->lost, 1);
-        /* Before what is in hand ends with the session: none of it may pass for done. */
+        /* Before the session's pending work ends: none of it may count as complete. */
         for (uint32_t i = 0; i < SIM_MAX_UNITS; i++)
             atomic_store(&s->ring->broken[i], (uint32_t) CUDA_ERROR_DEVICE_UNAVAILABLE);
         for (uint32_t i = 0; i < SIM_QUEUES; i++)

@@ -8,7 +8,7 @@
 #include "sim/daemon/shared_event.h"
 #include "sim/daemon/wake.h"
 
-/* Looks at the rings before the sockets get their turn again: no client can keep the daemon. */
+/* Readings of the rings before the sockets are served again: no client can occupy the daemon. */
 #define ROUNDS_MAX 8
 
 /* -- the GPU's round of channels ------------------------------------------------------------- */

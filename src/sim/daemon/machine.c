@@ -120,7 +120,7 @@ void session_detach(struct sim_session *s, uint32_t minor) {
     if (!c)
         return;
     engine_drop_channel(c);
-    s->channel[minor] = c; /* until what it shares has been settled */
+    s->channel[minor] = c; /* until its shares are released */
     ipc_memory_release_all(s, minor);
     memlimit_release_all(&c->charges);
     channel_give(c, c->used);
@@ -180,7 +180,7 @@ struct sim_channel *session_channel(struct sim_session *s, uint32_t minor) {
     return s->channel[minor];
 }
 
-/* What a part of a card uses is in the card's figure and in those of the parts beside it too. */
+/* The use of an instance is also in the figures of the card and of the other instances. */
 static void set_used(struct sim_gpu *g, uint64_t used) {
     struct sim_machine *m = g->machine;
     uint64_t before = g->used;

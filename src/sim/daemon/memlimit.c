@@ -12,7 +12,7 @@ struct sim_group_entry {
     uint64_t id;
     uint64_t soft, hard;
     uint64_t used;
-    bool gone; /* its group; what is charged to it may still be there */
+    bool gone; /* its group was removed; charges may remain */
 };
 
 /* Bytes of one process or share that were charged to one group, or to none. */
@@ -99,7 +99,7 @@ static int set_own(struct sim_gpu *g, uint64_t id, uint64_t soft, uint64_t hard)
     return 0;
 }
 
-/* What is promised to a group is promised to its ancestors, too. */
+/* A group's soft limit is added to those of its ancestors. */
 static int set_kernel(struct sim_gpu *g, const struct sim_groups *groups, uint64_t soft,
                       uint64_t hard) {
     struct sim_group_entry *e = make_all(g, groups);

@@ -7,7 +7,7 @@
 
 #include "sim/daemon/daemon_internal.h"
 
-/* What is known of groups is brought up to date before it is used. */
+/* Forgets removed groups; called before each use of the groups. */
 static void forget_gone(struct daemon *d) {
     uint64_t id;
     while ((id = group_dirs_gone(&d->groups)) != 0)

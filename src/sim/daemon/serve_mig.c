@@ -57,7 +57,7 @@ static int set_mode(struct daemon *d, uint32_t minor, bool on) {
     return instance_set_mode(&d->machine, minor, on);
 }
 
-/* One entry an instance, and one each for what it contains. */
+/* One entry a GPU instance, and one for each of its compute instances. */
 static void list_instances(struct daemon *d, uint32_t minor, struct answer *a) {
     struct sim_mig_entry *out = d->list.mig;
     for (uint32_t i = 0; i < SIM_GPU_INSTANCES_MAX; i++) {

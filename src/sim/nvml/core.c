@@ -166,7 +166,8 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
-    /* Of the library itself, and so without nvmlInit() too; the machine's word goes before. */
+    /* Of the library itself, and so without nvmlInit() too; the machine's version takes precedence.
+     */
     char text[64];
     (void) snprintf(text, sizeof(text), "%u.%s",
                     (client.host ? client.host->cuda : SIM_CUDA_VERSION) / 1000,

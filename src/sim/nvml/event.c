@@ -70,7 +70,7 @@ static nvmlDevice_t device_of(uint32_t minor) {
     return NULL;
 }
 
-/* The next event that the set is for. What was overwritten before it was looked at is skipped. */
+/* The next event for the set. Skips events that were overwritten before they were read. */
 static bool take_event(nvmlEventSet_t set, nvmlEventData_t *ret) {
     const struct sim_host *host = nvml_client()->host;
     for (uint32_t end; (end = atomic_load(&host->events)) != set->next;) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What a device is. */
+/* Names and numbers of a device. */
 
 #include <stdio.h>
 #include <string.h>

@@ -125,7 +125,7 @@ nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     return r;
 }
 
-/* What the driver keeps of the past: one value a period. */
+/* The driver's history: one value a period. */
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   unsigned long long last_seen_time_stamp,
                                   nvmlValueType_t *sample_val_type, unsigned int *sample_count,

@@ -59,7 +59,7 @@ static nvmlReturn_t fetch_processes(nvmlDevice_t device, struct sim_process **re
     return NVML_SUCCESS;
 }
 
-/* NVML's sizing protocol: *count is the room on the way in, and what is there on the way out. */
+/* NVML's sizing protocol: *count is the capacity on input, and the number of entries on output. */
 static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *infos,
                                    size_t entry_size) {
     NVML_TRY(nvml_enter(device));

@@ -61,7 +61,7 @@ static nvmlReturn_t enter_card(nvmlDevice_t device, const struct mig_profile **r
     return rows ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-/* Its instances, in their order, each before what it contains. */
+/* Its GPU instances in order, each followed by its compute instances. */
 static nvmlReturn_t fetch_entries(nvmlDevice_t device, struct sim_mig_entry list[ENTRIES_MAX],
                                   unsigned int *ret_n) {
     struct client_answer a = {.list = list, .list_max = ENTRIES_MAX * sizeof(*list)};

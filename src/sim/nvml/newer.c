@@ -65,7 +65,7 @@ nvmlReturn_t nvmlDeviceGetPowerSource(nvmlDevice_t device, nvmlPowerSource_t *po
     NVML_GIVE(device, power_source, 0); /* the mains */
 }
 
-/* Which place of the board: cards that stand alone do not know. */
+/* Position on the board: unknown for single cards. */
 nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *module_id) {
     NVML_GIVE(device, module_id, device->page->nvlink_max >= 12 ? device->page->minor + 1 : 0);
 }
