@@ -48,6 +48,7 @@ static const struct readme readmes[] = {
     {SLOT "\"elasticgpu.io/gpu-tflops\":20", .ask = {.tflops = 20}},
     {"\"elasticgpu.io/gpu-core\":\"150\"", .problem = REQUEST_CORE_STEP},
     {"\"elasticgpu.io/gpu-core\":100,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_SPLIT},
+    {"\"elasticgpu.io/gpu-core\":150,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_CORE_STEP},
     {SLOT "\"elasticgpu.io/gpu-memory\":\"256\"", .problem = REQUEST_MEMORY_SMALL},
     {"\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-tflops\":20", .problem = REQUEST_TWICE},
     {SLOT "\"elasticgpu.com/gpu-core\":20,\"elasticgpu.com/gpu-memory\":256",
@@ -61,6 +62,8 @@ static const struct readme readmes[] = {
     {SLOT "\"" Q "core-greedy\":10,\"" Q "memory\":5",
      .ask = {.memory = 5 * GIB, .slot = true, .offline = true, .dialect = 1}},
     {SLOT "\"" Q "memory\":5", .ask = {.memory = 5 * GIB, .slot = true, .dialect = 1}},
+    {SLOT "\"" Q "core-greedy\":10",
+     .ask = {.memory_percent = 10, .slot = true, .offline = true, .dialect = 1}},
     {SLOT "\"" Q "core-greedy\":200", .problem = REQUEST_CORE_EACH_RANGE},
     /* gpushare, cGPU */
     {SLOT "\"aliyun.com/gpu-mem\":3", .ask = {.memory = 3 * GIB, .slot = true, .dialect = 4}},
@@ -559,16 +562,22 @@ static void test_manifests(void **state) {
 /* The last test: what is left stays left. */
 static void test_left_to_others(void **state) {
     (void) state;
-    static const char *const bad[] = {
-        "nvidia.com/mig-1g.5gb",        "elasticgpu.io/slot",
-        "nvidia.com/gpu, gpu-fraction", ",",
-        "elasticgpu.io/gpu-core",       "volcano.sh/vgpu-number,tke.cloud.tencent.com/qgpu-memory"};
+    static const struct {
+        const char *names, *why;
+    } bad[] = {
+        {"nvidia.com/mig-1g.5gb", "is no resource that Aliquot serves"},
+        {"elasticgpu.io/slot", "is no resource that Aliquot serves"},
+        {"nvidia.com/gpu, gpu-fraction", "is no resource that Aliquot serves"},
+        {",", "is no resource that Aliquot serves"},
+        {"elasticgpu.io/gpu-core", "cannot be left to others"},
+        {"volcano.sh/vgpu-number,tke.cloud.tencent.com/qgpu-memory", "cannot be left to others"},
+    };
     struct err err;
     struct pod pod;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         err.text[0] = '\0';
-        assert_int_equal(dialect_leave(bad[i], &err), -EINVAL);
-        assert_true(err.text[0] != '\0');
+        assert_int_equal(dialect_leave(bad[i].names, &err), -EINVAL);
+        assert_non_null(strstr(err.text, bad[i].why));
     }
     assert_true(dialect_knows("volcano.sh/vgpu-number")); /* nothing of what was refused */
     assert_int_equal(dialect_leave("", &err), 0);

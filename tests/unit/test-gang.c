@@ -224,6 +224,21 @@ static void test_gang_times_out(void **state) {
     ungovern(&g);
 }
 
+/* A gang that is complete and does not fit is not reported as incomplete. */
+static void test_a_complete_gang_does_not_time_out(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 1);
+    arrive(w, "d", "1", HALF, THREE);
+    arrive(w, "d", "2", HALF, THREE);
+    arrive(w, "d", "3", HALF, THREE);
+    assert_non_null(strstr(ask(w, "d", "1", HALF, THREE), "gang g: "));
+    gangs_tick(&g.gangs, w->now += 90000);
+    assert_int_equal(g.tellings, 0);
+    ungovern(&g);
+}
+
 /* A pod with scheduling gates is nobody's to bind: it counts when they are gone. */
 static void test_gang_with_gates(void **state) {
     struct world *w = *state;
@@ -558,6 +573,7 @@ int main(void) {
         T(test_gang_that_does_not_fit_takes_nothing),
         T(test_two_gangs),
         T(test_gang_times_out),
+        T(test_a_complete_gang_does_not_time_out),
         T(test_gang_with_gates),
         T(test_gang_with_a_long_timeout),
         T(test_gang_of_which_some_have_ended),

@@ -615,6 +615,18 @@ static void records_are_checked(void **state) {
     assert_int_equal(slot_record_decode("{\"version\":2}", 13, &g, NULL), -EBADMSG);
 }
 
+/* A text that is too long for a signature is not signed in part. */
+static void an_assignment_that_is_too_long_is_not_signed(void **state) {
+    static char text[1 << 20];
+    char signature[SIGNATURE_TEXT_MAX];
+    struct fixture *f = *state;
+    struct err err = {0};
+
+    memset(text, 'x', sizeof(text) - 1);
+    assert_true(assignment_sign(f->key, "uid", "node", text, signature, &err) < 0);
+    assert_non_null(strstr(err.text, "cannot build the text to sign"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(signed_pod_gets_its_share, setup, teardown),
@@ -632,6 +644,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_destroyed_ledger_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(a_destroyed_account_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_capabilities_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_assignment_that_is_too_long_is_not_signed, setup,
+                                        teardown),
         cmocka_unit_test(records_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -231,6 +231,58 @@ static void a_reset_without_memory_ends_the_connection(void **state) {
     assert_true(seen.closed);
 }
 
+/* A reset that can be queued does not undo that. */
+static void a_later_reset_does_not_save_the_connection(void **state) {
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen[2] = {H2_SEEN_INIT, H2_SEEN_INIT};
+    struct h2_stream *stream, *first;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[0], &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    first = server.last;
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen[1], &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    fail_malloc_at(1);
+    h2_reset(first, H2_CANCEL);
+    assert_true(fail_malloc_end());
+    h2_reset(server.last, H2_CANCEL);
+    assert_int_equal(h2_pair_pump(client, server.conn), -ENOMEM);
+    h2_conn_free(server.conn);
+    h2_conn_free(client);
+}
+
+/* The stream, its body, and the copies of the trailers. */
+static void messages_without_memory_are_refused(void **state) {
+    static const struct h2_field trailers[] = {{"grpc-status", "0"}};
+    struct server server;
+    struct h2_conn *client;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_stream *stream = NULL;
+    (void) state;
+    set_up(&server, &client, 0);
+    server.silent = true;
+    for (size_t nth = 1; nth <= 2; nth++) {
+        fail_malloc_at(nth);
+        assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), -ENOMEM);
+        assert_true(fail_malloc_end());
+        assert_null(stream);
+        assert_false(h2_conn_has_streams(client));
+    }
+    assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    fail_malloc_at(1);
+    assert_int_equal(h2_finish(server.last, trailers, 1), -ENOMEM);
+    assert_true(fail_malloc_end());
+    assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    assert_true(seen.closed);
+    assert_int_equal(seen.code, H2_INTERNAL_ERROR);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+}
+
 static void wakes_once_per_cork(void **state) {
     struct server server;
     struct h2_conn *client;
@@ -365,6 +417,8 @@ int main(void) {
         cmocka_unit_test(resets_before_and_after_sending),
         cmocka_unit_test(a_handlers_failure_costs_one_stream),
         cmocka_unit_test(a_reset_without_memory_ends_the_connection),
+        cmocka_unit_test(a_later_reset_does_not_save_the_connection),
+        cmocka_unit_test(messages_without_memory_are_refused),
         cmocka_unit_test(wakes_once_per_cork),
         cmocka_unit_test(refuses_too_many_fields),
         cmocka_unit_test(announces_its_windows),

@@ -295,6 +295,11 @@ static void test_status_of_quotas(void **state) {
     assert_int_equal(quotas_seen(&g.quotas, QUOTA_OF_OURS, &seen), 0);
     quotas_project(&g.quotas, 9, count_patch, told);
     assert_string_equal(told, "a=50 ");
+    /* A list with it: kept. */
+    quotas_sync_begin(&g.quotas, QUOTA_OF_OURS);
+    assert_int_equal(quotas_seen(&g.quotas, QUOTA_OF_OURS, &seen), 0);
+    quotas_sync_end(&g.quotas, QUOTA_OF_OURS);
+    assert_non_null(g.quotas.all);
     /* A list without it: gone. */
     quotas_sync_begin(&g.quotas, QUOTA_OF_OURS);
     quotas_sync_end(&g.quotas, QUOTA_OF_OURS);

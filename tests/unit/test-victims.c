@@ -272,6 +272,52 @@ static void test_many_holders(void **state) {
     assert_true(found > 100);
 }
 
+/* Of equal priority the oldest is named first, whatever it holds. */
+static void test_victims_are_named_by_age(void **state) {
+    (void) state;
+    struct world w = {0};
+    struct victims_choice choice;
+    prepare(&w, 1);
+    hold(&w, 10, 0, 60);
+    hold(&w, 10, 0, 40);
+    ask(&w, 1, 0);
+    assert_true(choose(&w, &choice));
+    assert_int_equal(choice.n, 2);
+    assert_int_equal(choice.victims[0], 0);
+    assert_int_equal(choice.victims[1], 1);
+}
+
+/* Two victims do where one card's holders are tried in every subset; sparing one holder after the
+ * other, among all of the node, ends with four. The other card has more holders than are tried in
+ * every subset, and does not help or costs more. */
+static void test_each_card_is_searched_by_itself(void **state) {
+    static const struct {
+        uint32_t stays, core;
+        int32_t priority;
+    } other[] = {{50, 4, 1}, {1, 9, 2}};
+    (void) state;
+    for (size_t row = 0; row < sizeof(other) / sizeof(other[0]); row++) {
+        struct world w = {0};
+        struct victims_choice choice;
+        prepare(&w, 2);
+        hold(&w, 1, 0, other[row].stays);
+        w.holders[0].stays = true;
+        for (int i = 0; i < 11; i++)
+            hold(&w, other[row].priority, 0, other[row].core);
+        hold(&w, 1, 1, 5);
+        w.holders[12].stays = true;
+        hold(&w, 2, 1, 30);
+        hold(&w, 2, 1, 35);
+        for (int i = 0; i < 3; i++)
+            hold(&w, 1, 1, 10);
+        ask(&w, 1, 60);
+        assert_true(choose(&w, &choice));
+        assert_int_equal(choice.n, 2);
+        assert_int_equal(choice.victims[0], 13);
+        assert_int_equal(choice.victims[1], 14);
+    }
+}
+
 static void test_effort_is_bounded(void **state) {
     (void) state;
     static struct world w;
@@ -288,9 +334,14 @@ static void test_effort_is_bounded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cheapest_goes), cmocka_unit_test(test_who_does_not_help_stays),
-        cmocka_unit_test(test_budgets),       cmocka_unit_test(test_against_every_subset),
-        cmocka_unit_test(test_many_holders),  cmocka_unit_test(test_effort_is_bounded),
+        cmocka_unit_test(test_cheapest_goes),
+        cmocka_unit_test(test_who_does_not_help_stays),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_against_every_subset),
+        cmocka_unit_test(test_many_holders),
+        cmocka_unit_test(test_effort_is_bounded),
+        cmocka_unit_test(test_victims_are_named_by_age),
+        cmocka_unit_test(test_each_card_is_searched_by_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

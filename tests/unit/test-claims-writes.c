@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Each write of the claims controller by itself: its condition, its body and its repetition. The
+ * test answers the writes, and its watches show nothing that it does not say. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* cmocka needs the four above first */
+#include <cmocka.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "claims/claims.h"
+#include "wire/json.h"
+
+#define WRITES_MAX 8
+#define T0 100000 /* ms */
+#define SHOWN_MS 5000
+#define FAILED_MS 1000
+
+struct world {
+    struct claims *claims;
+    size_t n;
+    struct {
+        char method[8], path[256], key[256], body[1024];
+    } writes[WRITES_MAX];
+};
+
+static int find_room(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
+                     const char *node, struct claims_room *ret, struct err *why) {
+    (void) self, (void) claim, (void) want, (void) node, (void) ret;
+    return err_set(why, EAGAIN, "no room");
+}
+
+static const char *node_of(void *self, const struct egpu *e) {
+    (void) self, (void) e;
+    return "node-a";
+}
+
+static int check_room(void *self, const struct egpu *e, struct err *why) {
+    (void) self, (void) e, (void) why;
+    return 0;
+}
+
+static int grow(void *self, const struct egpu *e, const struct claim_amount *want,
+                struct err *why) {
+    (void) self, (void) e, (void) want, (void) why;
+    return 0;
+}
+
+static bool settle(void *self, const struct egpu *e) {
+    (void) self, (void) e;
+    return true;
+}
+
+static bool begun(void *self, const char *pod_uid) {
+    (void) self, (void) pod_uid;
+    return false;
+}
+
+static void hold(void *self, const struct egpu *e) {
+    (void) self, (void) e;
+}
+
+static void drop(void *self, const char *name) {
+    (void) self, (void) name;
+}
+
+static void note(void *self, const struct claims_note *note) {
+    (void) self, (void) note;
+}
+
+static void record(void *self, const struct claims_write *write) {
+    struct world *w = self;
+    assert_in_range(w->n, 0, WRITES_MAX - 1);
+    snprintf(w->writes[w->n].method, sizeof(w->writes[0].method), "%s", write->method);
+    snprintf(w->writes[w->n].path, sizeof(w->writes[0].path), "%s", write->path);
+    snprintf(w->writes[w->n].key, sizeof(w->writes[0].key), "%s", write->key);
+    snprintf(w->writes[w->n].body, sizeof(w->writes[0].body), "%.*s", (int) write->size,
+             write->body ? write->body : "");
+    w->n++;
+}
+
+static int setup(void **state) {
+    static struct world w;
+    const struct claims_world calls = {&w,    find_room, node_of, check_room, grow, settle,
+                                       begun, hold,      drop,    record,     note};
+    w = (struct world){.claims = claims_new(&calls)};
+    *state = &w;
+    return w.claims ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    struct world *w = *state;
+    w->claims = claims_free(w->claims);
+    return 0;
+}
+
+static void show(struct world *w, enum claims_kind kind, const char *text) {
+    _cleanup_json_ struct json_parser *p = NULL;
+    struct json root;
+    struct err err = {0};
+    if (json_open(text, strlen(text), &p, &root, &err) < 0 ||
+        claims_seen(w->claims, kind, root, &err) < 0)
+        fail_msg("%s: %s", err.text, text);
+}
+
+/* The writes of one pass. */
+static size_t plan(struct world *w, uint64_t now_ms) {
+    w->n = 0;
+    claims_plan(w->claims, now_ms, "2026-01-01T00:00:00Z");
+    return w->n;
+}
+
+/* The body of the pass's write with this key, or NULL. */
+static const char *body_of(const struct world *w, const char *key) {
+    for (size_t i = 0; i < w->n; i++)
+        if (strcmp(w->writes[i].key, key) == 0)
+            return w->writes[i].body;
+    return NULL;
+}
+
+/* ---- objects; the UIDs have one character ---- */
+
+#define EGPU(name, notes, core, extra, status)                                                     \
+    "{\"metadata\":{\"name\":\"" name "\",\"uid\":\"7\",\"resourceVersion\":\"1\",\"finalizers\":" \
+    "[\"" EGPU_FINALIZER "\"],\"annotations\":{" notes "}},\"spec\":{\"capacity\":{"               \
+    "\"elasticgpu.io/gpu-core\":" #core "},\"qGPU\":{\"gpuName\":\"gpu-a\"}" extra "},"            \
+    "\"status\":{" status "}}"
+#define CLAIM(notes, core, extra, status)                                                          \
+    "{\"metadata\":{\"name\":\"c\",\"namespace\":\"ns\",\"uid\":\"1\",\"resourceVersion\":\"1\","  \
+    "\"finalizers\":[\"" CLAIM_FINALIZER "\"],\"annotations\":{" notes "}},\"spec\":{"             \
+    "\"resources\":{\"requests\":{\"elasticgpu.io/gpu-core\":" #core "}}" extra "},"               \
+    "\"status\":{" status "}}"
+#define AVAILABLE "\"phase\":\"Available\""
+#define OF_CLASS(name) ",\"elasticGPUClassName\":\"" name "\""
+#define NAMED(name) ",\"elasticGPUName\":\"" name "\""
+#define REF(name, uid)                                                                             \
+    ",\"claimRef\":{\"namespace\":\"ns\",\"name\":\"" name "\",\"uid\":\"" uid "\"}"
+#define PENDING(message)                                                                           \
+    "\"phase\":\"Pending\",\"conditions\":[{\"type\":\"Bound\",\"status\":\"False\",\"reason\":"   \
+    "\"NoMatch\",\"message\":\"" message "\"}]"
+
+/* ---- tests ---- */
+
+/* An ElasticGPU is offered to a claim again only when the watch has not shown the first offer in
+ * time. */
+static void an_offer_is_repeated_when_it_is_not_shown(void **state) {
+    struct world *w = *state;
+    show(w, CLAIMS_EGPUS, EGPU("g", "", 10, "", AVAILABLE));
+    show(w, CLAIMS_CLAIMS, CLAIM("", 10, OF_CLASS(""), ""));
+    assert_int_equal(plan(w, T0), 1);
+    assert_non_null(strstr(body_of(w, "gpu:g"), "\"claimRef\":{"));
+    assert_int_equal(plan(w, T0 + SHOWN_MS - 1), 0);
+    assert_int_equal(plan(w, T0 + SHOWN_MS), 1);
+    assert_non_null(strstr(body_of(w, "gpu:g"), "\"claimRef\":{"));
+}
+
+static void show_one_that_grows(struct world *w) {
+    show(w, CLAIMS_CLASSES,
+         "{\"metadata\":{\"name\":\"k\",\"uid\":\"3\",\"resourceVersion\":\"1\"},"
+         "\"provisioner\":\"elasticgpu.io/qgpu\",\"allowExpansion\":true}");
+    show(w, CLAIMS_EGPUS, EGPU("g", "", 10, OF_CLASS("k") REF("c", "1"), "\"phase\":\"Bound\""));
+    show(w, CLAIMS_CLAIMS,
+         CLAIM("\"elasticgpu.io/bind-completed\":\"yes\"", 20, OF_CLASS("k") NAMED("g"),
+               "\"phase\":\"Bound\",\"capacity\":{\"elasticgpu.io/gpu-core\":\"10\"}"));
+}
+
+static void a_larger_capacity_is_written_again_when_it_is_not_shown(void **state) {
+    struct world *w = *state;
+    show_one_that_grows(w);
+    assert_int_equal(plan(w, T0), 1);
+    assert_non_null(strstr(body_of(w, "gpu:g"), "\"elasticgpu.io/gpu-core\":\"20\""));
+    assert_int_equal(plan(w, T0 + SHOWN_MS - 1), 0);
+    assert_int_equal(plan(w, T0 + SHOWN_MS), 1);
+}
+
+/* Each reason for which a claim cannot have the ElasticGPU that it names is in its status. */
+static void a_claim_says_why_it_cannot_have_what_it_names(void **state) {
+    static const struct {
+        const char *egpu, *message;
+    } rows[] = {
+        {NULL, "ElasticGPU g does not exist"},
+        {EGPU("g", "", 10, REF("other", "2"), AVAILABLE), "ElasticGPU g belongs to claim ns/other"},
+        {EGPU("g", "", 5, "", AVAILABLE), "ElasticGPU g is too small or of another class"},
+        {EGPU("g", "", 10, OF_CLASS("k"), AVAILABLE),
+         "ElasticGPU g is too small or of another class"},
+        {EGPU("g", "", 10, "", "\"phase\":\"Released\",\"reason\":\"ClaimGone\",\"message\":\"m\""),
+         "ElasticGPU g is not available: m"},
+        {EGPU("g", "", 10, "", "\"phase\":\"Failed\",\"reason\":\"NoRoom\",\"message\":\"m\""),
+         "ElasticGPU g is not available: m"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct world *w = *state;
+        if (rows[i].egpu)
+            show(w, CLAIMS_EGPUS, rows[i].egpu);
+        show(w, CLAIMS_CLAIMS, CLAIM("", 10, OF_CLASS("") NAMED("g"), ""));
+        (void) plan(w, T0);
+        const char *body = body_of(w, "claim:ns/c"), *offer = body_of(w, "gpu:g");
+        if (!body || !strstr(body, "\"NoMatch\"") || !strstr(body, rows[i].message))
+            fail_msg("%s: %s", rows[i].message, body ? body : "nothing is written");
+        assert_true(!offer || !strstr(offer, "claimRef"));
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
+}
+
+/* A status is written when its message is new, even if the reason is the same. */
+static void a_new_message_is_written_for_the_same_reason(void **state) {
+    struct world *w = *state;
+    show(w, CLAIMS_CLAIMS, CLAIM("", 10, OF_CLASS("") NAMED("g"), PENDING("something else")));
+    assert_int_equal(plan(w, T0), 1);
+    assert_non_null(strstr(body_of(w, "claim:ns/c"), "ElasticGPU g does not exist"));
+}
+
+static void the_same_message_is_not_written_again(void **state) {
+    struct world *w = *state;
+    show(w, CLAIMS_CLAIMS,
+         CLAIM("", 10, OF_CLASS("") NAMED("g"), PENDING("ElasticGPU g does not exist")));
+    assert_int_equal(plan(w, T0), 0);
+}
+
+/* A write that the API server refuses is repeated sooner than one whose effect is not shown. */
+static void a_refused_write_of_a_claim_is_repeated_soon(void **state) {
+    struct world *w = *state;
+    show(w, CLAIMS_CLAIMS, CLAIM("", 10, OF_CLASS("") NAMED("g"), ""));
+    assert_int_equal(plan(w, T0), 1);
+    claims_written(w->claims, "claim:ns/c", 500, NULL, "later", T0);
+    assert_int_equal(plan(w, T0 + FAILED_MS - 1), 0);
+    assert_int_equal(plan(w, T0 + FAILED_MS), 1);
+}
+
+/* The watch of claims may be behind: the API server is asked before an ElasticGPU is released. */
+static void a_claim_that_is_not_known_is_looked_up(void **state) {
+    struct world *w = *state;
+    show(w, CLAIMS_EGPUS, EGPU("g", "", 10, REF("c", "1"), AVAILABLE));
+    assert_int_equal(plan(w, T0), 1);
+    assert_string_equal(w->writes[0].method, "GET");
+    assert_string_equal(w->writes[0].key, "ask:g/1");
+}
+
+/* The claim is bound to another ElasticGPU: the controller takes back what it wrote, and leaves the
+ * name that an administrator wrote. */
+static void a_reference_to_a_claim_that_is_bound_elsewhere_is_taken_back(void **state) {
+    static const struct {
+        const char *egpu, *body;
+    } rows[] = {
+        {EGPU("g", "\"" NOTE_BOUND_BY_US "\":\"yes\"", 10, REF("c", "1"), AVAILABLE),
+         "{\"metadata\":{\"resourceVersion\":\"1\",\"annotations\":{\"" NOTE_BOUND_BY_US
+         "\":null}},\"spec\":{\"claimRef\":null}}"},
+        {EGPU("g", "", 10, REF("c", "1"), AVAILABLE),
+         "{\"metadata\":{\"resourceVersion\":\"1\"},\"spec\":{\"claimRef\":{\"uid\":null}}}"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct world *w = *state;
+        show(w, CLAIMS_EGPUS, rows[i].egpu);
+        show(w, CLAIMS_CLAIMS,
+             CLAIM("\"elasticgpu.io/bind-completed\":\"yes\"", 10, OF_CLASS("") NAMED("h"), ""));
+        (void) plan(w, T0);
+        assert_non_null(body_of(w, "gpu:g"));
+        assert_string_equal(body_of(w, "gpu:g"), rows[i].body);
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
+}
+
+static void a_node_is_selected_on_condition_of_the_version(void **state) {
+    struct world *w = *state;
+    _cleanup_buf_ struct buf path = BUF_INIT(0), body = BUF_INIT(0);
+    show(w, CLAIMS_CLAIMS, CLAIM("", 10, "", ""));
+    claims_select(claims_find(w->claims, "ns", "c"), "node-a", &path, &body);
+    assert_string_equal(buf_str(&path),
+                        "/apis/elasticgpu.io/v1alpha1/namespaces/ns/elasticgpuclaims/c");
+    assert_string_equal(buf_str(&body), "{\"metadata\":{\"resourceVersion\":\"1\",\"annotations\":{"
+                                        "\"" NOTE_SELECTED_NODE "\":\"node-a\"}}}");
+}
+
+/* ---- amounts ---- */
+
+#define LONG "0123456789012345678901234567890123456789"
+#define LONG_NAME(i) "\"" LONG LONG LONG LONG i "\":1,"
+#define NO_QUANTITY(i) "\"elasticgpu.io/" i "\":true,"
+#define EIGHT(of) of("1") of("2") of("3") of("4") of("5") of("6") of("7") of("8")
+
+static int read_amount(const char *text, struct claim_amount *ret, struct err *err) {
+    _cleanup_json_ struct json_parser *p = NULL;
+    struct json root;
+    assert_int_equal(json_open(text, strlen(text), &p, &root, NULL), 0);
+    return claim_amount_read(root, ret, err);
+}
+
+/* Lines that are no requests of Aliquot's do not hide those that are. */
+static void lines_that_cannot_be_read_do_not_count(void **state) {
+    static const char *const texts[] = {
+        "{" EIGHT(LONG_NAME) "\"elasticgpu.io/gpu-core\":10}",
+        "{" EIGHT(NO_QUANTITY) "\"elasticgpu.io/gpu-core\":10}",
+    };
+    (void) state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct claim_amount amount;
+        struct err err = {0};
+        if (read_amount(texts[i], &amount, &err) < 0)
+            fail_msg("%s: %s", texts[i], err.text);
+        assert_int_equal(amount.core, 10);
+    }
+}
+
+static void a_claim_cannot_ask_for_one_percent_of_the_memory(void **state) {
+    struct claim_amount amount;
+    struct err err = {0};
+    (void) state;
+    assert_int_equal(
+        read_amount("{\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":1}", &amount, &err),
+        -EINVAL);
+    assert_non_null(strstr(err.text, "percent of the memory"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(an_offer_is_repeated_when_it_is_not_shown),
+        TEST(a_larger_capacity_is_written_again_when_it_is_not_shown),
+        TEST(a_claim_says_why_it_cannot_have_what_it_names),
+        TEST(a_new_message_is_written_for_the_same_reason),
+        TEST(the_same_message_is_not_written_again),
+        TEST(a_refused_write_of_a_claim_is_repeated_soon),
+        TEST(a_claim_that_is_not_known_is_looked_up),
+        TEST(a_reference_to_a_claim_that_is_bound_elsewhere_is_taken_back),
+        TEST(a_node_is_selected_on_condition_of_the_version),
+        cmocka_unit_test(lines_that_cannot_be_read_do_not_count),
+        cmocka_unit_test(a_claim_cannot_ask_for_one_percent_of_the_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
