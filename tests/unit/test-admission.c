@@ -191,6 +191,22 @@ static void test_the_patch_puts_things_beside_others(void **state) {
     }
 }
 
+/* KAI's annotation is for the first app container, and for no init container. */
+static void test_the_patch_gives_a_fraction_to_the_first_app_container(void **state) {
+    (void) state;
+    _cleanup_buf_ struct buf patch = BUF_INIT(0);
+    _cleanup_json_ struct json_parser *parser = NULL;
+    static const char pod[] = "{\"metadata\":{\"annotations\":{\"gpu-fraction\":\"0.5\"}},"
+                              "\"spec\":{\"initContainers\":[{\"name\":\"i\"}],"
+                              "\"containers\":[{\"name\":\"a\"},{\"name\":\"b\"}]}}";
+    struct json root;
+    assert_int_equal(json_open(pod, strlen(pod), &parser, &root, NULL), 0);
+    carrier_patch(root, &patch);
+    assert_non_null(strstr(buf_str(&patch), "/spec/containers/0/"));
+    assert_null(strstr(buf_str(&patch), "/spec/containers/1/"));
+    assert_null(strstr(buf_str(&patch), "/spec/initContainers/"));
+}
+
 /* kubectl debug --copy-to, backups: the annotations of another pod. */
 static void test_the_patch_drops_an_assignment(void **state) {
     (void) state;
@@ -518,6 +534,7 @@ int main(void) {
         cmocka_unit_test(test_the_table),
         cmocka_unit_test(test_the_patch_puts_things_beside_others),
         cmocka_unit_test(test_the_patch_drops_an_assignment),
+        cmocka_unit_test(test_the_patch_gives_a_fraction_to_the_first_app_container),
         cmocka_unit_test(test_base64),
         cmocka_unit_test(test_who_may_write_assignments),
         cmocka_unit_test(test_claims_cannot_be_changed),

@@ -68,6 +68,18 @@ static void what_is_not_wanted_is_headroom(void **state) {
     assert_int_equal(t[0].entitled + t[1].entitled, RATE_WHOLE);
 }
 
+/* It goes first, and what it does not want is for the others. */
+static void an_online_tenant_leaves_what_it_does_not_want(void **state) {
+    struct arbiter_tenant t[2] = {{.policy = SHARE_ONLINE}, {.policy = SHARE_BURST}};
+    uint64_t now = SEC;
+
+    (void) state;
+    run(t, 2, (const uint64_t[]){MS, 10 * MS}, &now, 3 * SEC);
+    assert_true(t[0].active && t[1].active);
+    assert_in_range(t[0].entitled, RATE_WHOLE / 10, RATE_WHOLE / 4);
+    assert_in_range(t[1].entitled, RATE_WHOLE / 4 * 3, RATE_WHOLE / 10 * 9);
+}
+
 /* A tenant owes nothing for time that it could have borrowed and did not take. */
 static void who_borrowed_nothing_owes_nothing(void **state) {
     struct arbiter_tenant t[2] = {{.policy = SHARE_BURST, .share_percent = 30},
@@ -88,6 +100,7 @@ int main(void) {
         cmocka_unit_test(shares_of_the_whole_card_are_kept_exactly),
         cmocka_unit_test(a_share_is_kept_for_who_begins),
         cmocka_unit_test(what_is_not_wanted_is_headroom),
+        cmocka_unit_test(an_online_tenant_leaves_what_it_does_not_want),
         cmocka_unit_test(who_borrowed_nothing_owes_nothing),
     };
 

@@ -281,6 +281,61 @@ static void a_node_is_selected_on_condition_of_the_version(void **state) {
                                         "\"" NOTE_SELECTED_NODE "\":\"node-a\"}}}");
 }
 
+/* ---- what containers get ---- */
+
+#define CONTAINER(name)                                                                            \
+    "{\"name\":\"" name "\",\"resources\":{\"limits\":{\"elasticgpu.io/slot\":\"1\"}}}"
+#define POD(notes, containers)                                                                     \
+    "{\"metadata\":{\"uid\":\"uid-p\",\"name\":\"p\",\"namespace\":\"ns\",\"annotations\":{" notes \
+    "}},\"spec\":{\"containers\":[" containers "]}}"
+
+static void show_pod(struct world *w, const char *text) {
+    _cleanup_json_ struct json_parser *p = NULL;
+    struct json root;
+    struct pod pod;
+    assert_int_equal(json_open(text, strlen(text), &p, &root, NULL), 0);
+    assert_int_equal(pod_parse(root, &pod, NULL), 0);
+    assert_int_equal(claims_pod_seen(w->claims, &pod), 0);
+    pod_done(&pod);
+}
+
+/* While a claim waits for its first pod, the first container stands for all that name it. */
+static void a_waiting_claim_counts_once_for_a_pod(void **state) {
+    struct world *w = *state;
+    const char *container;
+    struct claims_use use;
+    struct err err;
+    show(w, CLAIMS_CLASSES,
+         "{\"metadata\":{\"name\":\"k\",\"uid\":\"3\",\"resourceVersion\":\"1\"},"
+         "\"provisioner\":\"elasticgpu.io/qgpu\",\"bindingMode\":\"WaitForFirstConsumer\"}");
+    show(w, CLAIMS_CLAIMS, CLAIM("", 10, OF_CLASS("k"), ""));
+    show_pod(w, POD("\"egpuc.elasticgpu.io/main\":\"c\",\"egpuc.elasticgpu.io/side\":\"c\"",
+                    CONTAINER("main") "," CONTAINER("side")));
+    assert_int_equal(claims_use(w->claims, "uid-p", 0, &container, &use, &err), 0);
+    assert_string_equal(container, "main");
+    assert_int_equal(use.amount.core, 10);
+    assert_int_equal(claims_use(w->claims, "uid-p", 1, &container, &use, &err), 0);
+    assert_string_equal(container, "side");
+    assert_int_equal(use.amount.cards, 0);
+    assert_int_equal(use.amount.core, 0);
+}
+
+/* A whole card of one container stays whole. */
+static void a_claim_of_one_container_is_not_divided(void **state) {
+    struct world *w = *state;
+    const char *container;
+    struct claims_use use;
+    struct err err;
+    show(w, CLAIMS_EGPUS, EGPU("g", "", 100, REF("c", "1"), "\"phase\":\"Bound\""));
+    show(w, CLAIMS_CLAIMS,
+         CLAIM("\"elasticgpu.io/bind-completed\":\"yes\"", 100, OF_CLASS("") NAMED("g"),
+               "\"phase\":\"Bound\",\"capacity\":{\"elasticgpu.io/gpu-core\":\"100\"}"));
+    show_pod(w, POD("\"egpuc.elasticgpu.io/main\":\"c\"", CONTAINER("main")));
+    assert_int_equal(claims_use(w->claims, "uid-p", 0, &container, &use, &err), 0);
+    assert_true(use.amount.whole);
+    assert_int_equal(use.amount.cards, 1);
+}
+
 /* ---- amounts ---- */
 
 #define LONG "0123456789012345678901234567890123456789"
@@ -334,6 +389,8 @@ int main(void) {
         TEST(a_claim_that_is_not_known_is_looked_up),
         TEST(a_reference_to_a_claim_that_is_bound_elsewhere_is_taken_back),
         TEST(a_node_is_selected_on_condition_of_the_version),
+        TEST(a_waiting_claim_counts_once_for_a_pod),
+        TEST(a_claim_of_one_container_is_not_divided),
         cmocka_unit_test(lines_that_cannot_be_read_do_not_count),
         cmocka_unit_test(a_claim_cannot_ask_for_one_percent_of_the_memory),
     };

@@ -2,6 +2,7 @@
 
 /* Gangs: all of their pods get a share, or none does. */
 
+#include "fail-malloc.h"
 #include "gates-world.h"
 
 #define GANG(name, size)                                                                           \
@@ -221,6 +222,21 @@ static void test_gang_times_out(void **state) {
     w->now += 1000;
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
     assert_int_equal(stage_of(w, "2"), POD_PROMISED);
+    ungovern(&g);
+}
+
+/* Without memory to count it a gang waits. */
+static void test_gang_without_memory(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 2);
+    arrive(w, "d", "1", HALF, THREE);
+    _cleanup_buf_ struct buf why = BUF_INIT(0);
+    fail_malloc_at(1);
+    assert_false(gangs_open(&g.gangs, state_pod_find(w->state, "1"), w->now, &why));
+    assert_true(fail_malloc_end());
+    assert_string_equal(buf_str(&why), "out of memory");
     ungovern(&g);
 }
 
@@ -573,6 +589,7 @@ int main(void) {
         T(test_gang_that_does_not_fit_takes_nothing),
         T(test_two_gangs),
         T(test_gang_times_out),
+        T(test_gang_without_memory),
         T(test_a_complete_gang_does_not_time_out),
         T(test_gang_with_gates),
         T(test_gang_with_a_long_timeout),

@@ -2,6 +2,7 @@
 
 /* Quotas: what holds a pod of a namespace although there is room. */
 
+#include "fail-malloc.h"
 #include "gates-world.h"
 
 static void test_use_of_a_namespace(void **state) {
@@ -65,6 +66,22 @@ static void test_plain_limit(void **state) {
     assert_string_equal(ask(w, "a", "2", HALF, ""), "fits");
     quotas_gone(&g.quotas, QUOTA_OF_OURS, "a", "q");
     assert_string_equal(hold(w, "a", "4", WHOLE), "fits");
+    ungovern(&g);
+}
+
+/* Without memory to add up the quotas nothing is admitted. */
+static void test_quota_without_memory(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_quota(&g, "a", "q", "\"max\":{" CORES(100) "}");
+    const struct quota_use more = {.of = {[QUOTA_CORE] = 10}};
+    _cleanup_buf_ struct buf why = BUF_INIT(0);
+    fail_malloc_at(1);
+    assert_false(quotas_admit(&g.quotas, "a", &more, NULL, &why));
+    assert_true(fail_malloc_end());
+    assert_string_equal(buf_str(&why), "out of memory");
+    assert_true(quotas_admit(&g.quotas, "a", &more, NULL, &why));
     ungovern(&g);
 }
 
@@ -330,6 +347,7 @@ int main(void) {
         T(test_nobody_starves),
         T(test_use_of_init_containers),
         T(test_plain_limit),
+        T(test_quota_without_memory),
         T(test_bind_asks_again),
         T(test_tflops),
         T(test_foreign_names_and_resource_quota),

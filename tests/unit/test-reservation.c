@@ -4,6 +4,9 @@
 
 #include "scheduler-world.h"
 
+#include <errno.h>
+
+#include "fail-malloc.h"
 #include "kube/objects/reservation_object.h"
 #include "scheduler/gates/reservation.h"
 
@@ -208,6 +211,25 @@ static void test_first_by_name(void **state) {
     assert_string_equal(ask(w, "a", QUEUE, HALF), "m");
     run(w, "b", QUEUE, "m");
     assert_string_equal(ask(w, "c", QUEUE, HALF), "n");
+    end(&k);
+}
+
+/* What is not kept is freed (address sanitizer). */
+static void test_seen_without_memory(void **state) {
+    struct world *w = *state;
+    struct kept k;
+    struct reservation_object object;
+    struct json json;
+    struct err err;
+    static const char text[] =
+        "{\"metadata\":{\"name\":\"r\",\"creationTimestamp\":\"2026-01-01T00:00:00Z\"},"
+        "\"spec\":{" HALF_CARD "," OWNER "}}";
+    begin(&k, w);
+    assert_int_equal(json_parse(w->parser, text, strlen(text), &json, &err), 0);
+    assert_int_equal(reservation_object_parse(json, &object, &err), 0);
+    fail_malloc_at(1);
+    assert_int_equal(reservations_seen(&k.r, &object), -ENOMEM);
+    assert_true(fail_malloc_end());
     end(&k);
 }
 
@@ -443,6 +465,7 @@ int main(void) {
         T(test_kept_for_its_owner),
         T(test_owner_goes_to_it),
         T(test_first_by_name),
+        T(test_seen_without_memory),
         T(test_its_time),
         T(test_no_room_and_malformed),
         T(test_restart),

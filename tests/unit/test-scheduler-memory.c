@@ -9,6 +9,7 @@
 #include <stdint.h>
 /* cmocka needs the four above first */
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -188,9 +189,22 @@ static void test_every_allocation_fails_once(void **state) {
     signing_key_free(key);
 }
 
+/* The caller lists the nodes again. */
+static void test_the_room_of_a_node_needs_memory(void **state) {
+    (void) state;
+    struct state *s = state_new(trust, NULL);
+    const struct cpu_memory room = {.cpu = 1000, .memory = GIB};
+    fail_malloc_at(1);
+    assert_int_equal(state_node_room(s, "n", room), -ENOMEM);
+    assert_true(fail_malloc_end());
+    assert_int_equal(state_node_room(s, "n", room), 0);
+    state_free(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_fails_once),
+        cmocka_unit_test(test_the_room_of_a_node_needs_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

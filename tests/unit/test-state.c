@@ -150,6 +150,33 @@ static void test_unequal_cards(void **state) {
                         "-no GPU has that many TFLOPS");
 }
 
+/* A node with one GPU of the model that a pod selects is refused for the selection, not for room.
+ */
+static void test_too_few_of_the_selected_model(void **state) {
+    struct world *w = *state;
+    show_model(w, 0, "NVIDIA A100-SXM4-40GB", 40);
+    show_model(w, 1, "Tesla T4", 15);
+    w->annotations = "\"elasticgpu.io/gpu-model\":\"t4\"";
+    assert_string_equal(filter(w, "a", "\"elasticgpu.io/gpu-core\":\"200\"", "\"n\""),
+                        "-no GPU of the node is one that the pod selects");
+}
+
+/* A share without compute takes a slot of its card. */
+static void test_the_amount_of_a_share(void **state) {
+    (void) state;
+    static const struct { uint32_t core, slots; } rows[] = {{0, 1}, {30, 0}};
+    const struct state_card card = {.uuid = "GPU-a", .memory = 80 * GIB, .physical = 80 * GIB};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct place_amount amount;
+        struct state_hold hold = {.phase = ASK_APP,
+                                  .device = {.uuid = "GPU-a", .core = rows[i].core, .memory = GIB}};
+        const struct state_pod pod = {.nholds = 1, .holds = &hold};
+        assert_true(state_pod_amount(&pod, &card, &amount));
+        assert_int_equal(amount.core, rows[i].core);
+        assert_int_equal(amount.slots, rows[i].slots);
+    }
+}
+
 static void test_tflops_of_an_unknown_model(void **state) {
     struct world *w = *state;
     show_model(w, 0, "Something of tomorrow", 40);
@@ -702,6 +729,8 @@ int main(void) {
         T(test_another_card_of_the_same_name),
         T(test_unattributed_memory_is_not_promised),
         T(test_unequal_cards),
+        T(test_too_few_of_the_selected_model),
+        T(test_the_amount_of_a_share),
         T(test_tflops_of_an_unknown_model),
         T(test_selection),
         T(test_every_list),
