@@ -13,7 +13,7 @@
 #define CARDS_MAX UINT64_C(64)
 #define TFLOPS_MAX UINT64_C(1000000)
 
-enum { OFFERED = 1, ZERO_IS_UNSET = 2, MEMORY_IS_ALL = 4 };
+enum { OFFERED = 1, ZERO_IS_UNSET = 2, MEMORY_IS_ALL = 4, DIVIDES = 8 };
 
 static enum request_problem read_kai(const char *const text[ANNOTATION_PARTS], struct gpu_ask *ret);
 
@@ -23,6 +23,7 @@ const struct dialect dialects[DIALECT_COUNT] = {
                       .offered = ((flags) &OFFERED) != 0,                                          \
                       .zero_is_unset = ((flags) &ZERO_IS_UNSET) != 0,                              \
                       .memory_is_all = ((flags) &MEMORY_IS_ALL) != 0,                              \
+                      .divides = ((flags) &DIVIDES) != 0,                                          \
                       .foreign = FOREIGN_##tools,                                                  \
                       .prefix = prefix_,                                                           \
                       .read_annotations = reader},
@@ -52,6 +53,7 @@ struct reading {
     const struct dialect *dialect; /* NULL: none of ours */
     bool has[QUANTITY_KINDS];
     uint64_t value[QUANTITY_KINDS];
+    uint64_t memory_unit; /* bytes that 1 of QUANTITY_MEMORY stands for */
     uint64_t slot;
     bool mig; /* there is a name that NVIDIA's own plugin serves */
 };
@@ -151,7 +153,21 @@ static enum request_problem read_line(const struct resource_line *line, struct r
         value = UINT64_MAX;
     r->has[q->kind] = true;
     r->value[q->kind] = value;
+    if (q->kind == QUANTITY_MEMORY)
+        r->memory_unit = q->unit;
     return REQUEST_OK;
+}
+
+/* The amounts of a dialect that divides them become what each card gets, times the cards. */
+static void divide(struct reading *r) {
+    uint64_t core = r->value[QUANTITY_CORE], cards = core / PERCENT + 1;
+    if (!r->dialect->divides || core <= PERCENT || core % PERCENT == 0 || cards > CARDS_MAX)
+        return;
+    r->has[QUANTITY_SPLIT] = true;
+    r->value[QUANTITY_SPLIT] = cards;
+    r->value[QUANTITY_CORE] -= core % cards;
+    if (r->has[QUANTITY_MEMORY])
+        r->value[QUANTITY_MEMORY] -= r->value[QUANTITY_MEMORY] % (cards * r->memory_unit);
 }
 
 /* What the reading says once kinds that mean two others are taken apart. */
@@ -276,6 +292,7 @@ static enum request_problem judge(struct reading *r, struct gpu_ask *ret) {
         return REQUEST_SLOT_COUNT;
     if (!asks_anything(r))
         return REQUEST_SLOT_ALONE;
+    divide(r);
     enum request_problem p = normalise(r);
     if (p == REQUEST_OK)
         p = check_ranges(r);

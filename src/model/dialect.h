@@ -105,6 +105,7 @@ struct dialect {
     bool offered; /* its QUANTITY_CORE is a resource of the agent's: needs no carrier beside it */
     bool zero_is_unset; /* its project takes 0 for "not given" */
     bool memory_is_all; /* compute alone comes with all of the memory, not with as much of it */
+    bool divides; /* compute beyond 100 percent, and the memory beside it, over several cards */
     enum foreign_kind foreign;
     const char *prefix; /* of the foreign annotations where two dialects share the kind */
     /* Understands a request in annotations, of which `text` has the values (NULL: not there); NULL:

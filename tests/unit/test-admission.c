@@ -405,6 +405,10 @@ static bool is_percent(const struct dialect *d, const struct dialect_quantity *q
     return q->kind == QUANTITY_CORE && !d->zero_is_unset;
 }
 
+static bool is_step(const struct dialect *d, const struct dialect_quantity *q) {
+    return is_percent(d, q) && !d->divides;
+}
+
 static bool is_percent_of_each(const struct dialect *d, const struct dialect_quantity *q) {
     (void) d;
     return q->kind == QUANTITY_CORE_EACH || q->kind == QUANTITY_CORE_OFFLINE;
@@ -457,6 +461,7 @@ static void test_the_kinds_of_names_in_the_policy(void **state) {
         const char *variable;
         choice is_meant;
     } lists[] = {{"- name: percent ", is_percent},
+                 {"- name: steps ", is_step},
                  {"- name: each ", is_percent_of_each},
                  {"- name: strict ", is_strict},
                  {"- name: bytes ", is_in_bytes}};

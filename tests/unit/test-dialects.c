@@ -59,6 +59,16 @@ static const struct readme readmes[] = {
     /* qGPU; an online pod asks for memory only, an offline one for what is left */
     {"\"" Q "core\":30,\"" Q "memory\":10", .ask = {.core = 30, .memory = 10 * GIB, .dialect = 1}},
     {"\"" Q "core\":200", .ask = {.cards = 2, .whole = true, .dialect = 1}},
+    /* its page on several cards (product/457/127667) */
+    {"\"" Q "core\":160,\"" Q "memory\":60",
+     .ask = {.cards = 2, .core = 80, .memory = 30 * GIB, .dialect = 1}},
+    {"\"" Q "core\":121,\"" Q "memory\":31",
+     .ask = {.cards = 2, .core = 60, .memory = 15 * GIB, .dialect = 1}},
+    {"\"" Q "core\":250", .ask = {.cards = 3, .core = 83, .dialect = 1}},
+    {"\"" Q "core\":101", .ask = {.cards = 2, .core = 50, .dialect = 1}},
+    {"\"" Q "core\":160,\"" Q "memory\":1", .problem = REQUEST_MEMORY_ZERO},
+    {"\"" Q "core\":6401", .problem = REQUEST_CORE_RANGE},
+    {"\"" Q "core\":\"99999999999999999999\"", .problem = REQUEST_CORE_RANGE},
     {SLOT "\"" Q "core-greedy\":10,\"" Q "memory\":5",
      .ask = {.memory = 5 * GIB, .slot = true, .offline = true, .dialect = 1}},
     {SLOT "\"" Q "memory\":5", .ask = {.memory = 5 * GIB, .slot = true, .dialect = 1}},
