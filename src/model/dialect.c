@@ -36,6 +36,12 @@ const struct dialect_quantity dialect_quantities[] = {
 };
 const size_t dialect_quantities_count = sizeof(dialect_quantities) / sizeof(dialect_quantities[0]);
 
+static const struct dialect_quantity variables[] = {
+#define VARIABLE(id, variable, kind, unit, meaning) {DIALECT_##id, variable, QUANTITY_##kind, unit},
+#include "model/dialects.def"
+};
+#define VARIABLES (sizeof(variables) / sizeof(variables[0]))
+
 static const struct {
     enum dialect_id dialect;
     enum annotation_part part;
@@ -105,6 +111,9 @@ static const struct dialect_quantity *find_quantity(const char *name) {
     for (size_t i = 0; i < dialect_quantities_count; i++)
         if (strcmp(name, dialect_quantities[i].name) == 0)
             return left[dialect_quantities[i].dialect] ? NULL : &dialect_quantities[i];
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (strcmp(name, variables[i].name) == 0)
+            return left[variables[i].dialect] ? NULL : &variables[i];
     return NULL;
 }
 
@@ -361,6 +370,17 @@ const char *dialect_label(const struct resource_line *lines, size_t n) {
         applies |= said && (q = find_quantity(lines[i].name)) && q->dialect == said->dialect;
     }
     return applies ? label : NULL;
+}
+
+const char *dialect_variable(const struct resource_line *lines, size_t n) {
+    struct reading r = {0};
+    if (read_lines(lines, n, &r) != REQUEST_OK || !r.dialect || !asks_anything(&r) ||
+        r.has[QUANTITY_MEMORY] || r.has[QUANTITY_MEMORY_PERCENT] || r.has[QUANTITY_MEMORY_RATIO])
+        return NULL;
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (&dialects[variables[i].dialect] == r.dialect)
+            return variables[i].name;
+    return NULL;
 }
 
 /* "0.5" or ".5" in percent, rounded down so that equal parts fit; 0: not more than 0 and at most 1.

@@ -206,6 +206,11 @@ enum request_problem dialect_read_annotated(const struct annotated_request *requ
  * read as one more line of that name. */
 const char *dialect_label(const struct resource_line *lines, size_t n);
 
+/* The environment variable that gives the memory of a container with these lines, or NULL: the
+ * lines request nothing, or an amount of memory. Its value is to be read as one more line of that
+ * name. */
+const char *dialect_variable(const struct resource_line *lines, size_t n);
+
 /* Whether `name` belongs to any dialect, is the carrier, or must not stand beside them. */
 bool dialect_knows(const char *name);
 

@@ -30,8 +30,10 @@ struct readme {
     const char *meta; /* further fields of metadata, or NULL */
     enum request_problem problem;
     struct gpu_ask ask;
+    const char *env; /* entries, or NULL */
 };
 
+#define LIMIT(mib) "{\"name\":\"NVIDIA_GPU_MEMORY_LIMIT\",\"value\":\"" mib "\"}"
 #define SLOT "\"elasticgpu.io/slot\":1,"
 #define Q "tke.cloud.tencent.com/qgpu-"
 
@@ -102,6 +104,23 @@ static const struct readme readmes[] = {
     {SLOT "\"nvidia.com/vcuda-core\":200", .ask = {.cards = 2, .whole = true, .dialect = 6}},
     {SLOT "\"nvidia.com/vcuda-core\":150", .problem = REQUEST_CORE_STEP},
     {SLOT "\"nvidia.com/vcuda-core\":250", .problem = REQUEST_CORE_STEP},
+    /* NVIDIA's container toolkit: a limit of memory in MiB, by the environment */
+    {SLOT "\"nvidia.com/gpu\":1", .ask = {.memory = 4096 * MIB, .slot = true, .dialect = 7},
+     .env = LIMIT("4096")},
+    {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpucores\":30",
+     .ask = {.cards = 2, .core = 30, .memory = 512 * MIB, .dialect = 7},
+     .env = LIMIT("4096") "," LIMIT("512")},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000",
+     .ask = {.memory = 3000 * MIB, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":50",
+     .ask = {.memory_percent = 50, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
+    {SLOT "\"nvidia.com/gpu\":1", .problem = REQUEST_NOT_A_NUMBER, .env = LIMIT("4GB")},
+    {SLOT "\"nvidia.com/gpu\":1", .ask = {.whole = true, .dialect = 7},
+     .env = "{\"name\":\"NVIDIA_GPU_MEMORY_LIMIT\",\"valueFrom\":{}}"},
+    {SLOT "\"nvidia.com/gpu\":1", .ask = {.whole = true, .dialect = 7}, .env = LIMIT("")},
+    {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0",
+     .ask = {.memory = 4096 * MIB, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
+    {"\"elasticgpu.io/gpu-core\":10", .ask = {.core = 10}, .env = LIMIT("4096")},
     /* HAMi, and NVIDIA's own whole cards */
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/gpucores\":30",
      .ask = {.core = 30, .memory = 3000 * MIB, .dialect = 7}},
@@ -241,7 +260,7 @@ static void read_readme(const struct readme *r, struct pod *ret) {
                "\"spec\":{\"containers\":[{\"name\":\"main\",\"resources\":{\"limits\":{",
                r->meta ? "," : "", r->meta ? r->meta : "");
     quote_numbers(r->limits, &text);
-    buf_printf(&text, "}}}]}}");
+    buf_printf(&text, "}},\"env\":[%s]}]}}", r->env ? r->env : "");
     read_pod(buf_str(&text), ret);
 }
 
@@ -283,7 +302,7 @@ static void test_nothing(void **state) {
                                          "\"amd.com/gpu\":1"};
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         struct pod pod;
-        read_readme(&(struct readme){.limits = limits[i]}, &pod);
+        read_readme(&(struct readme){.limits = limits[i], .env = LIMIT("4096")}, &pod);
         assert_int_equal(pod.problem, REQUEST_OK);
         assert_int_equal(pod.request.n, 0);
         pod_done(&pod);

@@ -21,6 +21,20 @@
 /* Resource lines of one container that can be ours; more than that never are. */
 #define LINES_MAX 16
 
+/* The value of an environment variable, or NULL. The last entry of a name counts, as in kubelet; a
+ * value from another object is not known here, and counts as none. */
+static const char *variable_of(struct json container, const char *variable) {
+    struct json_iter it = json_iter(json_get(container, "env"));
+    const char *value = NULL;
+    struct json entry;
+    while (json_next(&it, NULL, &entry)) {
+        const char *name = json_string(json_get(entry, "name"));
+        if (name && strcmp(name, variable) == 0)
+            value = json_string(json_get(entry, "value"));
+    }
+    return value;
+}
+
 /* Extended resources have limits equal to requests, and requests default to limits; so limits are
  * sufficient, and requests count where an object lacks them. */
 static size_t collect_lines(struct json container, struct json labels,
@@ -43,6 +57,10 @@ static size_t collect_lines(struct json container, struct json labels,
     const char *text = label ? json_string(json_get(labels, label)) : NULL;
     if (text)
         lines[n++] = (struct resource_line){label, text, strlen(text)};
+    const char *variable = n > 0 && n < LINES_MAX ? dialect_variable(lines, n) : NULL;
+    text = variable ? variable_of(container, variable) : NULL;
+    if (text && *text)
+        lines[n++] = (struct resource_line){variable, text, strlen(text)};
     return n;
 }
 
@@ -85,19 +103,9 @@ static enum request_problem read_claimed(enum request_problem read, struct gpu_a
     return REQUEST_OK;
 }
 
-/* The value of NVIDIA_DRIVER_CAPABILITIES. The last entry of the variable counts, as in kubelet; a
- * value that another object gives is not known, and thus unsaid. */
 static uint8_t driver_capabilities_of(struct json container) {
-    struct json_iter it = json_iter(json_get(container, "env"));
-    uint8_t bits = DRIVER_CAPABILITIES_UNSAID;
-    struct json entry;
-    while (json_next(&it, NULL, &entry)) {
-        const char *name = json_string(json_get(entry, "name"));
-        const char *value = json_string(json_get(entry, "value"));
-        if (name && strcmp(name, "NVIDIA_DRIVER_CAPABILITIES") == 0)
-            bits = value ? driver_capabilities_parse(value) : DRIVER_CAPABILITIES_UNSAID;
-    }
-    return bits;
+    const char *value = variable_of(container, "NVIDIA_DRIVER_CAPABILITIES");
+    return value ? driver_capabilities_parse(value) : DRIVER_CAPABILITIES_UNSAID;
 }
 
 static enum request_problem add_container(struct pod *pod, struct json container,
