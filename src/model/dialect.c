@@ -444,6 +444,17 @@ enum request_problem dialect_read_annotated(const struct annotated_request *requ
     return dialects[request->dialect].read_annotations(request->text, ret);
 }
 
+const struct unserved_annotation *dialect_unserved(const char *key) {
+    static const struct unserved_annotation rows[] = {
+#define UNSERVED(key, project, reason) {key, reason},
+#include "model/dialects.def"
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(key, rows[i].key) == 0)
+            return &rows[i];
+    return NULL;
+}
+
 static const char *mixed_text(unsigned rows) {
     static _Thread_local char text[256];
     size_t one = rows >> 8 & UINT8_MAX, other = rows & UINT8_MAX;

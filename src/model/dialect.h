@@ -211,6 +211,15 @@ const char *dialect_label(const struct resource_line *lines, size_t n);
  * name. */
 const char *dialect_variable(const struct resource_line *lines, size_t n);
 
+/* An annotation of a known project that has no effect here. */
+struct unserved_annotation {
+    const char *key;
+    const char *reason; /* and what has an effect in its place */
+};
+
+/* NULL: `key` is none. */
+const struct unserved_annotation *dialect_unserved(const char *key);
+
 /* Whether `name` belongs to any dialect, is the carrier, or must not stand beside them. */
 bool dialect_knows(const char *name);
 

@@ -329,6 +329,32 @@ static void test_mixed(void **state) {
         }
 }
 
+/* An annotation without effect is noticed beside those that have one. */
+static void test_unserved(void **state) {
+    (void) state;
+    static const struct {
+        const char *annotations, *key;
+    } cases[] = {
+        {"\"nvidia.com/use-gputype\":\"A100\"", NULL},
+        {"\"nvidia.com/use-gputype\":\"A100\",\"nvidia.com/vgpu-mode\":\"mig\"",
+         "nvidia.com/vgpu-mode"},
+        {"\"scheduling.koordinator.sh/gpu-partition-spec\":\"{}\"",
+         "scheduling.koordinator.sh/gpu-partition-spec"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char meta[256];
+        struct pod pod;
+        (void) snprintf(meta, sizeof(meta), "\"annotations\":{%s}", cases[i].annotations);
+        read_readme(&(struct readme){.limits = "\"elasticgpu.io/gpu-core\":10", .meta = meta},
+                    &pod);
+        assert_int_equal(pod.problem, REQUEST_OK);
+        assert_int_equal(pod.unserved != NULL, cases[i].key != NULL);
+        if (cases[i].key)
+            assert_string_equal(pod.unserved->key, cases[i].key);
+        pod_done(&pod);
+    }
+}
+
 static void test_texts(void **state) {
     (void) state;
     for (unsigned p = REQUEST_OK + 1; p < REQUEST_PROBLEMS; p++)
@@ -632,12 +658,19 @@ static void test_left_to_others(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_readmes),       cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_mixed),         cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_carrier),       cmocka_unit_test(test_long_selection),
-        cmocka_unit_test(test_kai_container), cmocka_unit_test(test_manifests),
-        cmocka_unit_test(test_annotations),   cmocka_unit_test(test_annotations_beside),
-        cmocka_unit_test(test_environment),   cmocka_unit_test(test_left_to_others),
+        cmocka_unit_test(test_readmes),
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_unserved),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_carrier),
+        cmocka_unit_test(test_long_selection),
+        cmocka_unit_test(test_kai_container),
+        cmocka_unit_test(test_manifests),
+        cmocka_unit_test(test_annotations),
+        cmocka_unit_test(test_annotations_beside),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_left_to_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

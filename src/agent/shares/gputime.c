@@ -60,7 +60,20 @@ static void read_terms(struct shares *s, const struct pod *pod, const struct slo
                        why.text);
 }
 
+/* Once for a pod: with the first of its containers that has a share. */
+static void report_unserved(struct shares *s, const struct pod *pod, const char *container) {
+    char text[256];
+
+    if (!pod->unserved || pod->request.n == 0 ||
+        strcmp(container, pod->request.asks[0].container) != 0)
+        return;
+    (void) snprintf(text, sizeof(text), "annotation %s has no effect: %s", pod->unserved->key,
+                    pod->unserved->reason);
+    pod_events_pod(&s->events, pod->namespace, pod->name, pod->uid, "UnservedGPUAnnotation", text);
+}
+
 void gputime_terms(struct shares *s, const struct pod *pod, struct slot_grant *g) {
+    report_unserved(s, pod, g->container);
     read_terms(s, pod, g, &g->terms);
 }
 

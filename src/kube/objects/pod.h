@@ -50,6 +50,7 @@ struct pod {
     struct pod_gang *gang;           /* of a pod with GPU requests; NULL: none */
     char *labels;             /* of a pod with GPU requests: "key=value," for each; NULL: none */
     struct pod_claims claims; /* of its containers; first of those that run the longest */
+    const struct unserved_annotation *unserved; /* the first of its annotations; NULL: none */
 };
 
 /* Reads a Pod object. -EINVAL when it is none (no uid, name or namespace, or a wrong type where it
