@@ -12,6 +12,7 @@
 #include "base/opt.h"
 #include "model/dialect.h"
 #include "model/scaling.h"
+#include "share/compute_policies.h"
 
 static const struct opt_usage usage = {
     .synopsis = "aliquot-agent [options]",
@@ -138,11 +139,10 @@ static int parse_scaling(const char *value, void *target, struct err *err) {
 static int parse_policy(const char *value, void *target, struct err *err) {
     if (compute_policy_parse(value, target) == 0)
         return 0;
-    return err_set(
-        err, EINVAL,
-        "a policy (--compute-policy, $ALIQUOT_COMPUTE_POLICY) is fixed, burst, weighted, weak, "
-        "best-effort, online or offline, not '%s'",
-        value);
+    return err_set(err, EINVAL,
+                   "a policy (--compute-policy, $ALIQUOT_COMPUTE_POLICY) is " COMPUTE_POLICY_WORDS
+                   ", not '%s'",
+                   value);
 }
 
 static int parse_policies(const char *value, void *target, struct err *err) {
@@ -179,8 +179,8 @@ static const struct opt options[] = {
     {"cdi-dir", 0, "DIR", "where the runtime reads CDI files (default /var/run/cdi)", opt_string,
      &given.shares.cdi_dir},
     {"compute-policy", 0, "POLICY",
-     "how containers share a card's time where their pod does not say: fixed (default, or "
-     "$ALIQUOT_COMPUTE_POLICY), burst, weighted, weak, best-effort, online or offline",
+     "how containers share a card's time where their pod does not say: " COMPUTE_POLICY_WORDS
+     " (default $ALIQUOT_COMPUTE_POLICY, or fixed)",
      parse_policy, &given.shares.compute_policy},
     {"pod-policies", 0, "LIST",
      "the policies that pods may choose by annotation (default all; or none)", parse_policies,

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/units.h"
+#include "model/placement_policies.h"
 #include "model/quantity.h"
 
 #define PERCENT UINT64_C(100)
@@ -501,8 +502,8 @@ const char *request_problem_text(enum request_problem problem) {
         [REQUEST_SCALING] = MALFORMED
         "annotation elasticgpu.io/memory-scaling is not a number from 1 to 16, such as 1.5",
         [REQUEST_SELECTION] = MALFORMED
-        "one of the annotations elasticgpu.io/placement-policy (first-fit, best-fit, binpack, "
-        "spread, fgd, esc), topology (none, best, restricted) and numa-bind (true, false) has "
+        "one of the annotations elasticgpu.io/placement-policy (" PLACEMENT_POLICY_WORDS
+        "), topology (none, best, restricted) and numa-bind (true, false) has "
         "another value, or one that lists models or UUIDs is longer than 4096 bytes or 64 words",
         [REQUEST_FRACTION] =
             MALFORMED "annotation gpu-fraction must be more than 0 and at most 1, or else "

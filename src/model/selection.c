@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/hash.h"
+#include "model/placement_policies.h"
 
 typedef int (*selection_take)(struct gpu_selection *selection, const char *text, size_t at);
 
@@ -58,7 +59,9 @@ static int take_bool(struct gpu_selection *selection, const char *text, size_t a
 }
 
 static int take_policy(struct gpu_selection *selection, const char *text, size_t at) {
-    static const char *const words[] = {"first-fit", "best-fit", "binpack", "spread", "fgd", "esc"};
+#define WORD(id, word) word,
+    static const char *const words[] = {PLACEMENT_POLICIES(WORD, WORD, WORD)};
+#undef WORD
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcasecmp(text, words[i]) == 0) {
             memcpy((char *) selection + at, words[i], strlen(words[i]) + 1);

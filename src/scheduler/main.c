@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/opt.h"
 #include "model/dialect.h"
+#include "model/placement_policies.h"
 #include "place/policies/policies.h"
 #include "scheduler/daemon/scheduler.h"
 #include "scheduler/pages/pages.h"
@@ -48,7 +49,7 @@ static const struct opt options[] = {
     {"probe", 0, "FILE", "only look at a mark (DIR/alive, DIR/ready): status 0 if it is fresh",
      opt_string, &arg_probe},
     {"placement-policy", 0, "NAME",
-     "of pods that name none: esc, fgd, best-fit, binpack, spread, first-fit (binpack)", opt_string,
+     "of pods that name none: " PLACEMENT_POLICY_WORDS " (default binpack)", opt_string,
      &arg_policy},
     {"served-elsewhere", 0, "NAMES",
      "resources that another plugin of the cluster serves, such as nvidia.com/gpu, with commas "

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 
 #include "base/cleanup.h"
+#include "share/compute_policies.h"
 #include "share/sigbus_guard.h"
 
 struct compute {
@@ -30,9 +31,10 @@ static const struct head compute_head = {COMPUTE_MAGIC, COMPUTE_VERSION,
 static const struct head compute_head_least = {COMPUTE_MAGIC, COMPUTE_VERSION, COMPUTE_SIZE_LEAST};
 
 static const char *const policy_names[SHARE_POLICIES] = {
-    [SHARE_DEFAULT] = "default",         [SHARE_FIXED] = "fixed",     [SHARE_BURST] = "burst",
-    [SHARE_WEIGHTED] = "weighted",       [SHARE_WEAK] = "weak",       [SHARE_ONLINE] = "online",
-    [SHARE_BEST_EFFORT] = "best-effort", [SHARE_OFFLINE] = "offline",
+#define NAME(id, word) [SHARE_##id] = word,
+    COMPUTE_POLICIES(NAME, NAME, NAME)
+#undef NAME
+        [SHARE_DEFAULT] = "default",
 };
 
 static int create(const char *path, const struct head *head, mode_t mode, struct err *err) {

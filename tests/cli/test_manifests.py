@@ -48,9 +48,13 @@ def changed(text, old, new):
     ("src/model/dialects.def", '"tencent.com/vcuda-core"', '"tencent.com/vcuda-percent"',
      {"deploy/base/policy-pods.yaml", "deploy/base/kube-scheduler-configuration.yaml", "deploy/webhook/webhook.yaml",
       "docs/dialects.md"}),
+    ("src/model/placement_policies.h", '"spread"', '"scatter"',
+     {"deploy/base/policy-terms.yaml", "deploy/base/crd-elasticgpuclasses.yaml"}),
+    ("src/share/compute_policies.h", '"weak"', '"feeble"', {"deploy/base/policy-terms.yaml"}),
 ])
 def test_what_is_out_of_date_is_named(path, old, new, stale, tmp_path):
-    for part in ("deploy", "scripts/manifests", "src/model/dialects.def", "docs/dialects.md"):
+    for part in ("deploy", "scripts/manifests", "src/model/dialects.def", "src/model/placement_policies.h",
+                 "src/share/compute_policies.h", "docs/dialects.md"):
         (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (TOP / part).is_dir() else shutil.copy)(TOP / part, tmp_path / part)
     (tmp_path / path).write_text(changed((tmp_path / path).read_text(), old, new))

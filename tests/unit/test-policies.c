@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/placement_policies.h"
 #include "place-world.h"
 #include "place/workload/stranded.h"
 
@@ -25,7 +26,9 @@ static uint64_t cards_of(const char *policy, struct place_plan *plan, const stru
 
 static void test_names(void **state) {
     (void) state;
-    static const char *const names[] = {"first-fit", "best-fit", "binpack", "spread", "fgd", "esc"};
+#define WORD(id, word) word,
+    static const char *const names[] = {PLACEMENT_POLICIES(WORD, WORD, WORD)};
+#undef WORD
     size_t n = 0;
     for (; place_policy_at(n); n++)
         assert_ptr_equal(place_policy_find(names[n]), place_policy_at(n));

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/num.h"
 #include "model/quantity.h"
+#include "share/compute_policies.h"
 
 #define ALL_POLICIES (((1u << SHARE_POLICIES) - 1) & ~(1u << SHARE_DEFAULT))
 
@@ -14,7 +15,11 @@ int compute_policy_parse(const char *text, enum share_policy *ret) {
     static const struct {
         const char *name;
         enum share_policy policy;
-    } others[] = {{"fixed-share", SHARE_FIXED}, {"burst-share", SHARE_BURST}};
+    } others[] = {
+#define ALIAS(id, word) {word, SHARE_##id},
+        COMPUTE_POLICY_ALIASES(ALIAS)
+#undef ALIAS
+    };
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         if (strcmp(text, others[i].name) == 0) {
@@ -59,8 +64,7 @@ static int read_policy(const struct compute_policy_node *node, const char *value
     enum share_policy policy;
 
     if (compute_policy_parse(value, &policy) < 0)
-        return bad_value(WISH_POLICY, value,
-                         "fixed, burst, weighted, weak, best-effort, online or offline", why);
+        return bad_value(WISH_POLICY, value, COMPUTE_POLICY_WORDS, why);
     if (policy == SHARE_DEFAULT)
         return 0;
     if (!(node->pods_may & (1u << policy)))

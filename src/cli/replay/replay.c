@@ -13,6 +13,7 @@
 #include "base/opt.h"
 #include "cli/cli.h"
 #include "cli/replay/packing.h"
+#include "model/placement_policies.h"
 #include "place/policies/policies.h"
 
 #define FILE_BYTES_MAX ((size_t) 1 << 30)
@@ -28,8 +29,7 @@ static const struct opt options[] = {
      &arg_nodes},
     {"pods", 'p', "FILE", "pods as CSV: name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]",
      opt_string, &arg_pods},
-    {"policy", 'P', "NAME", "first-fit, best-fit, binpack, spread, fgd or esc (default)",
-     opt_string, &arg_policy},
+    {"policy", 'P', "NAME", PLACEMENT_POLICY_WORDS " (default esc)", opt_string, &arg_policy},
     {"departures", 0, NULL, "pods arrive at creation_time and leave at deletion_time", opt_flag,
      &arg_departures},
     {"workload", 0, "FILE",

@@ -18,9 +18,7 @@ int compute_options_check(const struct compute_options *terms, struct err *err) 
     if (r == 0)
         r = check_range("ceiling", terms->ceiling, " percent of a GPU", err);
     if (r == 0 && terms->policy && share_policy_parse(terms->policy, &policy) < 0)
-        r = err_set(err, EINVAL,
-                    "--policy %s: fixed, burst, weighted, weak, best-effort, online or offline",
-                    terms->policy);
+        r = err_set(err, EINVAL, "--policy %s: " COMPUTE_POLICY_WORDS, terms->policy);
     return r;
 }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/opt.h"
+#include "share/compute_policies.h"
 #include "share/limits.h"
 
 #define COMPUTE_UNSET UINT32_MAX
@@ -27,8 +28,8 @@ struct compute_options {
         {"policy",                                                                                 \
          'p',                                                                                      \
          "POLICY",                                                                                 \
-         "compute policy: fixed (default with --core), burst, weighted, weak, "                    \
-         "best-effort (default without), online, offline",                                         \
+         "compute policy: " COMPUTE_POLICY_WORDS                                                   \
+         " (default: fixed with --core, best-effort without)",                                     \
          opt_string,                                                                               \
          &(terms).policy},                                                                         \
         {"weight", 0,                                                                              \

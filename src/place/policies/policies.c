@@ -3,8 +3,12 @@
 
 #include <string.h>
 
+#include "model/placement_policies.h"
+
 static const struct place_policy *const policies[] = {
-    &place_first_fit, &place_best_fit, &place_binpack, &place_spread, &place_fgd, &place_esc, NULL,
+#define ROW(id, word) &place_##id,
+    PLACEMENT_POLICIES(ROW, ROW, ROW) NULL,
+#undef ROW
 };
 
 const struct place_policy *place_policy_at(size_t i) {
