@@ -52,3 +52,23 @@ def test_each_test_runs_in_a_target(directory, selections):
 def test_a_long_test_that_is_not_foreign_would_run_nowhere(directory):
     (directory / "test_wrong.py").write_text("import pytest\n@pytest.mark.long\ndef test_wrong(): pass\n")
     assert names(directory)[1] == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize("status, selected, failed", [(0, False, 0), (4, False, 1), (2, False, 1), (5, False, 1), (5, True, 0)])
+def test_a_group_that_did_not_run_fails(tmp_path, selections, status, selected, failed):
+    """pytest writes a valid report without cases where a path of a group is gone."""
+    (tmp_path / "pytest-other.log").write_bytes(b"\xff")
+    (tmp_path / "pytest-other.xml").write_text('<testsuites><testsuite tests="0"/></testsuites>')
+    totals = selections.Totals()
+    assert selections.count_pytest(tmp_path, "other", status, selected, totals) == []
+    assert totals.failed == failed
+
+
+def test_each_test_file_is_in_one_group(selections):
+    top = TESTS.parent
+    groups = [({top / a for a in arguments if not a.startswith("--")},
+               {top / a.removeprefix("--ignore=") for a in arguments if a.startswith("--")})
+              for arguments in selections.PYTEST_GROUPS.values()]
+    for path in TESTS.rglob("test_*.py"):
+        places = {path, *path.parents}
+        assert sum(bool(places & taken) and not places & ignored for taken, ignored in groups) == 1, path

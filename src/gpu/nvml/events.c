@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
@@ -11,10 +12,12 @@
 #include "gpu/device.h"
 
 #define WAIT_MS 5000
+#define REGISTER_SECONDS 1 /* a driver that hangs here must not keep polls from being answered */
 #define STACK_BYTES (64 * 1024)
 
 struct listener {
     struct gpu_events_options options;
+    sem_t registered; /* or failed to */
     nvmlEventSet_t set;
     nvmlDevice_t devices[GPU_MAX]; /* NULL: its events cannot be had */
     unsigned int count;
@@ -57,8 +60,13 @@ static void report(const struct listener *l, const nvmlEventData_t *event) {
 }
 
 static void *listen_to_events(void *arg) {
-    const struct listener *l = arg;
-    for (;;) {
+    struct listener *l = arg;
+    bool created = l->options.nvml->nvmlEventSetCreate(&l->set) == NVML_SUCCESS;
+
+    if (created)
+        l->count = register_all(l->options.nvml, l->set, l->devices);
+    (void) sem_post(&l->registered);
+    while (created) {
         nvmlEventData_t event = {0};
         nvmlReturn_t r = l->options.nvml->nvmlEventSetWait_v2(l->set, &event, WAIT_MS);
 
@@ -75,7 +83,7 @@ static void *listen_to_events(void *arg) {
     return NULL;
 }
 
-/* The listener lives as long as its thread, which is as long as the process. */
+/* The listener lives as long as the process: its thread may still use it. */
 static int start_thread(struct listener *l) {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -94,6 +102,7 @@ static int start_thread(struct listener *l) {
 int gpu_events_start(const struct gpu_events_options *options) {
     const struct nvml *n = options->nvml;
     struct listener *l;
+    struct timespec until;
     int r;
 
     if (!n->nvmlEventSetCreate || !n->nvmlDeviceRegisterEvents || !n->nvmlEventSetWait_v2)
@@ -102,13 +111,16 @@ int gpu_events_start(const struct gpu_events_options *options) {
     if (!l)
         return -ENOMEM;
     l->options = *options;
-    if (n->nvmlEventSetCreate(&l->set) != NVML_SUCCESS) {
-        free(l);
-        return 0;
-    }
-    l->count = register_all(n, l->set, l->devices);
+    (void) sem_init(&l->registered, 0, 0);
     r = start_thread(l);
-    if (r < 0)
-        free(l); /* the set is NVML's until the process ends */
-    return r;
+    if (r < 0) {
+        free(l);
+        return r;
+    }
+    (void) clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += REGISTER_SECONDS;
+    do
+        r = sem_clockwait(&l->registered, CLOCK_MONOTONIC, &until);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -ETIMEDOUT : 0;
 }

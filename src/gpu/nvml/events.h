@@ -16,9 +16,10 @@ struct gpu_events_options {
     void *userdata;
 };
 
-/* Registers for the events of all cards, then starts the thread that waits for them, which ends
- * with the process: an XID after the return is reported. 0 also where the driver has no events;
- * -ENOMEM, -EAGAIN: no thread. The options are copied. */
+/* Starts a thread that registers for the events of all cards and waits for them, and ends with the
+ * process. After 0, an XID is reported; 0 also where the driver has no events. -ETIMEDOUT: the
+ * driver has not answered for a second, and the thread goes on with it; -ENOMEM, -EAGAIN: no
+ * thread. The options are copied. */
 int gpu_events_start(const struct gpu_events_options *options);
 
 /* Whether a card takes no more work after this XID until it is reset, by NVIDIA's catalogue

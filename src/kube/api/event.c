@@ -23,7 +23,8 @@ static int stem_of(const char *name) {
 
 static uint64_t identity_of(const struct event *e) {
     uint64_t hash = hash_text(hash_text(HASH_START, e->component), e->uid);
-    return hash_text(hash_text(hash, e->reason), e->container);
+    /* Without a container as with an empty name: the names of Events outlive an upgrade. */
+    return hash_text(hash_text(hash, e->reason), e->container ? e->container : "");
 }
 
 static void put_object(struct json_writer *w, const struct event *e) {
