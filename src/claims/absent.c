@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Provisioners that a class may name and no agent serves. MIG: the agent offers instances that an
- * administrator has made, as cards of their own, and makes none. MPS: an administrator turns it on
+/* Provisioners that a class may name and no agent serves. MIG: cards in MIG mode are left to
+ * NVIDIA's plugin, and the agent makes no instances. MPS: an administrator turns it on
  * for a whole node; the agent makes no server for a claim. */
 
 #include <errno.h>
