@@ -212,7 +212,7 @@ static int check_claims(struct admission *a, const struct asked *q, struct refus
     return 0;
 }
 
-static bool asks_share(struct json containers) {
+static bool requests_share(struct json containers) {
     struct json_iter it = json_iter(containers);
     struct json container, value;
     const char *key;
@@ -230,8 +230,8 @@ static int check_node_name(struct admission *a, const struct asked *q, struct re
     struct json spec = json_get(q->object, "spec");
     const char *node = json_string(json_get(spec, "nodeName"));
     if (!creates_pod(q) || !node || !*node ||
-        (!asks_share(json_get(spec, "containers")) &&
-         !asks_share(json_get(spec, "initContainers"))))
+        (!requests_share(json_get(spec, "containers")) &&
+         !requests_share(json_get(spec, "initContainers"))))
         return 0;
     forbid(refusal);
     buf_puts(&refusal->text,

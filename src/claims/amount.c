@@ -23,15 +23,15 @@ int claim_amount_compare(const struct claim_amount *a, const struct claim_amount
     return a->memory < b->memory ? -1 : a->memory > b->memory;
 }
 
-void claim_amount_ask(const struct claim_amount *a, struct gpu_ask *ask) {
-    ask->cards = a->cards;
-    ask->whole = a->whole;
-    ask->core = a->whole ? 0 : a->core;
-    ask->memory = a->whole ? 0 : a->memory;
-    ask->memory_percent = 0;
-    ask->tflops = 0;
-    ask->memory_floor = 0;
-    ask->slot = !a->whole && a->core == 0;
+void claim_amount_request(const struct claim_amount *a, struct container_request *req) {
+    req->cards = a->cards;
+    req->whole = a->whole;
+    req->core = a->whole ? 0 : a->core;
+    req->memory = a->whole ? 0 : a->memory;
+    req->memory_percent = 0;
+    req->tflops = 0;
+    req->memory_floor = 0;
+    req->slot = !a->whole && a->core == 0;
 }
 
 /* ---- reading ---- */
@@ -93,21 +93,21 @@ static void make_native(struct line *line) {
     snprintf(line->name, sizeof(line->name), "%s", memory ? RESOURCE_MEMORY : RESOURCE_CORE);
 }
 
-static int judge(const struct gpu_ask *ask, struct claim_amount *ret, struct err *why) {
-    if (ask->tflops > 0 || ask->memory_percent > 0)
+static int judge(const struct container_request *req, struct claim_amount *ret, struct err *why) {
+    if (req->tflops > 0 || req->memory_percent > 0)
         return err_set(why, EINVAL,
                        "a claim asks by gpu-core and gpu-memory, not by TFLOPS or "
                        "by percent of the memory");
-    *ret = (struct claim_amount){ask->cards, ask->whole, ask->whole ? 100 : ask->core,
-                                 ask->whole ? 0 : ask->memory};
+    *ret = (struct claim_amount){req->cards, req->whole, req->whole ? 100 : req->core,
+                                 req->whole ? 0 : req->memory};
     return 0;
 }
 
 int claim_amount_read(struct json list, struct claim_amount *ret, struct err *why) {
     struct line lines[LINES_MAX];
     struct resource_line resources[LINES_MAX + 1];
-    struct gpu_ask ask = {.phase = ASK_APP};
-    bool bytes, asks = false;
+    struct container_request req = {.phase = CONTAINER_APP};
+    bool bytes, requested = false;
     size_t n = copy_lines(list, lines, &bytes);
     for (size_t i = 0; i < n; i++) {
         if (bytes)
@@ -117,12 +117,12 @@ int claim_amount_read(struct json list, struct claim_amount *ret, struct err *wh
     }
     /* The carrier is the containers' matter; a claim has none and needs none. */
     resources[n] = (struct resource_line){RESOURCE_SLOT, "1", 1};
-    enum request_problem p = dialect_read(resources, n + 1, &ask, &asks);
-    if (p == REQUEST_SLOT_ALONE || (p == REQUEST_OK && !asks))
+    enum request_problem p = dialect_read(resources, n + 1, &req, &requested);
+    if (p == REQUEST_SLOT_ALONE || (p == REQUEST_OK && !requested))
         return err_set(why, EINVAL,
                        "nothing of a GPU is asked: name gpu-core, gpu-memory or both, such as "
                        "elasticgpu.io/gpu-core: 10");
     if (p != REQUEST_OK)
         return err_set(why, EINVAL, "%s", request_problem_text(p));
-    return judge(&ask, ret, why);
+    return judge(&req, ret, why);
 }

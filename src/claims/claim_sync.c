@@ -158,7 +158,8 @@ static void make(struct claims *c, struct claim_item *item, const struct egpu_cl
 }
 
 /* External provisioners are told by an annotation, as those of volumes are. */
-static void ask_others(struct claims *c, struct claim_item *item, const struct egpu_class *class) {
+static void name_external_provisioner(struct claims *c, struct claim_item *item,
+                                      const struct egpu_class *class) {
     char text[CLAIM_MESSAGE_MAX];
     snprintf(text, sizeof(text), "waiting for the provisioner %s, which is none of Aliquot's",
              class->provisioner);
@@ -189,7 +190,7 @@ static void provision(struct claims *c, struct claim_item *item) {
     else if (class->wait_consumer && claim->selected_node[0] == '\0')
         pending(c, item, "WaitForFirstConsumer", "waiting for the first pod that uses the claim");
     else if (!provisioner_find(class->provisioner))
-        ask_others(c, item, class);
+        name_external_provisioner(c, item, class);
     else
         make(c, item, class, provisioner_find(class->provisioner));
 }

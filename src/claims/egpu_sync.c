@@ -72,7 +72,7 @@ static void sync_claimed(struct claims *c, struct egpu_item *item) {
     const struct claim_item *claim = claims_claim_item(c, e->claim_namespace, e->claim_name);
     bool its = claim && egpu_is_of(e, &claim->o);
     if (!its && strcmp(item->absent, e->claim_uid) != 0)
-        write_egpu_ask(c, item); /* our watch of claims may be behind that of ElasticGPUs */
+        write_egpu_get(c, item); /* our watch of claims may be behind that of ElasticGPUs */
     else if (!its)
         sync_released(c, item);
     else if (strcmp(claim->o.egpu, e->meta.name) == 0 && claim->o.bind_completed)

@@ -144,6 +144,6 @@ void write_egpu_status(struct claims *c, struct egpu_item *item, enum egpu_phase
                        const char *reason, const char *message);
 void write_egpu_delete(struct claims *c, struct egpu_item *item);
 /* Asks the API server for the claim that the claimRef names. */
-void write_egpu_ask(struct claims *c, struct egpu_item *item);
+void write_egpu_get(struct claims *c, struct egpu_item *item);
 void note_claim(struct claims *c, const struct egpu_claim *claim, bool warning, const char *reason,
                 const char *message);

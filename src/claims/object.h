@@ -59,7 +59,7 @@ int claim_amount_compare(const struct claim_amount *a, const struct claim_amount
 int claim_amount_read(struct json list, struct claim_amount *ret, struct err *why);
 
 /* The same as a request for the placement; container and phase stay. */
-void claim_amount_ask(const struct claim_amount *a, struct gpu_ask *ask);
+void claim_amount_request(const struct claim_amount *a, struct container_request *req);
 
 enum egpu_phase { EGPU_PENDING, EGPU_AVAILABLE, EGPU_BOUND, EGPU_RELEASED, EGPU_FAILED };
 const char *egpu_phase_name(enum egpu_phase phase);

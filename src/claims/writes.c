@@ -454,7 +454,7 @@ void write_egpu_delete(struct claims *c, struct egpu_item *item) {
     send(c, "DELETE", path, &body, key);
 }
 
-void write_egpu_ask(struct claims *c, struct egpu_item *item) {
+void write_egpu_get(struct claims *c, struct egpu_item *item) {
     const struct egpu *e = &item->o;
     const struct buf none = BUF_INIT(0);
     char path[PATH_MAX_LEN], key[CLAIMS_KEY_MAX + KUBE_UID_MAX];

@@ -16,7 +16,8 @@
 
 enum { OFFERED = 1, ZERO_IS_UNSET = 2, MEMORY_IS_ALL = 4, DIVIDES = 8 };
 
-static enum request_problem read_kai(const char *const text[ANNOTATION_PARTS], struct gpu_ask *ret);
+static enum request_problem read_kai(const char *const text[ANNOTATION_PARTS],
+                                     struct container_request *ret);
 
 const struct dialect dialects[DIALECT_COUNT] = {
 #define DIALECT(id, title, project, flags, tools, prefix_, reader)                                 \
@@ -53,7 +54,8 @@ static const struct {
 };
 #define ANNOTATIONS (sizeof(annotations) / sizeof(annotations[0]))
 
-_Static_assert(DIALECT_COUNT <= UINT8_MAX, "the number of a row fits into an ask and a problem");
+_Static_assert(DIALECT_COUNT <= UINT8_MAX,
+               "the number of a row fits into a container request and a problem");
 
 /* What the lines of one container say, before it is judged. */
 struct reading {
@@ -226,7 +228,7 @@ static enum request_problem check_ranges(const struct reading *r) {
 }
 
 /* How many cards; with it the compute of each. */
-static enum request_problem judge_cards(const struct reading *r, struct gpu_ask *ret) {
+static enum request_problem judge_cards(const struct reading *r, struct container_request *ret) {
     const bool counted = r->has[QUANTITY_CARDS], split = r->has[QUANTITY_SPLIT];
     uint64_t core = r->value[QUANTITY_CORE], ratio = r->value[QUANTITY_MEMORY_RATIO];
     uint64_t total = core > ratio ? core : ratio, cards = total > PERCENT ? total / PERCENT : 1;
@@ -250,7 +252,7 @@ static enum request_problem judge_cards(const struct reading *r, struct gpu_ask 
 }
 
 /* The memory of each card. An amount says more than a percentage beside it. */
-static enum request_problem judge_memory(const struct reading *r, struct gpu_ask *ret) {
+static enum request_problem judge_memory(const struct reading *r, struct container_request *ret) {
     uint64_t memory = r->value[QUANTITY_MEMORY], ratio = r->value[QUANTITY_MEMORY_RATIO];
     if (ratio % ret->cards != 0 || ratio > PERCENT * ret->cards ||
         (r->has[QUANTITY_SPLIT] && memory % ret->cards != 0))
@@ -265,15 +267,15 @@ static enum request_problem judge_memory(const struct reading *r, struct gpu_ask
 
 /* Cards are whole when all of their compute is asked and none or all of their memory, or nothing
  * but their number. */
-static bool is_whole(const struct reading *r, const struct gpu_ask *ask) {
-    bool none = ask->memory == 0 && ask->memory_percent == 0;
-    bool all = none || ask->memory_percent == PERCENT;
-    if (ask->core == PERCENT)
-        return all || (r->has[QUANTITY_CORE] && ask->memory > 0 && !r->has[QUANTITY_SPLIT]);
-    return none && ask->core == 0 && ask->tflops == 0 && r->has[QUANTITY_CARDS];
+static bool is_whole(const struct reading *r, const struct container_request *req) {
+    bool none = req->memory == 0 && req->memory_percent == 0;
+    bool all = none || req->memory_percent == PERCENT;
+    if (req->core == PERCENT)
+        return all || (r->has[QUANTITY_CORE] && req->memory > 0 && !r->has[QUANTITY_SPLIT]);
+    return none && req->core == 0 && req->tflops == 0 && r->has[QUANTITY_CARDS];
 }
 
-static enum request_problem judge_share(const struct reading *r, struct gpu_ask *ret) {
+static enum request_problem judge_share(const struct reading *r, struct container_request *ret) {
     if (r->has[QUANTITY_MEMORY] && ret->memory == 0)
         return REQUEST_MEMORY_ZERO;
     if (r->has[QUANTITY_MEMORY] && ret->memory < MIB)
@@ -287,7 +289,7 @@ static enum request_problem judge_share(const struct reading *r, struct gpu_ask 
 }
 
 /* No memory, and nothing beside it, is what charts write for a container without a GPU. */
-static bool asks_anything(const struct reading *r) {
+static bool requests_anything(const struct reading *r) {
     for (size_t kind = 0; kind < QUANTITY_KINDS; kind++)
         if (r->has[kind] && kind != QUANTITY_PRIORITY &&
             !(kind == QUANTITY_MEMORY && r->value[kind] == 0 && r->slot == 0))
@@ -295,12 +297,12 @@ static bool asks_anything(const struct reading *r) {
     return false;
 }
 
-static enum request_problem judge(struct reading *r, struct gpu_ask *ret) {
+static enum request_problem judge(struct reading *r, struct container_request *ret) {
     if (r->mig)
         return REQUEST_MIG;
     if (r->slot > 1)
         return REQUEST_SLOT_COUNT;
-    if (!asks_anything(r))
+    if (!requests_anything(r))
         return REQUEST_SLOT_ALONE;
     divide(r);
     enum request_problem p = normalise(r);
@@ -335,30 +337,30 @@ static enum request_problem read_lines(const struct resource_line *lines, size_t
     return REQUEST_OK;
 }
 
-enum request_problem dialect_read(const struct resource_line *lines, size_t n, struct gpu_ask *ret,
-                                  bool *ret_asks) {
+enum request_problem dialect_read(const struct resource_line *lines, size_t n,
+                                  struct container_request *ret, bool *ret_requested) {
     struct reading reading = {0};
-    struct gpu_ask ask = {0};
-    *ret_asks = false;
+    struct container_request req = {0};
+    *ret_requested = false;
     enum request_problem p = read_lines(lines, n, &reading);
-    if (p != REQUEST_OK || (!asks_anything(&reading) && reading.slot == 0))
+    if (p != REQUEST_OK || (!requests_anything(&reading) && reading.slot == 0))
         return p;
-    p = judge(&reading, &ask);
+    p = judge(&reading, &req);
     if (p != REQUEST_OK)
         return p;
-    memcpy(ask.container, ret->container, sizeof(ask.container));
-    ask.phase = ret->phase;
-    ask.ordinal = ret->ordinal;
-    ask.scaling = ret->scaling;
-    *ret = ask;
-    *ret_asks = true;
+    memcpy(req.container, ret->container, sizeof(req.container));
+    req.phase = ret->phase;
+    req.ordinal = ret->ordinal;
+    req.scaling = ret->scaling;
+    *ret = req;
+    *ret_requested = true;
     return REQUEST_OK;
 }
 
 bool dialect_needs_slot(const struct resource_line *lines, size_t n) {
     struct reading r = {0};
-    return read_lines(lines, n, &r) == REQUEST_OK && !r.mig && r.slot == 0 && asks_anything(&r) &&
-           !(r.dialect->offered && r.has[QUANTITY_CORE]);
+    return read_lines(lines, n, &r) == REQUEST_OK && !r.mig && r.slot == 0 &&
+           requests_anything(&r) && !(r.dialect->offered && r.has[QUANTITY_CORE]);
 }
 
 const char *dialect_label(const struct resource_line *lines, size_t n) {
@@ -375,7 +377,7 @@ const char *dialect_label(const struct resource_line *lines, size_t n) {
 
 const char *dialect_variable(const struct resource_line *lines, size_t n) {
     struct reading r = {0};
-    if (read_lines(lines, n, &r) != REQUEST_OK || !r.dialect || !asks_anything(&r) ||
+    if (read_lines(lines, n, &r) != REQUEST_OK || !r.dialect || !requests_anything(&r) ||
         r.has[QUANTITY_MEMORY] || r.has[QUANTITY_MEMORY_PERCENT] || r.has[QUANTITY_MEMORY_RATIO])
         return NULL;
     for (size_t i = 0; i < VARIABLES; i++)
@@ -412,7 +414,7 @@ static bool read_annotation(const char *text, uint64_t max, uint64_t *ret) {
 }
 
 static enum request_problem read_kai(const char *const text[ANNOTATION_PARTS],
-                                     struct gpu_ask *ret) {
+                                     struct container_request *ret) {
     const char *fraction = text[ANNOTATION_FRACTION], *memory = text[ANNOTATION_MEMORY];
     uint64_t percent = fraction ? read_fraction(fraction) : 0, mib = 0, cards = 1;
     if (!fraction == !memory || (fraction && percent == 0) ||
@@ -440,7 +442,7 @@ bool dialect_find_annotated(annotation_value value, const void *of, struct annot
 }
 
 enum request_problem dialect_read_annotated(const struct annotated_request *request,
-                                            struct gpu_ask *ret) {
+                                            struct container_request *ret) {
     ret->dialect = (uint8_t) request->dialect;
     return dialects[request->dialect].read_annotations(request->text, ret);
 }

@@ -98,7 +98,7 @@ enum annotation_part {
     ANNOTATION_PARTS,
 };
 
-struct gpu_ask;
+struct container_request;
 
 struct dialect {
     const char *name; /* for people: "HAMi (nvidia.com/gpu)" */
@@ -111,7 +111,7 @@ struct dialect {
     /* Understands a request in annotations, of which `text` has the values (NULL: not there); NULL:
      * the dialect has none. The caller enters the dialect. */
     enum request_problem (*read_annotations)(const char *const text[ANNOTATION_PARTS],
-                                             struct gpu_ask *ret);
+                                             struct container_request *ret);
 };
 
 extern const struct dialect dialects[DIALECT_COUNT];
@@ -135,39 +135,40 @@ struct annotated_request {
 };
 
 /* When a container runs, which decides what it can hold at the same time as the others. */
-enum ask_phase {
-    ASK_INIT,    /* alone, before the app containers */
-    ASK_SIDECAR, /* init container with restartPolicy Always: from its turn to the pod's end */
-    ASK_APP,
+enum container_phase {
+    CONTAINER_INIT,    /* alone, before the app containers */
+    CONTAINER_SIDECAR, /* init container with restartPolicy Always: from its turn to the pod's end
+                        */
+    CONTAINER_APP,
 };
 
-/* What one container asks: `cards` distinct cards, whole or a share of each. */
-struct gpu_ask {
+/* What one container requests: `cards` distinct cards, whole or a share of each. */
+struct container_request {
     char container[64];
-    enum ask_phase phase;
-    uint32_t cards;          /* at least 1; 0 only: another container asks for all of its claim */
+    enum container_phase phase;
+    uint32_t cards;          /* at least 1; 0 only: another container requests all of its claim */
     bool whole;              /* then core, memory and what follows them are 0 */
     uint8_t driver;          /* of enum driver_capability */
     uint32_t core;           /* percent of each card; 0: no guarantee */
     uint64_t memory;         /* bytes of each card; 0: by memory_percent, else by the compute */
     uint32_t memory_percent; /* of whichever card it gets; 0: not used */
     uint32_t tflops;         /* FP16 TFLOPS of each card, which give its core; 0: not used */
-    uint64_t memory_floor;   /* whole cards only: memory asked beside, which they have in sum */
+    uint64_t memory_floor;   /* whole cards only: memory requested beside, which they have in sum */
     bool claimed;            /* the amounts are those of an ElasticGPUClaim, to be filled in */
     bool slot;               /* shares without compute: takes one of the slots of each card */
     uint32_t scaling; /* how far its memory may be oversold, in thousandths; 0: as the node does */
     bool offline;     /* gets what others leave, unless the pod names another policy */
-    uint8_t dialect;  /* row of dialects[] in which it is asked */
+    uint8_t dialect;  /* row of dialects[] of the request */
     uint16_t ordinal; /* of the container among the init containers, or among the others */
 };
 
-#define GPU_ASKS_MAX 32
+#define GPU_CONTAINERS_MAX 32
 
-/* What a pod asks: its containers that ask anything, init containers and sidecars in their order,
- * then app containers. */
+/* What a pod requests: its containers that request anything, init containers and sidecars in their
+ * order, then app containers. */
 struct gpu_request {
     uint32_t n;
-    struct gpu_ask asks[GPU_ASKS_MAX];
+    struct container_request containers[GPU_CONTAINERS_MAX];
 };
 
 /* One resource line of a container: name and quantity as written. */
@@ -186,9 +187,9 @@ int dialect_leave(const char *names, struct err *err);
 bool dialect_is_left(size_t row);
 
 /* Understands the resources of one container. `ret` gets everything but container, phase, ordinal
- * and scaling; a container that asks nothing of us gives REQUEST_OK and *ret_asks false. */
-enum request_problem dialect_read(const struct resource_line *lines, size_t n, struct gpu_ask *ret,
-                                  bool *ret_asks);
+ * and scaling; a container that requests no GPU gives REQUEST_OK and *ret_requested false. */
+enum request_problem dialect_read(const struct resource_line *lines, size_t n,
+                                  struct container_request *ret, bool *ret_requested);
 
 /* Whether a container with these lines must get RESOURCE_SLOT beside them. */
 bool dialect_needs_slot(const struct resource_line *lines, size_t n);
@@ -200,7 +201,7 @@ bool dialect_find_annotated(annotation_value value, const void *annotations,
 
 /* As dialect_read(), for the container that the request is about. */
 enum request_problem dialect_read_annotated(const struct annotated_request *request,
-                                            struct gpu_ask *ret);
+                                            struct container_request *ret);
 
 /* The label of a pod that says more about a container with these lines, or NULL. Its value is to be
  * read as one more line of that name. */

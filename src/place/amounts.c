@@ -11,57 +11,58 @@ static uint64_t part_of(uint64_t memory, uint32_t core) {
 }
 
 /* Compute in percent of this card. */
-static uint32_t core_of(const struct gpu_ask *ask, const struct place_card *card) {
-    if (ask->tflops == 0)
-        return ask->core;
-    if (card->tflops == 0 || ask->tflops > card->tflops)
+static uint32_t core_of(const struct container_request *req, const struct place_card *card) {
+    if (req->tflops == 0)
+        return req->core;
+    if (card->tflops == 0 || req->tflops > card->tflops)
         return CORE_NEVER;
-    return (uint32_t) (((uint64_t) ask->tflops * CORE_PER_CARD + card->tflops - 1) / card->tflops);
+    return (uint32_t) (((uint64_t) req->tflops * CORE_PER_CARD + card->tflops - 1) / card->tflops);
 }
 
 /* The percent of the memory that it gets if it does not say how many bytes. */
-static uint32_t percent_of(const struct gpu_ask *ask, const struct place_card *card) {
-    uint32_t percent = ask->memory_percent ? ask->memory_percent : core_of(ask, card);
+static uint32_t percent_of(const struct container_request *req, const struct place_card *card) {
+    uint32_t percent = req->memory_percent ? req->memory_percent : core_of(req, card);
     return percent < CORE_PER_CARD ? percent : CORE_PER_CARD;
 }
 
-void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
-                 uint64_t *ret_physical) {
-    uint64_t memory = ask->memory, physical;
-    if (ask->whole) {
+void place_given(const struct container_request *req, const struct place_card *card,
+                 uint64_t *ret_memory, uint64_t *ret_physical) {
+    uint64_t memory = req->memory, physical;
+    if (req->whole) {
         /* A part of the card that is kept back is given to no share. */
         *ret_memory = *ret_physical = card->physical < card->memory ? card->physical : card->memory;
         return;
     }
     if (memory == 0) {
         /* The percent that was asked, of what is there and of what is sold. */
-        memory = part_of(card->memory, percent_of(ask, card));
+        memory = part_of(card->memory, percent_of(req, card));
         physical = scaling_physical(memory, card->physical, card->memory, 0);
-        if (ask->scaling >= SCALING_ONE && scaling_capacity(physical, ask->scaling) < memory)
-            memory = scaling_capacity(physical, ask->scaling);
+        if (req->scaling >= SCALING_ONE && scaling_capacity(physical, req->scaling) < memory)
+            memory = scaling_capacity(physical, req->scaling);
     } else {
-        physical = scaling_physical(memory, card->physical, card->memory, ask->scaling);
+        physical = scaling_physical(memory, card->physical, card->memory, req->scaling);
     }
     *ret_memory = memory;
     *ret_physical = physical;
 }
 
-struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card) {
-    uint64_t memory = ask->memory, physical;
-    if (ask->whole)
+struct place_amount place_share(const struct container_request *req,
+                                const struct place_card *card) {
+    uint64_t memory = req->memory, physical;
+    if (req->whole)
         return (struct place_amount){.memory = card->memory, .core = CORE_PER_CARD};
     if (memory == 0) {
-        memory = part_of(card->memory, percent_of(ask, card));
+        memory = part_of(card->memory, percent_of(req, card));
     } else if (card->physical < card->memory) {
-        place_given(ask, card, &memory, &physical);
+        place_given(req, card, &memory, &physical);
         memory = scaling_charge(memory, physical, card->physical, card->memory);
     }
-    return (struct place_amount){.memory = memory, .core = core_of(ask, card), .slots = ask->slot};
+    return (struct place_amount){.memory = memory, .core = core_of(req, card), .slots = req->slot};
 }
 
-struct place_grant place_grant(const struct gpu_ask *ask, const struct place_card *card) {
-    struct place_grant grant = {.taken = place_share(ask, card)};
-    place_given(ask, card, &grant.memory, &grant.physical);
+struct place_grant place_grant(const struct container_request *req, const struct place_card *card) {
+    struct place_grant grant = {.taken = place_share(req, card)};
+    place_given(req, card, &grant.memory, &grant.physical);
     return grant;
 }
 
@@ -71,7 +72,7 @@ bool place_total(const struct gpu_request *request, const struct place_result *r
     for (uint32_t i = 0; i < result->ngrants; i++) {
         const struct place_grant *grant = &result->grants[i];
         if (grant->card == c)
-            place_hold_add(&hold, request->asks[grant->ask].phase, &grant->taken);
+            place_hold_add(&hold, request->containers[grant->container].phase, &grant->taken);
     }
     struct place_amount taken = place_hold_total(&hold);
     *ret = (struct place_grant){
@@ -83,11 +84,11 @@ bool place_total(const struct gpu_request *request, const struct place_result *r
     return taken.memory > 0 || taken.core > 0;
 }
 
-void place_hold_add(struct place_hold *hold, enum ask_phase phase,
+void place_hold_add(struct place_hold *hold, enum container_phase phase,
                     const struct place_amount *amount) {
-    if (phase == ASK_APP)
+    if (phase == CONTAINER_APP)
         hold->apps = amount_add(hold->apps, *amount);
-    else if (phase == ASK_SIDECAR)
+    else if (phase == CONTAINER_SIDECAR)
         hold->sidecars = amount_add(hold->sidecars, *amount);
     else
         hold->init_peak = amount_max(hold->init_peak, amount_add(hold->sidecars, *amount));
@@ -98,24 +99,24 @@ struct place_amount place_hold_total(const struct place_hold *hold) {
 }
 
 struct place_amount place_held_by(const struct gpu_request *request, const struct place_node *node,
-                                  uint32_t asks, uint32_t c) {
+                                  uint32_t containers, uint32_t c) {
     struct place_hold hold = {0};
-    for (uint32_t rest = asks; rest; rest &= rest - 1) {
-        const struct gpu_ask *ask = &request->asks[__builtin_ctz(rest)];
-        struct place_amount amount = place_share(ask, &node->cards[c]);
-        place_hold_add(&hold, ask->phase, &amount);
+    for (uint32_t rest = containers; rest; rest &= rest - 1) {
+        const struct container_request *req = &request->containers[__builtin_ctz(rest)];
+        struct place_amount amount = place_share(req, &node->cards[c]);
+        place_hold_add(&hold, req->phase, &amount);
     }
     return place_hold_total(&hold);
 }
 
 struct place_amount place_taken_by(const struct gpu_request *request, const struct place_node *node,
-                                   uint32_t asks, uint32_t c) {
-    struct place_amount taken = place_held_by(request, node, asks, c);
+                                   uint32_t containers, uint32_t c) {
+    struct place_amount taken = place_held_by(request, node, containers, c);
     for (uint32_t d = 0; d < node->ndraws; d++) {
         const struct place_draw *draw = &node->draws[d];
-        if (draw->card != c || !(draw->asks & asks))
+        if (draw->card != c || !(draw->containers & containers))
             continue;
-        struct place_amount drawn = place_held_by(request, node, draw->asks & asks, c);
+        struct place_amount drawn = place_held_by(request, node, draw->containers & containers, c);
         drawn = amount_min(drawn, draw->amount);
         taken = amount_sub(taken, amount_min(drawn, taken));
     }

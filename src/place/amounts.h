@@ -49,16 +49,16 @@ static inline bool amount_equal(const struct place_amount *a, const struct place
     return a->memory == b->memory && a->core == b->core && a->slots == b->slots;
 }
 
-/* What the asks of the set hold of card c together. */
+/* What the containers of the set hold of card c together. */
 struct place_amount place_held_by(const struct gpu_request *request, const struct place_node *node,
-                                  uint32_t asks, uint32_t c);
+                                  uint32_t containers, uint32_t c);
 
-/* What the asks of the set take of what is free on card c when all of them are on it: what they
- * hold there together, less what is held for them. Asks that draw on one hold have it once. */
+/* What the containers of the set take of what is free on card c when all of them are on it: what
+ * they hold there together, less what is held for them. Asks that draw on one hold have it once. */
 struct place_amount place_taken_by(const struct gpu_request *request, const struct place_node *node,
-                                   uint32_t asks, uint32_t c);
+                                   uint32_t containers, uint32_t c);
 
-/* Whether the node lets the ask take card c. */
-static inline bool may_take(const struct place_node *node, uint32_t ask, uint32_t c) {
-    return !node->allowed || node->allowed[ask] >> c & 1;
+/* Whether the container may take card c of the node. */
+static inline bool may_take(const struct place_node *node, uint32_t container, uint32_t c) {
+    return !node->allowed || node->allowed[container] >> c & 1;
 }

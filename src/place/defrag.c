@@ -72,12 +72,12 @@ static void put(struct planner *p, const struct defrag_move *move, bool there) {
     const struct gpu_request *request = p->of->pods[move->pod].request;
     const struct place_node *node = &p->nodes[move->node];
     for (uint32_t c = 0; c < node->ncards; c++) {
-        uint32_t at = p->of->first[move->node] + c, asks = 0;
+        uint32_t at = p->of->first[move->node] + c, containers = 0;
         for (uint32_t i = 0; i < request->n; i++)
-            asks |= (uint32_t) (move->cards[i] >> c & 1) << i;
-        struct place_amount total = place_held_by(request, node, asks, c);
+            containers |= (uint32_t) (move->cards[i] >> c & 1) << i;
+        struct place_amount total = place_held_by(request, node, containers, c);
         add(&p->cards[at].free, &total, !there);
-        uint32_t arrived = (uint32_t) __builtin_popcount(asks);
+        uint32_t arrived = (uint32_t) __builtin_popcount(containers);
         p->arrived[at] += there ? arrived : -arrived;
     }
     p->version[move->node]++;
@@ -129,7 +129,7 @@ static void open_cards(struct planner *p) {
 }
 
 static bool wants_one_card(const struct gpu_request *request) {
-    return request->n == 1 && request->asks[0].cards <= 1;
+    return request->n == 1 && request->containers[0].cards <= 1;
 }
 
 static bool search(struct planner *p, const uint32_t *pods, uint32_t n);
@@ -367,7 +367,7 @@ static void find_cards(struct planner *p) {
     open_cards(p);
 }
 
-static bool same_ask(const struct gpu_ask *a, const struct gpu_ask *b) {
+static bool same_container(const struct container_request *a, const struct container_request *b) {
     return a->phase == b->phase && a->cards == b->cards && a->whole == b->whole &&
            a->core == b->core && a->memory == b->memory && a->memory_percent == b->memory_percent &&
            a->tflops == b->tflops && a->memory_floor == b->memory_floor && a->slot == b->slot &&
@@ -377,7 +377,7 @@ static bool same_ask(const struct gpu_ask *a, const struct gpu_ask *b) {
 static bool same_request(const struct gpu_request *a, const struct gpu_request *b) {
     bool same = a->n == b->n;
     for (uint32_t i = 0; same && i < a->n; i++)
-        same = same_ask(&a->asks[i], &b->asks[i]);
+        same = same_container(&a->containers[i], &b->containers[i]);
     return same;
 }
 

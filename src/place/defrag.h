@@ -33,9 +33,9 @@ struct defrag_case {
 
 struct defrag_move {
     uint32_t pod;
-    uint32_t node;                /* where to */
-    uint64_t cards[GPU_ASKS_MAX]; /* and on which cards, as in place_result */
-    int64_t score;                /* place_score() of it */
+    uint32_t node;                      /* where to */
+    uint64_t cards[GPU_CONTAINERS_MAX]; /* and on which cards, as in place_result */
+    int64_t score;                      /* place_score() of it */
 };
 
 struct defrag_plan {

@@ -15,15 +15,15 @@
 
 #define RANKS INT64_C(100000)
 #define SCORE_STEP INT64_C(1000)
-_Static_assert(GPU_ASKS_MAX <= 32, "asks are bits of an uint32_t");
+_Static_assert(GPU_CONTAINERS_MAX <= 32, "containers are bits of an uint32_t");
 _Static_assert(PLACE_VALUE_MAX *RANKS *SCORE_STEP <= PLACE_SCORE_MAX, "scores would overflow");
 
 /* ---- the order of placing ---- */
 
 /* What runs at the same time is placed first, the largest of it first; init containers then find
  * room in what their own pod holds already. */
-static bool goes_before(const struct gpu_ask *a, const struct gpu_ask *b) {
-    bool a_init = a->phase == ASK_INIT, b_init = b->phase == ASK_INIT;
+static bool goes_before(const struct container_request *a, const struct container_request *b) {
+    bool a_init = a->phase == CONTAINER_INIT, b_init = b->phase == CONTAINER_INIT;
     if (a_init != b_init)
         return b_init;
     if (a->whole != b->whole)
@@ -36,11 +36,12 @@ static bool goes_before(const struct gpu_ask *a, const struct gpu_ask *b) {
 }
 
 void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
-    uint8_t order[GPU_ASKS_MAX];
-    assert(request->n <= GPU_ASKS_MAX);
+    uint8_t order[GPU_CONTAINERS_MAX];
+    assert(request->n <= GPU_CONTAINERS_MAX);
     for (uint32_t i = 0; i < request->n; i++) {
         uint32_t at = i;
-        for (; at > 0 && goes_before(&request->asks[i], &request->asks[order[at - 1]]); at--)
+        for (; at > 0 && goes_before(&request->containers[i], &request->containers[order[at - 1]]);
+             at--)
             order[at] = order[at - 1];
         order[at] = (uint8_t) i;
     }
@@ -55,7 +56,7 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
     ret->numa_bind = false;
     ret->nunits = 0;
     for (uint32_t i = 0; i < request->n; i++) {
-        uint32_t cards = request->asks[order[i]].cards;
+        uint32_t cards = request->containers[order[i]].cards;
         for (uint32_t c = 0; c < cards && c < PLACE_CARDS_MAX; c++)
             ret->units[ret->nunits++] = order[i];
     }
@@ -63,7 +64,7 @@ void place_prepare(const struct gpu_request *request, struct place_plan *ret) {
 
 /* ---- the search ---- */
 
-/* A card that an ask can go to. Candidates are taken in the order of cost, cut, index. */
+/* A card that a container can get. Candidates are taken in the order of cost, cut, index. */
 struct candidate {
     uint64_t cost;
     uint32_t cut; /* links to idle cards that it would leave behind */
@@ -74,24 +75,24 @@ struct search {
     const struct place_policy *policy;
     const struct place_plan *plan;
     const struct place_node *node;
-    uint64_t *granted;                        /* by ask */
+    uint64_t *granted;                        /* by container */
     struct place_amount now[PLACE_CARDS_MAX]; /* what the pod holds of each card by these grants */
     struct candidate before;                  /* the choice for the unit above */
     uint32_t looks;                           /* that may still be taken */
 };
 
-/* What this pod holds of card c by the grants so far, with `ask` on it as well. */
-static struct place_amount hold_with(const struct search *s, uint32_t c, uint32_t ask) {
-    uint32_t asks = UINT32_C(1) << ask;
+/* What this pod holds of card c by the grants so far, with `container` on it as well. */
+static struct place_amount hold_with(const struct search *s, uint32_t c, uint32_t container) {
+    uint32_t containers = UINT32_C(1) << container;
     for (uint32_t i = 0; i < s->plan->request->n; i++)
-        asks |= (uint32_t) (s->granted[i] >> c & 1) << i;
-    return place_taken_by(s->plan->request, s->node, asks, c);
+        containers |= (uint32_t) (s->granted[i] >> c & 1) << i;
+    return place_taken_by(s->plan->request, s->node, containers, c);
 }
 
 /* ---- links between the cards of one container ---- */
 
-static bool has_several(const struct search *s, uint32_t ask) {
-    return s->plan->request->asks[ask].cards > 1;
+static bool has_several(const struct search *s, uint32_t container) {
+    return s->plan->request->containers[container].cards > 1;
 }
 
 /* Whether the pod puts up with any links. */
@@ -99,32 +100,33 @@ static bool takes_any_links(const struct place_plan *plan) {
     return plan->topology != TOPOLOGY_RESTRICTED && !plan->numa_bind;
 }
 
-/* The weakest link that the ask puts up with. */
-static uint8_t least_link(const struct search *s, uint32_t ask) {
+/* The weakest link that the container accepts. */
+static uint8_t least_link(const struct search *s, uint32_t container) {
     const struct place_topology *t = s->node->topology;
-    return s->plan->topology == TOPOLOGY_RESTRICTED ? t->best[s->plan->request->asks[ask].cards]
-                                                    : LINK_UNKNOWN;
+    return s->plan->topology == TOPOLOGY_RESTRICTED
+               ? t->best[s->plan->request->containers[container].cards]
+               : LINK_UNKNOWN;
 }
 
-/* Whether card c is connected to the cards that the ask has as the pod wants it. */
-static bool is_linked(const struct search *s, uint32_t ask, uint32_t c) {
+/* Whether card c is linked to the container's other cards as the pod requests. */
+static bool is_linked(const struct search *s, uint32_t container, uint32_t c) {
     const struct place_topology *t = s->node->topology;
-    if (takes_any_links(s->plan) || !has_several(s, ask))
+    if (takes_any_links(s->plan) || !has_several(s, container))
         return true;
     if (!t)
         return false;
-    for (uint64_t rest = s->granted[ask]; rest; rest &= rest - 1) {
+    for (uint64_t rest = s->granted[container]; rest; rest &= rest - 1) {
         uint32_t other = (uint32_t) __builtin_ctzll(rest);
-        if (topology_link(t, c, other) < least_link(s, ask) ||
+        if (topology_link(t, c, other) < least_link(s, container) ||
             (s->plan->numa_bind && t->numa[c] != t->numa[other]))
             return false;
     }
     return true;
 }
 
-/* Whether the links decide which cards the ask gets. */
-static bool wants_links(const struct search *s, uint32_t ask) {
-    const struct gpu_ask *a = &s->plan->request->asks[ask];
+/* Whether the links decide which cards the container gets. */
+static bool wants_links(const struct search *s, uint32_t container) {
+    const struct container_request *a = &s->plan->request->containers[container];
     enum topology_wish wish = s->plan->topology;
     return s->node->topology && a->cards > 1 &&
            (wish == TOPOLOGY_BEST || wish == TOPOLOGY_RESTRICTED ||
@@ -152,16 +154,16 @@ static bool is_alike(const struct search *s, uint32_t a, uint32_t b) {
            amount_is_zero(&s->now[a]) && amount_is_zero(&s->now[b]);
 }
 
-/* Whether `ask` fits on card c beside what the pod has there, and how much it adds. */
-static bool fits_on(const struct search *s, uint32_t c, uint32_t ask,
+/* Whether `container` fits on card c beside what the pod has there, and how much it adds. */
+static bool fits_on(const struct search *s, uint32_t c, uint32_t container,
                     struct place_amount *ret_added) {
     const struct place_card *card = &s->node->cards[c];
-    if (!card->healthy || (s->granted[ask] >> c & 1) || !may_take(s->node, ask, c) ||
-        !is_linked(s, ask, c))
+    if (!card->healthy || (s->granted[container] >> c & 1) || !may_take(s->node, container, c) ||
+        !is_linked(s, container, c))
         return false;
-    struct place_amount after = hold_with(s, c, ask);
+    struct place_amount after = hold_with(s, c, container);
     if (!amount_fits(&after, &card->free) ||
-        place_share(&s->plan->request->asks[ask], card).memory == 0)
+        place_share(&s->plan->request->containers[container], card).memory == 0)
         return false;
     /* A container that draws on a hold may leave the pod with less than it took before. */
     *ret_added = amount_sub(after, amount_min(s->now[c], after));
@@ -182,10 +184,10 @@ struct known_costs {
     uint64_t costs[KNOWN_COSTS];
 };
 
-static bool try_card(const struct search *s, uint32_t c, uint32_t ask, struct known_costs *known,
-                     uint64_t *ret_cost) {
+static bool try_card(const struct search *s, uint32_t c, uint32_t container,
+                     struct known_costs *known, uint64_t *ret_cost) {
     struct place_amount added;
-    if (!fits_on(s, c, ask, &added))
+    if (!fits_on(s, c, container, &added))
         return false;
     for (uint32_t i = 0; i < known->n && i < KNOWN_COSTS; i++)
         if (is_alike(s, known->cards[i], c)) {
@@ -205,22 +207,23 @@ static bool is_before(const struct candidate *a, const struct candidate *b) {
 }
 
 /* Only a whole card takes links from others; a share is put where it fits best. */
-static uint32_t cut_by(const struct search *s, uint32_t ask, uint32_t c) {
-    return s->plan->request->asks[ask].whole ? links_cut(s->node, c) : 0;
+static uint32_t cut_by(const struct search *s, uint32_t container, uint32_t c) {
+    return s->plan->request->containers[container].whole ? links_cut(s->node, c) : 0;
 }
 
-/* The cards for one more unit of the ask in the order in which they are to be tried, those behind
- * `last` only unless that is NULL. */
-static uint32_t list_candidates(const struct search *s, uint32_t ask, const struct candidate *last,
+/* The cards for one more unit of the container in the order in which they are to be tried, those
+ * behind `last` only unless that is NULL. */
+static uint32_t list_candidates(const struct search *s, uint32_t container,
+                                const struct candidate *last,
                                 uint8_t order[static PLACE_CARDS_MAX]) {
     struct candidate found[PLACE_CARDS_MAX];
     struct known_costs known = {0};
     uint32_t n = 0;
     for (uint32_t c = 0; c < s->node->ncards; c++) {
         struct candidate new = {.card = c};
-        if (!try_card(s, c, ask, &known, &new.cost))
+        if (!try_card(s, c, container, &known, &new.cost))
             continue;
-        new.cut = cut_by(s, ask, c);
+        new.cut = cut_by(s, container, c);
         if (last && !is_before(last, &new))
             continue;
         uint32_t at = n++;
@@ -244,33 +247,34 @@ static bool interchangeable(const struct search *s, uint32_t a, uint32_t b) {
 }
 
 /* The memory asked beside whole cards must be in them. */
-static bool enough_memory(const struct search *s, uint32_t ask) {
+static bool enough_memory(const struct search *s, uint32_t container) {
     uint64_t sum = 0;
     for (uint32_t c = 0; c < s->node->ncards; c++)
-        if (s->granted[ask] >> c & 1)
+        if (s->granted[container] >> c & 1)
             sum += s->node->cards[c].physical;
-    return sum >= s->plan->request->asks[ask].memory_floor;
+    return sum >= s->plan->request->containers[container].memory_floor;
 }
 
 static bool place_units(struct search *s, uint32_t u);
 
 /* Puts unit u on the card and goes on with the rest; takes it back if that leads nowhere. */
 static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
-    uint32_t ask = s->plan->units[u];
-    bool last_of_ask = u + 1 == s->plan->nunits || s->plan->units[u + 1] != ask;
+    uint32_t container = s->plan->units[u];
+    bool last_of_container = u + 1 == s->plan->nunits || s->plan->units[u + 1] != container;
     struct place_amount held = s->now[card];
     struct candidate at = {.card = card};
     struct place_amount added;
-    if (!last_of_ask && fits_on(s, card, ask, &added)) { /* what the ask's next card comes after */
-        at.cut = cut_by(s, ask, card);
+    if (!last_of_container &&
+        fits_on(s, card, container, &added)) { /* the container's next card comes after it */
+        at.cut = cut_by(s, container, card);
         at.cost = cost_of(s, card, &added);
     }
-    s->granted[ask] |= UINT64_C(1) << card;
-    s->now[card] = hold_with(s, card, ask);
+    s->granted[container] |= UINT64_C(1) << card;
+    s->now[card] = hold_with(s, card, container);
     s->before = at;
-    if ((!last_of_ask || enough_memory(s, ask)) && place_units(s, u + 1))
+    if ((!last_of_container || enough_memory(s, container)) && place_units(s, u + 1))
         return true;
-    s->granted[ask] &= ~(UINT64_C(1) << card);
+    s->granted[container] &= ~(UINT64_C(1) << card);
     s->now[card] = held;
     return false;
 }
@@ -282,17 +286,17 @@ static void charge(struct search *s, uint32_t u, uint32_t steps) {
     s->looks -= steps / STEPS_PER_LOOK < spare ? steps / STEPS_PER_LOOK : spare;
 }
 
-/* The best connected cards for all units of the ask that begins with unit u; 0: there are none. */
+/* The best connected cards for all units of the container of unit u; 0: none. */
 static uint64_t linked_cards(struct search *s, uint32_t u) {
-    uint32_t ask = s->plan->units[u];
+    uint32_t container = s->plan->units[u];
     uint64_t costs[PLACE_CARDS_MAX] = {0};
     struct known_costs known = {0};
-    struct topology_search search = {.n = s->plan->request->asks[ask].cards,
-                                     .weakest = least_link(s, ask),
+    struct topology_search search = {.n = s->plan->request->containers[container].cards,
+                                     .weakest = least_link(s, container),
                                      .numa_bind = s->plan->numa_bind,
                                      .costs = costs};
     for (uint32_t c = 0; c < s->node->ncards; c++) {
-        if (try_card(s, c, ask, &known, &costs[c]))
+        if (try_card(s, c, container, &known, &costs[c]))
             search.candidates |= UINT64_C(1) << c;
         if (is_idle(&s->node->cards[c]))
             search.idle |= UINT64_C(1) << c;
@@ -302,20 +306,20 @@ static uint64_t linked_cards(struct search *s, uint32_t u) {
     return set;
 }
 
-/* Gives the ask all these cards at once and goes on behind it; takes them back if that leads
+/* Gives the container all these cards at once and goes on behind it; takes them back if that leads
  * nowhere. */
 static bool try_set(struct search *s, uint32_t u, uint64_t set) {
-    uint32_t ask = s->plan->units[u], n = s->plan->request->asks[ask].cards;
+    uint32_t container = s->plan->units[u], n = s->plan->request->containers[container].cards;
     struct place_amount held[PLACE_CARDS_MAX];
     memcpy(held, s->now, sizeof(held));
-    s->granted[ask] = set;
+    s->granted[container] = set;
     for (uint64_t rest = set; rest; rest &= rest - 1) {
         uint32_t c = (uint32_t) __builtin_ctzll(rest);
-        s->now[c] = hold_with(s, c, ask);
+        s->now[c] = hold_with(s, c, container);
     }
-    if (enough_memory(s, ask) && place_units(s, u + n))
+    if (enough_memory(s, container) && place_units(s, u + n))
         return true;
-    s->granted[ask] = 0;
+    s->granted[container] = 0;
     memcpy(s->now, held, sizeof(held));
     return false;
 }
@@ -328,14 +332,14 @@ static bool place_units(struct search *s, uint32_t u) {
         return false;
     }
     s->looks -= s->node->ncards;
-    uint32_t ask = s->plan->units[u];
+    uint32_t container = s->plan->units[u];
     /* The cards of one container are a set: taking them in one order tries each set once. */
-    bool continues = u > 0 && s->plan->units[u - 1] == ask;
-    uint64_t set = !continues && wants_links(s, ask) ? linked_cards(s, u) : 0;
+    bool continues = u > 0 && s->plan->units[u - 1] == container;
+    uint64_t set = !continues && wants_links(s, container) ? linked_cards(s, u) : 0;
     if (set && try_set(s, u, set))
         return true;
     uint8_t order[PLACE_CARDS_MAX];
-    uint32_t n = list_candidates(s, ask, continues ? &s->before : NULL, order);
+    uint32_t n = list_candidates(s, container, continues ? &s->before : NULL, order);
     uint32_t failed = UINT32_MAX;
     for (uint32_t i = 0; i < n && s->looks > 0; i++) {
         if (failed != UINT32_MAX && interchangeable(s, failed, order[i]))
@@ -386,11 +390,11 @@ static bool sums_fit(const struct gpu_request *request, const struct place_node 
         free.slots += held->slots;
     }
     for (uint32_t i = 0; i < request->n; i++) {
-        const struct gpu_ask *ask = &request->asks[i];
-        struct place_amount one = place_share(ask, &least);
-        if (ask->phase == ASK_INIT)
+        const struct container_request *req = &request->containers[i];
+        struct place_amount one = place_share(req, &least);
+        if (req->phase == CONTAINER_INIT)
             continue;
-        for (uint32_t c = 0; c < ask->cards; c++) {
+        for (uint32_t c = 0; c < req->cards; c++) {
             want.memory = add_bounded(want.memory, one.memory);
             want.core += one.core;
             want.slots += one.slots;
@@ -438,11 +442,11 @@ static struct place_worth worth_of(const struct search *s) {
     };
 }
 
-/* Whether each ask has as many cards as it requests, all healthy, allowed and of the node, and the
- * pod no more of a card than is free. */
+/* Whether each container has as many cards as it requests, all healthy, allowed and of the node,
+ * and the pod no more of a card than is free. */
 __attribute__((unused)) static bool is_sound(const struct search *s) {
     for (uint32_t i = 0; i < s->plan->request->n; i++) {
-        if ((uint32_t) __builtin_popcountll(s->granted[i]) != s->plan->request->asks[i].cards)
+        if ((uint32_t) __builtin_popcountll(s->granted[i]) != s->plan->request->containers[i].cards)
             return false;
         for (uint64_t rest = s->granted[i]; rest; rest &= rest - 1) {
             uint32_t c = (uint32_t) __builtin_ctzll(rest);
@@ -472,8 +476,8 @@ static void list_grants(const struct gpu_request *request, const struct place_no
         for (uint64_t rest = ret->cards[i]; rest; rest &= rest - 1) {
             uint32_t c = (uint32_t) __builtin_ctzll(rest);
             struct place_grant *grant = &ret->grants[ret->ngrants++];
-            *grant = place_grant(&request->asks[i], &node->cards[c]);
-            grant->ask = (uint8_t) i;
+            *grant = place_grant(&request->containers[i], &node->cards[c]);
+            grant->container = (uint8_t) i;
             grant->card = (uint8_t) c;
         }
 }
@@ -487,7 +491,7 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
     enum place_reason reason = place_reason_alone(plan->request, node);
     if (reason != PLACE_OK)
         return reason;
-    uint64_t granted[GPU_ASKS_MAX] = {0};
+    uint64_t granted[GPU_CONTAINERS_MAX] = {0};
     struct search s = {.policy = policy, .plan = plan, .node = node, .granted = granted};
     if (!sums_fit(plan->request, node) || !search(&s, plan))
         return takes_any_links(plan) ? PLACE_NOT_TOGETHER : PLACE_NOT_LINKED;

@@ -37,9 +37,10 @@ struct place_card {
 
 struct place_topology;
 
-/* What some asks together may take of a card before they take of what is free: held for them. */
+/* What some containers together may take of a card before they take of what is free: held for them.
+ */
 struct place_draw {
-    uint32_t asks; /* bit i: ask i */
+    uint32_t containers; /* bit i: container i of the request */
     uint32_t card;
     struct place_amount amount;
 };
@@ -48,8 +49,8 @@ struct place_node {
     const struct place_card *cards; /* at most PLACE_CARDS_MAX, in the order of their indexes */
     uint32_t ncards;
     uint32_t rank;           /* place in a fixed order of all nodes, which decides between equals */
-    const uint64_t *allowed; /* by ask: bit i says that cards[i] may be taken; NULL: all may */
-    const struct place_draw *draws; /* an ask is in one draw of a card at most */
+    const uint64_t *allowed; /* by container: bit i: may take cards[i]; NULL: all */
+    const struct place_draw *draws; /* a container is in one draw of a card at most */
     uint32_t ndraws;
     /* Room for the rest of a pod: milli-CPU and bytes. kube-scheduler sees to it; here it is only
      * for policies. 0 of 0: not known. */
@@ -128,7 +129,8 @@ struct place_plan {
     bool numa_bind;  /* the cards of one container are on one NUMA node */
     uint32_t effort; /* looks at a card left; 0 is spent */
     uint32_t nunits;
-    uint8_t units[GPU_ASKS_MAX * PLACE_CARDS_MAX]; /* one per card wanted: index of the ask */
+    uint8_t units[GPU_CONTAINERS_MAX *
+                  PLACE_CARDS_MAX]; /* one per card wanted: index of the container */
 };
 
 /* Everything but the request is left at "nothing asked, nothing known" for the caller to set. */
@@ -144,20 +146,20 @@ struct place_worth {
 
 /* What one request of the pod gets of one card. */
 struct place_grant {
-    uint8_t ask;               /* index in the gpu_request */
+    uint8_t container;         /* index in the gpu_request */
     uint8_t card;              /* index in the node */
     struct place_amount taken; /* of what is sold of the card, see place_share() */
     uint64_t memory, physical; /* bytes, see place_given() */
 };
-#define PLACE_GRANTS_MAX (GPU_ASKS_MAX * PLACE_CARDS_MAX)
+#define PLACE_GRANTS_MAX (GPU_CONTAINERS_MAX * PLACE_CARDS_MAX)
 
 /* A placement. Only the grants in use are written; copy it with place_result_copy(). */
 struct place_result {
-    uint64_t cards[GPU_ASKS_MAX]; /* by ask: bit i stands for cards[i] of the node */
+    uint64_t cards[GPU_CONTAINERS_MAX]; /* by container: bit i: cards[i] of the node */
     struct place_worth worth;
     int64_t score; /* place_score() of it: higher is better; within +-PLACE_SCORE_MAX */
     uint32_t ngrants;
-    struct place_grant grants[PLACE_GRANTS_MAX]; /* in the order of the asks, then of the cards */
+    struct place_grant grants[PLACE_GRANTS_MAX]; /* by container, then by card */
 };
 
 static inline void place_result_copy(struct place_result *to, const struct place_result *from) {
@@ -183,15 +185,15 @@ enum place_reason place_on_node(const struct place_policy *policy, struct place_
 
 /* What an ask takes of what is sold of one card. Of an oversold card, who wants more of its memory
  * on the card than others get takes more. */
-struct place_amount place_share(const struct gpu_ask *ask, const struct place_card *card);
+struct place_amount place_share(const struct container_request *req, const struct place_card *card);
 
 /* What it gets for that: bytes, and how many of them may be on the card at once. A whole card is
  * not oversold: it has no other share. */
-void place_given(const struct gpu_ask *ask, const struct place_card *card, uint64_t *ret_memory,
-                 uint64_t *ret_physical);
+void place_given(const struct container_request *req, const struct place_card *card,
+                 uint64_t *ret_memory, uint64_t *ret_physical);
 
 /* Both as a grant, whose indexes are 0. */
-struct place_grant place_grant(const struct gpu_ask *ask, const struct place_card *card);
+struct place_grant place_grant(const struct container_request *req, const struct place_card *card);
 
 /* What the whole pod takes of cards[c] of the node by the placement, as one grant: its physical
  * part is in the proportion in which the card is sold. False: the pod takes nothing of the card. */
@@ -204,6 +206,6 @@ bool place_total(const struct gpu_request *request, const struct place_result *r
 struct place_hold {
     struct place_amount sidecars, apps, init_peak;
 };
-void place_hold_add(struct place_hold *hold, enum ask_phase phase,
+void place_hold_add(struct place_hold *hold, enum container_phase phase,
                     const struct place_amount *amount);
 struct place_amount place_hold_total(const struct place_hold *hold);

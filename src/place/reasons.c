@@ -5,9 +5,9 @@
 
 /* Whether no other pod holds a part of the card. */
 static bool is_free_whole(const struct gpu_request *request, const struct place_node *node,
-                          uint32_t ask, uint32_t c) {
+                          uint32_t container, uint32_t c) {
     const struct place_card *card = &node->cards[c];
-    struct place_amount want = place_taken_by(request, node, UINT32_C(1) << ask, c);
+    struct place_amount want = place_taken_by(request, node, UINT32_C(1) << container, c);
     return card->healthy && card->memory > 0 && amount_fits(&want, &card->free);
 }
 
@@ -27,7 +27,7 @@ static uint64_t largest(const struct place_node *node, uint64_t set, uint32_t n)
 
 static enum place_reason whole_reason(const struct gpu_request *request,
                                       const struct place_node *node, uint32_t i) {
-    const struct gpu_ask *ask = &request->asks[i];
+    const struct container_request *req = &request->containers[i];
     bool healthy = false;
     uint64_t free = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
@@ -37,9 +37,9 @@ static enum place_reason whole_reason(const struct gpu_request *request,
     }
     if (!healthy)
         return PLACE_NONE_HEALTHY;
-    if ((uint32_t) __builtin_popcountll(free) < ask->cards)
+    if ((uint32_t) __builtin_popcountll(free) < req->cards)
         return PLACE_NO_WHOLE;
-    return largest(node, free, ask->cards) >= ask->memory_floor ? PLACE_OK : PLACE_TOO_LARGE;
+    return largest(node, free, req->cards) >= req->memory_floor ? PLACE_OK : PLACE_TOO_LARGE;
 }
 
 /* How many cards have what. */
@@ -50,11 +50,11 @@ struct tally {
 
 static struct tally count_cards(const struct gpu_request *request, const struct place_node *node,
                                 uint32_t i) {
-    const struct gpu_ask *ask = &request->asks[i];
-    struct tally t = {.known = ask->tflops == 0};
+    const struct container_request *req = &request->containers[i];
+    struct tally t = {.known = req->tflops == 0};
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
-        struct place_amount want = place_share(ask, card);
+        struct place_amount want = place_share(req, card);
         if (!may_take(node, i, c))
             continue;
         t.known |= card->tflops > 0;
@@ -75,36 +75,36 @@ static struct tally count_cards(const struct gpu_request *request, const struct 
 
 static enum place_reason share_reason(const struct gpu_request *request,
                                       const struct place_node *node, uint32_t i) {
-    const struct gpu_ask *ask = &request->asks[i];
+    const struct container_request *req = &request->containers[i];
     struct tally t = count_cards(request, node, i);
     if (!t.known)
         return PLACE_NO_TFLOPS;
-    if (t.fast < ask->cards)
+    if (t.fast < req->cards)
         return PLACE_TOO_SLOW;
-    if (t.could < ask->cards)
+    if (t.could < req->cards)
         return PLACE_TOO_LARGE;
     if (t.healthy == 0)
         return PLACE_NONE_HEALTHY;
-    if (t.core < ask->cards && ask->memory == 0 && ask->memory_percent == 0)
+    if (t.core < req->cards && req->memory == 0 && req->memory_percent == 0)
         return PLACE_NO_CORE; /* the memory that is short was not asked for */
-    if (t.memory < ask->cards)
+    if (t.memory < req->cards)
         return PLACE_NO_MEMORY;
-    if (t.core < ask->cards)
+    if (t.core < req->cards)
         return PLACE_NO_CORE;
-    if (t.both < ask->cards)
+    if (t.both < req->cards)
         return PLACE_NO_BOTH;
-    return t.slot < ask->cards ? PLACE_NO_SLOT : PLACE_OK;
+    return t.slot < req->cards ? PLACE_NO_SLOT : PLACE_OK;
 }
 
 enum place_reason place_reason_alone(const struct gpu_request *request,
                                      const struct place_node *node) {
     enum place_reason found = PLACE_OK;
     for (uint32_t i = 0; i < request->n; i++) {
-        const struct gpu_ask *ask = &request->asks[i];
-        if (node->ncards < ask->cards)
+        const struct container_request *req = &request->containers[i];
+        if (node->ncards < req->cards)
             return PLACE_TOO_FEW;
         enum place_reason reason =
-            ask->whole ? whole_reason(request, node, i) : share_reason(request, node, i);
+            req->whole ? whole_reason(request, node, i) : share_reason(request, node, i);
         if (place_reason_is_final(reason))
             return reason;
         if (found == PLACE_OK)

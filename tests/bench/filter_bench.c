@@ -96,9 +96,9 @@ static bool always(void *userdata) {
 
 static void add_pod(struct state *s, const char *node, uint32_t card, uint32_t which,
                     uint32_t core) {
-    struct gpu_ask ask = {
-        .container = "main", .phase = ASK_APP, .cards = 1, .core = core, .memory = 8 * GIB};
-    struct pod pod = {.request = {.n = 1, .asks = {ask}}};
+    struct container_request req = {
+        .container = "main", .phase = CONTAINER_APP, .cards = 1, .core = core, .memory = 8 * GIB};
+    struct pod pod = {.request = {.n = 1, .containers = {req}}};
     char text[256];
     snprintf(pod.uid, sizeof(pod.uid), "%s-%u-%u", node, card, which);
     snprintf(pod.name, sizeof(pod.name), "%s", pod.uid);

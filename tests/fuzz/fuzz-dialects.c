@@ -37,7 +37,7 @@ static size_t read_lines(char *text, size_t size, struct resource_line *ret) {
     return n;
 }
 
-static void check_ask(const struct gpu_ask *a) {
+static void check_request(const struct container_request *a) {
     bool share = a->core > 0 || a->memory > 0 || a->memory_percent > 0 || a->tflops > 0;
     if (a->cards < 1 || a->cards > 64 || a->core > 100 || a->memory_percent > 100 ||
         a->memory > INT64_MAX || a->memory_floor > INT64_MAX || a->dialect >= DIALECT_COUNT)
@@ -55,17 +55,17 @@ static uint64_t card_memory(const char *uuid, void *userdata) {
 }
 
 /* What is written about it is JSON. */
-static void try_foreign(const struct gpu_ask *ask) {
-    struct assigned_device device = {3, "GPU-1", ask->core, ask->memory + 1, 1};
+static void try_foreign(const struct container_request *req) {
+    struct assigned_device device = {3, "GPU-1", req->core, req->memory + 1, 1};
     struct assigned_container container = {.ndevices = 1, .devices = &device};
     struct assignment assignment = {"n", 1, &container};
-    uint64_t card = ask->memory_floor;
-    const struct foreign_pod pod = {ask, 1, &assignment, card_memory, &card, 1};
+    uint64_t card = req->memory_floor;
+    const struct foreign_pod pod = {req, 1, &assignment, card_memory, &card, 1};
     struct buf out = BUF_INIT(0);
     struct json_writer w = {.out = &out};
     struct json_parser *parser = json_parser_new();
     struct json root;
-    memcpy(container.name, ask->container, sizeof(container.name));
+    memcpy(container.name, req->container, sizeof(container.name));
     json_object_begin(&w, NULL);
     foreign_annotate(&pod, &w);
     json_object_end(&w);
@@ -76,30 +76,30 @@ static void try_foreign(const struct gpu_ask *ask) {
 }
 
 static enum request_problem read_annotations(const char *fraction, const char *memory,
-                                             const char *devices, struct gpu_ask *ret) {
+                                             const char *devices, struct container_request *ret) {
     const struct annotated_request request = {DIALECT_KAI, {fraction, memory, devices, NULL}};
     return dialect_read_annotated(&request, ret);
 }
 
 static void try_lines(struct resource_line *lines, size_t n) {
-    struct gpu_ask ask = {.container = "main", .phase = ASK_APP};
-    bool asks = false, needs = dialect_needs_slot(lines, n);
-    enum request_problem p = dialect_read(lines, n, &ask, &asks);
-    if ((p != REQUEST_OK && asks) || (needs && p == REQUEST_OK) || !*request_problem_text(p))
+    struct container_request req = {.container = "main", .phase = CONTAINER_APP};
+    bool requested = false, needs = dialect_needs_slot(lines, n);
+    enum request_problem p = dialect_read(lines, n, &req, &requested);
+    if ((p != REQUEST_OK && requested) || (needs && p == REQUEST_OK) || !*request_problem_text(p))
         abort();
     (void) dialect_label(lines, n);
-    if (asks) {
-        check_ask(&ask);
-        try_foreign(&ask);
+    if (requested) {
+        check_request(&req);
+        try_foreign(&req);
     }
     lines[n] = (struct resource_line){RESOURCE_SLOT, "1", 1};
-    if (needs && dialect_read(lines, n + 1, &ask, &asks) == REQUEST_SLOT_MISSING)
+    if (needs && dialect_read(lines, n + 1, &req, &requested) == REQUEST_SLOT_MISSING)
         abort(); /* admission adds what the scheduler misses */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct resource_line lines[LINES_MAX + 1] = {{0}};
-    struct gpu_ask ask = {.container = "main", .phase = ASK_APP};
+    struct container_request req = {.container = "main", .phase = CONTAINER_APP};
     char *text = malloc(size + 2);
     if (!text)
         return 0;
@@ -107,12 +107,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         memcpy(text, data, size);
     text[size] = text[size + 1] = '\0';
     size_t n = read_lines(text, size, lines);
-    if (n > 0 && read_annotations(lines[0].quantity, lines[1].quantity, lines[2].quantity, &ask) ==
+    if (n > 0 && read_annotations(lines[0].quantity, lines[1].quantity, lines[2].quantity, &req) ==
                      REQUEST_OK)
-        check_ask(&ask);
-    if (n > 0 &&
-        read_annotations(NULL, lines[0].quantity, NULL, &(struct gpu_ask){0}) != REQUEST_OK)
-        (void) read_annotations(lines[0].quantity, NULL, lines[2].quantity, &ask);
+        check_request(&req);
+    if (n > 0 && read_annotations(NULL, lines[0].quantity, NULL, &(struct container_request){0}) !=
+                     REQUEST_OK)
+        (void) read_annotations(lines[0].quantity, NULL, lines[2].quantity, &req);
     try_lines(lines, n);
     free(text);
     return 0;

@@ -78,7 +78,8 @@ static void try_objects(struct json root) {
     struct gpu_object gpu;
     struct budget budget;
     if (pod_parse(root, &pod, NULL) == 0) {
-        if (pod.request.n > GPU_ASKS_MAX || (pod.problem == REQUEST_OK) != !*pod.problem_container)
+        if (pod.request.n > GPU_CONTAINERS_MAX ||
+            (pod.problem == REQUEST_OK) != !*pod.problem_container)
             abort();
         try_selection(pod.selection);
         pod_done(&pod);

@@ -40,9 +40,9 @@ struct pod {
 static inline struct place_plan *make_pod(struct pod *p, struct place_model *m, uint32_t cards,
                                           uint32_t core, uint64_t cpu) {
     p->request = (struct gpu_request){.n = cards > 0};
-    p->request.asks[0] = (struct gpu_ask){.phase = ASK_APP, .cards = cards};
-    p->request.asks[0].whole = core == 100;
-    p->request.asks[0].core = core == 100 ? 0 : core;
+    p->request.containers[0] = (struct container_request){.phase = CONTAINER_APP, .cards = cards};
+    p->request.containers[0].whole = core == 100;
+    p->request.containers[0].core = core == 100 ? 0 : core;
     place_prepare(&p->request, &p->plan);
     p->plan.cpu = cpu;
     p->plan.model = m;

@@ -63,7 +63,8 @@ static bool run(struct world *w, uint32_t node, uint32_t card, uint32_t core) {
     if (at->free.core < core)
         return false;
     w->requests[i] = (struct gpu_request){
-        .n = 1, .asks = {{.container = "c", .phase = ASK_APP, .cards = 1, .core = core}}};
+        .n = 1,
+        .containers = {{.container = "c", .phase = CONTAINER_APP, .cards = 1, .core = core}}};
     w->holds[i] = (struct victims_hold){card, {core * GIB, core, 0}};
     w->pods[i] = (struct defrag_pod){
         .node = node, .request = &w->requests[i], .holds = &w->holds[i], .nholds = 1};
@@ -270,7 +271,8 @@ struct large {
 
 static void add_large_pod(struct large *l, uint32_t i, uint32_t c, uint32_t core) {
     l->requests[i] = (struct gpu_request){
-        .n = 1, .asks = {{.container = "c", .phase = ASK_APP, .cards = 1, .core = core}}};
+        .n = 1,
+        .containers = {{.container = "c", .phase = CONTAINER_APP, .cards = 1, .core = core}}};
     l->holds[i] = (struct victims_hold){c % EACH, {core * GIB, core, 0}};
     l->pods[i] = (struct defrag_pod){
         .node = c / EACH, .request = &l->requests[i], .holds = &l->holds[i], .nholds = 1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What pods of other projects ask, as their own documentation writes them, read to the end: from
- * the text of a Pod to its asks. docs/dialects.md names the sources. */
+ * the text of a Pod to its container requests. docs/dialects.md names the sources. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ struct readme {
     const char *limits;
     const char *meta; /* further fields of metadata, or NULL */
     enum request_problem problem;
-    struct gpu_ask ask;
+    struct container_request req;
     const char *env; /* entries, or NULL */
 };
 
@@ -39,52 +39,52 @@ struct readme {
 
 static const struct readme readmes[] = {
     /* Elastic GPU */
-    {SLOT "\"elasticgpu.io/gpu-memory\":\"256Mi\"", .ask = {.memory = 256 * MIB, .slot = true}},
-    {"\"elasticgpu.io/gpu-core\":\"200\"", .ask = {.cards = 2, .whole = true}},
+    {SLOT "\"elasticgpu.io/gpu-memory\":\"256Mi\"", .req = {.memory = 256 * MIB, .slot = true}},
+    {"\"elasticgpu.io/gpu-core\":\"200\"", .req = {.cards = 2, .whole = true}},
     {"\"elasticgpu.io/gpu-core\":\"10\",\"elasticgpu.io/gpu-memory\":\"4Gi\"",
-     .ask = {.core = 10, .memory = 4 * GIB}},
+     .req = {.core = 10, .memory = 4 * GIB}},
     {"\"elasticgpu.io/gpu-core\":30,\"elasticgpu.io/gpu-memory\":\"4Gi\","
      "\"elasticgpu.io/gpu-count\":2",
-     .ask = {.cards = 2, .core = 30, .memory = 4 * GIB}},
-    {SLOT "\"elasticgpu.io/gpu-count\":3", .ask = {.cards = 3, .whole = true}},
-    {SLOT "\"elasticgpu.io/gpu-tflops\":20", .ask = {.tflops = 20}},
+     .req = {.cards = 2, .core = 30, .memory = 4 * GIB}},
+    {SLOT "\"elasticgpu.io/gpu-count\":3", .req = {.cards = 3, .whole = true}},
+    {SLOT "\"elasticgpu.io/gpu-tflops\":20", .req = {.tflops = 20}},
     {"\"elasticgpu.io/gpu-core\":\"150\"", .problem = REQUEST_CORE_STEP},
     {"\"elasticgpu.io/gpu-core\":100,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_SPLIT},
     {"\"elasticgpu.io/gpu-core\":150,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_CORE_STEP},
     {SLOT "\"elasticgpu.io/gpu-memory\":\"256\"", .problem = REQUEST_MEMORY_SMALL},
     {"\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-tflops\":20", .problem = REQUEST_TWICE},
     {SLOT "\"elasticgpu.com/gpu-core\":20,\"elasticgpu.com/gpu-memory\":256",
-     .ask = {.core = 20, .memory = 256 * MIB, .dialect = 2}},
+     .req = {.core = 20, .memory = 256 * MIB, .dialect = 2}},
     {SLOT "\"gpushare.provisioner.elasticgpu.io/gpu-core\":10,"
           "\"gpushare.provisioner.elasticgpu.io/gpu-memory\":4",
-     .ask = {.core = 10, .memory = 4 * GIB, .dialect = 3}},
+     .req = {.core = 10, .memory = 4 * GIB, .dialect = 3}},
     /* qGPU; an online pod asks for memory only, an offline one for what is left */
-    {"\"" Q "core\":30,\"" Q "memory\":10", .ask = {.core = 30, .memory = 10 * GIB, .dialect = 1}},
-    {"\"" Q "core\":200", .ask = {.cards = 2, .whole = true, .dialect = 1}},
+    {"\"" Q "core\":30,\"" Q "memory\":10", .req = {.core = 30, .memory = 10 * GIB, .dialect = 1}},
+    {"\"" Q "core\":200", .req = {.cards = 2, .whole = true, .dialect = 1}},
     /* its page on several cards (product/457/127667) */
     {"\"" Q "core\":160,\"" Q "memory\":60",
-     .ask = {.cards = 2, .core = 80, .memory = 30 * GIB, .dialect = 1}},
+     .req = {.cards = 2, .core = 80, .memory = 30 * GIB, .dialect = 1}},
     {"\"" Q "core\":121,\"" Q "memory\":31",
-     .ask = {.cards = 2, .core = 60, .memory = 15 * GIB, .dialect = 1}},
-    {"\"" Q "core\":250", .ask = {.cards = 3, .core = 83, .dialect = 1}},
-    {"\"" Q "core\":101", .ask = {.cards = 2, .core = 50, .dialect = 1}},
+     .req = {.cards = 2, .core = 60, .memory = 15 * GIB, .dialect = 1}},
+    {"\"" Q "core\":250", .req = {.cards = 3, .core = 83, .dialect = 1}},
+    {"\"" Q "core\":101", .req = {.cards = 2, .core = 50, .dialect = 1}},
     {"\"" Q "core\":160,\"" Q "memory\":1", .problem = REQUEST_MEMORY_ZERO},
     {"\"" Q "core\":6401", .problem = REQUEST_CORE_RANGE},
     {"\"" Q "core\":\"99999999999999999999\"", .problem = REQUEST_CORE_RANGE},
     {SLOT "\"" Q "core-greedy\":10,\"" Q "memory\":5",
-     .ask = {.memory = 5 * GIB, .slot = true, .offline = true, .dialect = 1}},
-    {SLOT "\"" Q "memory\":5", .ask = {.memory = 5 * GIB, .slot = true, .dialect = 1}},
+     .req = {.memory = 5 * GIB, .slot = true, .offline = true, .dialect = 1}},
+    {SLOT "\"" Q "memory\":5", .req = {.memory = 5 * GIB, .slot = true, .dialect = 1}},
     {SLOT "\"" Q "core-greedy\":10",
-     .ask = {.memory_percent = 10, .slot = true, .offline = true, .dialect = 1}},
+     .req = {.memory_percent = 10, .slot = true, .offline = true, .dialect = 1}},
     {SLOT "\"" Q "core-greedy\":200", .problem = REQUEST_CORE_EACH_RANGE},
     /* gpushare, cGPU */
-    {SLOT "\"aliyun.com/gpu-mem\":3", .ask = {.memory = 3 * GIB, .slot = true, .dialect = 4}},
+    {SLOT "\"aliyun.com/gpu-mem\":3", .req = {.memory = 3 * GIB, .slot = true, .dialect = 4}},
     {SLOT "\"aliyun.com/gpu-mem\":6,\"aliyun.com/gpu-core.percentage\":30",
-     .ask = {.memory = 6 * GIB, .core = 30, .dialect = 4}},
+     .req = {.memory = 6 * GIB, .core = 30, .dialect = 4}},
     {SLOT "\"aliyun.com/gpu-mem\":8", "\"labels\":{\"aliyun.com/gpu-count\":\"2\"}",
-     .ask = {.cards = 2, .memory = 4 * GIB, .slot = true, .dialect = 4}},
+     .req = {.cards = 2, .memory = 4 * GIB, .slot = true, .dialect = 4}},
     {SLOT "\"aliyun.com/gpu-mem\":8,\"aliyun.com/gpu-count\":4",
-     .ask = {.cards = 4, .memory = 2 * GIB, .slot = true, .dialect = 4}},
+     .req = {.cards = 4, .memory = 2 * GIB, .slot = true, .dialect = 4}},
     {SLOT "\"aliyun.com/gpu-count\":4", .problem = REQUEST_SPLIT},
     {SLOT "\"aliyun.com/gpu-mem\":3", "\"labels\":{\"aliyun.com/gpu-count\":\"65\"}",
      .problem = REQUEST_CARDS_RANGE},
@@ -93,87 +93,87 @@ static const struct readme readmes[] = {
     /* gpu-manager, and its fork with MiB */
     {SLOT "\"tencent.com/vcuda-core\":50,\"tencent.com/vcuda-memory\":30",
      "\"annotations\":{\"tencent.com/vcuda-core-limit\":\"50\"}",
-     .ask = {.core = 50, .memory = 7680 * MIB, .dialect = 5}},
+     .req = {.core = 50, .memory = 7680 * MIB, .dialect = 5}},
     {SLOT "\"tencent.com/vcuda-core\":200,\"tencent.com/vcuda-memory\":60",
-     .ask = {.cards = 2, .whole = true, .memory_floor = 15 * GIB, .dialect = 5}},
+     .req = {.cards = 2, .whole = true, .memory_floor = 15 * GIB, .dialect = 5}},
     {SLOT "\"tencent.com/vcuda-core\":150", .problem = REQUEST_CORE_STEP},
     {SLOT "\"tencent.com/vcuda-core\":250", .problem = REQUEST_CORE_STEP},
     {SLOT "\"nvidia.com/vcuda-core\":50,\"nvidia.com/vcuda-memory\":2048",
      "\"annotations\":{\"nvidia.com/vcuda-core-limit\":\"50\"}",
-     .ask = {.core = 50, .memory = 2 * GIB, .dialect = 6}},
-    {SLOT "\"nvidia.com/vcuda-core\":200", .ask = {.cards = 2, .whole = true, .dialect = 6}},
+     .req = {.core = 50, .memory = 2 * GIB, .dialect = 6}},
+    {SLOT "\"nvidia.com/vcuda-core\":200", .req = {.cards = 2, .whole = true, .dialect = 6}},
     {SLOT "\"nvidia.com/vcuda-core\":150", .problem = REQUEST_CORE_STEP},
     {SLOT "\"nvidia.com/vcuda-core\":250", .problem = REQUEST_CORE_STEP},
     /* NVIDIA's container toolkit: a limit of memory in MiB, by the environment */
-    {SLOT "\"nvidia.com/gpu\":1", .ask = {.memory = 4096 * MIB, .slot = true, .dialect = 7},
+    {SLOT "\"nvidia.com/gpu\":1", .req = {.memory = 4096 * MIB, .slot = true, .dialect = 7},
      .env = LIMIT("4096")},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpucores\":30",
-     .ask = {.cards = 2, .core = 30, .memory = 512 * MIB, .dialect = 7},
+     .req = {.cards = 2, .core = 30, .memory = 512 * MIB, .dialect = 7},
      .env = LIMIT("4096") "," LIMIT("512")},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000",
-     .ask = {.memory = 3000 * MIB, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
+     .req = {.memory = 3000 * MIB, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":50",
-     .ask = {.memory_percent = 50, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
+     .req = {.memory_percent = 50, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
     {SLOT "\"nvidia.com/gpu\":1", .problem = REQUEST_NOT_A_NUMBER, .env = LIMIT("4GB")},
-    {SLOT "\"nvidia.com/gpu\":1", .ask = {.whole = true, .dialect = 7},
+    {SLOT "\"nvidia.com/gpu\":1", .req = {.whole = true, .dialect = 7},
      .env = "{\"name\":\"NVIDIA_GPU_MEMORY_LIMIT\",\"valueFrom\":{}}"},
-    {SLOT "\"nvidia.com/gpu\":1", .ask = {.whole = true, .dialect = 7}, .env = LIMIT("")},
+    {SLOT "\"nvidia.com/gpu\":1", .req = {.whole = true, .dialect = 7}, .env = LIMIT("")},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0",
-     .ask = {.memory = 4096 * MIB, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
-    {"\"elasticgpu.io/gpu-core\":10", .ask = {.core = 10}, .env = LIMIT("4096")},
+     .req = {.memory = 4096 * MIB, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
+    {"\"elasticgpu.io/gpu-core\":10", .req = {.core = 10}, .env = LIMIT("4096")},
     /* HAMi, and NVIDIA's own whole cards */
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/gpucores\":30",
-     .ask = {.core = 30, .memory = 3000 * MIB, .dialect = 7}},
+     .req = {.core = 30, .memory = 3000 * MIB, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem\":3000",
-     .ask = {.cards = 2, .memory = 3000 * MIB, .slot = true, .dialect = 7}},
+     .req = {.cards = 2, .memory = 3000 * MIB, .slot = true, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem-percentage\":50,\"nvidia.com/gpucores\":30",
-     .ask = {.cards = 2, .core = 30, .memory_percent = 50, .dialect = 7}},
+     .req = {.cards = 2, .core = 30, .memory_percent = 50, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem-percentage\":100,\"nvidia.com/gpucores\":100",
-     .ask = {.cards = 2, .whole = true, .dialect = 7}},
-    {SLOT "\"nvidia.com/gpu\":2", .ask = {.cards = 2, .whole = true, .dialect = 7}},
-    {SLOT "\"nvidia.com/gpumem\":3000", .ask = {.memory = 3000 * MIB, .slot = true, .dialect = 7}},
+     .req = {.cards = 2, .whole = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpu\":2", .req = {.cards = 2, .whole = true, .dialect = 7}},
+    {SLOT "\"nvidia.com/gpumem\":3000", .req = {.memory = 3000 * MIB, .slot = true, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpucores\":30",
-     .ask = {.core = 30, .memory_percent = 100, .dialect = 7}},
+     .req = {.core = 30, .memory_percent = 100, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/gpucores\":100",
-     .ask = {.core = 100, .memory = 3000 * MIB, .dialect = 7}},
+     .req = {.core = 100, .memory = 3000 * MIB, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0,\"nvidia.com/gpucores\":0",
-     .ask = {.whole = true, .dialect = 7}},
+     .req = {.whole = true, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/priority\":0",
-     .ask = {.memory = 3000 * MIB, .slot = true, .dialect = 7}},
+     .req = {.memory = 3000 * MIB, .slot = true, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/priority\":1",
-     .ask = {.memory = 3000 * MIB, .slot = true, .offline = true, .dialect = 7}},
+     .req = {.memory = 3000 * MIB, .slot = true, .offline = true, .dialect = 7}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":101",
      .problem = REQUEST_PERCENT_RANGE},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpucores\":101", .problem = REQUEST_CORE_EACH_RANGE},
     {"\"nvidia.com/gpu\":1", .problem = REQUEST_SLOT_MISSING},
     /* volcano */
     {SLOT "\"volcano.sh/vgpu-number\":2,\"volcano.sh/vgpu-memory\":1024",
-     .ask = {.cards = 2, .memory = GIB, .slot = true, .dialect = 8}},
+     .req = {.cards = 2, .memory = GIB, .slot = true, .dialect = 8}},
     {SLOT "\"volcano.sh/vgpu-number\":1,\"volcano.sh/vgpu-memory-percentage\":50,"
           "\"volcano.sh/vgpu-cores\":50",
-     .ask = {.core = 50, .memory_percent = 50, .dialect = 8}},
-    {SLOT "\"volcano.sh/vgpu-number\":1", .ask = {.whole = true, .dialect = 8}},
+     .req = {.core = 50, .memory_percent = 50, .dialect = 8}},
+    {SLOT "\"volcano.sh/vgpu-number\":1", .req = {.whole = true, .dialect = 8}},
     /* koordinator */
-    {SLOT "\"koordinator.sh/gpu\":100", .ask = {.whole = true, .dialect = 9}},
-    {SLOT "\"koordinator.sh/gpu\":50", .ask = {.core = 50, .memory_percent = 50, .dialect = 9}},
-    {SLOT "\"koordinator.sh/gpu\":200", .ask = {.cards = 2, .whole = true, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu\":100", .req = {.whole = true, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu\":50", .req = {.core = 50, .memory_percent = 50, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu\":200", .req = {.cards = 2, .whole = true, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu-shared\":1,\"koordinator.sh/gpu-core\":50,"
           "\"koordinator.sh/gpu-memory-ratio\":50",
-     .ask = {.core = 50, .memory_percent = 50, .dialect = 9}},
+     .req = {.core = 50, .memory_percent = 50, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu.shared\":2,\"koordinator.sh/gpu-core\":100,"
           "\"koordinator.sh/gpu-memory-ratio\":100",
-     .ask = {.cards = 2, .core = 50, .memory_percent = 50, .dialect = 9}},
+     .req = {.cards = 2, .core = 50, .memory_percent = 50, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu.shared\":2,\"koordinator.sh/gpu-core\":60,"
           "\"koordinator.sh/gpu-memory\":\"16Gi\"",
-     .ask = {.cards = 2, .core = 30, .memory = 8 * GIB, .dialect = 9}},
+     .req = {.cards = 2, .core = 30, .memory = 8 * GIB, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu-core\":100,\"koordinator.sh/gpu-memory-ratio\":100",
-     .ask = {.whole = true, .dialect = 9}},
+     .req = {.whole = true, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu-core\":100,\"koordinator.sh/gpu-memory-ratio\":40",
-     .ask = {.core = 100, .memory_percent = 40, .dialect = 9}},
+     .req = {.core = 100, .memory_percent = 40, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu-core\":50,\"koordinator.sh/gpu-memory\":\"8Gi\"",
-     .ask = {.core = 50, .memory = 8 * GIB, .dialect = 9}},
+     .req = {.core = 50, .memory = 8 * GIB, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu-memory-ratio\":200",
-     .ask = {.cards = 2, .memory_percent = 100, .slot = true, .dialect = 9}},
+     .req = {.cards = 2, .memory_percent = 100, .slot = true, .dialect = 9}},
     {SLOT "\"koordinator.sh/gpu\":150", .problem = REQUEST_CORE_STEP},
     {SLOT "\"koordinator.sh/gpu\":50,\"koordinator.sh/gpu-core\":50", .problem = REQUEST_TWICE},
     {SLOT "\"koordinator.sh/gpu-core\":50,\"koordinator.sh/gpu-memory-ratio\":200",
@@ -184,26 +184,26 @@ static const struct readme readmes[] = {
      .problem = REQUEST_SPLIT},
     /* NVIDIA time-slicing and MIG */
     {SLOT "\"nvidia.com/gpu.shared\":1",
-     .ask = {.memory_percent = 10, .slot = true, .dialect = 10}},
+     .req = {.memory_percent = 10, .slot = true, .dialect = 10}},
     {SLOT "\"nvidia.com/gpu.shared\":11", .problem = REQUEST_PERCENT_RANGE},
     {SLOT "\"nvidia.com/mig-1g.10gb\":1", .problem = REQUEST_MIG},
     {"\"nvidia.com/mig-1g.10gb\":1,\"elasticgpu.io/gpu-core\":10", .problem = REQUEST_MIG},
     /* KAI */
     {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"0.5\"}",
-     .ask = {.core = 50, .memory_percent = 50, .dialect = DIALECT_KAI}},
+     .req = {.core = 50, .memory_percent = 50, .dialect = DIALECT_KAI}},
     {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-memory\":\"2000\"}",
-     .ask = {.memory = 2000 * MIB, .slot = true, .dialect = DIALECT_KAI}},
+     .req = {.memory = 2000 * MIB, .slot = true, .dialect = DIALECT_KAI}},
     {"\"elasticgpu.io/slot\":1",
      "\"annotations\":{\"gpu-fraction\":\"0.333\",\"gpu-fraction-num-devices\":\"2\"}",
-     .ask = {.cards = 2, .core = 33, .memory_percent = 33, .dialect = DIALECT_KAI}},
+     .req = {.cards = 2, .core = 33, .memory_percent = 33, .dialect = DIALECT_KAI}},
     {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"1\"}",
-     .ask = {.whole = true, .dialect = DIALECT_KAI}},
+     .req = {.whole = true, .dialect = DIALECT_KAI}},
     {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"0.001\"}",
-     .ask = {.core = 1, .memory_percent = 1, .dialect = DIALECT_KAI}},
+     .req = {.core = 1, .memory_percent = 1, .dialect = DIALECT_KAI}},
     {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\".25\"}",
-     .ask = {.core = 25, .memory_percent = 25, .dialect = DIALECT_KAI}},
+     .req = {.core = 25, .memory_percent = 25, .dialect = DIALECT_KAI}},
     {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"1.00\"}",
-     .ask = {.whole = true, .dialect = DIALECT_KAI}},
+     .req = {.whole = true, .dialect = DIALECT_KAI}},
     {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\".\"}",
      .problem = REQUEST_FRACTION},
     {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-fraction\":\"1.001\"}",
@@ -264,7 +264,7 @@ static void read_readme(const struct readme *r, struct pod *ret) {
     read_pod(buf_str(&text), ret);
 }
 
-static bool same(const struct gpu_ask *a, const struct gpu_ask *b) {
+static bool same(const struct container_request *a, const struct container_request *b) {
     return a->cards == (b->cards > 0 ? b->cards : 1) && a->whole == b->whole &&
            a->core == b->core && a->memory == b->memory && a->memory_percent == b->memory_percent &&
            a->tflops == b->tflops && a->memory_floor == b->memory_floor && a->slot == b->slot &&
@@ -277,14 +277,14 @@ static void test_readmes(void **state) {
         const struct readme *r = &readmes[i];
         struct pod pod;
         read_readme(r, &pod);
-        const struct gpu_ask *a = &pod.request.asks[0];
+        const struct container_request *a = &pod.request.containers[0];
         if (pod.problem != r->problem)
             fail_msg("%s: %#x: %s", r->limits, (unsigned) pod.problem,
                      request_problem_text(pod.problem));
         if (pod.problem != REQUEST_OK)
             assert_string_equal(pod.problem_container,
                                 pod.problem == REQUEST_FRACTION_CONTAINER ? "?" : "main");
-        else if (pod.request.n != 1 || !same(a, &r->ask) || strcmp(a->container, "main") != 0)
+        else if (pod.request.n != 1 || !same(a, &r->req) || strcmp(a->container, "main") != 0)
             fail_msg("%s: n %u, cards %u, whole %d, core %u, memory %llu, percent %u, tflops %u, "
                      "floor %llu, slot %d, offline %d, dialect %u",
                      r->limits, pod.request.n, a->cards, a->whole, a->core,
@@ -318,11 +318,11 @@ static void test_mixed(void **state) {
                                                   {dialect_quantities[j].name, "1", 1},
                                                   {RESOURCE_SLOT, "1", 1}};
             size_t a = dialect_quantities[i].dialect, b = dialect_quantities[j].dialect;
-            struct gpu_ask ask = {0};
-            bool asks;
+            struct container_request req = {0};
+            bool requested;
             if (a == b)
                 continue;
-            enum request_problem p = dialect_read(lines, 3, &ask, &asks);
+            enum request_problem p = dialect_read(lines, 3, &req, &requested);
             assert_int_equal(p, dialect_mixed(a, b));
             assert_non_null(strstr(request_problem_text(p), dialects[a].name));
             assert_non_null(strstr(request_problem_text(p), dialects[b].name));
@@ -445,8 +445,8 @@ static void test_kai_container(void **state) {
         assert_int_equal(pod.problem, cases[i].problem);
         assert_int_equal(pod.request.n, pod.problem == REQUEST_OK);
         if (pod.request.n > 0) {
-            assert_string_equal(pod.request.asks[0].container, cases[i].name);
-            assert_int_equal(pod.request.asks[0].ordinal, cases[i].ordinal);
+            assert_string_equal(pod.request.containers[0].container, cases[i].name);
+            assert_int_equal(pod.request.containers[0].ordinal, cases[i].ordinal);
         }
         pod_done(&pod);
         json_parser_free(parser);
@@ -461,7 +461,8 @@ static uint64_t eighty(const char *uuid, void *userdata) {
     return 80 * GIB;
 }
 
-static const char *annotations_of(const struct gpu_ask *asks, uint32_t n, struct buf *out) {
+static const char *annotations_of(const struct container_request *requests, uint32_t n,
+                                  struct buf *out) {
     struct assigned_device devices[2][2] = {
         {{.index = 1, .uuid = "GPU-b", .core = 30, .memory = 3 * GIB},
          {.index = 0, .uuid = "GPU-a", .core = 30, .memory = 3 * GIB}},
@@ -469,7 +470,7 @@ static const char *annotations_of(const struct gpu_ask *asks, uint32_t n, struct
     };
     struct assigned_container containers[2] = {{"a", 2, devices[0]}, {"b", 1, devices[1]}};
     const struct assignment assignment = {"node-1", 2, containers};
-    const struct foreign_pod pod = {asks, n, &assignment, eighty, NULL, 1700000000123456789u};
+    const struct foreign_pod pod = {requests, n, &assignment, eighty, NULL, 1700000000123456789u};
     struct json_writer w = {.out = out};
     json_object_begin(&w, NULL);
     foreign_annotate(&pod, &w);
@@ -522,11 +523,11 @@ static void test_annotations(void **state) {
         {DIALECT_KAI, "{\"received-resource-type\":\"Fraction\"}"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct gpu_ask asks[] = {
-            {.container = "a", .phase = ASK_APP, .dialect = cases[i].dialect},
-            {.container = "b", .phase = ASK_APP, .dialect = cases[i].dialect, .ordinal = 2}};
+        const struct container_request containers[] = {
+            {.container = "a", .phase = CONTAINER_APP, .dialect = cases[i].dialect},
+            {.container = "b", .phase = CONTAINER_APP, .dialect = cases[i].dialect, .ordinal = 2}};
         _cleanup_buf_ struct buf out = BUF_INIT(0);
-        assert_string_equal(annotations_of(asks, 2, &out), cases[i].text);
+        assert_string_equal(annotations_of(containers, 2, &out), cases[i].text);
     }
 }
 
@@ -534,21 +535,23 @@ static void test_annotations(void **state) {
  * Kubernetes is not written. */
 static void test_annotations_beside(void **state) {
     (void) state;
-    const struct gpu_ask asks[] = {{.container = "a", .phase = ASK_APP, .dialect = 2},
-                                   {.container = "b", .phase = ASK_APP, .dialect = 3}};
+    const struct container_request containers[] = {
+        {.container = "a", .phase = CONTAINER_APP, .dialect = 2},
+        {.container = "b", .phase = CONTAINER_APP, .dialect = 3}};
     _cleanup_buf_ struct buf one = BUF_INIT(0), other = BUF_INIT(0);
-    assert_string_equal(annotations_of(asks, 2, &one),
+    assert_string_equal(annotations_of(containers, 2, &one),
                         "{\"elasticgpu.io/assumed\":\"true\",\"elasticgpu.io/container-a\":\"1,0\","
                         "\"elasticgpu.io/container-b\":\"0\"}");
-    const struct gpu_ask init[] = {{.container = "a", .phase = ASK_INIT, .dialect = 4}};
+    const struct container_request init[] = {
+        {.container = "a", .phase = CONTAINER_INIT, .dialect = 4}};
     _cleanup_buf_ struct buf none = BUF_INIT(0);
     assert_string_equal(annotations_of(init, 1, &none), "{}");
     struct assigned_device device = {.uuid = "GPU-a", .memory = GIB};
     struct assigned_container c = {.ndevices = 1, .devices = &device};
-    struct gpu_ask ask = {.phase = ASK_APP};
+    struct container_request req = {.phase = CONTAINER_APP};
     memset(c.name, 'x', 60);
-    memset(ask.container, 'x', 60);
-    const struct foreign_pod pod = {&ask, 1, &(struct assignment){"n", 1, &c}, eighty, NULL, 0};
+    memset(req.container, 'x', 60);
+    const struct foreign_pod pod = {&req, 1, &(struct assignment){"n", 1, &c}, eighty, NULL, 0};
     struct json_writer w = {.out = &other};
     json_object_begin(&w, NULL);
     foreign_annotate(&pod, &w);
@@ -651,8 +654,8 @@ static void test_left_to_others(void **state) {
         &pod);
     assert_int_equal(pod.problem, REQUEST_OK);
     assert_int_equal(pod.request.n, 1);
-    assert_string_equal(pod.request.asks[0].container, "ours");
-    assert_int_equal(pod.request.asks[0].memory, 0);
+    assert_string_equal(pod.request.containers[0].container, "ours");
+    assert_int_equal(pod.request.containers[0].memory, 0);
     pod_done(&pod);
 }
 

@@ -18,34 +18,34 @@
 #define PID 1000
 #define MANY (KNOWN_WINDOW + 8)
 
-struct mapped_ask {
+struct mapped_query {
     int pid;
 };
 
-static struct mapped_ask asked[2 * MANY];
+static struct mapped_query asked[2 * MANY];
 static size_t nasked, nfreed;
 static enum mapped_answer answer;
 
-struct mapped_ask *__wrap_mapped_ask(int pid, dev_t device, ino_t inode);
-enum mapped_answer __wrap_mapped_answer(const struct mapped_ask *ask);
-struct mapped_ask *__wrap_mapped_free(struct mapped_ask *ask);
+struct mapped_query *__wrap_mapped_query(int pid, dev_t device, ino_t inode);
+enum mapped_answer __wrap_mapped_answer(const struct mapped_query *query);
+struct mapped_query *__wrap_mapped_free(struct mapped_query *query);
 uint64_t __wrap_procfs_life(int pid);
 int __wrap_ledger_file_of(const struct ledger *ledger, dev_t *ret_device, ino_t *ret_inode);
 
-struct mapped_ask *__wrap_mapped_ask(int pid, dev_t device, ino_t inode) {
+struct mapped_query *__wrap_mapped_query(int pid, dev_t device, ino_t inode) {
     (void) device, (void) inode;
     assert_true(nasked < 2 * MANY);
     asked[nasked].pid = pid;
     return &asked[nasked++];
 }
 
-enum mapped_answer __wrap_mapped_answer(const struct mapped_ask *ask) {
-    (void) ask;
+enum mapped_answer __wrap_mapped_answer(const struct mapped_query *query) {
+    (void) query;
     return answer;
 }
 
-struct mapped_ask *__wrap_mapped_free(struct mapped_ask *ask) {
-    nfreed += ask != NULL;
+struct mapped_query *__wrap_mapped_free(struct mapped_query *query) {
+    nfreed += query != NULL;
     return NULL;
 }
 

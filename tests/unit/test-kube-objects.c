@@ -134,7 +134,8 @@ struct lines {
 };
 
 static enum request_problem read_names(const char *core_name, const char *memory_name,
-                                       struct lines l, struct gpu_ask *ask, bool *asks) {
+                                       struct lines l, struct container_request *req,
+                                       bool *containers) {
     struct resource_line lines[3];
     size_t n = 0;
     if (l.core)
@@ -143,30 +144,30 @@ static enum request_problem read_names(const char *core_name, const char *memory
         lines[n++] = (struct resource_line){memory_name, l.memory, strlen(l.memory)};
     if (l.slot)
         lines[n++] = (struct resource_line){RESOURCE_SLOT, l.slot, strlen(l.slot)};
-    return dialect_read(lines, n, ask, asks);
+    return dialect_read(lines, n, req, containers);
 }
 
-static enum request_problem read_native(struct lines l, struct gpu_ask *ask) {
-    bool asks;
-    memset(ask, 0, sizeof(*ask));
-    return read_names(RESOURCE_CORE, RESOURCE_MEMORY, l, ask, &asks);
+static enum request_problem read_native(struct lines l, struct container_request *req) {
+    bool requested;
+    memset(req, 0, sizeof(*req));
+    return read_names(RESOURCE_CORE, RESOURCE_MEMORY, l, req, &requested);
 }
 
 static void test_native(void **state) {
     (void) state;
-    struct gpu_ask ask;
-    assert_int_equal(read_native((struct lines){"30", "4Gi", NULL}, &ask), REQUEST_OK);
-    assert_int_equal(ask.core, 30);
-    assert_true(ask.memory == 4 * GIB && ask.cards == 1 && !ask.whole && !ask.slot);
-    assert_int_equal(read_native((struct lines){"30", NULL, NULL}, &ask), REQUEST_OK);
-    assert_true(ask.core == 30 && ask.memory == 0);
-    assert_int_equal(read_native((struct lines){NULL, "4Gi", "1"}, &ask), REQUEST_OK);
-    assert_true(ask.core == 0 && ask.slot);
-    assert_int_equal(read_native((struct lines){"200", NULL, NULL}, &ask), REQUEST_OK);
-    assert_true(ask.cards == 2 && ask.whole && ask.core == 0 && ask.memory == 0);
-    assert_int_equal(read_native((struct lines){"200", "0", NULL}, &ask), REQUEST_OK);
-    assert_int_equal(read_native((struct lines){"200", "90Gi", NULL}, &ask), REQUEST_OK);
-    assert_true(ask.cards == 2 && ask.memory == 0 && ask.memory_floor == 90 * GIB);
+    struct container_request req;
+    assert_int_equal(read_native((struct lines){"30", "4Gi", NULL}, &req), REQUEST_OK);
+    assert_int_equal(req.core, 30);
+    assert_true(req.memory == 4 * GIB && req.cards == 1 && !req.whole && !req.slot);
+    assert_int_equal(read_native((struct lines){"30", NULL, NULL}, &req), REQUEST_OK);
+    assert_true(req.core == 30 && req.memory == 0);
+    assert_int_equal(read_native((struct lines){NULL, "4Gi", "1"}, &req), REQUEST_OK);
+    assert_true(req.core == 0 && req.slot);
+    assert_int_equal(read_native((struct lines){"200", NULL, NULL}, &req), REQUEST_OK);
+    assert_true(req.cards == 2 && req.whole && req.core == 0 && req.memory == 0);
+    assert_int_equal(read_native((struct lines){"200", "0", NULL}, &req), REQUEST_OK);
+    assert_int_equal(read_native((struct lines){"200", "90Gi", NULL}, &req), REQUEST_OK);
+    assert_true(req.cards == 2 && req.memory == 0 && req.memory_floor == 90 * GIB);
 }
 
 static void test_malformed(void **state) {
@@ -185,8 +186,8 @@ static void test_malformed(void **state) {
         {{NULL, NULL, "1"}, REQUEST_SLOT_ALONE},      {{NULL, "4Gi", "2"}, REQUEST_SLOT_COUNT},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct gpu_ask ask;
-        enum request_problem p = read_native(cases[i].lines, &ask);
+        struct container_request req;
+        enum request_problem p = read_native(cases[i].lines, &req);
         if (p != cases[i].problem)
             fail_msg("case %zu: %s", i, request_problem_text(p));
         assert_int_equal(strncmp(request_problem_text(p), "GPU request is malformed: ", 26), 0);
@@ -195,18 +196,19 @@ static void test_malformed(void **state) {
 
 static void test_dialects(void **state) {
     (void) state;
-    struct gpu_ask ask = {0};
-    bool asks;
+    struct container_request req = {0};
+    bool requested;
     assert_int_equal(read_names("tke.cloud.tencent.com/qgpu-core",
                                 "tke.cloud.tencent.com/qgpu-memory",
-                                (struct lines){"20", "4", NULL}, &ask, &asks),
+                                (struct lines){"20", "4", NULL}, &req, &requested),
                      REQUEST_OK);
-    assert_true(asks && ask.core == 20 && ask.memory == 4 * GIB);
-    assert_int_equal(read_names("amd.com/gpu", "cpu", (struct lines){"1", "1", NULL}, &ask, &asks),
-                     REQUEST_OK);
-    assert_false(asks);
+    assert_true(requested && req.core == 20 && req.memory == 4 * GIB);
+    assert_int_equal(
+        read_names("amd.com/gpu", "cpu", (struct lines){"1", "1", NULL}, &req, &requested),
+        REQUEST_OK);
+    assert_false(requested);
     assert_int_equal(read_names("x", "tke.cloud.tencent.com/qgpu-memory",
-                                (struct lines){NULL, "9999999999999", "1"}, &ask, &asks),
+                                (struct lines){NULL, "9999999999999", "1"}, &req, &requested),
                      REQUEST_MEMORY_RANGE);
 }
 
@@ -236,11 +238,11 @@ static void test_pod(void **state) {
     assert_int_equal(pod.annotation_bytes, strlen("elasticgpu.io/assignmentAotherxyz"));
     assert_int_equal(pod.problem, REQUEST_OK);
     assert_int_equal(pod.request.n, 3);
-    assert_int_equal(pod.request.asks[0].phase, ASK_INIT);
-    assert_int_equal(pod.request.asks[1].phase, ASK_SIDECAR);
-    assert_int_equal(pod.request.asks[2].phase, ASK_APP);
-    assert_string_equal(pod.request.asks[2].container, "c");
-    assert_int_equal(pod.request.asks[2].cards, 1);
+    assert_int_equal(pod.request.containers[0].phase, CONTAINER_INIT);
+    assert_int_equal(pod.request.containers[1].phase, CONTAINER_SIDECAR);
+    assert_int_equal(pod.request.containers[2].phase, CONTAINER_APP);
+    assert_string_equal(pod.request.containers[2].container, "c");
+    assert_int_equal(pod.request.containers[2].cards, 1);
     assert_false(pod.finished || pod.deleting);
     pod_done(&pod);
 }
@@ -256,7 +258,7 @@ static uint8_t driver_of(const char *env) {
                     env);
     assert_int_equal(pod_parse(parse(text), &pod, NULL), 0);
     assert_int_equal(pod.request.n, 1);
-    bits = pod.request.asks[0].driver;
+    bits = pod.request.containers[0].driver;
     pod_done(&pod);
     return bits;
 }
@@ -553,7 +555,7 @@ static void test_scaling_annotation(void **state) {
                    cases[i].value);
         assert_int_equal(pod_parse(parse(buf_str(&text)), &pod, &err), 0);
         assert_int_equal(pod.problem, cases[i].problem);
-        assert_int_equal(pod.request.asks[0].scaling, cases[i].scaling);
+        assert_int_equal(pod.request.containers[0].scaling, cases[i].scaling);
         pod_done(&pod);
     }
     assert_non_null(strstr(request_problem_text(REQUEST_SCALING), "memory-scaling"));

@@ -53,8 +53,8 @@ static pid_t start(void (*begin)(int fd), int fd) {
     return child_start(begin_and_close, &(const struct beginning){begin, fd});
 }
 
-static enum mapped_answer ask(pid_t pid, const struct stat *st) {
-    struct mapped_ask *a = mapped_ask(pid, st->st_dev, st->st_ino);
+static enum mapped_answer query_maps(pid_t pid, const struct stat *st) {
+    struct mapped_query *a = mapped_query(pid, st->st_dev, st->st_ino);
     enum mapped_answer answer;
 
     assert_non_null(a);
@@ -97,10 +97,10 @@ static void the_kernel_says_what_is_mapped(void **state) {
     for (size_t i = 0; i < sizeof(begin) / sizeof(begin[0]); i++) {
         pid_t pid = start(begin[i], fd);
 
-        assert_int_equal(ask(pid, &st), i < 2 ? MAPPED_NO : MAPPED_YES);
-        assert_int_equal(ask(pid, &other), MAPPED_NO);
+        assert_int_equal(query_maps(pid, &st), i < 2 ? MAPPED_NO : MAPPED_YES);
+        assert_int_equal(query_maps(pid, &other), MAPPED_NO);
         child_end(pid);
-        assert_int_equal(ask(pid, &st), MAPPED_UNKNOWN);
+        assert_int_equal(query_maps(pid, &st), MAPPED_UNKNOWN);
     }
 }
 
@@ -110,7 +110,7 @@ static void what_is_no_longer_wanted_is_dropped(void **state) {
 
     (void) state;
     for (int i = 0; i < 100; i++)
-        assert_null(mapped_free(mapped_ask(getpid(), st.st_dev, st.st_ino)));
+        assert_null(mapped_free(mapped_query(getpid(), st.st_dev, st.st_ino)));
     assert_null(mapped_free(NULL));
 }
 

@@ -18,13 +18,13 @@ static struct place_card idle_card(uint64_t gib) {
                                .physical = gib * GIB};
 }
 
-static struct gpu_ask share(uint32_t core, uint64_t memory) {
-    return (struct gpu_ask){
-        .phase = ASK_APP, .cards = 1, .core = core, .memory = memory, .slot = core == 0};
+static struct container_request share(uint32_t core, uint64_t memory) {
+    return (struct container_request){
+        .phase = CONTAINER_APP, .cards = 1, .core = core, .memory = memory, .slot = core == 0};
 }
 
-static struct gpu_ask whole(uint32_t cards) {
-    return (struct gpu_ask){.phase = ASK_APP, .cards = cards, .whole = true};
+static struct container_request whole(uint32_t cards) {
+    return (struct container_request){.phase = CONTAINER_APP, .cards = cards, .whole = true};
 }
 
 static enum place_reason run(const struct place_card *cards, uint32_t ncards,
@@ -36,25 +36,25 @@ static enum place_reason run(const struct place_card *cards, uint32_t ncards,
 }
 
 static enum place_reason run_one(const struct place_card *cards, uint32_t ncards,
-                                 struct gpu_ask ask, struct place_result *ret) {
-    struct gpu_request request = {.n = 1, .asks = {ask}};
+                                 struct container_request req, struct place_result *ret) {
+    struct gpu_request request = {.n = 1, .containers = {req}};
     return run(cards, ncards, &request, ret);
 }
 
 static void test_share_by_core(void **state) {
     (void) state;
-    struct gpu_ask ask = share(30, 0);
+    struct container_request req = share(30, 0);
     struct place_card card = idle_card(80);
-    struct place_amount amount = place_share(&ask, &card);
+    struct place_amount amount = place_share(&req, &card);
     assert_int_equal(amount.memory, 24 * GIB);
     assert_int_equal(amount.core, 30);
     assert_int_equal(amount.slots, 0);
-    ask.core = 33; /* does not divide: rounded down, never above the card in sum */
+    req.core = 33; /* does not divide: rounded down, never above the card in sum */
     card.memory = card.physical = 101;
-    assert_true(place_share(&ask, &card).memory == 33);
-    ask = share(99, 0);
+    assert_true(place_share(&req, &card).memory == 33);
+    req = share(99, 0);
     card.memory = card.physical = UINT64_C(1) << 62;
-    assert_true(place_share(&ask, &card).memory < UINT64_C(1) << 62);
+    assert_true(place_share(&req, &card).memory < UINT64_C(1) << 62);
 }
 
 static void test_tightest_card(void **state) {
@@ -94,12 +94,12 @@ static void test_whole_cards(void **state) {
     assert_int_equal(result.cards[0], 6);
     assert_int_equal(run_one(cards, 3, whole(3), &result), PLACE_NO_WHOLE);
     assert_int_equal(run_one(cards, 3, whole(4), &result), PLACE_TOO_FEW);
-    struct gpu_ask ask = whole(1);
-    ask.memory_floor = 60 * GIB;
-    assert_int_equal(run_one(cards, 3, ask, &result), PLACE_OK);
+    struct container_request req = whole(1);
+    req.memory_floor = 60 * GIB;
+    assert_int_equal(run_one(cards, 3, req, &result), PLACE_OK);
     assert_int_equal(result.cards[0], 2);
-    ask.memory_floor = 81 * GIB;
-    assert_int_equal(run_one(cards, 3, ask, &result), PLACE_TOO_LARGE);
+    req.memory_floor = 81 * GIB;
+    assert_int_equal(run_one(cards, 3, req, &result), PLACE_TOO_LARGE);
 }
 
 static void test_reasons(void **state) {
@@ -128,9 +128,9 @@ static void test_reasons(void **state) {
 /* A plan knows nothing but its request; what runs at the same time comes first in it. */
 static void test_a_plan_before_anything_is_set(void **state) {
     (void) state;
-    struct gpu_request request = {.n = 3, .asks = {share(50, 0), share(30, 0), share(40, 0)}};
+    struct gpu_request request = {.n = 3, .containers = {share(50, 0), share(30, 0), share(40, 0)}};
     struct place_plan plan;
-    request.asks[0].phase = ASK_INIT;
+    request.containers[0].phase = CONTAINER_INIT;
     place_prepare(&request, &plan);
     assert_int_equal(plan.shape, 0);
     assert_int_equal(plan.cpu, 0);
@@ -157,14 +157,14 @@ static void test_containers_together(void **state) {
     (void) state;
     struct place_result result;
     struct place_card cards[2] = {idle_card(80), idle_card(80)};
-    struct gpu_request r = {.n = 3, .asks = {share(60, 0), share(60, 0), share(40, 0)}};
+    struct gpu_request r = {.n = 3, .containers = {share(60, 0), share(60, 0), share(40, 0)}};
     assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
     assert_int_not_equal(result.cards[0], result.cards[1]);
-    r.asks[2] = share(50, 0);
+    r.containers[2] = share(50, 0);
     assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
     /* Largest first alone would put 6 and 4 on one card and then have no 5-5 pair left. */
     r = (struct gpu_request){
-        .n = 4, .asks = {share(30, GIB), share(30, GIB), share(20, GIB), share(20, GIB)}};
+        .n = 4, .containers = {share(30, GIB), share(30, GIB), share(20, GIB), share(20, GIB)}};
     cards[0].free.core = 60;
     cards[1].free.core = 40;
     assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
@@ -176,22 +176,22 @@ static void test_init_containers(void **state) {
     struct place_card cards[2] = {idle_card(80), idle_card(80)};
     cards[0].free = (struct place_amount){40 * GIB, 50, 64};
     cards[1].free = (struct place_amount){0, 0, 0};
-    struct gpu_request r = {.n = 2, .asks = {share(50, 0), share(50, 0)}};
+    struct gpu_request r = {.n = 2, .containers = {share(50, 0), share(50, 0)}};
     assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
-    r.asks[0].phase = ASK_INIT; /* runs before the app: the same half serves both */
+    r.containers[0].phase = CONTAINER_INIT; /* runs before the app: the same half serves both */
     assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
     assert_int_equal(result.cards[0], 1);
     assert_int_equal(result.cards[1], 1);
-    r.asks[0].phase = ASK_SIDECAR; /* runs beside the app */
+    r.containers[0].phase = CONTAINER_SIDECAR; /* runs beside the app */
     assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
     /* a sidecar that starts after the init container is not beside it */
-    r = (struct gpu_request){.n = 3, .asks = {share(50, 0), share(25, 0), share(25, 0)}};
-    r.asks[0].phase = ASK_INIT;
-    r.asks[1].phase = ASK_SIDECAR;
+    r = (struct gpu_request){.n = 3, .containers = {share(50, 0), share(25, 0), share(25, 0)}};
+    r.containers[0].phase = CONTAINER_INIT;
+    r.containers[1].phase = CONTAINER_SIDECAR;
     assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
-    struct gpu_ask swap = r.asks[0];
-    r.asks[0] = r.asks[1];
-    r.asks[1] = swap;
+    struct container_request swap = r.containers[0];
+    r.containers[0] = r.containers[1];
+    r.containers[1] = swap;
     assert_int_equal(run(cards, 2, &r, &result), PLACE_NOT_TOGETHER);
 }
 
@@ -204,7 +204,7 @@ static void test_scores(void **state) {
     assert_int_equal(run_one(b, 2, share(50, 0), &used), PLACE_OK);
     assert_true(used.score > idle.score);
     assert_true(used.score <= PLACE_SCORE_MAX && idle.score >= -PLACE_SCORE_MAX);
-    struct gpu_request request = {.n = 1, .asks = {share(50, 0)}};
+    struct gpu_request request = {.n = 1, .containers = {share(50, 0)}};
     static struct place_plan plan;
     place_prepare(&request, &plan);
     struct place_node later = {.cards = a, .ncards = 2, .rank = 1};
@@ -230,14 +230,14 @@ static bool fits(const struct place_card *cards, uint32_t ncards, const struct g
         for (uint32_t i = 0; i < r->n; i++) {
             if (!(grants[i] >> c & 1))
                 continue;
-            struct place_amount m = place_share(&r->asks[i], &cards[c]);
-            struct place_amount *sum = r->asks[i].phase == ASK_APP ? &app : &side;
+            struct place_amount m = place_share(&r->containers[i], &cards[c]);
+            struct place_amount *sum = r->containers[i].phase == CONTAINER_APP ? &app : &side;
             struct place_amount now = {side.memory + m.memory, side.core + m.core,
                                        side.slots + m.slots};
             if (!cards[c].healthy || now.memory > cards[c].free.memory ||
                 now.core > cards[c].free.core || now.slots > cards[c].free.slots)
                 return false;
-            if (r->asks[i].phase != ASK_INIT)
+            if (r->containers[i].phase != CONTAINER_INIT)
                 *sum = (struct place_amount){sum->memory + m.memory, sum->core + m.core,
                                              sum->slots + m.slots};
         }
@@ -249,12 +249,13 @@ static bool fits(const struct place_card *cards, uint32_t ncards, const struct g
     return true;
 }
 
-static bool right_count(const struct gpu_ask *ask, uint64_t mask, const struct place_card *cards) {
+static bool right_count(const struct container_request *req, uint64_t mask,
+                        const struct place_card *cards) {
     uint64_t sum = 0;
     for (uint32_t c = 0; c < 8; c++)
         if (mask >> c & 1)
             sum += cards[c].memory;
-    return __builtin_popcountll(mask) == (int) ask->cards && sum >= ask->memory_floor;
+    return __builtin_popcountll(mask) == (int) req->cards && sum >= req->memory_floor;
 }
 
 static bool oracle(const struct place_card *cards, uint32_t ncards, const struct gpu_request *r,
@@ -263,7 +264,7 @@ static bool oracle(const struct place_card *cards, uint32_t ncards, const struct
         return fits(cards, ncards, r, grants);
     for (uint64_t mask = 1; mask < UINT64_C(1) << ncards; mask++) {
         grants[i] = mask;
-        if (right_count(&r->asks[i], mask, cards) && oracle(cards, ncards, r, grants, i + 1))
+        if (right_count(&r->containers[i], mask, cards) && oracle(cards, ncards, r, grants, i + 1))
             return true;
     }
     return false;
@@ -280,16 +281,16 @@ static void random_case(struct place_card *cards, uint32_t ncards, struct gpu_re
     }
     r->n = 1 + pick(4);
     for (uint32_t i = 0; i < r->n; i++) {
-        struct gpu_ask *ask = &r->asks[i];
-        *ask = pick(4) ? share(cores[pick(7)], pick(3) * 10 * GIB) : whole(1 + pick(2));
-        if (ask->whole)
-            ask->memory_floor = pick(3) ? 0 : pick(20) * 8 * GIB;
-        if (!ask->whole && ask->core == 0 && ask->memory == 0)
-            ask->memory = GIB;
+        struct container_request *req = &r->containers[i];
+        *req = pick(4) ? share(cores[pick(7)], pick(3) * 10 * GIB) : whole(1 + pick(2));
+        if (req->whole)
+            req->memory_floor = pick(3) ? 0 : pick(20) * 8 * GIB;
+        if (!req->whole && req->core == 0 && req->memory == 0)
+            req->memory = GIB;
     }
     uint32_t first_app = pick(r->n + 1);
     for (uint32_t i = 0; i < first_app; i++)
-        r->asks[i].phase = pick(2) ? ASK_INIT : ASK_SIDECAR;
+        r->containers[i].phase = pick(2) ? CONTAINER_INIT : CONTAINER_SIDECAR;
 }
 
 static void test_oracle(void **state) {
@@ -300,7 +301,7 @@ static void test_oracle(void **state) {
         struct place_card cards[8] = {0};
         uint32_t ncards = 1 + pick(3);
         random_case(cards, ncards, &r);
-        uint64_t grants[GPU_ASKS_MAX] = {0};
+        uint64_t grants[GPU_CONTAINERS_MAX] = {0};
         struct place_result result;
         bool expected = oracle(cards, ncards, &r, grants, 0);
         enum place_reason reason = run(cards, ncards, &r, &result);
@@ -311,7 +312,7 @@ static void test_oracle(void **state) {
         placed++;
         assert_true(fits(cards, ncards, &r, result.cards));
         for (uint32_t i = 0; i < r.n; i++)
-            assert_true(right_count(&r.asks[i], result.cards[i], cards));
+            assert_true(right_count(&r.containers[i], result.cards[i], cards));
     }
     assert_in_range(placed, 4000, 16000); /* both outcomes are well covered */
 }
@@ -325,9 +326,9 @@ static void test_worst_case_ends(void **state) {
         cards[c] = idle_card(80);
         cards[c].free.core = 99 - c; /* no two alike */
     }
-    r.n = GPU_ASKS_MAX;
+    r.n = GPU_CONTAINERS_MAX;
     for (uint32_t i = 0; i < r.n; i++)
-        r.asks[i] = share(48 + i % 3, GIB);
+        r.containers[i] = share(48 + i % 3, GIB);
     assert_int_not_equal(run(cards, 16, &r, &result), PLACE_OK);
 }
 
@@ -342,18 +343,19 @@ static void test_nearly_fitting_is_cheap(void **state) {
         cards[c] = idle_card(80);
         cards[c].free.memory -= c * GIB / 8;
     }
-    r.n = GPU_ASKS_MAX;
+    r.n = GPU_CONTAINERS_MAX;
     for (uint32_t i = 0; i < r.n; i++)
-        r.asks[i] = share(0, 20 * GIB + i * 37 * (GIB >> 10));
+        r.containers[i] = share(0, 20 * GIB + i * 37 * (GIB >> 10));
     struct place_node node = {.cards = cards, .ncards = 8};
     place_prepare(&r, &plan);
     uint32_t effort = plan.effort;
     assert_int_equal(place_on_node(&place_binpack, &plan, &node, &result), PLACE_NOT_TOGETHER);
     assert_int_equal(plan.effort, effort);
     for (uint32_t i = 0; i < r.n; i++)
-        r.asks[i] = share(0, GIB);
-    r.asks[0].phase = ASK_INIT;
-    r.asks[0].memory = 200 * GIB; /* one that fits nowhere is found before the others are placed */
+        r.containers[i] = share(0, GIB);
+    r.containers[0].phase = CONTAINER_INIT;
+    r.containers[0].memory =
+        200 * GIB; /* one that fits nowhere is found before the others are placed */
     place_prepare(&r, &plan);
     assert_int_equal(place_on_node(&place_binpack, &plan, &node, &result), PLACE_TOO_LARGE);
     assert_int_equal(plan.effort, effort);
@@ -373,7 +375,7 @@ static void test_effort_is_shared(void **state) {
     }
     r.n = 17; /* two fit on each card: one too many, which the sums do not tell */
     for (uint32_t i = 0; i < r.n; i++)
-        r.asks[i] = share(34, GIB + i);
+        r.containers[i] = share(34, GIB + i);
     struct place_node node = {.cards = cards, .ncards = 8};
     place_prepare(&r, &plan);
     for (int i = 0; i < 3; i++)
@@ -391,11 +393,11 @@ static void test_grants(void **state) {
     (void) state;
     static struct place_result result, copy;
     struct place_card cards[2] = {idle_card(160), idle_card(80)};
-    struct gpu_request r = {.n = 3, .asks = {share(30, 0), share(0, 20 * GIB), share(60, 0)}};
+    struct gpu_request r = {.n = 3, .containers = {share(30, 0), share(0, 20 * GIB), share(60, 0)}};
     struct place_grant total;
     cards[0].physical = 80 * GIB;
-    r.asks[0].cards = 2;
-    r.asks[2].phase = ASK_INIT; /* the most of any moment: it, or the two others */
+    r.containers[0].cards = 2;
+    r.containers[2].phase = CONTAINER_INIT; /* the most of any moment: it, or the two others */
     assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
     assert_int_equal(result.ngrants, 4);
     for (uint32_t i = 0, at = 0; i < r.n; i++)
@@ -403,20 +405,21 @@ static void test_grants(void **state) {
             if (!(result.cards[i] >> c & 1))
                 continue;
             const struct place_grant *grant = &result.grants[at++];
-            const struct place_amount taken = place_share(&r.asks[i], &cards[c]);
+            const struct place_amount taken = place_share(&r.containers[i], &cards[c]);
             uint64_t memory, physical;
-            place_given(&r.asks[i], &cards[c], &memory, &physical);
-            assert_int_equal(grant->ask, i);
+            place_given(&r.containers[i], &cards[c], &memory, &physical);
+            assert_int_equal(grant->container, i);
             assert_int_equal(grant->card, c);
             assert_memory_equal(&grant->taken, &taken, sizeof(taken));
             assert_true(grant->memory == memory && grant->physical == physical);
         }
     place_result_copy(&copy, &result);
-    assert_int_equal(copy.grants[3].ask, 2);
+    assert_int_equal(copy.grants[3].container, 2);
     assert_true(copy.score == result.score);
     cards[1].healthy = false;
-    r = (struct gpu_request){.n = 3, .asks = {share(30, 0), share(0, 20 * GIB), share(60, 0)}};
-    r.asks[2].phase = ASK_INIT;
+    r = (struct gpu_request){.n = 3,
+                             .containers = {share(30, 0), share(0, 20 * GIB), share(60, 0)}};
+    r.containers[2].phase = CONTAINER_INIT;
     assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
     assert_true(place_total(&r, &result, &cards[0], 0, &total));
     assert_int_equal(total.taken.core, 60);
@@ -431,62 +434,62 @@ static void test_oversold_card(void **state) {
     (void) state;
     struct place_result result;
     struct place_card cards[1] = {idle_card(160)};
-    struct gpu_ask ask = share(0, 60 * GIB);
+    struct container_request req = share(0, 60 * GIB);
     uint64_t memory, physical;
     cards[0].physical = 80 * GIB;
-    assert_true(place_share(&ask, &cards[0]).memory == 60 * GIB);
-    place_given(&ask, &cards[0], &memory, &physical);
+    assert_true(place_share(&req, &cards[0]).memory == 60 * GIB);
+    place_given(&req, &cards[0], &memory, &physical);
     assert_true(memory == 60 * GIB && physical == 30 * GIB);
-    ask.memory = 120 * GIB; /* more than there is, in one share */
-    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_OK);
-    ask.scaling = 1000; /* all of it on the card: that is not there */
-    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_TOO_LARGE);
-    ask.memory = 80 * GIB;
-    assert_true(place_share(&ask, &cards[0]).memory == 160 * GIB);
-    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_OK);
+    req.memory = 120 * GIB; /* more than there is, in one share */
+    assert_int_equal(run_one(cards, 1, req, &result), PLACE_OK);
+    req.scaling = 1000; /* all of it on the card: that is not there */
+    assert_int_equal(run_one(cards, 1, req, &result), PLACE_TOO_LARGE);
+    req.memory = 80 * GIB;
+    assert_true(place_share(&req, &cards[0]).memory == 160 * GIB);
+    assert_int_equal(run_one(cards, 1, req, &result), PLACE_OK);
     cards[0].free.memory -= 1;
-    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_NO_MEMORY);
+    assert_int_equal(run_one(cards, 1, req, &result), PLACE_NO_MEMORY);
     cards[0] = idle_card(160);
     cards[0].physical = 80 * GIB;
     /* A percent of what is sold; less of that for who wants more of it on the card. */
-    ask = share(25, 0);
-    place_given(&ask, &cards[0], &memory, &physical);
+    req = share(25, 0);
+    place_given(&req, &cards[0], &memory, &physical);
     assert_true(memory == 40 * GIB && physical == 20 * GIB);
-    ask.scaling = 1500;
-    place_given(&ask, &cards[0], &memory, &physical);
+    req.scaling = 1500;
+    place_given(&req, &cards[0], &memory, &physical);
     assert_true(memory == 30 * GIB && physical == 20 * GIB);
-    assert_true(place_share(&ask, &cards[0]).memory == 40 * GIB);
+    assert_true(place_share(&req, &cards[0]).memory == 40 * GIB);
     /* A whole card is what it is. */
-    ask = whole(1);
-    place_given(&ask, &cards[0], &memory, &physical);
+    req = whole(1);
+    place_given(&req, &cards[0], &memory, &physical);
     assert_true(memory == 80 * GIB && physical == 80 * GIB);
-    assert_true(place_share(&ask, &cards[0]).memory == 160 * GIB);
-    ask.memory_floor = 81 * GIB;
-    assert_int_equal(run_one(cards, 1, ask, &result), PLACE_TOO_LARGE);
+    assert_true(place_share(&req, &cards[0]).memory == 160 * GIB);
+    req.memory_floor = 81 * GIB;
+    assert_int_equal(run_one(cards, 1, req, &result), PLACE_TOO_LARGE);
 }
 
 static void test_share_by_memory_percent(void **state) {
     (void) state;
     struct place_result result;
     struct place_card cards[2] = {idle_card(40), idle_card(80)};
-    struct gpu_ask ask = share(30, 0);
-    ask.memory_percent = 50; /* of whichever card it gets, and not what the compute would give */
-    assert_true(place_share(&ask, &cards[0]).memory == 20 * GIB);
-    assert_true(place_share(&ask, &cards[1]).memory == 40 * GIB);
-    assert_int_equal(place_share(&ask, &cards[1]).core, 30);
+    struct container_request req = share(30, 0);
+    req.memory_percent = 50; /* of whichever card it gets, and not what the compute would give */
+    assert_true(place_share(&req, &cards[0]).memory == 20 * GIB);
+    assert_true(place_share(&req, &cards[1]).memory == 40 * GIB);
+    assert_int_equal(place_share(&req, &cards[1]).core, 30);
     cards[0].free.memory = 20 * GIB - 1;
     cards[1].free.memory = 40 * GIB;
-    assert_int_equal(run_one(cards, 2, ask, &result), PLACE_OK);
+    assert_int_equal(run_one(cards, 2, req, &result), PLACE_OK);
     assert_int_equal(result.cards[0], 1u << 1);
     cards[1].free.memory -= 1;
-    assert_int_equal(run_one(cards, 2, ask, &result), PLACE_NO_MEMORY);
-    ask.memory_percent = 100;
-    assert_true(place_share(&ask, &cards[0]).memory == 40 * GIB);
-    ask.memory_percent = 250; /* never more than there is */
-    assert_true(place_share(&ask, &cards[0]).memory == 40 * GIB);
-    ask.memory_percent = 50;
-    ask.memory = GIB; /* bytes were asked for */
-    assert_true(place_share(&ask, &cards[0]).memory == GIB);
+    assert_int_equal(run_one(cards, 2, req, &result), PLACE_NO_MEMORY);
+    req.memory_percent = 100;
+    assert_true(place_share(&req, &cards[0]).memory == 40 * GIB);
+    req.memory_percent = 250; /* never more than there is */
+    assert_true(place_share(&req, &cards[0]).memory == 40 * GIB);
+    req.memory_percent = 50;
+    req.memory = GIB; /* bytes were asked for */
+    assert_true(place_share(&req, &cards[0]).memory == GIB);
 }
 
 /* ---- what is held for some of the containers ---- */
@@ -505,8 +508,8 @@ static enum place_reason run_draws(struct place_amount free, const struct place_
 /* Two containers that draw on one hold have it once between them. */
 static void test_a_hold_is_drawn_on_once(void **state) {
     (void) state;
-    struct gpu_request request = {.n = 2, .asks = {share(40, 40 * GIB), share(40, 40 * GIB)}};
-    struct place_draw draws[2] = {{.asks = 3, .amount = {50 * GIB, 50, 0}}};
+    struct gpu_request request = {.n = 2, .containers = {share(40, 40 * GIB), share(40, 40 * GIB)}};
+    struct place_draw draws[2] = {{.containers = 3, .amount = {50 * GIB, 50, 0}}};
     assert_int_equal(run_draws((struct place_amount){29 * GIB, 30, 0}, draws, 1, &request),
                      PLACE_NOT_TOGETHER);
     assert_int_equal(run_draws((struct place_amount){30 * GIB, 29, 0}, draws, 1, &request),
@@ -514,25 +517,25 @@ static void test_a_hold_is_drawn_on_once(void **state) {
     assert_int_equal(run_draws((struct place_amount){30 * GIB, 30, 0}, draws, 1, &request),
                      PLACE_OK);
     /* Slots are held, too. */
-    struct gpu_request slot = {.n = 1, .asks = {share(0, 10 * GIB)}};
-    struct place_draw held = {.asks = 1, .amount = {0, 0, 1}};
+    struct gpu_request slot = {.n = 1, .containers = {share(0, 10 * GIB)}};
+    struct place_draw held = {.containers = 1, .amount = {0, 0, 1}};
     assert_int_equal(run_draws((struct place_amount){10 * GIB, 0, 0}, &held, 1, &slot), PLACE_OK);
     assert_int_equal(run_draws((struct place_amount){10 * GIB, 0, 1}, &held, 1, &slot), PLACE_OK);
     assert_int_equal(run_draws((struct place_amount){10 * GIB, 0, 0}, &held, 0, &slot),
                      PLACE_NO_SLOT);
     /* A container cannot leave what it does not need of its own hold to the other. */
-    draws[0] = (struct place_draw){.asks = 1, .amount = {60 * GIB, 60, 0}};
-    draws[1] = (struct place_draw){.asks = 2, .amount = {10 * GIB, 10, 0}};
+    draws[0] = (struct place_draw){.containers = 1, .amount = {60 * GIB, 60, 0}};
+    draws[1] = (struct place_draw){.containers = 2, .amount = {10 * GIB, 10, 0}};
     assert_int_equal(run_draws((struct place_amount){29 * GIB, 29, 0}, draws, 2, &request),
                      PLACE_NO_MEMORY);
     assert_int_equal(run_draws((struct place_amount){30 * GIB, 30, 0}, draws, 2, &request),
                      PLACE_OK);
     /* An init container draws before the other does: the hold serves both in turn. */
-    request.asks[0].phase = ASK_INIT;
-    draws[0] = (struct place_draw){.asks = 3, .amount = {40 * GIB, 40, 0}};
+    request.containers[0].phase = CONTAINER_INIT;
+    draws[0] = (struct place_draw){.containers = 3, .amount = {40 * GIB, 40, 0}};
     assert_int_equal(run_draws((struct place_amount){0, 0, 0}, draws, 1, &request), PLACE_OK);
     /* It draws on a hold of its own: of what is free the pod then takes less than without it. */
-    draws[0].asks = 1;
+    draws[0].containers = 1;
     draws[0].amount = (struct place_amount){30 * GIB, 30, 0};
     assert_int_equal(run_draws((struct place_amount){40 * GIB, 40, 0}, draws, 1, &request),
                      PLACE_OK);

@@ -229,7 +229,7 @@ static void test_tflops_as_shape(void **state) {
     struct pod pod;
     make_node(&w, 0, CORES(96), 1, (uint32_t[]){100});
     make_pod(&pod, m, 1, 0, CORES(4));
-    pod.request.asks[0].tflops = 60;
+    pod.request.containers[0].tflops = 60;
     assert_int_equal(place_shape_of(&pod.plan).core, 0);
     for (uint32_t id = 0; id < 4; id++) { /* three of 120, one of 300, one that is too slow */
         w.cards[0].tflops = id < 3 ? 120 : 300;
@@ -446,17 +446,21 @@ static void test_shapes(void **state) {
     (void) state;
     struct gpu_request request = {.n = 3};
     struct place_plan plan;
-    request.asks[0] = (struct gpu_ask){.phase = ASK_INIT, .cards = 8, .whole = true};
-    request.asks[1] = (struct gpu_ask){.phase = ASK_APP, .cards = 1, .core = 30, .memory = 100};
-    request.asks[2] = (struct gpu_ask){.phase = ASK_APP, .cards = 1, .core = 40, .memory = 200};
+    request.containers[0] =
+        (struct container_request){.phase = CONTAINER_INIT, .cards = 8, .whole = true};
+    request.containers[1] =
+        (struct container_request){.phase = CONTAINER_APP, .cards = 1, .core = 30, .memory = 100};
+    request.containers[2] =
+        (struct container_request){.phase = CONTAINER_APP, .cards = 1, .core = 40, .memory = 200};
     place_prepare(&request, &plan);
     struct place_shape shape = place_shape_of(&plan);
     assert_int_equal(shape.cards, 1);
     assert_int_equal(shape.core, 70);
     assert_int_equal(shape.memory, 300);
-    request.asks[2].core = 80;
+    request.containers[2].core = 80;
     assert_int_equal(place_shape_of(&plan).cards, 2);
-    request.asks[1] = (struct gpu_ask){.phase = ASK_APP, .cards = 4, .whole = true};
+    request.containers[1] =
+        (struct container_request){.phase = CONTAINER_APP, .cards = 4, .whole = true};
     assert_int_equal(place_shape_of(&plan).cards, 5);
     request.n = 1;
     assert_int_equal(place_shape_of(&plan).cards, 8);

@@ -30,11 +30,11 @@ static void test_use_of_a_namespace(void **state) {
 static void test_use_of_init_containers(void **state) {
     (void) state;
     struct state_hold holds[] = {
-        {.container = "init", .phase = ASK_INIT, .device = {.core = 40, .memory = 9}},
-        {.container = "init", .phase = ASK_INIT, .device = {.core = 40, .memory = 9}},
-        {.container = "next", .phase = ASK_INIT, .device = {.core = 70, .memory = 1}},
-        {.container = "app", .phase = ASK_APP, .device = {.core = 30, .memory = 5}},
-        {.container = "other", .phase = ASK_APP, .device = {.core = 30, .memory = 5}},
+        {.container = "init", .phase = CONTAINER_INIT, .device = {.core = 40, .memory = 9}},
+        {.container = "init", .phase = CONTAINER_INIT, .device = {.core = 40, .memory = 9}},
+        {.container = "next", .phase = CONTAINER_INIT, .device = {.core = 70, .memory = 1}},
+        {.container = "app", .phase = CONTAINER_APP, .device = {.core = 30, .memory = 5}},
+        {.container = "other", .phase = CONTAINER_APP, .device = {.core = 30, .memory = 5}},
     };
     const struct state_pod pod = {.nholds = 5, .holds = holds};
     const struct quota_use use = state_pod_use(&pod);

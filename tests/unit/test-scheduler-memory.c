@@ -105,8 +105,8 @@ static bool show_bound(struct parts *p) {
                       .assignment = assignment,
                       .signature = signature};
     pod.request.n = 1;
-    pod.request.asks[0] =
-        (struct gpu_ask){.container = "main", .phase = ASK_APP, .cards = 1, .core = 50};
+    pod.request.containers[0] = (struct container_request){
+        .container = "main", .phase = CONTAINER_APP, .cards = 1, .core = 50};
     return state_pod_seen(p->state, &pod, 1000) == 0;
 }
 

@@ -168,7 +168,7 @@ static void test_the_amount_of_a_share(void **state) {
     const struct state_card card = {.uuid = "GPU-a", .memory = 80 * GIB, .physical = 80 * GIB};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct place_amount amount;
-        struct state_hold hold = {.phase = ASK_APP,
+        struct state_hold hold = {.phase = CONTAINER_APP,
                                   .device = {.uuid = "GPU-a", .core = rows[i].core, .memory = GIB}};
         const struct state_pod pod = {.nholds = 1, .holds = &hold};
         assert_true(state_pod_amount(&pod, &card, &amount));
@@ -435,8 +435,9 @@ static void test_two_containers_draw_on_one_hold(void **state) {
     struct pod two = {.uid = "two", .namespace = "d", .name = "two", .request = {.n = 2}};
     show_node(w, "n", 1);
     for (int i = 0; i < 2; i++) {
-        two.request.asks[i] = (struct gpu_ask){.phase = ASK_APP, .cards = 1, .core = 50};
-        snprintf(two.request.asks[i].container, 8, "c%d", i);
+        two.request.containers[i] =
+            (struct container_request){.phase = CONTAINER_APP, .cards = 1, .core = 50};
+        snprintf(two.request.containers[i].container, 8, "c%d", i);
     }
     run_pod(w, "a", TENTH, "n", &a);
     assert_int_equal(state_reserve(w->state, "r", "n", &d, 1), 0); /* leaves 30 */
@@ -709,18 +710,18 @@ static void test_where_names_were_found(void **state) {
 static void test_names_left_while_they_are_in_use(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf a = BUF_INIT(0);
-    const char *ask = "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpucores\":\"30\","
-                      "\"elasticgpu.io/slot\":\"1\"";
+    const char *container = "\"nvidia.com/gpu\":\"1\",\"nvidia.com/gpucores\":\"30\","
+                            "\"elasticgpu.io/slot\":\"1\"";
     struct err err;
     show_node(w, "n", 1);
-    run_pod(w, "a", ask, "n", &a);
+    run_pod(w, "a", container, "n", &a);
     assert_int_equal(free_core(w, "n", 0), 70);
     state_pod_gone(w->state, "a");
     assert_int_equal(free_core(w, "n", 0), 100);
     assert_int_equal(dialect_leave("nvidia.com/gpu", &err), 0);
-    show_pod(w, "a", ask, "n", buf_str(&a));
+    show_pod(w, "a", container, "n", buf_str(&a));
     assert_int_equal(free_core(w, "n", 0), 70);
-    assert_memory_equal(filter(w, "b", ask, "\"n\""), "-GPU request is malformed", 25);
+    assert_memory_equal(filter(w, "b", container, "\"n\""), "-GPU request is malformed", 25);
 }
 
 int main(void) {

@@ -236,10 +236,10 @@ static void idle_cards(void) {
                                        .physical = 80 * GIB};
 }
 
-static enum place_reason run(const struct place_topology *t, struct gpu_ask ask,
+static enum place_reason run(const struct place_topology *t, struct container_request req,
                              enum topology_wish wish, bool numa_bind, struct place_result *ret) {
     static struct place_plan plan;
-    struct gpu_request request = {.n = 1, .asks = {ask}};
+    struct gpu_request request = {.n = 1, .containers = {req}};
     struct place_node node = {.cards = cards, .ncards = 8, .topology = t};
     place_prepare(&request, &plan);
     plan.topology = wish;
@@ -247,8 +247,9 @@ static enum place_reason run(const struct place_topology *t, struct gpu_ask ask,
     return place_on_node(&place_binpack, &plan, &node, ret);
 }
 
-static const struct gpu_ask four = {.phase = ASK_APP, .cards = 4, .whole = true};
-static const struct gpu_ask pair = {.phase = ASK_APP, .cards = 2, .core = 30, .memory = GIB};
+static const struct container_request four = {.phase = CONTAINER_APP, .cards = 4, .whole = true};
+static const struct container_request pair = {
+    .phase = CONTAINER_APP, .cards = 2, .core = 30, .memory = GIB};
 
 static void test_wishes(void **state) {
     (void) state;
@@ -302,8 +303,8 @@ static void test_links_cost_effort(void **state) {
     idle_cards();
     for (uint32_t c = 0; c < 16; c++)
         many[c] = cards[0];
-    request.asks[0] = request.asks[1] = four;
-    request.asks[0].cards = request.asks[1].cards = 8;
+    request.containers[0] = request.containers[1] = four;
+    request.containers[0].cards = request.containers[1].cards = 8;
     place_prepare(&request, &plan);
     uint32_t whole = plan.effort, nodes = 0;
     for (; plan.effort > 16 * 16 + 1 && nodes < 100000; nodes++) /* what a first try may take */
@@ -317,7 +318,7 @@ static void test_links_cost_effort(void **state) {
 /* One whole card comes from the group that is broken already. */
 static void test_one_card(void **state) {
     (void) state;
-    const struct gpu_ask one = {.phase = ASK_APP, .cards = 1, .whole = true};
+    const struct container_request one = {.phase = CONTAINER_APP, .cards = 1, .whole = true};
     struct place_result r;
     struct place_topology *t = make(8, quads);
     idle_cards();

@@ -54,8 +54,8 @@ static void hold(struct world *w, int32_t priority, uint32_t card, uint32_t core
 }
 
 static void ask(struct world *w, uint32_t cards, uint32_t core) {
-    w->request.asks[w->request.n++] = (struct gpu_ask){
-        .container = "c", .phase = ASK_APP, .cards = cards, .whole = core == 0, .core = core};
+    w->request.containers[w->request.n++] = (struct container_request){
+        .container = "c", .phase = CONTAINER_APP, .cards = cards, .whole = core == 0, .core = core};
 }
 
 static bool choose(struct world *w, struct victims_choice *ret) {
@@ -183,7 +183,7 @@ static void test_budgets(void **state) {
     ask(&w, 1, 40);
     assert_true(choose(&w, &choice));
     assert_int_equal(choice.n, 1);
-    w.request.asks[0].core = 60; /* both would have to go, and only one may */
+    w.request.containers[0].core = 60; /* both would have to go, and only one may */
     assert_false(choose(&w, &choice));
     w.of.may_violate = true;
     assert_true(choose(&w, &choice));

@@ -9,7 +9,7 @@
 #define KNOWN_MS 5000
 #define STRANGER_MS 1000 /* so long a process without the ledger is not asked about again */
 #define ANSWER_MS 1000   /* a process of which nothing is known after that is a stranger */
-#define ASKS_MAX 16      /* of one container at a time */
+#define QUERIES_MAX 16   /* of one container at a time */
 
 /* PIDs of a driver before 545 are the machine's; where the agent's are others, the wrong processes
  * would be accused. Having found a context of its own by its own PID proves that they fit. */
@@ -18,11 +18,11 @@ bool audit_pids_fit(const struct audit *a, const struct gpu_device *card) {
 }
 
 static void take_answer(struct audit *a, struct known_process *k) {
-    enum mapped_answer answer = k->ask ? mapped_answer(k->ask) : MAPPED_PENDING;
+    enum mapped_answer answer = k->query ? mapped_answer(k->query) : MAPPED_PENDING;
 
     if (answer == MAPPED_PENDING)
         return;
-    k->ask = mapped_free(k->ask);
+    k->query = mapped_free(k->query);
     k->judged = true;
     k->stranger = answer == MAPPED_NO;
     k->until_ms = uv_now(a->shares->loop) + (k->stranger ? STRANGER_MS : KNOWN_MS);
@@ -41,7 +41,7 @@ static struct known_process *known_of(struct audit *a, const struct slot *slot, 
         if (k->pid == pid && k->slot == slot && k->life == life)
             return k;
         take_answer(a, k);
-        if (!k->ask && (!oldest || k->seen_ms < oldest->seen_ms))
+        if (!k->query && (!oldest || k->seen_ms < oldest->seen_ms))
             oldest = k;
     }
     if (!oldest)
@@ -51,11 +51,11 @@ static struct known_process *known_of(struct audit *a, const struct slot *slot, 
     return oldest;
 }
 
-static uint32_t asks_of(const struct audit *a, const struct slot *slot) {
+static uint32_t queries_of(const struct audit *a, const struct slot *slot) {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < KNOWN_PROCESSES; i++)
-        n += a->known[i].slot == slot && a->known[i].ask;
+        n += a->known[i].slot == slot && a->known[i].query;
     return n;
 }
 
@@ -78,8 +78,8 @@ bool audit_knows(struct audit *a, struct slot *slot, uint32_t pid) {
     take_answer(a, k);
     if (now < k->until_ms)
         return !k->stranger;
-    if (!k->ask && asks_of(a, slot) < ASKS_MAX)
-        k->ask = mapped_ask((int) pid, device, inode);
+    if (!k->query && queries_of(a, slot) < QUERIES_MAX)
+        k->query = mapped_query((int) pid, device, inode);
     a->mapped_pending = true;
     return k->judged ? !k->stranger : now - k->since_ms < ANSWER_MS;
 }

@@ -15,13 +15,13 @@ enum mapped_answer {
     MAPPED_UNKNOWN, /* it is gone, or could not be asked */
 };
 
-struct mapped_ask;
+struct mapped_query;
 
 /* Starts to look for the file of that device and inode in the process's mappings. NULL: no thread
  * could be had. The caller owns the result. */
-struct mapped_ask *mapped_ask(int pid, dev_t device, ino_t inode);
+struct mapped_query *mapped_query(int pid, dev_t device, ino_t inode);
 
-enum mapped_answer mapped_answer(const struct mapped_ask *ask);
+enum mapped_answer mapped_answer(const struct mapped_query *query);
 
 /* Also while it is pending. Returns NULL; accepts NULL. */
-struct mapped_ask *mapped_free(struct mapped_ask *ask);
+struct mapped_query *mapped_free(struct mapped_query *query);

@@ -12,7 +12,7 @@
 #include "agent/shares/shares.h"
 #include "agent/verdicts/audit_memory.h"
 
-struct mapped_ask;
+struct mapped_query;
 
 #define KNOWN_PROCESSES 2048
 #define KNOWN_WINDOW 32 /* entries that a PID can be in */
@@ -57,7 +57,7 @@ struct audit {
         uint64_t life;                        /* another one after each exec */
         uint64_t since_ms, seen_ms, until_ms; /* loop time; `until_ms`: the verdict stands */
         bool judged, stranger;
-        struct mapped_ask *ask;
+        struct mapped_query *query;
     } known[KNOWN_PROCESSES]; /* processes that were looked for in their ledgers */
     bool mapped_pending;      /* of some there is no answer yet */
 };

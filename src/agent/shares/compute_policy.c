@@ -130,7 +130,8 @@ static int (*const readers[POD_WISHES])(const struct compute_policy_node *, cons
 static enum share_policy policy_of(const struct compute_policy_node *node, const struct pod *pod,
                                    const char *container, bool part) {
     for (uint32_t i = 0; !part && i < pod->request.n; i++)
-        if (pod->request.asks[i].offline && strcmp(pod->request.asks[i].container, container) == 0)
+        if (pod->request.containers[i].offline &&
+            strcmp(pod->request.containers[i].container, container) == 0)
             return SHARE_OFFLINE;
     return part ? node->policy : SHARE_BEST_EFFORT;
 }

@@ -65,7 +65,7 @@ static void report_unserved(struct shares *s, const struct pod *pod, const char 
     char text[256];
 
     if (!pod->unserved || pod->request.n == 0 ||
-        strcmp(container, pod->request.asks[0].container) != 0)
+        strcmp(container, pod->request.containers[0].container) != 0)
         return;
     (void) snprintf(text, sizeof(text), "annotation %s has no effect: %s", pod->unserved->key,
                     pod->unserved->reason);

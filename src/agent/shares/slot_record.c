@@ -140,17 +140,17 @@ int slot_record_decode(const char *text, size_t len, struct slot_grant *ret, str
 
 /* ---- from the assignment ---- */
 
-static const struct gpu_ask *ask_of(const struct pod *pod, const char *container) {
+static const struct container_request *request_of(const struct pod *pod, const char *container) {
     for (uint32_t i = 0; i < pod->request.n; i++)
-        if (strcmp(pod->request.asks[i].container, container) == 0)
-            return &pod->request.asks[i];
+        if (strcmp(pod->request.containers[i].container, container) == 0)
+            return &pod->request.containers[i];
     return NULL;
 }
 
-static enum ask_phase phase_of(const struct pod *pod, const char *container) {
-    const struct gpu_ask *ask = ask_of(pod, container);
+static enum container_phase phase_of(const struct pod *pod, const char *container) {
+    const struct container_request *req = request_of(pod, container);
 
-    return ask ? ask->phase : ASK_APP;
+    return req ? req->phase : CONTAINER_APP;
 }
 
 static const struct assigned_device *part_on(const struct assigned_container *c, const char *uuid) {
@@ -178,13 +178,13 @@ static void pod_total(const struct pod *pod, const struct assignment *a, struct 
 
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < a->ncontainers; i++) {
-            enum ask_phase phase = phase_of(pod, a->containers[i].name);
+            enum container_phase phase = phase_of(pod, a->containers[i].name);
             const struct assigned_device *part = part_on(&a->containers[i], d->uuid);
 
-            if (!part || (pass == 0) == (phase == ASK_APP))
+            if (!part || (pass == 0) == (phase == CONTAINER_APP))
                 continue;
             raise_to(&peak, &now, part);
-            if (phase != ASK_INIT) {
+            if (phase != CONTAINER_INIT) {
                 now.memory += part->memory;
                 now.physical += part->physical;
                 now.core += part->core;
@@ -199,10 +199,10 @@ static void pod_total(const struct pod *pod, const struct assignment *a, struct 
 int slot_grant_make(const struct pod *pod, const struct assignment *a, const char *container,
                     struct slot_grant *ret, struct err *err) {
     const struct assigned_container *part = assignment_find(a, container);
-    const struct gpu_ask *ask = ask_of(pod, container);
+    const struct container_request *req = request_of(pod, container);
     struct slot_grant g = {
-        .foreign = (uint8_t) (ask ? dialects[ask->dialect].foreign : FOREIGN_NONE),
-        .driver = ask ? ask->driver : DRIVER_CAPABILITIES_UNSAID,
+        .foreign = (uint8_t) (req ? dialects[req->dialect].foreign : FOREIGN_NONE),
+        .driver = req ? req->driver : DRIVER_CAPABILITIES_UNSAID,
     };
 
     if (!part)

@@ -144,7 +144,7 @@ int cards_read(const char *text, size_t len, struct cards *ret, struct err *err)
     return 0;
 }
 
-int cards_ask(struct cards *ret, struct err *err) {
+int cards_fetch(struct cards *ret, struct err *err) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     int r = KUBECTL(&text, err, "get", "gpus.elasticgpu.io", "-o", "json");
     return r < 0 ? r : cards_read(buf_str(&text), text.len, ret, err);

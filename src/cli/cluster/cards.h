@@ -41,7 +41,7 @@ struct cards {
 };
 
 /* Reads the GPU objects by kubectl. 0 or a negative errno. */
-int cards_ask(struct cards *ret, struct err *err);
+int cards_fetch(struct cards *ret, struct err *err);
 
 /* Reads a list of GPU objects; skips items that are no GPU objects. */
 int cards_read(const char *text, size_t len, struct cards *ret, struct err *err);

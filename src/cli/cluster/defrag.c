@@ -125,11 +125,11 @@ static void add_mover(struct cluster *c, const char *uid, uint32_t node) {
             (struct defrag_pod){.node = node, .stays = true, .request = &mover->pod.request};
 }
 
-static enum ask_phase phase_of(const struct mover *mover, const char *container) {
+static enum container_phase phase_of(const struct mover *mover, const char *container) {
     for (uint32_t i = 0; i < mover->pod.request.n; i++)
-        if (strcmp(mover->pod.request.asks[i].container, container) == 0)
-            return mover->pod.request.asks[i].phase;
-    return ASK_APP;
+        if (strcmp(mover->pod.request.containers[i].container, container) == 0)
+            return mover->pod.request.containers[i].phase;
+    return CONTAINER_APP;
 }
 
 /* What the pod holds of the card; false: nothing. */
@@ -281,7 +281,7 @@ static int read_list(struct cluster *c, const char *kind,
 
 static int read_cluster(struct cluster *c, struct err *err) {
     print_progress("reading the", "GPUs");
-    int r = cards_ask(&c->cards, err);
+    int r = cards_fetch(&c->cards, err);
     if (r == 0)
         r = make_room(c, err);
     if (r < 0)

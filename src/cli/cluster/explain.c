@@ -142,7 +142,7 @@ static void put_devices(struct table *t, const struct assigned_container *c) {
 static void print_places(const struct assignment *a, const char *uid) {
     _cleanup_(cards_done) struct cards cards = {0};
     struct err err;
-    if (cards_ask(&cards, &err) < 0) {
+    if (cards_fetch(&cards, &err) < 0) {
         printf("The pods that share its cards cannot be read: %s\n", err.text);
         return;
     }
@@ -314,7 +314,7 @@ static void print_free_cards(void) {
     _cleanup_(table_done) struct table t = {.columns = 4};
     static const char *const titles[] = {"NODE", "GPU", "FREE CORE", "FREE MEMORY"};
     struct err err;
-    if (cards_ask(&cards, &err) < 0) {
+    if (cards_fetch(&cards, &err) < 0) {
         printf("Free capacity cannot be read either: %s\n", err.text);
         return;
     }

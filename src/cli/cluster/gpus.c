@@ -159,7 +159,7 @@ static int show_gpus(struct err *err) {
     _cleanup_(table_done) struct table table = {.columns = COLUMNS};
     _cleanup_(cards_done) struct cards cards = {0};
 
-    int r = cards_ask(&cards, err);
+    int r = cards_fetch(&cards, err);
     if (r < 0)
         return r;
     r = read_agents(&agents, err);

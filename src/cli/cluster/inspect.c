@@ -420,7 +420,7 @@ static int inspect(int argc, char **argv, struct err *err) {
         return -EINVAL;
     if (words[1] && !view->wants_card && !view->wants_holder)
         return err_set(err, EINVAL, "view %s takes no name; see --help", view->name);
-    r = cards_ask(&cards, err);
+    r = cards_fetch(&cards, err);
     if (r < 0)
         return r;
     if (cards.n == 0)

@@ -47,21 +47,22 @@ struct packing {
     uint64_t used, capacity;
 };
 
-static const uint64_t all_cards[GPU_ASKS_MAX] = {UINT64_MAX};
-static const uint64_t no_cards[GPU_ASKS_MAX];
+static const uint64_t all_cards[GPU_CONTAINERS_MAX] = {UINT64_MAX};
+static const uint64_t no_cards[GPU_CONTAINERS_MAX];
 
 /* ---- pods as requests ---- */
 
 static void request_of(const struct trace_pod *pod, struct gpu_request *ret) {
-    struct gpu_ask *ask = &ret->asks[0];
+    struct container_request *req = &ret->containers[0];
     ret->n = pod->gpus > 0;
-    *ask = (struct gpu_ask){.container = "main", .phase = ASK_APP, .cards = pod->gpus};
-    ask->whole = pod->milli == CARD_MILLI;
-    if (!ask->whole)
-        ask->core = (pod->milli + MILLI_PER_CORE - 1) / MILLI_PER_CORE;
-    if (ask->core == CORE_PER_CARD) {
-        ask->whole = true;
-        ask->core = 0;
+    *req =
+        (struct container_request){.container = "main", .phase = CONTAINER_APP, .cards = pod->gpus};
+    req->whole = pod->milli == CARD_MILLI;
+    if (!req->whole)
+        req->core = (pod->milli + MILLI_PER_CORE - 1) / MILLI_PER_CORE;
+    if (req->core == CORE_PER_CARD) {
+        req->whole = true;
+        req->core = 0;
     }
 }
 
@@ -268,7 +269,7 @@ static void hold(struct packing *p, const struct place_plan *plan, const struct 
     for (uint32_t c = 0; c < node->place.ncards; c++) {
         if (!(at->cards >> c & 1))
             continue;
-        struct place_amount share = place_share(&plan->request->asks[0], &cards[c]);
+        struct place_amount share = place_share(&plan->request->containers[0], &cards[c]);
         cards[c].free.memory += takes ? -share.memory : share.memory;
         cards[c].free.core += takes ? -share.core : share.core;
     }

@@ -67,7 +67,7 @@ static int parse_container(struct json devices, struct assigned_container *c) {
 
 static int parse_containers(struct json containers, struct assignment *a) {
     size_t n = json_size(containers);
-    if (json_type(containers) != JSON_OBJECT || n == 0 || n > GPU_ASKS_MAX)
+    if (json_type(containers) != JSON_OBJECT || n == 0 || n > GPU_CONTAINERS_MAX)
         return -EINVAL;
     a->containers = calloc(n, sizeof(*a->containers));
     if (!a->containers)

@@ -24,8 +24,9 @@ typedef unsigned long long ull;
 
 static const struct assigned_container *part_of(const struct foreign_pod *p, uint32_t i,
                                                 const struct dialect *d) {
-    return &dialects[p->asks[i].dialect] == d ? assignment_find(p->assignment, p->asks[i].container)
-                                              : NULL;
+    return &dialects[p->containers[i].dialect] == d
+               ? assignment_find(p->assignment, p->containers[i].container)
+               : NULL;
 }
 
 /* "0,1" */
@@ -62,8 +63,8 @@ static void annotate_elastic(const struct foreign_pod *p, const struct dialect *
                              struct json_writer *w) {
     json_put_string(w, "elasticgpu.io/assumed", "true");
     (void) d; /* the same keys for all spellings */
-    for (uint32_t i = 0; i < p->nasks; i++) {
-        const struct dialect *spelling = &dialects[p->asks[i].dialect];
+    for (uint32_t i = 0; i < p->ncontainers; i++) {
+        const struct dialect *spelling = &dialects[p->containers[i].dialect];
         const struct assigned_container *c =
             spelling->foreign == FOREIGN_ELASTIC ? part_of(p, i, spelling) : NULL;
         _cleanup_buf_ struct buf text = BUF_INIT(0);
@@ -84,12 +85,12 @@ static void annotate_gpushare(const struct foreign_pod *p, const struct dialect 
     struct json_writer inner = {.out = &allocation};
     uint64_t pod = 0, card = 0;
     json_object_begin(&inner, NULL);
-    for (uint32_t i = 0; i < p->nasks; i++) {
+    for (uint32_t i = 0; i < p->ncontainers; i++) {
         const struct assigned_container *c = part_of(p, i, d);
         char key[16];
-        if (!c || p->asks[i].phase != ASK_APP)
+        if (!c || p->containers[i].phase != CONTAINER_APP)
             continue;
-        (void) snprintf(key, sizeof(key), "%u", p->asks[i].ordinal);
+        (void) snprintf(key, sizeof(key), "%u", p->containers[i].ordinal);
         json_object_begin(&inner, key);
         for (uint32_t j = 0; j < c->ndevices; j++) {
             (void) snprintf(key, sizeof(key), "%u", c->devices[j].index);
@@ -115,13 +116,13 @@ static void annotate_gpushare(const struct foreign_pod *p, const struct dialect 
 
 static void annotate_gpu_manager(const struct foreign_pod *p, const struct dialect *d,
                                  struct json_writer *w) {
-    for (uint32_t i = 0; i < p->nasks; i++) {
+    for (uint32_t i = 0; i < p->ncontainers; i++) {
         const struct assigned_container *c = part_of(p, i, d);
         _cleanup_buf_ struct buf text = BUF_INIT(0);
         char name[48];
-        if (!c || p->asks[i].phase != ASK_APP)
+        if (!c || p->containers[i].phase != CONTAINER_APP)
             continue;
-        (void) snprintf(name, sizeof(name), "predicate-gpu-idx-%u", p->asks[i].ordinal);
+        (void) snprintf(name, sizeof(name), "predicate-gpu-idx-%u", p->containers[i].ordinal);
         put_indexes(c, &text);
         put_buf(w, d->prefix, name, &text);
     }
@@ -135,11 +136,11 @@ static void annotate_gpu_manager(const struct foreign_pod *p, const struct diale
 static void put_hami_devices(const struct foreign_pod *p, const struct dialect *d, bool between,
                              struct buf *out) {
     uint32_t next = 0;
-    for (uint32_t i = 0; i < p->nasks; i++) {
+    for (uint32_t i = 0; i < p->ncontainers; i++) {
         const struct assigned_container *c = part_of(p, i, d);
-        if (!c || p->asks[i].phase != ASK_APP)
+        if (!c || p->containers[i].phase != CONTAINER_APP)
             continue;
-        for (; next < p->asks[i].ordinal; next++)
+        for (; next < p->containers[i].ordinal; next++)
             buf_putc(out, ';');
         for (uint32_t j = 0; j < c->ndevices; j++)
             buf_printf(out, "%s,NVIDIA,%llu,%u:", c->devices[j].uuid,
@@ -186,7 +187,7 @@ static void annotate_koordinator(const struct foreign_pod *p, const struct diale
     struct json_writer inner = {.out = &text};
     json_object_begin(&inner, NULL);
     json_array_begin(&inner, "gpu");
-    for (uint32_t i = 0; i < p->nasks; i++) {
+    for (uint32_t i = 0; i < p->ncontainers; i++) {
         const struct assigned_container *c = part_of(p, i, d);
         for (uint32_t j = 0; c && j < c->ndevices; j++)
             put_koordinator_device(&inner, p, &c->devices[j]);
@@ -199,8 +200,8 @@ static void annotate_koordinator(const struct foreign_pod *p, const struct diale
 static void annotate_kai(const struct foreign_pod *p, const struct dialect *d,
                          struct json_writer *w) {
     bool whole = false;
-    for (uint32_t i = 0; i < p->nasks; i++)
-        whole |= part_of(p, i, d) && p->asks[i].whole;
+    for (uint32_t i = 0; i < p->ncontainers; i++)
+        whole |= part_of(p, i, d) && p->containers[i].whole;
     json_put_string(w, "received-resource-type", whole ? "Regular" : "Fraction");
 }
 
@@ -270,9 +271,9 @@ static const struct {
 
 void foreign_annotate(const struct foreign_pod *pod, struct json_writer *w) {
     bool kind_done[KINDS] = {false}, row_done[DIALECT_COUNT] = {false}; /* rows with a prefix */
-    for (uint32_t i = 0; i < pod->nasks; i++) {
-        const struct dialect *d = &dialects[pod->asks[i].dialect];
-        bool *done = d->prefix ? &row_done[pod->asks[i].dialect] : &kind_done[d->foreign];
+    for (uint32_t i = 0; i < pod->ncontainers; i++) {
+        const struct dialect *d = &dialects[pod->containers[i].dialect];
+        bool *done = d->prefix ? &row_done[pod->containers[i].dialect] : &kind_done[d->foreign];
         if (!kinds[d->foreign].annotate || *done)
             continue;
         *done = true;

@@ -15,8 +15,8 @@
 struct json_writer;
 
 struct foreign_pod {
-    const struct gpu_ask *asks;
-    uint32_t nasks;
+    const struct container_request *containers;
+    uint32_t ncontainers;
     const struct assignment *assignment;
     /* All that is sold of a card, bytes; 0: not known. */
     uint64_t (*card_memory)(const char *uuid, void *userdata);

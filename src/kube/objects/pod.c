@@ -72,34 +72,35 @@ struct annotated {
 
 /* Its container has the carrier, and no other name of ours. */
 static enum request_problem read_annotated(const struct resource_line *lines, size_t n,
-                                           const struct annotated *a, struct gpu_ask *ask) {
-    struct gpu_ask other = {0};
-    bool asks = false;
-    enum request_problem p = dialect_read(lines, n, &other, &asks);
-    if (asks)
+                                           const struct annotated *a,
+                                           struct container_request *req) {
+    struct container_request other = {0};
+    bool requested = false;
+    enum request_problem p = dialect_read(lines, n, &other, &requested);
+    if (requested)
         return dialect_mixed(other.dialect, a->request.dialect);
     if (p == REQUEST_SLOT_ALONE)
-        return dialect_read_annotated(&a->request, ask);
+        return dialect_read_annotated(&a->request, req);
     return p == REQUEST_OK ? REQUEST_SLOT_MISSING : p;
 }
 
-static bool is_annotated(const struct annotated *a, const struct gpu_ask *ask) {
+static bool is_annotated(const struct annotated *a, const struct container_request *req) {
     const char *container = a->request.text[ANNOTATION_CONTAINER];
-    return a->asked && (container ? strcmp(container, ask->container) == 0
-                                  : ask->phase == ASK_APP && ask->ordinal == 0);
+    return a->asked && (container ? strcmp(container, req->container) == 0
+                                  : req->phase == CONTAINER_APP && req->ordinal == 0);
 }
 
 /* A container with a claim has the carrier and no other resource of ours: how much it gets is the
  * claim's to say. */
-static enum request_problem read_claimed(enum request_problem read, struct gpu_ask *ask,
-                                         bool *ret_asks) {
-    if (read == REQUEST_OK && *ret_asks)
+static enum request_problem read_claimed(enum request_problem read, struct container_request *req,
+                                         bool *ret_requested) {
+    if (read == REQUEST_OK && *ret_requested)
         return REQUEST_CLAIM_AND_MORE;
     if (read != REQUEST_SLOT_ALONE)
         return read;
-    ask->cards = 1;
-    ask->claimed = true;
-    *ret_asks = true;
+    req->cards = 1;
+    req->claimed = true;
+    *ret_requested = true;
     return REQUEST_OK;
 }
 
@@ -110,29 +111,29 @@ static uint8_t driver_capabilities_of(struct json container) {
 
 static enum request_problem add_container(struct pod *pod, struct json container,
                                           struct json labels, struct annotated *a,
-                                          struct gpu_ask ask) {
+                                          struct container_request req) {
     struct resource_line lines[LINES_MAX];
-    bool asks = false;
+    bool requested = false;
     size_t n = collect_lines(container, labels, lines);
     if (n == 0 && !a->asked)
         return REQUEST_OK;
     enum request_problem p = REQUEST_NOT_A_NUMBER;
-    if (field_copy(json_get(container, "name"), ask.container, sizeof(ask.container)) < 0)
-        memcpy(ask.container, "?", 2); /* the API server lets no such container pass */
-    else if (is_annotated(a, &ask)) {
-        a->found = asks = true;
-        p = read_annotated(lines, n, a, &ask);
+    if (field_copy(json_get(container, "name"), req.container, sizeof(req.container)) < 0)
+        memcpy(req.container, "?", 2); /* the API server lets no such container pass */
+    else if (is_annotated(a, &req)) {
+        a->found = requested = true;
+        p = read_annotated(lines, n, a, &req);
     } else
-        p = dialect_read(lines, n, &ask, &asks);
-    if (pod_claims_find(&pod->claims, ask.container))
-        p = read_claimed(p, &ask, &asks);
-    if (p == REQUEST_OK && asks && pod->request.n == GPU_ASKS_MAX)
+        p = dialect_read(lines, n, &req, &requested);
+    if (pod_claims_find(&pod->claims, req.container))
+        p = read_claimed(p, &req, &requested);
+    if (p == REQUEST_OK && requested && pod->request.n == GPU_CONTAINERS_MAX)
         p = REQUEST_TOO_MANY;
     if (p != REQUEST_OK)
-        memcpy(pod->problem_container, ask.container, sizeof(ask.container));
-    else if (asks) {
-        ask.driver = driver_capabilities_of(container);
-        pod->request.asks[pod->request.n++] = ask;
+        memcpy(pod->problem_container, req.container, sizeof(req.container));
+    else if (requested) {
+        req.driver = driver_capabilities_of(container);
+        pod->request.containers[pod->request.n++] = req;
     }
     return p;
 }
@@ -147,9 +148,11 @@ static void read_list(struct pod *pod, struct json containers, struct json label
     struct json_iter it = json_iter(containers);
     struct json container;
     for (uint16_t i = 0; pod->problem == REQUEST_OK && json_next(&it, NULL, &container); i++) {
-        enum ask_phase phase = !init ? ASK_APP : is_sidecar(container) ? ASK_SIDECAR : ASK_INIT;
+        enum container_phase phase = !init                   ? CONTAINER_APP
+                                     : is_sidecar(container) ? CONTAINER_SIDECAR
+                                                             : CONTAINER_INIT;
         pod->problem = add_container(pod, container, labels, a,
-                                     (struct gpu_ask){.phase = phase, .ordinal = i});
+                                     (struct container_request){.phase = phase, .ordinal = i});
     }
 }
 
@@ -169,15 +172,15 @@ static void read_containers(struct pod *pod, struct json meta, struct json spec)
  * those behind it, and the claim is not. A container that is not there, or has no carrier, is no
  * user of the claim. */
 static void order_claims(struct pod *pod) {
-    static const enum ask_phase phases[] = {ASK_SIDECAR, ASK_APP, ASK_INIT};
+    static const enum container_phase phases[] = {CONTAINER_SIDECAR, CONTAINER_APP, CONTAINER_INIT};
     const struct gpu_request *request = &pod->request;
     uint32_t n = 0;
     if (pod->problem != REQUEST_OK)
         return;
     for (size_t p = 0; p < sizeof(phases) / sizeof(phases[0]); p++)
         for (uint32_t i = 0; i < request->n; i++)
-            if (request->asks[i].claimed && request->asks[i].phase == phases[p])
-                n += pod_claims_move(&pod->claims, request->asks[i].container, n);
+            if (request->containers[i].claimed && request->containers[i].phase == phases[p])
+                n += pod_claims_move(&pod->claims, request->containers[i].container, n);
     pod_claims_cut(&pod->claims, n);
 }
 
@@ -271,12 +274,12 @@ bool pod_wish(const struct pod *pod, enum pod_wish wish, const char *container,
 static void read_scaling(struct pod *pod) {
     char text[64];
     for (uint32_t i = 0; i < pod->request.n && pod->problem == REQUEST_OK; i++) {
-        struct gpu_ask *ask = &pod->request.asks[i];
-        if (!pod_wish(pod, WISH_SCALING, ask->container, text) ||
-            scaling_parse(text, &ask->scaling) == 0)
+        struct container_request *req = &pod->request.containers[i];
+        if (!pod_wish(pod, WISH_SCALING, req->container, text) ||
+            scaling_parse(text, &req->scaling) == 0)
             continue;
         pod->problem = REQUEST_SCALING;
-        memcpy(pod->problem_container, ask->container, sizeof(ask->container));
+        memcpy(pod->problem_container, req->container, sizeof(req->container));
     }
 }
 
@@ -315,7 +318,7 @@ static int read_selection(struct pod *pod, struct json annotations) {
         return r;
     if (pod->problem == REQUEST_OK) {
         pod->problem = REQUEST_SELECTION;
-        memcpy(pod->problem_container, pod->request.asks[0].container,
+        memcpy(pod->problem_container, pod->request.containers[0].container,
                sizeof(pod->problem_container));
     }
     return 0;

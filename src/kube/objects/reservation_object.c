@@ -25,13 +25,13 @@ static const char *const phase_names[] = {
 /* ---- spec ---- */
 
 /* The resources as those of a container, the carrier added. */
-static void read_ask(struct json resources, struct reservation_object *o) {
+static void read_request(struct json resources, struct reservation_object *o) {
     struct resource_line lines[LINES_MAX + 1];
     char numbers[LINES_MAX][24];
     struct json_iter it = json_iter(resources);
     struct json value;
     const char *key;
-    bool asks = false;
+    bool requested = false;
     size_t n = 0;
     while (n < LINES_MAX && json_next(&it, &key, &value)) {
         const char *text = json_string(value);
@@ -45,11 +45,11 @@ static void read_ask(struct json resources, struct reservation_object *o) {
     }
     if (dialect_needs_slot(lines, n))
         lines[n++] = (struct resource_line){RESOURCE_SLOT, "1", 1};
-    o->problem = dialect_read(lines, n, &o->ask, &asks);
-    if (o->problem == REQUEST_OK && !asks)
+    o->problem = dialect_read(lines, n, &o->request, &requested);
+    if (o->problem == REQUEST_OK && !requested)
         o->problem = REQUEST_SLOT_ALONE;
-    memcpy(o->ask.container, HOLDER, sizeof(HOLDER));
-    o->ask.phase = ASK_APP;
+    memcpy(o->request.container, HOLDER, sizeof(HOLDER));
+    o->request.phase = CONTAINER_APP;
 }
 
 static int read_labels(struct json labels, char *out, size_t size) {
@@ -145,7 +145,7 @@ int reservation_object_parse(struct json object, struct reservation_object *ret,
     o.created = field_time(json_get(meta, "creationTimestamp"));
     o.starts = field_time(json_get(spec, "starts"));
     o.expires = field_time(json_get(spec, "expires"));
-    read_ask(json_get(spec, "resources"), &o);
+    read_request(json_get(spec, "resources"), &o);
     read_status(json_get(object, "status"), &o);
     *ret = o;
     return 0;

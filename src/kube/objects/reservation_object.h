@@ -29,8 +29,8 @@ struct reservation_object {
     int64_t created;         /* seconds since 1970, as are the next two */
     int64_t starts, expires; /* 0: at once, never */
     bool unreadable;         /* its spec: then it has no users and reserves nothing */
-    struct gpu_ask ask;
-    enum request_problem problem;      /* why `ask` is not usable */
+    struct container_request request;
+    enum request_problem problem;      /* why `request` is not usable */
     char node[KUBE_NAME_MAX];          /* only there; "" anywhere */
     char model[RESERVATION_MODEL_MAX]; /* parts of names with commas between; "" any */
     uint32_t nowners;

@@ -64,33 +64,33 @@ static uint32_t core_of_tflops(const struct place_plan *plan, uint32_t tflops) {
 }
 
 /* Memory asked in percent is as much of the histogram as compute is: what is larger counts. */
-static void add_ask(struct place_shape *shape, const struct place_plan *plan,
-                    const struct gpu_ask *ask) {
-    uint32_t core = ask->whole ? CORE_PER_CARD : ask->core;
-    if (!ask->whole && ask->tflops > 0)
-        core = core_of_tflops(plan, ask->tflops);
-    if (!ask->whole && ask->memory == 0 && ask->memory_percent > core)
-        core = ask->memory_percent;
-    if (ask->cards > 1 || core == CORE_PER_CARD || shape->core + core > CORE_PER_CARD) {
-        shape->cards += ask->cards;
+static void add_container(struct place_shape *shape, const struct place_plan *plan,
+                          const struct container_request *req) {
+    uint32_t core = req->whole ? CORE_PER_CARD : req->core;
+    if (!req->whole && req->tflops > 0)
+        core = core_of_tflops(plan, req->tflops);
+    if (!req->whole && req->memory == 0 && req->memory_percent > core)
+        core = req->memory_percent;
+    if (req->cards > 1 || core == CORE_PER_CARD || shape->core + core > CORE_PER_CARD) {
+        shape->cards += req->cards;
         shape->core = core > shape->core ? core : shape->core;
     } else {
         shape->cards = shape->cards ? shape->cards : 1;
         shape->core += core;
-        shape->memory += ask->memory;
+        shape->memory += req->memory;
     }
-    if (ask->cards > 1 && !ask->whole && ask->memory > shape->memory)
-        shape->memory = ask->memory;
+    if (req->cards > 1 && !req->whole && req->memory > shape->memory)
+        shape->memory = req->memory;
 }
 
 struct place_shape place_shape_of(const struct place_plan *plan) {
     struct place_shape shape = {.models = plan->models};
     shape.cpu = plan->cpu < UINT32_MAX ? (uint32_t) plan->cpu : UINT32_MAX;
     for (uint32_t i = 0; i < plan->request->n; i++)
-        if (plan->request->asks[i].phase != ASK_INIT)
-            add_ask(&shape, plan, &plan->request->asks[i]);
+        if (plan->request->containers[i].phase != CONTAINER_INIT)
+            add_container(&shape, plan, &plan->request->containers[i]);
     for (uint32_t i = 0; shape.cards == 0 && i < plan->request->n; i++)
-        add_ask(&shape, plan, &plan->request->asks[i]); /* only init containers ask */
+        add_container(&shape, plan, &plan->request->containers[i]); /* only init containers ask */
     return shape;
 }
 

@@ -136,11 +136,11 @@ static void drop(void *self, const char *name) {
 
 /* ---- room ---- */
 
-static void begin_room(const struct state_node *node, const struct gpu_ask *ask,
+static void begin_room(const struct state_node *node, const struct container_request *req,
                        struct claims_room *ret) {
     ret->ncards = 0;
     memcpy(ret->node, node->name, sizeof(ret->node));
-    ret->amount = (struct claim_amount){ask->cards, ask->whole, 100, 0};
+    ret->amount = (struct claim_amount){req->cards, req->whole, 100, 0};
 }
 
 static void add_card(const struct state_card *card, const struct place_grant *grant,
@@ -166,18 +166,18 @@ static bool is_promised(const struct state_pod *pod, const char *container,
 
 /* The first consumer's own promise is what the claim is made of. */
 static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
-                        const struct gpu_ask *ask, const char *node, const char *id,
+                        const struct container_request *req, const char *node, const char *id,
                         struct claims_room *ret) {
     struct state_pod *pod = elastic_waiting_pod(e, claim, node);
     const char *container = pod ? elastic_container_of(e, pod, claim) : NULL;
     if (!container || !pod->node || strcmp(pod->node->name, node) != 0 ||
         !elastic_may_be_on(e, claim, pod->node))
         return false;
-    begin_room(pod->node, ask, ret);
+    begin_room(pod->node, req, ret);
     for (uint32_t c = 0; c < pod->node->ncards; c++) {
         const struct state_card *card = pod->node->cards[c];
         const struct place_card place = state_place_card(card);
-        const struct place_grant grant = place_grant(ask, &place);
+        const struct place_grant grant = place_grant(req, &place);
         if (is_promised(pod, container, card))
             add_card(card, &grant, ret);
     }
@@ -186,8 +186,10 @@ static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
 
 /* As for a pod with that one container. */
 static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
-                              struct gpu_ask *ask, const char *node, struct claims_room *ret) {
-    struct state_pod pod = {.nasks = 1, .asks = ask, .class_policy = elastic_policy(e, claim)};
+                              struct container_request *req, const char *node,
+                              struct claims_room *ret) {
+    struct state_pod pod = {
+        .ncontainers = 1, .containers = req, .class_policy = elastic_policy(e, claim)};
     struct state_node *best = NULL;
     struct place_result result;
     int64_t score, best_score = INT64_MIN;
@@ -204,7 +206,7 @@ static bool room_by_placement(struct elastic *e, const struct egpu_claim *claim,
         }
     if (!best || state_place(e->state, &e->plan, best, NULL, false, &result) != PLACE_OK)
         return false;
-    begin_room(best, ask, ret);
+    begin_room(best, req, ret);
     for (uint32_t i = 0; i < result.ngrants; i++)
         add_card(best->cards[result.grants[i].card], &result.grants[i], ret);
     return true;
@@ -231,15 +233,15 @@ static int keep_room(struct elastic *e, const char *egpu, const char *id,
 static int find(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
                 const char *node, struct claims_room *ret, struct err *why) {
     struct elastic *e = self;
-    struct gpu_ask ask = {.container = "claim", .phase = ASK_APP};
+    struct container_request req = {.container = "claim", .phase = CONTAINER_APP};
     char egpu[KUBE_NAME_MAX], id[ELASTIC_ID_MAX];
     snprintf(egpu, sizeof(egpu), "egpu-%s", claim->meta.uid);
     elastic_id(egpu, id);
     if (state_standing_find(e->state, id))
         return err_set(why, EALREADY, "an earlier attempt is not over yet");
-    claim_amount_ask(want, &ask);
-    if (!(node[0] && room_of_pod(e, claim, &ask, node, id, ret)) &&
-        !room_by_placement(e, claim, &ask, node, ret))
+    claim_amount_request(want, &req);
+    if (!(node[0] && room_of_pod(e, claim, &req, node, id, ret)) &&
+        !room_by_placement(e, claim, &req, node, ret))
         return err_set(why, EAGAIN, "no %s%shas room for it now",
                        node[0] ? "card of node " : "GPU ", node);
     if (keep_room(e, egpu, id, ret) < 0)

@@ -14,9 +14,9 @@ void elastic_id(const char *egpu, char ret[static ELASTIC_ID_MAX]) {
 
 struct place_grant elastic_grant(const struct claim_amount *amount, const struct state_card *card) {
     const struct place_card place = state_place_card(card);
-    struct gpu_ask ask = {.phase = ASK_APP};
-    claim_amount_ask(amount, &ask);
-    return place_grant(&ask, &place);
+    struct container_request req = {.phase = CONTAINER_APP};
+    claim_amount_request(amount, &req);
+    return place_grant(&req, &place);
 }
 
 const struct place_policy *elastic_policy(const struct elastic *e, const struct egpu_claim *claim) {

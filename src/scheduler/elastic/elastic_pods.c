@@ -22,16 +22,16 @@
 
 /* ---- the amounts, before anything is placed ---- */
 
-static struct gpu_ask *ask_of(struct state_pod *pod, const char *container) {
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        if (pod->asks[i].claimed && strcmp(pod->asks[i].container, container) == 0)
-            return &pod->asks[i];
+static struct container_request *request_of(struct state_pod *pod, const char *container) {
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        if (pod->containers[i].claimed && strcmp(pod->containers[i].container, container) == 0)
+            return &pod->containers[i];
     return NULL;
 }
 
 static bool has_claims(const struct state_pod *pod) {
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        if (pod->asks[i].claimed)
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        if (pod->containers[i].claimed)
             return true;
     return false;
 }
@@ -58,8 +58,8 @@ static int draw(struct state_pod *pod, const char *container, const struct egpu 
 
 static bool take_use(struct elastic *e, struct state_pod *pod, const char *container,
                      const struct claims_use *use, struct err *why) {
-    struct gpu_ask *ask = ask_of(pod, container);
-    if (!ask)
+    struct container_request *req = request_of(pod, container);
+    if (!req)
         return true; /* an annotation that names no container of ours */
     if (!may_share(e, pod, use->claim, why))
         return false;
@@ -68,7 +68,7 @@ static bool take_use(struct elastic *e, struct state_pod *pod, const char *conta
                 use->claim->meta.name);
         return false;
     }
-    claim_amount_ask(&use->amount, ask);
+    claim_amount_request(&use->amount, req);
     if (!pod->class_policy)
         pod->class_policy = elastic_policy(e, use->claim);
     return draw(pod, container, use->egpu) == 0;
@@ -122,19 +122,19 @@ static uint64_t select_key(void *self, const struct state_pod *pod) {
     const struct elastic *e = self;
     struct claims_use use;
     uint64_t hash = 0, key;
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        if (pod->asks[i].claimed && use_of(e, pod, pod->asks[i].container, &use) &&
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        if (pod->containers[i].claimed && use_of(e, pod, pod->containers[i].container, &use) &&
             (key = key_of(e, &use)) != 0)
-            hash = state_hash(hash ^ key, pod->asks[i].container);
+            hash = state_hash(hash ^ key, pod->containers[i].container);
     return hash;
 }
 
 static bool select_allow(void *self, const struct state_pod *pod, const struct state_node *node,
-                         uint64_t allowed[static GPU_ASKS_MAX]) {
+                         uint64_t allowed[static GPU_CONTAINERS_MAX]) {
     const struct elastic *e = self;
     struct claims_use use;
-    for (uint32_t i = 0; i < pod->nasks; i++) {
-        if (!pod->asks[i].claimed || !use_of(e, pod, pod->asks[i].container, &use))
+    for (uint32_t i = 0; i < pod->ncontainers; i++) {
+        if (!pod->containers[i].claimed || !use_of(e, pod, pod->containers[i].container, &use))
             continue;
         if (!use.egpu && !elastic_may_be_on(e, use.claim, node))
             return false;
@@ -313,9 +313,9 @@ static bool is_promised(const struct state_pod *pod, const char *container,
 static void check_promise(struct elastic *e, const char *uid) {
     struct state_pod *pod = state_pod_find(e->state, uid);
     struct claims_use use;
-    for (uint32_t i = 0; pod && pod->stage == POD_PROMISED && i < pod->nasks; i++)
-        if (pod->asks[i].claimed && use_of(e, pod, pod->asks[i].container, &use) && use.egpu &&
-            !is_promised(pod, pod->asks[i].container, &use))
+    for (uint32_t i = 0; pod && pod->stage == POD_PROMISED && i < pod->ncontainers; i++)
+        if (pod->containers[i].claimed && use_of(e, pod, pod->containers[i].container, &use) &&
+            use.egpu && !is_promised(pod, pod->containers[i].container, &use))
             state_release(e->state, pod);
 }
 

@@ -223,8 +223,8 @@ static uint64_t card_memory(const char *uuid, void *userdata) {
 /* What the tools of other projects read of a pod in their dialects. */
 static void put_foreign(const struct state_pod *pod, const struct assignment *assignment,
                         struct buf *out) {
-    foreign_annotate(&(struct foreign_pod){.asks = pod->asks,
-                                           .nasks = pod->nasks,
+    foreign_annotate(&(struct foreign_pod){.containers = pod->containers,
+                                           .ncontainers = pod->ncontainers,
                                            .assignment = assignment,
                                            .card_memory = card_memory,
                                            .userdata = pod->node,
@@ -401,10 +401,10 @@ static void answer_done(struct binder *b, struct attempt *a) {
 }
 
 /* As far as is known: one that asks is known since filter, unless the scheduler was restarted. */
-static bool asks_nothing(const struct binder *b, const struct attempt *a) {
+static bool requests_nothing(const struct binder *b, const struct attempt *a) {
     const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
-    return b->ready(b->userdata) &&
-           (!pod || (pod->nasks == 0 && pod->problem == REQUEST_OK && pod->stage == POD_PENDING));
+    return b->ready(b->userdata) && (!pod || (pod->ncontainers == 0 && pod->problem == REQUEST_OK &&
+                                              pod->stage == POD_PENDING));
 }
 
 void binder_bind(struct binder *b, const char *body, size_t len, void *request) {
@@ -421,7 +421,7 @@ void binder_bind(struct binder *b, const char *body, size_t len, void *request) 
         answer_done(b, a);
         return;
     }
-    if (understood && asks_nothing(b, a)) {
+    if (understood && requests_nothing(b, a)) {
         bind_plain(&b->api, &a->to, b->done, request);
         free(a);
         return;

@@ -31,31 +31,31 @@ static void put(struct text *t, const char *format, ...) {
     t->len += (size_t) n < t->max - t->len ? (size_t) n : t->max - t->len - 1;
 }
 
-static void put_ask(struct text *t, const struct gpu_ask *ask) {
+static void put_container_request(struct text *t, const struct container_request *req) {
     char memory[24];
-    if (ask->cards == 0) { /* another container has asked for all of that */
-        put(t, "%s shares its claim", ask->container);
+    if (req->cards == 0) { /* another container has asked for all of that */
+        put(t, "%s shares its claim", req->container);
         return;
     }
-    put(t, "%s wants ", ask->container);
-    if (ask->claimed && !ask->whole && ask->core == 0 && ask->memory == 0)
+    put(t, "%s wants ", req->container);
+    if (req->claimed && !req->whole && req->core == 0 && req->memory == 0)
         put(t, "what its claim gives");
-    if (ask->whole)
-        put(t, "%" PRIu32 " whole GPU%s", ask->cards, ask->cards > 1 ? "s" : "");
-    if (ask->core > 0)
-        put(t, "%" PRIu32 " %% compute", ask->core);
-    if (ask->tflops > 0)
-        put(t, "%" PRIu32 " TFLOPS", ask->tflops);
-    if (ask->memory > 0 || ask->memory_percent > 0)
-        put(t, "%s", ask->core > 0 || ask->tflops > 0 ? " and " : "");
-    if (ask->memory > 0)
-        put(t, "%s memory", num_format_bytes(ask->memory, memory));
-    else if (ask->memory_percent > 0)
-        put(t, "%" PRIu32 " %% of the memory", ask->memory_percent);
-    if (!ask->whole && ask->cards == 1)
+    if (req->whole)
+        put(t, "%" PRIu32 " whole GPU%s", req->cards, req->cards > 1 ? "s" : "");
+    if (req->core > 0)
+        put(t, "%" PRIu32 " %% compute", req->core);
+    if (req->tflops > 0)
+        put(t, "%" PRIu32 " TFLOPS", req->tflops);
+    if (req->memory > 0 || req->memory_percent > 0)
+        put(t, "%s", req->core > 0 || req->tflops > 0 ? " and " : "");
+    if (req->memory > 0)
+        put(t, "%s memory", num_format_bytes(req->memory, memory));
+    else if (req->memory_percent > 0)
+        put(t, "%" PRIu32 " %% of the memory", req->memory_percent);
+    if (!req->whole && req->cards == 1)
         put(t, " of one GPU");
-    else if (!ask->whole)
-        put(t, " of each of %" PRIu32 " GPUs", ask->cards);
+    else if (!req->whole)
+        put(t, " of each of %" PRIu32 " GPUs", req->cards);
 }
 
 static void put_words(struct text *t, const char *what, const char *words) {
@@ -129,9 +129,9 @@ static void put_node(struct text *t, const struct state_node *node, bool models)
 
 /* ---- which nodes are shown ---- */
 
-/* How much of what the ask takes of one card is free there, in thousandths. */
-static uint32_t covered(const struct gpu_ask *ask, const struct place_card *card) {
-    struct place_amount want = place_share(ask, card);
+/* The part of what the container takes of one card that is free there, in thousandths. */
+static uint32_t covered(const struct container_request *req, const struct place_card *card) {
+    struct place_amount want = place_share(req, card);
     uint64_t core = want.core > 0 ? (uint64_t) card->free.core * 1000 / want.core : 1000;
     uint64_t memory = want.memory > 0 ? (card->free.memory >> 20) * 1000 /
                                             ((want.memory >> 20) > 0 ? want.memory >> 20 : 1)
@@ -142,13 +142,14 @@ static uint32_t covered(const struct gpu_ask *ask, const struct place_card *card
     return least < 1000 ? (uint32_t) least : 1000;
 }
 
-/* Of the asks the one that is covered least, over as many cards as it wants, the best ones. */
+/* The container that is covered least, over its best cards. */
 static uint32_t nearness(const struct gpu_request *request, const struct state_node *node) {
     uint32_t least = 1000;
     for (uint32_t a = 0; a < request->n; a++) {
-        uint32_t of[PLACE_CARDS_MAX], n = node->ncards, cards = request->asks[a].cards, sum = 0;
+        uint32_t of[PLACE_CARDS_MAX], n = node->ncards, cards = request->containers[a].cards,
+                                      sum = 0;
         for (uint32_t i = 0; i < n; i++) {
-            uint32_t value = covered(&request->asks[a], &node->place[i]), at = i;
+            uint32_t value = covered(&request->containers[a], &node->place[i]), at = i;
             for (; at > 0 && of[at - 1] < value; at--)
                 of[at] = of[at - 1];
             of[at] = value;
@@ -204,7 +205,7 @@ static size_t nearest(struct state *s, const struct gpu_request *request,
 static void put_request(struct text *t, const struct gpu_request *request) {
     for (uint32_t i = 0; i < request->n && i < CONTAINERS_SHOWN; i++) {
         put(t, "%s", i ? ", " : "");
-        put_ask(t, &request->asks[i]);
+        put_container_request(t, &request->containers[i]);
     }
     if (request->n > CONTAINERS_SHOWN)
         put(t, " and %" PRIu32 " more containers ask for GPU", request->n - CONTAINERS_SHOWN);

@@ -454,11 +454,11 @@ static void put_scores(struct buf *out, const struct filter_call *f) {
 
 static void score_nodes(struct filter_call *f, const struct pod *pod, uint64_t now_ms) {
     struct state_pod *self = NULL;
-    bool asks = pod->problem == REQUEST_OK && pod->request.n > 0;
-    if (asks && f->what_if) {
+    bool requested = pod->problem == REQUEST_OK && pod->request.n > 0;
+    if (requested && f->what_if) {
         judge_what_if(f, pod);
     } else {
-        if (asks)
+        if (requested)
             self = state_pod_asked(f->extender->state, pod, NULL);
         if (!self || self->stage > POD_PROMISED)
             return; /* nothing to choose: all zero */

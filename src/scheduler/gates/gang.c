@@ -216,8 +216,9 @@ static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms
 
 static uint64_t size_of(const struct state_pod *pod) {
     uint64_t size = 0;
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        size += (uint64_t) pod->asks[i].cards * (pod->asks[i].whole ? 100 : pod->asks[i].core);
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        size += (uint64_t) pod->containers[i].cards *
+                (pod->containers[i].whole ? 100 : pod->containers[i].core);
     return size;
 }
 

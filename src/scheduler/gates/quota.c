@@ -284,14 +284,14 @@ static struct quota_use use_of_pod(const struct state_pod *pod, const struct pla
     struct place_hold hold = {0};
     if (pod->nholds > 0)
         return state_pod_use(pod);
-    for (uint32_t i = 0; i < pod->nasks; i++) {
-        const uint32_t cards = pod->asks[i].cards;
-        struct place_amount amount = place_share(&pod->asks[i], card);
+    for (uint32_t i = 0; i < pod->ncontainers; i++) {
+        const uint32_t cards = pod->containers[i].cards;
+        struct place_amount amount = place_share(&pod->containers[i], card);
         /* What no card can give is held by that, not by a quota. */
         amount.core = (amount.core < 100 ? amount.core : 100) * cards;
         amount.memory *= cards;
         amount.slots = cards;
-        place_hold_add(&hold, pod->asks[i].phase, &amount);
+        place_hold_add(&hold, pod->containers[i].phase, &amount);
     }
     return quota_use_of(&hold);
 }

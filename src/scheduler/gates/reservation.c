@@ -147,7 +147,7 @@ static uint64_t key(void *self, const struct state_pod *pod) {
 }
 
 static bool allow(void *self, const struct state_pod *pod, const struct state_node *node,
-                  uint64_t allowed[static GPU_ASKS_MAX]) {
+                  uint64_t allowed[static GPU_CONTAINERS_MAX]) {
     const struct reservations *r = self;
     const struct state_standing *standing = drawn_by(r->state, pod);
     uint64_t kept = 0;
@@ -156,7 +156,7 @@ static bool allow(void *self, const struct state_pod *pod, const struct state_no
     for (uint32_t c = 0; c < node->ncards && standing->node == node; c++)
         if (has_device(standing, node->cards[c]->uuid))
             kept |= UINT64_C(1) << c;
-    for (uint32_t i = 0; i < pod->nasks; i++)
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
         allowed[i] &= kept;
     return kept != 0;
 }
@@ -240,7 +240,7 @@ static int note_place(struct reservation *v, const struct state_node *node,
         return -ENOMEM;
     struct assigned_container *c = &a.containers[0];
     memcpy(a.node, node->name, sizeof(a.node));
-    memcpy(c->name, v->object.ask.container, sizeof(c->name));
+    memcpy(c->name, v->object.request.container, sizeof(c->name));
     c->devices = calloc(n ? n : 1, sizeof(*c->devices));
     if (!c->devices) {
         free(a.containers);
@@ -268,8 +268,9 @@ static bool place(struct reservations *r, struct reservation *v) {
     if (!may_look(r, v))
         return false;
     struct gpu_selection selection = {.use_models = v->object.model};
-    const struct state_pod self = {
-        .nasks = 1, .asks = &v->object.ask, .selection = v->object.model[0] ? &selection : NULL};
+    const struct state_pod self = {.ncontainers = 1,
+                                   .containers = &v->object.request,
+                                   .selection = v->object.model[0] ? &selection : NULL};
     struct place_result result;
     struct state_node *node = find_place(r, v, &self, &result);
     return node && note_place(v, node, &result) == 0 && reserve(r, v) == 0;

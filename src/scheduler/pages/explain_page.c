@@ -50,9 +50,9 @@ static void write_gpus(struct json_writer *w, const struct state_node *node) {
 
 /* What a claim requests is not known before it is bound. */
 static bool is_known(const struct state_pod *pod) {
-    for (uint32_t i = 0; i < pod->nasks; i++) {
-        const struct gpu_ask *ask = &pod->asks[i];
-        if (ask->claimed && ask->cards > 0 && !ask->whole && ask->core == 0 && ask->memory == 0)
+    for (uint32_t i = 0; i < pod->ncontainers; i++) {
+        const struct container_request *req = &pod->containers[i];
+        if (req->claimed && req->cards > 0 && !req->whole && req->core == 0 && req->memory == 0)
             return false;
     }
     return true;

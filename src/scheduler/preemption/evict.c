@@ -192,7 +192,7 @@ static void adopt(struct evictor *e, uint64_t now_ms) {
     e->adopted_ms = now_ms;
     for (struct state_pod *pod = e->state->open; pod; pod = pod->open_next) {
         if (!pod->nominated || pod->stage != POD_PENDING || pod->deleting ||
-            pod->problem != REQUEST_OK || pod->nasks == 0)
+            pod->problem != REQUEST_OK || pod->ncontainers == 0)
             continue;
         struct evict_case *c = get_case(e, pod);
         if (c && c->node[0] == '\0')

@@ -260,7 +260,7 @@ static struct evict_plan choose(struct preempt *p, const struct state_pod *pod,
 
 bool preempt_may(const struct state_pod *pod) {
     return pod->stage == POD_PENDING && !pod->never_preempts && !pod->deleting &&
-           pod->problem == REQUEST_OK && pod->nasks > 0;
+           pod->problem == REQUEST_OK && pod->ncontainers > 0;
 }
 
 struct evict_plan preempt_on_node(struct preempt *p, const struct state_pod *pod,
@@ -357,8 +357,8 @@ static int answer(struct preempt *p, const struct pod *pod, struct json nodes, u
     struct json_writer w = {.out = out};
     struct state_pod *self = NULL;
     const char *problem;
-    bool asks = pod->problem != REQUEST_OK || pod->request.n > 0;
-    if (asks && !(self = state_pod_asked(p->state, pod, &problem))) {
+    bool requested = pod->problem != REQUEST_OK || pod->request.n > 0;
+    if (requested && !(self = state_pod_asked(p->state, pod, &problem))) {
         buf_printf(out, "%s\n", problem);
         return -ESRCH;
     }

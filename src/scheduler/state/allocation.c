@@ -24,11 +24,11 @@ static uint64_t assignment_hash(const struct pod *seen) {
     return state_hash(hash, seen->signature ? seen->signature : "");
 }
 
-static enum ask_phase phase_of(const struct state_pod *pod, const char *container) {
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        if (strcmp(pod->asks[i].container, container) == 0)
-            return pod->asks[i].phase;
-    return ASK_APP;
+static enum container_phase phase_of(const struct state_pod *pod, const char *container) {
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        if (strcmp(pod->containers[i].container, container) == 0)
+            return pod->containers[i].phase;
+    return CONTAINER_APP;
 }
 
 static uint32_t add_container(const struct state_pod *pod, const struct assigned_container *c,
@@ -42,13 +42,14 @@ static uint32_t add_container(const struct state_pod *pod, const struct assigned
 }
 
 static bool is_asked(const struct state_pod *pod, const char *container) {
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        if (strcmp(pod->asks[i].container, container) == 0)
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        if (strcmp(pod->containers[i].container, container) == 0)
             return true;
     return false;
 }
 
-/* Holds in the order of the asks, because a sidecar counts only for what starts after it. */
+/* Allocations in the order of the containers, because a sidecar counts only for what starts after
+ * it. */
 static int holds_of(const struct state_pod *pod, const struct assignment *a,
                     struct state_hold **ret, uint32_t *ret_n) {
     uint32_t total = 0, n = 0;
@@ -57,8 +58,8 @@ static int holds_of(const struct state_pod *pod, const struct assignment *a,
     struct state_hold *holds = calloc(total ? total : 1, sizeof(*holds));
     if (!holds)
         return -ENOMEM;
-    for (uint32_t i = 0; i < pod->nasks; i++) {
-        const struct assigned_container *c = assignment_find(a, pod->asks[i].container);
+    for (uint32_t i = 0; i < pod->ncontainers; i++) {
+        const struct assigned_container *c = assignment_find(a, pod->containers[i].container);
         if (c)
             n += add_container(pod, c, &holds[n]);
     }
@@ -251,9 +252,9 @@ void state_release(struct state *s, struct state_pod *pod) {
 }
 
 void state_pod_request(const struct state_pod *pod, struct gpu_request *ret) {
-    ret->n = pod->nasks;
-    if (pod->nasks > 0)
-        memcpy(ret->asks, pod->asks, pod->nasks * sizeof(*pod->asks));
+    ret->n = pod->ncontainers;
+    if (pod->ncontainers > 0)
+        memcpy(ret->containers, pod->containers, pod->ncontainers * sizeof(*pod->containers));
 }
 
 struct place_card state_place_card(const struct state_card *card) {
@@ -281,10 +282,10 @@ int state_promise(struct state *s, struct state_pod *pod, struct state_node *nod
         return -ENOMEM;
     for (uint32_t i = 0; i < result->ngrants; i++) {
         const struct place_grant *grant = &result->grants[i];
-        assert(grant->ask < pod->nasks && grant->card < node->ncards);
-        const struct gpu_ask *ask = &pod->asks[grant->ask];
-        memcpy(holds[i].container, ask->container, sizeof(ask->container));
-        holds[i].phase = ask->phase;
+        assert(grant->container < pod->ncontainers && grant->card < node->ncards);
+        const struct container_request *req = &pod->containers[grant->container];
+        memcpy(holds[i].container, req->container, sizeof(req->container));
+        holds[i].phase = req->phase;
         holds[i].device = state_device(node->cards[grant->card], grant);
     }
     state_pod_attach(pod, node, holds, result->ngrants);

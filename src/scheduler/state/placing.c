@@ -38,14 +38,14 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
                          const struct gpu_request *request, const struct place_plan *plan) {
     uint64_t hash = HASH_START;
     for (uint32_t i = 0; i < request->n; i++) {
-        const struct gpu_ask *ask = &request->asks[i];
-        const uint64_t parts[] = {ask->phase,  ask->cards,          ask->whole, ask->core,
-                                  ask->memory, ask->memory_percent, ask->slot,  ask->memory_floor,
-                                  ask->tflops, ask->scaling};
+        const struct container_request *req = &request->containers[i];
+        const uint64_t parts[] = {req->phase,  req->cards,          req->whole, req->core,
+                                  req->memory, req->memory_percent, req->slot,  req->memory_floor,
+                                  req->tflops, req->scaling};
         for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++)
             hash = mix(hash, parts[j]);
         if (pod->draws) /* which are by container */
-            hash = state_hash(hash, ask->container);
+            hash = state_hash(hash, req->container);
     }
     for (size_t i = 0; i < s->nselectors; i++)
         hash = mix(hash, s->selectors[i].key(s->selectors[i].self, pod));
@@ -171,7 +171,7 @@ static uint64_t selection_key(void *self, const struct state_pod *pod) {
 }
 
 static bool selection_allow(void *self, const struct state_pod *pod, const struct state_node *node,
-                            uint64_t allowed[static GPU_ASKS_MAX]) {
+                            uint64_t allowed[static GPU_CONTAINERS_MAX]) {
     uint64_t fit = 0;
     (void) self;
     if (!pod->selection)
@@ -181,7 +181,7 @@ static bool selection_allow(void *self, const struct state_pod *pod, const struc
             selection_uuid(pod->selection, node->cards[c]->uuid) &&
             selection_index(pod->selection, node->cards[c]->index))
             fit |= UINT64_C(1) << c;
-    for (uint32_t i = 0; i < pod->nasks; i++)
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
         allowed[i] &= fit;
     return fit != 0;
 }
@@ -200,15 +200,15 @@ int state_add_selector(struct state *s, const struct state_selector *selector) {
 static bool enough_left(const struct state_pod *pod, const struct state_node *node,
                         const uint64_t *allowed) {
     uint64_t all = node->ncards < 64 ? (UINT64_C(1) << node->ncards) - 1 : UINT64_MAX;
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        if ((uint32_t) __builtin_popcountll(allowed[i] & all) < pod->asks[i].cards)
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        if ((uint32_t) __builtin_popcountll(allowed[i] & all) < pod->containers[i].cards)
             return false;
     return true;
 }
 
 static enum place_reason select_cards(const struct state *s, const struct state_node *node,
                                       const struct state_pod *pod, struct state_view *view) {
-    for (uint32_t i = 0; i < GPU_ASKS_MAX; i++)
+    for (uint32_t i = 0; i < GPU_CONTAINERS_MAX; i++)
         view->allowed[i] = UINT64_MAX;
     for (size_t i = 0; pod && i < s->nselectors; i++) {
         const struct state_selector *sel = &s->selectors[i];

@@ -258,22 +258,23 @@ bool state_draws_here(const struct state *s, const struct state_pod *pod,
     return here;
 }
 
-static uint32_t asks_that_draw(const struct state_pod *pod, const char *id) {
-    uint32_t asks = 0;
-    for (uint32_t i = 0; i < pod->nasks; i++)
-        asks |= (uint32_t) draws_on(pod, pod->asks[i].container, id) << i;
-    return asks;
+static uint32_t containers_that_draw(const struct state_pod *pod, const char *id) {
+    uint32_t containers = 0;
+    for (uint32_t i = 0; i < pod->ncontainers; i++)
+        containers |= (uint32_t) draws_on(pod, pod->containers[i].container, id) << i;
+    return containers;
 }
 
 uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *node,
                           bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]) {
     uint32_t n = 0;
     for (const struct state_standing *st = node->standings; st; st = st->next) {
-        uint32_t asks = is_all_for(pod, st->id) ? 0 : asks_that_draw(pod, st->id);
-        for (uint32_t c = 0; asks && c < node->ncards && n < STATE_DRAWS_MAX; c++) {
+        uint32_t containers = is_all_for(pod, st->id) ? 0 : containers_that_draw(pod, st->id);
+        for (uint32_t c = 0; containers && c < node->ncards && n < STATE_DRAWS_MAX; c++) {
             struct place_amount rest = remainder_of(node, st, c, pod, settled_only);
             if (!node->cards[c]->duplicate && (rest.memory > 0 || rest.core > 0 || rest.slots > 0))
-                draws[n++] = (struct place_draw){.asks = asks, .card = c, .amount = rest};
+                draws[n++] =
+                    (struct place_draw){.containers = containers, .card = c, .amount = rest};
         }
     }
     return n;

@@ -28,7 +28,7 @@ static void pod_free(struct state *s, struct state_pod *pod) {
     HASH_DEL(s->pods, pod);
     if (pod->stage != POD_BOUND)
         DL_DELETE2(s->open, pod, open_prev, open_next);
-    free(pod->asks);
+    free(pod->containers);
     selection_free(pod->selection);
     free(pod->gang);
     space_leave(s, pod);
@@ -356,26 +356,26 @@ void state_pod_ended(struct state *s, const char *uid) {
     state_pod_gone(s, uid);
 }
 
-static int set_asks(struct state_pod *pod, const struct gpu_request *request) {
-    struct gpu_ask *asks = NULL;
+static int set_containers(struct state_pod *pod, const struct gpu_request *request) {
+    struct container_request *containers = NULL;
     if (request->n > 0) {
-        asks = calloc(request->n, sizeof(*asks));
-        if (!asks)
+        containers = calloc(request->n, sizeof(*containers));
+        if (!containers)
             return -ENOMEM;
-        memcpy(asks, request->asks, request->n * sizeof(*asks));
+        memcpy(containers, request->containers, request->n * sizeof(*containers));
     }
-    free(pod->asks);
-    pod->asks = asks;
-    pod->nasks = request->n;
+    free(pod->containers);
+    pod->containers = containers;
+    pod->ncontainers = request->n;
     return 0;
 }
 
 /* Resources of a pod are fixed when it is created; its wish how far memory is oversold is not. */
-static bool same_asks(const struct state_pod *pod, const struct gpu_request *request) {
-    if (pod->nasks != request->n)
+static bool same_containers(const struct state_pod *pod, const struct gpu_request *request) {
+    if (pod->ncontainers != request->n)
         return false;
     for (uint32_t i = 0; i < request->n; i++)
-        if (pod->asks[i].scaling != request->asks[i].scaling)
+        if (pod->containers[i].scaling != request->containers[i].scaling)
             return false;
     return true;
 }
@@ -474,8 +474,8 @@ static struct state_pod *learn(struct state *s, const struct pod *seen, bool arr
         return NULL;
     set_room(pod, seen->room);
     s->pods_generation += seen->deleting && !pod->deleting;
-    bool ask = !known || (pod->stage == POD_PENDING && !same_asks(pod, &seen->request));
-    if ((!ask || set_asks(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
+    bool changed = !known || (pod->stage == POD_PENDING && !same_containers(pod, &seen->request));
+    if ((!changed || set_containers(pod, &seen->request) == 0) && set_rank(pod, seen) == 0 &&
         set_selection(pod, seen->selection) == 0 && set_gang(s, pod, seen->gang) == 0) {
         if (!known && arrives)
             state_learn_arrival(s, pod);

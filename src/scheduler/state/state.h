@@ -42,7 +42,7 @@ const char *state_stage_name(enum pod_stage stage);
 /* What one container holds of one card. */
 struct state_hold {
     char container[KUBE_LABEL_MAX];
-    enum ask_phase phase;
+    enum container_phase phase;
     struct assigned_device device;
 };
 
@@ -96,8 +96,8 @@ struct state_pod {
     struct state_node *node;       /* NULL while PENDING */
     struct state_pod *prev, *next; /* among the pods of the node */
     enum request_problem problem;
-    uint32_t nasks;
-    struct gpu_ask *asks;
+    uint32_t ncontainers;
+    struct container_request *containers;
     struct cpu_memory room;          /* what it asks beside GPUs */
     bool counted;                    /* by the model, as one that holds cards */
     struct state_draw *draws;        /* NULL: what it takes is taken of what is free */
@@ -116,7 +116,7 @@ struct state_pod {
     char *labels;    /* "key=value," for each, or NULL */
     struct pod_preemption preemption;
     uint32_t nholds;
-    struct state_hold *holds; /* in the order of the asks */
+    struct state_hold *holds; /* in the order of `containers` */
     uint64_t assignment_hash; /* of what `holds` was read from */
     uint64_t signer;          /* id of the key that its assignment is signed by; 0: none */
     bool recheck;             /* a key was added by which its assignment may be signed */
@@ -258,7 +258,7 @@ struct state_selector {
     uint64_t (*key)(void *self, const struct state_pod *pod);
     /* By ask: bit i stands for node->cards[i]; bits are only taken away. False: the whole node. */
     bool (*allow)(void *self, const struct state_pod *pod, const struct state_node *node,
-                  uint64_t allowed[static GPU_ASKS_MAX]);
+                  uint64_t allowed[static GPU_CONTAINERS_MAX]);
 };
 
 /* Where a name was found. */

@@ -78,7 +78,7 @@ int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *n
 struct state_view {
     struct place_node node;
     struct place_card cards[PLACE_CARDS_MAX]; /* unless the node's own will do */
-    uint64_t allowed[GPU_ASKS_MAX];
+    uint64_t allowed[GPU_CONTAINERS_MAX];
     struct place_draw draws[STATE_DRAWS_MAX];
 };
 
