@@ -133,7 +133,7 @@ static void on_poll(void *userdata) {
     audit_begin(&a->audit);
 }
 
-static void on_wall(const struct gpu_wall_answer *answer, void *userdata) {
+static void on_limit(const struct gpu_limit_answer *answer, void *userdata) {
     struct agent *a = userdata;
 
     driver_limit_answer(&a->shares, answer);
@@ -352,7 +352,7 @@ static int start_parts(struct agent *a, struct err *err) {
                                                 .library = find_driver,
                                                 .on_update = on_snapshot,
                                                 .on_poll = on_poll,
-                                                .on_wall = on_wall,
+                                                .on_limit = on_limit,
                                                 .userdata = a};
     static struct gpu_snapshot known;
     int r = start_files(a, err);

@@ -52,9 +52,9 @@ def said(room, name):
                             f"{name} has tried")[0]
 
 
-def wall(machine, name):
+def driver_limit(machine, name):
     (entry,) = kit.holders(machine.usage())[name, "main"]
-    return entry["memoryWall"]
+    return entry["driverMemoryLimit"]
 
 
 def limits(machine):
@@ -69,7 +69,7 @@ def test_a_program_past_the_library_is_limited_from_its_first_instruction(machin
     assert said(room, "over") == "error=cuMemAlloc answered 2"
     room.create(past_the_library("within", 4 * GiB - CONTEXT, restartPolicy="Never"))
     assert said(room, "within") == f"taken={4 * GiB - CONTEXT}"
-    assert wall(machine, "within") == 4 * GiB + SLACK
+    assert driver_limit(machine, "within") == 4 * GiB + SLACK
     def on_node(command):
         return machine.cluster.on_node(["sh", "-c", command]).stdout
     specs = on_node("cat /var/run/cdi/elasticgpu.io-share-*.json").splitlines()
@@ -91,7 +91,7 @@ def test_each_container_is_limited_when_it_starts_again(machine, room):
 def test_a_whole_card_has_a_limit_of_its_own(machine, room):
     room.create(pod("whole", container(core=100, argv=["gpu-forger", "bypass", str(CARD - 2 * GiB)])))
     assert said(room, "whole") == f"taken={CARD - 2 * GiB}"
-    assert wall(machine, "whole") == CARD
+    assert driver_limit(machine, "whole") == CARD
 
 
 def left(machine):
@@ -126,7 +126,7 @@ def test_a_restarted_agent_takes_away_what_the_one_before_has_set(machine, room)
     room.create(past_the_library("stays", GiB))
     assert said(room, "stays") == f"taken={GiB}"
     machine.agent.wait_restarted(machine.agent.kill())
-    machine.until(lambda: wall(machine, "stays") == 4 * GiB + SLACK, 20, "the limit is known again")
+    machine.until(lambda: driver_limit(machine, "stays") == 4 * GiB + SLACK, 20, "the limit is known again")
     delete_limited(machine, room, "stays")
 
 
@@ -164,9 +164,9 @@ def test_refused_limits_keep_containers_only_where_they_are_required(machine, ro
     try:
         room.create(past_the_library("without", 3 * GiB))
         assert said(room, "without") == f"taken={3 * GiB}"
-        assert wall(machine, "without") == 0  # never noted as set
+        assert driver_limit(machine, "without") == 0  # never noted as set
         machine.aliquot("sim", "inject", "release")
-        machine.until(lambda: wall(machine, "without") == 4 * GiB + SLACK, 20, "asked for again")
+        machine.until(lambda: driver_limit(machine, "without") == 4 * GiB + SLACK, 20, "asked for again")
         with agent_options(machine, "--driver-limits=required"):
             machine.aliquot(*fail)
             room.create(past_the_library("kept", GiB))

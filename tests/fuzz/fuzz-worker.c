@@ -23,9 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (m.header.index >= GPU_MAX || m.processes.count > GPU_PACKET_PROCESSES)
             abort();
         break;
-    case GPU_MESSAGE_WALL:
-        if (strlen(m.wall.uuid) >= sizeof(m.wall.uuid) ||
-            strlen(m.wall.cgroup) >= sizeof(m.wall.cgroup))
+    case GPU_MESSAGE_LIMIT:
+        if (strlen(m.limit.uuid) >= sizeof(m.limit.uuid) ||
+            strlen(m.limit.cgroup) >= sizeof(m.limit.cgroup))
             abort();
         break;
     default:

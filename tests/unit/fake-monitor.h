@@ -30,7 +30,7 @@ void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {
     (void) m, (void) interval_ms;
 }
 
-int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
+int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
     (void) m, (void) uuid, (void) cgroup, (void) bytes;
     return -EAGAIN;
 }

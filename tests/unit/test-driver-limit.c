@@ -58,7 +58,7 @@ void gpu_monitor_status(const struct gpu_monitor *m, struct gpu_monitor_status *
     *ret = (struct gpu_monitor_status){.restarts = restarts};
 }
 
-int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
+int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
     (void) m;
     assert_string_equal(uuid, "GPU-a");
     if (away)
@@ -157,7 +157,7 @@ static int setup(void **state) {
     struct node *n = calloc(1, sizeof(*n));
     char path[128];
 
-    (void) snprintf(n->dir, sizeof(n->dir), "/tmp/test-wall-XXXXXX");
+    (void) snprintf(n->dir, sizeof(n->dir), "/tmp/test-limit-XXXXXX");
     assert_non_null(mkdtemp(n->dir));
     (void) snprintf(path, sizeof(path), "%s/shares/" NONCE, n->dir);
     assert_int_equal(dir_make(path, 0755, NULL), 0);
@@ -258,13 +258,13 @@ static bool hook_ended(struct node *n, int *ret) {
         assert_int_equal(WEXITSTATUS(_status), code);                                              \
     } while (0)
 
-static void say(struct node *n, enum gpu_wall wall, uint64_t before) {
-    const struct gpu_wall_answer answer = {.uuid = "GPU-a",
-                                           .cgroup = told_group,
-                                           .bytes = told_bytes,
-                                           .before = before,
-                                           .wall = wall,
-                                           .text = "no"};
+static void say(struct node *n, enum gpu_limit_result result, uint64_t before) {
+    const struct gpu_limit_answer answer = {.uuid = "GPU-a",
+                                            .cgroup = told_group,
+                                            .bytes = told_bytes,
+                                            .before = before,
+                                            .result = result,
+                                            .text = "no"};
 
     driver_limit_answer(&n->a, &answer);
 }
@@ -273,7 +273,7 @@ static void say(struct node *n, enum gpu_wall wall, uint64_t before) {
 static void start_limited(struct node *n) {
     run_hook(n, "auto", NONCE, n->program);
     RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     HOOK_ENDS(n, 0);
 }
 
@@ -289,7 +289,7 @@ static void a_container_waits_for_its_limit(void **state) {
     assert_true(told_bytes == 4 * GIB + AUDIT_MEMORY_SLACK);
     assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 0);
     assert_false(hook_ended(n, &status));
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     HOOK_ENDS(n, 0);
     assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 4 * GIB + AUDIT_MEMORY_SLACK);
     driver_limit_update(&n->a); /* nothing is new */
@@ -303,7 +303,7 @@ static void a_whole_card_is_limited_too(void **state) {
     run_hook(n, "auto", NONCE, n->program);
     RUN_UNTIL(n, told == 1);
     assert_true(told_bytes == 80 * GIB);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     HOOK_ENDS(n, 0);
 }
 
@@ -313,7 +313,7 @@ static void what_is_refused_is_not_set_and_asked_for_again(void **state) {
     n->device.driver_memory = 6 * GIB;
     run_hook(n, "auto", NONCE, n->program);
     RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_REFUSED, told_bytes);
+    say(n, GPU_LIMIT_REFUSED, told_bytes);
     HOOK_ENDS(n, 0);
     assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 0);
     driver_limit_update(&n->a);
@@ -321,7 +321,7 @@ static void what_is_refused_is_not_set_and_asked_for_again(void **state) {
     n->device.driver_memory = 3 * GIB;
     driver_limit_update(&n->a);
     assert_int_equal(told, 2);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == told_bytes);
 }
 
@@ -330,7 +330,7 @@ static void a_refusal_ends_the_start_only_where_limits_are_required(void **state
 
     run_hook(n, "required", NONCE, n->program);
     RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_REFUSED, told_bytes);
+    say(n, GPU_LIMIT_REFUSED, told_bytes);
     HOOK_ENDS(n, 1);
     /* A share that there is not, and a process of another pod. */
     run_hook(n, "required", "ffffffffffffffffffffffffffffffff", n->program);
@@ -347,7 +347,7 @@ static void a_driver_without_limits_holds_nothing_up(void **state) {
 
     run_hook(n, "auto", NONCE, n->program);
     RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_UNKNOWN_TO_IT, told_bytes);
+    say(n, GPU_LIMIT_UNSUPPORTED, told_bytes);
     HOOK_ENDS(n, 0);
     assert_false(driver_limit_possible(&n->a));
     driver_limit_update(&n->a);
@@ -364,13 +364,13 @@ static void a_new_driver_is_told_anew(void **state) {
     driver_limit_update(&n->a); /* its container started without a hook */
     driver_limit_update(&n->a);
     assert_int_equal(told, 1);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     restarts++;
     driver_limit_update(&n->a);
     driver_limit_update(&n->a);
     assert_int_equal(told, 2);
     assert_true(driver_limit_bytes(&n->a, &n->slot, 0) == 0);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     n->device.memory = n->device.physical = 5 * GIB; /* a limit that changes */
     driver_limit_update(&n->a);
     assert_int_equal(told, 3);
@@ -393,7 +393,7 @@ static void the_limit_goes_before_the_group(void **state) {
     assert_int_equal(told, 2);
     assert_string_equal(told_group, n->container);
     assert_true(told_bytes == UINT64_MAX);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     assert_null(n->a.driver_limits.list);
     /* The container is started again: another group. */
     n->program = start_program(n, SECOND);
@@ -401,7 +401,7 @@ static void the_limit_goes_before_the_group(void **state) {
     RUN_UNTIL(n, told == 3);
     assert_string_equal(told_group, n->container);
     assert_true(told_bytes == 4 * GIB + AUDIT_MEMORY_SLACK);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     HOOK_ENDS(n, 0);
 }
 
@@ -430,7 +430,7 @@ static void a_hook_waits_for_memory(void **state) {
     assert_true(fail_malloc_end());
     driver_limit_update(&n->a);
     RUN_UNTIL(n, told == 1);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     HOOK_ENDS(n, 0);
 }
 
@@ -443,18 +443,18 @@ static void a_limit_that_was_too_late_is_counted(void **state) {
     assert_int_equal(rmdir(n->container), 0);
     driver_limit_update(&n->a); /* the driver has not answered: it may have been in time */
     assert_true(n->a.driver_limits.left == 0);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     assert_true(n->a.driver_limits.left == 0);
     assert_null(n->a.driver_limits.list);
     n->program = start_program(n, SECOND);
     run_hook(n, "auto", NONCE, n->program);
     RUN_UNTIL(n, told == 3);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     HOOK_ENDS(n, 0);
     end_program(n);
     RUN_UNTIL(n, told == 4);
     assert_int_equal(rmdir(n->container), 0);
-    say(n, GPU_WALL_REFUSED, told_bytes);
+    say(n, GPU_LIMIT_REFUSED, told_bytes);
     assert_true(n->a.driver_limits.left == 1);
     assert_null(n->a.driver_limits.list);
 }
@@ -475,7 +475,7 @@ static void an_agent_that_starts_again_knows_the_groups(void **state) {
     driver_limit_update(&n->a);
     assert_int_equal(told, 3);
     assert_true(told_bytes == UINT64_MAX);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     assert_null(n->a.driver_limits.list);
 }
 
@@ -523,7 +523,7 @@ static void limits_of_an_earlier_agent_go_where_this_one_sets_none(void **state)
     assert_int_equal(told, 2);
     assert_string_equal(told_group, n->container);
     assert_true(told_bytes == UINT64_MAX);
-    say(n, GPU_WALL_BUILT, told_bytes);
+    say(n, GPU_LIMIT_SET, told_bytes);
     assert_null(n->a.driver_limits.list);
     slot_path(&n->a.slots, NONCE, "group", note);
     assert_int_equal(access(note, F_OK), -1);

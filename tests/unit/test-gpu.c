@@ -31,9 +31,9 @@
 #define TIMEOUT_MS 15000
 
 struct fixture {
-    enum gpu_wall wall;
-    uint64_t wall_before;
-    unsigned walls;
+    enum gpu_limit_result result;
+    uint64_t limit_before;
+    unsigned limit_answers;
     uv_loop_t loop;
     uv_timer_t timeout;
     bool timed_out, closed;
@@ -71,13 +71,13 @@ static void on_update(void *userdata) {
     ((struct fixture *) userdata)->updates++;
 }
 
-static void on_wall(const struct gpu_wall_answer *answer, void *userdata) {
+static void on_limit(const struct gpu_limit_answer *answer, void *userdata) {
     struct fixture *f = userdata;
 
     assert_true(answer->bytes > 0 && answer->cgroup[0] && answer->uuid[0] && answer->text[0]);
-    f->wall = answer->wall;
-    f->wall_before = answer->before;
-    f->walls++;
+    f->result = answer->result;
+    f->limit_before = answer->before;
+    f->limit_answers++;
 }
 
 static int setup(void **state) {
@@ -85,7 +85,7 @@ static int setup(void **state) {
     const struct gpu_monitor_options options = {.program = "/proc/self/exe",
                                                 .library = library,
                                                 .on_update = on_update,
-                                                .on_wall = on_wall,
+                                                .on_limit = on_limit,
                                                 .userdata = f,
                                                 .interval_ms = 20,
                                                 .deadline_ms = 500};
@@ -312,30 +312,30 @@ static void killed_child(void **state) {
 
 /* A driver that limits control groups, one that cannot, and requests that it refuses. The driver is
  * a fake: none of version 615 can be had without its GPU. */
-static void walls(void **state) {
+static void memory_limits(void **state) {
     struct fixture *f = *state;
     _cleanup_buf_ struct buf said = BUF_INIT(65536);
     char path[128], want[256];
 
-    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-fake-1", f->dir, 1), -EAGAIN);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-1", f->dir, 1), -EAGAIN);
     RUN_UNTIL(f, snap(f)->ndevices == 2);
-    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-fake-1", f->dir, (uint64_t) 4 << 30), 0);
-    RUN_UNTIL(f, f->walls == 1);
-    assert_int_equal(f->wall, GPU_WALL_BUILT);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-1", f->dir, (uint64_t) 4 << 30), 0);
+    RUN_UNTIL(f, f->limit_answers == 1);
+    assert_int_equal(f->result, GPU_LIMIT_SET);
     (void) snprintf(path, sizeof(path), "%s/limits", f->dir);
     (void) snprintf(want, sizeof(want), "1 %s 0 4294967296\n", f->dir);
     assert_int_equal(file_read(path, 4096, &said, NULL), 0);
     assert_string_equal(buf_str(&said), want);
-    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-fake-1", "/nowhere", 1), 0);
-    RUN_UNTIL(f, f->walls == 2);
-    assert_int_equal(f->wall, GPU_WALL_REFUSED);
-    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-other", f->dir, 1), 0);
-    RUN_UNTIL(f, f->walls == 3);
-    assert_int_equal(f->wall, GPU_WALL_REFUSED);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-1", "/nowhere", 1), 0);
+    RUN_UNTIL(f, f->limit_answers == 2);
+    assert_int_equal(f->result, GPU_LIMIT_REFUSED);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-other", f->dir, 1), 0);
+    RUN_UNTIL(f, f->limit_answers == 3);
+    assert_int_equal(f->result, GPU_LIMIT_REFUSED);
     switch_fault(f, "no-limits", true);
-    assert_int_equal(gpu_monitor_wall(f->monitor, "GPU-fake-0", f->dir, 1), 0);
-    RUN_UNTIL(f, f->walls == 4);
-    assert_int_equal(f->wall, GPU_WALL_UNKNOWN_TO_IT);
+    assert_int_equal(gpu_monitor_limit(f->monitor, "GPU-fake-0", f->dir, 1), 0);
+    RUN_UNTIL(f, f->limit_answers == 4);
+    assert_int_equal(f->result, GPU_LIMIT_UNSUPPORTED);
     /* Polls went on all the time. */
     assert_true(snap(f)->devices[0].healthy && status(f).restarts == 0);
 }
@@ -673,7 +673,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(crash_and_driver_reload, setup, teardown),
         cmocka_unit_test_setup_teardown(driver_comes_later, setup, teardown),
         cmocka_unit_test_setup_teardown(killed_child, setup, teardown),
-        cmocka_unit_test_setup_teardown(walls, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_limits, setup, teardown),
         cmocka_unit_test(bad_messages),
         cmocka_unit_test(inventory_file),
         cmocka_unit_test(real_driver),

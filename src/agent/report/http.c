@@ -178,7 +178,7 @@ static void put_holder(const struct report *report, struct json_writer *w, struc
     json_put_u64(w, "memoryCharged", d->charged);
     json_put_u64(w, "memoryOverhead", d->overhead.bytes);
     json_put_u64(w, "memoryPhysical", d->physical);
-    json_put_u64(w, "memoryWall", driver_limit_bytes(report->shares, slot, at));
+    json_put_u64(w, "driverMemoryLimit", driver_limit_bytes(report->shares, slot, at));
     json_put_string(w, "memoryState", audit_memory_name(d->memory_audit.state));
     json_put_u64(w, "refused", u.refused[at]);
     json_put_u64(w, "processes", d->driver_processes);

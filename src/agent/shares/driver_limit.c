@@ -38,7 +38,7 @@ struct driver_limit {
     char directory[512]; /* of its control group, in the agent's view */
     bool ending;         /* its group is empty: the limits are taken away */
     bool watched;
-    uv_fs_event_t events; /* of cgroup.events; its data is the wall */
+    uv_fs_event_t events; /* of cgroup.events; its data is the driver_limit */
     struct driver_limit *prev, *next;
     uint32_t ncards;
     struct driver_limit_card cards[];
@@ -120,7 +120,7 @@ static bool is_populated(const struct driver_limit *w) {
 static void ask(struct driver_limit *w, struct driver_limit_card *c, uint64_t bytes) {
     struct shares *s = w->shares;
 
-    if (gpu_monitor_wall(s->monitor, c->uuid, w->directory, bytes) < 0)
+    if (gpu_monitor_limit(s->monitor, c->uuid, w->directory, bytes) < 0)
         return;
     c->pending = true;
     c->wanted = bytes;
@@ -353,7 +353,7 @@ void driver_limit_update(struct shares *s) {
     report_progress(s);
 }
 
-static struct driver_limit_card *find_card(struct shares *s, const struct gpu_wall_answer *answer,
+static struct driver_limit_card *find_card(struct shares *s, const struct gpu_limit_answer *answer,
                                            struct driver_limit **ret) {
     struct driver_limit *w;
 
@@ -368,19 +368,19 @@ static struct driver_limit_card *find_card(struct shares *s, const struct gpu_wa
 }
 
 static void take_answer(struct shares *s, struct driver_limit *w, struct driver_limit_card *c,
-                        const struct gpu_wall_answer *answer) {
+                        const struct gpu_limit_answer *answer) {
     char had[24], set[24];
 
     c->pending = false;
     if (w->ending) {
-        if (answer->wall == GPU_WALL_BUILT)
+        if (answer->result == GPU_LIMIT_SET)
             c->set = 0;
         else
             leave(w, c);
         go_on_ending(w);
         return;
     }
-    if (answer->wall == GPU_WALL_BUILT) {
+    if (answer->result == GPU_LIMIT_SET) {
         if (c->set == answer->bytes && answer->before != answer->bytes)
             log_warn("another program had limited %s to %s of GPU %s; it is %s again", w->directory,
                      num_format_bytes(answer->before, had), c->uuid,
@@ -389,7 +389,7 @@ static void take_answer(struct shares *s, struct driver_limit *w, struct driver_
         c->refused = false;
         return;
     }
-    if (!c->refused && answer->wall == GPU_WALL_REFUSED)
+    if (!c->refused && answer->result == GPU_LIMIT_REFUSED)
         log_warn("the driver does not limit %s to %s of GPU %s: %s", w->directory,
                  num_format_bytes(answer->bytes, set), c->uuid, answer->text);
     c->refused = true;
@@ -400,15 +400,15 @@ static void take_answer(struct shares *s, struct driver_limit *w, struct driver_
                 c->use = slot->grant.devices[i].driver_memory;
 }
 
-void driver_limit_answer(struct shares *s, const struct gpu_wall_answer *answer) {
+void driver_limit_answer(struct shares *s, const struct gpu_limit_answer *answer) {
     struct driver_limit *w;
     struct driver_limit_card *c = find_card(s, answer, &w);
 
-    if (answer->wall == GPU_WALL_UNKNOWN_TO_IT && s->driver_limits.driver != DRIVER_LIMIT_NONE) {
+    if (answer->result == GPU_LIMIT_UNSUPPORTED && s->driver_limits.driver != DRIVER_LIMIT_NONE) {
         log_info("the driver does not limit control groups (that takes version 615, cgroup v2 and "
                  "no MIG): the library's limits stand alone");
         s->driver_limits.driver = DRIVER_LIMIT_NONE;
-    } else if (answer->wall == GPU_WALL_BUILT && s->driver_limits.driver != DRIVER_LIMIT_BUILT) {
+    } else if (answer->result == GPU_LIMIT_SET && s->driver_limits.driver != DRIVER_LIMIT_BUILT) {
         log_info("the driver limits control groups: its own limits stand behind ours");
         s->driver_limits.driver = DRIVER_LIMIT_BUILT;
     }

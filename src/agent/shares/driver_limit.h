@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The driver's own limits as an outer wall. Drivers from 615 on hold a control group to so many
- * bytes of a card, whatever its programs do. The limit is set on the container's own group: before
- * its first instruction by a hook of the runtime (driver_limit_hook.c), or, for containers that
- * started without one, when the first of its processes is on the card. It follows the share's
- * limit, is asked for again when the driver has refused it, is put back when another program has
- * changed it, and is taken away when the group is empty, before the runtime removes it: the driver
- * would hold a later group at the same address to it. One thread, that of the agent's loop. */
+/* Memory limits that the driver enforces. Drivers from 615 on limit the memory of a card that the
+ * processes of a control group can allocate, without the interception library. The limit is set on
+ * the container's own group: before its first instruction by a hook of the runtime
+ * (driver_limit_hook.c), or, for containers that started without one, when the first of its
+ * processes is on the card. It follows the share's limit, is asked for again when the driver has
+ * refused it, is put back when another program has changed it, and is taken away when the group is
+ * empty, before the runtime removes it: the driver would hold a later group at the same address to
+ * it. One thread, that of the agent's loop. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -78,7 +79,7 @@ uint64_t driver_limit_bytes(const struct shares *s, const struct slot *slot, uin
 void driver_limit_update(struct shares *s);
 
 /* What the driver said. */
-void driver_limit_answer(struct shares *s, const struct gpu_wall_answer *answer);
+void driver_limit_answer(struct shares *s, const struct gpu_limit_answer *answer);
 
 /* The slot is being removed: no process of its pod is left. */
 void driver_limit_end(struct shares *s, const struct slot *slot);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* NVIDIA's MPS, where the node runs it: a container gets the way to its control daemon, and as
- * outer walls the part of the cards' processors and the memory that each of its programs may have.
- * Below our own limits, which count for the whole container. */
+/* NVIDIA's MPS, where the node runs it: a container gets the pipe directory of the control daemon,
+ * and MPS limits the percentage of active threads and the pinned memory of each of its programs.
+ * These limits are per process; those of the share count for the whole container. */
 
 struct gpu_edits;
 struct slot_grant;

@@ -271,22 +271,22 @@ static void receive_end(struct gpu_monitor *m) {
     changed(m);
 }
 
-static enum gpu_wall wall_of(int32_t status) {
-    return status == NVML_SUCCESS               ? GPU_WALL_BUILT
-           : status == NVML_ERROR_NOT_SUPPORTED ? GPU_WALL_UNKNOWN_TO_IT
-                                                : GPU_WALL_REFUSED;
+static enum gpu_limit_result limit_result_of(int32_t status) {
+    return status == NVML_SUCCESS               ? GPU_LIMIT_SET
+           : status == NVML_ERROR_NOT_SUPPORTED ? GPU_LIMIT_UNSUPPORTED
+                                                : GPU_LIMIT_REFUSED;
 }
 
-static void receive_wall(struct gpu_monitor *m, const struct gpu_message_wall *msg) {
-    const struct gpu_wall_answer answer = {.uuid = msg->uuid,
-                                           .cgroup = msg->cgroup,
-                                           .bytes = msg->bytes,
-                                           .before = msg->before,
-                                           .wall = wall_of(msg->status),
-                                           .text = msg->error};
+static void receive_limit(struct gpu_monitor *m, const struct gpu_message_limit *msg) {
+    const struct gpu_limit_answer answer = {.uuid = msg->uuid,
+                                            .cgroup = msg->cgroup,
+                                            .bytes = msg->bytes,
+                                            .before = msg->before,
+                                            .result = limit_result_of(msg->status),
+                                            .text = msg->error};
 
-    if (m->options.on_wall)
-        m->options.on_wall(&answer, m->options.userdata);
+    if (m->options.on_limit)
+        m->options.on_limit(&answer, m->options.userdata);
 }
 
 static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t len) {
@@ -309,8 +309,8 @@ static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t 
         (void) gpu_monitor_poll(m);
         return;
     }
-    if (type == GPU_MESSAGE_WALL) {
-        receive_wall(m, &msg->wall);
+    if (type == GPU_MESSAGE_LIMIT) {
+        receive_limit(m, &msg->limit);
         return;
     }
     if (m->state != MONITOR_POLLING || msg->header.sequence != m->sequence)
@@ -517,18 +517,18 @@ uint64_t gpu_monitor_poll(struct gpu_monitor *m) {
     return m->polls + 2;
 }
 
-int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
+int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes) {
     union gpu_message msg = {0};
 
-    if (strlen(cgroup) >= sizeof(msg.wall.cgroup) || strlen(uuid) >= sizeof(msg.wall.uuid))
+    if (strlen(cgroup) >= sizeof(msg.limit.cgroup) || strlen(uuid) >= sizeof(msg.limit.uuid))
         return -ENAMETOOLONG;
     if (m->state != MONITOR_WAITING && m->state != MONITOR_POLLING)
         return -EAGAIN;
-    msg.header = (struct gpu_message_header){.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_WALL};
-    msg.wall.bytes = bytes;
-    text_copy(msg.wall.uuid, sizeof(msg.wall.uuid), uuid);
-    text_copy(msg.wall.cgroup, sizeof(msg.wall.cgroup), cgroup);
-    return send(m->fd, &msg, sizeof(msg.wall), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -EAGAIN : 0;
+    msg.header = (struct gpu_message_header){.magic = GPU_MESSAGE_MAGIC, .type = GPU_MESSAGE_LIMIT};
+    msg.limit.bytes = bytes;
+    text_copy(msg.limit.uuid, sizeof(msg.limit.uuid), uuid);
+    text_copy(msg.limit.cgroup, sizeof(msg.limit.cgroup), cgroup);
+    return send(m->fd, &msg, sizeof(msg.limit), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -EAGAIN : 0;
 }
 
 void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms) {

@@ -17,17 +17,17 @@ struct gpu_monitor;
 
 #define MONITOR_STALE_MS 5000
 
-enum gpu_wall {
-    GPU_WALL_BUILT,
-    GPU_WALL_UNKNOWN_TO_IT, /* this driver, or this machine, has no such limits */
-    GPU_WALL_REFUSED,
+enum gpu_limit_result {
+    GPU_LIMIT_SET,
+    GPU_LIMIT_UNSUPPORTED, /* this driver, or this machine, has no such limits */
+    GPU_LIMIT_REFUSED,
 };
 
-struct gpu_wall_answer {
+struct gpu_limit_answer {
     const char *uuid, *cgroup; /* as in the request, like bytes */
     uint64_t bytes;
     uint64_t before; /* the limit that the driver knew when it was asked, where it tells */
-    enum gpu_wall wall;
+    enum gpu_limit_result result;
     const char *text; /* of the driver */
 };
 
@@ -39,8 +39,8 @@ struct gpu_monitor_options {
     void (*on_update)(void *userdata); /* the snapshot has changed, or the state of the child */
     /* The driver is going to be asked now; NULL: not called. */
     void (*on_poll)(void *userdata);
-    /* The driver's answer to gpu_monitor_wall(). May be NULL. */
-    void (*on_wall)(const struct gpu_wall_answer *answer, void *userdata);
+    /* The driver's answer to gpu_monitor_limit(). May be NULL. */
+    void (*on_limit)(const struct gpu_limit_answer *answer, void *userdata);
     void *userdata;
     unsigned interval_ms; /* between polls; 0: 1 s */
     unsigned deadline_ms; /* for a poll, and for the child's start; 0: 4 s */
@@ -63,9 +63,9 @@ const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m);
 uint64_t gpu_monitor_poll(struct gpu_monitor *m);
 
 /* Asks the driver (those from 615 on) to hold a control group, given by its directory, to `bytes`
- * of a card, UINT64_MAX: to nothing; on_wall() tells what it says, in the order of the requests,
+ * of a card, UINT64_MAX: to nothing; on_limit() tells what it says, in the order of the requests,
  * unless the child is started anew. -EAGAIN: it cannot be asked now. */
-int gpu_monitor_wall(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes);
+int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes);
 
 /* From the next poll on. */
 void gpu_monitor_set_interval(struct gpu_monitor *m, unsigned interval_ms);

@@ -440,7 +440,7 @@ static nvmlReturn_t find_device(const struct worker *w, const char *uuid, nvmlDe
 }
 
 /* Only the hard limit: below a soft one the driver may end programs under MPS. */
-static nvmlReturn_t set_limit(const struct worker *w, struct gpu_message_wall *msg) {
+static nvmlReturn_t set_limit(const struct worker *w, struct gpu_message_limit *msg) {
     nvmlSetMemoryLimits_v1_t limits = {.nameSpace = msg->cgroup, .hardLimit = msg->bytes};
     nvmlGetMemoryLimits_v1_t before = {.nameSpace = msg->cgroup};
     nvmlDevice_t device = NULL;
@@ -459,12 +459,12 @@ static nvmlReturn_t set_limit(const struct worker *w, struct gpu_message_wall *m
 }
 
 /* Returns whether the agent is still there. */
-static bool build_wall(struct worker *w, union gpu_message *msg) {
-    nvmlReturn_t code = set_limit(w, &msg->wall);
+static bool set_memory_limit(struct worker *w, union gpu_message *msg) {
+    nvmlReturn_t code = set_limit(w, &msg->limit);
 
-    msg->wall.status = (int32_t) code;
-    (void) snprintf(msg->wall.error, sizeof(msg->wall.error), "%s", w->nvml.error_string(code));
-    return put(w, msg, GPU_MESSAGE_WALL, 0, sizeof(msg->wall));
+    msg->limit.status = (int32_t) code;
+    (void) snprintf(msg->limit.error, sizeof(msg->limit.error), "%s", w->nvml.error_string(code));
+    return put(w, msg, GPU_MESSAGE_LIMIT, 0, sizeof(msg->limit));
 }
 
 static int serve(struct worker *w) {
@@ -477,7 +477,7 @@ static int serve(struct worker *w) {
         if (n < 0 && errno == EINTR)
             continue;
         type = n < 0 ? -errno : gpu_message_check(&msg, (size_t) n);
-        if (type == GPU_MESSAGE_WALL && build_wall(w, &msg))
+        if (type == GPU_MESSAGE_LIMIT && set_memory_limit(w, &msg))
             continue;
         if (type != GPU_MESSAGE_POLL)
             return EXIT_FAILURE;

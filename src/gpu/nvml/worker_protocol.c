@@ -58,11 +58,11 @@ int gpu_message_check(const union gpu_message *message, size_t len) {
     case GPU_MESSAGE_EVENT:
         ok = len == sizeof(message->event) && message->header.index < GPU_MAX;
         break;
-    case GPU_MESSAGE_WALL:
-        ok = len == sizeof(message->wall) &&
-             terminated(message->wall.uuid, sizeof(message->wall.uuid)) &&
-             terminated(message->wall.cgroup, sizeof(message->wall.cgroup)) &&
-             terminated(message->wall.error, sizeof(message->wall.error));
+    case GPU_MESSAGE_LIMIT:
+        ok = len == sizeof(message->limit) &&
+             terminated(message->limit.uuid, sizeof(message->limit.uuid)) &&
+             terminated(message->limit.cgroup, sizeof(message->limit.cgroup)) &&
+             terminated(message->limit.error, sizeof(message->limit.error));
         break;
     default:
         break;

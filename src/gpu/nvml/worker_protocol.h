@@ -5,7 +5,7 @@
  * one a packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
  * in this order: DRIVER, then for each card DEVICE, LINKS and any number of PROCESSES, then END.
  * When the driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any
- * time. A struct gpu_message_wall of the agent is answered with one.
+ * time. A struct gpu_message_limit of the agent is answered with one.
  *
  * The child runs code of the driver in its address space, so the agent takes nothing on trust:
  * everything that comes is checked by gpu_message_check(). */
@@ -27,7 +27,7 @@ enum gpu_message_type {
     GPU_MESSAGE_FAILED,
     GPU_MESSAGE_CONTEXT,
     GPU_MESSAGE_EVENT,
-    GPU_MESSAGE_WALL,
+    GPU_MESSAGE_LIMIT,
     GPU_MESSAGE_LINKS,
 };
 
@@ -83,7 +83,7 @@ struct gpu_message_context {
 };
 
 /* Hold a control group to so many bytes of the card; as an answer: what the driver said to that. */
-struct gpu_message_wall {
+struct gpu_message_limit {
     struct gpu_message_header header;
     int32_t status; /* nvmlReturn_t */
     uint32_t reserved;
@@ -109,7 +109,7 @@ union gpu_message {
     struct gpu_message_processes processes;
     struct gpu_message_context context;
     struct gpu_message_event event;
-    struct gpu_message_wall wall;
+    struct gpu_message_limit limit;
     struct gpu_message_links links;
 };
 

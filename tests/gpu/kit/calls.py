@@ -192,7 +192,7 @@ def field_values():
 
 
 @question("The private table of nvidia-smi: is it there, how large, and what is nvmlDeviceGetMemoryLimits_v1 in this driver?",
-          "whether the process list of nvidia-smi can be answered from it; whether the driver has a wall of its own")
+          "whether the process list of nvidia-smi can be answered from it; whether the driver has limits of its own")
 def private_nvml():
     nvml, table = Nvml(), ctypes.c_void_p()
     identity = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
