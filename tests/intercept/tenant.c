@@ -119,7 +119,7 @@ static void by_copy(void **args) {
     check(cuMemcpyDtoDAsync_v2(memory + 64, memory, 64, streams[0]), "cuMemcpyDtoDAsync");
 }
 
-/* The child has a copy of the gate, and a driver that answers nothing; then it begins anew. */
+/* The child has a copy of the throttle, and a driver that answers nothing; then it begins anew. */
 static void become_child(void **args) {
     char length[32];
 

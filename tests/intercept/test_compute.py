@@ -61,7 +61,7 @@ def test_fills_beside_kernels(share):
 
 
 def test_a_child_begins_anew(share):
-    """Forked while launches are limited: its copy of the gate stops nobody, and the program that it becomes has the
+    """Forked while launches are limited: its copy of the throttle stops nobody, and the program that it becomes has the
     same account."""
     parts = share(("--core 30", f"fork 1000000 {SECONDS}"))
     assert len(parts) == 2 and min(parts) >= 0.02

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every exported way to launch goes through the gate."""
+"""Every exported way to launch goes through the throttle."""
 
 import re
 import subprocess

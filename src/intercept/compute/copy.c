@@ -21,8 +21,8 @@ static uint64_t size_class(uint64_t n) {
 static void enter_sized(struct passage *p, enum kind kind, uint64_t bytes, uint64_t rows,
                         CUstream stream, bool per_thread) {
     if (bytes)
-        gate_enter_metered(p, cost_key(kind, size_class(bytes), size_class(rows)), stream,
-                           per_thread);
+        throttle_enter_metered(p, cost_key(kind, size_class(bytes), size_class(rows)), stream,
+                               per_thread);
 }
 
 /* Memory that the driver does not know is the program's own. */
@@ -45,9 +45,9 @@ static bool end_on_card(CUmemorytype type, CUdeviceptr p) {
         struct passage p;                                                                          \
                                                                                                    \
         p.card = NULL;                                                                             \
-        if (__builtin_expect(!gate_open(), 0))                                                     \
+        if (__builtin_expect(!throttle_open(), 0))                                                 \
             enter;                                                                                 \
-        return gate_leave(&p, driver.symbol args);                                                 \
+        return throttle_leave(&p, driver.symbol args);                                             \
     }
 
 /* -- fills --------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ static bool read_result(bool helper, struct card *card, int at, uint64_t now) {
 bool events_done(struct card *card, int at) {
     CUstreamCaptureMode mode = relax();
 
-    (void) read_result(false, card, at, gate_clock());
+    (void) read_result(false, card, at, throttle_clock());
     restore(mode);
     return card->meter.measure[at].state == MEASURE_FREE;
 }
@@ -159,7 +159,7 @@ static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
 
     lock_take(&card->lock);
     /* Under the lock: another thread may have read later times before it was free. */
-    now = gate_clock();
+    now = throttle_clock();
     for (int at = 0; at < MEASURES_MAX && !*ret_ended; at++) {
         if (card->meter.measure[at].state != MEASURE_CLOSED)
             continue;
@@ -174,69 +174,72 @@ static bool collect_card(bool helper, struct card *card, bool *ret_ended) {
     return under_way;
 }
 
-static bool collect(struct gate *gate, bool helper, bool *ret_ended) {
+static bool collect(struct throttle *throttle, bool helper, bool *ret_ended) {
     bool under_way = false;
 
-    for (uint32_t i = 0; i < gate->ndevices; i++)
-        if (gate->card[i].used && collect_card(helper, &gate->card[i], ret_ended))
+    for (uint32_t i = 0; i < throttle->ndevices; i++)
+        if (throttle->card[i].used && collect_card(helper, &throttle->card[i], ret_ended))
             under_way = true;
-    __atomic_fetch_add(&gate->progress, 1, __ATOMIC_RELEASE);
-    gate_wake(&gate->progress, false);
+    __atomic_fetch_add(&throttle->progress, 1, __ATOMIC_RELEASE);
+    throttle_wake(&throttle->progress, false);
     return under_way;
 }
 
-bool events_collect(struct gate *gate) {
+bool events_collect(struct throttle *throttle) {
     CUstreamCaptureMode mode = relax();
-    bool ended = false, under_way = collect(gate, false, &ended);
+    bool ended = false, under_way = collect(throttle, false, &ended);
 
     restore(mode);
     return under_way;
 }
 
-static void publish_running(struct gate *gate) {
-    for (uint32_t i = 0; i < gate->ndevices; i++)
-        if (gate->card[i].used && meter_oldest(&gate->card[i].meter) >= 0)
-            __atomic_fetch_add(&gate->card[i].meter.account.shared->running, 1, __ATOMIC_RELAXED);
+static void publish_running(struct throttle *throttle) {
+    for (uint32_t i = 0; i < throttle->ndevices; i++)
+        if (throttle->card[i].used && meter_oldest(&throttle->card[i].meter) >= 0)
+            __atomic_fetch_add(&throttle->card[i].meter.account.shared->running, 1,
+                               __ATOMIC_RELAXED);
 }
 
 /* Before any call of the driver, which may block a new thread. */
-static void begin_watch(struct gate *gate) {
-    int at = gate->accounts ? owner_claim(&gate->owner, gate->accounts) : -1;
+static void begin_watch(struct throttle *throttle) {
+    int at = throttle->accounts ? owner_claim(&throttle->owner, throttle->accounts) : -1;
 
-    for (uint32_t i = 0; at >= 0 && i < gate->ndevices; i++)
-        __atomic_store_n(&gate->card[i].meter.work, &gate->accounts->work[at][i], __ATOMIC_RELEASE);
-    __atomic_store_n(&gate->helper, HELPER_RUNS, __ATOMIC_RELEASE);
-    gate_wake(&gate->helper, false);
+    for (uint32_t i = 0; at >= 0 && i < throttle->ndevices; i++)
+        __atomic_store_n(&throttle->card[i].meter.work, &throttle->accounts->work[at][i],
+                         __ATOMIC_RELEASE);
+    __atomic_store_n(&throttle->helper, HELPER_RUNS, __ATOMIC_RELEASE);
+    throttle_wake(&throttle->helper, false);
 }
 
 static void *watch(void *arg) {
-    struct gate *gate = arg;
+    struct throttle *throttle = arg;
     uint64_t pause = POLL_MIN_NS, published = 0;
     bool ended = false;
 
-    begin_watch(gate);
+    begin_watch(throttle);
     (void) relax();
     while (!ended) {
-        uint32_t work = __atomic_load_n(&gate->work, __ATOMIC_ACQUIRE);
-        uint64_t now = gate_clock();
+        uint32_t work = __atomic_load_n(&throttle->work, __ATOMIC_ACQUIRE);
+        uint64_t now = throttle_clock();
 
-        if (!collect(gate, true, &ended)) {
-            gate_sleep(&gate->work, work, UINT64_MAX, false);
+        if (!collect(throttle, true, &ended)) {
+            throttle_sleep(&throttle->work, work, UINT64_MAX, false);
             pause = POLL_MIN_NS;
             continue;
         }
         if (now - published > RUNNING_NS) {
-            publish_running(gate);
+            publish_running(throttle);
             published = now;
         }
-        gate_sleep(&gate->work, work, pause, false);
-        pause = __atomic_load_n(&gate->work, __ATOMIC_RELAXED) != work ? POLL_MIN_NS : pause * 2;
+        throttle_sleep(&throttle->work, work, pause, false);
+        pause =
+            __atomic_load_n(&throttle->work, __ATOMIC_RELAXED) != work ? POLL_MIN_NS : pause * 2;
         pause = pause < POLL_MAX_NS ? pause : POLL_MAX_NS;
     }
     /* The place is another process's from here on. */
-    for (uint32_t i = 0; i < gate->ndevices; i++)
-        __atomic_store_n(&gate->card[i].meter.work, NULL, __ATOMIC_RELEASE);
-    __atomic_store_n(&gate->helper, HELPER_IMPOSSIBLE, __ATOMIC_RELEASE);
+    for (uint32_t i = 0; i < throttle->ndevices; i++)
+        __atomic_store_n(&throttle->card[i].meter.work, NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&throttle->helper, HELPER_IMPOSSIBLE, __ATOMIC_RELEASE);
     return NULL;
 }
 
@@ -245,7 +248,7 @@ typedef int pthread_create_fn(unsigned long *thread, const void *attributes, voi
 typedef int pthread_detach_fn(unsigned long thread);
 
 /* The thread must not run the program's signal handlers. */
-static bool start_thread(struct gate *gate) {
+static bool start_thread(struct throttle *throttle) {
     pthread_create_fn *create = (pthread_create_fn *) elf_definition_after(NULL, "pthread_create");
     pthread_detach_fn *detach = (pthread_detach_fn *) elf_definition_after(NULL, "pthread_detach");
     uint64_t all = UINT64_MAX, old = 0;
@@ -255,32 +258,32 @@ static bool start_thread(struct gate *gate) {
     if (!create || !detach)
         return false;
     (void) syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &old, sizeof(all));
-    started = create(&thread, NULL, watch, gate) == 0;
+    started = create(&thread, NULL, watch, throttle) == 0;
     (void) syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, NULL, sizeof(old));
     if (started)
         (void) detach(thread);
     return started;
 }
 
-void events_start(struct gate *gate) {
+void events_start(struct throttle *throttle) {
     uint32_t helper = HELPER_NONE;
     uint64_t until;
 
-    if (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) == HELPER_RUNS)
+    if (__atomic_load_n(&throttle->helper, __ATOMIC_ACQUIRE) == HELPER_RUNS)
         return;
-    if (__atomic_compare_exchange_n(&gate->helper, &helper, HELPER_STARTS, false, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE) &&
-        !start_thread(gate))
-        __atomic_store_n(&gate->helper, HELPER_IMPOSSIBLE, __ATOMIC_RELEASE);
-    if (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) != HELPER_STARTS)
+    if (__atomic_compare_exchange_n(&throttle->helper, &helper, HELPER_STARTS, false,
+                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+        !start_thread(throttle))
+        __atomic_store_n(&throttle->helper, HELPER_IMPOSSIBLE, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&throttle->helper, __ATOMIC_ACQUIRE) != HELPER_STARTS)
         return;
-    until = gate_clock() + START_MAX_NS;
-    while (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) == HELPER_STARTS &&
-           gate_clock() < until)
-        gate_sleep(&gate->helper, HELPER_STARTS, START_MAX_NS, false);
+    until = throttle_clock() + START_MAX_NS;
+    while (__atomic_load_n(&throttle->helper, __ATOMIC_ACQUIRE) == HELPER_STARTS &&
+           throttle_clock() < until)
+        throttle_sleep(&throttle->helper, HELPER_STARTS, START_MAX_NS, false);
 }
 
-void events_watch(struct gate *gate) {
-    __atomic_fetch_add(&gate->work, 1, __ATOMIC_RELEASE);
-    gate_wake(&gate->work, false);
+void events_watch(struct throttle *throttle) {
+    __atomic_fetch_add(&throttle->work, 1, __ATOMIC_RELEASE);
+    throttle_wake(&throttle->work, false);
 }

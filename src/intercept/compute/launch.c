@@ -11,11 +11,11 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid
                         void **kernel_params, void **extra) {
     struct passage p;
 
-    gate_enter(&p, f, gate_grid(grid_dim_x, grid_dim_y, grid_dim_z),
-               gate_grid(block_dim_x, block_dim_y, block_dim_z), stream, false);
-    return gate_leave(&p, driver.cuLaunchKernel(f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x,
-                                                block_dim_y, block_dim_z, shared_mem_bytes, stream,
-                                                kernel_params, extra));
+    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),
+                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, false);
+    return throttle_leave(
+        &p, driver.cuLaunchKernel(f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
+                                  block_dim_z, shared_mem_bytes, stream, kernel_params, extra));
 }
 
 CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
@@ -25,20 +25,20 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int grid_dim_x, unsigned int
                              void **extra) {
     struct passage p;
 
-    gate_enter(&p, f, gate_grid(grid_dim_x, grid_dim_y, grid_dim_z),
-               gate_grid(block_dim_x, block_dim_y, block_dim_z), stream, true);
-    return gate_leave(&p, driver.cuLaunchKernel_ptsz(
-                              f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
-                              block_dim_z, shared_mem_bytes, stream, kernel_params, extra));
+    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),
+                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, true);
+    return throttle_leave(&p, driver.cuLaunchKernel_ptsz(
+                                  f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
+                                  block_dim_z, shared_mem_bytes, stream, kernel_params, extra));
 }
 
 static inline void enter_config(struct passage *p, const CUlaunchConfig *config, CUfunction f,
                                 bool per_thread) {
     p->card = NULL;
     if (config)
-        gate_enter(p, f, gate_grid(config->gridDimX, config->gridDimY, config->gridDimZ),
-                   gate_grid(config->blockDimX, config->blockDimY, config->blockDimZ),
-                   config->hStream, per_thread);
+        throttle_enter(p, f, throttle_grid(config->gridDimX, config->gridDimY, config->gridDimZ),
+                       throttle_grid(config->blockDimX, config->blockDimY, config->blockDimZ),
+                       config->hStream, per_thread);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernel_params,
@@ -46,7 +46,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **ker
     struct passage p;
 
     enter_config(&p, config, f, false);
-    return gate_leave(&p, driver.cuLaunchKernelEx(config, f, kernel_params, extra));
+    return throttle_leave(&p, driver.cuLaunchKernelEx(config, f, kernel_params, extra));
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernel_params,
@@ -54,7 +54,7 @@ CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void 
     struct passage p;
 
     enter_config(&p, config, f, true);
-    return gate_leave(&p, driver.cuLaunchKernelEx_ptsz(config, f, kernel_params, extra));
+    return throttle_leave(&p, driver.cuLaunchKernelEx_ptsz(config, f, kernel_params, extra));
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
@@ -64,11 +64,11 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int grid_dim_x, unsign
                                    void **kernel_params) {
     struct passage p;
 
-    gate_enter(&p, f, gate_grid(grid_dim_x, grid_dim_y, grid_dim_z),
-               gate_grid(block_dim_x, block_dim_y, block_dim_z), stream, false);
-    return gate_leave(&p, driver.cuLaunchCooperativeKernel(
-                              f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
-                              block_dim_z, shared_mem_bytes, stream, kernel_params));
+    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),
+                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, false);
+    return throttle_leave(&p, driver.cuLaunchCooperativeKernel(
+                                  f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
+                                  block_dim_z, shared_mem_bytes, stream, kernel_params));
 }
 
 CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int grid_dim_x,
@@ -78,11 +78,11 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int grid_dim_x,
                                         CUstream stream, void **kernel_params) {
     struct passage p;
 
-    gate_enter(&p, f, gate_grid(grid_dim_x, grid_dim_y, grid_dim_z),
-               gate_grid(block_dim_x, block_dim_y, block_dim_z), stream, true);
-    return gate_leave(&p, driver.cuLaunchCooperativeKernel_ptsz(
-                              f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
-                              block_dim_z, shared_mem_bytes, stream, kernel_params));
+    throttle_enter(&p, f, throttle_grid(grid_dim_x, grid_dim_y, grid_dim_z),
+                   throttle_grid(block_dim_x, block_dim_y, block_dim_z), stream, true);
+    return throttle_leave(&p, driver.cuLaunchCooperativeKernel_ptsz(
+                                  f, grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y,
+                                  block_dim_z, shared_mem_bytes, stream, kernel_params));
 }
 
 /* Makes the context of a stream current; false when it has none of its own. */
@@ -110,17 +110,17 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launch_params_
         const CUDA_LAUNCH_PARAMS *l = &launch_params_list[i];
 
         p[i].card = NULL;
-        if (gate_open() || !push_context(l->hStream))
+        if (throttle_open() || !push_context(l->hStream))
             continue;
-        gate_enter(&p[i], l->function, gate_grid(l->gridDimX, l->gridDimY, l->gridDimZ),
-                   gate_grid(l->blockDimX, l->blockDimY, l->blockDimZ), l->hStream, false);
+        throttle_enter(&p[i], l->function, throttle_grid(l->gridDimX, l->gridDimY, l->gridDimZ),
+                       throttle_grid(l->blockDimX, l->blockDimY, l->blockDimZ), l->hStream, false);
         pop_context();
     }
     r = driver.cuLaunchCooperativeKernelMultiDevice(launch_params_list, num_devices, flags);
     for (unsigned int i = 0; i < n; i++) {
         if (!p[i].card || !push_context(launch_params_list[i].hStream))
             continue;
-        (void) gate_leave(&p[i], r);
+        (void) throttle_leave(&p[i], r);
         pop_context();
     }
     return r;
@@ -129,22 +129,22 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launch_params_
 CUresult cuLaunch(CUfunction f) {
     struct passage p;
 
-    gate_enter(&p, f, 0, 0, NULL, false);
-    return gate_leave(&p, driver.cuLaunch(f));
+    throttle_enter(&p, f, 0, 0, NULL, false);
+    return throttle_leave(&p, driver.cuLaunch(f));
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
     struct passage p;
 
-    gate_enter(&p, f, gate_grid((unsigned int) grid_width, (unsigned int) grid_height, 0), 0, NULL,
-               false);
-    return gate_leave(&p, driver.cuLaunchGrid(f, grid_width, grid_height));
+    throttle_enter(&p, f, throttle_grid((unsigned int) grid_width, (unsigned int) grid_height, 0),
+                   0, NULL, false);
+    return throttle_leave(&p, driver.cuLaunchGrid(f, grid_width, grid_height));
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream) {
     struct passage p;
 
-    gate_enter(&p, f, gate_grid((unsigned int) grid_width, (unsigned int) grid_height, 0), 0,
-               stream, false);
-    return gate_leave(&p, driver.cuLaunchGridAsync(f, grid_width, grid_height, stream));
+    throttle_enter(&p, f, throttle_grid((unsigned int) grid_width, (unsigned int) grid_height, 0),
+                   0, stream, false);
+    return throttle_leave(&p, driver.cuLaunchGridAsync(f, grid_width, grid_height, stream));
 }

@@ -11,20 +11,20 @@
 #include "intercept/session/fork.h"
 #include "intercept/session/session.h"
 
-struct gate_view gate_view;
-static struct gate *gate_memory;
+struct throttle_view throttle_view;
+static struct throttle *throttle_memory;
 
 /* -- clock and sleep -----------------------------------------------------------------------------
  */
 
-uint64_t gate_clock(void) {
+uint64_t throttle_clock(void) {
     struct timespec t = {0, 0};
 
     (void) clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
 }
 
-void gate_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared) {
+void throttle_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared) {
     struct timespec t = {.tv_sec = (time_t) (ns / 1000000000u),
                          .tv_nsec = (long) (ns % 1000000000u)};
 
@@ -32,7 +32,7 @@ void gate_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared) 
                    ns == UINT64_MAX ? NULL : &t, NULL, 0);
 }
 
-void gate_wake(uint32_t *word, bool shared) {
+void throttle_wake(uint32_t *word, bool shared) {
     (void) syscall(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL,
                    0);
 }
@@ -40,18 +40,18 @@ void gate_wake(uint32_t *word, bool shared) {
 /* -- begin ---------------------------------------------------------------------------------------
  */
 
-static struct gate *memory(void) {
-    struct gate *gate = __atomic_load_n(&gate_memory, __ATOMIC_ACQUIRE), *other = NULL;
+static struct throttle *memory(void) {
+    struct throttle *throttle = __atomic_load_n(&throttle_memory, __ATOMIC_ACQUIRE), *other = NULL;
 
-    if (gate)
-        return gate;
-    gate = map_zeroed_on_fork(sizeof(*gate));
-    if (!gate)
+    if (throttle)
+        return throttle;
+    throttle = map_zeroed_on_fork(sizeof(*throttle));
+    if (!throttle)
         return NULL;
-    if (__atomic_compare_exchange_n(&gate_memory, &other, gate, false, __ATOMIC_ACQ_REL,
+    if (__atomic_compare_exchange_n(&throttle_memory, &other, throttle, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))
-        return gate;
-    (void) munmap(gate, sizeof(*gate));
+        return throttle;
+    (void) munmap(throttle, sizeof(*throttle));
     return other;
 }
 
@@ -62,7 +62,7 @@ static uint32_t own_rate(const struct share *share, uint32_t device) {
 }
 
 /* The accounts of the share; without the files each process has accounts of its own. */
-static bool find_accounts(struct gate *gate) {
+static bool find_accounts(struct throttle *throttle) {
     const struct grants_file *grants = NULL;
     struct compute_file *compute = NULL;
     char path[4096];
@@ -71,17 +71,17 @@ static bool find_accounts(struct gate *gate) {
         (void) grants_map(path, &grants);
     if (share_path("compute", path, sizeof(path)))
         (void) compute_map(path, &compute);
-    for (uint32_t i = 0; i < gate->ndevices; i++) {
-        struct account *account = &gate->card[i].meter.account;
+    for (uint32_t i = 0; i < throttle->ndevices; i++) {
+        struct account *account = &throttle->card[i].meter.account;
 
-        account->shared = compute ? &compute->device[i] : &gate->own[i];
+        account->shared = compute ? &compute->device[i] : &throttle->own[i];
         account->bell = compute ? &compute->bell : NULL;
         /* A grant needs an account from which the arbiter reads what was taken. */
         account->grants = compute ? grants : NULL;
         account->grant = compute && grants ? &grants->device[i] : NULL;
-        gate->card[i].meter.costs = &gate->costs;
+        throttle->card[i].meter.costs = &throttle->costs;
     }
-    gate->accounts = compute && grants && compute_has_processes(compute) ? compute : NULL;
+    throttle->accounts = compute && grants && compute_has_processes(compute) ? compute : NULL;
     return compute && grants;
 }
 
@@ -101,64 +101,64 @@ static bool any_limit(const struct share *share) {
 }
 
 /* Decides whether launches are metered at all. */
-static void begin_locked(struct gate *gate) {
+static void begin_locked(struct throttle *throttle) {
     struct share *share = share_view();
     bool usable = share && share->limits && !share->broken;
     uint64_t seen = usable ? __atomic_load_n(&share->limits->index, __ATOMIC_ACQUIRE) : 0;
 
-    gate_view.open = false;
+    throttle_view.open = false;
     if (!usable) {
-        gate->none = true;
-    } else if (!gate->ndevices) {
-        gate->ndevices = share->ndevices;
-        gate->only = only_card(share);
-        gate->none = !find_accounts(gate);
+        throttle->none = true;
+    } else if (!throttle->ndevices) {
+        throttle->ndevices = share->ndevices;
+        throttle->only = only_card(share);
+        throttle->none = !find_accounts(throttle);
     }
     /* Without an arbiter a limit may come later. */
-    if (!gate->none || (usable && any_limit(share)))
-        __atomic_store_n(&gate->ready, 1, __ATOMIC_RELEASE);
+    if (!throttle->none || (usable && any_limit(share)))
+        __atomic_store_n(&throttle->ready, 1, __ATOMIC_RELEASE);
     else {
-        gate_view.index = usable ? &share->limits->index : NULL;
-        gate_view.seen = seen;
-        __atomic_store_n(&gate_view.open, true, __ATOMIC_RELEASE);
+        throttle_view.index = usable ? &share->limits->index : NULL;
+        throttle_view.seen = seen;
+        __atomic_store_n(&throttle_view.open, true, __ATOMIC_RELEASE);
     }
 }
 
 /* NULL: launches are not metered. */
-static struct gate *begin(void) {
-    struct gate *gate = memory();
+static struct throttle *begin(void) {
+    struct throttle *throttle = memory();
 
-    if (!gate) {
-        gate_view = (struct gate_view){.open = true};
+    if (!throttle) {
+        throttle_view = (struct throttle_view){.open = true};
         return NULL;
     }
-    if (__atomic_load_n(&gate->ready, __ATOMIC_ACQUIRE))
-        return gate;
-    lock_take(&gate->begin_lock);
-    if (!gate->ready)
-        begin_locked(gate);
-    lock_drop(&gate->begin_lock);
-    return gate->ready ? gate : NULL;
+    if (__atomic_load_n(&throttle->ready, __ATOMIC_ACQUIRE))
+        return throttle;
+    lock_take(&throttle->begin_lock);
+    if (!throttle->ready)
+        begin_locked(throttle);
+    lock_drop(&throttle->begin_lock);
+    return throttle->ready ? throttle : NULL;
 }
 
-static struct gate *running_gate(void) {
-    struct gate *gate = __atomic_load_n(&gate_memory, __ATOMIC_ACQUIRE);
+static struct throttle *running_throttle(void) {
+    struct throttle *throttle = __atomic_load_n(&throttle_memory, __ATOMIC_ACQUIRE);
 
-    return gate && __atomic_load_n(&gate->ready, __ATOMIC_ACQUIRE) ? gate : NULL;
+    return throttle && __atomic_load_n(&throttle->ready, __ATOMIC_ACQUIRE) ? throttle : NULL;
 }
 
 /* -- captures ------------------------------------------------------------------------------------
  */
 
-static bool captures(const struct gate *gate) {
-    return __atomic_load_n(&gate->captures, __ATOMIC_ACQUIRE) != 0;
+static bool captures(const struct throttle *throttle) {
+    return __atomic_load_n(&throttle->captures, __ATOMIC_ACQUIRE) != 0;
 }
 
-static void count_capture(struct gate *gate, bool begins) {
-    uint32_t n = __atomic_load_n(&gate->captures, __ATOMIC_RELAXED);
+static void count_capture(struct throttle *throttle, bool begins) {
+    uint32_t n = __atomic_load_n(&throttle->captures, __ATOMIC_RELAXED);
 
     while ((begins || n) &&
-           !__atomic_compare_exchange_n(&gate->captures, &n, begins ? n + 1 : n - 1, false,
+           !__atomic_compare_exchange_n(&throttle->captures, &n, begins ? n + 1 : n - 1, false,
                                         __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         ;
 }
@@ -188,8 +188,8 @@ static uint64_t queue_of(CUstream stream) {
                                           : (uint64_t) (uintptr_t) stream;
 }
 
-static struct card *card_of(struct gate *gate) {
-    int at = gate->only;
+static struct card *card_of(struct throttle *throttle) {
+    int at = throttle->only;
 
     if (at < 0) {
         CUdevice device;
@@ -198,42 +198,43 @@ static struct card *card_of(struct gate *gate) {
             return NULL;
         at = share_device(share_memory, device);
     }
-    return at >= 0 && (uint32_t) at < gate->ndevices ? &gate->card[at] : NULL;
+    return at >= 0 && (uint32_t) at < throttle->ndevices ? &throttle->card[at] : NULL;
 }
 
 /* Ends an open measure before its thread waits, so that its result does not wait for the thread. */
-static void end_open(struct gate *gate, struct card *card, uint64_t queue, CUstream stream) {
+static void end_open(struct throttle *throttle, struct card *card, uint64_t queue,
+                     CUstream stream) {
     int at = meter_ends(&card->meter, queue);
 
     if (at < 0)
         return;
-    if ((captures(gate) && captured(stream)) || !events_end(&card->meter.measure[at], stream)) {
+    if ((captures(throttle) && captured(stream)) || !events_end(&card->meter.measure[at], stream)) {
         meter_dropped(&card->meter, at);
         return;
     }
     meter_closed(&card->meter, at);
-    events_watch(gate);
+    events_watch(throttle);
 }
 
-static void wait_for_result(struct gate *gate, uint32_t seen, uint64_t ns) {
-    if (__atomic_load_n(&gate->helper, __ATOMIC_ACQUIRE) == HELPER_RUNS) {
-        gate_sleep(&gate->progress, seen, ns, false);
+static void wait_for_result(struct throttle *throttle, uint32_t seen, uint64_t ns) {
+    if (__atomic_load_n(&throttle->helper, __ATOMIC_ACQUIRE) == HELPER_RUNS) {
+        throttle_sleep(&throttle->progress, seen, ns, false);
         return;
     }
     /* There is no thread, so this one reads the events. */
-    gate_sleep(&gate->progress, seen, ns < 1000000 ? ns : 1000000, false);
-    (void) events_collect(gate);
+    throttle_sleep(&throttle->progress, seen, ns < 1000000 ? ns : 1000000, false);
+    (void) events_collect(throttle);
 }
 
 /* Waits until the launch may go. The card's lock is held, but not while it sleeps. */
-static void wait_turn(struct gate *gate, struct card *card, struct passage *p) {
+static void wait_turn(struct throttle *throttle, struct card *card, struct passage *p) {
     struct meter *meter = &card->meter;
-    uint64_t began = gate_clock(), now = began, result_by = 0;
+    uint64_t began = throttle_clock(), now = began, result_by = 0;
 
     for (;;) {
         const struct grant_device *grant = meter->account.grant;
         uint32_t generation = grant ? __atomic_load_n(&grant->generation, __ATOMIC_ACQUIRE) : 0;
-        uint32_t progress = __atomic_load_n(&gate->progress, __ATOMIC_ACQUIRE);
+        uint32_t progress = __atomic_load_n(&throttle->progress, __ATOMIC_ACQUIRE);
         enum meter_verdict verdict;
         uint64_t ns = 0;
         bool ring = false;
@@ -247,18 +248,18 @@ static void wait_turn(struct gate *gate, struct card *card, struct passage *p) {
         }
         if (verdict == METER_GO)
             break;
-        end_open(gate, card, p->launch.stream, p->stream);
+        end_open(throttle, card, p->launch.stream, p->stream);
         lock_drop(&card->lock);
         if (ring)
-            gate_wake(meter->account.bell, true);
+            throttle_wake(meter->account.bell, true);
         if (verdict == METER_WAIT_RESULT)
-            wait_for_result(gate, progress, result_by - now);
+            wait_for_result(throttle, progress, result_by - now);
         else if (grant)
-            gate_sleep(&grant->generation, generation, ns, true);
+            throttle_sleep(&grant->generation, generation, ns, true);
         else
-            gate_sleep(&gate->progress, progress, ns, false);
+            throttle_sleep(&throttle->progress, progress, ns, false);
         lock_take(&card->lock);
-        now = gate_clock();
+        now = throttle_clock();
     }
     if (now != began)
         __atomic_fetch_add(&meter->account.shared->waited, now - began, __ATOMIC_RELAXED);
@@ -267,23 +268,23 @@ static void wait_turn(struct gate *gate, struct card *card, struct passage *p) {
 static void open_measure(struct card *card, int at, const struct passage *p, bool capturing) {
     struct measure *measure = &card->meter.measure[at];
 
-    meter_opened(&card->meter, at, &p->launch, gate_clock());
+    meter_opened(&card->meter, at, &p->launch, throttle_clock());
     measure->alone |= capturing;
     measure->handle = p->stream;
 }
 
-static void enter_slowly(struct gate *gate, struct card *card, struct passage *p) {
+static void enter_slowly(struct throttle *throttle, struct card *card, struct passage *p) {
     struct share *share = share_view();
     int saved = errno, at;
     bool capturing;
 
     if (share && share->limits)
-        card->meter.own_rate = own_rate(share, (uint32_t) (card - gate->card));
-    events_start(gate);
+        card->meter.own_rate = own_rate(share, (uint32_t) (card - throttle->card));
+    events_start(throttle);
     lock_take(&card->lock);
     card->used = true;
-    wait_turn(gate, card, p);
-    capturing = captures(gate);
+    wait_turn(throttle, card, p);
+    capturing = captures(throttle);
     at = meter_opens(&card->meter, &p->launch, capturing);
     if (at >= 0 && events_begin(&card->meter.measure[at], p->stream))
         open_measure(card, at, p, capturing);
@@ -292,43 +293,44 @@ static void enter_slowly(struct gate *gate, struct card *card, struct passage *p
     errno = saved;
 }
 
-void gate_enter_metered(struct passage *passage, uint64_t key, CUstream stream, bool per_thread) {
-    struct gate *gate = running_gate();
+void throttle_enter_metered(struct passage *passage, uint64_t key, CUstream stream,
+                            bool per_thread) {
+    struct throttle *throttle = running_throttle();
     struct card *card;
 
-    if (__builtin_expect(!gate, 0)) {
-        gate = begin();
-        if (!gate)
+    if (__builtin_expect(!throttle, 0)) {
+        throttle = begin();
+        if (!throttle)
             return;
     }
     passage->stream = named(stream, per_thread);
-    if (__builtin_expect(captures(gate), 0) && captured(passage->stream))
+    if (__builtin_expect(captures(throttle), 0) && captured(passage->stream))
         return;
-    card = card_of(gate);
+    card = card_of(throttle);
     if (!card)
         return;
     passage->card = card;
     passage->slow = false;
     passage->launch.stream = queue_of(passage->stream);
     if (__builtin_expect(
-            !meter_charge(&card->meter, cost_find(&gate->costs, key), &passage->launch), 0))
-        enter_slowly(gate, card, passage);
+            !meter_charge(&card->meter, cost_find(&throttle->costs, key), &passage->launch), 0))
+        enter_slowly(throttle, card, passage);
 }
 
-CUresult gate_leave_slowly(struct passage *passage, CUresult result) {
-    struct gate *gate = running_gate();
+CUresult throttle_leave_slowly(struct passage *passage, CUresult result) {
+    struct throttle *throttle = running_throttle();
     struct card *card = passage->card;
     int saved = errno, at;
 
-    if (!gate)
+    if (!throttle)
         return result;
     lock_take(&card->lock);
     if (result != CUDA_SUCCESS) {
         meter_refused(&card->meter, &passage->launch);
     } else {
-        at = meter_launched(&card->meter, &passage->launch, gate_clock());
+        at = meter_launched(&card->meter, &passage->launch, throttle_clock());
         if (at >= 0)
-            end_open(gate, card, passage->launch.stream, passage->stream);
+            end_open(throttle, card, passage->launch.stream, passage->stream);
     }
     lock_drop(&card->lock);
     errno = saved;
@@ -339,20 +341,20 @@ CUresult gate_leave_slowly(struct passage *passage, CUresult result) {
  * ---------------------------------------------------------------------------
  */
 
-void gate_graph_changed(CUgraphExec exec) {
-    struct gate *gate = running_gate();
+void throttle_graph_changed(CUgraphExec exec) {
+    struct throttle *throttle = running_throttle();
 
-    if (gate)
-        cost_doubt(cost_find(&gate->costs, cost_key((uint64_t) (uintptr_t) exec, 0, 0)));
+    if (throttle)
+        cost_doubt(cost_find(&throttle->costs, cost_key((uint64_t) (uintptr_t) exec, 0, 0)));
 }
 
 /* Settles one measure of a context that may end: its result is taken if it is done, otherwise it
  * leaves with the context. */
-static void leave_with_context(struct gate *gate, struct card *card, int at) {
+static void leave_with_context(struct throttle *throttle, struct card *card, int at) {
     struct measure *measure = &card->meter.measure[at];
 
     if (measure->state == MEASURE_OPEN && queue_of(measure->handle) == measure->stream)
-        end_open(gate, card, measure->stream, measure->handle);
+        end_open(throttle, card, measure->stream, measure->handle);
     if (measure->state == MEASURE_OPEN)
         meter_dropped(&card->meter, at);
     if (measure->state == MEASURE_CLOSED && !events_done(card, at))
@@ -361,7 +363,7 @@ static void leave_with_context(struct gate *gate, struct card *card, int at) {
         events_destroy(measure);
 }
 
-static void measures_leave(struct gate *gate, struct card *card, CUcontext context) {
+static void measures_leave(struct throttle *throttle, struct card *card, CUcontext context) {
     CUcontext popped;
     bool pushed = false;
 
@@ -369,22 +371,22 @@ static void measures_leave(struct gate *gate, struct card *card, CUcontext conte
         if (card->meter.measure[at].context != context)
             continue;
         pushed = pushed || driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
-        leave_with_context(gate, card, at);
+        leave_with_context(throttle, card, at);
     }
     if (pushed)
         (void) driver.cuCtxPopCurrent_v2(&popped);
 }
 
-void gate_context_ends(uint64_t context) {
-    struct gate *gate = running_gate();
+void throttle_context_ends(uint64_t context) {
+    struct throttle *throttle = running_throttle();
     int saved = errno;
 
-    for (uint32_t i = 0; gate && context && i < gate->ndevices; i++) {
-        if (!gate->card[i].used)
+    for (uint32_t i = 0; throttle && context && i < throttle->ndevices; i++) {
+        if (!throttle->card[i].used)
             continue;
-        lock_take(&gate->card[i].lock);
-        measures_leave(gate, &gate->card[i], (CUcontext) (uintptr_t) context);
-        lock_drop(&gate->card[i].lock);
+        lock_take(&throttle->card[i].lock);
+        measures_leave(throttle, &throttle->card[i], (CUcontext) (uintptr_t) context);
+        lock_drop(&throttle->card[i].lock);
     }
     errno = saved;
 }
@@ -407,7 +409,7 @@ static int first_leaving(const struct meter *meter, CUcontext context) {
  * first of them began. */
 static void measures_left(struct card *card, CUcontext context, bool ended) {
     struct meter *meter = &card->meter;
-    uint64_t now = gate_clock(), since;
+    uint64_t now = throttle_clock(), since;
     int first = first_leaving(meter, context);
 
     for (int at = 0; at < MEASURES_MAX; at++) {
@@ -427,16 +429,16 @@ static void measures_left(struct card *card, CUcontext context, bool ended) {
     }
 }
 
-void gate_context_ended(uint64_t context, bool ended) {
-    struct gate *gate = running_gate();
+void throttle_context_ended(uint64_t context, bool ended) {
+    struct throttle *throttle = running_throttle();
     int saved = errno;
 
-    for (uint32_t i = 0; gate && context && i < gate->ndevices; i++) {
-        if (!gate->card[i].used)
+    for (uint32_t i = 0; throttle && context && i < throttle->ndevices; i++) {
+        if (!throttle->card[i].used)
             continue;
-        lock_take(&gate->card[i].lock);
-        measures_left(&gate->card[i], (CUcontext) (uintptr_t) context, ended);
-        lock_drop(&gate->card[i].lock);
+        lock_take(&throttle->card[i].lock);
+        measures_left(&throttle->card[i], (CUcontext) (uintptr_t) context, ended);
+        lock_drop(&throttle->card[i].lock);
     }
     errno = saved;
 }
@@ -444,10 +446,10 @@ void gate_context_ended(uint64_t context, bool ended) {
 /* Ends the open measure of the stream, or (NULL) of any. Measures of a stream end before it is
  * destroyed, so the stream of an open measure exists. */
 static void end_measures(CUstream stream) {
-    struct gate *gate = running_gate();
+    struct throttle *throttle = running_throttle();
 
-    for (uint32_t i = 0; gate && i < gate->ndevices; i++) {
-        struct card *card = &gate->card[i];
+    for (uint32_t i = 0; throttle && i < throttle->ndevices; i++) {
+        struct card *card = &throttle->card[i];
         uint32_t open;
         CUstream name;
 
@@ -457,17 +459,17 @@ static void end_measures(CUstream stream) {
         open = card->meter.open;
         name = stream || !open ? stream : card->meter.measure[open - 1].handle;
         if (name)
-            end_open(gate, card, queue_of(name), name);
+            end_open(throttle, card, queue_of(name), name);
         lock_drop(&card->lock);
     }
 }
 
 /* Before a capture begins no measure stays open: a stream may join the capture at any moment. One
  * that cannot be ended here, on the own stream of another thread, is dropped. */
-static void leave_nothing_open(struct gate *gate) {
+static void leave_nothing_open(struct throttle *throttle) {
     end_measures(NULL);
-    for (uint32_t i = 0; i < gate->ndevices; i++) {
-        struct card *card = &gate->card[i];
+    for (uint32_t i = 0; i < throttle->ndevices; i++) {
+        struct card *card = &throttle->card[i];
 
         if (!card->used)
             continue;
@@ -478,50 +480,50 @@ static void leave_nothing_open(struct gate *gate) {
     }
 }
 
-void gate_capture(bool begins) {
-    struct gate *gate = running_gate() ? running_gate() : begin();
+void throttle_capture(bool begins) {
+    struct throttle *throttle = running_throttle() ? running_throttle() : begin();
     int saved = errno;
 
-    if (!gate)
+    if (!throttle)
         return;
-    count_capture(gate, begins);
+    count_capture(throttle, begins);
     if (begins)
-        leave_nothing_open(gate);
+        leave_nothing_open(throttle);
     errno = saved;
 }
 
-void gate_about_to_wait(CUstream stream, bool per_thread) {
+void throttle_about_to_wait(CUstream stream, bool per_thread) {
     int saved = errno;
 
     end_measures(named(stream, per_thread));
     errno = saved;
 }
 
-void gate_stream_ends(CUstream stream) {
-    struct gate *gate = running_gate();
+void throttle_stream_ends(CUstream stream) {
+    struct throttle *throttle = running_throttle();
     int saved = errno;
 
-    if (gate && captures(gate) && captured(stream))
-        gate_capture(false);
+    if (throttle && captures(throttle) && captured(stream))
+        throttle_capture(false);
     end_measures(stream);
     errno = saved;
 }
 
-void gate_about_to_wait_all(void) {
+void throttle_about_to_wait_all(void) {
     int saved = errno;
 
     end_measures(NULL);
     errno = saved;
 }
 
-void gate_waited(void) {
-    struct gate *gate = running_gate();
+void throttle_waited(void) {
+    struct throttle *throttle = running_throttle();
     int saved = errno;
     bool any = false;
 
-    for (uint32_t i = 0; gate && i < gate->ndevices; i++)
-        any |= gate->card[i].used && meter_oldest(&gate->card[i].meter) >= 0;
+    for (uint32_t i = 0; throttle && i < throttle->ndevices; i++)
+        any |= throttle->card[i].used && meter_oldest(&throttle->card[i].meter) >= 0;
     if (any)
-        (void) events_collect(gate);
+        (void) events_collect(throttle);
     errno = saved;
 }

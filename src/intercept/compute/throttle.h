@@ -22,7 +22,7 @@
 
 struct card;
 
-/* A launch between gate_enter and gate_leave. */
+/* A launch between throttle_enter and throttle_leave. */
 struct passage {
     struct card *card; /* NULL: the launch is not metered */
     struct launch launch;
@@ -32,62 +32,64 @@ struct passage {
 
 /* While it is open, launches pass without any other check: there is no share, or none with a limit
  * of compute; `index` (of the limits file) moves when that may have changed. */
-struct gate_view {
+struct throttle_view {
     bool open;
     const uint64_t *index;
     uint64_t seen;
 };
-extern struct gate_view gate_view;
+extern struct throttle_view throttle_view;
 
-static inline bool gate_open(void) {
-    return gate_view.open && (!gate_view.index ||
-                              __atomic_load_n(gate_view.index, __ATOMIC_RELAXED) == gate_view.seen);
+static inline bool throttle_open(void) {
+    return throttle_view.open &&
+           (!throttle_view.index ||
+            __atomic_load_n(throttle_view.index, __ATOMIC_RELAXED) == throttle_view.seen);
 }
 
-void gate_enter_metered(struct passage *passage, uint64_t key, CUstream stream, bool per_thread);
-CUresult gate_leave_slowly(struct passage *passage, CUresult result);
+void throttle_enter_metered(struct passage *passage, uint64_t key, CUstream stream,
+                            bool per_thread);
+CUresult throttle_leave_slowly(struct passage *passage, CUresult result);
 
 /* Before a launch; `handle`, `grid` and `block` name the kind of launch. `per_thread`: the default
  * stream is the thread's own. */
-static inline void gate_enter(struct passage *passage, const void *handle, uint64_t grid,
-                              uint64_t block, CUstream stream, bool per_thread) {
+static inline void throttle_enter(struct passage *passage, const void *handle, uint64_t grid,
+                                  uint64_t block, CUstream stream, bool per_thread) {
     passage->card = NULL;
-    if (__builtin_expect(!gate_open(), 0))
-        gate_enter_metered(passage, cost_key((uint64_t) (uintptr_t) handle, grid, block), stream,
-                           per_thread);
+    if (__builtin_expect(!throttle_open(), 0))
+        throttle_enter_metered(passage, cost_key((uint64_t) (uintptr_t) handle, grid, block),
+                               stream, per_thread);
 }
 
 /* After it, with the result of the driver, which it returns. */
-static inline CUresult gate_leave(struct passage *passage, CUresult result) {
+static inline CUresult throttle_leave(struct passage *passage, CUresult result) {
     if (__builtin_expect(passage->card && (passage->slow || result != CUDA_SUCCESS), 0))
-        return gate_leave_slowly(passage, result);
+        return throttle_leave_slowly(passage, result);
     return result;
 }
 
 /* Three dimensions in one word; kinds that collide only share an estimate. */
-static inline uint64_t gate_grid(unsigned int x, unsigned int y, unsigned int z) {
+static inline uint64_t throttle_grid(unsigned int x, unsigned int y, unsigned int z) {
     return x ^ (uint64_t) y << 32 ^ (uint64_t) z << 48 ^ z;
 }
 
 /* The graph was changed or destroyed, and with it its cost. */
-void gate_graph_changed(CUgraphExec exec);
+void throttle_graph_changed(CUgraphExec exec);
 
 /* Around a call that may end a context, with the events in it and the work that they measure. */
-void gate_context_ends(uint64_t context);
-void gate_context_ended(uint64_t context, bool ended);
+void throttle_context_ends(uint64_t context);
+void throttle_context_ended(uint64_t context, bool ended);
 
 /* The program is about to wait for the stream. */
-void gate_about_to_wait(CUstream stream, bool per_thread);
+void throttle_about_to_wait(CUstream stream, bool per_thread);
 
 /* It is about to destroy the stream, which also ends a capture there. */
-void gate_stream_ends(CUstream stream);
+void throttle_stream_ends(CUstream stream);
 
 /* It is about to wait for all streams. */
-void gate_about_to_wait_all(void);
+void throttle_about_to_wait_all(void);
 
 /* It has waited: work that ran meanwhile is charged now, in case the program ends before our thread
  * reads the events. */
-void gate_waited(void);
+void throttle_waited(void);
 
 /* Captures that began and ended in this process. */
-void gate_capture(bool begins);
+void throttle_capture(bool begins);

@@ -17,7 +17,7 @@ struct card {
 
 enum helper { HELPER_NONE, HELPER_STARTS, HELPER_RUNS, HELPER_IMPOSSIBLE };
 
-struct gate {
+struct throttle {
     uint32_t ready;
     struct lock begin_lock;
     bool none;
@@ -36,11 +36,11 @@ struct gate {
 };
 
 /* CLOCK_MONOTONIC in ns. */
-uint64_t gate_clock(void);
+uint64_t throttle_clock(void);
 
 /* Sleeps while *word is `value`, at most `ns`. `shared`: other processes change the word. */
-void gate_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared);
-void gate_wake(uint32_t *word, bool shared);
+void throttle_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared);
+void throttle_wake(uint32_t *word, bool shared);
 
 /* Records the first event of a measure, in the context of the stream. The card's lock is held. */
 bool events_begin(struct measure *measure, CUstream stream);
@@ -58,11 +58,11 @@ void events_destroy(struct measure *measure);
 bool events_done(struct card *card, int at);
 
 /* Takes the results of measures that are done; true while any is still under way. */
-bool events_collect(struct gate *gate);
+bool events_collect(struct throttle *throttle);
 
 /* Starts the thread that reads the events, and waits until this process has its place in the
  * account. Without the lock of a card. */
-void events_start(struct gate *gate);
+void events_start(struct throttle *throttle);
 
 /* Wakes the thread: a measure was closed. */
-void events_watch(struct gate *gate);
+void events_watch(struct throttle *throttle);

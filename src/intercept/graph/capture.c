@@ -9,7 +9,7 @@
 
 static CUresult began(CUresult r) {
     if (r != CUDA_SUCCESS)
-        gate_capture(false);
+        throttle_capture(false);
     return r;
 }
 
@@ -17,7 +17,7 @@ static CUresult began(CUresult r) {
 #define BEGINS(symbol, params, args)                                                               \
     CUresult symbol params {                                                                       \
         pools_note_capture();                                                                      \
-        gate_capture(true);                                                                        \
+        throttle_capture(true);                                                                    \
         return began(driver.symbol args);                                                          \
     }
 
@@ -29,7 +29,7 @@ static CUresult began(CUresult r) {
         if (r != CUDA_ERROR_ILLEGAL_STATE && r != CUDA_ERROR_INVALID_VALUE &&                      \
             r != CUDA_ERROR_INVALID_HANDLE && r != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD &&       \
             r != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED && r != CUDA_ERROR_NOT_SUPPORTED)             \
-            gate_capture(false);                                                                   \
+            throttle_capture(false);                                                               \
         return r;                                                                                  \
     }
 
@@ -64,7 +64,7 @@ ENDS(cuStreamEndCaptureToCig_ptsz, (CUstream stream), (stream))
 
 /* A stream that is destroyed takes its capture along. */
 static CUresult destroy(CUresult (*real)(CUstream), CUstream stream) {
-    gate_stream_ends(stream);
+    throttle_stream_ends(stream);
     return real(stream);
 }
 
@@ -79,7 +79,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 /* The cost of a graph changes with its nodes. */
 #define CHANGES(symbol, params, args)                                                              \
     CUresult symbol params {                                                                       \
-        gate_graph_changed(exec);                                                                  \
+        throttle_graph_changed(exec);                                                              \
         return driver.symbol args;                                                                 \
     }
 

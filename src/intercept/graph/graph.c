@@ -72,8 +72,8 @@ static void exec_forget(struct share *share, CUgraphExec exec) {
 
     books_lock(share);
     for (uint32_t d = 0; d < share->ndevices; d++)
-        if (table_take(books_table(share), ENTRY_GRAPH, key_of(exec, d), &entry))
-            table_unpromise(books_table(share));
+        if (allocations_take(books_allocations(share), ENTRY_GRAPH, key_of(exec, d), &entry))
+            allocations_unreserve(books_allocations(share));
     books_unlock(share);
 }
 
@@ -87,8 +87,8 @@ static void exec_note(struct share *share, CUgraphExec exec, const uint64_t *nee
                               .kind = ENTRY_GRAPH,
                               .device = (int16_t) d};
 
-        if (need[d] > 0 && table_promise(books_table(share)))
-            table_put(books_table(share), &entry);
+        if (need[d] > 0 && allocations_reserve(books_allocations(share)))
+            allocations_put(books_allocations(share), &entry);
     }
     books_unlock(share);
 }
@@ -96,7 +96,8 @@ static void exec_note(struct share *share, CUgraphExec exec, const uint64_t *nee
 static void exec_need(struct share *share, CUgraphExec exec, uint64_t *ret) {
     books_lock(share);
     for (uint32_t d = 0; d < share->ndevices; d++) {
-        const struct entry *found = table_find(books_table(share), ENTRY_GRAPH, key_of(exec, d));
+        const struct entry *found =
+            allocations_find(books_allocations(share), ENTRY_GRAPH, key_of(exec, d));
 
         ret[d] = found ? found->bytes : 0;
     }
@@ -230,10 +231,10 @@ static inline CUresult launch(CUresult (*fn)(CUgraphExec, CUstream), CUgraphExec
     struct graph_use use;
     struct passage p;
 
-    gate_enter(&p, exec, grid, 0, stream, per_thread);
+    throttle_enter(&p, exec, grid, 0, stream, per_thread);
     if (!use_begin(&use, exec, stream, per_thread))
-        return gate_leave(&p, CUDA_ERROR_OUT_OF_MEMORY);
-    return gate_leave(&p, use_end(&use, fn(exec, stream)));
+        return throttle_leave(&p, CUDA_ERROR_OUT_OF_MEMORY);
+    return throttle_leave(&p, use_end(&use, fn(exec, stream)));
 }
 
 #define GRID_LAUNCH 0
@@ -327,7 +328,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
     CUresult r = driver.cuGraphExecDestroy(exec);
     struct share *share = share_with_graphs(r);
 
-    gate_graph_changed(exec);
+    throttle_graph_changed(exec);
     if (!share)
         return r;
     exec_forget(share, exec);
@@ -339,7 +340,7 @@ static CUresult updated(CUresult r, CUgraphExec exec, CUgraph graph) {
     uint64_t need[LIMITS_DEVICES_MAX] = {0};
     struct share *share = share_with_graphs(r);
 
-    gate_graph_changed(exec);
+    throttle_graph_changed(exec);
     if (!share)
         return r;
     add_graph(share, graph, 0, need);

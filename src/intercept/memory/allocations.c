@@ -6,52 +6,52 @@
 
 #define SIZE_MIN 128
 
-static size_t place_of(const struct table *table, uint64_t kind, uint64_t key) {
+static size_t place_of(const struct allocations *table, uint64_t kind, uint64_t key) {
     uint64_t h = (key ^ kind << 56) * UINT64_C(0x9e3779b97f4a7c15);
 
     return (size_t) (h >> 20) & (table->size - 1);
 }
 
-static bool grow(struct table *table) {
-    struct table bigger = {.size = table->size ? 2 * table->size : SIZE_MIN,
-                           .promised = table->promised};
+static bool grow(struct allocations *table) {
+    struct allocations bigger = {.size = table->size ? 2 * table->size : SIZE_MIN,
+                                 .reserved = table->reserved};
 
     bigger.entry = mmap(NULL, bigger.size * sizeof(struct entry), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (bigger.entry == MAP_FAILED)
         return false;
-    bigger.promised += table->used; /* table_put uses up a promise */
+    bigger.reserved += table->used; /* allocations_put uses up a reservation */
     for (size_t i = 0; i < table->size; i++)
         if (table->entry[i].kind != ENTRY_NONE)
-            table_put(&bigger, &table->entry[i]);
+            allocations_put(&bigger, &table->entry[i]);
     if (table->entry)
         (void) munmap(table->entry, table->size * sizeof(struct entry));
     *table = bigger;
     return true;
 }
 
-bool table_promise(struct table *table) {
-    if ((table->used + table->promised + 1) * 4 > table->size * 3 && !grow(table))
+bool allocations_reserve(struct allocations *table) {
+    if ((table->used + table->reserved + 1) * 4 > table->size * 3 && !grow(table))
         return false;
-    table->promised++;
+    table->reserved++;
     return true;
 }
 
-void table_unpromise(struct table *table) {
-    table->promised--;
+void allocations_unreserve(struct allocations *table) {
+    table->reserved--;
 }
 
-void table_put(struct table *table, const struct entry *entry) {
+void allocations_put(struct allocations *table, const struct entry *entry) {
     size_t i = place_of(table, entry->kind, entry->key);
 
     while (table->entry[i].kind != ENTRY_NONE)
         i = (i + 1) & (table->size - 1);
     table->entry[i] = *entry;
     table->used++;
-    table->promised--;
+    table->reserved--;
 }
 
-struct entry *table_find(struct table *table, enum entry_kind kind, uint64_t key) {
+struct entry *allocations_find(struct allocations *table, enum entry_kind kind, uint64_t key) {
     if (table->size == 0)
         return NULL;
     for (size_t i = place_of(table, kind, key); table->entry[i].kind != ENTRY_NONE;
@@ -62,7 +62,7 @@ struct entry *table_find(struct table *table, enum entry_kind kind, uint64_t key
 }
 
 /* Closes the gap, so that no chain of entries is cut. */
-static void remove_at(struct table *table, size_t gap) {
+static void remove_at(struct allocations *table, size_t gap) {
     size_t mask = table->size - 1;
 
     for (size_t i = (gap + 1) & mask; table->entry[i].kind != ENTRY_NONE; i = (i + 1) & mask) {
@@ -75,11 +75,12 @@ static void remove_at(struct table *table, size_t gap) {
     }
     memset(&table->entry[gap], 0, sizeof(table->entry[gap]));
     table->used--;
-    table->promised++;
+    table->reserved++;
 }
 
-bool table_take(struct table *table, enum entry_kind kind, uint64_t key, struct entry *ret) {
-    struct entry *found = table_find(table, kind, key);
+bool allocations_take(struct allocations *table, enum entry_kind kind, uint64_t key,
+                      struct entry *ret) {
+    struct entry *found = allocations_find(table, kind, key);
 
     if (!found)
         return false;
@@ -103,15 +104,17 @@ static bool in_context(const struct entry *e, uint64_t context) {
     }
 }
 
-struct entry *table_find_if(struct table *table, table_match_fn *match, const void *arg) {
+struct entry *allocations_find_if(struct allocations *table, allocations_match_fn *match,
+                                  const void *arg) {
     for (size_t i = 0; i < table->size; i++)
         if (table->entry[i].kind != ENTRY_NONE && match(&table->entry[i], arg))
             return &table->entry[i];
     return NULL;
 }
 
-bool table_take_if(struct table *table, table_match_fn *match, const void *arg, struct entry *ret) {
-    struct entry *found = table_find_if(table, match, arg);
+bool allocations_take_if(struct allocations *table, allocations_match_fn *match, const void *arg,
+                         struct entry *ret) {
+    struct entry *found = allocations_find_if(table, match, arg);
 
     if (!found)
         return false;
@@ -120,13 +123,15 @@ bool table_take_if(struct table *table, table_match_fn *match, const void *arg, 
     return true;
 }
 
-void table_mark(struct table *table, table_match_fn *match, const void *arg, uint32_t refs) {
+void allocations_mark(struct allocations *table, allocations_match_fn *match, const void *arg,
+                      uint32_t refs) {
     for (size_t i = 0; i < table->size; i++)
         if (table->entry[i].kind != ENTRY_NONE && match(&table->entry[i], arg))
             table->entry[i].refs = refs;
 }
 
-static bool take_linked_from(struct table *table, uint64_t link, size_t *at, struct entry *ret) {
+static bool take_linked_from(struct allocations *table, uint64_t link, size_t *at,
+                             struct entry *ret) {
     for (; *at < table->size; ++*at)
         if (in_context(&table->entry[*at], link)) {
             *ret = table->entry[*at];
@@ -136,7 +141,8 @@ static bool take_linked_from(struct table *table, uint64_t link, size_t *at, str
     return false;
 }
 
-bool table_take_linked(struct table *table, uint64_t link, size_t *at, struct entry *ret) {
+bool allocations_take_linked(struct allocations *table, uint64_t link, size_t *at,
+                             struct entry *ret) {
     if (take_linked_from(table, link, at, ret))
         return true;
     /* Removals by other threads may have moved entries to places before *at. */
@@ -155,14 +161,14 @@ static bool in_range(const struct entry *e, const void *arg) {
     return e->kind == range->kind && e->key >= range->from && e->key < range->to;
 }
 
-bool table_take_between(struct table *table, enum entry_kind kind, uint64_t from, uint64_t to,
-                        struct entry *ret) {
+bool allocations_take_between(struct allocations *table, enum entry_kind kind, uint64_t from,
+                              uint64_t to, struct entry *ret) {
     struct range range = {kind, from, to};
 
-    return table_take_if(table, in_range, &range, ret);
+    return allocations_take_if(table, in_range, &range, ret);
 }
 
-void table_relink(struct table *table, uint64_t from, uint64_t to) {
+void allocations_relink(struct allocations *table, uint64_t from, uint64_t to) {
     for (size_t i = 0; i < table->size; i++)
         if (in_context(&table->entry[i], from))
             table->entry[i].link = to;

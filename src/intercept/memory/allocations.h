@@ -45,43 +45,48 @@ struct entry {
     int16_t device; /* index in the share, -1: charged nowhere */
 };
 
-struct table {
+struct allocations {
     struct entry *entry;
     size_t size; /* a power of two, or 0 */
     size_t used;
-    size_t promised; /* entries for which table_promise has reserved room */
+    size_t reserved; /* entries for which allocations_reserve has reserved room */
 };
 
-/* Reserves room for one table_put; false when there is no memory. Each promise is used
- * up by one table_put or one table_unpromise. */
-bool table_promise(struct table *table);
-void table_unpromise(struct table *table);
+/* Reserves room for one allocations_put; false when there is no memory. Each reservation is used
+ * up by one allocations_put or one allocations_unreserve. */
+bool allocations_reserve(struct allocations *table);
+void allocations_unreserve(struct allocations *table);
 
 /* For kinds that are found by key, no entry with this key may exist. */
-void table_put(struct table *table, const struct entry *entry);
+void allocations_put(struct allocations *table, const struct entry *entry);
 
-struct entry *table_find(struct table *table, enum entry_kind kind, uint64_t key);
+struct entry *allocations_find(struct allocations *table, enum entry_kind kind, uint64_t key);
 
-/* Removes the entry and promises its room, so that it can be put back. */
-bool table_take(struct table *table, enum entry_kind kind, uint64_t key, struct entry *ret);
+/* Removes the entry and reserves its room, so that it can be put back. */
+bool allocations_take(struct allocations *table, enum entry_kind kind, uint64_t key,
+                      struct entry *ret);
 
 /* Removes any one entry that belongs to the context `link`; false when there is none left. *at, 0
  * at first, is where the search for the next begins, so that all of them take one walk. */
-bool table_take_linked(struct table *table, uint64_t link, size_t *at, struct entry *ret);
+bool allocations_take_linked(struct allocations *table, uint64_t link, size_t *at,
+                             struct entry *ret);
 
 /* Any one entry for which `match` returns true. */
-typedef bool table_match_fn(const struct entry *entry, const void *arg);
-struct entry *table_find_if(struct table *table, table_match_fn *match, const void *arg);
+typedef bool allocations_match_fn(const struct entry *entry, const void *arg);
+struct entry *allocations_find_if(struct allocations *table, allocations_match_fn *match,
+                                  const void *arg);
 
 /* Removes it; false when there is none left. */
-bool table_take_if(struct table *table, table_match_fn *match, const void *arg, struct entry *ret);
+bool allocations_take_if(struct allocations *table, allocations_match_fn *match, const void *arg,
+                         struct entry *ret);
 
 /* Sets `refs` of all entries for which `match` returns true, in one walk. */
-void table_mark(struct table *table, table_match_fn *match, const void *arg, uint32_t refs);
+void allocations_mark(struct allocations *table, allocations_match_fn *match, const void *arg,
+                      uint32_t refs);
 
 /* Removes any one entry of the kind with from <= key < to; false when there is none left. */
-bool table_take_between(struct table *table, enum entry_kind kind, uint64_t from, uint64_t to,
-                        struct entry *ret);
+bool allocations_take_between(struct allocations *table, enum entry_kind kind, uint64_t from,
+                              uint64_t to, struct entry *ret);
 
 /* Makes all entries of context `from` those of `to`. */
-void table_relink(struct table *table, uint64_t from, uint64_t to);
+void allocations_relink(struct allocations *table, uint64_t from, uint64_t to);

@@ -12,7 +12,7 @@ bool books_ref(struct share *share, enum entry_kind kind, uint64_t key) {
     struct entry *found;
 
     books_lock(share);
-    found = table_find(books_table(share), kind, key);
+    found = allocations_find(books_allocations(share), kind, key);
     if (found)
         found->refs++;
     books_unlock(share);
@@ -24,7 +24,7 @@ uint32_t books_unref(struct share *share, enum entry_kind kind, uint64_t key) {
     uint32_t refs;
 
     books_lock(share);
-    found = table_find(books_table(share), kind, key);
+    found = allocations_find(books_allocations(share), kind, key);
     refs = found ? found->refs : 0;
     if (refs > 1)
         found->refs--;

@@ -22,7 +22,7 @@ static inline void books_unlock(struct share *share) {
 }
 
 /* With the lock. */
-static inline struct table *books_table(struct share *share) {
+static inline struct allocations *books_allocations(struct share *share) {
     return &books_of(share)->table;
 }
 

@@ -51,7 +51,8 @@ void charge_on_stream(struct charge *charge, CUstream stream, bool per_thread) {
     if (r != CUDA_SUCCESS || !context || (uint64_t) (uintptr_t) context == charge->context)
         return;
     books_lock(charge->share);
-    found = table_find(books_table(charge->share), ENTRY_CONTEXT, (uint64_t) (uintptr_t) context);
+    found = allocations_find(books_allocations(charge->share), ENTRY_CONTEXT,
+                             (uint64_t) (uintptr_t) context);
     if (found) {
         charge->device = found->device;
         charge->context = found->key;
@@ -72,9 +73,9 @@ static bool try_to_reserve(const struct charge *charge) {
     bool reserved;
 
     books_lock(share);
-    reserved = table_promise(books_table(share));
+    reserved = allocations_reserve(books_allocations(share));
     if (reserved && !books_reserve_locked(share, charge->device, charge->bytes, charge->how)) {
-        table_unpromise(books_table(share));
+        allocations_unreserve(books_allocations(share));
         reserved = false;
     }
     books_unlock(share);
@@ -124,9 +125,9 @@ CUresult charge_settle(struct charge *charge, CUresult result, enum entry_kind k
         return result;
     books_lock(charge->share);
     if (result == CUDA_SUCCESS) {
-        table_put(books_table(charge->share), &entry);
+        allocations_put(books_allocations(charge->share), &entry);
     } else {
-        table_unpromise(books_table(charge->share));
+        allocations_unreserve(books_allocations(charge->share));
         books_refund_locked(charge->share, charge->device, charge->bytes, charge->how);
     }
     books_unlock(charge->share);
@@ -182,7 +183,7 @@ void refund_begin(struct refund *refund, enum entry_kind kind, uint64_t key) {
         return;
     /* Out of the table before the driver may hand the same address to another thread. */
     books_lock(refund->share);
-    found = table_take(books_table(refund->share), kind, key, &refund->entry);
+    found = allocations_take(books_allocations(refund->share), kind, key, &refund->entry);
     books_unlock(refund->share);
     if (!found)
         refund->share = NULL;
@@ -198,7 +199,7 @@ void refund_begin_pointer(struct refund *refund, CUdeviceptr dptr) {
         return;
     books_lock(refund->share);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && !found; i++)
-        found = table_take(books_table(refund->share), kinds[i], dptr, &refund->entry);
+        found = allocations_take(books_allocations(refund->share), kinds[i], dptr, &refund->entry);
     books_unlock(refund->share);
     if (!found)
         refund->share = NULL;
@@ -211,10 +212,10 @@ CUresult refund_settle(struct refund *refund, CUresult result) {
         return result;
     books_lock(refund->share);
     if (result == CUDA_SUCCESS) {
-        table_unpromise(books_table(refund->share));
+        allocations_unreserve(books_allocations(refund->share));
         done = give_back(refund->share, &refund->entry);
     } else {
-        table_put(books_table(refund->share), &refund->entry);
+        allocations_put(books_allocations(refund->share), &refund->entry);
     }
     books_unlock(refund->share);
     if (!done)
@@ -231,7 +232,7 @@ void context_end_begin(struct context_end *end, uint64_t context) {
     /* Odd, so not the address of a context: entries are kept under it until the driver returns, as
      * the address may be reused for a new context meanwhile. */
     end->tombstone = books_of(end->share)->marks++ * 2 + 1;
-    table_relink(books_table(end->share), context, end->tombstone);
+    allocations_relink(books_allocations(end->share), context, end->tombstone);
     books_unlock(end->share);
 }
 
@@ -244,16 +245,16 @@ CUresult context_end_settle(struct context_end *end, CUresult result) {
         return result;
     if (result != CUDA_SUCCESS) {
         books_lock(end->share);
-        table_relink(books_table(end->share), end->tombstone, end->context);
+        allocations_relink(books_allocations(end->share), end->tombstone, end->context);
         books_unlock(end->share);
         return result;
     }
     while (more) {
         books_lock(end->share);
-        more = table_take_linked(books_table(end->share), end->tombstone, &at, &entry);
+        more = allocations_take_linked(books_allocations(end->share), end->tombstone, &at, &entry);
         done = !more;
         if (more) {
-            table_unpromise(books_table(end->share));
+            allocations_unreserve(books_allocations(end->share));
             done = give_back(end->share, &entry);
         }
         books_unlock(end->share);

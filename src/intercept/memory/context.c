@@ -77,10 +77,10 @@ static CUresult end_context(CUcontext ctx, CUresult (*destroy)(CUcontext ctx)) {
     struct context_end end;
     CUresult r;
 
-    gate_context_ends(context);
+    throttle_context_ends(context);
     context_end_begin(&end, context);
     r = destroy(ctx);
-    gate_context_ended(context, r == CUDA_SUCCESS);
+    throttle_context_ended(context, r == CUDA_SUCCESS);
     return context_end_settle(&end, r);
 }
 
@@ -165,10 +165,10 @@ static CUresult leave_primary(CUdevice dev, CUresult (*leave)(CUdevice dev)) {
     contexts = &holdings_of(share)->contexts;
     lock_take(&contexts->lock[dev]);
     context = contexts->primary[dev];
-    gate_context_ends(context);
+    throttle_context_ends(context);
     r = leave(dev);
     ended = r == CUDA_SUCCESS && context && !primary_active(dev);
-    gate_context_ended(context, ended);
+    throttle_context_ended(context, ended);
     if (ended) {
         context_end_begin(&end, context);
         contexts->primary[dev] = 0;

@@ -11,18 +11,18 @@ void export_pointer(CUdeviceptr base) {
     if (!share)
         return;
     books_lock(share);
-    found = table_take(books_table(share), ENTRY_POINTER, base, &entry);
+    found = allocations_take(books_allocations(share), ENTRY_POINTER, base, &entry);
     if (found) {
         entry.kind = ENTRY_SHARED;
-        table_put(books_table(share), &entry);
+        allocations_put(books_allocations(share), &entry);
     }
     books_unlock(share);
     if (!found || books_export(share, entry.device, entry.bytes, false))
         return;
     books_lock(share);
-    if (table_take(books_table(share), ENTRY_SHARED, base, &entry)) {
+    if (allocations_take(books_allocations(share), ENTRY_SHARED, base, &entry)) {
         entry.kind = ENTRY_POINTER;
-        table_put(books_table(share), &entry);
+        allocations_put(books_allocations(share), &entry);
     }
     books_unlock(share);
 }

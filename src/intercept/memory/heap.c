@@ -67,7 +67,7 @@ static struct booked booked_for(const struct charge *charge, CUlimit limit) {
     const struct entry *found;
 
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HEAP, key_of(charge->context, limit));
+    found = allocations_find(books_allocations(share), ENTRY_HEAP, key_of(charge->context, limit));
     if (found)
         booked = (struct booked){found->bytes, found->refs};
     books_unlock(share);
@@ -84,10 +84,10 @@ static void enter_limit(struct charge *charge, CUlimit limit, const struct booke
     struct entry *found;
 
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HEAP, key);
+    found = allocations_find(books_allocations(share), ENTRY_HEAP, key);
     if (found) {
         found->bytes = now->bytes;
-        table_unpromise(books_table(share));
+        allocations_unreserve(books_allocations(share));
     }
     books_unlock(share);
     if (found) {
@@ -96,7 +96,7 @@ static void enter_limit(struct charge *charge, CUlimit limit, const struct booke
     }
     (void) charge_settle(charge, CUDA_SUCCESS, ENTRY_HEAP, key, charge->context);
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HEAP, key);
+    found = allocations_find(books_allocations(share), ENTRY_HEAP, key);
     if (found)
         found->refs = now->began;
     books_unlock(share);

@@ -10,7 +10,7 @@
 /* books.c */
 struct books {
     struct lock lock; /* of the table, and of what this process books in its slots */
-    struct table table;
+    struct allocations table;
     uint64_t marks; /* numbers given to entries that wait for the end of a call of the driver */
 };
 

@@ -14,7 +14,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mc_handle,
 
     if (charge.share) {
         books_lock(charge.share);
-        room = table_promise(books_table(charge.share));
+        room = allocations_reserve(books_allocations(charge.share));
         books_unlock(charge.share);
     }
     if (!room)

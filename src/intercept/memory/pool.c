@@ -255,9 +255,9 @@ static void forget_pointer(struct share *share, CUdeviceptr dptr) {
     bool found;
 
     books_lock(share);
-    found = table_take(books_table(share), ENTRY_POOLED, dptr, &old);
+    found = allocations_take(books_allocations(share), ENTRY_POOLED, dptr, &old);
     if (found)
-        table_unpromise(books_table(share));
+        allocations_unreserve(books_allocations(share));
     books_unlock(share);
     if (found && pools_of(share)->book[old.link].live >= old.bytes)
         pools_of(share)->book[old.link].live -= old.bytes;
@@ -274,7 +274,7 @@ static void enter_pointer(struct pool_charge *c, CUdeviceptr dptr, uint64_t byte
 
     forget_pointer(share, dptr);
     books_lock(share);
-    table_put(books_table(share), &entry);
+    allocations_put(books_allocations(share), &entry);
     books_unlock(share);
 }
 

@@ -27,7 +27,7 @@ static void enter_spilled(struct charge *charge, CUdeviceptr dptr, uint32_t show
 
     (void) charge_settle(charge, CUDA_SUCCESS, ENTRY_SPILLED, dptr, charge->context);
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_SPILLED, dptr);
+    found = allocations_find(books_allocations(share), ENTRY_SPILLED, dptr);
     if (found)
         found->refs = shown;
     books_unlock(share);
@@ -80,7 +80,7 @@ static uint32_t spilled_in(CUdeviceptr from, size_t count) {
     if (!share || !__atomic_load_n(&holdings_of(share)->spilled, __ATOMIC_ACQUIRE))
         return 0;
     books_lock(share);
-    found = table_find_if(books_table(share), overlaps, &range);
+    found = allocations_find_if(books_allocations(share), overlaps, &range);
     shown = found ? found->refs : 0;
     books_unlock(share);
     return shown;

@@ -9,7 +9,7 @@
 #include "intercept/resolve/driver.h"
 
 static CUresult waited(CUresult r) {
-    gate_waited();
+    throttle_waited();
     pools_waited();
     return r;
 }
@@ -17,7 +17,7 @@ static CUresult waited(CUresult r) {
 CUresult cuCtxSynchronize(void) {
     CUresult r;
 
-    gate_about_to_wait_all();
+    throttle_about_to_wait_all();
     r = driver.cuCtxSynchronize();
     return waited(r);
 }
@@ -25,7 +25,7 @@ CUresult cuCtxSynchronize(void) {
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
     CUresult r;
 
-    gate_about_to_wait_all();
+    throttle_about_to_wait_all();
     r = driver.cuCtxSynchronize_v2(ctx);
     return waited(r);
 }
@@ -33,7 +33,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 CUresult cuStreamSynchronize(CUstream stream) {
     CUresult r;
 
-    gate_about_to_wait(stream, false);
+    throttle_about_to_wait(stream, false);
     r = driver.cuStreamSynchronize(stream);
     return waited(r);
 }
@@ -41,7 +41,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
     CUresult r;
 
-    gate_about_to_wait(stream, true);
+    throttle_about_to_wait(stream, true);
     r = driver.cuStreamSynchronize_ptsz(stream);
     return waited(r);
 }
@@ -49,7 +49,7 @@ CUresult cuStreamSynchronize_ptsz(CUstream stream) {
 CUresult cuEventSynchronize(CUevent event) {
     CUresult r;
 
-    gate_about_to_wait_all();
+    throttle_about_to_wait_all();
     r = driver.cuEventSynchronize(event);
     return waited(r);
 }

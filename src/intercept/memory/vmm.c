@@ -40,15 +40,15 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     return r;
 }
 
-/* Drops a reference; with the last one the entry is handed out, its room promised. */
+/* Drops a reference; with the last one the entry is handed out, its room reserved. */
 static bool handle_unref(struct share *share, uint64_t handle, struct entry *ret) {
     struct entry *found;
     bool last = false;
 
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HANDLE, handle);
+    found = allocations_find(books_allocations(share), ENTRY_HANDLE, handle);
     if (found && --found->refs == 0)
-        last = table_take(books_table(share), ENTRY_HANDLE, handle, ret);
+        last = allocations_take(books_allocations(share), ENTRY_HANDLE, handle, ret);
     books_unlock(share);
     return last;
 }
@@ -111,7 +111,7 @@ static uint64_t foreign_growth(struct share *share, uint64_t handle, uint64_t en
     uint64_t more = 0;
 
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HANDLE, handle);
+    found = allocations_find(books_allocations(share), ENTRY_HANDLE, handle);
     if (found && found->link == HANDLE_FOREIGN && end > found->bytes) {
         more = end - found->bytes;
         *ret_device = found->device;
@@ -135,7 +135,7 @@ static bool book_foreign(struct share *share, uint64_t handle, uint64_t offset, 
     if (!books_reserve(share, device, more, BOOKED))
         return false;
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HANDLE, handle);
+    found = allocations_find(books_allocations(share), ENTRY_HANDLE, handle);
     if (found)
         found->bytes += more;
     books_unlock(share);
@@ -149,12 +149,12 @@ bool binding_begin(struct share *share, uint64_t handle) {
     struct entry *found = NULL;
 
     books_lock(share);
-    if (table_promise(books_table(share))) {
-        found = table_find(books_table(share), ENTRY_HANDLE, handle);
+    if (allocations_reserve(books_allocations(share))) {
+        found = allocations_find(books_allocations(share), ENTRY_HANDLE, handle);
         if (found)
             found->refs++;
         else
-            table_unpromise(books_table(share));
+            allocations_unreserve(books_allocations(share));
     }
     books_unlock(share);
     return found;
@@ -163,9 +163,9 @@ bool binding_begin(struct share *share, uint64_t handle) {
 static CUresult entry_settle(struct share *share, CUresult result, const struct entry *entry) {
     books_lock(share);
     if (result == CUDA_SUCCESS)
-        table_put(books_table(share), entry);
+        allocations_put(books_allocations(share), entry);
     else
-        table_unpromise(books_table(share));
+        allocations_unreserve(books_allocations(share));
     books_unlock(share);
     if (result != CUDA_SUCCESS)
         handle_drop(share, entry->link);
@@ -198,10 +198,11 @@ static bool mapping_take(struct share *share, CUdeviceptr ptr, size_t size, bool
     bool found;
 
     books_lock(share);
-    found = first ? table_take(books_table(share), ENTRY_MAPPING, ptr, ret)
-                  : table_take_between(books_table(share), ENTRY_MAPPING, ptr, ptr + size, ret);
+    found = first ? allocations_take(books_allocations(share), ENTRY_MAPPING, ptr, ret)
+                  : allocations_take_between(books_allocations(share), ENTRY_MAPPING, ptr,
+                                             ptr + size, ret);
     if (found)
-        table_unpromise(books_table(share));
+        allocations_unreserve(books_allocations(share));
     books_unlock(share);
     return found;
 }
@@ -240,7 +241,7 @@ uint64_t handle_mapped_at(struct share *share, CUdeviceptr address) {
     uint64_t handle;
 
     books_lock(share);
-    found = table_find_if(books_table(share), covers, &address);
+    found = allocations_find_if(books_allocations(share), covers, &address);
     handle = found ? found->link : 0;
     books_unlock(share);
     return handle;
@@ -257,7 +258,7 @@ static int16_t home_of(struct share *share, uint64_t handle) {
     int device;
 
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HANDLE, handle);
+    found = allocations_find(books_allocations(share), ENTRY_HANDLE, handle);
     device = found ? found->device : -1;
     books_unlock(share);
     return (int16_t) share_ordinal(share, device);
@@ -299,7 +300,7 @@ uint32_t bindings_mark(struct share *share, uint64_t object, uint64_t from, uint
 
     books_lock(share);
     mark = (uint32_t) books_of(share)->marks++ | 1u << 31;
-    table_mark(books_table(share), bound_there, &places, mark);
+    allocations_mark(books_allocations(share), bound_there, &places, mark);
     books_unlock(share);
     return mark;
 }
@@ -310,9 +311,9 @@ static void bindings_end(struct share *share, uint32_t mark) {
 
     while (found) {
         books_lock(share);
-        found = table_take_if(books_table(share), marked, &mark, &binding);
+        found = allocations_take_if(books_allocations(share), marked, &mark, &binding);
         if (found)
-            table_unpromise(books_table(share));
+            allocations_unreserve(books_allocations(share));
         books_unlock(share);
         if (found)
             handle_drop(share, binding.link);
@@ -325,7 +326,7 @@ CUresult bindings_settle(struct share *share, CUresult result, uint32_t mark) {
         return result;
     }
     books_lock(share);
-    table_mark(books_table(share), marked, &mark, UNMARKED);
+    allocations_mark(books_allocations(share), marked, &mark, UNMARKED);
     books_unlock(share);
     return result;
 }
@@ -340,7 +341,7 @@ static bool export_begin(struct share *share, CUmemGenericAllocationHandle handl
     struct entry *found, exported = {.device = -1};
 
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HANDLE, handle);
+    found = allocations_find(books_allocations(share), ENTRY_HANDLE, handle);
     if (found && found->link == HANDLE_OWN && found->device >= 0) {
         found->link = HANDLE_EXPORTED;
         exported = *found;
@@ -349,7 +350,7 @@ static bool export_begin(struct share *share, CUmemGenericAllocationHandle handl
     if (exported.device < 0 || books_export(share, exported.device, exported.bytes, true))
         return true;
     books_lock(share);
-    found = table_find(books_table(share), ENTRY_HANDLE, handle);
+    found = allocations_find(books_allocations(share), ENTRY_HANDLE, handle);
     if (found && found->link == HANDLE_EXPORTED)
         found->link = HANDLE_OWN;
     books_unlock(share);
@@ -394,9 +395,9 @@ static CUresult enter_import(struct import *import, CUmemGenericAllocationHandle
     if (import->foreign)
         entry.device = device_of_handle(share, handle);
     books_lock(share);
-    entered = table_promise(books_table(share));
+    entered = allocations_reserve(books_allocations(share));
     if (entered)
-        table_put(books_table(share), &entry);
+        allocations_put(books_allocations(share), &entry);
     books_unlock(share);
     if (entered)
         return CUDA_SUCCESS;

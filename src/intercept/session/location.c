@@ -20,7 +20,7 @@
 
 /* Read only where nothing is mounted, and never by the library for containers: a tenant would name
  * a share of its own. */
-#define PLACE_VARIABLE "ALIQUOT_SHARE_DIR"
+#define LOCATION_VARIABLE "ALIQUOT_SHARE_DIR"
 
 /* The number of every owner that has no number in the user namespace. */
 #define OVERFLOW_UID 65534
@@ -28,7 +28,7 @@
 /* Of statfs(2): f_flags are those of the mount. */
 #define MOUNT_READ_ONLY 1
 
-bool place_join(char *ret, size_t size, const char *dir, const char *name) {
+bool location_join(char *ret, size_t size, const char *dir, const char *name) {
     size_t len = strlen(dir), name_len = strlen(name);
 
     if (len + name_len + 2 > size)
@@ -121,20 +121,20 @@ static bool is_mounted(void) {
 }
 
 static int find_named(const struct limits_file **ret_limits, char *ret_ledger, size_t size) {
-    const char *dir = getenv(PLACE_VARIABLE);
+    const char *dir = getenv(LOCATION_VARIABLE);
     char path[4096];
     int r;
 
     if (!dir || !*dir)
         return -ENOENT;
-    if (!place_join(path, sizeof(path), dir, "limits") ||
-        !place_join(ret_ledger, size, dir, "ledger"))
+    if (!location_join(path, sizeof(path), dir, "limits") ||
+        !location_join(ret_ledger, size, dir, "ledger"))
         return -ENAMETOOLONG;
     r = limits_map(path, ret_limits);
     return r == -ENOENT ? -EBADMSG : r;
 }
 
-int place_find(const struct limits_file **ret_limits, char *ret_ledger, size_t size) {
+int location_find(const struct limits_file **ret_limits, char *ret_ledger, size_t size) {
     return SHARE_MOUNTED_ONLY || is_mounted() ? find_mounted(ret_limits, ret_ledger)
                                               : find_named(ret_limits, ret_ledger, size);
 }

@@ -15,7 +15,7 @@
  * -ENOENT: this process is in no share (never in a container);
  * -EPERM: the share's files are missing or are not the agent's, so the driver must not be used;
  * another error: the share is damaged. */
-int place_find(const struct limits_file **ret_limits, char *ret_ledger, size_t size);
+int location_find(const struct limits_file **ret_limits, char *ret_ledger, size_t size);
 
 /* "dir/name" in `ret`; false when it does not fit into `size` bytes. */
-bool place_join(char *ret, size_t size, const char *dir, const char *name);
+bool location_join(char *ret, size_t size, const char *dir, const char *name);

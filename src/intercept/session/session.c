@@ -70,7 +70,7 @@ static bool bounded(const struct share *share, uint32_t device) {
 
 static void view_locked(struct share *share) {
     struct share_limits limits;
-    int r = place_find(&share->limits, ledger_path, sizeof(ledger_path));
+    int r = location_find(&share->limits, ledger_path, sizeof(ledger_path));
 
     if (r == 0)
         r = limits_copy(share->limits, &limits);
@@ -190,7 +190,7 @@ bool share_path(const char *name, char *ret, size_t size) {
     if (!slash)
         return false;
     *slash = '\0';
-    return place_join(ret, size, dir, name);
+    return location_join(ret, size, dir, name);
 }
 
 const struct ledger_file *share_ledger(struct share *share) {

@@ -16,32 +16,32 @@ static struct entry entry(uint64_t kind, uint64_t key, uint64_t bytes, uint64_t 
         .key = key, .bytes = bytes, .link = link, .refs = 1, .kind = (uint16_t) kind};
 }
 
-static void put(struct table *t, struct entry e) {
-    assert_true(table_promise(t));
-    table_put(t, &e);
+static void put(struct allocations *t, struct entry e) {
+    assert_true(allocations_reserve(t));
+    allocations_put(t, &e);
 }
 
 static void test_put_find_take(void **state) {
-    struct table t = {0};
+    struct allocations t = {0};
     struct entry e;
 
     (void) state;
-    assert_null(table_find(&t, ENTRY_POINTER, 1));
-    assert_false(table_take(&t, ENTRY_POINTER, 1, &e));
+    assert_null(allocations_find(&t, ENTRY_POINTER, 1));
+    assert_false(allocations_take(&t, ENTRY_POINTER, 1, &e));
     put(&t, entry(ENTRY_POINTER, 1, 10, 0));
     put(&t, entry(ENTRY_ARRAY, 1, 20, 0));
-    assert_int_equal(table_find(&t, ENTRY_POINTER, 1)->bytes, 10);
-    assert_int_equal(table_find(&t, ENTRY_ARRAY, 1)->bytes, 20);
-    assert_true(table_take(&t, ENTRY_POINTER, 1, &e));
+    assert_int_equal(allocations_find(&t, ENTRY_POINTER, 1)->bytes, 10);
+    assert_int_equal(allocations_find(&t, ENTRY_ARRAY, 1)->bytes, 20);
+    assert_true(allocations_take(&t, ENTRY_POINTER, 1, &e));
     assert_int_equal(e.bytes, 10);
-    assert_null(table_find(&t, ENTRY_POINTER, 1));
-    table_put(&t, &e); /* its room was kept */
+    assert_null(allocations_find(&t, ENTRY_POINTER, 1));
+    allocations_put(&t, &e); /* its room was kept */
     assert_int_equal(t.used, 2);
-    assert_int_equal(t.promised, 0);
+    assert_int_equal(t.reserved, 0);
 }
 
 static void test_contexts_take_their_entries_along(void **state) {
-    struct table t = {0};
+    struct allocations t = {0};
     struct entry e;
     uint64_t sum = 0, others = 0;
     size_t at = 0;
@@ -50,24 +50,24 @@ static void test_contexts_take_their_entries_along(void **state) {
     for (uint64_t i = 0; i < 1000; i++)
         put(&t, entry(ENTRY_POINTER, i * 512, i, i % 2 ? 0x1000 : 0x2000));
     put(&t, entry(ENTRY_MAPPING, 7, 7, 0x1000)); /* its link is no context */
-    table_relink(&t, 0x1000, 1);
-    assert_false(table_take_linked(&t, 0x1000, &at, &e));
-    for (at = 0; table_take_linked(&t, 1, &at, &e);) {
-        table_unpromise(&t);
+    allocations_relink(&t, 0x1000, 1);
+    assert_false(allocations_take_linked(&t, 0x1000, &at, &e));
+    for (at = 0; allocations_take_linked(&t, 1, &at, &e);) {
+        allocations_unreserve(&t);
         /* What others put meanwhile moves entries about. */
         put(&t, entry(ENTRY_GRAPH, ++others, 0, 0));
         sum += e.bytes;
     }
     assert_int_equal(sum, 500 * 500);
     assert_int_equal(t.used, 501 + others);
-    assert_non_null(table_find(&t, ENTRY_MAPPING, 7));
+    assert_non_null(allocations_find(&t, ENTRY_MAPPING, 7));
     for (uint64_t i = 0; i < 1000; i += 2)
-        assert_int_equal(table_find(&t, ENTRY_POINTER, i * 512)->bytes, i);
+        assert_int_equal(allocations_find(&t, ENTRY_POINTER, i * 512)->bytes, i);
 }
 
 /* A context with many allocations ends in no time: one walk, not one for each. */
 static void test_a_large_context_ends_in_one_walk(void **state) {
-    struct table t = {0};
+    struct allocations t = {0};
     struct entry e;
     size_t at = 0;
     int found = 0;
@@ -77,8 +77,8 @@ static void test_a_large_context_ends_in_one_walk(void **state) {
     for (uint64_t i = 0; i < 100000; i++)
         put(&t, entry(ENTRY_POINTER, i * 512, i, 0x1000));
     start = clock();
-    for (; table_take_linked(&t, 0x1000, &at, &e); found++)
-        table_unpromise(&t);
+    for (; allocations_take_linked(&t, 0x1000, &at, &e); found++)
+        allocations_unreserve(&t);
     assert_int_equal(found, 100000);
     assert_true(clock() - start < 2 * CLOCKS_PER_SEC);
 }
@@ -89,19 +89,19 @@ static bool has_bytes(const struct entry *e, const void *arg) {
 
 static void test_entries_are_found_by_what_they_say(void **state) {
     uint64_t object = 7, none = 8;
-    struct table t = {0};
+    struct allocations t = {0};
     struct entry e;
     int found = 0;
 
     (void) state;
-    assert_null(table_find_if(&t, has_bytes, &object));
+    assert_null(allocations_find_if(&t, has_bytes, &object));
     for (uint64_t i = 0; i < 300; i++)
         put(&t, entry(i % 3 ? ENTRY_POINTER : ENTRY_BINDING, i, i % 2 ? 7 : 9, 0));
-    assert_int_equal(table_find_if(&t, has_bytes, &object)->bytes, 7);
-    assert_false(table_take_if(&t, has_bytes, &none, &e));
-    while (table_take_if(&t, has_bytes, &object, &e)) {
+    assert_int_equal(allocations_find_if(&t, has_bytes, &object)->bytes, 7);
+    assert_false(allocations_take_if(&t, has_bytes, &none, &e));
+    while (allocations_take_if(&t, has_bytes, &object, &e)) {
         assert_int_equal(e.kind, ENTRY_BINDING);
-        table_unpromise(&t);
+        allocations_unreserve(&t);
         found++;
     }
     assert_int_equal(found, 50);
@@ -111,7 +111,7 @@ static void test_entries_are_found_by_what_they_say(void **state) {
 /* Against the simplest thing that does the same. */
 static void test_random_operations_match_an_array(void **state) {
     static uint64_t truth[4096];
-    struct table t = {0};
+    struct allocations t = {0};
     uint64_t seed = 88172645463325252ULL;
     size_t count = 0;
 
@@ -125,19 +125,19 @@ static void test_random_operations_match_an_array(void **state) {
         seed ^= seed << 17;
         key = seed % 4096;
         if (truth[key]) {
-            assert_true(table_take(&t, ENTRY_POINTER, key << 21, &e));
+            assert_true(allocations_take(&t, ENTRY_POINTER, key << 21, &e));
             assert_int_equal(e.bytes, truth[key]);
-            table_unpromise(&t);
+            allocations_unreserve(&t);
             truth[key] = 0;
             count--;
         } else {
-            assert_null(table_find(&t, ENTRY_POINTER, key << 21));
+            assert_null(allocations_find(&t, ENTRY_POINTER, key << 21));
             truth[key] = (seed >> 20) + 1;
             put(&t, entry(ENTRY_POINTER, key << 21, truth[key], 0));
             count++;
         }
         assert_int_equal(t.used, count);
-        assert_int_equal(t.promised, 0);
+        assert_int_equal(t.reserved, 0);
     }
 }
 
