@@ -26,7 +26,7 @@ const struct dialect dialects[DIALECT_COUNT] = {
                       .zero_is_unset = ((flags) &ZERO_IS_UNSET) != 0,                              \
                       .memory_is_all = ((flags) &MEMORY_IS_ALL) != 0,                              \
                       .divides = ((flags) &DIVIDES) != 0,                                          \
-                      .foreign = FOREIGN_##tools,                                                  \
+                      .exported = EXPORT_##tools,                                                  \
                       .prefix = prefix_,                                                           \
                       .read_annotations = reader},
 #include "model/dialects.def"

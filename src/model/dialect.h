@@ -41,15 +41,15 @@ enum quantity_kind {
     QUANTITY_KINDS,
 };
 
-/* Who writes what its own tools read of a pod (kube/objects/dialect_export.h). */
-enum foreign_kind {
-    FOREIGN_NONE,
-    FOREIGN_ELASTIC,
-    FOREIGN_GPUSHARE,
-    FOREIGN_GPU_MANAGER,
-    FOREIGN_HAMI,
-    FOREIGN_KOORDINATOR,
-    FOREIGN_KAI,
+/* Projects whose tools read annotations and variables of pods (kube/objects/dialect_export.h). */
+enum export_kind {
+    EXPORT_NONE,
+    EXPORT_ELASTIC,
+    EXPORT_GPUSHARE,
+    EXPORT_GPU_MANAGER,
+    EXPORT_HAMI,
+    EXPORT_KOORDINATOR,
+    EXPORT_KAI,
 };
 
 /* Why a request cannot be understood. */
@@ -106,8 +106,8 @@ struct dialect {
     bool zero_is_unset; /* its project takes 0 for "not given" */
     bool memory_is_all; /* compute alone comes with all of the memory, not with as much of it */
     bool divides; /* compute beyond 100 percent, and the memory beside it, over several cards */
-    enum foreign_kind foreign;
-    const char *prefix; /* of the foreign annotations where two dialects share the kind */
+    enum export_kind exported;
+    const char *prefix; /* of the exported annotations where two dialects share the kind */
     /* Understands a request in annotations, of which `text` has the values (NULL: not there); NULL:
      * the dialect has none. The caller enters the dialect. */
     enum request_problem (*read_annotations)(const char *const text[ANNOTATION_PARTS],

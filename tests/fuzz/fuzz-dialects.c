@@ -55,19 +55,19 @@ static uint64_t card_memory(const char *uuid, void *userdata) {
 }
 
 /* What is written about it is JSON. */
-static void try_foreign(const struct container_request *req) {
+static void try_export(const struct container_request *req) {
     struct assigned_device device = {3, "GPU-1", req->core, req->memory + 1, 1};
     struct assigned_container container = {.ndevices = 1, .devices = &device};
     struct assignment assignment = {"n", 1, &container};
     uint64_t card = req->memory_floor;
-    const struct foreign_pod pod = {req, 1, &assignment, card_memory, &card, 1};
+    const struct export_pod pod = {req, 1, &assignment, card_memory, &card, 1};
     struct buf out = BUF_INIT(0);
     struct json_writer w = {.out = &out};
     struct json_parser *parser = json_parser_new();
     struct json root;
     memcpy(container.name, req->container, sizeof(container.name));
     json_object_begin(&w, NULL);
-    foreign_annotate(&pod, &w);
+    export_annotate(&pod, &w);
     json_object_end(&w);
     if (!parser || json_parse(parser, buf_str(&out), out.len, &root, NULL) < 0)
         abort();
@@ -90,7 +90,7 @@ static void try_lines(struct resource_line *lines, size_t n) {
     (void) dialect_label(lines, n);
     if (requested) {
         check_request(&req);
-        try_foreign(&req);
+        try_export(&req);
     }
     lines[n] = (struct resource_line){RESOURCE_SLOT, "1", 1};
     if (needs && dialect_read(lines, n + 1, &req, &requested) == REQUEST_SLOT_MISSING)

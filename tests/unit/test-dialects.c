@@ -470,10 +470,10 @@ static const char *annotations_of(const struct container_request *requests, uint
     };
     struct assigned_container containers[2] = {{"a", 2, devices[0]}, {"b", 1, devices[1]}};
     const struct assignment assignment = {"node-1", 2, containers};
-    const struct foreign_pod pod = {requests, n, &assignment, eighty, NULL, 1700000000123456789u};
+    const struct export_pod pod = {requests, n, &assignment, eighty, NULL, 1700000000123456789u};
     struct json_writer w = {.out = out};
     json_object_begin(&w, NULL);
-    foreign_annotate(&pod, &w);
+    export_annotate(&pod, &w);
     json_object_end(&w);
     return buf_str(out);
 }
@@ -551,10 +551,10 @@ static void test_annotations_beside(void **state) {
     struct container_request req = {.phase = CONTAINER_APP};
     memset(c.name, 'x', 60);
     memset(req.container, 'x', 60);
-    const struct foreign_pod pod = {&req, 1, &(struct assignment){"n", 1, &c}, eighty, NULL, 0};
+    const struct export_pod pod = {&req, 1, &(struct assignment){"n", 1, &c}, eighty, NULL, 0};
     struct json_writer w = {.out = &other};
     json_object_begin(&w, NULL);
-    foreign_annotate(&pod, &w);
+    export_annotate(&pod, &w);
     json_object_end(&w);
     assert_string_equal(buf_str(&other), "{\"elasticgpu.io/assumed\":\"true\"}");
 }
@@ -566,30 +566,30 @@ static int collect(const char *variable, void *userdata) {
 
 static void test_environment(void **state) {
     (void) state;
-    const struct foreign_part parts[] = {{1, 30, 3 * GIB, 5 * GIB, 80 * GIB},
-                                         {0, 30, 3 * GIB, 3 * GIB, 80 * GIB}};
+    const struct export_part parts[] = {{1, 30, 3 * GIB, 5 * GIB, 80 * GIB},
+                                        {0, 30, 3 * GIB, 3 * GIB, 80 * GIB}};
     static const char *const want[] = {
-        [FOREIGN_NONE] = "",
-        [FOREIGN_ELASTIC] = "",
-        [FOREIGN_GPUSHARE] = "ALIYUN_COM_GPU_MEM_IDX=1 ALIYUN_COM_GPU_MEM_POD=8 "
-                             "ALIYUN_COM_GPU_MEM_CONTAINER=6 ALIYUN_COM_GPU_MEM_DEV=80 ",
-        [FOREIGN_GPU_MANAGER] = "",
-        [FOREIGN_HAMI] = "CUDA_DEVICE_MEMORY_LIMIT_0=3072m CUDA_DEVICE_MEMORY_LIMIT_1=3072m "
-                         "CUDA_DEVICE_SM_LIMIT=30 ",
-        [FOREIGN_KOORDINATOR] = "",
-        [FOREIGN_KAI] = "GPU_PORTION=0.30 ",
+        [EXPORT_NONE] = "",
+        [EXPORT_ELASTIC] = "",
+        [EXPORT_GPUSHARE] = "ALIYUN_COM_GPU_MEM_IDX=1 ALIYUN_COM_GPU_MEM_POD=8 "
+                            "ALIYUN_COM_GPU_MEM_CONTAINER=6 ALIYUN_COM_GPU_MEM_DEV=80 ",
+        [EXPORT_GPU_MANAGER] = "",
+        [EXPORT_HAMI] = "CUDA_DEVICE_MEMORY_LIMIT_0=3072m CUDA_DEVICE_MEMORY_LIMIT_1=3072m "
+                        "CUDA_DEVICE_SM_LIMIT=30 ",
+        [EXPORT_KOORDINATOR] = "",
+        [EXPORT_KAI] = "GPU_PORTION=0.30 ",
     };
     for (unsigned kind = 0; kind < sizeof(want) / sizeof(want[0]); kind++) {
         _cleanup_buf_ struct buf out = BUF_INIT(0);
-        assert_int_equal(foreign_env(kind, parts, 2, collect, &out), 0);
+        assert_int_equal(export_env(kind, parts, 2, collect, &out), 0);
         assert_string_equal(buf_str(&out), want[kind]);
-        assert_int_equal(foreign_find(foreign_name(kind)), kind);
+        assert_int_equal(export_kind_find(export_kind_name(kind)), kind);
         buf_reset(&out);
-        assert_int_equal(foreign_env(kind, parts, 0, collect, &out), 0);
+        assert_int_equal(export_env(kind, parts, 0, collect, &out), 0);
         assert_string_equal(buf_str(&out), "");
     }
-    assert_int_equal(foreign_find("unheard of"), FOREIGN_NONE);
-    assert_int_equal(foreign_find(NULL), FOREIGN_NONE);
+    assert_int_equal(export_kind_find("unheard of"), EXPORT_NONE);
+    assert_int_equal(export_kind_find(NULL), EXPORT_NONE);
 }
 
 /* The manifests that repeat the names have all of them. */

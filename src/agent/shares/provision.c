@@ -23,18 +23,18 @@ static int put_variable(const char *variable, void *userdata) {
 }
 
 /* What programs that know another project look for. */
-static int foreign_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
-                         uint32_t scaling, struct gpu_edits *edits) {
-    struct foreign_part parts[GPU_MAX];
+static int export_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
+                        uint32_t scaling, struct gpu_edits *edits) {
+    struct export_part parts[GPU_MAX];
 
     for (uint32_t i = 0; i < g->ndevices && i < GPU_MAX; i++)
         parts[i] =
-            (struct foreign_part){.index = g->devices[i].index,
-                                  .core = g->devices[i].core,
-                                  .memory = g->devices[i].memory,
-                                  .pod_memory = g->devices[i].pod_memory,
-                                  .card_memory = scaling_capacity(devices[i]->memory, scaling)};
-    return foreign_env((enum foreign_kind) g->foreign, parts, g->ndevices, put_variable, edits);
+            (struct export_part){.index = g->devices[i].index,
+                                 .core = g->devices[i].core,
+                                 .memory = g->devices[i].memory,
+                                 .pod_memory = g->devices[i].pod_memory,
+                                 .card_memory = scaling_capacity(devices[i]->memory, scaling)};
+    return export_env((enum export_kind) g->exported, parts, g->ndevices, put_variable, edits);
 }
 
 /* Everything that is put into the container. */
@@ -66,7 +66,7 @@ static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_e
     if (r == 0)
         r = mps_edits(s->options.mps_dir, s->options.host_root, g, edits);
     if (r == 0)
-        r = foreign_edits(g, devices, s->options.memory_scaling, edits);
+        r = export_edits(g, devices, s->options.memory_scaling, edits);
     if (r == 0 && n > 0)
         r = ldcache_edits(s, edits);
     if (r == 0 && n > 0 && driver_limit_edits(s, edits, err) < 0)

@@ -75,7 +75,7 @@ struct slot_grant {
     char container[KUBE_LABEL_MAX];
     uint32_t ndevices; /* 0: another slot of the same container carries the share */
     struct slot_device *devices;
-    uint8_t foreign;         /* enum foreign_kind: whose environment the container expects */
+    uint8_t exported;        /* enum export_kind: whose environment the container expects */
     uint8_t driver;          /* of enum driver_capability: what it uses of the driver */
     struct slot_terms terms; /* not in the record: the limits file keeps them */
 };

@@ -29,8 +29,8 @@ void slot_record_encode(const struct slot_grant *g, struct buf *out) {
     json_put_string(&w, "namespace", g->namespace);
     json_put_string(&w, "pod", g->pod);
     json_put_string(&w, "container", g->container);
-    if (g->foreign != FOREIGN_NONE)
-        json_put_string(&w, "foreign", foreign_name((enum foreign_kind) g->foreign));
+    if (g->exported != EXPORT_NONE)
+        json_put_string(&w, "foreign", export_kind_name((enum export_kind) g->exported));
     if (g->driver != DRIVER_CAPABILITIES_UNSAID)
         json_put_u64(&w, "driverCapabilities", g->driver);
     json_array_begin(&w, "devices");
@@ -112,7 +112,7 @@ static int read_grant(struct json root, struct slot_grant *g) {
         !read_driver(root, &g->driver) || json_type(devices) != JSON_ARRAY ||
         json_size(devices) > GPU_MAX)
         return -EBADMSG;
-    g->foreign = (uint8_t) foreign_find(json_string(json_get(root, "foreign")));
+    g->exported = (uint8_t) export_kind_find(json_string(json_get(root, "foreign")));
     g->devices = calloc(json_size(devices) + 1, sizeof(*g->devices));
     while (g->devices && json_next(&it, NULL, &item))
         if (!read_device(item, &g->devices[g->ndevices++]))
@@ -201,7 +201,7 @@ int slot_grant_make(const struct pod *pod, const struct assignment *a, const cha
     const struct assigned_container *part = assignment_find(a, container);
     const struct container_request *req = request_of(pod, container);
     struct slot_grant g = {
-        .foreign = (uint8_t) (req ? dialects[req->dialect].foreign : FOREIGN_NONE),
+        .exported = (uint8_t) (req ? dialects[req->dialect].exported : EXPORT_NONE),
         .driver = req ? req->driver : DRIVER_CAPABILITIES_UNSAID,
     };
 

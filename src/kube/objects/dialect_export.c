@@ -22,7 +22,7 @@ typedef unsigned long long ull;
 
 /* ---- going through a pod ---- */
 
-static const struct assigned_container *part_of(const struct foreign_pod *p, uint32_t i,
+static const struct assigned_container *part_of(const struct export_pod *p, uint32_t i,
                                                 const struct dialect *d) {
     return &dialects[p->containers[i].dialect] == d
                ? assignment_find(p->assignment, p->containers[i].container)
@@ -59,14 +59,14 @@ static void put_buf(struct json_writer *w, const char *prefix, const char *name,
 
 /* ---- annotations ---- */
 
-static void annotate_elastic(const struct foreign_pod *p, const struct dialect *d,
+static void annotate_elastic(const struct export_pod *p, const struct dialect *d,
                              struct json_writer *w) {
     json_put_string(w, "elasticgpu.io/assumed", "true");
     (void) d; /* the same keys for all spellings */
     for (uint32_t i = 0; i < p->ncontainers; i++) {
         const struct dialect *spelling = &dialects[p->containers[i].dialect];
         const struct assigned_container *c =
-            spelling->foreign == FOREIGN_ELASTIC ? part_of(p, i, spelling) : NULL;
+            spelling->exported == EXPORT_ELASTIC ? part_of(p, i, spelling) : NULL;
         _cleanup_buf_ struct buf text = BUF_INIT(0);
         char name[96];
         if (!c)
@@ -79,7 +79,7 @@ static void annotate_elastic(const struct foreign_pod *p, const struct dialect *
 
 /* The tools of gpushare count in GiB, and read the cards of a pod from `allocation` or, if it has
  * none, its one card from IDX. */
-static void annotate_gpushare(const struct foreign_pod *p, const struct dialect *d,
+static void annotate_gpushare(const struct export_pod *p, const struct dialect *d,
                               struct json_writer *w) {
     _cleanup_buf_ struct buf indexes = BUF_INIT(0), allocation = BUF_INIT(0);
     struct json_writer inner = {.out = &allocation};
@@ -114,7 +114,7 @@ static void annotate_gpushare(const struct foreign_pod *p, const struct dialect 
     put_buf(w, "", "scheduler.framework.gpushare.allocation", &allocation);
 }
 
-static void annotate_gpu_manager(const struct foreign_pod *p, const struct dialect *d,
+static void annotate_gpu_manager(const struct export_pod *p, const struct dialect *d,
                                  struct json_writer *w) {
     for (uint32_t i = 0; i < p->ncontainers; i++) {
         const struct assigned_container *c = part_of(p, i, d);
@@ -133,7 +133,7 @@ static void annotate_gpu_manager(const struct foreign_pod *p, const struct diale
 
 /* "UUID,NVIDIA,MiB,percent:" for each card, ";" behind each container, volcano: between them; also
  * for those without a card that precede one with a card. */
-static void put_hami_devices(const struct foreign_pod *p, const struct dialect *d, bool between,
+static void put_hami_devices(const struct export_pod *p, const struct dialect *d, bool between,
                              struct buf *out) {
     uint32_t next = 0;
     for (uint32_t i = 0; i < p->ncontainers; i++) {
@@ -152,7 +152,7 @@ static void put_hami_devices(const struct foreign_pod *p, const struct dialect *
     }
 }
 
-static void annotate_hami(const struct foreign_pod *p, const struct dialect *d,
+static void annotate_hami(const struct export_pod *p, const struct dialect *d,
                           struct json_writer *w) {
     const bool volcano = strcmp(d->prefix, "hami.io/") != 0;
     _cleanup_buf_ struct buf devices = BUF_INIT(0);
@@ -165,7 +165,7 @@ static void annotate_hami(const struct foreign_pod *p, const struct dialect *d,
     put_buf(w, d->prefix, volcano ? "vgpu-ids-new" : "vgpu-devices-allocated", &devices);
 }
 
-static void put_koordinator_device(struct json_writer *w, const struct foreign_pod *p,
+static void put_koordinator_device(struct json_writer *w, const struct export_pod *p,
                                    const struct assigned_device *device) {
     uint64_t card = p->card_memory(device->uuid, p->userdata);
     json_object_begin(w, NULL);
@@ -181,7 +181,7 @@ static void put_koordinator_device(struct json_writer *w, const struct foreign_p
     json_object_end(w);
 }
 
-static void annotate_koordinator(const struct foreign_pod *p, const struct dialect *d,
+static void annotate_koordinator(const struct export_pod *p, const struct dialect *d,
                                  struct json_writer *w) {
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct json_writer inner = {.out = &text};
@@ -197,7 +197,7 @@ static void annotate_koordinator(const struct foreign_pod *p, const struct diale
     put_buf(w, "scheduling.koordinator.sh/", "device-allocated", &text);
 }
 
-static void annotate_kai(const struct foreign_pod *p, const struct dialect *d,
+static void annotate_kai(const struct export_pod *p, const struct dialect *d,
                          struct json_writer *w) {
     bool whole = false;
     for (uint32_t i = 0; i < p->ncontainers; i++)
@@ -217,8 +217,8 @@ static void annotate_kai(const struct foreign_pod *p, const struct dialect *d,
 
 typedef int env_put(const char *variable, void *userdata);
 
-static int env_gpushare(const struct foreign_part *parts, size_t n, env_put *put, void *userdata) {
-    char text[FOREIGN_ENV_MAX];
+static int env_gpushare(const struct export_part *parts, size_t n, env_put *put, void *userdata) {
+    char text[EXPORT_ENV_MAX];
     uint64_t container = 0, pod = 0;
     for (size_t i = 0; i < n; i++) {
         container += parts[i].memory / GIB;
@@ -231,8 +231,8 @@ static int env_gpushare(const struct foreign_part *parts, size_t n, env_put *put
     return 0;
 }
 
-static int env_hami(const struct foreign_part *parts, size_t n, env_put *put, void *userdata) {
-    char text[FOREIGN_ENV_MAX];
+static int env_hami(const struct export_part *parts, size_t n, env_put *put, void *userdata) {
+    char text[EXPORT_ENV_MAX];
     if (n > ENV_CARDS_MAX)
         PUT("CUDA_DEVICE_MEMORY_LIMIT=%llum", (ull) (parts[0].memory / MIB));
     for (size_t i = 0; n <= ENV_CARDS_MAX && i < n; i++)
@@ -242,8 +242,8 @@ static int env_hami(const struct foreign_part *parts, size_t n, env_put *put, vo
     return 0;
 }
 
-static int env_kai(const struct foreign_part *parts, size_t n, env_put *put, void *userdata) {
-    char text[FOREIGN_ENV_MAX];
+static int env_kai(const struct export_part *parts, size_t n, env_put *put, void *userdata) {
+    char text[EXPORT_ENV_MAX];
     uint64_t card = parts[0].card_memory, cents = parts[0].core;
     (void) n;
     if (cents == 0 && card > 0)
@@ -256,45 +256,45 @@ static int env_kai(const struct foreign_part *parts, size_t n, env_put *put, voi
 
 static const struct {
     const char *name;
-    void (*annotate)(const struct foreign_pod *, const struct dialect *, struct json_writer *);
-    int (*env)(const struct foreign_part *, size_t, env_put *, void *);
+    void (*annotate)(const struct export_pod *, const struct dialect *, struct json_writer *);
+    int (*env)(const struct export_part *, size_t, env_put *, void *);
 } kinds[] = {
-    [FOREIGN_NONE] = {"none", NULL, NULL},
-    [FOREIGN_ELASTIC] = {"elastic-gpu", annotate_elastic, NULL},
-    [FOREIGN_GPUSHARE] = {"gpushare", annotate_gpushare, env_gpushare},
-    [FOREIGN_GPU_MANAGER] = {"gpu-manager", annotate_gpu_manager, NULL},
-    [FOREIGN_HAMI] = {"hami", annotate_hami, env_hami},
-    [FOREIGN_KOORDINATOR] = {"koordinator", annotate_koordinator, NULL},
-    [FOREIGN_KAI] = {"kai", annotate_kai, env_kai},
+    [EXPORT_NONE] = {"none", NULL, NULL},
+    [EXPORT_ELASTIC] = {"elastic-gpu", annotate_elastic, NULL},
+    [EXPORT_GPUSHARE] = {"gpushare", annotate_gpushare, env_gpushare},
+    [EXPORT_GPU_MANAGER] = {"gpu-manager", annotate_gpu_manager, NULL},
+    [EXPORT_HAMI] = {"hami", annotate_hami, env_hami},
+    [EXPORT_KOORDINATOR] = {"koordinator", annotate_koordinator, NULL},
+    [EXPORT_KAI] = {"kai", annotate_kai, env_kai},
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-void foreign_annotate(const struct foreign_pod *pod, struct json_writer *w) {
+void export_annotate(const struct export_pod *pod, struct json_writer *w) {
     bool kind_done[KINDS] = {false}, row_done[DIALECT_COUNT] = {false}; /* rows with a prefix */
     for (uint32_t i = 0; i < pod->ncontainers; i++) {
         const struct dialect *d = &dialects[pod->containers[i].dialect];
-        bool *done = d->prefix ? &row_done[pod->containers[i].dialect] : &kind_done[d->foreign];
-        if (!kinds[d->foreign].annotate || *done)
+        bool *done = d->prefix ? &row_done[pod->containers[i].dialect] : &kind_done[d->exported];
+        if (!kinds[d->exported].annotate || *done)
             continue;
         *done = true;
-        kinds[d->foreign].annotate(pod, d, w);
+        kinds[d->exported].annotate(pod, d, w);
     }
 }
 
-int foreign_env(enum foreign_kind kind, const struct foreign_part *parts, size_t n,
-                int (*put)(const char *variable, void *userdata), void *userdata) {
+int export_env(enum export_kind kind, const struct export_part *parts, size_t n,
+               int (*put)(const char *variable, void *userdata), void *userdata) {
     if (n == 0 || kind >= KINDS || !kinds[kind].env)
         return 0;
     return kinds[kind].env(parts, n, put, userdata);
 }
 
-const char *foreign_name(enum foreign_kind kind) {
-    return kinds[kind < KINDS ? kind : FOREIGN_NONE].name;
+const char *export_kind_name(enum export_kind kind) {
+    return kinds[kind < KINDS ? kind : EXPORT_NONE].name;
 }
 
-enum foreign_kind foreign_find(const char *name) {
+enum export_kind export_kind_find(const char *name) {
     for (size_t i = 0; name && i < KINDS; i++)
         if (strcmp(kinds[i].name, name) == 0)
-            return (enum foreign_kind) i;
-    return FOREIGN_NONE;
+            return (enum export_kind) i;
+    return EXPORT_NONE;
 }

@@ -179,7 +179,7 @@ static void on_bound(const struct kube_response *response, void *userdata) {
 /* What a Binding puts into the pod's annotations. */
 struct binding_text {
     struct buf assignment;
-    struct buf foreign; /* further members of the JSON object, each with a comma before it */
+    struct buf exported; /* further members of the JSON object, each with a comma before it */
     char signature[SIGNATURE_TEXT_MAX];
 };
 
@@ -189,7 +189,7 @@ static void encode_assigned(const struct attempt *a, const struct binding_text *
     struct json_writer w = {.out = &annotations};
     json_put_string(&w, ANNOTATION_ASSIGNMENT, buf_str(&text->assignment));
     json_put_string(&w, ANNOTATION_SIGNATURE, text->signature);
-    buf_append(&annotations, text->foreign.data, text->foreign.len);
+    buf_append(&annotations, text->exported.data, text->exported.len);
     if (buf_error(&annotations) < 0)
         out->error = annotations.error;
     binding_encode(&a->to, buf_str(&annotations), out);
@@ -206,9 +206,9 @@ static int check_annotations(const struct state_pod *pod, struct binding_text *t
                        "more than %zu",
                        pod->annotation_bytes, ours, ANNOTATIONS_MAX);
     /* These are for information, and give way. */
-    if (buf_error(&text->foreign) < 0 ||
-        pod->annotation_bytes + ours + text->foreign.len > ANNOTATIONS_MAX)
-        buf_reset(&text->foreign);
+    if (buf_error(&text->exported) < 0 ||
+        pod->annotation_bytes + ours + text->exported.len > ANNOTATIONS_MAX)
+        buf_reset(&text->exported);
     return 0;
 }
 
@@ -221,15 +221,15 @@ static uint64_t card_memory(const char *uuid, void *userdata) {
 }
 
 /* What the tools of other projects read of a pod in their dialects. */
-static void put_foreign(const struct state_pod *pod, const struct assignment *assignment,
-                        struct buf *out) {
-    foreign_annotate(&(struct foreign_pod){.containers = pod->containers,
-                                           .ncontainers = pod->ncontainers,
-                                           .assignment = assignment,
-                                           .card_memory = card_memory,
-                                           .userdata = pod->node,
-                                           .now_ns = clock_ns(CLOCK_REALTIME)},
-                     &(struct json_writer){.out = out, .comma = true});
+static void put_exported(const struct state_pod *pod, const struct assignment *assignment,
+                         struct buf *out) {
+    export_annotate(&(struct export_pod){.containers = pod->containers,
+                                         .ncontainers = pod->ncontainers,
+                                         .assignment = assignment,
+                                         .card_memory = card_memory,
+                                         .userdata = pod->node,
+                                         .now_ns = clock_ns(CLOCK_REALTIME)},
+                    &(struct json_writer){.out = out, .comma = true});
 }
 
 static void assignment_cleanup(struct assignment *a) {
@@ -238,19 +238,19 @@ static void assignment_cleanup(struct assignment *a) {
 
 static void binding_text_cleanup(struct binding_text *text) {
     buf_done(&text->assignment);
-    buf_done(&text->foreign);
+    buf_done(&text->exported);
 }
 
 static int build_binding(const struct attempt *a, const struct state_pod *pod, struct buf *out,
                          struct err *err) {
     _cleanup_(assignment_cleanup) struct assignment assignment = {0};
     _cleanup_(binding_text_cleanup) struct binding_text text = {.assignment = BUF_INIT(BODY_MAX),
-                                                                .foreign = BUF_INIT(BODY_MAX)};
+                                                                .exported = BUF_INIT(BODY_MAX)};
     int r = state_assignment(pod, &assignment);
     if (r < 0)
         return err_errno(err, -r, "cannot build the assignment");
     assignment_encode(&assignment, &text.assignment);
-    put_foreign(pod, &assignment, &text.foreign);
+    put_exported(pod, &assignment, &text.exported);
     if (buf_error(&text.assignment) < 0)
         return err_errno(err, -buf_error(&text.assignment), "cannot build the assignment");
     r = assignment_sign(a->binder->key, a->to.uid, a->to.node, buf_str(&text.assignment),
