@@ -135,19 +135,19 @@ class Demo:
 
     def share(self):
         self.n.step("Three pods that together fit on one GPU")
-        wishes = {"alice": (30, 20, "--bytes", "8Gi"), "bob": (30, 20, "--bytes", "12Gi"),
+        requests = {"alice": (30, 20, "--bytes", "8Gi"), "bob": (30, 20, "--bytes", "12Gi"),
                   "carol": (40, 30, "--bytes", "16Gi", "--over", "20Gi")}
-        for name, (core, memory, *_) in wishes.items():
+        for name, (core, memory, *_) in requests.items():
             self.n.say(f"{name} asks for {core} % of a card's compute and {memory} GiB of its memory")
-        for name, wish in wishes.items():
-            self.api.create(kube.pods(), manifest(name, *wish))
-        seen = {name: self.running(name) for name in wishes}
+        for name, request in requests.items():
+            self.api.create(kube.pods(), manifest(name, *request))
+        seen = {name: self.running(name) for name in requests}
         self.kubectl("get", "pods")
         cards = {name: cards_of(pod) for name, (pod, _) in seen.items()}
         self.n.claim("three pods that fit on one GPU land on one GPU",
                      len({tuple(c) for c in cards.values()}) == 1 and all(len(c) == 1 for c in cards.values()), cards)
-        for name, wish in wishes.items():
-            self.check_view(name, wish[1] * GiB, cards[name], *seen[name])
+        for name, request in requests.items():
+            self.check_view(name, request[1] * GiB, cards[name], *seen[name])
         self.check_greedy("carol", seen)
 
     def check_view(self, name, limit, cards, _, report):

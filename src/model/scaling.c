@@ -41,14 +41,14 @@ uint64_t scaling_capacity(uint64_t memory, uint32_t factor) {
 }
 
 uint64_t scaling_physical(uint64_t bytes, uint64_t memory, uint64_t capacity, uint32_t factor) {
-    u128 part, wish;
+    u128 part, wanted;
 
     if (capacity <= memory || bytes == 0)
         return bytes;
     part = (u128) bytes * memory / capacity;
-    wish = factor >= SCALING_ONE ? (u128) bytes * SCALING_ONE / factor : 0;
-    if (wish > part)
-        part = wish;
+    wanted = factor >= SCALING_ONE ? (u128) bytes * SCALING_ONE / factor : 0;
+    if (wanted > part)
+        part = wanted;
     return part > 0 ? (uint64_t) part : 1;
 }
 

@@ -19,8 +19,8 @@ int scaling_parse(const char *text, uint32_t *ret);
  * the rest back; all of it for 0. */
 uint64_t scaling_capacity(uint64_t memory, uint32_t factor);
 
-/* What of `bytes` may be on the card at once. `factor` is the pod's own wish, 0: as the node sells.
- * A wish can ask for more than others get (1: all of it), not for less. */
+/* What of `bytes` may be on the card at once. `factor` is the pod's own setting, 0: that of the
+ * node. It can raise the physical part (1: all of it), not lower it. */
 uint64_t scaling_physical(uint64_t bytes, uint64_t memory, uint64_t capacity, uint32_t factor);
 
 /* What of the capacity somebody takes who bought `bytes` with that physical part. */

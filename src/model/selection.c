@@ -44,7 +44,7 @@ static int take_topology(struct gpu_selection *selection, const char *text, size
     (void) at;
     for (size_t i = 1; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcasecmp(text, words[i]) == 0) {
-            selection->topology = (enum topology_wish) i;
+            selection->topology = (enum topology_policy) i;
             return 0;
         }
     return -EINVAL;

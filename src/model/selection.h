@@ -11,7 +11,7 @@
 #include "model/annotation.h"
 
 /* How well several cards of one container are to be connected. */
-enum topology_wish {
+enum topology_policy {
     TOPOLOGY_UNSET,      /* as NONE for shares, as BEST among cards of equal cost for whole ones */
     TOPOLOGY_NONE,       /* whichever are cheapest to give away */
     TOPOLOGY_BEST,       /* the best connected that are free */
@@ -25,7 +25,7 @@ struct gpu_selection {
     char *use_models, *avoid_models; /* parts of a model's name, in any case */
     char *use_uuids, *avoid_uuids;
     char *use_indexes; /* numbers of cards on their node, as HAMi lets a pod name them */
-    enum topology_wish topology;
+    enum topology_policy topology;
     bool numa_bind;                    /* the cards of one container are on one NUMA node */
     char node_policy[POLICY_NAME_MAX]; /* chooses the node; "" as the scheduler does */
     char card_policy[POLICY_NAME_MAX]; /* chooses the cards on it */

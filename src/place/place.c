@@ -127,10 +127,10 @@ static bool is_linked(const struct search *s, uint32_t container, uint32_t c) {
 /* Whether the links decide which cards the container gets. */
 static bool wants_links(const struct search *s, uint32_t container) {
     const struct container_request *a = &s->plan->request->containers[container];
-    enum topology_wish wish = s->plan->topology;
+    enum topology_policy policy = s->plan->topology;
     return s->node->topology && a->cards > 1 &&
-           (wish == TOPOLOGY_BEST || wish == TOPOLOGY_RESTRICTED ||
-            (wish == TOPOLOGY_UNSET && a->whole));
+           (policy == TOPOLOGY_BEST || policy == TOPOLOGY_RESTRICTED ||
+            (policy == TOPOLOGY_UNSET && a->whole));
 }
 
 static bool is_idle(const struct place_card *card) {

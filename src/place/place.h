@@ -73,7 +73,7 @@ enum place_reason {
     PLACE_NO_BOTH,      /* memory on one card, compute on another */
     PLACE_NOT_TOGETHER, /* each container fits, all at once do not */
     PLACE_ELSEWHERE,    /* by the caller: the pod is on its way to another node */
-    PLACE_NOT_LINKED,   /* by the pod's wish for links or one NUMA node, there is no such set */
+    PLACE_NOT_LINKED,   /* no set of cards has the links or the NUMA node that the pod requests */
     PLACE_WRONG_GPU,    /* by the caller: none that the pod may take by its selection */
     PLACE_NO_TFLOPS,    /* compute requested in TFLOPS, and those of these cards are not known */
     PLACE_TOO_SLOW,     /* no card has that many TFLOPS at all */
@@ -125,7 +125,7 @@ struct place_plan {
     uint64_t cpu, memory;       /* what the pod asks beside, milli-CPU and bytes */
     uint64_t models;            /* bit i: cards of the dense model id i will do; of all: all ones */
     struct place_model *model;  /* what policies have learned, and their caches; NULL: nothing */
-    enum topology_wish topology;
+    enum topology_policy topology;
     bool numa_bind;  /* the cards of one container are on one NUMA node */
     uint32_t effort; /* looks at a card left; 0 is spent */
     uint32_t nunits;

@@ -37,7 +37,7 @@ struct grpc_request_options {
     size_t max_reply;    /* 0: 16 MiB */
 };
 
-/* ret_request may be NULL if there is no wish to cancel. On an error the callback does not run. */
+/* ret_request may be NULL if the caller never cancels. On an error the callback does not run. */
 int grpc_request_start(uv_loop_t *loop, const struct grpc_request_options *options,
                        grpc_result_cb on_result, void *userdata, struct grpc_request **ret_request,
                        struct err *err);

@@ -311,7 +311,7 @@ class Bench:
 
     # ---- rounds ----
 
-    def wish(self, number):
+    def request(self, number):
         return self.resources(*SHARES[number % len(SHARES)])
 
     def rate(self, extender, gates, pods):
@@ -321,11 +321,11 @@ class Bench:
         self.made += 1
         self.api.create(kube.core("namespaces"), {"metadata": {"name": name}})
         self.start_kube_scheduler(extender, gates)
-        self.etcd.put([pod_object(meta("warm", name), self.wish(0))])   # it has read the cluster when this is bound
+        self.etcd.put([pod_object(meta("warm", name), self.request(0))])   # it has read the cluster when this is bound
         self.api.wait(kube.pods(name), "warm", lambda p: p and p["spec"].get("nodeName"), 300, "the first pod bound")
         at = self.progress.steps(f'pods bound with {extender or "no extender"} {" ".join(gates)}', pods)
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGSTOP))
-        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.wish(i)) for i in range(pods)), at_once=1)
+        self.etcd.put((pod_object(meta(f"p-{i:05d}", name), self.request(i)) for i in range(pods)), at_once=1)
         time.sleep(5 * CALM)
         spent, asked = self.cpu(), self.requests()
         self.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGCONT))

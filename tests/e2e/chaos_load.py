@@ -133,8 +133,8 @@ class Load(threading.Thread):
         getattr(self, kind)(moment)
         self.created[kind] = self.created.get(kind, 0) + 1
 
-    def make(self, wish, priority=LOW, annotations=None, labels=None, asks=True):
-        resources, given = wish
+    def make(self, request, priority=LOW, annotations=None, labels=None, asks=True):
+        resources, given = request
         body = pod(kit.new_name("c"), container(resources=resources if asks else None), terminationGracePeriodSeconds=1,
                    priorityClassName=self.priorities[priority],
                    annotations=dict(annotations or {}, **{audit.GIVEN: json.dumps(given)}))

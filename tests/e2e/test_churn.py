@@ -9,7 +9,7 @@ PODS = 60
 AT_ONCE = 14
 
 
-def wish(rng):
+def request(rng):
     core = rng.choice([0, 5, 10, 20, 30, 50, 100])
     share = {"core": core} if core else {}
     if core < 100:
@@ -31,7 +31,7 @@ def test_pods_come_and_go(world, space):
     rng = random.Random(1)
     alive = []
     for number in range(PODS):
-        alive += space.create(pod(f"p{number}", container(**wish(rng))))
+        alive += space.create(pod(f"p{number}", container(**request(rng))))
         while len(alive) > rng.randrange(AT_ONCE):
             space.begin_delete(alive.pop(rng.randrange(len(alive))), grace=rng.choice([0, 1, None]))
         if number % 6 == 5:

@@ -144,7 +144,7 @@ def test_a_forged_ledger_is_found_and_reported(world, space):
 
 
 def test_a_forger_is_stopped(world, space):
-    """By the pod's own, stricter wish here; kubelet starts it again, and it is found again."""
+    """By the pod's own, stricter setting here; kubelet starts it again, and it is found again."""
     space.create(forger("forger", "forge", 8 * GiB, annotations={"elasticgpu.io/on-overuse": "stop"}))
     space.event("forger", "GPUOveruseStopped", 30)
 

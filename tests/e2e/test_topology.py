@@ -59,7 +59,7 @@ def room(machine):
     machine.wait_all_released()
 
 
-def wishes(**words):
+def selection(**words):
     """Annotations of ours: topology="best" is elasticgpu.io/topology: best."""
     return {f"{GROUP}/{key.replace('_', '-')}": value for key, value in words.items()}
 
@@ -98,16 +98,16 @@ def test_whole_cards_by_links(machine, room):
     first = cards(room.start(pod("share", container(core=30))))
     (broken,) = [quad for quad in QUADS if first <= quad] or [set()]
     if not broken:                                  # it took the T4, which breaks none
-        first = cards(room.start(pod("other", container(core=30), annotations=wishes(gpu_model="A100"))))
+        first = cards(room.start(pod("other", container(core=30), annotations=selection(gpu_model="A100"))))
         (broken,) = [quad for quad in QUADS if first <= quad]
     (intact,) = [quad for quad in QUADS if quad != broken]
-    four = room.start(pod("four", whole(4), annotations=wishes(topology="restricted")))
+    four = room.start(pod("four", whole(4), annotations=selection(topology="restricted")))
     assert cards(four) == intact
-    room.create(pod("more", whole(3), annotations=wishes(topology="restricted", gpu_uuid="GPU-none")))
+    room.create(pod("more", whole(3), annotations=selection(topology="restricted", gpu_uuid="GPU-none")))
     kept_off(room, "more", "no GPU of the node is one that the pod selects")
-    room.create(pod("four-more", whole(4), annotations=wishes(topology="restricted", gpu_model="A100")))
+    room.create(pod("four-more", whole(4), annotations=selection(topology="restricted", gpu_model="A100")))
     kept_off(room, "four-more", "not enough whole GPUs free")
-    pair = room.start(pod("pair", whole(2), annotations=wishes(topology="best")))
+    pair = room.start(pod("pair", whole(2), annotations=selection(topology="best")))
     assert cards(pair) <= broken and not cards(pair) & first
 
 
@@ -144,31 +144,31 @@ def test_one_numa_node(machine, room):
 
 def test_selection(machine, room):
     """By model and UUID, and compute in TFLOPS of whichever card it gets."""
-    t4 = room.start(pod("t4", container(core=10), annotations=wishes(gpu_model="T4")))
+    t4 = room.start(pod("t4", container(core=10), annotations=selection(gpu_model="T4")))
     assert cards(t4) == {T4}
-    avoided = room.start(pod("avoided", container(core=10), annotations=wishes(gpu_model_avoid="A100")))
+    avoided = room.start(pod("avoided", container(core=10), annotations=selection(gpu_model_avoid="A100")))
     assert cards(avoided) == {T4}
     (uuid,) = [g["spec"]["uuid"] for g in machine.api.get(kube.gpus())["items"] if g["spec"]["index"] == 6]
     by_uuid = room.start(pod("by-uuid", container(core=10), annotations={"nvidia.com/use-gpuuuid": uuid}))
     assert cards(by_uuid) == {6}
     tflops = {GROUP + "/gpu-tflops": "13", SLOT: "1"}
-    of_t4 = room.start(pod("of-t4", container(resources=tflops), annotations=wishes(gpu_model="T4")))
+    of_t4 = room.start(pod("of-t4", container(resources=tflops), annotations=selection(gpu_model="T4")))
     assert [d["core"] for d in assignment_of(of_t4)["main"]] == [20]        # 65 TFLOPS
-    of_a100 = room.start(pod("of-a100", container(resources=tflops), annotations=wishes(gpu_model="A100")))
+    of_a100 = room.start(pod("of-a100", container(resources=tflops), annotations=selection(gpu_model="A100")))
     assert [d["core"] for d in assignment_of(of_a100)["main"]] == [5]       # 312 TFLOPS
-    room.create(pod("none", container(core=10), annotations=wishes(gpu_model="H100")))
+    room.create(pod("none", container(core=10), annotations=selection(gpu_model="H100")))
     kept_off(room, "none", "no GPU of the node is one that the pod selects")
 
 
 def test_policies(machine, room):
     """A pod's own policy, its namespace's, and everybody's."""
-    a = room.start(pod("a", container(core=10), annotations=wishes(gpu_model="A100")))
-    packed = room.start(pod("packed", container(core=10), annotations=wishes(gpu_model="A100", placement_policy="binpack")))
+    a = room.start(pod("a", container(core=10), annotations=selection(gpu_model="A100")))
+    packed = room.start(pod("packed", container(core=10), annotations=selection(gpu_model="A100", placement_policy="binpack")))
     assert cards(packed) == cards(a)
-    spread = room.start(pod("spread", container(core=10), annotations=wishes(gpu_model="A100", placement_policy="spread")))
+    spread = room.start(pod("spread", container(core=10), annotations=selection(gpu_model="A100", placement_policy="spread")))
     assert cards(spread) != cards(a)
     taken = cards(a) | cards(spread)
-    a100 = wishes(gpu_model="A100")
+    a100 = selection(gpu_model="A100")
     hami = "hami.io/gpu-scheduler-policy"
     assert cards(bound(room, pod("hami-packed", container(core=5), annotations={**a100, hami: "binpack"}))) == cards(a)
     assert not cards(bound(room, pod("hami", container(core=5), annotations={**a100, hami: "spread"}))) & taken
@@ -176,7 +176,7 @@ def test_policies(machine, room):
     def placed(want):
         """Until a pod without a policy of its own is on such cards: the scheduler's watch of namespaces is its own."""
         machine.api.patch(kube.core("namespaces", name=room.name),
-                          {"metadata": {"annotations": wishes(placement_policy=want)}})
+                          {"metadata": {"annotations": selection(placement_policy=want)}})
 
         def fits():
             name = kit.new_name(want)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the agent reads of a tenant's processes and wishes, and what it concludes from figures that
- * a tenant chose. */
+/* What the agent reads of a tenant's processes and settings, and what it concludes from figures
+ * that a tenant chose. */
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -12,10 +12,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void take_texts(const char *text, size_t size, struct pod *pod) {
-    for (size_t w = 0; w < POD_WISHES && size > 0; w++) {
+    for (size_t w = 0; w < POD_SETTINGS && size > 0; w++) {
         size_t len = strnlen(text, size);
 
-        pod->wish[w] = strndup(text, len);
+        pod->settings[w] = strndup(text, len);
         len += len < size;
         text += len;
         size -= len;

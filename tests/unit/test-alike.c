@@ -69,7 +69,7 @@ static void show_all(struct world *w) {
 
 /* ---- pods ---- */
 
-static const char *const wishes[] = {
+static const char *const selections[] = {
     "",
     "",
     "",
@@ -124,7 +124,8 @@ static struct state_pod *make_pod(struct world *w, uint32_t i) {
     buf_printf(&text,
                "{\"metadata\":{\"name\":\"p\",\"namespace\":\"%s\",\"uid\":\"%s\","
                "\"annotations\":{%s}},\"spec\":{",
-               namespaces[below(2)], pod_name(i), wishes[below(sizeof(wishes) / sizeof(*wishes))]);
+               namespaces[below(2)], pod_name(i),
+               selections[below(sizeof(selections) / sizeof(*selections))]);
     put_containers(&text);
     buf_puts(&text, "},\"status\":{\"phase\":\"Pending\"}}");
     show_text(w, buf_str(&text));

@@ -702,13 +702,13 @@ static void physical_parts_fit(void **state) {
 
         for (int pod = 0; pod < 64; pod++) {
             uint64_t bytes = ((uint64_t) rand_r(&seed) << 6) + 1;
-            uint32_t wish =
+            uint32_t factor =
                 (uint32_t) rand_r(&seed) % 3 == 0 ? 1000 + (uint32_t) rand_r(&seed) % 4000 : 0;
-            uint64_t part = scaling_physical(bytes, card, capacity, wish);
+            uint64_t part = scaling_physical(bytes, card, capacity, factor);
             uint64_t charge = scaling_charge(bytes, part, card, capacity);
 
             assert_true(part <= bytes && part > 0 && charge >= bytes);
-            if (wish == 1000)
+            if (factor == 1000)
                 assert_true(part == bytes);
             if (charged + charge > capacity)
                 break;

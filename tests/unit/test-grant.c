@@ -87,7 +87,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-struct wish {
+struct pod_spec {
     const char *uid;
     const char *containers; /* spec: {"initContainers":[...],"containers":[...]} without braces */
     const char *assignment; /* NULL: none */
@@ -97,7 +97,7 @@ struct wish {
     const char *phase;
 };
 
-static struct pod_entry *make_pod(struct fixture *f, const struct wish *w) {
+static struct pod_entry *make_pod(struct fixture *f, const struct pod_spec *w) {
     _cleanup_buf_ struct buf text = BUF_INIT(65536);
     char signature[SIGNATURE_TEXT_MAX];
     struct pod_entry *e;
@@ -143,7 +143,8 @@ static enum verdict judge(struct fixture *f, const struct pod_entry *e, const ch
     return grant_judge(&w, uid, container, ret, err);
 }
 
-static void expect(struct fixture *f, const struct wish *w, enum verdict want, const char *text) {
+static void expect(struct fixture *f, const struct pod_spec *w, enum verdict want,
+                   const char *text) {
     struct pod_entry *e = make_pod(f, w);
     struct slot_grant g;
     struct err err = {0};
@@ -155,7 +156,7 @@ static void expect(struct fixture *f, const struct wish *w, enum verdict want, c
     pod_entry_free(e);
 }
 
-static void fill(struct fixture *f, const char *nonce, const struct wish *w,
+static void fill(struct fixture *f, const char *nonce, const struct pod_spec *w,
                  const char *container) {
     struct pod_entry *e = make_pod(f, w);
     struct slot_grant g;
@@ -172,7 +173,7 @@ static void fill(struct fixture *f, const char *nonce, const struct wish *w,
 
 static void signed_pod_gets_its_share(void **state) {
     struct fixture *f = *state;
-    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
     struct share_limits limits;
     struct ledger_usage usage;
     struct slot *slot;
@@ -209,7 +210,7 @@ static void signed_pod_gets_its_share(void **state) {
 /* What can change while a container runs, and an agent that is started again. */
 static void terms_are_written_and_kept(void **state) {
     struct fixture *f = *state;
-    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
     const struct slot_terms terms = {SHARE_BURST, 60, 7, 2 * GIB, true};
     struct share_limits limits;
     struct slot *slot;
@@ -243,22 +244,22 @@ static void terms_are_written_and_kept(void **state) {
 
 static void forgeries_get_nothing(void **state) {
     struct fixture *f = *state;
-    const struct wish bare = {.uid = "u1", .containers = SPEC};
-    const struct wish stolen = {
+    const struct pod_spec bare = {.uid = "u1", .containers = SPEC};
+    const struct pod_spec stolen = {
         .uid = "u1", .containers = SPEC, .assignment = MAIN_30, .signed_uid = "u2"};
-    const struct wish moved = {
+    const struct pod_spec moved = {
         .uid = "u1", .containers = SPEC, .assignment = MAIN_30, .signed_node = "node-b"};
-    const struct wish forged = {
+    const struct pod_spec forged = {
         .uid = "u1", .containers = SPEC, .assignment = MAIN_30, .key = f->other_key};
-    const struct wish absent = {.uid = "u1",
-                                .containers = SPEC,
-                                .assignment =
-                                    ASSIGN("\"other\":" PART("GPU-a", "30", "1073741824"))};
-    const struct wish huge = {.uid = "u1",
-                              .containers = SPEC,
-                              .assignment =
-                                  ASSIGN("\"main\":" PART("GPU-a", "30", "858993459200"))};
-    const struct wish done = {
+    const struct pod_spec absent = {.uid = "u1",
+                                    .containers = SPEC,
+                                    .assignment =
+                                        ASSIGN("\"other\":" PART("GPU-a", "30", "1073741824"))};
+    const struct pod_spec huge = {.uid = "u1",
+                                  .containers = SPEC,
+                                  .assignment =
+                                      ASSIGN("\"main\":" PART("GPU-a", "30", "858993459200"))};
+    const struct pod_spec done = {
         .uid = "u1", .containers = SPEC, .assignment = MAIN_30, .phase = "Succeeded"};
 
     expect(f, &bare, VERDICT_DENY, "was not placed by aliquot-scheduler");
@@ -272,11 +273,11 @@ static void forgeries_get_nothing(void **state) {
 
 static void what_is_missing_is_waited_for(void **state) {
     struct fixture *f = *state;
-    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
-    const struct wish nowhere = {.uid = "u1",
-                                 .containers = SPEC,
-                                 .assignment =
-                                     ASSIGN("\"main\":" PART("GPU-z", "30", "1073741824"))};
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec nowhere = {.uid = "u1",
+                                     .containers = SPEC,
+                                     .assignment =
+                                         ASSIGN("\"main\":" PART("GPU-z", "30", "1073741824"))};
     struct signing_verifier *verifier = f->verifier;
     struct slot_grant g;
     struct err err;
@@ -294,25 +295,26 @@ static void what_is_missing_is_waited_for(void **state) {
 /* A forced delete: the old pod is gone from the API server, its container is not. */
 static void nothing_is_given_twice(void **state) {
     struct fixture *f = *state;
-    const struct wish old = {.uid = "u1",
-                             .containers = SPEC,
-                             .assignment = ASSIGN("\"main\":" PART("GPU-a", "60", "53687091200"))};
-    const struct wish by_memory = {.uid = "u2",
-                                   .containers = SPEC,
-                                   .assignment =
-                                       ASSIGN("\"main\":" PART("GPU-a", "10", "42949672960"))};
-    const struct wish by_core = {.uid = "u2",
+    const struct pod_spec old = {.uid = "u1",
                                  .containers = SPEC,
                                  .assignment =
-                                     ASSIGN("\"main\":" PART("GPU-a", "50", "1073741824"))};
-    const struct wish beside = {.uid = "u2",
-                                .containers = SPEC,
-                                .assignment =
-                                    ASSIGN("\"main\":" PART("GPU-a", "40", "32212254720"))};
-    const struct wish elsewhere = {.uid = "u2",
-                                   .containers = SPEC,
-                                   .assignment =
-                                       ASSIGN("\"main\":" PART("GPU-b", "100", "85899345920"))};
+                                     ASSIGN("\"main\":" PART("GPU-a", "60", "53687091200"))};
+    const struct pod_spec by_memory = {.uid = "u2",
+                                       .containers = SPEC,
+                                       .assignment =
+                                           ASSIGN("\"main\":" PART("GPU-a", "10", "42949672960"))};
+    const struct pod_spec by_core = {.uid = "u2",
+                                     .containers = SPEC,
+                                     .assignment =
+                                         ASSIGN("\"main\":" PART("GPU-a", "50", "1073741824"))};
+    const struct pod_spec beside = {.uid = "u2",
+                                    .containers = SPEC,
+                                    .assignment =
+                                        ASSIGN("\"main\":" PART("GPU-a", "40", "32212254720"))};
+    const struct pod_spec elsewhere = {.uid = "u2",
+                                       .containers = SPEC,
+                                       .assignment =
+                                           ASSIGN("\"main\":" PART("GPU-b", "100", "85899345920"))};
     struct err err;
 
     fill(f, N1, &old, "main");
@@ -330,13 +332,13 @@ static void nothing_is_given_twice(void **state) {
  * once. */
 static void init_and_app_count_once(void **state) {
     struct fixture *f = *state;
-    const struct wish both = {
+    const struct pod_spec both = {
         .uid = "u1",
         .containers =
             "\"initContainers\":[" ASK("init", "60") "],\"containers\":[" ASK("main", "60") "]",
         .assignment = ASSIGN("\"init\":" PART("GPU-a", "60", "51539607552") ",\"main\":" PART(
             "GPU-a", "60", "51539607552"))};
-    const struct wish two = {
+    const struct pod_spec two = {
         .uid = "u2",
         .containers = "\"containers\":[" ASK("main", "20") "," ASK("side", "20") "]",
         .assignment = ASSIGN("\"main\":" PART("GPU-a", "20", "10737418240") ",\"side\":" PART(
@@ -356,12 +358,12 @@ static void init_and_app_count_once(void **state) {
 
 /* Nobody else is on the card; the pod's own containers together are too much for it. */
 static void a_pod_is_held_against_the_card_as_a_whole(void **state) {
-    const struct wish memory = {
+    const struct pod_spec memory = {
         .uid = "u1",
         .containers = "\"containers\":[" ASK("main", "20") "," ASK("side", "20") "]",
         .assignment = ASSIGN("\"main\":" PART("GPU-a", "20", "64424509440") ",\"side\":" PART(
             "GPU-a", "20", "64424509440"))};
-    const struct wish core = {
+    const struct pod_spec core = {
         .uid = "u1",
         .containers = "\"containers\":[" ASK("main", "60") "," ASK("side", "60") "]",
         .assignment = ASSIGN("\"main\":" PART("GPU-a", "60", "10737418240") ",\"side\":" PART(
@@ -373,7 +375,7 @@ static void a_pod_is_held_against_the_card_as_a_whole(void **state) {
 
 static void agent_restart_keeps_everything(void **state) {
     struct fixture *f = *state;
-    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
     struct slot *slot;
     struct slot_total total;
     struct err err;
@@ -394,11 +396,11 @@ static void agent_restart_keeps_everything(void **state) {
 /* The scheduler signs more for a container that runs; what it signed before is still signed. */
 static void a_share_grows_in_place(void **state) {
     struct fixture *f = *state;
-    const struct wish before = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
-    const struct wish after = {.uid = "u1",
-                               .containers = SPEC,
-                               .assignment =
-                                   ASSIGN("\"main\":" PART("GPU-a", "40", "30064771072"))};
+    const struct pod_spec before = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec after = {.uid = "u1",
+                                   .containers = SPEC,
+                                   .assignment =
+                                       ASSIGN("\"main\":" PART("GPU-a", "40", "30064771072"))};
     struct pod_entry *e = make_pod(f, &after);
     struct share_limits limits;
     struct slot_grant g;
@@ -429,8 +431,8 @@ static void a_share_grows_in_place(void **state) {
 
 static void a_slot_is_never_another_pods(void **state) {
     struct fixture *f = *state;
-    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
-    const struct wish other = {.uid = "u2", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec other = {.uid = "u2", .containers = SPEC, .assignment = MAIN_30};
     struct pod_entry *e;
     struct slot_grant g;
     struct slot *slot;
@@ -450,13 +452,13 @@ static void oversold_memory_fits_by_its_physical_part(void **state) {
     ASSIGN("\"main\":[{\"index\":0,\"uuid\":\"GPU-a\",\"core\":10,\"memory\":" memory              \
            ",\"physical\":" physical "}]")
     struct fixture *f = *state;
-    const struct wish one = {
+    const struct pod_spec one = {
         .uid = "u1", .containers = SPEC, .assignment = OVERSOLD("107374182400", "53687091200")};
-    const struct wish fits = {
+    const struct pod_spec fits = {
         .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("64424509440", "32212254720")};
-    const struct wish excess = {
+    const struct pod_spec excess = {
         .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("64424509440", "32212254721")};
-    const struct wish alone = {
+    const struct pod_spec alone = {
         .uid = "u2", .containers = SPEC, .assignment = OVERSOLD("96636764160", "85899345921")};
     struct share_limits limits;
     struct slot_total total;
@@ -487,7 +489,7 @@ static void oversold_memory_fits_by_its_physical_part(void **state) {
 /* What the driver holds unasked is kept over a restart of the agent, in the limits file. */
 static void overhead_is_kept(void **state) {
     struct fixture *f = *state;
-    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
     struct share_limits limits;
     char path[384];
     struct err err;
@@ -506,7 +508,7 @@ static void overhead_is_kept(void **state) {
 /* A container that starts anew gets a ledger again if the one before it has destroyed its own. */
 static void a_destroyed_ledger_is_replaced(void **state) {
     struct fixture *f = *state;
-    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
     struct ledger_usage usage;
     struct stat before, after;
     struct slot *slot;
@@ -539,7 +541,7 @@ static void a_destroyed_ledger_is_replaced(void **state) {
 static void a_destroyed_account_is_replaced(void **state) {
     static struct shares s;
     struct fixture *f = *state;
-    const struct wish w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
+    const struct pod_spec w = {.uid = "u1", .containers = SPEC, .assignment = MAIN_30};
     struct arbitration_view view;
     struct stat before, after;
     struct slot *slot;
@@ -584,7 +586,7 @@ static void a_destroyed_account_is_replaced(void **state) {
 
 /* A restarted agent makes the container's CDI file from its record. */
 static void driver_capabilities_are_kept(void **state) {
-    static const struct wish w = {
+    static const struct pod_spec w = {
         .uid = "u-driver",
         .containers = "\"containers\":[{\"name\":\"main\",\"env\":[{"
                       "\"name\":\"NVIDIA_DRIVER_CAPABILITIES\",\"value\":\"compute,video\"}],"

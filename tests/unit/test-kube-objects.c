@@ -508,14 +508,14 @@ static void test_gpu_name(void **state) {
 /* Admission knows no other blanks: a word that it has not seen is none here. */
 static void test_only_blanks_are_trimmed(void **state) {
     static const struct {
-        const char *value, *wish;
+        const char *value, *policy;
     } cases[] = {
         {" online ", "online"},
         {"main = online ,fixed", "online"},
         {"\\tonline", "\tonline"},
         {"main=online\\t", "online\t"},
     };
-    char wish[64];
+    char policy[64];
     (void) state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         _cleanup_buf_ struct buf text = BUF_INIT(0);
@@ -526,8 +526,8 @@ static void test_only_blanks_are_trimmed(void **state) {
                    "\"annotations\":{\"tke.cloud.tencent.com/app-class\":\"%s\"}},\"spec\":{}}",
                    cases[i].value);
         assert_int_equal(pod_parse(parse(buf_str(&text)), &pod, &err), 0);
-        assert_true(pod_wish(&pod, WISH_POLICY, "main", wish));
-        assert_string_equal(wish, cases[i].wish);
+        assert_true(pod_setting(&pod, SETTING_POLICY, "main", policy));
+        assert_string_equal(policy, cases[i].policy);
         pod_done(&pod);
     }
 }

@@ -696,7 +696,7 @@ static void test_oversold_card(void **state) {
     run_pod(w, "a", MEMORY("100"), "n", &a);
     assert_non_null(strstr(buf_str(&a), "\\\"physical\\\":53687091200"));
     show_pod(w, "b", MEMORY("30"), NULL, "");
-    /* The wish comes while it waits. */
+    /* The annotation is set while it waits. */
     w->annotations = "\"elasticgpu.io/memory-scaling\":\"1\"";
     show_pod(w, "b", MEMORY("30"), NULL, w->annotations);
     assert_string_equal(filter(w, "b", MEMORY("30"), "\"n\""), "n");

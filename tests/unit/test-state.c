@@ -265,7 +265,7 @@ static void test_every_list(void **state) {
     assert_int_equal(promised(w, "a", NULL), 1);
 }
 
-static void test_every_wish(void **state) {
+static void test_every_selection(void **state) {
     static const struct {
         const char *annotations;
         struct gpu_selection want; /* lists are in the test above */
@@ -735,7 +735,7 @@ int main(void) {
         T(test_tflops_of_an_unknown_model),
         T(test_selection),
         T(test_every_list),
-        T(test_every_wish),
+        T(test_every_selection),
         T(test_policy_of_each_tier),
         T(test_policies),
         T(test_a_hold_is_not_free),

@@ -237,12 +237,13 @@ static void idle_cards(void) {
 }
 
 static enum place_reason run(const struct place_topology *t, struct container_request req,
-                             enum topology_wish wish, bool numa_bind, struct place_result *ret) {
+                             enum topology_policy policy, bool numa_bind,
+                             struct place_result *ret) {
     static struct place_plan plan;
     struct gpu_request request = {.n = 1, .containers = {req}};
     struct place_node node = {.cards = cards, .ncards = 8, .topology = t};
     place_prepare(&request, &plan);
-    plan.topology = wish;
+    plan.topology = policy;
     plan.numa_bind = numa_bind;
     return place_on_node(&place_binpack, &plan, &node, ret);
 }
@@ -251,7 +252,7 @@ static const struct container_request four = {.phase = CONTAINER_APP, .cards = 4
 static const struct container_request pair = {
     .phase = CONTAINER_APP, .cards = 2, .core = 30, .memory = GIB};
 
-static void test_wishes(void **state) {
+static void test_topology_policies(void **state) {
     (void) state;
     struct place_result r, worse;
     struct place_topology *t = make(8, quads);
@@ -348,7 +349,7 @@ int main(void) {
         cmocka_unit_test(test_known_machines),
         cmocka_unit_test(test_many_cards),
         cmocka_unit_test(test_many_cards_in_vain),
-        cmocka_unit_test(test_wishes),
+        cmocka_unit_test(test_topology_policies),
         cmocka_unit_test(test_shares_of_several),
         cmocka_unit_test(test_links_cost_effort),
         cmocka_unit_test(test_one_card),

@@ -24,7 +24,7 @@
 #define ELEMENTS 65536
 #define BLOCK 256
 
-struct wish {
+struct options {
     size_t bytes, over;
     int hold;
 };
@@ -152,20 +152,20 @@ static int compute(const char *key) {
     return r;
 }
 
-static int work(const struct wish *wish) {
+static int work(const struct options *options) {
     CUdeviceptr held = 0, more = 0;
 
     if (open_device() < 0 || print_memory("") < 0)
         return -1;
-    if (wish->bytes) {
-        CUresult result = allocate(&held, wish->bytes);
-        (void) printf("alloc=%zu\nalloc_result=%d\n", wish->bytes, (int) result);
+    if (options->bytes) {
+        CUresult result = allocate(&held, options->bytes);
+        (void) printf("alloc=%zu\nalloc_result=%d\n", options->bytes, (int) result);
     }
     if (compute("saxpy") < 0)
         return -1;
-    if (wish->over) {
-        CUresult result = allocate(&more, wish->over);
-        (void) printf("over=%zu\nover_result=%d\nover_name=%s\n", wish->over, (int) result,
+    if (options->over) {
+        CUresult result = allocate(&more, options->over);
+        (void) printf("over=%zu\nover_result=%d\nover_name=%s\n", options->over, (int) result,
                       name_of(result));
         if (compute("saxpy_after_over") < 0)
             return -1;
@@ -188,7 +188,7 @@ static int parse_size(const char *text, size_t *ret) {
     return 0;
 }
 
-static int parse(int argc, char **argv, struct wish *ret) {
+static int parse(int argc, char **argv, struct options *ret) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--hold") == 0)
             ret->hold = 1;
@@ -205,10 +205,10 @@ static int parse(int argc, char **argv, struct wish *ret) {
 }
 
 int main(int argc, char **argv) {
-    struct wish wish = {0};
+    struct options options = {0};
     sigset_t term;
 
-    if (parse(argc, argv, &wish) < 0) {
+    if (parse(argc, argv, &options) < 0) {
         (void) fprintf(stderr, "usage: cuda-share [--bytes SIZE] [--over SIZE] [--hold]\n");
         return 2;
     }
@@ -218,9 +218,9 @@ int main(int argc, char **argv) {
     (void) sigaddset(&term, SIGTERM);
     (void) sigprocmask(SIG_BLOCK, &term, NULL);
 
-    int r = work(&wish);
+    int r = work(&options);
     (void) printf("ready=%s\n", r < 0 ? "no" : "yes");
-    if (wish.hold && r == 0) {
+    if (options.hold && r == 0) {
         int signo;
         (void) sigwait(&term, &signo);
         (void) printf("end=ok\n");

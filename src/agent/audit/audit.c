@@ -188,14 +188,14 @@ static enum overuse_policy policy_of(const struct audit *a, const struct slot *s
     const struct pod_entry *e =
         a->shares->pods ? pods_find(a->shares->pods, slot->grant.pod_uid) : NULL;
     const struct audit_options *c = &a->options;
-    char wish[64];
+    char value[64];
 
     if (state != AUDIT_MEMORY_OVER && state != AUDIT_MEMORY_ESCAPED)
         return OVERUSE_REPORT;
     return overuse_policy_of(
         state == AUDIT_MEMORY_OVER ? c->on_overuse : c->on_escape, c->overuse_rules,
         slot->grant.namespace,
-        e && pod_wish(&e->pod, WISH_OVERUSE, slot->grant.container, wish) ? wish : NULL);
+        e && pod_setting(&e->pod, SETTING_OVERUSE, slot->grant.container, value) ? value : NULL);
 }
 
 static void tell(struct audit *a, const struct slot *slot, const char *reason, const char *text) {

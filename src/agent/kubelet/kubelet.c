@@ -210,10 +210,10 @@ static void check(struct kubelet *k) {
 
     k->socket = there ? socket_identity(k) : 0;
     for (size_t i = 0; i < resources_count && there; i++) {
-        unsigned wish = plugin_check(k->plugins[i], k->socket);
+        unsigned wait = plugin_check(k->plugins[i], k->socket);
 
-        if (wish > 0 && wish < next)
-            next = wish;
+        if (wait > 0 && wait < next)
+            next = wait;
     }
     (void) uv_timer_start(&k->timer, on_timer, there ? next : SEARCH_MS, 0);
 }

@@ -43,7 +43,7 @@ int plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick);
 /* Looks at the world and does what is due: start the server, start it again under a new name when
  * its socket or kubelet's stream is lost, register. `kubelet` identifies kubelet's socket (0: not
  * there). Call it on every event and once a second. Returns after how many ms it wants to be called
- * again (0: no wish). */
+ * again (0: no need). */
 unsigned plugin_check(struct plugin *p, uint64_t kubelet);
 
 struct plugin_stats {

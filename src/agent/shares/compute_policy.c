@@ -54,9 +54,10 @@ int compute_policies_parse(const char *text, uint32_t *ret) {
 
 /* ---- one annotation each ---- */
 
-static int bad_value(enum pod_wish wish, const char *value, const char *rule, struct err *why) {
+static int bad_value(enum pod_setting setting, const char *value, const char *rule,
+                     struct err *why) {
     return err_set(why, EINVAL, "annotation %s: '%s' is not %s; it has no effect",
-                   pod_wish_annotation(wish), value, rule);
+                   pod_setting_annotation(setting), value, rule);
 }
 
 static int read_policy(const struct compute_policy_node *node, const char *value,
@@ -64,13 +65,13 @@ static int read_policy(const struct compute_policy_node *node, const char *value
     enum share_policy policy;
 
     if (compute_policy_parse(value, &policy) < 0)
-        return bad_value(WISH_POLICY, value, COMPUTE_POLICY_WORDS, why);
+        return bad_value(SETTING_POLICY, value, COMPUTE_POLICY_WORDS, why);
     if (policy == SHARE_DEFAULT)
         return 0;
     if (!(node->pods_may & (1u << policy)))
         return err_set(why, EPERM,
                        "annotation %s: this node does not let pods choose '%s' (--pod-policies)",
-                       pod_wish_annotation(WISH_POLICY), value);
+                       pod_setting_annotation(SETTING_POLICY), value);
     t->policy = (uint8_t) policy;
     return 0;
 }
@@ -81,7 +82,7 @@ static int read_weight(const struct compute_policy_node *node, const char *value
 
     (void) node;
     if (num_parse_u64(value, 100, &n) < 0 || n == 0)
-        return bad_value(WISH_WEIGHT, value, "a whole number from 1 to 100", why);
+        return bad_value(SETTING_WEIGHT, value, "a whole number from 1 to 100", why);
     t->weight = (uint16_t) n;
     return 0;
 }
@@ -92,7 +93,7 @@ static int read_ceiling(const struct compute_policy_node *node, const char *valu
 
     (void) node;
     if (num_parse_u64(value, 100, &n) < 0 || n == 0)
-        return bad_value(WISH_CEILING, value, "a percentage from 1 to 100", why);
+        return bad_value(SETTING_CEILING, value, "a percentage from 1 to 100", why);
     t->ceiling = (uint8_t) n;
     return 0;
 }
@@ -103,12 +104,12 @@ static int read_memory(const struct compute_policy_node *node, const char *value
 
     (void) node;
     if (quantity_parse(value, strlen(value), &bytes) < 0 || bytes == 0)
-        return bad_value(WISH_MEMORY, value, "an amount of memory such as 4Gi", why);
+        return bad_value(SETTING_MEMORY, value, "an amount of memory such as 4Gi", why);
     t->memory_limit = bytes;
     return 0;
 }
 
-/* Not a term, but a wish that is no policy is reported in an Event. */
+/* No part of the compute policy, but an invalid value is reported in an Event. */
 static int check_overuse(const struct compute_policy_node *node, const char *value,
                          struct slot_terms *t, struct err *why) {
     enum overuse_policy policy;
@@ -117,13 +118,14 @@ static int check_overuse(const struct compute_policy_node *node, const char *val
     (void) t;
     return overuse_policy_parse(value, &policy) == 0
                ? 0
-               : bad_value(WISH_OVERUSE, value, "report or stop", why);
+               : bad_value(SETTING_OVERUSE, value, "report or stop", why);
 }
 
-static int (*const readers[POD_WISHES])(const struct compute_policy_node *, const char *,
-                                        struct slot_terms *, struct err *) = {
-    [WISH_POLICY] = read_policy, [WISH_WEIGHT] = read_weight,    [WISH_CEILING] = read_ceiling,
-    [WISH_MEMORY] = read_memory, [WISH_OVERUSE] = check_overuse,
+static int (*const readers[POD_SETTINGS])(const struct compute_policy_node *, const char *,
+                                          struct slot_terms *, struct err *) = {
+    [SETTING_POLICY] = read_policy,    [SETTING_WEIGHT] = read_weight,
+    [SETTING_CEILING] = read_ceiling,  [SETTING_MEMORY] = read_memory,
+    [SETTING_OVERUSE] = check_overuse,
 };
 
 /* Where no annotation says it. What asks for what others leave gets that. */
@@ -145,17 +147,17 @@ int compute_policy_read(const struct compute_policy_node *node, const struct pod
     char value[64];
     int result = 0;
 
-    for (unsigned int w = 0; w < POD_WISHES; w++) {
+    for (unsigned int w = 0; w < POD_SETTINGS; w++) {
         struct err unused;
         int r;
 
-        if (!readers[w] || !pod_wish(pod, (enum pod_wish) w, container, value))
+        if (!readers[w] || !pod_setting(pod, (enum pod_setting) w, container, value))
             continue;
         r = readers[w](node, value, &t, result < 0 ? &unused : why);
         if (r < 0 && result == 0)
             result = r;
         /* A ceiling alone, which is all that vcuda-core-limit says, is a burst up to it. */
-        if (r == 0 && w == WISH_CEILING && !pod->wish[WISH_POLICY] && part &&
+        if (r == 0 && w == SETTING_CEILING && !pod->settings[SETTING_POLICY] && part &&
             (node->pods_may & (1u << SHARE_BURST)))
             t.policy = SHARE_BURST;
     }
@@ -163,7 +165,7 @@ int compute_policy_read(const struct compute_policy_node *node, const struct pod
         t.policy = SHARE_BEST_EFFORT;
         if (result == 0)
             result = err_set(why, EINVAL, "annotation %s: fixed needs gpu-core; it has no effect",
-                             pod_wish_annotation(WISH_POLICY));
+                             pod_setting_annotation(SETTING_POLICY));
     }
     /* Who has the whole card is not held back on it. */
     if (core >= 100)

@@ -201,7 +201,7 @@ static bool is_set(struct json v) {
 static void read_pod(struct cluster *c, struct json object) {
     struct json meta = json_get(object, "metadata"), spec = json_get(object, "spec");
     const char *uid = json_string(json_get(meta, "uid"));
-    const char *wish = json_string(JSON_PATH(meta, "annotations", OPT_OUT));
+    const char *opt_out = json_string(JSON_PATH(meta, "annotations", OPT_OUT));
     struct mover *mover = uid ? find_mover(c, uid) : NULL;
     struct err ignored;
     if (!mover || mover->known || pod_parse(object, &mover->pod, &ignored) < 0)
@@ -210,7 +210,7 @@ static void read_pod(struct cluster *c, struct json object) {
     struct defrag_pod *of = &c->pods[mover - c->movers];
     mover->known = true;
     of->stays = pod->deleting || pod->problem != REQUEST_OK || pod->request.n == 0 ||
-                pod->claims.n > 0 || pod->selection || (wish && strcmp(wish, "never") == 0) ||
+                pod->claims.n > 0 || pod->selection || (opt_out && strcmp(opt_out, "never") == 0) ||
                 pod->priority > (int64_t) arg_priority || !comes_back(meta) ||
                 !budgets_allow(c, pod);
     of->at_home = is_set(json_get(spec, "nodeSelector")) || is_set(json_get(spec, "affinity"));

@@ -191,15 +191,15 @@ static const struct {
 } kept[] = {
     {ANNOTATION_ASSIGNMENT, offsetof(struct pod, assignment)},
     {ANNOTATION_SIGNATURE, offsetof(struct pod, signature)},
-    {"elasticgpu.io/compute-policy", offsetof(struct pod, wish[WISH_POLICY])},
-    {"elasticgpu.io/compute-weight", offsetof(struct pod, wish[WISH_WEIGHT])},
-    {"elasticgpu.io/compute-ceiling", offsetof(struct pod, wish[WISH_CEILING])},
-    {"elasticgpu.io/memory-limit", offsetof(struct pod, wish[WISH_MEMORY])},
-    {"elasticgpu.io/on-overuse", offsetof(struct pod, wish[WISH_OVERUSE])},
-    {"elasticgpu.io/memory-scaling", offsetof(struct pod, wish[WISH_SCALING])},
-    {"tke.cloud.tencent.com/app-class", offsetof(struct pod, wish[WISH_POLICY])},
-    {"tencent.com/vcuda-core-limit", offsetof(struct pod, wish[WISH_CEILING])},
-    {"nvidia.com/vcuda-core-limit", offsetof(struct pod, wish[WISH_CEILING])},
+    {"elasticgpu.io/compute-policy", offsetof(struct pod, settings[SETTING_POLICY])},
+    {"elasticgpu.io/compute-weight", offsetof(struct pod, settings[SETTING_WEIGHT])},
+    {"elasticgpu.io/compute-ceiling", offsetof(struct pod, settings[SETTING_CEILING])},
+    {"elasticgpu.io/memory-limit", offsetof(struct pod, settings[SETTING_MEMORY])},
+    {"elasticgpu.io/on-overuse", offsetof(struct pod, settings[SETTING_OVERUSE])},
+    {"elasticgpu.io/memory-scaling", offsetof(struct pod, settings[SETTING_SCALING])},
+    {"tke.cloud.tencent.com/app-class", offsetof(struct pod, settings[SETTING_POLICY])},
+    {"tencent.com/vcuda-core-limit", offsetof(struct pod, settings[SETTING_CEILING])},
+    {"nvidia.com/vcuda-core-limit", offsetof(struct pod, settings[SETTING_CEILING])},
 };
 #define KEPT (sizeof(kept) / sizeof(kept[0]))
 
@@ -229,9 +229,9 @@ static int read_annotations(struct pod *pod, struct json annotations) {
     return 0;
 }
 
-const char *pod_wish_annotation(enum pod_wish wish) {
+const char *pod_setting_annotation(enum pod_setting setting) {
     for (size_t i = 0; i < KEPT; i++)
-        if (kept[i].at == offsetof(struct pod, wish[0]) + wish * sizeof(char *))
+        if (kept[i].at == offsetof(struct pod, settings[0]) + setting * sizeof(char *))
             return kept[i].key;
     return "?";
 }
@@ -250,9 +250,9 @@ static bool copy_trimmed(const char *from, size_t len, char ret[static 64]) {
     return true;
 }
 
-bool pod_wish(const struct pod *pod, enum pod_wish wish, const char *container,
-              char ret[static 64]) {
-    const char *at = pod->wish[wish], *all = NULL;
+bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *container,
+                 char ret[static 64]) {
+    const char *at = pod->settings[setting], *all = NULL;
     size_t all_len = 0, name_len = strlen(container);
     char name[64];
     while (at && *at) {
@@ -275,7 +275,7 @@ static void read_scaling(struct pod *pod) {
     char text[64];
     for (uint32_t i = 0; i < pod->request.n && pod->problem == REQUEST_OK; i++) {
         struct container_request *req = &pod->request.containers[i];
-        if (!pod_wish(pod, WISH_SCALING, req->container, text) ||
+        if (!pod_setting(pod, SETTING_SCALING, req->container, text) ||
             scaling_parse(text, &req->scaling) == 0)
             continue;
         pod->problem = REQUEST_SCALING;
@@ -367,8 +367,8 @@ void pod_done(struct pod *pod) {
     pod->selection = selection_free(pod->selection);
     free(pod->gang);
     pod->gang = NULL;
-    for (size_t i = 0; i < POD_WISHES; i++) {
-        free(pod->wish[i]);
-        pod->wish[i] = NULL;
+    for (size_t i = 0; i < POD_SETTINGS; i++) {
+        free(pod->settings[i]);
+        pod->settings[i] = NULL;
     }
 }

@@ -15,16 +15,16 @@ struct err;
 struct gpu_selection;
 struct pod_gang;
 
-/* What a pod requests by annotations, as it is written there; `container=value` pairs with commas
- * between, or one value for all containers. */
-enum pod_wish {
-    WISH_POLICY,  /* elasticgpu.io/compute-policy, or tke.cloud.tencent.com/app-class */
-    WISH_WEIGHT,  /* elasticgpu.io/compute-weight */
-    WISH_CEILING, /* elasticgpu.io/compute-ceiling, or tencent.com/vcuda-core-limit */
-    WISH_MEMORY,  /* elasticgpu.io/memory-limit */
-    WISH_OVERUSE, /* elasticgpu.io/on-overuse: "stop" where the node only reports */
-    WISH_SCALING, /* elasticgpu.io/memory-scaling: how far beyond the card its memory may be sold */
-    POD_WISHES,
+/* Settings that a pod's annotations have for its containers: pairs `container=value`, separated by
+ * commas, or one value for all containers. */
+enum pod_setting {
+    SETTING_POLICY,  /* elasticgpu.io/compute-policy, or tke.cloud.tencent.com/app-class */
+    SETTING_WEIGHT,  /* elasticgpu.io/compute-weight */
+    SETTING_CEILING, /* elasticgpu.io/compute-ceiling, or tencent.com/vcuda-core-limit */
+    SETTING_MEMORY,  /* elasticgpu.io/memory-limit */
+    SETTING_OVERUSE, /* elasticgpu.io/on-overuse: "stop" where the node only reports */
+    SETTING_SCALING, /* elasticgpu.io/memory-scaling: the oversubscription of its memory */
+    POD_SETTINGS,
 };
 
 struct pod {
@@ -36,7 +36,7 @@ struct pod {
     bool finished;                /* phase Succeeded or Failed: no container will run again */
     char *assignment;             /* annotation elasticgpu.io/assignment, or NULL */
     char *signature;              /* annotation elasticgpu.io/assignment-signature, or NULL */
-    char *wish[POD_WISHES];       /* NULL without the annotation */
+    char *settings[POD_SETTINGS]; /* NULL without the annotation */
     size_t annotation_bytes;      /* keys and values of all annotations, as the API server counts */
     enum request_problem problem; /* why `request` is not usable; REQUEST_OK otherwise */
     char problem_container[KUBE_LABEL_MAX];
@@ -61,8 +61,8 @@ void pod_done(struct pod *pod);
 
 /* The value for one container, copied without blanks around it; false when there is none
  * for it, or more than fits. */
-bool pod_wish(const struct pod *pod, enum pod_wish wish, const char *container,
-              char ret[static 64]);
+bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *container,
+                 char ret[static 64]);
 
 /* The name of the annotation, for messages. */
-const char *pod_wish_annotation(enum pod_wish wish);
+const char *pod_setting_annotation(enum pod_setting setting);

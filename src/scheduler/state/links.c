@@ -65,7 +65,7 @@ void state_links_refresh(struct state_node *node) {
         return;
     struct place_topology *t = calloc(1, topology_size(n));
     if (!t)
-        return; /* links are a wish; cards are placed without them */
+        return; /* links are optional; cards are placed without them */
     t->ncards = n;
     for (uint32_t a = 0; a < n; a++) {
         t->numa[a] = node->cards[a]->numa;

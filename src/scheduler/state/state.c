@@ -370,7 +370,7 @@ static int set_containers(struct state_pod *pod, const struct gpu_request *reque
     return 0;
 }
 
-/* Resources of a pod are fixed when it is created; its wish how far memory is oversold is not. */
+/* Resources of a pod are fixed when it is created; its setting for memory scaling is not. */
 static bool same_containers(const struct state_pod *pod, const struct gpu_request *request) {
     if (pod->ncontainers != request->n)
         return false;
