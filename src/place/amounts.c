@@ -68,13 +68,13 @@ struct place_grant place_grant(const struct container_request *req, const struct
 
 bool place_total(const struct gpu_request *request, const struct place_result *result,
                  const struct place_card *card, uint32_t c, struct place_grant *ret) {
-    struct place_hold hold = {0};
+    struct place_sum sum = {0};
     for (uint32_t i = 0; i < result->ngrants; i++) {
         const struct place_grant *grant = &result->grants[i];
         if (grant->card == c)
-            place_hold_add(&hold, request->containers[grant->container].phase, &grant->taken);
+            place_sum_add(&sum, request->containers[grant->container].phase, &grant->taken);
     }
-    struct place_amount taken = place_hold_total(&hold);
+    struct place_amount taken = place_sum_total(&sum);
     *ret = (struct place_grant){
         .card = (uint8_t) c,
         .taken = taken,
@@ -84,29 +84,29 @@ bool place_total(const struct gpu_request *request, const struct place_result *r
     return taken.memory > 0 || taken.core > 0;
 }
 
-void place_hold_add(struct place_hold *hold, enum container_phase phase,
-                    const struct place_amount *amount) {
+void place_sum_add(struct place_sum *sum, enum container_phase phase,
+                   const struct place_amount *amount) {
     if (phase == CONTAINER_APP)
-        hold->apps = amount_add(hold->apps, *amount);
+        sum->apps = amount_add(sum->apps, *amount);
     else if (phase == CONTAINER_SIDECAR)
-        hold->sidecars = amount_add(hold->sidecars, *amount);
+        sum->sidecars = amount_add(sum->sidecars, *amount);
     else
-        hold->init_peak = amount_max(hold->init_peak, amount_add(hold->sidecars, *amount));
+        sum->init_peak = amount_max(sum->init_peak, amount_add(sum->sidecars, *amount));
 }
 
-struct place_amount place_hold_total(const struct place_hold *hold) {
-    return amount_max(hold->init_peak, amount_add(hold->sidecars, hold->apps));
+struct place_amount place_sum_total(const struct place_sum *sum) {
+    return amount_max(sum->init_peak, amount_add(sum->sidecars, sum->apps));
 }
 
 struct place_amount place_held_by(const struct gpu_request *request, const struct place_node *node,
                                   uint32_t containers, uint32_t c) {
-    struct place_hold hold = {0};
+    struct place_sum sum = {0};
     for (uint32_t rest = containers; rest; rest &= rest - 1) {
         const struct container_request *req = &request->containers[__builtin_ctz(rest)];
         struct place_amount amount = place_share(req, &node->cards[c]);
-        place_hold_add(&hold, req->phase, &amount);
+        place_sum_add(&sum, req->phase, &amount);
     }
-    return place_hold_total(&hold);
+    return place_sum_total(&sum);
 }
 
 struct place_amount place_taken_by(const struct gpu_request *request, const struct place_node *node,

@@ -55,8 +55,8 @@ static uint32_t could_card(const struct planner *p, uint32_t i) {
     return (uint32_t) p->could[i];
 }
 
-static uint32_t card_of(const struct planner *p, const struct defrag_pod *pod, uint32_t hold) {
-    return p->of->first[pod->node] + pod->holds[hold].card;
+static uint32_t card_of(const struct planner *p, const struct defrag_pod *pod, uint32_t i) {
+    return p->of->first[pod->node] + pod->amounts[i].card;
 }
 
 /* ---- moving ---- */
@@ -84,8 +84,8 @@ static void put(struct planner *p, const struct defrag_move *move, bool there) {
 }
 
 static void leave(struct planner *p, const struct defrag_pod *pod, bool left) {
-    for (uint32_t h = 0; h < pod->nholds; h++)
-        add(&p->cards[card_of(p, pod, h)].free, &pod->holds[h].amount, left);
+    for (uint32_t h = 0; h < pod->namounts; h++)
+        add(&p->cards[card_of(p, pod, h)].free, &pod->amounts[h].amount, left);
     p->version[pod->node]++;
 }
 
@@ -184,8 +184,8 @@ static bool search(struct planner *p, const uint32_t *pods, uint32_t n) {
 
 static uint64_t size_of(const struct defrag_pod *pod) {
     uint64_t size = 0;
-    for (uint32_t h = 0; h < pod->nholds; h++)
-        size += pod->holds[h].amount.memory;
+    for (uint32_t h = 0; h < pod->namounts; h++)
+        size += pod->amounts[h].amount.memory;
     return size;
 }
 
@@ -340,17 +340,17 @@ static int by_use(const void *a, const void *b) {
 
 static void find_users(struct planner *p) {
     for (uint32_t i = 0; i < p->of->npods; i++)
-        for (uint32_t h = 0; h < p->of->pods[i].nholds; h++)
+        for (uint32_t h = 0; h < p->of->pods[i].namounts; h++)
             p->begin[card_of(p, &p->of->pods[i], h) + 1]++;
     for (uint32_t c = 0; c < p->ncards; c++)
         p->begin[c + 1] += p->begin[c];
     for (uint32_t i = p->of->npods; i-- > 0;) /* from behind: each card's pods in their order */
-        for (uint32_t h = 0; h < p->of->pods[i].nholds; h++)
+        for (uint32_t h = 0; h < p->of->pods[i].namounts; h++)
             p->users[--p->begin[card_of(p, &p->of->pods[i], h) + 1]] = i;
     /* What stood behind a card's pods is where they begin now. */
     uint32_t all = 0;
     for (uint32_t i = 0; i < p->of->npods; i++)
-        all += p->of->pods[i].nholds;
+        all += p->of->pods[i].namounts;
     memmove(p->begin, p->begin + 1, p->ncards * sizeof(*p->begin));
     p->begin[p->ncards] = all;
 }
@@ -394,11 +394,11 @@ static void find_shapes(struct planner *p) {
 }
 
 static int make_planner(const struct defrag_case *of, struct defrag_plan *ret, struct planner *p) {
-    size_t nholds = 0;
+    size_t namounts = 0;
     *p =
         (struct planner){.of = of, .moves = ret->moves, .max_moves = ret->nmoves, .effort = EFFORT};
     for (uint32_t i = 0; i < of->npods; i++)
-        nholds += of->pods[i].nholds;
+        namounts += of->pods[i].namounts;
     for (uint32_t i = 0; i < of->nnodes; i++)
         p->ncards += of->nodes[i].ncards;
     size_t n = p->ncards ? p->ncards : 1;
@@ -412,7 +412,7 @@ static int make_planner(const struct defrag_case *of, struct defrag_plan *ret, s
     p->moved = calloc(of->npods ? of->npods : 1, sizeof(*p->moved));
     p->shape = calloc(of->npods ? of->npods : 1, sizeof(*p->shape));
     p->version = calloc(of->nnodes ? of->nnodes : 1, sizeof(*p->version));
-    p->users = calloc(nholds ? nholds : 1, sizeof(*p->users));
+    p->users = calloc(namounts ? namounts : 1, sizeof(*p->users));
     if (!p->nodes || !p->cards || !p->target || !p->emptied || !p->users || !p->could ||
         !p->moved || !p->begin || !p->arrived || !p->shape || !p->version)
         return -ENOMEM;

@@ -17,8 +17,8 @@ struct defrag_pod {
     bool stays;    /* may not be moved */
     bool at_home;  /* only to other cards of its node */
     const struct gpu_request *request;
-    const struct victims_hold *holds; /* what it holds of which cards of its node */
-    uint32_t nholds;
+    const struct victims_amount *amounts; /* what it holds of which cards of its node */
+    uint32_t namounts;
 };
 
 struct defrag_case {

@@ -105,14 +105,14 @@ struct place_policy {
     uint64_t (*card_cost)(const struct place_plan *plan, const struct place_node *node,
                           uint32_t card, const struct place_card *left,
                           const struct place_amount *amount);
-    /* Value of the node after each card i gave away holds[i]; within +-PLACE_VALUE_MAX. */
+    /* Value of the node after each card i gave away taken[i]; within +-PLACE_VALUE_MAX. */
     int64_t (*node_value)(const struct place_plan *plan, const struct place_node *node,
-                          const struct place_amount *holds);
+                          const struct place_amount *taken);
     /* May be NULL both: what the placement uses up that has a price in the whole cluster, as a
      * code, and the value at the prices of now. Remembered are value and code: the price may change
      * while the node does not. */
     uint64_t (*node_toll)(const struct place_plan *plan, const struct place_node *node,
-                          const struct place_amount *holds);
+                          const struct place_amount *taken);
     int64_t (*settle)(const struct place_plan *plan, int64_t value, uint64_t toll);
 };
 /* A request in the order in which it is placed. Borrows the request. The effort is shared by all
@@ -203,9 +203,9 @@ bool place_total(const struct gpu_request *request, const struct place_result *r
 /* What the containers of one pod hold of one card together: init containers run one after the
  * other, so the most of any of them counts, beside the sidecars that were started before; app
  * containers and sidecars add up. Feed the containers in the order of a gpu_request. */
-struct place_hold {
+struct place_sum {
     struct place_amount sidecars, apps, init_peak;
 };
-void place_hold_add(struct place_hold *hold, enum container_phase phase,
-                    const struct place_amount *amount);
-struct place_amount place_hold_total(const struct place_hold *hold);
+void place_sum_add(struct place_sum *sum, enum container_phase phase,
+                   const struct place_amount *amount);
+struct place_amount place_sum_total(const struct place_sum *sum);

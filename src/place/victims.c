@@ -90,8 +90,8 @@ static bool fits(struct chooser *c, struct place_result *ret) {
     memcpy(cards, node.cards, node.ncards * sizeof(*cards));
     for (uint32_t i = 0; i < c->of->nholders; i++) {
         const struct victims_holder *holder = &c->of->holders[i];
-        for (uint32_t h = 0; h < holder->nholds && !c->gone[i]; h++)
-            take(&cards[holder->holds[h].card].free, &holder->holds[h].amount);
+        for (uint32_t h = 0; h < holder->namounts && !c->gone[i]; h++)
+            take(&cards[holder->amounts[h].card].free, &holder->amounts[h].amount);
     }
     node.cards = cards;
     c->plan->effort = LOOKS;
@@ -136,8 +136,8 @@ static void mark(struct chooser *c, const struct group *group, bool gone) {
 /* Memory in permille of the node's first card, and core: how much of a card a holder has. */
 static uint64_t size_of(const struct victims_case *of, const struct victims_holder *holder) {
     uint64_t unit = of->node->cards[0].memory / 1000 + 1, size = 0;
-    for (uint32_t h = 0; h < holder->nholds; h++)
-        size += holder->holds[h].amount.memory / unit + holder->holds[h].amount.core * 10;
+    for (uint32_t h = 0; h < holder->namounts; h++)
+        size += holder->amounts[h].amount.memory / unit + holder->amounts[h].amount.core * 10;
     return size;
 }
 
@@ -216,13 +216,13 @@ static void search(struct chooser *c, struct group *group) {
 
 static bool is_eligible(const struct victims_case *of, uint32_t i, int32_t level) {
     const struct victims_holder *holder = &of->holders[i];
-    return !holder->goes && !holder->stays && holder->nholds > 0 &&
+    return !holder->goes && !holder->stays && holder->namounts > 0 &&
            holder->priority < of->priority && holder->priority <= level;
 }
 
 static bool is_on(const struct victims_holder *holder, uint32_t card) {
-    for (uint32_t h = 0; h < holder->nholds; h++)
-        if (holder->holds[h].card == card)
+    for (uint32_t h = 0; h < holder->namounts; h++)
+        if (holder->amounts[h].card == card)
             return true;
     return false;
 }

@@ -12,7 +12,7 @@
 #define VICTIMS_BUDGETS_MAX 64
 
 /* What a pod holds of one card. */
-struct victims_hold {
+struct victims_amount {
     uint32_t card;
     struct place_amount amount;
 };
@@ -23,8 +23,8 @@ struct victims_holder {
     uint64_t budgets; /* bit i: budget i counts it */
     bool goes;        /* being deleted, or a victim of kube-scheduler: costs nothing */
     bool stays;       /* may not be taken, whatever its priority */
-    const struct victims_hold *holds;
-    uint32_t nholds;
+    const struct victims_amount *amounts;
+    uint32_t namounts;
 };
 
 struct victims_case {

@@ -48,7 +48,7 @@ static void fill(struct state *s, struct json_parser *parser) {
         abort();
     pod_done(&pod);
     const struct state_pod *taker = state_pod_find(s, "taker");
-    if (!taker || taker->nholds != 1)
+    if (!taker || taker->nallocations != 1)
         abort();
 }
 
@@ -64,7 +64,7 @@ static void check(struct state *s, struct json_parser *parser, const struct buf 
             if (!json_string(json_get(victim, "UID")))
                 abort();
     }
-    if (state_pod_find(s, "taker")->nholds != 1)
+    if (state_pod_find(s, "taker")->nallocations != 1)
         abort(); /* a query changes no allocation */
 }
 

@@ -25,7 +25,7 @@ struct world {
     struct place_card cards[NODES * CARDS];
     uint32_t first[NODES];
     struct gpu_request requests[PODS];
-    struct victims_hold holds[PODS];
+    struct victims_amount amounts[PODS];
     struct defrag_pod pods[PODS];
     struct defrag_move moves[PODS];
     struct defrag_case of;
@@ -65,9 +65,9 @@ static bool run(struct world *w, uint32_t node, uint32_t card, uint32_t core) {
     w->requests[i] = (struct gpu_request){
         .n = 1,
         .containers = {{.container = "c", .phase = CONTAINER_APP, .cards = 1, .core = core}}};
-    w->holds[i] = (struct victims_hold){card, {core * GIB, core, 0}};
+    w->amounts[i] = (struct victims_amount){card, {core * GIB, core, 0}};
     w->pods[i] = (struct defrag_pod){
-        .node = node, .request = &w->requests[i], .holds = &w->holds[i], .nholds = 1};
+        .node = node, .request = &w->requests[i], .amounts = &w->amounts[i], .namounts = 1};
     at->free.core -= core;
     at->free.memory -= core * GIB;
     w->of.npods++;
@@ -103,9 +103,9 @@ static uint32_t play(const struct world *w, const struct defrag_plan *p) {
         assert_true(used[to]);
         assert_false(pod->stays);
         assert_true(!pod->at_home || p->moves[i].node == pod->node);
-        core[to] -= (int) pod->holds[0].amount.core;
+        core[to] -= (int) pod->amounts[0].amount.core;
         assert_true(core[to] >= 0);
-        core[w->first[pod->node] + pod->holds[0].card] += (int) pod->holds[0].amount.core;
+        core[w->first[pod->node] + pod->amounts[0].card] += (int) pod->amounts[0].amount.core;
         for (uint32_t j = 0; j < i; j++)
             assert_true(p->moves[j].pod != p->moves[i].pod);
     }
@@ -126,11 +126,11 @@ static bool place_rest(struct force *f, uint32_t i) {
     const struct world *w = f->w;
     uint32_t ncards = w->nodes[0].ncards;
     while (i < w->of.npods &&
-           !(f->set >> (w->first[w->pods[i].node] + w->pods[i].holds[0].card) & 1))
+           !(f->set >> (w->first[w->pods[i].node] + w->pods[i].amounts[0].card) & 1))
         i++;
     if (i == w->of.npods)
         return true;
-    int core = (int) w->pods[i].holds[0].amount.core;
+    int core = (int) w->pods[i].amounts[0].amount.core;
     for (uint32_t c = 0; c < w->of.nnodes * ncards; c++) {
         if ((f->set >> c & 1) || w->cards[c].free.core == 100 || f->core[c] < core ||
             (w->pods[i].at_home && c / ncards != w->pods[i].node))
@@ -155,7 +155,7 @@ static void brute_force(const struct world *w, uint32_t *ret_emptied, uint32_t *
             may &= !(set >> c & 1) || f.core[c] < 100;
         }
         for (uint32_t i = 0; i < w->of.npods; i++)
-            if (set >> (w->first[w->pods[i].node] + w->pods[i].holds[0].card) & 1) {
+            if (set >> (w->first[w->pods[i].node] + w->pods[i].amounts[0].card) & 1) {
                 moves++;
                 may &= !w->pods[i].stays;
             }
@@ -264,7 +264,7 @@ struct large {
     struct place_card cards[MANY * EACH];
     uint32_t first[MANY];
     struct gpu_request requests[ALL];
-    struct victims_hold holds[ALL];
+    struct victims_amount amounts[ALL];
     struct defrag_pod pods[ALL];
     struct defrag_move moves[ALL];
 };
@@ -273,9 +273,9 @@ static void add_large_pod(struct large *l, uint32_t i, uint32_t c, uint32_t core
     l->requests[i] = (struct gpu_request){
         .n = 1,
         .containers = {{.container = "c", .phase = CONTAINER_APP, .cards = 1, .core = core}}};
-    l->holds[i] = (struct victims_hold){c % EACH, {core * GIB, core, 0}};
+    l->amounts[i] = (struct victims_amount){c % EACH, {core * GIB, core, 0}};
     l->pods[i] = (struct defrag_pod){
-        .node = c / EACH, .request = &l->requests[i], .holds = &l->holds[i], .nholds = 1};
+        .node = c / EACH, .request = &l->requests[i], .amounts = &l->amounts[i], .namounts = 1};
     l->cards[c].free.core -= core;
     l->cards[c].free.memory -= core * GIB;
 }
@@ -334,12 +334,12 @@ static void test_large_cluster(void **state) {
     assert_true(p.emptied > used / 10);
     for (uint32_t i = 0; i < p.nmoves; i++) { /* as play() does it */
         const struct defrag_pod *pod = &l->pods[p.moves[i].pod];
-        uint32_t core = pod->holds[0].amount.core;
+        uint32_t core = pod->amounts[0].amount.core;
         uint32_t to_card = (uint32_t) __builtin_ctzll(p.moves[i].cards[0]);
         struct place_card *at = &l->cards[l->first[p.moves[i].node] + to_card];
         assert_true(at->free.core < 100 && at->free.core >= core);
         at->free.core -= core;
-        l->cards[l->first[pod->node] + pod->holds[0].card].free.core += core;
+        l->cards[l->first[pod->node] + pod->amounts[0].card].free.core += core;
     }
     assert_int_equal(used - count_used(l), p.emptied);
     free(l);

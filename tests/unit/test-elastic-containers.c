@@ -76,7 +76,7 @@ static void see_made(struct elastic_world *e, const char *made) {
 /* One that an administrator has made, and that is the claim's since the node is known, of the very
  * card that the pod was promised. */
 static void see_given(struct elastic_world *e, const struct story *story) {
-    const char *card = state_pod_find(e->w->state, "p")->holds[0].device.uuid;
+    const char *card = state_pod_find(e->w->state, "p")->allocations[0].device.uuid;
     char text[512];
     snprintf(text, sizeof(text),
              "{" META("s", "5") EGPU_GUARD
@@ -147,15 +147,15 @@ static bool play(struct elastic_world *e, const struct story *story) {
 static uint32_t core_of_each(struct elastic_world *e, const struct story *story) {
     const struct state_pod *pod = state_pod_find(e->w->state, "p");
     uint32_t cards = story->core > 99 ? story->core / 100 : 1;
-    assert_int_equal(pod->nholds, story->n * cards);
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        const struct state_hold *a = &pod->holds[i], *b = &pod->holds[i % cards];
+    assert_int_equal(pod->nallocations, story->n * cards);
+    for (uint32_t i = 0; i < pod->nallocations; i++) {
+        const struct state_allocation *a = &pod->allocations[i], *b = &pod->allocations[i % cards];
         assert_string_equal(a->container, names[i / cards]);
         assert_string_equal(a->device.uuid, b->device.uuid);
         assert_int_equal(a->device.core, b->device.core);
         assert_int_equal(a->device.memory, b->device.memory);
     }
-    return pod->holds[0].device.core;
+    return pod->allocations[0].device.core;
 }
 
 static unsigned free_of_both(struct elastic_world *e) {
@@ -192,7 +192,7 @@ static void give_more(struct elastic_world *e, unsigned containers, unsigned cor
                                 .given_gib = gib * containers};
     assert_true(play(e, &story));
     assert_int_equal(core_of_each(e, &story), core);
-    assert_int_equal(state_pod_find(e->w->state, "p")->holds[0].device.memory, gib * GIB);
+    assert_int_equal(state_pod_find(e->w->state, "p")->allocations[0].device.memory, gib * GIB);
     assert_int_equal(free_of_both(e), 200 - core * containers);
 }
 
@@ -360,7 +360,7 @@ static struct outcome outcome_of(const struct story *story, const char *x, const
     o.fits = play(e, story);
     if (o.fits) {
         o.core = core_of_each(e, story);
-        o.memory = state_pod_find(e->w->state, "p")->holds[0].device.memory;
+        o.memory = state_pod_find(e->w->state, "p")->allocations[0].device.memory;
         unsigned a = free_core(e->w, "n", 0), b = free_core(e->w, "n", 1);
         o.least = a < b ? a : b;
         o.most = a < b ? b : a;

@@ -29,14 +29,14 @@ static void test_use_of_a_namespace(void **state) {
 /* Init containers run one after the other, and beside no app container. */
 static void test_use_of_init_containers(void **state) {
     (void) state;
-    struct state_hold holds[] = {
+    struct state_allocation holds[] = {
         {.container = "init", .phase = CONTAINER_INIT, .device = {.core = 40, .memory = 9}},
         {.container = "init", .phase = CONTAINER_INIT, .device = {.core = 40, .memory = 9}},
         {.container = "next", .phase = CONTAINER_INIT, .device = {.core = 70, .memory = 1}},
         {.container = "app", .phase = CONTAINER_APP, .device = {.core = 30, .memory = 5}},
         {.container = "other", .phase = CONTAINER_APP, .device = {.core = 30, .memory = 5}},
     };
-    const struct state_pod pod = {.nholds = 5, .holds = holds};
+    const struct state_pod pod = {.nallocations = 5, .allocations = holds};
     const struct quota_use use = state_pod_use(&pod);
     assert_int_equal(use.of[QUOTA_CORE], 80);
     assert_int_equal(use.of[QUOTA_MEMORY], 18);

@@ -430,9 +430,10 @@ static void test_in_any_order(void **state) {
         for (struct state_standing *st = w->state->standings; st; st = st->hh.next)
             held += 50;
         for (struct state_pod *p = w->state->pods; p; p = p->hh.next) {
-            drawn +=
-                p->nholds > 0 && p->draws && state_standing_find(w->state, p->draws->id) ? 50 : 0;
-            others += p->nholds > 0 ? 50 : 0;
+            drawn += p->nallocations > 0 && p->draws && state_standing_find(w->state, p->draws->id)
+                         ? 50
+                         : 0;
+            others += p->nallocations > 0 ? 50 : 0;
         }
         assert_in_range(free_core(w, "n", 0) + free_core(w, "n", 1), 0, 200);
         assert_int_equal(free_core(w, "n", 0) + free_core(w, "n", 1),

@@ -527,10 +527,10 @@ static void test_promised_card_lost(void **state) {
     show_node(w, "n", 2);
     show_pod(w, "a", HALF, NULL, "");
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
-    assert_string_equal(state_pod_find(w->state, "a")->holds[0].device.uuid, "GPU-n-0");
+    assert_string_equal(state_pod_find(w->state, "a")->allocations[0].device.uuid, "GPU-n-0");
     show_gpu(w, "n", 0, false);
     bind_pod(w, "a", "n");
-    assert_string_equal(state_pod_find(w->state, "a")->holds[0].device.uuid, "GPU-n-1");
+    assert_string_equal(state_pod_find(w->state, "a")->allocations[0].device.uuid, "GPU-n-1");
     respond(w, 0, 201, false, NULL);
     show_pod(w, "b", HALF, NULL, "");
     assert_string_equal(filter(w, "b", HALF, "\"n\""), "n");

@@ -125,10 +125,10 @@ static void show_model(struct world *w, unsigned index, const char *model, uint6
 static uint32_t promised(struct world *w, const char *uid, uint32_t *ret_core) {
     const struct state_pod *pod = state_pod_find(w->state, uid);
     assert_int_equal(pod->stage, POD_PROMISED);
-    assert_int_equal(pod->nholds, 1);
+    assert_int_equal(pod->nallocations, 1);
     if (ret_core)
-        *ret_core = pod->holds[0].device.core;
-    return pod->holds[0].device.index;
+        *ret_core = pod->allocations[0].device.core;
+    return pod->allocations[0].device.index;
 }
 
 #define SLOT ",\"elasticgpu.io/slot\":\"1\""
@@ -168,9 +168,10 @@ static void test_the_amount_of_a_share(void **state) {
     const struct state_card card = {.uuid = "GPU-a", .memory = 80 * GIB, .physical = 80 * GIB};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct place_amount amount;
-        struct state_hold hold = {.phase = CONTAINER_APP,
-                                  .device = {.uuid = "GPU-a", .core = rows[i].core, .memory = GIB}};
-        const struct state_pod pod = {.nholds = 1, .holds = &hold};
+        struct state_allocation hold = {
+            .phase = CONTAINER_APP,
+            .device = {.uuid = "GPU-a", .core = rows[i].core, .memory = GIB}};
+        const struct state_pod pod = {.nallocations = 1, .allocations = &hold};
         assert_true(state_pod_amount(&pod, &card, &amount));
         assert_int_equal(amount.core, rows[i].core);
         assert_int_equal(amount.slots, rows[i].slots);
@@ -342,7 +343,7 @@ static void test_policy_of_each_tier(void **state) {
     show_node(w, "used", 2);
     show_node(w, "free", 2);
     run_pod(w, "a", TENTH, "used", &a);
-    uint32_t card = state_pod_find(w->state, "a")->holds[0].device.index;
+    uint32_t card = state_pod_find(w->state, "a")->allocations[0].device.index;
     static const char *const nodes[] = {"spread", "binpack"}, *const want[] = {"free", "used"};
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 3; j++) { /* the policy of the cards does not choose the node */
@@ -369,7 +370,7 @@ static void test_policies(void **state) {
     _cleanup_buf_ struct buf a = BUF_INIT(0);
     show_node(w, "n", 4);
     run_pod(w, "a", TENTH, "n", &a);
-    uint32_t used = state_pod_find(w->state, "a")->holds[0].device.index;
+    uint32_t used = state_pod_find(w->state, "a")->allocations[0].device.index;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char text[96];
         snprintf(text, sizeof(text), "\"elasticgpu.io/placement-policy\":\"%s\"", names[i]);

@@ -393,7 +393,7 @@ static void test_pods_of_a_new_key_are_known_to_a_waiting_replica(void **state) 
     begin_with_a_key(s);
     struct kube_reflector *pods = watch_of("/api/v1/pods");
     show_signed(pods, pairs[1].key);
-    assert_int_equal(state_pod_find(s->state, "u")->nholds, 0);
+    assert_int_equal(state_pod_find(s->state, "u")->nallocations, 0);
     let_keys_be_read(s, 60000);
     buf_printf(&both, "%s%s", buf_str(&pairs[1].public), buf_str(&pairs[0].public));
     answer_keys(&pairs[1], buf_str(&both));
@@ -407,7 +407,7 @@ static void test_pods_of_a_new_key_are_known_to_a_waiting_replica(void **state) 
         reflectors[i].handlers.on_sync_end(reflectors[i].userdata);
     }
     assert_true(scheduler_leads(s));
-    assert_int_equal(state_pod_find(s->state, "u")->nholds, 1);
+    assert_int_equal(state_pod_find(s->state, "u")->nallocations, 1);
     let_keys_be_read(s, 60000);
     answer_keys(&pairs[1], buf_str(&both));
     assert_int_equal(pods->relists, 1); /* nothing was new */

@@ -22,7 +22,7 @@
 struct world {
     struct place_card cards[CARDS_MAX];
     struct place_node node;
-    struct victims_hold holds[HOLDERS][2];
+    struct victims_amount amounts[HOLDERS][2];
     struct victims_holder holders[HOLDERS];
     int32_t budgets[2];
     struct gpu_request request;
@@ -48,9 +48,9 @@ static void prepare(struct world *w, uint32_t ncards) {
 
 static void hold(struct world *w, int32_t priority, uint32_t card, uint32_t core) {
     uint32_t i = w->of.nholders++;
-    w->holds[i][0] = (struct victims_hold){card, {core * GIB / 2, core, 0}};
+    w->amounts[i][0] = (struct victims_amount){card, {core * GIB / 2, core, 0}};
     w->holders[i] = (struct victims_holder){
-        .priority = priority, .since = i, .holds = w->holds[i], .nholds = 1};
+        .priority = priority, .since = i, .amounts = w->amounts[i], .namounts = 1};
 }
 
 static void ask(struct world *w, uint32_t cards, uint32_t core) {
@@ -73,9 +73,9 @@ static bool fits_without(const struct world *w, uint64_t gone, struct place_resu
     struct place_node node = w->node;
     memcpy(cards, w->cards, sizeof(cards));
     for (uint32_t i = 0; i < w->of.nholders; i++) {
-        for (uint32_t h = 0; h < w->holders[i].nholds && !(gone >> i & 1); h++) {
-            struct place_amount *free = &cards[w->holders[i].holds[h].card].free;
-            const struct place_amount *taken = &w->holders[i].holds[h].amount;
+        for (uint32_t h = 0; h < w->holders[i].namounts && !(gone >> i & 1); h++) {
+            struct place_amount *free = &cards[w->holders[i].amounts[h].card].free;
+            const struct place_amount *taken = &w->holders[i].amounts[h].amount;
             free->memory -= taken->memory < free->memory ? taken->memory : free->memory;
             free->core -= taken->core < free->core ? taken->core : free->core;
         }
@@ -203,9 +203,9 @@ static void random_case(struct world *w, uint64_t seed, uint32_t nholders, uint3
         h->goes = draw(w, 8) == 0;
         h->since = draw(w, 5);
         if (draw(w, 4) == 0 && ncards > 1) {
-            w->holds[i][1] = w->holds[i][0];
-            w->holds[i][1].card = (w->holds[i][0].card + 1) % ncards;
-            h->nholds = 2;
+            w->amounts[i][1] = w->amounts[i][0];
+            w->amounts[i][1].card = (w->amounts[i][0].card + 1) % ncards;
+            h->namounts = 2;
         }
     }
     for (int b = 0; b < 2; b++)

@@ -47,8 +47,8 @@ struct cluster {
     uint32_t nnodes;
     struct mover *movers, *by_uid;
     struct defrag_pod *pods;
-    struct victims_hold *holds;
-    uint32_t npods, nholds;
+    struct victims_amount *amounts;
+    uint32_t npods, namounts;
 };
 
 static void cluster_done(struct cluster *c) {
@@ -65,7 +65,7 @@ static void cluster_done(struct cluster *c) {
     free(c->first);
     free(c->movers);
     free(c->pods);
-    free(c->holds);
+    free(c->amounts);
 }
 
 static int make_room(struct cluster *c, struct err *err) {
@@ -77,8 +77,8 @@ static int make_room(struct cluster *c, struct err *err) {
     c->first = calloc(n, sizeof(*c->first));
     c->movers = calloc(holders, sizeof(*c->movers));
     c->pods = calloc(holders, sizeof(*c->pods));
-    c->holds = calloc(holders, sizeof(*c->holds));
-    if (!c->place || !c->nodes || !c->first || !c->movers || !c->pods || !c->holds)
+    c->amounts = calloc(holders, sizeof(*c->amounts));
+    if (!c->place || !c->nodes || !c->first || !c->movers || !c->pods || !c->amounts)
         return err_errno(err, ENOMEM, "cannot plan");
     return 0;
 }
@@ -133,32 +133,33 @@ static enum container_phase phase_of(const struct mover *mover, const char *cont
 }
 
 /* What the pod holds of the card; false: nothing. */
-static bool hold_of(const struct mover *mover, const struct card *card, struct place_amount *ret) {
-    struct place_hold hold = {0};
-    bool holds = false;
+static bool amount_of(const struct mover *mover, const struct card *card,
+                      struct place_amount *ret) {
+    struct place_sum sum = {0};
+    bool any = false;
     for (size_t i = 0; i < card->nholders; i++) {
         const struct holder *h = &card->holders[i];
         struct place_amount amount = {h->memory, (uint32_t) h->core, h->core == 0};
         if (strcmp(h->uid, mover->uid) != 0)
             continue;
-        place_hold_add(&hold, phase_of(mover, h->container), &amount);
-        holds = true;
+        place_sum_add(&sum, phase_of(mover, h->container), &amount);
+        any = true;
     }
-    *ret = place_hold_total(&hold);
-    return holds;
+    *ret = place_sum_total(&sum);
+    return any;
 }
 
 /* A pod is on one node: where it was met first. */
-static void add_holds(struct cluster *c, uint32_t at) {
+static void add_amounts(struct cluster *c, uint32_t at) {
     struct defrag_pod *pod = &c->pods[at];
-    pod->holds = &c->holds[c->nholds];
+    pod->amounts = &c->amounts[c->namounts];
     for (uint32_t i = 0; i < c->nodes[pod->node].ncards; i++) {
-        struct victims_hold *hold = &c->holds[c->nholds];
-        if (!hold_of(&c->movers[at], &c->cards.list[c->first[pod->node] + i], &hold->amount))
+        struct victims_amount *part = &c->amounts[c->namounts];
+        if (!amount_of(&c->movers[at], &c->cards.list[c->first[pod->node] + i], &part->amount))
             continue;
-        hold->card = i;
-        pod->nholds++;
-        c->nholds++;
+        part->card = i;
+        pod->namounts++;
+        c->namounts++;
     }
 }
 
@@ -293,7 +294,7 @@ static int read_cluster(struct cluster *c, struct err *err) {
     if (r == 0)
         r = read_list(c, "nodes", read_node, err);
     for (uint32_t i = 0; r == 0 && i < c->npods; i++)
-        add_holds(c, i);
+        add_amounts(c, i);
     return r;
 }
 
@@ -313,8 +314,8 @@ static void put_gpus(struct json_writer *w, const struct cluster *c, const char 
 
 static uint64_t cards_from(const struct defrag_pod *pod) {
     uint64_t set = 0;
-    for (uint32_t i = 0; i < pod->nholds; i++)
-        set |= UINT64_C(1) << pod->holds[i].card;
+    for (uint32_t i = 0; i < pod->namounts; i++)
+        set |= UINT64_C(1) << pod->amounts[i].card;
     return set;
 }
 

@@ -15,10 +15,10 @@ static uint64_t best_fit_card_cost(const struct place_plan *plan, const struct p
 }
 
 static int64_t best_fit_node_value(const struct place_plan *plan, const struct place_node *node,
-                                   const struct place_amount *holds) {
+                                   const struct place_amount *taken) {
     uint64_t cpu = node->cpu_free > plan->cpu ? node->cpu_free - plan->cpu : 0;
     uint64_t most = (uint64_t) PLACE_CARDS_MAX * MILLI_CPU_PER_CARD;
-    uint64_t left = leftover_cards(node, holds);
+    uint64_t left = leftover_cards(node, taken);
     left += (cpu < most ? cpu : most) * LEFTOVER_CARD / MILLI_CPU_PER_CARD;
     return -(int64_t) left;
 }

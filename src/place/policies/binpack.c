@@ -20,17 +20,17 @@ static uint64_t binpack_card_cost(const struct place_plan *plan, const struct pl
 }
 
 static int64_t binpack_node_value(const struct place_plan *plan, const struct place_node *node,
-                                  const struct place_amount *holds) {
+                                  const struct place_amount *taken) {
     (void) plan;
     int64_t opened = 0, idle = 0, left = 0, touched = 0;
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
-        if (holds[c].memory == 0) {
+        if (taken[c].memory == 0) {
             idle += card->healthy && is_idle(card);
             continue;
         }
         touched++;
-        left += (int64_t) leftover_card(card, &holds[c]);
+        left += (int64_t) leftover_card(card, &taken[c]);
         opened += is_idle(card);
     }
     int64_t mean = touched ? left / touched : 0;

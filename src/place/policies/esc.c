@@ -21,42 +21,42 @@ static int64_t floor_div(int64_t a, int64_t b) {
 static uint64_t esc_card_cost(const struct place_plan *plan, const struct place_node *node,
                               uint32_t card, const struct place_card *left,
                               const struct place_amount *amount) {
-    struct place_amount holds[PLACE_CARDS_MAX];
+    struct place_amount taken[PLACE_CARDS_MAX];
     uint64_t order = place_binpack.card_cost(plan, node, card, left, amount);
     if (!place_model_knows(plan->model))
         return order;
     if (amount->core == 100 && amount->memory == left->memory)
         return left->memory >> 20; /* whole cards differ in nothing but their size */
-    place_model_holds(node, card, left, amount, holds);
-    uint64_t broken = place_model_broken(plan->model, plan, node, holds);
+    place_model_taken(node, card, left, amount, taken);
+    uint64_t broken = place_model_broken(plan->model, plan, node, taken);
     int64_t price = place_model_slots_price(plan->model, broken);
-    int64_t growth = place_model_growth(plan->model, plan, node, holds) / STRANDED_SCALE;
+    int64_t growth = place_model_growth(plan->model, plan, node, taken) / STRANDED_SCALE;
     int64_t step = place_model_resolution(plan->model);
     return (uint64_t) (floor_div(growth + price + MOST + step / 2, step)) * CARD_ORDER + order;
 }
 
 /* Idle cards of which the pod takes a part. */
-static int64_t opened(const struct place_node *node, const struct place_amount *holds) {
+static int64_t opened(const struct place_node *node, const struct place_amount *taken) {
     int64_t n = 0;
     for (uint32_t c = 0; c < node->ncards; c++)
-        n += holds[c].memory > 0 && node->cards[c].free.core == 100 &&
+        n += taken[c].memory > 0 && node->cards[c].free.core == 100 &&
              node->cards[c].free.memory == node->cards[c].memory;
     return n;
 }
 
 static int64_t esc_node_value(const struct place_plan *plan, const struct place_node *node,
-                              const struct place_amount *holds) {
+                              const struct place_amount *taken) {
     if (!place_model_knows(plan->model))
-        return place_binpack.node_value(plan, node, holds);
-    int64_t cost = place_model_growth(plan->model, plan, node, holds) / STRANDED_SCALE;
-    return (cost + MOST) * NODE_ORDER + opened(node, holds);
+        return place_binpack.node_value(plan, node, taken);
+    int64_t cost = place_model_growth(plan->model, plan, node, taken) / STRANDED_SCALE;
+    return (cost + MOST) * NODE_ORDER + opened(node, taken);
 }
 
 static uint64_t esc_node_toll(const struct place_plan *plan, const struct place_node *node,
-                              const struct place_amount *holds) {
+                              const struct place_amount *taken) {
     if (!place_model_knows(plan->model))
         return 0;
-    return place_model_broken(plan->model, plan, node, holds);
+    return place_model_broken(plan->model, plan, node, taken);
 }
 
 static int64_t esc_settle(const struct place_plan *plan, int64_t value, uint64_t toll) {

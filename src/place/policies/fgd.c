@@ -17,26 +17,26 @@ static int64_t score(double before, double after) {
 }
 
 static int64_t fgd_score(const struct place_plan *plan, const struct place_node *node,
-                         const struct place_amount *holds) {
+                         const struct place_amount *taken) {
     return score(place_model_next(plan->model, plan, node, NULL),
-                 place_model_next(plan->model, plan, node, holds));
+                 place_model_next(plan->model, plan, node, taken));
 }
 
 static uint64_t fgd_card_cost(const struct place_plan *plan, const struct place_node *node,
                               uint32_t card, const struct place_card *left,
                               const struct place_amount *amount) {
-    struct place_amount holds[PLACE_CARDS_MAX];
+    struct place_amount taken[PLACE_CARDS_MAX];
     if (!place_model_knows(plan->model))
         return place_best_fit.card_cost(plan, node, card, left, amount);
-    place_model_holds(node, card, left, amount, holds);
-    return (uint64_t) ((int64_t) SCORE_MAX - fgd_score(plan, node, holds));
+    place_model_taken(node, card, left, amount, taken);
+    return (uint64_t) ((int64_t) SCORE_MAX - fgd_score(plan, node, taken));
 }
 
 static int64_t fgd_node_value(const struct place_plan *plan, const struct place_node *node,
-                              const struct place_amount *holds) {
+                              const struct place_amount *taken) {
     if (!place_model_knows(plan->model))
-        return place_best_fit.node_value(plan, node, holds);
-    return fgd_score(plan, node, holds);
+        return place_best_fit.node_value(plan, node, taken);
+    return fgd_score(plan, node, taken);
 }
 
 const struct place_policy place_fgd = {

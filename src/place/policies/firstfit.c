@@ -11,8 +11,8 @@ static uint64_t first_fit_card_cost(const struct place_plan *plan, const struct 
 }
 
 static int64_t first_fit_node_value(const struct place_plan *plan, const struct place_node *node,
-                                    const struct place_amount *holds) {
-    (void) plan, (void) node, (void) holds;
+                                    const struct place_amount *taken) {
+    (void) plan, (void) node, (void) taken;
     return 0;
 }
 

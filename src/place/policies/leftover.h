@@ -19,10 +19,10 @@ static inline uint64_t leftover_card(const struct place_card *card,
 
 /* The sum over the healthy cards of the node. */
 static inline uint64_t leftover_cards(const struct place_node *node,
-                                      const struct place_amount *holds) {
+                                      const struct place_amount *taken) {
     uint64_t sum = 0;
     for (uint32_t c = 0; c < node->ncards; c++)
         if (node->cards[c].healthy)
-            sum += leftover_card(&node->cards[c], &holds[c]);
+            sum += leftover_card(&node->cards[c], &taken[c]);
     return sum;
 }

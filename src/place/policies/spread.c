@@ -13,12 +13,12 @@ static uint64_t spread_card_cost(const struct place_plan *plan, const struct pla
 }
 
 static int64_t spread_node_value(const struct place_plan *plan, const struct place_node *node,
-                                 const struct place_amount *holds) {
+                                 const struct place_amount *taken) {
     (void) plan;
     uint32_t healthy = 0;
     for (uint32_t c = 0; c < node->ncards; c++)
         healthy += node->cards[c].healthy;
-    return healthy ? (int64_t) (leftover_cards(node, holds) * LEFTOVER_CARD / healthy) : 0;
+    return healthy ? (int64_t) (leftover_cards(node, taken) * LEFTOVER_CARD / healthy) : 0;
 }
 
 const struct place_policy place_spread = {

@@ -168,7 +168,7 @@ static bool is_idle(const struct place_card *card, const struct place_amount *he
 
 static const struct place_amount nothing[PLACE_CARDS_MAX];
 
-static struct scarce_node scarce_of(const struct place_node *node, const struct place_amount *holds,
+static struct scarce_node scarce_of(const struct place_node *node, const struct place_amount *taken,
                                     uint64_t cpu) {
     struct scarce_node ret = {.cpu = cpu_left(node, cpu), .most = (uint32_t) node->cpu};
     ret.model = (uint8_t) model_of(node);
@@ -179,7 +179,7 @@ static struct scarce_node scarce_of(const struct place_node *node, const struct 
         ret.free += (node->cards[c].free.core +
                      percent_of(node->cards[c].free.memory, node->cards[c].memory)) *
                     5;
-        ret.idle = (uint8_t) (ret.idle + is_idle(&node->cards[c], &holds[c]));
+        ret.idle = (uint8_t) (ret.idle + is_idle(&node->cards[c], &taken[c]));
     }
     return ret;
 }
@@ -206,23 +206,23 @@ void place_model_end(struct place_model *m, const struct place_plan *plan) {
 /* ---- answers ---- */
 
 static void stranded_of(struct place_model *m, const struct place_plan *plan,
-                        const struct place_node *node, const struct place_amount *holds,
+                        const struct place_node *node, const struct place_amount *taken,
                         struct stranded_node *ret) {
-    ret->cpu = cpu_left(node, holds ? plan->cpu : 0);
+    ret->cpu = cpu_left(node, taken ? plan->cpu : 0);
     ret->ncards = 0;
     ret->kind = stranded_kind(m->stranded, node->model, node->ncards ? node->cards[0].memory : 0);
-    if (!holds)
-        holds = nothing;
+    if (!taken)
+        taken = nothing;
     for (uint32_t c = 0; c < node->ncards && c < PLACE_CARDS_MAX; c++) {
         const struct place_card *card = &node->cards[c];
         if (card->healthy)
             ret->cards[ret->ncards++] =
-                stranded_card(card->free.core - holds[c].core,
-                              percent_of(card->free.memory - holds[c].memory, card->memory));
+                stranded_card(card->free.core - taken[c].core,
+                              percent_of(card->free.memory - taken[c].memory, card->memory));
     }
 }
 
-void place_model_holds(const struct place_node *node, uint32_t card, const struct place_card *left,
+void place_model_taken(const struct place_node *node, uint32_t card, const struct place_card *left,
                        const struct place_amount *amount,
                        struct place_amount ret[static PLACE_CARDS_MAX]) {
     const struct place_amount *free = &node->cards[card].free;
@@ -232,31 +232,31 @@ void place_model_holds(const struct place_node *node, uint32_t card, const struc
 }
 
 int64_t place_model_expect(struct place_model *m, const struct place_plan *plan,
-                           const struct place_node *node, const struct place_amount *holds) {
+                           const struct place_node *node, const struct place_amount *taken) {
     struct stranded_node state;
-    stranded_of(m, plan, node, holds, &state);
+    stranded_of(m, plan, node, taken, &state);
     return stranded_expect(m->stranded, &state);
 }
 
 int64_t place_model_growth(struct place_model *m, const struct place_plan *plan,
-                           const struct place_node *node, const struct place_amount *holds) {
+                           const struct place_node *node, const struct place_amount *taken) {
     struct stranded_node before, after;
     stranded_of(m, plan, node, NULL, &before);
-    stranded_of(m, plan, node, holds, &after);
+    stranded_of(m, plan, node, taken, &after);
     return stranded_growth(m->stranded, &before, &after);
 }
 
 double place_model_next(struct place_model *m, const struct place_plan *plan,
-                        const struct place_node *node, const struct place_amount *holds) {
+                        const struct place_node *node, const struct place_amount *taken) {
     struct stranded_node state;
-    stranded_of(m, plan, node, holds, &state);
+    stranded_of(m, plan, node, taken, &state);
     return stranded_next(m->stranded, &state);
 }
 
 uint64_t place_model_broken(struct place_model *m, const struct place_plan *plan,
-                            const struct place_node *node, const struct place_amount *holds) {
+                            const struct place_node *node, const struct place_amount *taken) {
     struct scarce_node before = scarce_of(node, nothing, 0);
-    struct scarce_node after = scarce_of(node, holds, plan->cpu);
+    struct scarce_node after = scarce_of(node, taken, plan->cpu);
     struct place_shape shape = place_shape_of(plan);
     return scarce_broken(&m->scarce, &before, &after, &shape);
 }

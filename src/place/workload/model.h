@@ -58,9 +58,9 @@ int place_model_read(struct place_model *m, const struct workload_names *names, 
  * the part that it is of the cards that the plan's model knows, on average. */
 struct place_shape place_shape_of(const struct place_plan *plan);
 
-/* What a pod holds of the node's cards if it holds of `card` all but `left`, and `amount` beside.
+/* What a pod takes of the node's cards if it takes of `card` all but `left`, and `amount` beside.
  */
-void place_model_holds(const struct place_node *node, uint32_t card, const struct place_card *left,
+void place_model_taken(const struct place_node *node, uint32_t card, const struct place_card *left,
                        const struct place_amount *amount,
                        struct place_amount ret[static PLACE_CARDS_MAX]);
 
@@ -68,18 +68,18 @@ void place_model_holds(const struct place_node *node, uint32_t card, const struc
 bool place_model_knows(const struct place_model *m);
 
 /* What is expected to be left over of the node in the end (times STRANDED_SCALE, see there), and
- * what the next pod cannot use, after each card i gave away holds[i]; `holds` NULL: as it is. */
+ * what the next pod cannot use, after each card i gave away taken[i]; `taken` NULL: as it is. */
 int64_t place_model_expect(struct place_model *m, const struct place_plan *plan,
-                           const struct place_node *node, const struct place_amount *holds);
-/* By how much the first grows with `holds`; less lucky than the difference of two of them. */
+                           const struct place_node *node, const struct place_amount *taken);
+/* By how much the first grows with `taken`; less lucky than the difference of two of them. */
 int64_t place_model_growth(struct place_model *m, const struct place_plan *plan,
-                           const struct place_node *node, const struct place_amount *holds);
+                           const struct place_node *node, const struct place_amount *taken);
 double place_model_next(struct place_model *m, const struct place_plan *plan,
-                        const struct place_node *node, const struct place_amount *holds);
+                        const struct place_node *node, const struct place_amount *taken);
 
 /* Slots of others that the pod breaks, and their price: see scarce.h. */
 uint64_t place_model_broken(struct place_model *m, const struct place_plan *plan,
-                            const struct place_node *node, const struct place_amount *holds);
+                            const struct place_node *node, const struct place_amount *taken);
 int64_t place_model_slots_price(struct place_model *m, uint64_t broken);
 
 /* Costs that differ by less, in thousandths of a card, are not known to differ: the more has

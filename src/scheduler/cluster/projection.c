@@ -38,13 +38,13 @@ static void put_pod(struct json_writer *w, const struct state_pod *pod,
                     const struct state_card *card) {
     json_object_begin(w, pod->uid);
     json_array_begin(w, "containers");
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        const struct state_hold *hold = &pod->holds[i];
-        if (strcmp(hold->device.uuid, card->uuid) != 0)
+    for (uint32_t i = 0; i < pod->nallocations; i++) {
+        const struct state_allocation *allocation = &pod->allocations[i];
+        if (strcmp(allocation->device.uuid, card->uuid) != 0)
             continue;
         json_object_begin(w, NULL);
-        json_put_string(w, "container", hold->container);
-        put_amount(w, "resource", hold->device.core, hold->device.memory);
+        json_put_string(w, "container", allocation->container);
+        put_amount(w, "resource", allocation->device.core, allocation->device.memory);
         json_object_end(w);
     }
     json_array_end(w);

@@ -157,9 +157,9 @@ static void add_card(const struct state_card *card, const struct place_grant *gr
 /* Whether the pod was promised that card for the container. */
 static bool is_promised(const struct state_pod *pod, const char *container,
                         const struct state_card *card) {
-    for (uint32_t i = 0; i < pod->nholds; i++)
-        if (strcmp(pod->holds[i].container, container) == 0 &&
-            strcmp(pod->holds[i].device.uuid, card->uuid) == 0)
+    for (uint32_t i = 0; i < pod->nallocations; i++)
+        if (strcmp(pod->allocations[i].container, container) == 0 &&
+            strcmp(pod->allocations[i].device.uuid, card->uuid) == 0)
             return true;
     return false;
 }

@@ -158,8 +158,8 @@ static bool check_pod(const char *uid, const char *name, void *userdata) {
     (void) name;
     for (uint32_t i = 0; r != -ENOENT; i++) {
         r = claims_use(e->claims, uid, i, &container, &use, &err);
-        for (uint32_t h = 0; r == 0 && use.claim == search->claim && h < pod->nholds; h++) {
-            const struct state_hold *held = &pod->holds[h];
+        for (uint32_t h = 0; r == 0 && use.claim == search->claim && h < pod->nallocations; h++) {
+            const struct state_allocation *held = &pod->allocations[h];
             uint64_t memory = elastic_memory_of(&use.amount, pod, held);
             /* Annotations of a pod can be changed: it may hold a card of something else. */
             if (strcmp(held->container, container) != 0 || !elastic_has(use.egpu, pod, held) ||

@@ -40,11 +40,11 @@ uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node
 
 /* Whether what the pod holds is on a card of the ElasticGPU (NULL: on none). */
 bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
-                 const struct state_hold *held);
+                 const struct state_allocation *held);
 
 /* How much memory of that card the amount is: where it says none, the card decides. */
 uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state_pod *pod,
-                           const struct state_hold *held);
+                           const struct state_allocation *held);
 
 /* How many pods but `except` (may be NULL) hold something and use the claim, and the name of one of
  * them (ret_name may be NULL). */

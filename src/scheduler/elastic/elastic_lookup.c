@@ -36,7 +36,7 @@ uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node
 }
 
 bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
-                 const struct state_hold *held) {
+                 const struct state_allocation *held) {
     uint64_t cards = egpu ? elastic_cards_of(egpu, pod->node) : 0;
     for (uint32_t c = 0; c < pod->node->ncards; c++)
         if ((cards >> c & 1) && strcmp(pod->node->cards[c]->uuid, held->device.uuid) == 0)
@@ -45,7 +45,7 @@ bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
 }
 
 uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state_pod *pod,
-                           const struct state_hold *held) {
+                           const struct state_allocation *held) {
     uint64_t memory = held->device.memory;
     for (uint32_t c = 0; c < pod->node->ncards; c++) {
         const struct state_card *card = pod->node->cards[c];
@@ -65,7 +65,7 @@ struct sharers {
 static bool count_sharer(const char *uid, const char *name, void *userdata) {
     struct sharers *sharers = userdata;
     const struct state_pod *pod = state_pod_find(sharers->state, uid);
-    if (!pod || pod == sharers->except || !pod->node || pod->nholds == 0)
+    if (!pod || pod == sharers->except || !pod->node || pod->nallocations == 0)
         return true;
     sharers->n++;
     snprintf(sharers->name, sizeof(sharers->name), "%s", name);

@@ -299,8 +299,8 @@ void elastic_waits_refuse(struct elastic *e, const char *why) {
 static bool is_promised(const struct state_pod *pod, const char *container,
                         const struct claims_use *use) {
     uint32_t cards = 0;
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        const struct state_hold *held = &pod->holds[i];
+    for (uint32_t i = 0; i < pod->nallocations; i++) {
+        const struct state_allocation *held = &pod->allocations[i];
         cards += strcmp(held->container, container) == 0 && elastic_has(use->egpu, pod, held) &&
                  held->device.core == use->amount.core &&
                  held->device.memory == elastic_memory_of(&use->amount, pod, held);

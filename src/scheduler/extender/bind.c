@@ -96,10 +96,10 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
         return;
     }
     struct state_pod *pod = state_pod_find(b->state, a->to.uid);
-    bool holds = pod && pod->nholds > 0;
-    if (holds)
+    bool allocated = pod && pod->nallocations > 0;
+    if (allocated)
         state_pod_stage(pod, POD_AWAITED, b->now(b->userdata));
-    if (holds && strcmp(seen->node, a->to.node) == 0)
+    if (allocated && strcmp(seen->node, a->to.node) == 0)
         answer(a, "");
     else
         answer_err(a, "another scheduler bound the pod, to node", seen->node);
@@ -137,7 +137,8 @@ static void on_truth(const struct kube_response *response, void *userdata) {
     const struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     if (!pod || pod->stage == POD_BOUND) {
         /* The watch was faster; what it says is newer than this answer may be. */
-        bool ours = pod && pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nholds > 0;
+        bool ours =
+            pod && pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nallocations > 0;
         answer(a, ours ? "" : "the pod is gone, or another scheduler bound it");
     } else if (response->status == 200 && json_valid(response->body))
         settle(a, response->body);
@@ -308,11 +309,11 @@ static int claim(struct binder *b, struct state_pod *pod, struct state_node *nod
 static void check_promise(struct binder *b, struct state_pod *pod) {
     if (pod->stage != POD_PROMISED)
         return;
-    for (uint32_t i = 0; i < pod->nholds; i++) {
+    for (uint32_t i = 0; i < pod->nallocations; i++) {
         const struct state_node *node = pod->node;
         bool good = false;
         for (uint32_t c = 0; c < node->ncards; c++)
-            good |= strcmp(node->cards[c]->uuid, pod->holds[i].device.uuid) == 0 &&
+            good |= strcmp(node->cards[c]->uuid, pod->allocations[i].device.uuid) == 0 &&
                     node->cards[c]->healthy && !node->cards[c]->duplicate &&
                     !node->cards[c]->overcommitted;
         if (!good) {
@@ -396,7 +397,7 @@ static bool is_done_already(const struct binder *b, const struct attempt *a) {
 
 static void answer_done(struct binder *b, struct attempt *a) {
     const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
-    bool ours = pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nholds > 0;
+    bool ours = pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nallocations > 0;
     answer(a, ours ? "" : "the pod is bound to another node, or by another scheduler");
 }
 

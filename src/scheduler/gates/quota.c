@@ -281,8 +281,8 @@ static const struct place_card *least_card(struct quotas *q, uint64_t now_ms) {
 
 /* What the pod will use: what it is promised, or else what it asks, on such a card. */
 static struct quota_use use_of_pod(const struct state_pod *pod, const struct place_card *card) {
-    struct place_hold hold = {0};
-    if (pod->nholds > 0)
+    struct place_sum sum = {0};
+    if (pod->nallocations > 0)
         return state_pod_use(pod);
     for (uint32_t i = 0; i < pod->ncontainers; i++) {
         const uint32_t cards = pod->containers[i].cards;
@@ -291,9 +291,9 @@ static struct quota_use use_of_pod(const struct state_pod *pod, const struct pla
         amount.core = (amount.core < 100 ? amount.core : 100) * cards;
         amount.memory *= cards;
         amount.slots = cards;
-        place_hold_add(&hold, pod->containers[i].phase, &amount);
+        place_sum_add(&sum, pod->containers[i].phase, &amount);
     }
-    return quota_use_of(&hold);
+    return quota_use_of(&sum);
 }
 
 bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {

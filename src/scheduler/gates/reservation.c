@@ -195,10 +195,10 @@ static void recognise(struct reservations *r, const struct reservation *v) {
     const struct state_standing *standing =
         is_held(v) ? state_standing_find(r->state, v->id) : NULL;
     for (struct state_pod *pod = standing ? standing->node->pods : NULL; pod; pod = pod->next) {
-        bool all = pod->stage == POD_BOUND && !pod->draws && pod->nholds > 0 &&
+        bool all = pod->stage == POD_BOUND && !pod->draws && pod->nallocations > 0 &&
                    pod->created >= v->object.created && is_for(v, pod);
-        for (uint32_t i = 0; all && i < pod->nholds; i++)
-            all = has_device(standing, pod->holds[i].device.uuid);
+        for (uint32_t i = 0; all && i < pod->nallocations; i++)
+            all = has_device(standing, pod->allocations[i].device.uuid);
         if (all)
             (void) state_draw(pod, NULL, v->id);
     }

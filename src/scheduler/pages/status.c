@@ -4,16 +4,16 @@
 
 #define REASONS_MAX 100 /* nodes listed per waiting pod */
 
-static void write_holds(struct json_writer *w, const struct state_pod *pod) {
+static void write_allocations(struct json_writer *w, const struct state_pod *pod) {
     json_array_begin(w, "holds");
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        const struct state_hold *hold = &pod->holds[i];
+    for (uint32_t i = 0; i < pod->nallocations; i++) {
+        const struct state_allocation *allocation = &pod->allocations[i];
         json_object_begin(w, NULL);
-        json_put_string(w, "container", hold->container);
-        json_put_u64(w, "gpu", hold->device.index);
-        json_put_string(w, "uuid", hold->device.uuid);
-        json_put_u64(w, "core", hold->device.core);
-        json_put_u64(w, "memory", hold->device.memory);
+        json_put_string(w, "container", allocation->container);
+        json_put_u64(w, "gpu", allocation->device.index);
+        json_put_string(w, "uuid", allocation->device.uuid);
+        json_put_u64(w, "core", allocation->device.core);
+        json_put_u64(w, "memory", allocation->device.memory);
         json_object_end(w);
     }
     json_array_end(w);
@@ -50,7 +50,7 @@ static void write_pod(struct json_writer *w, struct scheduler *s, const struct s
         json_put_string(w, "problem", request_problem_text(pod->problem));
     if (pod->stage == POD_PENDING && pod->problem == REQUEST_OK)
         write_reasons(w, s, pod);
-    write_holds(w, pod);
+    write_allocations(w, pod);
     json_object_end(w);
 }
 

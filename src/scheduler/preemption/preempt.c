@@ -35,8 +35,8 @@ void preempt_done(struct preempt *p) {
     DL_FOREACH_SAFE(p->budgets, b, next)
         drop_budget(p, b);
     p->parser = json_parser_free(p->parser);
-    free(p->holds);
-    p->holds = NULL;
+    free(p->amounts);
+    p->amounts = NULL;
 }
 
 /* ---- budgets ---- */
@@ -137,14 +137,14 @@ static uint64_t budgets_of(struct node_case *c, const struct state_pod *pod, boo
     return bits;
 }
 
-static int reserve_holds(struct preempt *p, size_t n) {
-    if (n <= p->holds_size)
+static int reserve_amounts(struct preempt *p, size_t n) {
+    if (n <= p->amounts_size)
         return 0;
-    void *more = reallocarray(p->holds, n, sizeof(*p->holds));
+    void *more = reallocarray(p->amounts, n, sizeof(*p->amounts));
     if (!more)
         return -ENOMEM;
-    p->holds = more;
-    p->holds_size = n;
+    p->amounts = more;
+    p->amounts_size = n;
     return 0;
 }
 
@@ -155,33 +155,33 @@ static void take(struct place_amount *free, const struct place_amount *amount) {
 }
 
 /* What the pod holds of each card, behind those of the pods before it. */
-static uint32_t put_holds(struct node_case *c, const struct state_pod *pod, size_t at) {
+static uint32_t put_amounts(struct node_case *c, const struct state_pod *pod, size_t at) {
     uint32_t n = 0;
     for (uint32_t card = 0; card < c->node->ncards; card++) {
-        struct victims_hold *hold = &c->p->holds[at + n];
-        *hold = (struct victims_hold){.card = card};
+        struct victims_amount *part = &c->p->amounts[at + n];
+        *part = (struct victims_amount){.card = card};
         n += !c->node->cards[card]->duplicate &&
-             state_pod_amount(pod, c->node->cards[card], &hold->amount);
+             state_pod_amount(pod, c->node->cards[card], &part->amount);
     }
     return n;
 }
 
 static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
     bool too_many = false;
-    uint32_t n = put_holds(c, pod, at);
+    uint32_t n = put_amounts(c, pod, at);
     if (n == 0)
         return;
     if (c->of.nholders == VICTIMS_HOLDERS_MAX) { /* one too many to look at stays */
         for (uint32_t i = 0; i < n; i++)
-            take(&c->view.cards[c->p->holds[at + i].card].free, &c->p->holds[at + i].amount);
+            take(&c->view.cards[c->p->amounts[at + i].card].free, &c->p->amounts[at + i].amount);
         return;
     }
     struct victims_holder *holder = &c->p->described[c->of.nholders];
     *holder = (struct victims_holder){.priority = pod->priority,
                                       .since = pod->created,
                                       .goes = pod->deleting || is_given(c->p, pod),
-                                      .holds = &c->p->holds[at],
-                                      .nholds = n};
+                                      .amounts = &c->p->amounts[at],
+                                      .namounts = n};
     holder->budgets = budgets_of(c, pod, &too_many);
     /* What a pod draws of a standing hold does not become free when it goes. */
     holder->stays =
@@ -198,7 +198,7 @@ static int describe_all(struct node_case *c) {
     size_t pods = 0, at = 0;
     for (const struct state_pod *pod = c->node->pods; pod; pod = pod->next)
         pods++;
-    int r = reserve_holds(c->p, (pods + 1) * (c->node->ncards + 1));
+    int r = reserve_amounts(c->p, (pods + 1) * (c->node->ncards + 1));
     if (r < 0)
         return r;
     for (struct state_pod *pod = c->node->pods; pod; pod = pod->next) {

@@ -41,8 +41,8 @@ struct preempt {
     struct place_plan plan;
     struct state_pod *holders[VICTIMS_HOLDERS_MAX];
     struct victims_holder described[VICTIMS_HOLDERS_MAX];
-    struct victims_hold *holds;
-    size_t holds_size;
+    struct victims_amount *amounts;
+    size_t amounts_size;
     struct state_pod *given[VICTIMS_HOLDERS_MAX];
     uint32_t ngiven;
 };

@@ -32,11 +32,11 @@ static enum container_phase phase_of(const struct state_pod *pod, const char *co
 }
 
 static uint32_t add_container(const struct state_pod *pod, const struct assigned_container *c,
-                              struct state_hold *holds) {
+                              struct state_allocation *allocations) {
     for (uint32_t i = 0; i < c->ndevices; i++) {
-        memcpy(holds[i].container, c->name, sizeof(c->name));
-        holds[i].phase = phase_of(pod, c->name);
-        holds[i].device = c->devices[i];
+        memcpy(allocations[i].container, c->name, sizeof(c->name));
+        allocations[i].phase = phase_of(pod, c->name);
+        allocations[i].device = c->devices[i];
     }
     return c->ndevices;
 }
@@ -50,23 +50,23 @@ static bool is_asked(const struct state_pod *pod, const char *container) {
 
 /* Allocations in the order of the containers, because a sidecar counts only for what starts after
  * it. */
-static int holds_of(const struct state_pod *pod, const struct assignment *a,
-                    struct state_hold **ret, uint32_t *ret_n) {
+static int allocations_of(const struct state_pod *pod, const struct assignment *a,
+                          struct state_allocation **ret, uint32_t *ret_n) {
     uint32_t total = 0, n = 0;
     for (uint32_t i = 0; i < a->ncontainers; i++)
         total += a->containers[i].ndevices;
-    struct state_hold *holds = calloc(total ? total : 1, sizeof(*holds));
-    if (!holds)
+    struct state_allocation *allocations = calloc(total ? total : 1, sizeof(*allocations));
+    if (!allocations)
         return -ENOMEM;
     for (uint32_t i = 0; i < pod->ncontainers; i++) {
         const struct assigned_container *c = assignment_find(a, pod->containers[i].container);
         if (c)
-            n += add_container(pod, c, &holds[n]);
+            n += add_container(pod, c, &allocations[n]);
     }
     for (uint32_t i = 0; i < a->ncontainers; i++)
         if (!is_asked(pod, a->containers[i].name))
-            n += add_container(pod, &a->containers[i], &holds[n]);
-    *ret = holds;
+            n += add_container(pod, &a->containers[i], &allocations[n]);
+    *ret = allocations;
     *ret_n = n;
     return 0;
 }
@@ -95,7 +95,7 @@ int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *n
     if (same && !pod->recheck)
         return 0;
     struct assignment a = {0};
-    struct state_hold *holds = NULL;
+    struct state_allocation *allocations = NULL;
     uint32_t n = 0;
     uint64_t signer;
     int r = read_assignment(s, seen, &a, &signer);
@@ -105,19 +105,19 @@ int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *n
     if (r == 0) {
         /* What was verified once stays: rewriting the annotations of a running pod does not take
          * its share away from it, only the agent and the pod's end do. */
-        if (pod->stage == POD_BOUND && pod->node == node && pod->nholds > 0) {
+        if (pod->stage == POD_BOUND && pod->node == node && pod->nallocations > 0) {
             pod->assignment_hash = hash;
             return 0;
         }
         signer = 0;
         s->forged += seen->assignment != NULL && !same;
     } else {
-        r = holds_of(pod, &a, &holds, &n);
+        r = allocations_of(pod, &a, &allocations, &n);
         assignment_done(&a);
         if (r < 0)
             return r;
     }
-    state_pod_attach(pod, node, holds, n);
+    state_pod_attach(pod, node, allocations, n);
     pod->assignment_hash = hash;
     pod->signer = signer;
     state_pod_stage(pod, POD_BOUND, now_ms);
@@ -154,10 +154,10 @@ static bool take(struct place_amount *free, const struct place_amount *amount) {
 
 bool state_pod_amount(const struct state_pod *pod, const struct state_card *card,
                       struct place_amount *ret) {
-    struct place_hold hold = {0};
-    bool holds = false;
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        const struct assigned_device *device = &pod->holds[i].device;
+    struct place_sum sum = {0};
+    bool any = false;
+    for (uint32_t i = 0; i < pod->nallocations; i++) {
+        const struct assigned_device *device = &pod->allocations[i].device;
         struct place_amount amount = {
             .memory =
                 scaling_charge(device->memory, device->physical, card->physical, card->memory),
@@ -166,11 +166,11 @@ bool state_pod_amount(const struct state_pod *pod, const struct state_card *card
         };
         if (strcmp(device->uuid, card->uuid) != 0)
             continue;
-        place_hold_add(&hold, pod->holds[i].phase, &amount);
-        holds = true;
+        place_sum_add(&sum, pod->allocations[i].phase, &amount);
+        any = true;
     }
-    *ret = place_hold_total(&hold);
-    return holds;
+    *ret = place_sum_total(&sum);
+    return any;
 }
 
 /* Returns the set of cards on which there was not enough. What is held of a card that is not there
@@ -277,31 +277,32 @@ struct assigned_device state_device(const struct state_card *card,
 int state_promise(struct state *s, struct state_pod *pod, struct state_node *node,
                   const struct place_result *result, enum pod_stage stage, uint64_t now_ms) {
     state_release(s, pod);
-    struct state_hold *holds = calloc(result->ngrants ? result->ngrants : 1, sizeof(*holds));
-    if (!holds)
+    struct state_allocation *allocations =
+        calloc(result->ngrants ? result->ngrants : 1, sizeof(*allocations));
+    if (!allocations)
         return -ENOMEM;
     for (uint32_t i = 0; i < result->ngrants; i++) {
         const struct place_grant *grant = &result->grants[i];
         assert(grant->container < pod->ncontainers && grant->card < node->ncards);
         const struct container_request *req = &pod->containers[grant->container];
-        memcpy(holds[i].container, req->container, sizeof(req->container));
-        holds[i].phase = req->phase;
-        holds[i].device = state_device(node->cards[grant->card], grant);
+        memcpy(allocations[i].container, req->container, sizeof(req->container));
+        allocations[i].phase = req->phase;
+        allocations[i].device = state_device(node->cards[grant->card], grant);
     }
-    state_pod_attach(pod, node, holds, result->ngrants);
+    state_pod_attach(pod, node, allocations, result->ngrants);
     state_pod_stage(pod, stage, now_ms);
     return 0;
 }
 
 /* ---- the assignment of a promised pod ---- */
 
-static struct assigned_container *container_of_hold(struct assignment *a,
-                                                    const struct state_hold *hold) {
+static struct assigned_container *
+container_of_allocation(struct assignment *a, const struct state_allocation *allocation) {
     for (uint32_t i = 0; i < a->ncontainers; i++)
-        if (strcmp(a->containers[i].name, hold->container) == 0)
+        if (strcmp(a->containers[i].name, allocation->container) == 0)
             return &a->containers[i];
     struct assigned_container *c = &a->containers[a->ncontainers++];
-    memcpy(c->name, hold->container, sizeof(c->name));
+    memcpy(c->name, allocation->container, sizeof(c->name));
     return c;
 }
 
@@ -311,20 +312,20 @@ static void assignment_cleanup(struct assignment *a) {
 
 int state_assignment(const struct state_pod *pod, struct assignment *ret) {
     _cleanup_(assignment_cleanup) struct assignment a = {0};
-    if (!pod->node || pod->nholds == 0)
+    if (!pod->node || pod->nallocations == 0)
         return -ENODATA;
     memcpy(a.node, pod->node->name, sizeof(a.node));
-    a.containers = calloc(pod->nholds, sizeof(*a.containers));
+    a.containers = calloc(pod->nallocations, sizeof(*a.containers));
     if (!a.containers)
         return -ENOMEM;
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        struct assigned_container *c = container_of_hold(&a, &pod->holds[i]);
+    for (uint32_t i = 0; i < pod->nallocations; i++) {
+        struct assigned_container *c = container_of_allocation(&a, &pod->allocations[i]);
         struct assigned_device *devices =
             reallocarray(c->devices, c->ndevices + 1, sizeof(*devices));
         if (!devices)
             return -ENOMEM;
         c->devices = devices;
-        c->devices[c->ndevices++] = pod->holds[i].device;
+        c->devices[c->ndevices++] = pod->allocations[i].device;
     }
     *ret = a;
     a = (struct assignment){0};

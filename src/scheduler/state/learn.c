@@ -63,7 +63,7 @@ void state_learn_load(struct state *s, const struct state_load *load) {
 void state_learn_start(struct state *s, struct state_pod *pod) {
     struct gpu_request request;
     struct place_plan plan;
-    if (!s->model || pod->counted || pod->ncontainers == 0 || pod->nholds == 0)
+    if (!s->model || pod->counted || pod->ncontainers == 0 || pod->nallocations == 0)
         return;
     plan_of(s, pod, &request, &plan);
     place_model_start(s->model, &plan);

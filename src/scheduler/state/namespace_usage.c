@@ -12,8 +12,8 @@ struct state_space *state_space_find(struct state *s, const char *name) {
     return space;
 }
 
-struct quota_use quota_use_of(const struct place_hold *hold) {
-    const struct place_amount total = place_hold_total(hold);
+struct quota_use quota_use_of(const struct place_sum *sum) {
+    const struct place_amount total = place_sum_total(sum);
     return (struct quota_use){{
         [QUOTA_CORE] = total.core,
         [QUOTA_MEMORY] = total.memory,
@@ -23,18 +23,20 @@ struct quota_use quota_use_of(const struct place_hold *hold) {
 
 /* Holds of one container are neighbours; cards are counted where slots are elsewhere. */
 struct quota_use state_pod_use(const struct state_pod *pod) {
-    struct place_hold hold = {0};
-    for (uint32_t i = 0; i < pod->nholds;) {
-        const struct state_hold *first = &pod->holds[i];
+    struct place_sum sum = {0};
+    for (uint32_t i = 0; i < pod->nallocations;) {
+        const struct state_allocation *first = &pod->allocations[i];
         struct place_amount amount = {0};
-        for (; i < pod->nholds && strcmp(pod->holds[i].container, first->container) == 0; i++) {
-            amount.core += pod->holds[i].device.core;
-            amount.memory += pod->holds[i].device.memory;
+        for (;
+             i < pod->nallocations && strcmp(pod->allocations[i].container, first->container) == 0;
+             i++) {
+            amount.core += pod->allocations[i].device.core;
+            amount.memory += pod->allocations[i].device.memory;
             amount.slots++;
         }
-        place_hold_add(&hold, first->phase, &amount);
+        place_sum_add(&sum, first->phase, &amount);
     }
-    return quota_use_of(&hold);
+    return quota_use_of(&sum);
 }
 
 int space_join(struct state *s, struct state_pod *pod) {

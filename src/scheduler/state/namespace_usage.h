@@ -25,7 +25,7 @@ struct state_space *state_space_find(struct state *s, const char *name);
 struct quota_use state_pod_use(const struct state_pod *pod);
 
 /* What containers take together as a quota counts it; slots are cards here. */
-struct quota_use quota_use_of(const struct place_hold *hold);
+struct quota_use quota_use_of(const struct place_sum *sum);
 
 /* ---- for state.c ---- */
 

@@ -191,15 +191,15 @@ static void subtract(struct place_amount *from, const struct place_amount *less)
 /* What the pod's containers that draw on `id` hold of the card. */
 static struct place_amount drawn_by(const struct state_pod *pod, const char *id,
                                     const struct state_card *card) {
-    struct place_hold hold = {0};
-    for (uint32_t i = 0; i < pod->nholds; i++) {
-        const struct state_hold *h = &pod->holds[i];
+    struct place_sum sum = {0};
+    for (uint32_t i = 0; i < pod->nallocations; i++) {
+        const struct state_allocation *h = &pod->allocations[i];
         if (strcmp(h->device.uuid, card->uuid) != 0 || !draws_on(pod, h->container, id))
             continue;
         struct place_amount amount = charge(&h->device, card);
-        place_hold_add(&hold, h->phase, &amount);
+        place_sum_add(&sum, h->phase, &amount);
     }
-    return place_hold_total(&hold);
+    return place_sum_total(&sum);
 }
 
 /* What of the hold on card c no pod has taken yet. */

@@ -308,21 +308,21 @@ void state_pod_detach(struct state_pod *pod) {
         node_touch(pod->node);
     }
     space_give(pod);
-    free(pod->holds);
+    free(pod->allocations);
     pod->node = NULL;
     pod->prev = pod->next = NULL;
-    pod->holds = NULL;
-    pod->nholds = 0;
+    pod->allocations = NULL;
+    pod->nallocations = 0;
     pod->assignment_hash = 0;
     pod->signer = 0;
 }
 
-void state_pod_attach(struct state_pod *pod, struct state_node *node, struct state_hold *holds,
-                      uint32_t nholds) {
+void state_pod_attach(struct state_pod *pod, struct state_node *node,
+                      struct state_allocation *allocations, uint32_t nallocations) {
     state_pod_detach(pod);
     pod->node = node;
-    pod->holds = holds;
-    pod->nholds = nholds;
+    pod->allocations = allocations;
+    pod->nallocations = nallocations;
     DL_APPEND(node->pods, pod);
     node->used = state_room_add(node->used, pod->room);
     state_learn_start(node->state, pod);

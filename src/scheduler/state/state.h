@@ -40,7 +40,7 @@ enum pod_stage {
 const char *state_stage_name(enum pod_stage stage);
 
 /* What one container holds of one card. */
-struct state_hold {
+struct state_allocation {
     char container[KUBE_LABEL_MAX];
     enum container_phase phase;
     struct assigned_device device;
@@ -115,13 +115,13 @@ struct state_pod {
     int64_t created; /* seconds since 1970, or 0 */
     char *labels;    /* "key=value," for each, or NULL */
     struct pod_preemption preemption;
-    uint32_t nholds;
-    struct state_hold *holds; /* in the order of `containers` */
-    uint64_t assignment_hash; /* of what `holds` was read from */
-    uint64_t signer;          /* id of the key that its assignment is signed by; 0: none */
-    bool recheck;             /* a key was added by which its assignment may be signed */
-    bool listed;              /* shown since the last sync began */
-    bool shown;               /* by the watch, which will show its end, too */
+    uint32_t nallocations;
+    struct state_allocation *allocations; /* in the order of `containers` */
+    uint64_t assignment_hash;             /* of what `allocations` was read from */
+    uint64_t signer; /* id of the key that its assignment is signed by; 0: none */
+    bool recheck;    /* a key was added by which its assignment may be signed */
+    bool listed;     /* shown since the last sync began */
+    bool shown;      /* by the watch, which will show its end, too */
     struct pod_requeue requeue;
     struct state_pod *open_prev, *open_next; /* among state.open */
     UT_hash_handle hh;

@@ -66,9 +66,9 @@ void state_draws_drop(struct state_pod *pod);
 /* The pod gives up its holds and leaves its node. */
 void state_pod_detach(struct state_pod *pod);
 
-/* The pod takes over `holds` on the node; what it had before is given up. */
-void state_pod_attach(struct state_pod *pod, struct state_node *node, struct state_hold *holds,
-                      uint32_t nholds);
+/* The pod takes over `allocations` on the node; what it had before is given up. */
+void state_pod_attach(struct state_pod *pod, struct state_node *node,
+                      struct state_allocation *allocations, uint32_t nallocations);
 
 /* The watch shows the pod on the node. 0 or -ENOMEM. */
 int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *node,
