@@ -34,7 +34,7 @@ var standIns = []string{
 }
 
 // Links that the packages' scripts make, or ldconfig does. Theirs are absolute: the toolkit follows those to the host's
-// root where the driver's is another; that ours does not is shown in tests/unit/test-gpu.c.
+// root where the driver's is another; that ours does not is shown in tests/unit/test-gpu-driver.c.
 var links = map[string]string{
 	"usr/bin/nvidia-smi":                                  "../lib/nvidia/current/nvidia-smi",
 	"usr/bin/nvidia-debugdump":                            "../lib/nvidia/current/nvidia-debugdump",

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Where a driver is found, and which of its files and device nodes a container gets. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "gpu/device.h"
+#include "gpu/driver/driver.h"
+#include "model/driver_capability.h"
+
+static void touch(const char *dir, const char *name) {
+    char path[256];
+    char *slash;
+
+    (void) snprintf(path, sizeof(path), "%s%s", dir, name);
+    slash = strrchr(path, '/');
+    *slash = 0;
+    assert_int_equal(dir_make(path, 0755, NULL), 0);
+    *slash = '/';
+    assert_int_equal(file_replace(path, "x", 1, 0644, NULL), 0);
+}
+
+static bool has_edit(const struct gpu_edits *e, enum gpu_edit_kind kind, const char *host,
+                     const char *container) {
+    for (size_t i = 0; i < e->count; i++)
+        if (e->list[i].kind == kind && strcmp(e->list[i].host, host) == 0 &&
+            strcmp(e->list[i].container, container) == 0)
+            return true;
+    return false;
+}
+
+/* The driver's files are looked for in the agent's view and named in the host's. */
+static void real_driver(void **state) {
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], want[512];
+    static struct gpu_edits edits;
+    const struct gpu_device card = {.minor = 3};
+    const struct gpu_device *cards[] = {&card};
+    struct gpu_driver_places places = {.driver_root = "/opt/driver", .sim_dir = "/nonexistent"};
+    const struct gpu_driver *driver;
+    struct err err;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    places.host_root = dir;
+    assert_null(gpu_driver_find(&places, found));
+    touch(dir, "/dev/nvidiactl");
+    touch(dir, "/opt/driver/usr/lib64/libnvidia-ml.so.1");
+    driver = gpu_driver_find(&places, found);
+    assert_non_null(driver);
+    assert_string_equal(gpu_driver_name(driver), "nvidia");
+    (void) snprintf(want, sizeof(want), "%s/opt/driver/usr/lib64/libnvidia-ml.so.1", dir);
+    assert_string_equal(found, want);
+    assert_int_equal(
+        gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "", &edits, &err),
+        -ENOENT);
+    touch(dir, "/dev/nvidia3");
+    touch(dir, "/opt/driver/usr/lib64/libcuda.so.1");
+    assert_int_equal(
+        gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "", &edits, &err),
+        0);
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia3", "/dev/nvidia3"));
+    assert_true(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidiactl", "/dev/nvidiactl"));
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
+                         "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+    assert_false(has_edit(&edits, GPU_EDIT_NODE, "/dev/nvidia-uvm", "/dev/nvidia-uvm"));
+    assert_int_equal(
+        gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "/s", &edits, &err),
+        0);
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
+                         "/usr/lib/x86_64-linux-gnu/libcuda-driver.so.1"));
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/s/libcuda.so.1",
+                         "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+    assert_true(
+        has_edit(&edits, GPU_EDIT_MOUNT, "/s/libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.1"));
+    assert_false(has_edit(&edits, GPU_EDIT_MOUNT, "/opt/driver/usr/lib64/libcuda.so.1",
+                          "/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+    (void) dir_remove(dir, NULL);
+}
+
+static void make_link(const char *dir, const char *target, const char *name) {
+    char path[256];
+
+    (void) snprintf(path, sizeof(path), "%s%s", dir, name);
+    touch(dir, name); /* its directories */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(target, path), 0);
+}
+
+#define LIB "/usr/lib/x86_64-linux-gnu/"
+
+/* As Debian's alternatives are, and the files of a driver that is in a container of its own: links
+ * are absolute, and meant below the driver's root. */
+static void driver_behind_absolute_links(void **state) {
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", root[64], found[512], want[512];
+    static struct gpu_edits edits;
+    const struct gpu_device card = {.minor = 0};
+    const struct gpu_device *cards[] = {&card};
+    struct gpu_driver_places places = {.driver_root = "/run/nv", .sim_dir = "/nonexistent"};
+    const struct gpu_driver *driver;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    places.host_root = dir;
+    (void) snprintf(root, sizeof(root), "%s/run/nv", dir);
+    touch(dir, "/dev/nvidiactl");
+    touch(dir, "/dev/nvidia0");
+    touch(root, "/opt/nv/libcuda.so.535.1");
+    touch(root, "/opt/nv/libnvidia-ml.so.535.1");
+    touch(root, "/opt/nv/bin/nvidia-smi");
+    touch(root, LIB "libnvcuvid.so.535.1");
+    make_link(root, "/opt/nv/libcuda.so.535.1", "/etc/alternatives/libcuda");
+    make_link(root, "/etc/alternatives/libcuda", LIB "libcuda.so.1");
+    make_link(root, "../../../../opt/../../../opt/nv/./libnvidia-ml.so.535.1",
+              LIB "libnvidia-ml.so.1");
+    make_link(root, "/opt/nv/bin", "/usr/bin");
+    make_link(root, LIB "libnvcuvid.so.535.1", LIB "libnvcuvid.so.1");
+    make_link(root, "nvidia-debugdump", "/opt/nv/bin/nvidia-debugdump"); /* a loop */
+    make_link(root, "/nowhere", LIB "libnvidia-api.so.1");
+    driver = gpu_driver_find(&places, found);
+    assert_non_null(driver);
+    (void) snprintf(want, sizeof(want), "%s/opt/nv/libnvidia-ml.so.535.1", root);
+    assert_string_equal(found, want);
+    assert_int_equal(
+        gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "", &edits, NULL),
+        0);
+    assert_true(
+        has_edit(&edits, GPU_EDIT_MOUNT, "/run/nv/opt/nv/libcuda.so.535.1", LIB "libcuda.so.1"));
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/run/nv/opt/nv/libcuda.so.535.1",
+                         "/usr/lib64/libcuda.so"));
+    assert_true(
+        has_edit(&edits, GPU_EDIT_MOUNT, "/run/nv/opt/nv/bin/nvidia-smi", "/usr/bin/nvidia-smi"));
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, "/run/nv" LIB "libnvcuvid.so.535.1",
+                         LIB "libnvcuvid.so.1"));
+    for (size_t i = 0; i < edits.count; i++) {
+        assert_null(strstr(edits.list[i].container, "nvidia-debugdump"));
+        assert_null(strstr(edits.list[i].container, "libnvidia-api"));
+    }
+    (void) dir_remove(dir, NULL);
+}
+
+/* A library that no table names yet is given with the rest, and to no container that asks for
+ * parts. One of another version beside it is left. */
+static void new_driver_library(void **state) {
+    static const uint8_t asked[] = {DRIVER_CAPABILITIES_UNSAID, DRIVER_CAPABILITIES_ALL,
+                                    DRIVER_COMPUTE | DRIVER_GRAPHICS};
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512];
+    static struct gpu_edits edits;
+    const struct gpu_device card = {.minor = 0};
+    const struct gpu_device *cards[] = {&card};
+    struct gpu_driver_places places = {.driver_root = "", .sim_dir = "/nonexistent"};
+    const struct gpu_driver *driver;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    places.host_root = dir;
+    touch(dir, "/dev/nvidiactl");
+    touch(dir, "/dev/nvidia0");
+    touch(dir, LIB "libcuda.so.700.10");
+    make_link(dir, "libcuda.so.700.10", LIB "libcuda.so.1");
+    touch(dir, LIB "libnvidia-ml.so.1");
+    touch(dir, LIB "libnvidia-next.so.700.10");
+    touch(dir, LIB "libnvidia-old.so.600.10");
+    make_link(dir, "libnvidia-next.so.700.10", LIB "libnvidia-next.so.3");
+    driver = gpu_driver_find(&places, found);
+    for (size_t i = 0; i < sizeof(asked); i++) {
+        assert_int_equal(gpu_driver_edits(driver, &places, cards, 1, asked[i], "", &edits, NULL),
+                         0);
+        assert_int_equal(has_edit(&edits, GPU_EDIT_MOUNT, LIB "libnvidia-next.so.700.10",
+                                  LIB "libnvidia-next.so.3"),
+                         i < 2);
+        for (size_t k = 0; k < edits.count; k++)
+            assert_null(strstr(edits.list[k].container, "libnvidia-old"));
+    }
+    (void) dir_remove(dir, NULL);
+}
+
+static void simulated_driver(void **state) {
+    char dir[] = "/tmp/aliquot-driver-XXXXXX", found[512], path[128], path2[64];
+    static struct gpu_edits edits;
+    const struct gpu_device card = {.minor = 1};
+    const struct gpu_device *cards[] = {&card};
+    struct gpu_driver_places places = {
+        .host_root = "/nonexistent", .driver_root = "", .sim_dir = dir};
+    const struct gpu_driver *driver;
+
+    (void) state;
+    assert_non_null(mkdtemp(dir));
+    touch(dir, "/nvidiactl");
+    touch(dir, "/nvidia1");
+    touch(dir, "/lib/libnvidia-ml.so.1");
+    touch(dir, "/lib/libcuda.so.1");
+    driver = gpu_driver_find(&places, found);
+    assert_non_null(driver);
+    assert_string_equal(gpu_driver_name(driver), "simulated");
+    gpu_driver_path(driver, &places, &card, path2);
+    (void) snprintf(path, sizeof(path), "%s/nvidia1", dir);
+    assert_string_equal(path2, path);
+    assert_int_equal(
+        gpu_driver_edits(driver, &places, cards, 1, DRIVER_CAPABILITIES_UNSAID, "", &edits, NULL),
+        0);
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT_RW, path, path));
+    (void) snprintf(path, sizeof(path), "%s/lib/libcuda.so.1", dir);
+    assert_true(has_edit(&edits, GPU_EDIT_MOUNT, path, "/usr/lib64/libcuda.so.1"));
+    (void) dir_remove(dir, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(real_driver),
+        cmocka_unit_test(driver_behind_absolute_links),
+        cmocka_unit_test(new_driver_library),
+        cmocka_unit_test(simulated_driver),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
