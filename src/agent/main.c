@@ -96,9 +96,11 @@ static void log_changes(struct agent *a) {
         text_copy(known[i].uuid, sizeof(known[i].uuid), d->uuid);
         known[i].healthy = d->healthy;
         if (d->healthy)
-            log_info("GPU %u is healthy: %s, %s", d->index, d->model, d->uuid);
+            log_info("%s %u is healthy: %s, %s", gpu_kind_name(d->kind), d->index, d->model,
+                     d->uuid);
         else
-            log_warn("GPU %u (%s) is unhealthy: %s", d->index, d->uuid, d->reason);
+            log_warn("%s %u (%s) is unhealthy: %s", gpu_kind_name(d->kind), d->index, d->uuid,
+                     d->reason);
     }
 }
 

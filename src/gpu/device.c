@@ -9,6 +9,22 @@
 #include "wire/json.h"
 #include "wire/json_write.h"
 
+static const char *const kinds[GPU_KINDS] = {
+    [GPU_CARD] = "GPU",
+    [GPU_MIG_INSTANCE] = "MIG instance",
+    [GPU_VGPU] = "vGPU",
+    [GPU_REMOTE] = "remote GPU",
+};
+
+const char *gpu_kind_name(enum gpu_kind kind) {
+    return kinds[kind];
+}
+
+bool gpu_kind_ok(uint32_t kind, const char *parent, bool divided) {
+    return kind < GPU_KINDS && (kind != GPU_MIG_INSTANCE || parent[0]) &&
+           (kind == GPU_CARD ? !parent[0] : !divided);
+}
+
 const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid) {
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (strcmp(s->devices[i].uuid, uuid) == 0)
@@ -16,8 +32,15 @@ const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid
     return NULL;
 }
 
+const struct gpu_device *gpu_find_card(const struct gpu_snapshot *s, const char *uuid) {
+    const struct gpu_device *d = gpu_find(s, uuid);
+
+    return d && gpu_gives_shares(d) ? d : NULL;
+}
+
 void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
     to->kind = from->kind;
+    to->divided = from->divided;
     to->index = from->index;
     to->minor = from->minor;
     to->memory = from->memory;
@@ -31,7 +54,16 @@ void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from) {
 void gpu_snapshot_done(struct gpu_snapshot *s) {
     for (uint32_t i = 0; i < s->ndevices; i++)
         free(s->devices[i].processes);
-    memset(s, 0, sizeof(*s));
+    /* Not the whole: most of it has never been used, and takes no memory. */
+    memset(s, 0, offsetof(struct gpu_snapshot, devices) + s->ndevices * sizeof(s->devices[0]));
+}
+
+void gpu_snapshot_move(struct gpu_snapshot *to, struct gpu_snapshot *from) {
+    gpu_snapshot_done(to);
+    memcpy(to, from,
+           offsetof(struct gpu_snapshot, devices) + from->ndevices * sizeof(from->devices[0]));
+    from->ndevices = 0;
+    gpu_snapshot_done(from);
 }
 
 void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
@@ -44,6 +76,9 @@ void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out) {
         const struct gpu_device *d = &s->devices[i];
 
         json_object_begin(&w, NULL);
+        json_put_string(&w, "kind", kinds[d->kind]);
+        json_put_string(&w, "parent", d->parent);
+        json_put_bool(&w, "divided", d->divided);
         json_put_u64(&w, "index", d->index);
         json_put_i64(&w, "minor", d->minor);
         json_put_string(&w, "uuid", d->uuid);
@@ -63,14 +98,30 @@ static void json_copy(char *to, size_t size, struct json v) {
     text_copy(to, size, text ? text : "");
 }
 
+/* Lists of former versions have no kind: all of theirs are cards. */
+static bool kind_decode(struct json v, struct gpu_device *ret) {
+    const char *name = json_string(json_get(v, "kind"));
+    unsigned kind = 0;
+
+    while (name && kind < GPU_KINDS && strcmp(kinds[kind], name) != 0)
+        kind++;
+    if (kind == GPU_KINDS)
+        return false;
+    ret->kind = (enum gpu_kind) kind;
+    json_copy(ret->parent, sizeof(ret->parent), json_get(v, "parent"));
+    if (!json_bool(json_get(v, "divided"), &ret->divided))
+        ret->divided = false;
+    return gpu_kind_ok(ret->kind, ret->parent, ret->divided);
+}
+
 static int device_decode(struct json v, struct gpu_device *ret) {
     struct gpu_device d = {0};
     uint64_t index;
     int64_t minor;
 
-    if (!json_u64(json_get(v, "index"), &index) || index >= GPU_MAX ||
+    if (!json_u64(json_get(v, "index"), &index) || index >= GPU_CARDS_MAX ||
         !json_i64(json_get(v, "minor"), &minor) || minor < 0 || minor > INT32_MAX ||
-        !json_u64(json_get(v, "memory"), &d.memory))
+        !json_u64(json_get(v, "memory"), &d.memory) || !kind_decode(v, &d))
         return -EINVAL;
     d.index = (uint32_t) index;
     d.minor = (int32_t) minor;

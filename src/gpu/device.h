@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GPU_MAX 64            /* cards of one machine */
+#define GPU_CARDS_MAX 64      /* cards of one machine */
+#define GPU_MAX 128           /* devices of one machine: 16 cards and 7 MIG instances of each */
 #define GPU_PROCESSES_MAX 512 /* processes of one card that are looked at */
 #define GPU_REASON_MAX 160
 
@@ -41,10 +42,10 @@ struct gpu_sample {
 
 /* How a card is connected to the others, by their indexes. */
 struct gpu_connections {
-    uint32_t known;         /* so many others are known of; 0: nothing is */
-    int32_t numa;           /* the NUMA node it is attached to; -1: not known */
-    uint8_t level[GPU_MAX]; /* nvmlGpuTopologyLevel_t, or GPU_LEVEL_UNKNOWN */
-    uint8_t nvlinks[GPU_MAX];
+    uint32_t known;               /* so many others are known of; 0: nothing is */
+    int32_t numa;                 /* the NUMA node it is attached to; -1: not known */
+    uint8_t level[GPU_CARDS_MAX]; /* nvmlGpuTopologyLevel_t, or GPU_LEVEL_UNKNOWN */
+    uint8_t nvlinks[GPU_CARDS_MAX];
 };
 
 enum gpu_kind {
@@ -52,11 +53,13 @@ enum gpu_kind {
     GPU_MIG_INSTANCE,
     GPU_VGPU,
     GPU_REMOTE, /* on another node */
+    GPU_KINDS,
 };
 
 struct gpu_device {
-    enum gpu_kind kind; /* the driver in use reports cards only */
-    uint32_t index;     /* NVML's, dense */
+    enum gpu_kind kind; /* the NVML child reports cards only */
+    bool divided;       /* a card in MIG mode: it is given out in its instances */
+    uint32_t index;     /* NVML's, dense; of a part: its number in the parent */
     int32_t minor;      /* the N of /dev/nvidiaN */
     char uuid[48];
     char parent[48]; /* UUID of the device that it is a part of; "": none */
@@ -77,11 +80,33 @@ struct gpu_snapshot {
     char driver_version[80];
     uint32_t ndevices;
     struct gpu_device
-        devices[GPU_MAX]; /* by index; may have holes in `index`, never two the same */
+        devices[GPU_MAX]; /* by index; a part after its parent. `index` may have holes */
 };
 
 /* The device with that UUID, or NULL. */
 const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid);
+
+/* The kind in a text for a person: "GPU", "MIG instance" ... */
+const char *gpu_kind_name(enum gpu_kind kind);
+
+/* Whether the device is a part of another one, whose memory includes the part's. What is added up
+ * over devices leaves parts out. */
+static inline bool gpu_is_part(const struct gpu_device *d) {
+    return d->parent[0] != 0;
+}
+
+/* Whether these can be of one device: an instance has a parent, a card has none, and only a card is
+ * divided. */
+bool gpu_kind_ok(uint32_t kind, const char *parent, bool divided);
+
+/* Whether shares of the device by percent and byte are given out: a whole card that is not divided.
+ * Only such cards have GPU objects and an audit. */
+static inline bool gpu_gives_shares(const struct gpu_device *d) {
+    return d->kind == GPU_CARD && !d->divided;
+}
+
+/* The device with that UUID if it gives shares, or NULL. */
+const struct gpu_device *gpu_find_card(const struct gpu_snapshot *s, const char *uuid);
 
 /* Takes what is known of the card (identity, not sample and processes) from one device to another.
  */
@@ -90,8 +115,12 @@ void gpu_copy_identity(struct gpu_device *to, const struct gpu_device *from);
 /* Frees what the snapshot holds; the snapshot is empty afterwards. */
 void gpu_snapshot_done(struct gpu_snapshot *s);
 
-/* Identity of the cards as JSON and back: kept over an agent's restart, so that kubelet is answered
- * before the driver has said a word. Devices that are read back are unhealthy ("not seen yet"). */
+/* Frees what `to` holds and gives it what `from` holds, which is empty afterwards. */
+void gpu_snapshot_move(struct gpu_snapshot *to, struct gpu_snapshot *from);
+
+/* Identity of the devices as JSON and back: kept over an agent's restart, so that kubelet is
+ * answered before the driver has said a word. Devices that are read back are unhealthy ("not seen
+ * yet"). */
 struct buf;
 struct err;
 void gpu_snapshot_encode(const struct gpu_snapshot *s, struct buf *out);

@@ -15,12 +15,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(&m, data, size < sizeof(m) ? size : sizeof(m));
     switch (gpu_message_check(&m, size)) {
     case GPU_MESSAGE_DEVICE:
-        if (m.header.index >= GPU_MAX || strlen(m.device.uuid) >= sizeof(m.device.uuid) ||
-            strlen(m.device.error) >= sizeof(m.device.error))
+        if (m.header.index >= GPU_CARDS_MAX || strlen(m.device.uuid) >= sizeof(m.device.uuid) ||
+            strlen(m.device.error) >= sizeof(m.device.error) || m.device.kind >= GPU_KINDS ||
+            strlen(m.device.parent) >= sizeof(m.device.parent))
             abort();
         break;
     case GPU_MESSAGE_PROCESSES:
-        if (m.header.index >= GPU_MAX || m.processes.count > GPU_PACKET_PROCESSES)
+        if (m.header.index >= GPU_CARDS_MAX || m.processes.count > GPU_PACKET_PROCESSES)
             abort();
         break;
     case GPU_MESSAGE_LIMIT:

@@ -128,6 +128,14 @@ static void switch_fault(struct fixture *f, const char *name, bool on) {
         (void) unlink(path);
 }
 
+/* In the child. */
+static bool is_switched(const char *name) {
+    char path[128];
+
+    (void) snprintf(path, sizeof(path), "%s/%s", getenv("FAKE_NVML"), name);
+    return access(path, F_OK) == 0;
+}
+
 static const struct gpu_snapshot *snap(struct fixture *f) {
     return gpu_monitor_snapshot(f->monitor);
 }
@@ -206,6 +214,91 @@ static void mig_mode(void **state) {
     switch_fault(f, "mig", false);
     RUN_UNTIL(f, snap(f)->ndevices == 2);
     assert_true(snap(f)->devices[1].healthy);
+    assert_int_equal(status(f).restarts, 0);
+}
+
+/* ---- parts of cards ---- */
+
+/* A child that reports two cards in MIG mode and instances of them. The worker's own reports of
+ * instances need a driver that has them. */
+static const struct gpu_message_device parts[] = {
+    {.header.index = 0, .divided = 1, .memory = 80, .uuid = "GPU-a"},
+    {.header.index = 0,
+     .kind = GPU_MIG_INSTANCE,
+     .memory = 10,
+     .uuid = "MIG-a0",
+     .parent = "GPU-a"},
+    {.header.index = 1,
+     .kind = GPU_MIG_INSTANCE,
+     .memory = 20,
+     .uuid = "MIG-a1",
+     .parent = "GPU-a"},
+    {.header.index = 1, .divided = 1, .memory = 80, .uuid = "GPU-b"},
+    {.header.index = 1,
+     .kind = GPU_MIG_INSTANCE,
+     .memory = 40,
+     .uuid = "MIG-b1",
+     .parent = "GPU-b"},
+};
+#define PARTS (sizeof(parts) / sizeof(parts[0]))
+
+static void put_part(union gpu_message *m, uint32_t type, uint32_t sequence, size_t size) {
+    m->header.magic = GPU_MESSAGE_MAGIC;
+    m->header.type = type;
+    m->header.sequence = sequence;
+    (void) send(GPU_WORKER_FD, m, size, MSG_NOSIGNAL);
+}
+
+/* Each device has a process of its own. The instance MIG-b1 is lost after some polls. */
+static int child_with_parts(void) {
+    union gpu_message m;
+
+    while (recv(GPU_WORKER_FD, &m, sizeof(m), 0) > 0) {
+        uint32_t sequence = m.header.sequence;
+
+        m = (union gpu_message){.text.text = "1.0"};
+        put_part(&m, GPU_MESSAGE_DRIVER, sequence, sizeof(m.text));
+        for (uint32_t i = 0; i < PARTS; i++) {
+            bool lost = strcmp(parts[i].uuid, "MIG-b1") == 0 && sequence > 3;
+
+            m = (union gpu_message){.device = parts[i]};
+            m.device.status = lost;
+            if (lost)
+                m.device.uuid[0] = 0;
+            put_part(&m, GPU_MESSAGE_DEVICE, sequence, sizeof(m.device));
+            m = (union gpu_message){
+                .processes = {.header.index = parts[i].header.index, .count = 1}};
+            m.processes.processes[0].pid = 100 + i;
+            put_part(&m, GPU_MESSAGE_PROCESSES, sequence, sizeof(m.processes));
+        }
+        m = (union gpu_message){0};
+        put_part(&m, GPU_MESSAGE_END, sequence, sizeof(m.header));
+    }
+    return EXIT_SUCCESS;
+}
+
+/* Kind and parent reach the agent; parts of different cards with one index are kept apart. */
+static void parts_of_cards(void **state) {
+    struct fixture *f = *state;
+
+    switch_fault(f, "parts", true);
+    RUN_UNTIL(f, snap(f)->ndevices == PARTS);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        const struct gpu_device *d = &snap(f)->devices[i];
+
+        assert_string_equal(d->uuid, parts[i].uuid);
+        assert_string_equal(d->parent, parts[i].parent);
+        assert_int_equal(d->kind, parts[i].kind);
+        assert_int_equal(d->divided, parts[i].divided);
+        assert_int_equal(gpu_is_part(d), d->kind == GPU_MIG_INSTANCE);
+        assert_false(gpu_gives_shares(d));
+        assert_int_equal(d->nprocesses, 1);
+        assert_int_equal(d->processes[0].pid, 100 + i);
+    }
+    RUN_UNTIL(f, !snap(f)->devices[PARTS - 1].healthy);
+    assert_int_equal(snap(f)->ndevices, PARTS);
+    assert_string_equal(snap(f)->devices[PARTS - 1].uuid, "MIG-b1");
+    assert_true(snap(f)->devices[2].healthy && snap(f)->devices[3].healthy);
     assert_int_equal(status(f).restarts, 0);
 }
 
@@ -346,10 +439,24 @@ static void bad_messages(void **state) {
     assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
     assert_int_equal(gpu_message_check(&m, sizeof(m.device) - 1), -EBADMSG);
     assert_int_equal(gpu_message_check(&m, 3), -EBADMSG);
-    m.device.header.index = GPU_MAX;
+    m.device.header.index = GPU_CARDS_MAX;
     assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
     m.device.header.index = 0;
     memset(m.device.model, 'x', sizeof(m.device.model));
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m.device.model[0] = m.device.model[sizeof(m.device.model) - 1] = 0;
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
+    m.device.kind = GPU_MIG_INSTANCE; /* of no card */
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m.device.parent[0] = 'x';
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), GPU_MESSAGE_DEVICE);
+    m.device.divided = 1;
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m.device.divided = 0;
+    m.device.kind = GPU_KINDS;
+    assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
+    m.device.kind = GPU_MIG_INSTANCE;
+    memset(m.device.parent, 'x', sizeof(m.device.parent));
     assert_int_equal(gpu_message_check(&m, sizeof(m.device)), -EBADMSG);
     m = (union gpu_message){
         .processes = {.header = {GPU_MESSAGE_MAGIC, GPU_MESSAGE_PROCESSES, 1, 0},
@@ -380,6 +487,41 @@ static void inventory_file(void **state) {
     assert_string_equal(back.devices[0].model, "M\"x");
     assert_false(back.devices[0].healthy);
     assert_true(gpu_snapshot_decode("{\"devices\":[{}]}", 16, &back, NULL) < 0);
+}
+
+static void inventory_of_parts(void **state) {
+    static struct gpu_snapshot s, back;
+    static const char former[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"GPU-1\","
+                                 "\"memory\":1}]}";
+    static const char orphan[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"MIG-1\","
+                                 "\"memory\":1,\"kind\":\"MIG instance\"}]}";
+    static const char unknown[] = "{\"devices\":[{\"index\":0,\"minor\":0,\"uuid\":\"X\","
+                                  "\"memory\":1,\"kind\":\"abacus\"}]}";
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+
+    (void) state;
+    s.ndevices = GPU_KINDS + 1;
+    s.devices[GPU_KINDS] = (struct gpu_device){.divided = true, .uuid = "GPU-parent"};
+    for (unsigned kind = 0; kind < GPU_KINDS; kind++) {
+        struct gpu_device *d = &s.devices[kind];
+
+        *d = (struct gpu_device){.kind = (enum gpu_kind) kind};
+        (void) snprintf(d->uuid, sizeof(d->uuid), "X-%u", kind);
+        if (kind == GPU_MIG_INSTANCE)
+            (void) snprintf(d->parent, sizeof(d->parent), "GPU-parent");
+    }
+    gpu_snapshot_encode(&s, &text);
+    assert_int_equal(gpu_snapshot_decode(text.data, text.len, &back, NULL), 0);
+    assert_int_equal(back.ndevices, s.ndevices);
+    for (uint32_t i = 0; i < s.ndevices; i++) {
+        assert_int_equal(back.devices[i].kind, s.devices[i].kind);
+        assert_int_equal(back.devices[i].divided, s.devices[i].divided);
+        assert_string_equal(back.devices[i].parent, s.devices[i].parent);
+    }
+    assert_int_equal(gpu_snapshot_decode(former, strlen(former), &back, NULL), 0);
+    assert_int_equal(back.devices[0].kind, GPU_CARD);
+    assert_true(gpu_snapshot_decode(orphan, strlen(orphan), &back, NULL) < 0);
+    assert_true(gpu_snapshot_decode(unknown, strlen(unknown), &back, NULL) < 0);
 }
 
 /* ---- links ---- */
@@ -467,6 +609,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(memory_that_moves_during_a_look, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_card, setup, teardown),
         cmocka_unit_test_setup_teardown(mig_mode, setup, teardown),
+        cmocka_unit_test_setup_teardown(parts_of_cards, setup, teardown),
         cmocka_unit_test_setup_teardown(xid, setup, teardown),
         cmocka_unit_test_setup_teardown(xid_of_an_old_driver, setup, teardown),
         cmocka_unit_test_setup_teardown(hanging_call, setup, teardown),
@@ -476,13 +619,14 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(memory_limits, setup, teardown),
         cmocka_unit_test(bad_messages),
         cmocka_unit_test(inventory_file),
+        cmocka_unit_test(inventory_of_parts),
         cmocka_unit_test(links),
     };
     static char dir[512];
     ssize_t n;
 
     if (argc > 1 && strcmp(argv[1], GPU_WORKER_COMMAND) == 0)
-        return gpu_worker_main(argc, argv);
+        return is_switched("parts") ? child_with_parts() : gpu_worker_main(argc, argv);
     n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
     if (n <= 0)
         return 1;

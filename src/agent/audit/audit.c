@@ -353,7 +353,7 @@ static bool audit_slot(struct audit *a, struct slot *slot) {
 
     readable = slot->ledger && ledger_snapshot(slot->ledger, &u) == 0;
     for (uint32_t i = 0; i < slot->grant.ndevices; i++) {
-        const struct gpu_device *card = gpu_find(s, slot->grant.devices[i].uuid);
+        const struct gpu_device *card = gpu_find_card(s, slot->grant.devices[i].uuid);
 
         if (card && card->healthy && audit_pids_fit(a, card))
             again |= audit_device(a, slot, i, card, readable ? &u : NULL, &changed);

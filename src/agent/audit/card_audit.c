@@ -145,6 +145,8 @@ static void on_scanned(const struct holder *found, size_t nfound, bool complete,
     for (uint32_t i = 0; i < GPU_MAX; i++) {
         struct card_audit *audit = &a->audits[i];
 
+        if (!audit->uuid[0])
+            continue;
         audit->candidates = (struct candidates){0};
         audit->looked = audit->memory.bytes > 0;
         audit->looked_ms = uv_now(a->shares->loop);
@@ -351,6 +353,11 @@ static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *ca
     struct unattributed before;
     bool again = false;
 
+    if (!gpu_gives_shares(card)) {
+        if (audit->uuid[0])
+            memset(audit, 0, sizeof(*audit));
+        return false;
+    }
     if (strcmp(audit->uuid, card->uuid) != 0) {
         memset(audit, 0, sizeof(*audit));
         text_copy(audit->uuid, sizeof(audit->uuid), card->uuid);

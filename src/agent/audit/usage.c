@@ -53,7 +53,8 @@ void usage_update(struct audit *a) {
 
     clear(a);
     for (uint32_t i = 0; i < s->ndevices; i++) {
-        for (size_t k = 0; k < s->devices[i].nprocesses; k++) {
+        /* A divided card lists the processes of its instances, which hold no shares of it. */
+        for (size_t k = 0; k < s->devices[i].nprocesses && gpu_gives_shares(&s->devices[i]); k++) {
             const struct gpu_process *p = &s->devices[i].processes[k];
             struct slot *slot = slot_of_process(a->shares, p->pid);
             struct slot_device *d = slot_device_of(slot, s->devices[i].uuid);
@@ -91,7 +92,7 @@ void usage_of_slot(struct slot *slot, struct slot_usage *ret) {
         ret->damaged = true;
         return;
     }
-    for (uint32_t i = 0; i < slot->grant.ndevices && i < LEDGER_DEVICES && i < GPU_MAX; i++) {
+    for (uint32_t i = 0; i < slot->grant.ndevices && i < LEDGER_DEVICES && i < GPU_CARDS_MAX; i++) {
         ret->booked[i] = u.used[i];
         ret->refused[i] = u.refused[i];
     }

@@ -21,8 +21,8 @@ unsigned usage_sweep_slot(struct slot *slot);
 /* Memory that the containers of a slot have booked on its n-th device; 0 when the ledger is
  * unreadable. */
 struct slot_usage {
-    uint64_t booked[GPU_MAX];
-    uint64_t refused[GPU_MAX];
+    uint64_t booked[GPU_CARDS_MAX];
+    uint64_t refused[GPU_CARDS_MAX];
     bool damaged;
 };
 void usage_of_slot(struct slot *slot, struct slot_usage *ret);

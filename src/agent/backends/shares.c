@@ -13,7 +13,7 @@ static uint32_t list(const struct resource *r, const struct gpu_snapshot *s) {
     uint32_t cards = 0;
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        cards += s->devices[i].kind == GPU_CARD;
+        cards += gpu_gives_shares(&s->devices[i]);
     while (cards > 0 && resource_message_size(r, cards * r->per_card) > RESOURCE_MESSAGE_MAX)
         cards--;
     return cards * r->per_card;
@@ -25,7 +25,7 @@ static void health(const struct resource *r, const struct gpu_snapshot *s, uint3
     uint32_t want = 0;
 
     for (uint32_t i = 0; i < s->ndevices; i++)
-        want += s->devices[i].kind == GPU_CARD && !s->devices[i].healthy ? r->per_card : 0;
+        want += gpu_gives_shares(&s->devices[i]) && !s->devices[i].healthy ? r->per_card : 0;
     for (uint32_t i = count; i > 0 && want > 0; i--) {
         if (held[i - 1])
             continue;

@@ -95,6 +95,7 @@ static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
 
         hash = hash_bytes(hash, d->uuid, strlen(d->uuid) + 1);
         hash = hash_bytes(hash, &d->kind, sizeof(d->kind));
+        hash = hash_bytes(hash, &d->divided, sizeof(d->divided));
         hash = hash_bytes(hash, &d->healthy, sizeof(d->healthy));
     }
     return hash;

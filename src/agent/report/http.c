@@ -115,8 +115,8 @@ static void put_problems(struct report *report, struct buf *out) {
         buf_printf(out, "the GPU driver does not answer: %s\n", m.text);
     for (uint32_t i = 0; i < s->ndevices; i++)
         if (!s->devices[i].healthy)
-            buf_printf(out, "GPU %u (%s) is unhealthy: %s\n", s->devices[i].index,
-                       s->devices[i].uuid, s->devices[i].reason);
+            buf_printf(out, "%s %u (%s) is unhealthy: %s\n", gpu_kind_name(s->devices[i].kind),
+                       s->devices[i].index, s->devices[i].uuid, s->devices[i].reason);
     if (!kubelet_is_there(report->kubelet))
         buf_printf(out, "kubelet's socket is not in %s/device-plugins: is kubelet running?\n",
                    report->kubelet_dir);
@@ -231,7 +231,9 @@ static void put_gpu(struct report *report, struct json_writer *w, const struct g
     json_put_u64(w, "memory", d->memory);
     json_put_u64(w, "memoryUsed", d->sample.memory_used);
     json_put_u64(w, "memorySold",
-                 scaling_capacity(d->memory, report->shares->options.memory_scaling));
+                 gpu_gives_shares(d)
+                     ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
+                     : 0);
     json_put_u64(w, "memoryGranted", granted.memory);
     json_put_u64(w, "memoryPhysical", granted.physical);
     json_put_u64(w, "memoryOutside", outside);
@@ -255,7 +257,9 @@ static void answer_usage(struct report *report, struct http_exchange *exchange) 
     json_put_string(&w, "driverVersion", s->driver_version);
     json_array_begin(&w, "gpus");
     for (uint32_t i = 0; i < s->ndevices; i++)
-        put_gpu(report, &w, &s->devices[i], report->audit->outside[i], &report->audit->audits[i]);
+        if (!gpu_is_part(&s->devices[i]))
+            put_gpu(report, &w, &s->devices[i], report->audit->outside[i],
+                    &report->audit->audits[i]);
     json_array_end(&w);
     json_object_end(&w);
     buf_putc(&out, '\n');

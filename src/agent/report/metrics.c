@@ -127,7 +127,9 @@ static void card_of(struct report *report, uint32_t i, struct card *ret) {
         .device = d,
         .outside = report->audit->outside[i],
         .unattributed = report->audit->audits[i].memory.bytes,
-        .sold = scaling_capacity(d->memory, report->shares->options.memory_scaling),
+        .sold = gpu_gives_shares(d)
+                    ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
+                    : 0,
     };
     slot_card_use(&report->shares->slots, d->uuid, "", &ret->granted, NULL);
 }
@@ -144,6 +146,8 @@ static void put_card_metrics(struct report *report, const struct card *cards,
             const struct card *c = &cards[i];
             char index[16], device[24];
 
+            if (gpu_is_part(d))
+                continue;
             (void) snprintf(index, sizeof(index), "%u", d->index);
             (void) snprintf(device, sizeof(device), "nvidia%d", d->minor);
             if (dcgm)

@@ -26,7 +26,7 @@
 #include "model/scaling.h"
 #include "wire/json_write.h"
 
-#define OBJECTS_MAX ((size_t) 2 * GPU_MAX)
+#define OBJECTS_MAX ((size_t) 2 * GPU_CARDS_MAX)
 #define RETRY_MIN_MS 500
 #define RETRY_MAX_MS 30000
 /* More writes than one of each kind for each object, and still something to write: what is written
@@ -334,7 +334,7 @@ static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
         uint64_t memory =
             scaling_capacity(s->devices[i].memory, p->report->shares->options.memory_scaling);
 
-        for (size_t j = 0; j < SUMS; j++)
+        for (size_t j = 0; j < SUMS && gpu_gives_shares(&s->devices[i]); j++)
             if (dialect_knows(sums[j].name))
                 want[j] += sums[j].unit > 0 ? memory / sums[j].unit : 1;
     }
@@ -385,11 +385,13 @@ static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, str
     for (uint32_t i = 0; i < s->ndevices; i++) {
         struct gpu_object want;
 
+        if (!gpu_gives_shares(&s->devices[i]))
+            continue;
         desired(p, &s->devices[i], &want);
         if (strcmp(want.name, o->gpu.name) == 0)
             return false;
     }
-    if (gpu_find(s, o->gpu.uuid)) {
+    if (gpu_find_card(s, o->gpu.uuid)) {
         delete_object(p, o->gpu.name);
         return true;
     }
@@ -427,7 +429,7 @@ static void reconcile(struct publisher *p) {
     if (mend_node(p, s) || mend_condition(p))
         return;
     for (uint32_t i = 0; i < s->ndevices; i++)
-        if (mend_object(p, &s->devices[i]))
+        if (gpu_gives_shares(&s->devices[i]) && mend_object(p, &s->devices[i]))
             return;
     for (size_t i = 0; i < p->nobjects; i++)
         if (mend_leftover(p, s, &p->objects[i]))

@@ -216,7 +216,7 @@ static struct driver_limit *driver_limit_new(struct shares *s, const struct slot
  * group may find one that was another's. */
 static uint64_t wanted(const struct shares *s, const struct slot *slot, uint32_t at) {
     const struct slot_device *d = &slot->grant.devices[at];
-    const struct gpu_device *card = gpu_find(gpu_monitor_snapshot(s->monitor), d->uuid);
+    const struct gpu_device *card = gpu_find_card(gpu_monitor_snapshot(s->monitor), d->uuid);
     uint64_t limit = slot_memory_now(&slot->grant, at);
 
     if (d->physical < limit)

@@ -49,7 +49,7 @@ static enum verdict judge_signature(const struct grant_world *w, const struct po
 /* Does the card exist, does it work, and is there room on it? */
 static enum verdict judge_device(const struct grant_world *w, const struct slot_grant *g,
                                  const struct slot_device *d, struct err *why) {
-    const struct gpu_device *card = gpu_find(w->snapshot, d->uuid);
+    const struct gpu_device *card = gpu_find_card(w->snapshot, d->uuid);
     const struct slot *holder;
     struct slot_total others;
     char size[24];

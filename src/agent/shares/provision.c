@@ -25,9 +25,9 @@ static int put_variable(const char *variable, void *userdata) {
 /* What programs that know another project look for. */
 static int export_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
                         uint32_t scaling, struct gpu_edits *edits) {
-    struct export_part parts[GPU_MAX];
+    struct export_part parts[GPU_CARDS_MAX];
 
-    for (uint32_t i = 0; i < g->ndevices && i < GPU_MAX; i++)
+    for (uint32_t i = 0; i < g->ndevices && i < GPU_CARDS_MAX; i++)
         parts[i] =
             (struct export_part){.index = g->devices[i].index,
                                  .core = g->devices[i].core,
@@ -41,13 +41,13 @@ static int export_edits(const struct slot_grant *g, const struct gpu_device *con
 static int collect_edits(struct shares *s, const struct slot *slot, struct gpu_edits *edits,
                          struct err *err) {
     const struct slot_grant *g = &slot->grant;
-    const struct gpu_device *devices[GPU_MAX];
+    const struct gpu_device *devices[GPU_CARDS_MAX];
     char share[384];
     size_t n = 0;
     int r = 0;
 
-    for (uint32_t i = 0; i < g->ndevices && n < GPU_MAX; i++) {
-        devices[n] = gpu_find(gpu_monitor_snapshot(s->monitor), g->devices[i].uuid);
+    for (uint32_t i = 0; i < g->ndevices && n < GPU_CARDS_MAX; i++) {
+        devices[n] = gpu_find_card(gpu_monitor_snapshot(s->monitor), g->devices[i].uuid);
         if (!devices[n++])
             return err_set(err, ENODEV, "GPU %s is not on this node", g->devices[i].uuid);
     }

@@ -413,7 +413,7 @@ bool slot_grant_contexts(struct slot_grant *g, const struct gpu_snapshot *snapsh
     bool changed = false;
 
     for (uint32_t i = 0; i < g->ndevices; i++) {
-        const struct gpu_device *card = gpu_find(snapshot, g->devices[i].uuid);
+        const struct gpu_device *card = gpu_find_card(snapshot, g->devices[i].uuid);
 
         if (!card || card->context_bytes == 0 || card->context_bytes == g->devices[i].context)
             continue;

@@ -110,7 +110,7 @@ static int read_grant(struct json root, struct slot_grant *g) {
         !read_text(root, "pod", g->pod, sizeof(g->pod)) ||
         !read_text(root, "container", g->container, sizeof(g->container)) ||
         !read_driver(root, &g->driver) || json_type(devices) != JSON_ARRAY ||
-        json_size(devices) > GPU_MAX)
+        json_size(devices) > GPU_CARDS_MAX)
         return -EBADMSG;
     g->exported = (uint8_t) export_kind_find(json_string(json_get(root, "foreign")));
     g->devices = calloc(json_size(devices) + 1, sizeof(*g->devices));

@@ -19,7 +19,7 @@ struct listener {
     struct gpu_events_options options;
     sem_t registered; /* or failed to */
     nvmlEventSet_t set;
-    nvmlDevice_t devices[GPU_MAX]; /* NULL: its events cannot be had */
+    nvmlDevice_t devices[GPU_CARDS_MAX]; /* NULL: its events cannot be had */
     unsigned int count;
 };
 
@@ -36,13 +36,13 @@ bool gpu_xid_needs_reset(uint32_t xid) {
 /* A card whose events cannot be had is left out. Handles are kept, because the index of a lost card
  * cannot be queried. */
 static unsigned int register_all(const struct nvml *n, nvmlEventSet_t set,
-                                 nvmlDevice_t ret_devices[GPU_MAX]) {
+                                 nvmlDevice_t ret_devices[GPU_CARDS_MAX]) {
     unsigned int count = 0;
 
     if (n->nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS)
         return 0;
-    if (count > GPU_MAX)
-        count = GPU_MAX;
+    if (count > GPU_CARDS_MAX)
+        count = GPU_CARDS_MAX;
     for (unsigned int i = 0; i < count; i++) {
         ret_devices[i] = NULL;
         if (n->nvmlDeviceGetHandleByIndex_v2(i, &ret_devices[i]) == NVML_SUCCESS)

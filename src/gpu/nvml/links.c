@@ -12,9 +12,9 @@
 struct reader {
     const struct nvml *nvml;
     uint32_t count;
-    nvmlDevice_t devices[GPU_MAX]; /* NULL: has no handle */
-    nvmlPciInfo_t pci[GPU_MAX];
-    uint8_t switched[GPU_MAX]; /* NVLinks that end at a switch */
+    nvmlDevice_t devices[GPU_CARDS_MAX]; /* NULL: has no handle */
+    nvmlPciInfo_t pci[GPU_CARDS_MAX];
+    uint8_t switched[GPU_CARDS_MAX]; /* NVLinks that end at a switch */
     struct gpu_links *links;
 };
 
@@ -99,7 +99,8 @@ static void read_levels(struct reader *r) {
 }
 
 void gpu_links_read(const struct nvml *nvml, uint32_t count, struct gpu_links *ret) {
-    struct reader r = {.nvml = nvml, .count = count < GPU_MAX ? count : GPU_MAX, .links = ret};
+    struct reader r = {
+        .nvml = nvml, .count = count < GPU_CARDS_MAX ? count : GPU_CARDS_MAX, .links = ret};
     memset(ret, 0, sizeof(*ret));
     ret->count = r.count;
     for (uint32_t i = 0; i < r.count; i++) {

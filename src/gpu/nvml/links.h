@@ -10,7 +10,7 @@
 
 struct gpu_links {
     uint32_t count;
-    struct gpu_connections of[GPU_MAX]; /* by index */
+    struct gpu_connections of[GPU_CARDS_MAX]; /* by index */
 };
 
 /* Asks about the first `count` cards; what the driver does not tell stays unknown. */

@@ -39,7 +39,8 @@ struct gpu_monitor {
     uint32_t sequence;
     uint64_t answered_at; /* loop time of the last END */
     struct gpu_snapshot now;
-    struct gpu_snapshot next; /* being received */
+    struct gpu_snapshot next;     /* being received */
+    struct gpu_device *receiving; /* the last one of it; NULL: it is left out */
     struct {
         char uuid[48];
         uint64_t bytes;
@@ -120,6 +121,7 @@ static void restart(struct gpu_monitor *m, const char *why) {
         (void) uv_process_kill(&m->child->process, SIGKILL);
     close_channel(m);
     gpu_snapshot_done(&m->next);
+    m->receiving = NULL;
     m->state = MONITOR_RESTARTING;
     m->backoff_ms = m->backoff_ms * 2 > RESTART_MAX_MS ? RESTART_MAX_MS : m->backoff_ms * 2;
     (void) uv_timer_start(&m->timer, on_timer, m->backoff_ms, 0);
@@ -180,43 +182,46 @@ static void learn_context(struct gpu_monitor *m, const char *uuid, uint64_t byte
 /* Measuring takes memory of the card for a moment: only while there is a card to learn about. */
 static bool must_measure(const struct gpu_monitor *m) {
     for (uint32_t i = 0; i < m->now.ndevices; i++)
-        if (m->now.devices[i].context_bytes == 0)
+        if (gpu_gives_shares(&m->now.devices[i]) && m->now.devices[i].context_bytes == 0)
             return true;
     return m->now.ndevices == 0;
 }
 
 /* ---- receiving ---- */
 
-/* The entry of the snapshot being received for a card of that index; NULL when it is unknown. */
+/* The device that came last, if it has that index; NULL: it is left out. */
 static struct gpu_device *next_device(struct gpu_monitor *m, uint32_t index) {
-    struct gpu_snapshot *s = &m->next;
-
-    return s->ndevices > 0 && s->devices[s->ndevices - 1].index == index
-               ? &s->devices[s->ndevices - 1]
-               : NULL;
+    return m->receiving && m->receiving->index == index ? m->receiving : NULL;
 }
 
-static const struct gpu_device *known_device(const struct gpu_monitor *m, uint32_t index) {
+/* Parts of different cards have the same indexes. */
+static const struct gpu_device *known_device(const struct gpu_monitor *m,
+                                             const struct gpu_message_device *msg) {
     for (uint32_t i = 0; i < m->now.ndevices; i++)
-        if (m->now.devices[i].index == index)
+        if (m->now.devices[i].index == msg->header.index &&
+            strcmp(m->now.devices[i].parent, msg->parent) == 0)
             return &m->now.devices[i];
     return NULL;
 }
 
-/* Of the card that came last. */
 static void receive_links(struct gpu_monitor *m, const struct gpu_message_links *msg) {
-    struct gpu_device *d = m->next.ndevices > 0 ? &m->next.devices[m->next.ndevices - 1] : NULL;
+    struct gpu_device *d = next_device(m, msg->header.index);
 
-    if (d && d->index == msg->header.index)
+    if (d)
         d->links = msg->links;
 }
 
 static void receive_device(struct gpu_monitor *m, const struct gpu_message_device *msg) {
-    const struct gpu_device *known = known_device(m, msg->header.index);
-    struct gpu_device d = {
-        .kind = GPU_CARD, .index = msg->header.index, .minor = msg->minor, .memory = msg->memory};
+    const struct gpu_device *known = known_device(m, msg);
+    struct gpu_device d = {.kind = (enum gpu_kind) msg->kind,
+                           .divided = msg->divided != 0,
+                           .index = msg->header.index,
+                           .minor = msg->minor,
+                           .memory = msg->memory};
 
+    m->receiving = NULL;
     memcpy(d.uuid, msg->uuid, sizeof(d.uuid));
+    memcpy(d.parent, msg->parent, sizeof(d.parent));
     memcpy(d.model, msg->model, sizeof(d.model));
     memcpy(d.pci, msg->pci, sizeof(d.pci));
     if (msg->status != 0) {
@@ -232,8 +237,10 @@ static void receive_device(struct gpu_monitor *m, const struct gpu_message_devic
         d.sample = msg->sample;
     }
     d.context_bytes = known_context(m, d.uuid);
-    if (m->next.ndevices < GPU_MAX && !gpu_find(&m->next, d.uuid))
-        m->next.devices[m->next.ndevices++] = d;
+    if (m->next.ndevices == GPU_MAX || gpu_find(&m->next, d.uuid))
+        return;
+    m->receiving = &m->next.devices[m->next.ndevices++];
+    *m->receiving = d;
 }
 
 static void receive_processes(struct gpu_monitor *m, const struct gpu_message_processes *msg) {
@@ -257,9 +264,8 @@ static void receive_processes(struct gpu_monitor *m, const struct gpu_message_pr
 }
 
 static void receive_end(struct gpu_monitor *m) {
-    gpu_snapshot_done(&m->now);
-    m->now = m->next;
-    memset(&m->next, 0, sizeof(m->next));
+    gpu_snapshot_move(&m->now, &m->next);
+    m->receiving = NULL;
     m->answered_at = uv_now(m->loop);
     m->complete = true;
     m->text[0] = 0;
@@ -318,6 +324,7 @@ static void receive(struct gpu_monitor *m, const union gpu_message *msg, size_t 
     switch (type) {
     case GPU_MESSAGE_DRIVER:
         gpu_snapshot_done(&m->next);
+        m->receiving = NULL;
         text_copy(m->next.driver_version, sizeof(m->next.driver_version), msg->text.text);
         break;
     case GPU_MESSAGE_DEVICE:
@@ -476,8 +483,7 @@ int gpu_monitor_start(uv_loop_t *loop, const struct gpu_monitor_options *options
     m->answered_at = uv_now(loop);
     text_copy(m->program, sizeof(m->program), options->program);
     if (initial) {
-        m->now = *initial;
-        memset(initial, 0, sizeof(*initial));
+        gpu_snapshot_move(&m->now, initial);
         for (uint32_t i = 0; i < m->now.ndevices; i++)
             if (m->now.devices[i].context_bytes > 0)
                 learn_context(m, m->now.devices[i].uuid, m->now.devices[i].context_bytes);

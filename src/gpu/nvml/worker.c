@@ -53,12 +53,12 @@ struct failure {
 
 struct worker {
     struct nvml nvml;
-    struct failure failures[GPU_MAX];
+    struct failure failures[GPU_CARDS_MAX];
     uint32_t sequence;
     struct gpu_links links;
-    uint64_t links_ms;     /* when they were read; 0: never */
-    bool divided[GPU_MAX]; /* in MIG mode when it was last asked */
-    struct utilization utilization[GPU_MAX];
+    uint64_t links_ms;           /* when they were read; 0: never */
+    bool divided[GPU_CARDS_MAX]; /* in MIG mode when it was last asked */
+    struct utilization utilization[GPU_CARDS_MAX];
     nvmlProcessInfo_v2_t list[GPU_PROCESSES_MAX];
     nvmlProcessUtilizationSample_t samples[GPU_PROCESSES_MAX];
     struct gpu_message_process processes[GPU_PROCESSES_MAX];
@@ -222,7 +222,7 @@ static void on_xid(uint32_t index, uint32_t xid, void *userdata) {
     struct worker *w = userdata;
     union gpu_message msg = {0};
 
-    if (index >= GPU_MAX)
+    if (index >= GPU_CARDS_MAX)
         return;
     if (gpu_xid_needs_reset(xid)) {
         atomic_store(&w->failures[index].since_ms, clock_ms(CLOCK_MONOTONIC));
@@ -408,8 +408,8 @@ static int answer(struct worker *w) {
                                                   NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
     if (!put(w, &msg, GPU_MESSAGE_DRIVER, 0, sizeof(msg.text)))
         return 1;
-    read_links(w, count < GPU_MAX ? count : GPU_MAX);
-    for (uint32_t i = 0; i < count && i < GPU_MAX; i++) {
+    read_links(w, count < GPU_CARDS_MAX ? count : GPU_CARDS_MAX);
+    for (uint32_t i = 0; i < count && i < GPU_CARDS_MAX; i++) {
         bool answered = false;
 
         if (!put_device(w, i, &answered))
@@ -431,7 +431,7 @@ static nvmlReturn_t find_device(const struct worker *w, const char *uuid, nvmlDe
     unsigned int count = 0;
 
     (void) w->nvml.nvmlDeviceGetCount_v2(&count);
-    for (unsigned int i = 0; i < count && i < GPU_MAX; i++)
+    for (unsigned int i = 0; i < count && i < GPU_CARDS_MAX; i++)
         if (w->nvml.nvmlDeviceGetHandleByIndex_v2(i, ret) == NVML_SUCCESS &&
             w->nvml.nvmlDeviceGetUUID(*ret, text, sizeof(text)) == NVML_SUCCESS &&
             strcmp(text, uuid) == 0)

@@ -9,9 +9,9 @@
 
 /* The structures hold no padding that would differ between two builds of the same binary. */
 _Static_assert(sizeof(struct gpu_message_device) ==
-                   16 + 8 + 160 + 48 + 96 + 32 + 8 + sizeof(struct gpu_sample),
+                   16 + 16 + 160 + 48 + 48 + 96 + 32 + 8 + sizeof(struct gpu_sample),
                "device");
-_Static_assert(sizeof(struct gpu_message_links) == 16 + 8 + 2 * GPU_MAX, "links");
+_Static_assert(sizeof(struct gpu_message_links) == 16 + 8 + 2 * GPU_CARDS_MAX, "links");
 _Static_assert(sizeof(struct gpu_message_processes) == 16 + 8 + 64 * 16, "processes");
 
 static bool terminated(const char *text, size_t size) {
@@ -19,9 +19,12 @@ static bool terminated(const char *text, size_t size) {
 }
 
 static bool device_ok(const struct gpu_message_device *d) {
-    return d->header.index < GPU_MAX && d->minor >= -1 && terminated(d->error, sizeof(d->error)) &&
-           terminated(d->uuid, sizeof(d->uuid)) && terminated(d->model, sizeof(d->model)) &&
-           terminated(d->pci, sizeof(d->pci)) && (d->status != 0 || (d->uuid[0] && d->minor >= 0));
+    return d->header.index < GPU_CARDS_MAX && d->minor >= -1 &&
+           terminated(d->error, sizeof(d->error)) && terminated(d->uuid, sizeof(d->uuid)) &&
+           terminated(d->model, sizeof(d->model)) && terminated(d->pci, sizeof(d->pci)) &&
+           terminated(d->parent, sizeof(d->parent)) &&
+           gpu_kind_ok(d->kind, d->parent, d->divided != 0) &&
+           (d->status != 0 || (d->uuid[0] && d->minor >= 0));
 }
 
 int gpu_message_check(const union gpu_message *message, size_t len) {
@@ -43,12 +46,12 @@ int gpu_message_check(const union gpu_message *message, size_t len) {
         ok = len == sizeof(message->device) && device_ok(&message->device);
         break;
     case GPU_MESSAGE_PROCESSES:
-        ok = len == sizeof(message->processes) && message->header.index < GPU_MAX &&
+        ok = len == sizeof(message->processes) && message->header.index < GPU_CARDS_MAX &&
              message->processes.count <= GPU_PACKET_PROCESSES;
         break;
     case GPU_MESSAGE_LINKS:
-        ok = len == sizeof(message->links) && message->header.index < GPU_MAX &&
-             message->links.links.known <= GPU_MAX && message->links.links.numa >= -1 &&
+        ok = len == sizeof(message->links) && message->header.index < GPU_CARDS_MAX &&
+             message->links.links.known <= GPU_CARDS_MAX && message->links.links.numa >= -1 &&
              message->links.links.numa <= INT8_MAX;
         break;
     case GPU_MESSAGE_CONTEXT:
@@ -56,7 +59,7 @@ int gpu_message_check(const union gpu_message *message, size_t len) {
              terminated(message->context.uuid, sizeof(message->context.uuid));
         break;
     case GPU_MESSAGE_EVENT:
-        ok = len == sizeof(message->event) && message->header.index < GPU_MAX;
+        ok = len == sizeof(message->event) && message->header.index < GPU_CARDS_MAX;
         break;
     case GPU_MESSAGE_LIMIT:
         ok = len == sizeof(message->limit) &&

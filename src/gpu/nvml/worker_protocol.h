@@ -3,7 +3,8 @@
 
 /* What the agent and its NVML child say to each other: fixed structures over a SOCK_SEQPACKET pair,
  * one a packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
- * in this order: DRIVER, then for each card DEVICE, LINKS and any number of PROCESSES, then END.
+ * in this order: DRIVER, then for each device DEVICE, LINKS (of a card) and any number of
+ * PROCESSES, then END. The parts of a card follow it; header.index is their number in it.
  * When the driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any
  * time. A struct gpu_message_limit of the agent is answered with one.
  *
@@ -35,7 +36,7 @@ struct gpu_message_header {
     uint32_t magic;
     uint32_t type;
     uint32_t sequence; /* of the poll that is answered */
-    uint32_t index;    /* of the card, for DEVICE and PROCESSES */
+    uint32_t index;    /* of the device, for DEVICE, LINKS and PROCESSES */
 };
 
 struct gpu_message_text { /* DRIVER: its version; FAILED: why, for a person */
@@ -46,10 +47,13 @@ struct gpu_message_text { /* DRIVER: its version; FAILED: why, for a person */
 /* Calls are isolated from each other: what failed says so, the rest is valid. */
 struct gpu_message_device {
     struct gpu_message_header header;
-    int32_t status; /* nvmlReturn_t of the first call that must work; 0: healthy */
-    int32_t minor;  /* -1 where identity is unknown (a card that is lost) */
+    int32_t status;   /* nvmlReturn_t of the first call that must work; 0: healthy */
+    int32_t minor;    /* -1 where identity is unknown (a card that is lost) */
+    uint32_t kind;    /* enum gpu_kind */
+    uint32_t divided; /* not 0: a card in MIG mode */
     char error[160];
     char uuid[48];
+    char parent[48]; /* UUID of the device that it is a part of; "": none */
     char model[96];
     char pci[32];
     uint64_t memory;
