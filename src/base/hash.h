@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* One-at-a-time: the default contains a switch that falls through, which our warnings refuse. */
@@ -15,6 +16,9 @@
 
 /* After HASH_ADD*: false without memory; `entry` is then in no table and still the caller's. */
 #define hash_added(entry) ((entry)->hh.tbl != NULL)
+
+/* After HASH_ADD* of an entry from malloc(): the entry; NULL without memory, it is freed then. */
+#define hash_added_or_freed(entry) (hash_added(entry) ? (entry) : (free(entry), NULL))
 
 #define HASH_START 14695981039346656037u
 

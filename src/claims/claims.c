@@ -87,10 +87,7 @@ static void drop_pod(struct claims *c, struct pod_item *item) {
             return item;                                                                           \
         memcpy(item->key, key, strlen(key) + 1);                                                   \
         HASH_ADD_STR(c->table, key, item);                                                         \
-        if (hash_added(item))                                                                      \
-            return item;                                                                           \
-        free(item);                                                                                \
-        return NULL;                                                                               \
+        return hash_added_or_freed(item);                                                          \
     }                                                                                              \
     static void lower##_unlist(struct claims *c) {                                                 \
         for (struct type *item = c->table; item; item = item->hh.next)                             \

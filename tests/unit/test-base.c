@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -59,6 +60,29 @@ static void test_buf_keeps_its_bound(void **state) {
     buf_reset(&b);
     buf_printf(&b, "%s", "12345");
     assert_int_equal(buf_error(&b), -EMSGSIZE);
+}
+
+static void test_array_grows(void **state) {
+    (void) state;
+    size_t room = 0;
+    volatile size_t too_many = SIZE_MAX; /* the compiler refuses such a constant */
+    int *list = NULL;
+    assert_int_equal(array_reserve(&list, &room, 0, sizeof(*list)), 0);
+    assert_null(list);
+    for (size_t n = 0; n < 100; n++) {
+        assert_int_equal(array_reserve(&list, &room, n + 1, sizeof(*list)), 0);
+        assert_true(room > n);
+        list[n] = (int) n;
+    }
+    assert_int_equal(array_reserve(&list, &room, 1000, sizeof(*list)), 0);
+    assert_int_equal(room, 1000);
+    const int *before = list;
+    assert_int_equal(array_reserve(&list, &room, too_many, sizeof(*list)), -ENOMEM);
+    assert_ptr_equal(list, before);
+    assert_int_equal(room, 1000);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(list[i], i);
+    free(list);
 }
 
 static void test_numbers(void **state) {
@@ -185,6 +209,7 @@ int main(void) {
         cmocka_unit_test(test_err_long_text_is_cut),
         cmocka_unit_test(test_buf_appends_and_consumes),
         cmocka_unit_test(test_buf_keeps_its_bound),
+        cmocka_unit_test(test_array_grows),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_bytes_for_people),
         cmocka_unit_test(test_options),

@@ -165,10 +165,8 @@ static struct object *object_of(struct event_writer *w, const struct event *e) {
     text_copy(o->kind, sizeof(o->kind), e->kind);
     o->cluster_scoped = e->cluster_scoped;
     HASH_ADD_STR(w->table, uid, o);
-    if (!hash_added(o)) {
-        free(o);
+    if (!(o = hash_added_or_freed(o)))
         return NULL;
-    }
     DL_APPEND(w->objects, o);
     w->stats.objects++;
     return o;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "model/quantity.h"
@@ -65,12 +66,8 @@ static size_t collect_holders(const struct state_node *node, const struct state_
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
         if (pod->stage != POD_BOUND || !state_pod_amount(pod, card, &ignored))
             continue;
-        if (n == size) {
-            void *more = reallocarray(*ret, size = size * 2 + 8, sizeof(struct state_pod *));
-            if (!more)
-                break; /* said again at the next change */
-            *ret = more;
-        }
+        if (array_reserve(ret, &size, n + 1, sizeof(struct state_pod *)) < 0)
+            break; /* said again at the next change */
         (*ret)[n++] = pod;
     }
     if (n > 0)

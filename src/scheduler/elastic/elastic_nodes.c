@@ -29,10 +29,7 @@ static struct elastic_node *get(struct elastic *e, const char *name) {
         return node;
     memcpy(node->name, name, len);
     HASH_ADD_STR(e->nodes, name, node);
-    if (hash_added(node))
-        return node;
-    free(node);
-    return NULL;
+    return hash_added_or_freed(node);
 }
 
 static void drop(struct elastic *e, struct elastic_node *node) {

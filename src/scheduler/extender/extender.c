@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "place/workload/model.h"
 #include "scheduler/extender/explain.h"
@@ -51,17 +52,6 @@ struct filter_call {
 
 /* ---- what kube-scheduler sends ---- */
 
-static int reserve_candidates(struct extender *e, size_t n) {
-    if (n <= e->candidates_size)
-        return 0;
-    void *more = reallocarray(e->candidates, n, sizeof(*e->candidates));
-    if (!more)
-        return -ENOMEM;
-    e->candidates = more;
-    e->candidates_size = n;
-    return 0;
-}
-
 /* So many nodes are looked up together, each step for all of them: the memory that one step has
  * fetched is there for the next. */
 #define TOGETHER 32
@@ -95,7 +85,7 @@ static int read_args(struct filter_call *f, const char *body, size_t len, struct
     int r = args_read(e->parser, body, len, &args, err);
     if (r < 0)
         return r;
-    if (reserve_candidates(e, args.n) < 0)
+    if (array_reserve(&e->candidates, &e->candidates_size, args.n, sizeof(*e->candidates)) < 0)
         return err_errno(err, ENOMEM, "cannot read the nodes");
     f->candidates = e->candidates;
     f->objects = args.objects;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "kube/objects/gang.h"
 
 #define PLACES_PER_SECOND 256 /* of one member, for which all nodes are looked at */
@@ -79,21 +80,12 @@ static struct gang *get(struct gangs *g, const struct state_pod *pod, uint64_t n
     gang->fresh = true;
     gang->round = g->round - 1;
     HASH_ADD_STR(g->all, key, gang);
-    if (hash_added(gang))
-        return gang;
-    free(gang);
-    return NULL;
+    return hash_added_or_freed(gang);
 }
 
 static bool add_member(struct gang *gang, struct state_pod *pod) {
-    if (gang->n == gang->room) {
-        size_t room = gang->room ? 2 * gang->room : 8;
-        void *more = reallocarray(gang->members, room, sizeof(struct state_pod *));
-        if (!more)
-            return false;
-        gang->members = more;
-        gang->room = room;
-    }
+    if (array_reserve(&gang->members, &gang->room, gang->n + 1, sizeof(struct state_pod *)) < 0)
+        return false;
     gang->members[gang->n++] = pod;
     gang->size = pod->gang->size > gang->size ? pod->gang->size : gang->size;
     gang->timeout_s =

@@ -68,10 +68,7 @@ static struct quota_group *get_group(struct quota_group **all, const char *name)
         return group;
     memcpy(group->name, name, strlen(name) + 1);
     HASH_ADD_STR(*all, name, group);
-    if (hash_added(group))
-        return group;
-    free(group);
-    return NULL;
+    return hash_added_or_freed(group);
 }
 
 static bool add_to_groups(struct quotas *q, struct quota *quota) {
@@ -155,10 +152,8 @@ int quotas_seen(struct quotas *q, enum quota_kind kind, const struct quota_objec
             return -ENOMEM;
         memcpy(quota->key, key, strlen(key) + 1);
         HASH_ADD_STR(q->all, key, quota);
-        if (!hash_added(quota)) {
-            free(quota);
+        if (!(quota = hash_added_or_freed(quota)))
             return -ENOMEM;
-        }
     }
     quota->kind = kind;
     quota->listed = true;

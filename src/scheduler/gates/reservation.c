@@ -93,10 +93,8 @@ static struct reservation *get(struct reservations *r, const char *name) {
         return v;
     memcpy(v->id, id, strlen(id) + 1);
     HASH_ADD_STR(r->all, id, v);
-    if (!hash_added(v)) {
-        free(v);
+    if (!(v = hash_added_or_freed(v)))
         return NULL;
-    }
     v->round = r->round - 1;
     r->unsorted = true;
     return v;

@@ -131,10 +131,7 @@ static struct evict_case *get_case(struct evictor *e, const struct state_pod *po
     c->priority = pod->priority;
     begin_search(c);
     HASH_ADD_STR(e->cases, uid, c);
-    if (hash_added(c))
-        return c;
-    free(c);
-    return NULL;
+    return hash_added_or_freed(c);
 }
 
 /* Whether the node has a pod of lower priority, or one that is being deleted. */

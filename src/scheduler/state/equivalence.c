@@ -67,10 +67,7 @@ static struct state_alike *alike_new(struct state *s, const struct key *key, siz
     alike->len = len;
     memcpy(alike->key, key, len);
     HASH_ADD(hh, s->alikes, key, len, alike);
-    if (hash_added(alike))
-        return alike;
-    free(alike);
-    return NULL;
+    return hash_added_or_freed(alike);
 }
 
 void state_alike_leave(struct state_node *node) {

@@ -47,10 +47,8 @@ int space_join(struct state *s, struct state_pod *pod) {
         space->state = s;
         memcpy(space->name, pod->namespace, sizeof(space->name));
         HASH_ADD_STR(s->spaces, name, space);
-        if (!hash_added(space)) {
-            free(space);
+        if (!(space = hash_added_or_freed(space)))
             return -ENOMEM;
-        }
     }
     space->pods++;
     pod->space = space;

@@ -40,10 +40,7 @@ static struct state_load *load_new(struct state *s, const char *uid) {
         return NULL;
     memcpy(load->uid, uid, len);
     HASH_ADD_STR(s->loads, uid, load);
-    if (hash_added(load))
-        return load;
-    free(load);
-    return NULL;
+    return hash_added_or_freed(load);
 }
 
 int state_load_seen(struct state *s, const struct pod *seen, struct state_node *node) {

@@ -93,10 +93,8 @@ int state_namespace_policy(struct state *s, const char *name, const char *node_p
             return -ENOMEM;
         memcpy(ns->name, name, strlen(name) + 1);
         HASH_ADD_STR(s->namespaces, name, ns);
-        if (!hash_added(ns)) {
-            free(ns);
+        if (!(ns = hash_added_or_freed(ns)))
             return -ENOMEM;
-        }
     }
     copy_name(ns->node_policy, node_policy);
     copy_name(ns->card_policy, card_policy);

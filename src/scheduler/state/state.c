@@ -235,10 +235,7 @@ static struct state_card *card_get(struct state *s, const char *name) {
         return NULL;
     memcpy(card->name, name, strlen(name) + 1);
     HASH_ADD_STR(s->cards, name, card);
-    if (hash_added(card))
-        return card;
-    free(card);
-    return NULL;
+    return hash_added_or_freed(card);
 }
 
 int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *observed) {
