@@ -61,10 +61,6 @@ struct admission *admission_new(void) {
 
 /* ---- what is asked ---- */
 
-static const char *text_or(const char *text, const char *otherwise) {
-    return text ? text : otherwise;
-}
-
 static int read_review(struct admission *a, const char *body, size_t len, struct asked *ret,
                        struct err *err) {
     struct json root;
@@ -74,17 +70,17 @@ static int read_review(struct admission *a, const char *body, size_t len, struct
         return r;
     }
     struct json request = json_get(root, "request");
-    const char *version = text_or(json_string(json_get(root, "apiVersion")), "");
+    const char *version = json_string_or(json_get(root, "apiVersion"), "");
     if (strcmp(version, REVIEW_VERSION) != 0 || json_type(request) != JSON_OBJECT)
         return err_set(err, EINVAL, "this is no AdmissionReview of " REVIEW_VERSION);
     *ret = (struct asked){
         .object = json_get(request, "object"),
         .before = json_get(request, "oldObject"),
         .uid = json_string(json_get(request, "uid")),
-        .operation = text_or(json_string(json_get(request, "operation")), ""),
-        .resource = text_or(json_string(JSON_PATH(request, "resource", "resource")), ""),
-        .subresource = text_or(json_string(json_get(request, "subResource")), ""),
-        .user = text_or(json_string(JSON_PATH(request, "userInfo", "username")), ""),
+        .operation = json_string_or(json_get(request, "operation"), ""),
+        .resource = json_string_or(JSON_PATH(request, "resource", "resource"), ""),
+        .subresource = json_string_or(json_get(request, "subResource"), ""),
+        .user = json_string_or(JSON_PATH(request, "userInfo", "username"), ""),
     };
     if (!ret->uid)
         return err_set(err, EINVAL, "the AdmissionReview has no uid");

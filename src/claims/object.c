@@ -95,11 +95,6 @@ static struct json first_of(struct json object, const char *const *keys) {
 #define BINDING_KEYS "bindingMode", "egpuBindingMode", "eGPUBindingMode", "volumeBindingMode"
 #define EXPANSION_KEYS "allowExpansion", "allowVolumeExpansion"
 
-static bool is_text(struct json value, const char *text) {
-    const char *have = json_string(value);
-    return have && strcmp(have, text) == 0;
-}
-
 static void copy_text(struct json value, char *ret, size_t size) {
     const char *text = json_string(value);
     snprintf(ret, size, "%s", text ? text : "");
@@ -177,9 +172,9 @@ static void read_node(struct json spec, struct egpu *e) {
         struct json_iter in = json_iter(FIRST_OF(term, "matchExpressions", "matchFields"));
         while (json_next(&in, NULL, &expression)) {
             struct json_iter values = json_iter(json_get(expression, "values"));
-            bool host = is_text(json_get(expression, "key"), "kubernetes.io/hostname") ||
-                        is_text(json_get(expression, "key"), "metadata.name");
-            if (host && is_text(json_get(expression, "operator"), "In") &&
+            bool host = json_is_string(json_get(expression, "key"), "kubernetes.io/hostname") ||
+                        json_is_string(json_get(expression, "key"), "metadata.name");
+            if (host && json_is_string(json_get(expression, "operator"), "In") &&
                 json_next(&values, NULL, &value))
                 copy_text(value, e->node, sizeof(e->node));
         }
@@ -228,7 +223,7 @@ int egpu_parse(struct json object, struct egpu *ret, struct err *err) {
     (void) claim_amount_read(json_get(spec, "capacity"), &e.capacity, NULL);
     e.native = is_native(json_get(spec, "capacity"));
     copy_text(FIRST_OF(spec, CLASS_KEYS), e.class, sizeof(e.class));
-    e.delete_after = is_text(FIRST_OF(spec, RECLAIM_KEYS), "Delete");
+    e.delete_after = json_is_string(FIRST_OF(spec, RECLAIM_KEYS), "Delete");
     read_node(spec, &e);
     read_claim_ref(spec, &e);
     copy_text(annotation(object, NOTE_PROVISIONED_BY), e.provisioned_by, sizeof(e.provisioned_by));
@@ -257,7 +252,7 @@ static void read_condition(struct json status, const char *type, struct claim_wo
     struct json_iter it = json_iter(json_get(status, "conditions"));
     struct json condition;
     while (json_next(&it, NULL, &condition)) {
-        if (!is_text(json_get(condition, "type"), type))
+        if (!json_is_string(json_get(condition, "type"), type))
             continue;
         copy_text(json_get(condition, "reason"), ret->reason, sizeof(ret->reason));
         copy_text(json_get(condition, "message"), ret->message, sizeof(ret->message));
@@ -270,8 +265,8 @@ static void read_owner(struct json object, struct egpu_claim *c) {
     while (json_next(&it, NULL, &owner)) {
         bool controller = false;
         (void) json_bool(json_get(owner, "controller"), &controller);
-        if (controller && is_text(json_get(owner, "kind"), "Pod") &&
-            is_text(json_get(owner, "apiVersion"), "v1"))
+        if (controller && json_is_string(json_get(owner, "kind"), "Pod") &&
+            json_is_string(json_get(owner, "apiVersion"), "v1"))
             copy_text(json_get(owner, "uid"), c->owner_pod, sizeof(c->owner_pod));
     }
 }
@@ -345,12 +340,12 @@ int egpu_class_parse(struct json object, struct egpu_class *ret, struct err *err
         return r;
     }
     copy_text(json_get(object, "provisioner"), c.provisioner, sizeof(c.provisioner));
-    c.retain = is_text(FIRST_OF(object, RECLAIM_KEYS), "Retain");
-    c.wait_consumer = is_text(FIRST_OF(object, BINDING_KEYS), "WaitForFirstConsumer");
+    c.retain = json_is_string(FIRST_OF(object, RECLAIM_KEYS), "Retain");
+    c.wait_consumer = json_is_string(FIRST_OF(object, BINDING_KEYS), "WaitForFirstConsumer");
     (void) json_bool(FIRST_OF(object, EXPANSION_KEYS), &c.expansion);
     (void) json_u64(json_get(object, "podsPerClaim"), &pods);
     c.pods = pods >= 1 && pods <= 100 ? (uint32_t) pods : 1;
-    c.is_default = is_text(annotation(object, NOTE_DEFAULT_CLASS), "true");
+    c.is_default = json_is_string(annotation(object, NOTE_DEFAULT_CLASS), "true");
     *ret = c;
     return 0;
 }

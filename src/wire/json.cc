@@ -139,36 +139,38 @@ extern "C" const char *json_string(struct json v) {
     return c_string(data, len);
 }
 
-extern "C" bool json_u64(struct json v, uint64_t *ret) {
-    uint64_t value;
-    if (!json_valid(v) || to_element(v).get_uint64().get(value))
+extern "C" const char *json_string_or(struct json v, const char *otherwise) {
+    const char *text = json_string(v);
+    return text ? text : otherwise;
+}
+
+extern "C" bool json_is_string(struct json v, const char *text) {
+    const char *value = json_string(v);
+    return value && text && std::strcmp(value, text) == 0;
+}
+
+template <typename T> static bool get_value(struct json v, T *ret) {
+    T value;
+    if (!json_valid(v) || to_element(v).get(value))
         return false;
     *ret = value;
     return true;
+}
+
+extern "C" bool json_u64(struct json v, uint64_t *ret) {
+    return get_value(v, ret);
 }
 
 extern "C" bool json_i64(struct json v, int64_t *ret) {
-    int64_t value;
-    if (!json_valid(v) || to_element(v).get_int64().get(value))
-        return false;
-    *ret = value;
-    return true;
+    return get_value(v, ret);
 }
 
 extern "C" bool json_double(struct json v, double *ret) {
-    double value;
-    if (!json_valid(v) || to_element(v).get_double().get(value))
-        return false;
-    *ret = value;
-    return true;
+    return get_value(v, ret);
 }
 
 extern "C" bool json_bool(struct json v, bool *ret) {
-    bool value;
-    if (!json_valid(v) || to_element(v).get_bool().get(value))
-        return false;
-    *ret = value;
-    return true;
+    return get_value(v, ret);
 }
 
 extern "C" size_t json_size(struct json v) {
@@ -227,6 +229,15 @@ extern "C" bool json_next(struct json_iter *it, const char **ret_key, struct jso
         it->at = pack(++i);
     }
     return true;
+}
+
+extern "C" struct json json_find(struct json array, const char *key, const char *text) {
+    struct json_iter it = json_iter(array);
+    struct json item;
+    while (!it.object && json_next(&it, nullptr, &item))
+        if (json_is_string(json_get(item, key), text))
+            return item;
+    return invalid;
 }
 
 extern "C" size_t json_next_texts(struct json_iter *it, struct json_text *ret, size_t max) {

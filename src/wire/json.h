@@ -79,6 +79,12 @@ struct json json_path(struct json v, const char *const *keys);
 /* A string as NUL-terminated UTF-8; NULL if v is none, or has a NUL inside. */
 const char *json_string(struct json v);
 
+/* The same, `otherwise` in place of NULL. */
+const char *json_string_or(struct json v, const char *otherwise);
+
+/* Whether v is the string `text`; false where that is NULL. */
+bool json_is_string(struct json v, const char *text);
+
 /* Numbers that are whole and in range; false (and *ret untouched) otherwise. */
 bool json_u64(struct json v, uint64_t *ret);
 bool json_i64(struct json v, int64_t *ret);
@@ -103,6 +109,9 @@ struct json_iter {
 };
 struct json_iter json_iter(struct json v);
 bool json_next(struct json_iter *it, const char **ret_key, struct json *ret_value);
+
+/* The first object of an array whose member `key` is the string `text`, or the invalid view. */
+struct json json_find(struct json array, const char *key, const char *text);
 
 /* The next strings of an array, at most `max` of them; fewer at its end, and where something other
  * than a string follows (or one with a NUL inside), which the iterator then precedes. */

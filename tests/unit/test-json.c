@@ -55,6 +55,26 @@ static void test_look_up(void **state) {
     assert_false(json_next(&it, NULL, &item));
 }
 
+static void test_compare_and_find(void **state) {
+    struct json root = parse(state, "{\"list\":[7,{\"type\":1},{\"type\":\"A\",\"n\":1},"
+                                    "{\"type\":\"B\",\"n\":2},{\"type\":\"B\",\"n\":3}],"
+                                    "\"map\":{\"x\":{\"type\":\"A\"}}}");
+    struct json list = json_get(root, "list");
+    uint64_t n = 0;
+    assert_true(json_u64(json_get(json_find(list, "type", "B"), "n"), &n) && n == 2);
+    assert_false(json_valid(json_find(list, "type", "C")));
+    assert_false(json_valid(json_find(list, "type", NULL)));
+    assert_false(json_valid(json_find(json_get(root, "map"), "type", "A")));
+    assert_false(json_valid(json_find((struct json){0}, "type", "A")));
+    struct json type = json_get(json_find(list, "type", "A"), "type");
+    assert_true(json_is_string(type, "A"));
+    assert_false(json_is_string(type, "B"));
+    assert_false(json_is_string(type, NULL));
+    assert_false(json_is_string(list, "A"));
+    assert_string_equal(json_string_or(type, "-"), "A");
+    assert_string_equal(json_string_or(list, "-"), "-");
+}
+
 static void test_members_in_order(void **state) {
     struct json_iter it = json_iter(parse(state, "{\"x\":1,\"y\\u0000z\":2,\"x\":3}"));
     const char *key;
@@ -169,6 +189,7 @@ static void test_texts_of_an_array(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_look_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_compare_and_find, setup, teardown),
         cmocka_unit_test_setup_teardown(test_members_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_absent_is_harmless, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_input_is_refused, setup, teardown),

@@ -10,11 +10,6 @@
 #include "model/dialect.h"
 #include "model/quantity.h"
 
-static const char *text_of(struct json v) {
-    const char *text = json_string(v);
-    return text ? text : "";
-}
-
 /* The number of a resource; 0 where it is absent. */
 static uint64_t resource(struct json list, const char *name) {
     struct json v = json_get(list, name);
@@ -42,10 +37,10 @@ static int add_holder(struct card *card, const char *uid, struct json pod, struc
         return -ENOMEM;
     card->holders = more;
     card->holders[card->nholders++] = (struct holder){
-        .namespace = text_of(json_get(pod, "namespace")),
-        .pod = text_of(json_get(pod, "pod")),
+        .namespace = json_string_or(json_get(pod, "namespace"), ""),
+        .pod = json_string_or(json_get(pod, "pod"), ""),
         .uid = uid,
-        .container = text_of(json_get(container, "container")),
+        .container = json_string_or(json_get(container, "container"), ""),
         .core = resource(held, RESOURCE_CORE),
         .memory = resource(held, RESOURCE_MEMORY),
     };
@@ -76,7 +71,7 @@ static int read_kept(struct card *card, struct json held) {
     while (json_next(&it, NULL, &item)) {
         struct json amount = json_get(item, "resource");
         card->kept[card->nkept++] = (struct kept){
-            .by = text_of(json_get(item, "by")),
+            .by = json_string_or(json_get(item, "by"), ""),
             .core = resource(amount, RESOURCE_CORE),
             .memory = resource(amount, RESOURCE_MEMORY),
         };
@@ -88,12 +83,12 @@ static int read_card(struct json gpu, struct card *card) {
     struct json spec = json_get(gpu, "spec"), status = json_get(gpu, "status");
     struct json sold = json_get(status, "capacity"), left = json_get(status, "allocatable");
     *card = (struct card){
-        .name = text_of(JSON_PATH(gpu, "metadata", "name")),
-        .node = text_of(json_get(spec, "nodeName")),
-        .model = text_of(json_get(spec, "model")),
-        .uuid = text_of(json_get(spec, "uuid")),
+        .name = json_string_or(JSON_PATH(gpu, "metadata", "name"), ""),
+        .node = json_string_or(json_get(spec, "nodeName"), ""),
+        .model = json_string_or(json_get(spec, "model"), ""),
+        .uuid = json_string_or(json_get(spec, "uuid"), ""),
         .state = json_string(json_get(status, "state")),
-        .unavailable = text_of(json_get(status, "unavailable")),
+        .unavailable = json_string_or(json_get(status, "unavailable"), ""),
         .core = resource(sold, RESOURCE_CORE),
         .memory = resource(sold, RESOURCE_MEMORY),
         .free_core = resource(left, RESOURCE_CORE),

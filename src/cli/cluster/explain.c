@@ -25,27 +25,18 @@ static bool arg_json;
 
 /* ---- status of the pod ---- */
 
-static const char *text_of(struct json v) {
-    const char *text = json_string(v);
-    return text ? text : "";
-}
-
 /* kube-scheduler's condition of a pod that it has not placed; invalid where there is none. */
 static struct json find_condition(struct json object) {
-    struct json_iter it = json_iter(JSON_PATH(object, "status", "conditions"));
-    struct json condition;
-    while (json_next(&it, NULL, &condition))
-        if (strcmp(text_of(json_get(condition, "type")), "PodScheduled") == 0 &&
-            strcmp(text_of(json_get(condition, "status")), "False") == 0)
-            return condition;
-    return (struct json){0};
+    struct json conditions = JSON_PATH(object, "status", "conditions");
+    struct json condition = json_find(conditions, "type", "PodScheduled");
+    return json_is_string(json_get(condition, "status"), "False") ? condition : (struct json){0};
 }
 
 static void print_condition(struct json object) {
     struct json condition = find_condition(object);
     if (json_valid(condition))
-        printf("kube-scheduler: %s: %s\n", text_of(json_get(condition, "reason")),
-               text_of(json_get(condition, "message")));
+        printf("kube-scheduler: %s: %s\n", json_string_or(json_get(condition, "reason"), ""),
+               json_string_or(json_get(condition, "message"), ""));
 }
 
 static void print_gates(struct json object) {
@@ -53,7 +44,7 @@ static void print_gates(struct json object) {
     struct json gate;
     const char *sep = "kube-scheduler skips it until these scheduling gates are removed:";
     for (; json_next(&it, NULL, &gate); sep = ",")
-        printf("%s %s", sep, text_of(json_get(gate, "name")));
+        printf("%s %s", sep, json_string_or(json_get(gate, "name"), ""));
     if (*sep == ',')
         puts("");
 }
@@ -64,8 +55,10 @@ static void print_waiting(struct json statuses) {
     while (json_next(&it, NULL, &status)) {
         struct json waiting = JSON_PATH(status, "state", "waiting");
         if (json_valid(waiting))
-            printf("Container %s is waiting: %s: %s\n", text_of(json_get(status, "name")),
-                   text_of(json_get(waiting, "reason")), text_of(json_get(waiting, "message")));
+            printf("Container %s is waiting: %s: %s\n",
+                   json_string_or(json_get(status, "name"), ""),
+                   json_string_or(json_get(waiting, "reason"), ""),
+                   json_string_or(json_get(waiting, "message"), ""));
     }
 }
 
@@ -88,8 +81,9 @@ static void print_event(const struct pod *pod) {
         return;
     struct json_iter it = json_iter(json_get(list, "items"));
     while (json_next(&it, NULL, &event)) {
-        const char *time = text_of(JSON_PATH(event, "metadata", "creationTimestamp"));
-        if (strcmp(text_of(JSON_PATH(event, "source", "component")), "aliquot-scheduler") != 0 ||
+        const char *time = json_string_or(JSON_PATH(event, "metadata", "creationTimestamp"), "");
+        if (strcmp(json_string_or(JSON_PATH(event, "source", "component"), ""),
+                   "aliquot-scheduler") != 0 ||
             strcmp(time, when) < 0)
             continue;
         when = time;
@@ -207,7 +201,7 @@ static void put_kept(struct buf *out, struct json kept) {
         (void) json_u64(json_get(hold, "core"), &core);
         (void) json_u64(json_get(hold, "memory"), &memory);
         buf_printf(out, " (%" PRIu64 " %% %s kept for %s)", core, num_format_bytes(memory, text),
-                   text_of(json_get(hold, "for")));
+                   json_string_or(json_get(hold, "for"), ""));
     }
 }
 
@@ -255,8 +249,9 @@ static int print_nodes(struct json page, struct err *err) {
         (void) json_bool(json_get(node, "fits"), &fits);
         put_free(&free_text, json_get(node, "gpus"));
         table_row(&t);
-        table_set(&t, R_NODE, "%s", text_of(json_get(node, "name")));
-        table_set(&t, R_REASON, "%s", fits ? "- (fits)" : text_of(json_get(node, "reason")));
+        table_set(&t, R_NODE, "%s", json_string_or(json_get(node, "name"), ""));
+        table_set(&t, R_REASON, "%s",
+                  fits ? "- (fits)" : json_string_or(json_get(node, "reason"), ""));
         table_set(&t, R_FREE, "%s", buf_str(&free_text));
     }
     while (json_next(&it, NULL, &node))
@@ -276,7 +271,7 @@ static int print_page(const struct pod *pod, struct json object, struct json pag
     uint64_t fitting = 0;
     bool gated = json_size(JSON_PATH(object, "spec", "schedulingGates")) > 0;
     const char *held = json_string(json_get(page, "held"));
-    printf("Request: %s.\n", text_of(json_get(page, "wants")));
+    printf("Request: %s.\n", json_string_or(json_get(page, "wants"), ""));
     if (held)
         printf("Gated: %s.\n", held);
     int r = print_nodes(page, err);
@@ -379,7 +374,7 @@ static int explain_json(const struct pod *pod, struct json object, struct err *e
     json_put_string(&w, "namespace", pod->namespace);
     json_put_string(&w, "name", pod->name);
     json_put_string(&w, "uid", pod->uid);
-    json_put_string(&w, "phase", text_of(JSON_PATH(object, "status", "phase")));
+    json_put_string(&w, "phase", json_string_or(JSON_PATH(object, "status", "phase"), ""));
     json_put_bool(&w, "asksForGPU", asks);
     json_put_string(&w, "problem",
                     pod->problem == REQUEST_OK ? NULL : request_problem_text(pod->problem));
@@ -406,10 +401,10 @@ static int get_pod(const char *name, struct buf *text, struct err *err) {
 }
 
 static void explain_ended(const struct pod *pod, struct json status) {
-    const char *reason = text_of(json_get(status, "reason"));
-    const char *message = text_of(json_get(status, "message"));
+    const char *reason = json_string_or(json_get(status, "reason"), "");
+    const char *message = json_string_or(json_get(status, "message"), "");
     printf("Pod %s/%s has terminated (%s) and holds no share.\n", pod->namespace, pod->name,
-           text_of(json_get(status, "phase")));
+           json_string_or(json_get(status, "phase"), ""));
     if (*reason || *message)
         printf("Pod status: %s: %s\n", reason, message);
     /* Any device plugin can be the cause, and ours can have refused the allocation. */

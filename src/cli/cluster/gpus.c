@@ -87,28 +87,19 @@ static int read_agents(struct agents *ret, struct err *err) {
 /* The card as its agent sees it; invalid where none does. */
 static struct json find_card(const struct agents *agents, const char *uuid) {
     for (size_t i = 0; uuid && i < agents->n; i++) {
-        struct json_iter it = json_iter(json_get(agents->list[i].usage, "gpus"));
-        struct json card;
-        while (json_next(&it, NULL, &card)) {
-            const char *known = json_string(json_get(card, "uuid"));
-            if (known && strcmp(known, uuid) == 0)
-                return card;
-        }
+        struct json card = json_find(json_get(agents->list[i].usage, "gpus"), "uuid", uuid);
+        if (json_valid(card))
+            return card;
     }
     return (struct json){0};
-}
-
-static bool same_text(struct json v, const char *text) {
-    const char *other = json_string(v);
-    return other && text && strcmp(other, text) == 0;
 }
 
 static struct json find_holder(struct json card, const char *uid, const char *container) {
     struct json_iter it = json_iter(json_get(card, "holders"));
     struct json holder;
     while (json_next(&it, NULL, &holder))
-        if (same_text(json_get(holder, "podUID"), uid) &&
-            same_text(json_get(holder, "container"), container))
+        if (json_is_string(json_get(holder, "podUID"), uid) &&
+            json_is_string(json_get(holder, "container"), container))
             return holder;
     return (struct json){0};
 }

@@ -88,15 +88,8 @@ static int get_by_forward(const struct port_forward *source, const char *pod, co
 /* ---- choice of the pod ---- */
 
 static bool is_ready(struct json pod) {
-    struct json_iter it = json_iter(JSON_PATH(pod, "status", "conditions"));
-    struct json condition;
-    while (json_next(&it, NULL, &condition)) {
-        const char *type = json_string(json_get(condition, "type"));
-        const char *status = json_string(json_get(condition, "status"));
-        if (type && status && strcmp(type, "Ready") == 0)
-            return strcmp(status, "True") == 0;
-    }
-    return false;
+    struct json conditions = JSON_PATH(pod, "status", "conditions");
+    return json_is_string(json_get(json_find(conditions, "type", "Ready"), "status"), "True");
 }
 
 int port_forward_get(const struct port_forward *source, const char *path, struct buf *ret,

@@ -62,8 +62,7 @@ static void read_owner(struct json references, struct gpu_object *gpu) {
     struct json_iter it = json_iter(references);
     struct json item;
     while (json_next(&it, NULL, &item)) {
-        const char *kind = json_string(json_get(item, "kind"));
-        if (kind && strcmp(kind, "Node") == 0 &&
+        if (json_is_string(json_get(item, "kind"), "Node") &&
             field_copy(json_get(item, "uid"), gpu->owner, sizeof(gpu->owner)) == 0)
             return;
     }
@@ -124,8 +123,7 @@ int gpu_object_parse(struct json object, struct gpu_object *ret_gpu, struct err 
         field_copy_optional(json_get(spec, "path"), gpu.path, sizeof(gpu.path)) < 0)
         return err_set(err, EINVAL, "GPU object %s has a bad spec", gpu.name);
     gpu.index = (uint32_t) index;
-    const char *state = json_string(json_get(status, "state"));
-    gpu.healthy = state && strcmp(state, "Healthy") == 0;
+    gpu.healthy = json_is_string(json_get(status, "state"), "Healthy");
     struct json capacity = json_get(status, "capacity");
     uint64_t core;
     gpu.has_capacity = read_quantity(json_get(capacity, RESOURCE_CORE), &core) &&

@@ -14,21 +14,8 @@ static bool is_some(struct json list, const char *name) {
     return text && quantity_parse(text, strlen(text), &value) == 0 && value > 0;
 }
 
-/* The condition of that type; invalid where it is missing. */
-static struct json find_condition(struct json conditions, const char *wanted) {
-    struct json_iter it = json_iter(conditions);
-    struct json condition;
-    while (json_next(&it, NULL, &condition)) {
-        const char *type = json_string(json_get(condition, "type"));
-        if (type && strcmp(type, wanted) == 0)
-            return condition;
-    }
-    return (struct json){0};
-}
-
 static bool has_status(struct json condition, const char *wanted) {
-    const char *status = json_string(json_get(condition, "status"));
-    return status && strcmp(status, wanted) == 0;
+    return json_is_string(json_get(condition, "status"), wanted);
 }
 
 static enum node_agent read_agent(struct json condition) {
@@ -52,16 +39,15 @@ int node_object_parse(struct json object, struct node_object *ret_node, struct e
     node.allocatable = resources_read(allocatable);
     node.offered = is_some(allocatable, RESOURCE_CORE) && is_some(allocatable, RESOURCE_SLOT);
     struct json conditions = JSON_PATH(object, "status", "conditions");
-    struct json agent = find_condition(conditions, NODE_AGENT_CONDITION);
-    struct json ready = find_condition(conditions, "Ready");
+    struct json agent = json_find(conditions, "type", NODE_AGENT_CONDITION);
+    struct json ready = json_find(conditions, "type", "Ready");
     node.agent = read_agent(agent);
     node.agent_since = field_time(json_get(agent, "lastTransitionTime"));
     node.unready = has_status(ready, "False") || has_status(ready, "Unknown");
     struct json_iter it = json_iter(JSON_PATH(object, "status", "addresses"));
     struct json address;
     while (json_next(&it, NULL, &address)) {
-        const char *type = json_string(json_get(address, "type"));
-        if (type && strcmp(type, "InternalIP") == 0 &&
+        if (json_is_string(json_get(address, "type"), "InternalIP") &&
             field_copy(json_get(address, "address"), node.internal_ip, sizeof(node.internal_ip)) ==
                 0)
             break;

@@ -28,8 +28,7 @@ static const char *variable_of(struct json container, const char *variable) {
     const char *value = NULL;
     struct json entry;
     while (json_next(&it, NULL, &entry)) {
-        const char *name = json_string(json_get(entry, "name"));
-        if (name && strcmp(name, variable) == 0)
+        if (json_is_string(json_get(entry, "name"), variable))
             value = json_string(json_get(entry, "value"));
     }
     return value;
@@ -139,8 +138,7 @@ static enum request_problem add_container(struct pod *pod, struct json container
 }
 
 static bool is_sidecar(struct json container) {
-    const char *policy = json_string(json_get(container, "restartPolicy"));
-    return policy && strcmp(policy, "Always") == 0;
+    return json_is_string(json_get(container, "restartPolicy"), "Always");
 }
 
 static void read_list(struct pod *pod, struct json containers, struct json labels,

@@ -42,8 +42,7 @@ struct cpu_memory resources_of_pod(struct json spec) {
     struct json_iter it = json_iter(json_get(spec, "initContainers"));
     struct json container;
     while (json_next(&it, NULL, &container)) {
-        const char *policy = json_string(json_get(container, "restartPolicy"));
-        if (policy && strcmp(policy, "Always") == 0)
+        if (json_is_string(json_get(container, "restartPolicy"), "Always"))
             sidecars = sum(sidecars, of_container(container));
         else
             peak = larger(peak, sum(sidecars, of_container(container)));
