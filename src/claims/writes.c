@@ -81,7 +81,7 @@ static void put_amount(struct json_writer *w, const char *key, const struct clai
     char text[24];
     json_object_begin(w, key);
     if (a->core > 0)
-        json_put_stringf(w, RESOURCE_CORE, "%u", a->whole ? 100 * a->cards : a->core);
+        json_put_stringf(w, RESOURCE_CORE, "%u", a->whole ? CORE_PER_CARD * a->cards : a->core);
     if (!a->whole && a->memory > 0)
         json_put_string(w, RESOURCE_MEMORY, quantity_format_bytes(a->memory, text));
     json_object_end(w);

@@ -17,6 +17,9 @@
 #define RESOURCE_SLOT "elasticgpu.io/slot"         /* carrier: makes kubelet call the plugin */
 #define RESOURCE_QGPU_CORE "tke.cloud.tencent.com/qgpu-core"
 
+/* The compute of a card, in percent. */
+#define CORE_PER_CARD 100
+
 /* How many containers without a share of compute fit on a card (one slot each). */
 #define SLOTS_PER_CARD 64
 

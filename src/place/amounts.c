@@ -46,6 +46,12 @@ void place_given(const struct container_request *req, const struct place_card *c
     *ret_physical = physical;
 }
 
+bool place_amount_take(struct place_amount *free, const struct place_amount *amount) {
+    bool enough = amount_fits(amount, free);
+    *free = amount_sub(*free, amount_min(*free, *amount));
+    return enough;
+}
+
 struct place_amount place_share(const struct container_request *req,
                                 const struct place_card *card) {
     uint64_t memory = req->memory, physical;

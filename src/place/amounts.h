@@ -9,8 +9,6 @@
 
 #include "place/place.h"
 
-#define CORE_PER_CARD 100
-
 static inline struct place_amount amount_add(struct place_amount a, struct place_amount b) {
     return (struct place_amount){a.memory + b.memory, a.core + b.core, a.slots + b.slots};
 }

@@ -134,7 +134,7 @@ static bool wants_links(const struct search *s, uint32_t container) {
 }
 
 static bool is_idle(const struct place_card *card) {
-    return card->healthy && card->free.core == CORE_PER_CARD && card->free.memory == card->memory;
+    return card->healthy && place_card_is_idle(card);
 }
 
 /* Links of card c to the other idle ones: what taking it alone would cut. */

@@ -37,6 +37,19 @@ struct place_card {
 
 struct place_topology;
 
+/* All of a card of which nothing is allocated. */
+static inline struct place_amount place_amount_of_card(uint64_t memory) {
+    return (struct place_amount){memory, CORE_PER_CARD, SLOTS_PER_CARD};
+}
+
+/* Takes the amount of what is free, or all that is free where that is less: false then. */
+bool place_amount_take(struct place_amount *free, const struct place_amount *amount);
+
+/* Whether nothing of the card is allocated; slots do not count. */
+static inline bool place_card_is_idle(const struct place_card *card) {
+    return card->free.core == CORE_PER_CARD && card->free.memory == card->memory;
+}
+
 /* What some containers together may take of a card before they take of what is free: held for them.
  */
 struct place_draw {

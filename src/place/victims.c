@@ -74,12 +74,6 @@ static struct victims_cost cost_of(const struct chooser *c) {
 
 /* ---- whether it fits ---- */
 
-static void take(struct place_amount *free, const struct place_amount *amount) {
-    free->memory -= amount->memory < free->memory ? amount->memory : free->memory;
-    free->core -= amount->core < free->core ? amount->core : free->core;
-    free->slots -= amount->slots < free->slots ? amount->slots : free->slots;
-}
-
 /* Whether the pod fits when those that are marked have gone. */
 static bool fits(struct chooser *c, struct place_result *ret) {
     struct place_card cards[PLACE_CARDS_MAX];
@@ -91,7 +85,8 @@ static bool fits(struct chooser *c, struct place_result *ret) {
     for (uint32_t i = 0; i < c->of->nholders; i++) {
         const struct victims_holder *holder = &c->of->holders[i];
         for (uint32_t h = 0; h < holder->namounts && !c->gone[i]; h++)
-            take(&cards[holder->amounts[h].card].free, &holder->amounts[h].amount);
+            (void) place_amount_take(&cards[holder->amounts[h].card].free,
+                                     &holder->amounts[h].amount);
     }
     node.cards = cards;
     c->plan->effort = LOOKS;

@@ -468,6 +468,23 @@ static void test_oversold_card(void **state) {
     assert_int_equal(run_one(cards, 1, req, &result), PLACE_TOO_LARGE);
 }
 
+static void test_amounts_are_taken_down_to_nothing(void **state) {
+    (void) state;
+    struct place_amount free = place_amount_of_card(1000);
+    assert_true(place_amount_take(&free, &(struct place_amount){400, 30, 1}));
+    assert_int_equal(free.memory, 600);
+    assert_int_equal(free.core, 70);
+    assert_int_equal(free.slots, SLOTS_PER_CARD - 1);
+    assert_false(place_amount_take(&free, &(struct place_amount){601, 20, 0}));
+    assert_int_equal(free.memory, 0);
+    assert_int_equal(free.core, 50);
+    assert_false(place_amount_take(&free, &(struct place_amount){0, 51, 0}));
+    assert_int_equal(free.core, 0);
+    assert_false(place_amount_take(&free, &(struct place_amount){0, 0, SLOTS_PER_CARD}));
+    assert_int_equal(free.slots, 0);
+    assert_true(place_amount_take(&free, &(struct place_amount){0}));
+}
+
 static void test_share_by_memory_percent(void **state) {
     (void) state;
     struct place_result result;
@@ -543,6 +560,7 @@ static void test_a_hold_is_drawn_on_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_amounts_are_taken_down_to_nothing),
         cmocka_unit_test(test_share_by_memory_percent),
         cmocka_unit_test(test_a_plan_before_anything_is_set),
         cmocka_unit_test(test_one_card_has_no_links),

@@ -12,19 +12,19 @@ const struct resource resources[] = {
     {.name = RESOURCE_CORE,
      .socket = "gpu-core",
      .letter = 'c',
-     .per_card = 100,
+     .per_card = CORE_PER_CARD,
      .backend = &backend_shares},
     {.name = RESOURCE_QGPU_CORE,
      .socket = "qgpu-core",
      .letter = 'q',
-     .per_card = 100,
+     .per_card = CORE_PER_CARD,
      .backend = &backend_shares},
     /* It carries shares without compute, and shares with a percent or more of it where a dialect
      * has no resource of its own here: so many at most fit on a card together. */
     {.name = RESOURCE_SLOT,
      .socket = "slot",
      .letter = 's',
-     .per_card = SLOTS_PER_CARD + 100,
+     .per_card = SLOTS_PER_CARD + CORE_PER_CARD,
      .backend = &backend_shares},
 };
 const size_t resources_count = sizeof(resources) / sizeof(resources[0]);

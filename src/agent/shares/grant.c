@@ -59,13 +59,13 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
     if (!card->healthy)
         return WAIT("GPU %u (%s) is unhealthy: %s", card->index, d->uuid, card->reason);
     /* The whole pod: what its other containers hold is not among the others' below. */
-    if (d->pod_physical > card->memory || d->pod_core > 100)
+    if (d->pod_physical > card->memory || d->pod_core > CORE_PER_CARD)
         return DENY("the pod holds more than there is: GPU %u (%s) has only %s", card->index,
                     d->uuid, num_format_bytes(card->memory, size));
     slot_card_use(w->slots, d->uuid, g->pod_uid, &others, &holder);
     /* More may be sold than there is; what may be on the card at once may not. */
-    if (!holder ||
-        (others.physical + d->pod_physical <= card->memory && others.core + d->pod_core <= 100))
+    if (!holder || (others.physical + d->pod_physical <= card->memory &&
+                    others.core + d->pod_core <= CORE_PER_CARD))
         return VERDICT_GRANT;
     return WAIT("GPU %u (%s) is still held by pod %s/%s%s", card->index, d->uuid,
                 holder->grant.namespace, holder->grant.pod,

@@ -6,7 +6,6 @@
 
 #include "base/cleanup.h"
 
-#define CORE_PER_CARD 100
 #define MILLI_PER_CORE 10
 #define CARD_MILLI 1000
 #define CARD_MEMORY                                                                                \
@@ -89,7 +88,7 @@ static void make_node(struct packing *p, uint32_t i, struct place_card *cards) {
     for (uint32_t c = 0; c < from->gpus; c++)
         cards[c] = (struct place_card){
             .memory = CARD_MEMORY,
-            .free = {CARD_MEMORY, CORE_PER_CARD, SLOTS_PER_CARD},
+            .free = place_amount_of_card(CARD_MEMORY),
             .healthy = true,
             .physical = CARD_MEMORY,
         };

@@ -12,7 +12,6 @@
 #include "wire/json_write.h"
 
 #define DEVICES_MAX 64
-#define CORE_MAX 100
 #define INDEX_MAX 4095
 
 static void assignment_cleanup(struct assignment *a) {
@@ -27,7 +26,7 @@ static int parse_device(struct json v, struct assigned_device *ret) {
     struct json part = json_get(v, "physical");
     uint64_t index, core, memory, physical;
     if (!json_u64(json_get(v, "index"), &index) || index > INDEX_MAX ||
-        !json_u64(json_get(v, "core"), &core) || core > CORE_MAX ||
+        !json_u64(json_get(v, "core"), &core) || core > CORE_PER_CARD ||
         !json_u64(json_get(v, "memory"), &memory) || memory == 0 || memory > INT64_MAX)
         return -EINVAL;
     physical = memory;

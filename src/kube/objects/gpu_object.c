@@ -14,7 +14,6 @@
 #include "wire/json_write.h"
 
 #define INDEX_MAX 4095
-#define CORE_PER_CARD 100
 #define LABEL_VALUE_MAX 63 /* the API server refuses a longer one; node names can be longer */
 
 /* A quantity of a ResourceList: a string, or a plain number. */

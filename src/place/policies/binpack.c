@@ -6,17 +6,11 @@
  * has room; a pod goes to the node where it breaks the fewest idle cards, then leaves the least
  * over on the cards it touches, then where the fewest cards are idle anyway. */
 
-#define CORE_PER_CARD 100
-
-static bool is_idle(const struct place_card *card) {
-    return card->free.memory == card->memory && card->free.core == CORE_PER_CARD;
-}
-
 static uint64_t binpack_card_cost(const struct place_plan *plan, const struct place_node *node,
                                   uint32_t card, const struct place_card *left,
                                   const struct place_amount *amount) {
     (void) plan, (void) node, (void) card;
-    return 1 + leftover_card(left, amount) + (is_idle(left) ? 2 * LEFTOVER_CARD : 0);
+    return 1 + leftover_card(left, amount) + (place_card_is_idle(left) ? 2 * LEFTOVER_CARD : 0);
 }
 
 static int64_t binpack_node_value(const struct place_plan *plan, const struct place_node *node,
@@ -26,12 +20,12 @@ static int64_t binpack_node_value(const struct place_plan *plan, const struct pl
     for (uint32_t c = 0; c < node->ncards; c++) {
         const struct place_card *card = &node->cards[c];
         if (taken[c].memory == 0) {
-            idle += card->healthy && is_idle(card);
+            idle += card->healthy && place_card_is_idle(card);
             continue;
         }
         touched++;
         left += (int64_t) leftover_card(card, &taken[c]);
-        opened += is_idle(card);
+        opened += place_card_is_idle(card);
     }
     int64_t mean = touched ? left / touched : 0;
     return -((opened * (LEFTOVER_CARD + 1) + mean) * (PLACE_CARDS_MAX + 1) + idle);

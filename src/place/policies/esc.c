@@ -25,7 +25,7 @@ static uint64_t esc_card_cost(const struct place_plan *plan, const struct place_
     uint64_t order = place_binpack.card_cost(plan, node, card, left, amount);
     if (!place_model_knows(plan->model))
         return order;
-    if (amount->core == 100 && amount->memory == left->memory)
+    if (amount->core == CORE_PER_CARD && amount->memory == left->memory)
         return left->memory >> 20; /* whole cards differ in nothing but their size */
     place_model_taken(node, card, left, amount, taken);
     uint64_t broken = place_model_broken(plan->model, plan, node, taken);
@@ -39,8 +39,7 @@ static uint64_t esc_card_cost(const struct place_plan *plan, const struct place_
 static int64_t opened(const struct place_node *node, const struct place_amount *taken) {
     int64_t n = 0;
     for (uint32_t c = 0; c < node->ncards; c++)
-        n += taken[c].memory > 0 && node->cards[c].free.core == 100 &&
-             node->cards[c].free.memory == node->cards[c].memory;
+        n += taken[c].memory > 0 && place_card_is_idle(&node->cards[c]);
     return n;
 }
 

@@ -13,7 +13,7 @@ static inline uint64_t leftover_card(const struct place_card *card,
                                      const struct place_amount *given) {
     uint64_t unit = card->memory / LEFTOVER_CARD + 1;
     uint64_t memory = (card->free.memory - given->memory) / unit;
-    uint64_t core = (uint64_t) (card->free.core - given->core) * (LEFTOVER_CARD / 100);
+    uint64_t core = (uint64_t) (card->free.core - given->core) * (LEFTOVER_CARD / CORE_PER_CARD);
     return (memory + core) / 2;
 }
 

@@ -8,7 +8,6 @@
 #include "place/workload/scarce.h"
 #include "place/workload/stranded.h"
 
-#define CORE_PER_CARD 100
 #define CARD 1000
 /* Of the forty rounds: finer differences are the luck of their draws. */
 #define RESOLUTION_MIN 50

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CORE_PER_CARD 100
+#include "model/dialect.h"
+
 #define CORE_OF_MEMORY 25 /* percent: a share of memory only, of cards of unknown size */
 #define CPU_MAX 100000000
 #define NEWS 4       /* a quarter more than was known is news */

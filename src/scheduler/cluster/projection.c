@@ -75,11 +75,6 @@ static size_t collect_holders(const struct state_node *node, const struct state_
     return n;
 }
 
-static void take(struct place_amount *free, const struct place_amount *amount) {
-    free->memory -= amount->memory < free->memory ? amount->memory : free->memory;
-    free->core -= amount->core < free->core ? amount->core : free->core;
-}
-
 /* What is kept of the card for pods that are not there: claims, reservations, room that is being
  * made. */
 static bool is_kept(const struct state_standing *standing, const struct state_card *card,
@@ -93,16 +88,16 @@ static bool is_kept(const struct state_standing *standing, const struct state_ca
 /* What a new pod could be given of the card if nothing were promised. */
 static void free_after(const struct state_card *card, const struct state_pod *const *pods, size_t n,
                        struct place_amount *ret) {
-    struct place_amount free = {.memory = card->memory, .core = 100}, amount;
+    struct place_amount free = place_amount_of_card(card->memory), amount;
     for (size_t i = 0; i < n; i++) {
         (void) state_pod_amount(pods[i], card, &amount);
-        take(&free, &amount);
+        (void) place_amount_take(&free, &amount);
     }
     for (const struct state_standing *st = card->node->standings; st; st = st->next)
         if (is_kept(st, card, &amount))
-            take(&free, &amount);
+            (void) place_amount_take(&free, &amount);
     amount = (struct place_amount){.memory = state_card_unattributed(card)};
-    take(&free, &amount);
+    (void) place_amount_take(&free, &amount);
     bool can_be_had =
         card->healthy && !card->duplicate && state_node_absent(card->node) == PLACE_OK;
     *ret = can_be_had ? free : (struct place_amount){0};

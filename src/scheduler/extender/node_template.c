@@ -8,8 +8,6 @@
 #include "model/quantity.h"
 #include "model/selection.h"
 
-#define CORE_PER_CARD 100
-
 /* 0 when it is not there. */
 static uint64_t read_amount(struct json list, const char *key) {
     const char *text = json_string(json_get(list, key));
@@ -50,12 +48,11 @@ enum place_reason template_judge(struct place_plan *plan, const struct gpu_selec
         return PLACE_WRONG_GPU;
     uint64_t memory = card_memory(allocatable, labels, n);
     for (uint64_t i = 0; i < n; i++)
-        cards[i] = (struct place_card){
-            .memory = memory,
-            .physical = memory,
-            .tflops = gpu_model_tflops(model ? model : ""),
-            .free = {.memory = memory, .core = CORE_PER_CARD, .slots = SLOTS_PER_CARD},
-            .healthy = true};
+        cards[i] = (struct place_card){.memory = memory,
+                                       .physical = memory,
+                                       .tflops = gpu_model_tflops(model ? model : ""),
+                                       .free = place_amount_of_card(memory),
+                                       .healthy = true};
     const struct place_node empty = {.cards = cards, .ncards = (uint32_t) n};
     enum place_reason reason = place_on_node(&plan->policy, plan, &empty, &result);
     *ret_score = reason == PLACE_OK ? result.score : 0;

@@ -210,7 +210,7 @@ static uint64_t size_of(const struct state_pod *pod) {
     uint64_t size = 0;
     for (uint32_t i = 0; i < pod->ncontainers; i++)
         size += (uint64_t) pod->containers[i].cards *
-                (pod->containers[i].whole ? 100 : pod->containers[i].core);
+                (pod->containers[i].whole ? CORE_PER_CARD : pod->containers[i].core);
     return size;
 }
 

@@ -283,7 +283,7 @@ static struct quota_use use_of_pod(const struct state_pod *pod, const struct pla
         const uint32_t cards = pod->containers[i].cards;
         struct place_amount amount = place_share(&pod->containers[i], card);
         /* What no card can give is held by that, not by a quota. */
-        amount.core = (amount.core < 100 ? amount.core : 100) * cards;
+        amount.core = (amount.core < CORE_PER_CARD ? amount.core : CORE_PER_CARD) * cards;
         amount.memory *= cards;
         amount.slots = cards;
         place_sum_add(&sum, pod->containers[i].phase, &amount);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "scheduler/state/state_internal.h"
 #include "wire/json.h"
@@ -137,23 +138,6 @@ static uint64_t budgets_of(struct node_case *c, const struct state_pod *pod, boo
     return bits;
 }
 
-static int reserve_amounts(struct preempt *p, size_t n) {
-    if (n <= p->amounts_size)
-        return 0;
-    void *more = reallocarray(p->amounts, n, sizeof(*p->amounts));
-    if (!more)
-        return -ENOMEM;
-    p->amounts = more;
-    p->amounts_size = n;
-    return 0;
-}
-
-static void take(struct place_amount *free, const struct place_amount *amount) {
-    free->memory -= amount->memory < free->memory ? amount->memory : free->memory;
-    free->core -= amount->core < free->core ? amount->core : free->core;
-    free->slots -= amount->slots < free->slots ? amount->slots : free->slots;
-}
-
 /* What the pod holds of each card, behind those of the pods before it. */
 static uint32_t put_amounts(struct node_case *c, const struct state_pod *pod, size_t at) {
     uint32_t n = 0;
@@ -173,7 +157,8 @@ static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
         return;
     if (c->of.nholders == VICTIMS_HOLDERS_MAX) { /* one too many to look at stays */
         for (uint32_t i = 0; i < n; i++)
-            take(&c->view.cards[c->p->amounts[at + i].card].free, &c->p->amounts[at + i].amount);
+            (void) place_amount_take(&c->view.cards[c->p->amounts[at + i].card].free,
+                                     &c->p->amounts[at + i].amount);
         return;
     }
     struct victims_holder *holder = &c->p->described[c->of.nholders];
@@ -198,7 +183,8 @@ static int describe_all(struct node_case *c) {
     size_t pods = 0, at = 0;
     for (const struct state_pod *pod = c->node->pods; pod; pod = pod->next)
         pods++;
-    int r = reserve_amounts(c->p, (pods + 1) * (c->node->ncards + 1));
+    int r = array_reserve(&c->p->amounts, &c->p->amounts_size, (pods + 1) * (c->node->ncards + 1),
+                          sizeof(*c->p->amounts));
     if (r < 0)
         return r;
     for (struct state_pod *pod = c->node->pods; pod; pod = pod->next) {
@@ -216,7 +202,7 @@ static bool empty_view(struct node_case *c) {
         return false;
     for (uint32_t i = 0; i < c->node->ncards; i++) {
         c->view.cards[i] = c->view.node.cards[i];
-        c->view.cards[i].free = (struct place_amount){c->view.cards[i].memory, 100, SLOTS_PER_CARD};
+        c->view.cards[i].free = place_amount_of_card(c->view.cards[i].memory);
         state_take_unattributed(c->node->cards[i], &c->view.cards[i].free);
     }
     state_count_standing(c->node, c->pod, false, c->view.cards);

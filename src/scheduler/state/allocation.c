@@ -142,16 +142,6 @@ static int find_card(const struct state_node *node, const char *uuid) {
     return -1;
 }
 
-/* Less than nothing is nothing; false then. */
-static bool take(struct place_amount *free, const struct place_amount *amount) {
-    bool enough = amount->memory <= free->memory && amount->core <= free->core &&
-                  amount->slots <= free->slots;
-    free->memory -= amount->memory < free->memory ? amount->memory : free->memory;
-    free->core -= amount->core < free->core ? amount->core : free->core;
-    free->slots -= amount->slots < free->slots ? amount->slots : free->slots;
-    return enough;
-}
-
 bool state_pod_amount(const struct state_pod *pod, const struct state_card *card,
                       struct place_amount *ret) {
     struct place_sum sum = {0};
@@ -181,7 +171,7 @@ static uint64_t take_pod(const struct state_node *node, const struct state_pod *
     for (uint32_t c = 0; c < node->ncards; c++) {
         struct place_amount total;
         if (!node->cards[c]->duplicate && state_pod_amount(pod, node->cards[c], &total) &&
-            !take(&cards[c].free, &total))
+            !place_amount_take(&cards[c].free, &total))
             short_of |= UINT64_C(1) << c;
     }
     return short_of;
@@ -192,9 +182,9 @@ uint64_t state_card_unattributed(const struct state_card *card) {
 }
 
 void state_take_unattributed(const struct state_card *card, struct place_amount *free) {
-    uint64_t bytes = state_card_unattributed(card);
+    struct place_amount amount = {.memory = state_card_unattributed(card)};
 
-    free->memory -= bytes < free->memory ? bytes : free->memory;
+    (void) place_amount_take(free, &amount);
 }
 
 void state_count(struct state_node *node, const struct state_pod *without, bool settled_only,
@@ -205,7 +195,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
         struct state_card *card = node->cards[i];
         card->duplicate = find_card(node, card->uuid) != (int) i;
         cards[i] = state_place_card(card);
-        cards[i].free = (struct place_amount){card->memory, 100, SLOTS_PER_CARD};
+        cards[i].free = place_amount_of_card(card->memory);
     }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next) {
         unsettled += !state_pod_is_settled(pod);
@@ -215,7 +205,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
     state_count_standing(node, without, settled_only, cards);
     for (uint32_t i = 0; i < node->ncards; i++) {
         state_take_unattributed(node->cards[i], &cards[i].free);
-        assert(cards[i].free.memory <= cards[i].memory && cards[i].free.core <= 100 &&
+        assert(cards[i].free.memory <= cards[i].memory && cards[i].free.core <= CORE_PER_CARD &&
                cards[i].free.slots <= SLOTS_PER_CARD);
     }
     if (without || settled_only)
