@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "claims/model.h"
+#include "kube/api/object_write.h"
 #include "model/quantity.h"
 #include "wire/json_write.h"
 
@@ -262,20 +263,8 @@ static void put_owned_claim(struct json_writer *w, const struct pod_item *pod,
                             const struct pod_claim *use, struct json spec) {
     _cleanup_buf_ struct buf text = BUF_INIT(BODY_MAX);
     json_print(&text, spec);
-    json_object_begin(w, NULL);
-    json_put_string(w, "apiVersion", API_VERSION);
-    json_put_string(w, "kind", "ElasticGPUClaim");
-    json_object_begin(w, "metadata");
-    json_put_string(w, "name", use->claim);
-    json_array_begin(w, "ownerReferences");
-    json_object_begin(w, NULL);
-    json_put_string(w, "apiVersion", "v1");
-    json_put_string(w, "kind", "Pod");
-    json_put_string(w, "name", pod->name);
-    json_put_string(w, "uid", pod->key);
-    json_put_bool(w, "controller", true);
-    json_object_end(w);
-    json_array_end(w);
+    object_begin(w, API_VERSION, "ElasticGPUClaim", use->claim, NULL);
+    object_put_owner(w, "Pod", pod->name, pod->key, true);
     json_object_end(w);
     json_put_raw(w, "spec", buf_str(&text));
     json_object_end(w);
@@ -344,12 +333,9 @@ void write_egpu_new(struct claims *c, struct claim_item *item, const struct egpu
     const struct egpu_claim *claim = &item->o;
     _cleanup_buf_ struct buf body = BUF_INIT(BODY_MAX);
     struct json_writer w = {.out = &body};
-    char key[CLAIMS_KEY_MAX + 8];
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", API_VERSION);
-    json_put_string(&w, "kind", "ElasticGPU");
-    json_object_begin(&w, "metadata");
-    json_put_stringf(&w, "name", "egpu-%s", claim->meta.uid);
+    char key[CLAIMS_KEY_MAX + 8], name[CLAIMS_KEY_MAX];
+    (void) snprintf(name, sizeof(name), "egpu-%s", claim->meta.uid);
+    object_begin(&w, API_VERSION, "ElasticGPU", name, NULL);
     json_array_begin(&w, "finalizers");
     json_put_string(&w, NULL, EGPU_FINALIZER);
     json_array_end(&w);

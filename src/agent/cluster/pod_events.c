@@ -50,15 +50,9 @@ static void note(struct pod_events *p, const struct event *e) {
 void pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
                           const char *uid, const char *container, const char *reason,
                           const char *message) {
-    const struct event e = {.namespace = namespace,
-                            .name = pod,
-                            .uid = uid,
-                            .api_version = "v1",
-                            .kind = "Pod",
-                            .container = container,
-                            .reason = reason,
-                            .message = message};
+    struct event e = event_on_pod(namespace, pod, uid, reason, message);
 
+    e.container = container;
     note(p, &e);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/hash.h"
+#include "kube/api/object_write.h"
 #include "wire/json_write.h"
 
 #define STEM_MAX 200
@@ -41,23 +42,17 @@ static void put_object(struct json_writer *w, const struct event *e) {
 }
 
 static void put_now(struct json_writer *w, const char *key) {
-    struct timespec now;
-    struct tm utc;
-    char stamp[32];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    json_put_string(w, key, stamp);
+    char now[OBJECT_TIME_SIZE];
+    object_now(now);
+    json_put_string(w, key, now);
 }
 
 void event_encode(const struct event *e, uint64_t count, struct buf *out) {
     struct json_writer w = {.out = out};
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", "v1");
-    json_put_string(&w, "kind", "Event");
-    json_object_begin(&w, "metadata");
-    json_put_stringf(&w, "name", "%.*s.%016" PRIx64, stem_of(e->name), e->name, identity_of(e));
-    json_put_string(&w, "namespace", e->namespace);
+    char name[STEM_MAX + sizeof(".0123456789abcdef")];
+    (void) snprintf(name, sizeof(name), "%.*s.%016" PRIx64, stem_of(e->name), e->name,
+                    identity_of(e));
+    object_begin(&w, "v1", "Event", name, e->namespace);
     json_object_end(&w);
     put_object(&w, e);
     json_put_string(&w, "type", e->normal ? "Normal" : "Warning");

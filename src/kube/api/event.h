@@ -22,6 +22,18 @@ struct event {
     const char *message;
 };
 
+/* An event about a pod; borrows all. */
+static inline struct event event_on_pod(const char *namespace, const char *name, const char *uid,
+                                        const char *reason, const char *message) {
+    return (struct event){.namespace = namespace,
+                          .name = name,
+                          .uid = uid,
+                          .api_version = "v1",
+                          .kind = "Pod",
+                          .reason = reason,
+                          .message = message};
+}
+
 /* Appends the JSON of an Event that was seen `count` times, to be sent to event_path(). Its name
  * depends on component, object, container and reason, so that it is one Event for all its messages.
  * Reads the clock. */

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/api/field.h"
+#include "kube/api/object_write.h"
 #include "model/quantity.h"
 #include "wire/json_write.h"
 
@@ -65,19 +66,6 @@ static void read_owner(struct json references, struct gpu_object *gpu) {
             field_copy(json_get(item, "uid"), gpu->owner, sizeof(gpu->owner)) == 0)
             return;
     }
-}
-
-static void put_owner(struct json_writer *w, const struct gpu_object *gpu) {
-    if (!gpu->owner[0])
-        return;
-    json_array_begin(w, "ownerReferences");
-    json_object_begin(w, NULL);
-    json_put_string(w, "apiVersion", "v1");
-    json_put_string(w, "kind", "Node");
-    json_put_string(w, "name", gpu->node);
-    json_put_string(w, "uid", gpu->owner);
-    json_object_end(w);
-    json_array_end(w);
 }
 
 /* What is malformed here only costs good links. */
@@ -151,17 +139,14 @@ int gpu_object_name(const char *node, const char *address, uint32_t index,
 
 void gpu_object_encode(const struct gpu_object *gpu, struct buf *out) {
     struct json_writer w = {.out = out};
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", "elasticgpu.io/v1alpha1");
-    json_put_string(&w, "kind", "GPU");
-    json_object_begin(&w, "metadata");
-    json_put_string(&w, "name", gpu->name);
+    object_begin(&w, "elasticgpu.io/v1alpha1", "GPU", gpu->name, NULL);
     if (strlen(gpu->node) <= LABEL_VALUE_MAX) {
         json_object_begin(&w, "labels");
         json_put_string(&w, GPU_LABEL_NODE, gpu->node);
         json_object_end(&w);
     }
-    put_owner(&w, gpu);
+    if (gpu->owner[0])
+        object_put_owner(&w, "Node", gpu->node, gpu->owner, false);
     json_object_end(&w);
     json_object_begin(&w, "spec");
     json_put_u64(&w, "index", gpu->index);

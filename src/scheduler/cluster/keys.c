@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "kube/api/object_write.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -68,16 +69,6 @@ static void request(struct keys *k, const char *method, const char *resource, co
         fail(k, "cannot ask the API server", err.text);
 }
 
-static void object_head(struct json_writer *w, const struct keys *k, const char *kind) {
-    json_object_begin(w, NULL);
-    json_put_string(w, "apiVersion", "v1");
-    json_put_string(w, "kind", kind);
-    json_object_begin(w, "metadata");
-    json_put_string(w, "name", SIGNING_NAME);
-    json_put_string(w, "namespace", k->name_space);
-    json_object_end(w);
-}
-
 /* ---- ConfigMap with the public keys ---- */
 
 static void get_public(struct keys *k);
@@ -95,7 +86,8 @@ static void on_public_written(const struct kube_response *response, void *userda
 static void write_public(struct keys *k, bool exists, const char *version) {
     _cleanup_buf_ struct buf body = BUF_INIT(PEM_MAX * 4);
     struct json_writer w = {.out = &body};
-    object_head(&w, k, "ConfigMap");
+    object_begin(&w, "v1", "ConfigMap", SIGNING_NAME, k->name_space);
+    json_object_end(&w);
     json_object_begin(&w, "data");
     json_put_string(&w, SIGNING_PUBLIC, buf_str(&k->bundle));
     json_object_end(&w);
@@ -194,7 +186,8 @@ static void make_private(struct keys *k) {
         return;
     }
     struct json_writer w = {.out = &body};
-    object_head(&w, k, "Secret");
+    object_begin(&w, "v1", "Secret", SIGNING_NAME, k->name_space);
+    json_object_end(&w);
     json_put_string(&w, "type", "Opaque");
     json_object_begin(&w, "stringData");
     json_put_string(&w, SIGNING_PRIVATE, buf_str(&pem));

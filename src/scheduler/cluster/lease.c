@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/api/field.h"
+#include "kube/api/object_write.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 
@@ -119,12 +120,7 @@ static void put_time(struct json_writer *w, const char *key) {
 static void encode(const struct lease *l, const char *holder, struct buf *out) {
     struct json_writer w = {.out = out};
     bool changes = strcmp(holder, l->holder) != 0;
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", "coordination.k8s.io/v1");
-    json_put_string(&w, "kind", "Lease");
-    json_object_begin(&w, "metadata");
-    json_put_string(&w, "name", LEASE_NAME);
-    json_put_string(&w, "namespace", l->name_space);
+    object_begin(&w, "coordination.k8s.io/v1", "Lease", LEASE_NAME, l->name_space);
     if (l->version[0])
         json_put_string(&w, "resourceVersion", l->version);
     if (!holder[0] && l->wanted_by[0]) {

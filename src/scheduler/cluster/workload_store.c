@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "kube/api/object_write.h"
 #include "place/workload/model.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -102,11 +103,7 @@ static int encode(const struct workload_store *w, struct buf *out) {
     _cleanup_buf_ struct buf text = BUF_INIT(TEXT_MAX);
     struct json_writer j = {.out = out};
     place_model_write(w->model, &names, &text);
-    json_object_begin(&j, NULL);
-    json_put_string(&j, "apiVersion", "v1");
-    json_put_string(&j, "kind", "ConfigMap");
-    json_object_begin(&j, "metadata");
-    json_put_string(&j, "name", WORKLOAD_STORE_NAME);
+    object_begin(&j, "v1", "ConfigMap", WORKLOAD_STORE_NAME, NULL);
     json_object_end(&j);
     json_object_begin(&j, "data");
     json_put_string(&j, KEY_WORKLOAD, buf_str(&text));

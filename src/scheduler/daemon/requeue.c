@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "kube/api/object_write.h"
 #include "wire/json_write.h"
 
 #define REQUEUE_OBJECT "aliquot-wake"
@@ -115,11 +116,7 @@ static void encode(struct buf *out) {
     struct timespec now;
     struct json_writer w = {.out = out};
     clock_gettime(CLOCK_REALTIME, &now);
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", "storage.k8s.io/v1");
-    json_put_string(&w, "kind", "CSIStorageCapacity");
-    json_object_begin(&w, "metadata");
-    json_put_string(&w, "name", REQUEUE_OBJECT);
+    object_begin(&w, "storage.k8s.io/v1", "CSIStorageCapacity", REQUEUE_OBJECT, NULL);
     json_object_begin(&w, "annotations");
     json_put_stringf(&w, "elasticgpu.io/wake", "%lld.%09ld", (long long) now.tv_sec, now.tv_nsec);
     json_object_end(&w);

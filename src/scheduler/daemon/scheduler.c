@@ -127,20 +127,10 @@ static int verify(const char *pod_uid, const char *node, const char *text, const
     return r;
 }
 
-static struct event event_on(const struct state_pod *pod, const char *reason, const char *message) {
-    return (struct event){.namespace = pod->namespace,
-                          .name = pod->name,
-                          .uid = pod->uid,
-                          .api_version = "v1",
-                          .kind = "Pod",
-                          .reason = reason,
-                          .message = message};
-}
-
 static void on_refusal(struct state_pod *pod, const char *reason, uint64_t key, const char *message,
                        void *userdata) {
     struct scheduler *s = userdata;
-    const struct event event = event_on(pod, reason, message);
+    const struct event event = event_on_pod(pod->namespace, pod->name, pod->uid, reason, message);
     log_debug("pod %s/%s: %s: %s", pod->namespace, pod->name, reason, message);
     event_writer_note(s->events, &event, key, true, scheduler_now(s));
 }
@@ -148,7 +138,7 @@ static void on_refusal(struct state_pod *pod, const char *reason, uint64_t key, 
 static bool is_known(const struct state_pod *pod, const char *reason, uint64_t key,
                      void *userdata) {
     const struct scheduler *s = userdata;
-    const struct event event = event_on(pod, reason, "");
+    const struct event event = event_on_pod(pod->namespace, pod->name, pod->uid, reason, "");
     return event_writer_shows(s->events, &event, key);
 }
 

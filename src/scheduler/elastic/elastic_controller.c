@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "kube/api/event_writer.h"
+#include "kube/api/object_write.h"
 #include "scheduler/elastic/elastic_internal.h"
 
 #define WRITE_TIMEOUT_MS 10000
@@ -458,11 +459,8 @@ static void hold_all(struct elastic *e, uint64_t now) {
 }
 
 static void pass(struct elastic *e, uint64_t now) {
-    char stamp[32];
-    time_t wall = time(NULL);
-    struct tm utc;
-    gmtime_r(&wall, &utc);
-    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    char stamp[OBJECT_TIME_SIZE];
+    object_now(stamp);
     review_makings(e);
     elastic_draw_again(e);
     hold_all(e, now);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "kube/api/object_write.h"
 #include "wire/json_write.h"
 
 void binding_path(const struct bind_target *target, const char *subresource,
@@ -13,12 +14,7 @@ void binding_path(const struct bind_target *target, const char *subresource,
 
 void binding_encode(const struct bind_target *target, const char *annotations, struct buf *out) {
     struct json_writer w = {.out = out};
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", "v1");
-    json_put_string(&w, "kind", "Binding");
-    json_object_begin(&w, "metadata");
-    json_put_string(&w, "name", target->name);
-    json_put_string(&w, "namespace", target->namespace);
+    object_begin(&w, "v1", "Binding", target->name, target->namespace);
     json_put_string(&w, "uid", target->uid);
     json_object_begin(&w, "annotations");
     buf_puts(out, annotations);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "kube/api/event_writer.h"
 #include "kube/api/field.h"
+#include "kube/api/object_write.h"
 #include "wire/json_write.h"
 
 #define CASES_MAX 256           /* pods that wait for room at once */
@@ -240,13 +241,7 @@ static void on_told(const struct kube_response *response, void *userdata) {
 
 static void tell(struct evictor *e, const struct state_pod *pod, const char *reason,
                  const char *message) {
-    const struct event event = {.namespace = pod->namespace,
-                                .name = pod->name,
-                                .uid = pod->uid,
-                                .api_version = "v1",
-                                .kind = "Pod",
-                                .reason = reason,
-                                .message = message};
+    const struct event event = event_on_pod(pod->namespace, pod->name, pod->uid, reason, message);
     event_writer_note(e->events, &event, 0, false, e->now(e->userdata));
 }
 
@@ -307,11 +302,8 @@ static void mark_victim(struct evictor *e, const struct evict_case *c,
                         const struct state_pod *victim, const char *message) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
-    char text[32] = "";
-    time_t now = time(NULL);
-    struct tm tm;
-    if (gmtime_r(&now, &tm))
-        (void) strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    char now[OBJECT_TIME_SIZE];
+    object_now(now);
     json_object_begin(&w, NULL);
     json_object_begin(&w, "metadata");
     json_put_string(&w, "uid", victim->uid);
@@ -323,7 +315,7 @@ static void mark_victim(struct evictor *e, const struct evict_case *c,
     json_put_string(&w, "status", "True");
     json_put_string(&w, "reason", "PreemptionByScheduler");
     json_put_string(&w, "message", message);
-    json_put_string(&w, "lastTransitionTime", text);
+    json_put_string(&w, "lastTransitionTime", now);
     json_object_end(&w);
     json_array_end(&w);
     json_object_end(&w);
@@ -378,12 +370,7 @@ static void on_evicted(const struct kube_response *response, void *userdata) {
 static bool evict(struct evictor *e, struct evict_case *c, const struct state_pod *victim) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "apiVersion", "policy/v1");
-    json_put_string(&w, "kind", "Eviction");
-    json_object_begin(&w, "metadata");
-    json_put_string(&w, "name", victim->name);
-    json_put_string(&w, "namespace", victim->namespace);
+    object_begin(&w, "policy/v1", "Eviction", victim->name, victim->namespace);
     json_object_end(&w);
     json_object_begin(&w, "deleteOptions");
     json_object_begin(&w, "preconditions");

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/api/object_write.h"
+
+#include <time.h>
+
+#include "wire/json_write.h"
+
+void object_begin(struct json_writer *w, const char *api_version, const char *kind,
+                  const char *name, const char *namespace) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "apiVersion", api_version);
+    json_put_string(w, "kind", kind);
+    json_object_begin(w, "metadata");
+    json_put_string(w, "name", name);
+    if (namespace)
+        json_put_string(w, "namespace", namespace);
+}
+
+void object_put_owner(struct json_writer *w, const char *kind, const char *name, const char *uid,
+                      bool controller) {
+    json_array_begin(w, "ownerReferences");
+    json_object_begin(w, NULL);
+    json_put_string(w, "apiVersion", "v1");
+    json_put_string(w, "kind", kind);
+    json_put_string(w, "name", name);
+    json_put_string(w, "uid", uid);
+    if (controller)
+        json_put_bool(w, "controller", true);
+    json_object_end(w);
+    json_array_end(w);
+}
+
+void object_now(char ret[static OBJECT_TIME_SIZE]) {
+    time_t now = time(NULL);
+    struct tm utc;
+    (void) gmtime_r(&now, &utc);
+    (void) strftime(ret, OBJECT_TIME_SIZE, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What all API objects have, as JSON for requests to the API server. */
+
+#include <stdbool.h>
+
+struct json_writer;
+
+/* Begins an object and its metadata; the caller ends both. `namespace` NULL: not written. */
+void object_begin(struct json_writer *w, const char *api_version, const char *kind,
+                  const char *name, const char *namespace);
+
+/* Puts the one owner of an object into its metadata; the owner is of the API version v1. */
+void object_put_owner(struct json_writer *w, const char *kind, const char *name, const char *uid,
+                      bool controller);
+
+/* Writes the time of now as the API server writes times, "2026-01-31T12:34:56Z". */
+#define OBJECT_TIME_SIZE 32
+void object_now(char ret[static OBJECT_TIME_SIZE]);
