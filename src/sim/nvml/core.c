@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Start and stop, versions, finding devices. */
+/* Start and stop, the devices of this process, requests, versions. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "sim/nvml/nvml.h"
@@ -20,6 +19,7 @@ static bool reconnect; /* in a forked child: the connection is the parent's */
 static bool registered;
 static struct nvmlDevice_st devices[SIM_MAX_GPUS];
 static unsigned int ndevices;
+static struct nvmlDevice_st parts[SIM_MAX_UNITS]; /* MIG devices, by unit */
 
 /* The child must not speak on its parent's connection, nor keep it open after the parent's end. */
 static void after_fork(void) {
@@ -42,7 +42,7 @@ static nvmlReturn_t connect_driver(void) {
         }
     }
     ndevices = client.ndevices;
-    nvml_forget_parts();
+    memset(parts, 0, sizeof(parts));
     for (unsigned int i = 0; i < ndevices; i++)
         devices[i] = (struct nvmlDevice_st){i, client.device[i].page};
     return NVML_SUCCESS;
@@ -92,6 +92,10 @@ nvmlReturn_t nvml_ready(void) {
     return r;
 }
 
+bool nvml_is_part(nvmlDevice_t device) {
+    return device >= parts && device < parts + SIM_MAX_UNITS && device->page;
+}
+
 nvmlReturn_t nvml_enter(nvmlDevice_t device) {
     NVML_TRY(nvml_ready());
     if ((device < devices || device >= devices + ndevices) && !nvml_is_part(device))
@@ -123,6 +127,17 @@ unsigned int nvml_device_count(void) {
 
 nvmlDevice_t nvml_device_at(unsigned int index) {
     return index < ndevices ? &devices[index] : NULL;
+}
+
+nvmlReturn_t nvml_part(nvmlDevice_t card, unsigned int unit, nvmlDevice_t *ret) {
+    if (unit >= SIM_MAX_UNITS)
+        return NVML_ERROR_UNKNOWN;
+    struct nvmlDevice_st *part = &parts[unit];
+    if (!part->page || atomic_load(&part->page->state) == SIM_LOST)
+        part->page = client_attach_part(&client, card->page->minor, unit);
+    part->index = card->index;
+    *ret = part;
+    return part->page ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }
 
 nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
@@ -199,85 +214,4 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
         return NVML_ERROR_NOT_FOUND;
     name[n] = '\0'; /* the arguments follow behind a NUL: only the program's name is seen */
     return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *device_count) {
-    NVML_TRY(nvml_ready());
-    NVML_RETURN_VALUE(device_count, ndevices);
-}
-
-nvmlReturn_t nvmlDeviceGetCount(unsigned int *device_count) {
-    return nvmlDeviceGetCount_v2(device_count);
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
-    NVML_TRY(nvml_ready());
-    if (!device || index >= ndevices)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *device = &devices[index];
-    return nvml_enter(*device);
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-    NVML_TRY(nvml_ready());
-    if (!uuid || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned int i = 0; i < ndevices; i++)
-        if (strcasecmp(devices[i].page->uuid, uuid) == 0)
-            return nvmlDeviceGetHandleByIndex_v2(i, device);
-    return nvml_part_by_uuid(uuid, device);
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device) {
-    NVML_TRY(nvml_ready());
-    if (!uuid || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (uuid->version != NVML_STRUCT_VERSION_OF(nvmlUUID_t, 1))
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    if (uuid->type == NVML_UUID_TYPE_ASCII)
-        return memchr(uuid->value.str, 0, sizeof(uuid->value.str))
-                   ? nvmlDeviceGetHandleByUUID(uuid->value.str, device)
-                   : NVML_ERROR_INVALID_ARGUMENT;
-    if (uuid->type != NVML_UUID_TYPE_BINARY)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned int i = 0; i < ndevices; i++)
-        if (memcmp(devices[i].page->uuid_bytes, uuid->value.bytes, sizeof(uuid->value.bytes)) == 0)
-            return nvmlDeviceGetHandleByIndex_v2(i, device);
-    return NVML_ERROR_NOT_FOUND;
-}
-
-nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
-    NVML_TRY(nvml_ready());
-    if (!serial || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    for (unsigned int i = 0; i < ndevices; i++)
-        if (strcmp(devices[i].page->serial, serial) == 0)
-            return nvmlDeviceGetHandleByIndex_v2(i, device);
-    return NVML_ERROR_NOT_FOUND;
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pci_bus_id, nvmlDevice_t *device) {
-    NVML_TRY(nvml_ready());
-    if (!pci_bus_id || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    unsigned int domain = 0, bus, dev;
-    if (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &dev) != 3) {
-        domain = 0;
-        if (sscanf(pci_bus_id, "%x:%x", &bus, &dev) != 2)
-            return NVML_ERROR_INVALID_ARGUMENT;
-    }
-    for (unsigned int i = 0; i < ndevices; i++) {
-        const struct sim_page *p = devices[i].page;
-        if (p->pci_domain == domain && p->pci_bus == bus && p->pci_device == dev)
-            return nvmlDeviceGetHandleByIndex_v2(i, device);
-    }
-    return NVML_ERROR_NOT_FOUND;
-}
-
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pci_bus_id, nvmlDevice_t *device) {
-    return nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id, device);
 }

@@ -26,7 +26,6 @@ struct nvmlGpuInstance_st {
 };
 
 static struct nvmlGpuInstance_st instances[SIM_MAX_GPUS][SIM_GPU_INSTANCES_MAX];
-static struct nvmlDevice_st parts[SIM_MAX_UNITS]; /* by unit */
 
 static nvmlReturn_t status_of(int r) {
     switch (r) {
@@ -530,26 +529,6 @@ nvmlReturn_t nvmlComputeInstanceGetInfo(nvmlComputeInstance_t compute_instance,
 
 /* -- MIG devices ----------------------------------------------------------------------------- */
 
-bool nvml_is_part(nvmlDevice_t device) {
-    return device >= parts && device < parts + SIM_MAX_UNITS && device->page;
-}
-
-void nvml_forget_parts(void) {
-    memset(parts, 0, sizeof(parts));
-}
-
-static nvmlReturn_t part_handle(nvmlDevice_t card, const struct sim_mig_entry *e,
-                                nvmlDevice_t *ret) {
-    if (e->unit >= SIM_MAX_UNITS)
-        return NVML_ERROR_UNKNOWN;
-    struct nvmlDevice_st *part = &parts[e->unit];
-    if (!part->page || atomic_load(&part->page->state) == SIM_LOST)
-        part->page = client_attach_part(nvml_client(), card->page->minor, e->unit);
-    part->index = card->index;
-    *ret = part;
-    return part->page ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
-}
-
 nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) {
     size_t n;
     nvmlReturn_t r = enter_card(device, NULL, &n);
@@ -571,7 +550,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
     nvmlReturn_t r = fetch_entries(device, list, &n);
     for (unsigned int i = 0; r == NVML_SUCCESS && i < n; i++)
         if (list[i].ci != UINT32_MAX && at++ == index)
-            return part_handle(device, &list[i], mig_device);
+            return nvml_part(device, list[i].unit, mig_device);
     return r == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : r;
 }
 

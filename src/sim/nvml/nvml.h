@@ -35,13 +35,14 @@ nvmlReturn_t nvml_enter_working(nvmlDevice_t device);
 /* The result of a function that is not simulated. */
 nvmlReturn_t nvml_refuse(void);
 
-/* A MIG device that exists or existed. */
-bool nvml_is_part(nvmlDevice_t device);
-void nvml_forget_parts(void); /* of another connection */
-nvmlReturn_t nvml_part_by_uuid(const char *uuid, nvmlDevice_t *ret);
-
 unsigned int nvml_device_count(void);
 nvmlDevice_t nvml_device_at(unsigned int index);
+
+/* A MIG device that exists or existed. */
+bool nvml_is_part(nvmlDevice_t device);
+/* The handle of the MIG device that is this unit of the card. */
+nvmlReturn_t nvml_part(nvmlDevice_t card, unsigned int unit, nvmlDevice_t *ret);
+nvmlReturn_t nvml_part_by_uuid(const char *uuid, nvmlDevice_t *ret);
 
 /* One request about a device; the daemon's answer as an NVML result. */
 nvmlReturn_t nvml_request(nvmlDevice_t device, uint32_t op, uint64_t a,
