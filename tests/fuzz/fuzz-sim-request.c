@@ -6,9 +6,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "sim/daemon/channel.h"
 #include "sim/daemon/ipc_memory.h"
 #include "sim/daemon/machine.h"
 #include "sim/daemon/request.h"
+#include "sim/daemon/session.h"
 #include "sim/daemon/shared_event.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

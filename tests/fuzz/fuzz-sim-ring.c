@@ -7,6 +7,7 @@
 
 #include "sim/daemon/engine.h"
 #include "sim/daemon/machine.h"
+#include "sim/daemon/session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,9 +11,11 @@
 
 #include <cmocka.h>
 
+#include "sim/daemon/channel.h"
 #include "sim/daemon/config.h"
 #include "sim/daemon/control.h"
 #include "sim/daemon/fault.h"
+#include "sim/daemon/session.h"
 #include "sim/daemon/xid.h"
 #include "sim/mig.h"
 

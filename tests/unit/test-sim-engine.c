@@ -10,8 +10,10 @@
 
 #include <cmocka.h>
 
+#include "sim/daemon/channel.h"
 #include "sim/daemon/engine.h"
 #include "sim/daemon/machine.h"
+#include "sim/daemon/session.h"
 
 #define MS 1000000ull
 #define START (1000 * MS)

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "sim/daemon/channel.h"
 #include "sim/daemon/control.h"
 #include "sim/daemon/daemon.h"
 #include "sim/daemon/group.h"
@@ -13,6 +14,7 @@
 #include "sim/daemon/memlimit.h"
 #include "sim/daemon/pidns.h"
 #include "sim/daemon/request.h"
+#include "sim/daemon/session.h"
 
 #define NO_MINOR UINT32_MAX
 

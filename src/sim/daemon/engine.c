@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/daemon/channel.h"
 #include "sim/daemon/shared_event.h"
 #include "sim/daemon/wake.h"
 

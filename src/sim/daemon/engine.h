@@ -30,6 +30,6 @@ bool engine_pending(const struct sim_machine *m);
  * card. */
 void engine_stop_channel(struct sim_channel *c);
 
-/* Discards the work of a channel, of a session. Used by machine.c. */
+/* Discards the work of a channel, of a session. Used by session.c. */
 void engine_drop_channel(struct sim_channel *c);
 void engine_drop_session(struct sim_session *s);

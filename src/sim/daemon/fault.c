@@ -6,6 +6,7 @@
 
 #include "abi/nvml.h"
 #include "base/clock.h"
+#include "sim/daemon/session.h"
 #include "sim/daemon/wake.h"
 #include "sim/daemon/xid.h"
 

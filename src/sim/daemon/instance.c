@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "sim/daemon/ipc_memory.h"
+#include "sim/daemon/session.h"
 
 /* By a process, or by memory that may be on its way to one as a descriptor. */
 static bool in_use(const struct sim_machine *m, uint32_t minor) {

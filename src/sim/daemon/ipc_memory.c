@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "sim/daemon/channel.h"
 #include "sim/daemon/memlimit.h"
 
 #define SHARES_MAX 4096u /* of one process: each costs the daemon a descriptor */
@@ -54,7 +55,7 @@ static void recharge_or_free(struct sim_machine *m, struct sim_share *share) {
     charge_holder(share, share->holders ? share->holders->session : NULL);
     if (share->holders || share->exports > 0)
         return;
-    machine_give(share->gpu, share->bytes);
+    gpu_give(share->gpu, share->bytes);
     memlimit_release_all(&share->charges);
     destroy_share(m, share);
 }

@@ -2,8 +2,9 @@
 #pragma once
 
 /* The state of a simulated machine: GPUs, the sessions of client processes, and what each holds.
- * No I/O and no clock of its own (times are passed in, CLOCK_MONOTONIC nanoseconds). Not
- * thread-safe. */
+ * Sessions begin and end in session.c; a session takes memory of a GPU in channel.c; its work is
+ * done in engine.c. No I/O and no clock of its own (times are passed in, CLOCK_MONOTONIC
+ * nanoseconds). Not thread-safe. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -137,42 +138,10 @@ static inline bool session_attached(const struct sim_session *s, uint32_t minor)
     return s->attached[minor / 64] >> (minor % 64) & 1;
 }
 
-/* Fills in a GPU's page, which the caller has mapped (zeroed) and keeps. */
-void machine_describe(struct sim_page *page, uint32_t minor, const struct sim_model *model,
-                      const char *seed);
-
-/* Both own what they return; session_end releases all that the process held. */
-struct sim_session *session_begin(struct sim_machine *m, pid_t pid, const uint64_t token[2]);
-void session_end(struct sim_session *s);
-struct sim_session *session_by_token(struct sim_machine *m, const uint64_t token[2]);
-
-/* The process cannot use the device any longer; releases all that it holds there. */
-void session_detach(struct sim_session *s, uint32_t minor);
-
 static inline void session_attach(struct sim_session *s, uint32_t minor) {
     s->attached[minor / 64] |= 1ull << (minor % 64);
 }
 
-/* Ends the contexts of the process on a device with `result`: their work ends, and no new work
- * starts. With `lost`, their memory is freed. */
-void session_break(struct sim_session *s, uint32_t minor, uint32_t result, bool lost);
-
-/* The session's channel on a device that it has attached; NULL if it has not, or out of memory. */
-struct sim_channel *session_channel(struct sim_session *s, uint32_t minor);
-
-/* Frees bytes that no process is charged for. */
-void machine_give(struct sim_gpu *g, uint64_t bytes);
-
-/* Takes bytes of a device: 0, or -ENOMEM when the card has fewer. */
-int channel_take(struct sim_channel *c, uint64_t bytes);
-/* Returns bytes, at most those that the process holds alone. */
-void channel_give(struct sim_channel *c, uint64_t bytes);
-
-/* For a checkpoint. -EBUSY: it shares memory; -EALREADY. */
-int channel_suspend(struct sim_channel *c);
-/* -ENOMEM: not all of its memory fits on the card. -EALREADY. */
-int channel_resume(struct sim_channel *c);
-
-int channel_context_create(struct sim_channel *c, uint64_t *ret_bytes);
-/* -EINVAL when the process has no context there. */
-int channel_context_destroy(struct sim_channel *c);
+/* Fills in a GPU's page, which the caller has mapped (zeroed) and keeps. */
+void machine_describe(struct sim_page *page, uint32_t minor, const struct sim_model *model,
+                      const char *seed);
