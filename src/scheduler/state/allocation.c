@@ -6,17 +6,43 @@
 #include <utlist.h>
 
 #include "base/cleanup.h"
-#include "base/hash.h"
 #include "model/scaling.h"
 #include "scheduler/state/namespace_usage.h"
 #include "scheduler/state/state_internal.h"
 
-/* ---- holds of bound pods ---- */
+/* ---- allocations of a pod ---- */
 
-uint64_t state_hash(uint64_t hash, const char *text) {
-    hash = hash_text(hash ? hash : HASH_START, text);
-    return hash ? hash : 1;
+void state_pod_detach(struct state_pod *pod) {
+    if (pod->node) {
+        state_learn_end(pod->node->state, pod);
+        pod->node->used = state_room_sub(pod->node->used, pod->room);
+        DL_DELETE(pod->node->pods, pod);
+        state_node_changed(pod->node);
+    }
+    space_give(pod);
+    free(pod->allocations);
+    pod->node = NULL;
+    pod->prev = pod->next = NULL;
+    pod->allocations = NULL;
+    pod->nallocations = 0;
+    pod->assignment_hash = 0;
+    pod->signer = 0;
 }
+
+void state_pod_attach(struct state_pod *pod, struct state_node *node,
+                      struct state_allocation *allocations, uint32_t nallocations) {
+    state_pod_detach(pod);
+    pod->node = node;
+    pod->allocations = allocations;
+    pod->nallocations = nallocations;
+    DL_APPEND(node->pods, pod);
+    node->used = state_room_add(node->used, pod->room);
+    state_learn_start(node->state, pod);
+    space_take(pod);
+    state_node_changed(node);
+}
+
+/* ---- assignments of bound pods ---- */
 
 static uint64_t assignment_hash(const struct pod *seen) {
     uint64_t hash = state_hash(0, seen->node);
@@ -226,10 +252,8 @@ void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_m
     pod->stage = stage;
     pod->turn++;
     pod->since_ms = pod->audited_ms = now_ms;
-    if (pod->node) {
-        state_touch(pod->node);
-        state_unproject(pod->node);
-    }
+    if (pod->node)
+        state_node_changed(pod->node);
 }
 
 void state_release(struct state *s, struct state_pod *pod) {
@@ -239,12 +263,6 @@ void state_release(struct state *s, struct state_pod *pod) {
     state_pod_detach(pod);
     pod->stage = POD_PENDING;
     pod->turn++;
-}
-
-void state_pod_request(const struct state_pod *pod, struct gpu_request *ret) {
-    ret->n = pod->ncontainers;
-    if (pod->ncontainers > 0)
-        memcpy(ret->containers, pod->containers, pod->ncontainers * sizeof(*pod->containers));
 }
 
 struct place_card state_place_card(const struct state_card *card) {

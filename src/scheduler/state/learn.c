@@ -108,21 +108,3 @@ void state_learn_node(struct state *s, struct state_node *node, bool gone) {
     if (node->numbered)
         place_model_node(s->model, node->id, node->ncards > 0 ? &view : NULL);
 }
-
-/* ---- the beginning ---- */
-
-void state_learn_from(struct state *s, struct place_model *model, int64_t since) {
-    s->model = model;
-    s->model_since = s->arrived_until = since;
-    for (struct state_node *node = s->nodes; node; node = node->hh.next)
-        state_touch(node);
-    state_refresh_all(s); /* first, since pods ask for parts of what there is */
-    for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next) {
-        state_learn_arrival(s, pod);
-        if (pod->node)
-            state_learn_start(s, pod);
-    }
-    for (const struct state_load *load = s->loads; load; load = load->hh.next)
-        state_learn_load(s, load);
-    place_model_learn(model);
-}

@@ -10,15 +10,6 @@
 
 #include "scheduler/state/state_internal.h"
 
-struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b) {
-    return (struct cpu_memory){a.cpu + b.cpu, a.memory + b.memory};
-}
-
-struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b) {
-    return (struct cpu_memory){a.cpu > b.cpu ? a.cpu - b.cpu : 0,
-                               a.memory > b.memory ? a.memory - b.memory : 0};
-}
-
 static bool is_same(struct cpu_memory a, struct cpu_memory b) {
     return a.cpu == b.cpu && a.memory == b.memory;
 }

@@ -155,14 +155,6 @@ void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_r
 
 /* ---- which cards it may take ---- */
 
-uint64_t state_models_of(const struct state *s, const struct gpu_selection *selection) {
-    uint64_t set = UINT64_MAX;
-    for (uint32_t i = 0; selection && i <= s->nmodels; i++)
-        if (!selection_model(selection, s->models[i]))
-            set &= ~(UINT64_C(1) << i);
-    return set;
-}
-
 static uint64_t selection_key(void *self, const struct state_pod *pod) {
     (void) self;
     return pod->selection ? selection_hash(pod->selection) : 0;
@@ -217,19 +209,6 @@ static enum place_reason select_cards(const struct state *s, const struct state_
     }
     view->node.allowed = view->allowed;
     return PLACE_OK;
-}
-
-struct place_node state_place_node(const struct state_node *node) {
-    struct cpu_memory left = state_room_sub(node->room, node->used);
-    return (struct place_node){.cards = node->place,
-                               .ncards = node->ncards,
-                               .rank = node->head->rank,
-                               .cpu_free = left.cpu,
-                               .cpu = node->room.cpu,
-                               .memory_free = left.memory,
-                               .memory = node->room.memory,
-                               .model = node->ncards > 0 ? node->cards[0]->model_id : 0,
-                               .topology = node->topology};
 }
 
 enum place_reason state_view(struct state *s, struct state_node *node, const struct state_pod *self,

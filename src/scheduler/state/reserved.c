@@ -17,12 +17,6 @@ static struct state_draw *find_draw(const struct state_pod *pod, const char *con
     return NULL;
 }
 
-/* What is free on its cards is another amount. */
-static void touch(struct state_node *node) {
-    state_touch(node);
-    state_unproject(node);
-}
-
 static void drop_draw(struct state_pod *pod, struct state_draw *draw) {
     LL_DELETE(pod->draws, draw);
     free(draw);
@@ -40,7 +34,7 @@ int state_draw(struct state_pod *pod, const char *container, const char *id) {
     if (draw)
         drop_draw(pod, draw);
     if (pod->node)
-        touch(pod->node);
+        state_node_changed(pod->node);
     if (!id)
         return 0;
     size_t len = strlen(id) + 1, name = container ? strlen(container) + 1 : 1;
@@ -76,7 +70,7 @@ static void standing_free(struct state *s, struct state_standing *standing) {
     struct state_node *node = standing->node;
     HASH_DEL(s->standings, standing);
     DL_DELETE(node->standings, standing);
-    touch(node);
+    state_node_changed(node);
     free(standing->devices);
     free(standing->keeper);
     free(standing);
@@ -137,7 +131,7 @@ int state_reserve(struct state *s, const char *id, const char *node,
         return -ENOMEM;
     standing->node = at;
     DL_APPEND(at->standings, standing);
-    touch(at);
+    state_node_changed(at);
     return 0;
 }
 

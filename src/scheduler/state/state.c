@@ -9,6 +9,7 @@
 
 #include "kube/objects/gang.h"
 #include "model/gpu_model.h"
+#include "place/workload/model.h"
 #include "scheduler/state/namespace_usage.h"
 #include "scheduler/state/state_internal.h"
 
@@ -44,18 +45,6 @@ static void card_free(struct state *s, struct state_card *card) {
     free(card);
 }
 
-/* No other object refers to it any more. */
-static void node_free(struct state *s, struct state_node *node) {
-    state_alike_leave(node);
-    state_projected(node);
-    if (node->head->dirty)
-        DL_DELETE2(s->dirty, node, dirty_prev, dirty_next);
-    HASH_DEL(s->nodes, node);
-    state_head_free(s, node->head);
-    free(node->topology);
-    free(node);
-}
-
 struct state *state_free(struct state *s) {
     if (!s)
         return NULL;
@@ -73,69 +62,13 @@ struct state *state_free(struct state *s) {
     HASH_ITER(hh, s->cards, card, next_card)
         card_free(s, card);
     HASH_ITER(hh, s->nodes, node, next_node)
-        node_free(s, node);
+        state_node_free(s, node);
     state_heads_free(s);
     free(s);
     return NULL;
 }
 
 /* ---- nodes ---- */
-
-struct state_node *state_node_get(struct state *s, const char *name) {
-    struct state_node *node = state_node_find(s, name);
-    if (node)
-        return node;
-    size_t len = strlen(name);
-    if (len >= sizeof(node->name) || !(node = calloc(1, sizeof(*node))))
-        return NULL;
-    memcpy(node->name, name, len + 1);
-    node->state = s;
-    HASH_ADD_STR(s->nodes, name, node);
-    if (hash_added(node) && state_head_new(s, node) == 0) {
-        s->ranks_dirty = true;
-        return node;
-    }
-    if (hash_added(node))
-        HASH_DEL(s->nodes, node);
-    free(node);
-    return NULL;
-}
-
-void state_touch(struct state_node *node) {
-    if (node->head->dirty)
-        return;
-    node->head->dirty = true;
-    DL_APPEND2(node->state->dirty, node, dirty_prev, dirty_next);
-}
-
-void state_unproject(struct state_node *node) {
-    if (node->unprojected)
-        return;
-    node->unprojected = true;
-    node->state->nunprojected++;
-    DL_APPEND2(node->state->unprojected, node, behind_prev, behind_next);
-}
-
-void state_projected(struct state_node *node) {
-    if (!node->unprojected)
-        return;
-    assert(node->state->nunprojected > 0);
-    node->unprojected = false;
-    node->state->nunprojected--;
-    DL_DELETE2(node->state->unprojected, node, behind_prev, behind_next);
-}
-
-static void node_touch(struct state_node *node) {
-    state_touch(node);
-    state_unproject(node);
-}
-
-void state_node_drop_if_unused(struct state *s, struct state_node *node) {
-    if (node->exists || node->ncards > 0 || node->pods || node->standings || node->loads)
-        return;
-    state_learn_node(s, node, true);
-    node_free(s, node);
-}
 
 int state_node_seen(struct state *s, const char *name) {
     struct state_node *node = state_node_get(s, name);
@@ -152,15 +85,8 @@ int state_node_absence(struct state *s, const char *name, enum place_reason abse
     if (node->head->absence == absence)
         return 0;
     node->head->absence = (uint8_t) absence;
-    node_touch(node);
+    state_node_changed(node);
     return 1;
-}
-
-enum place_reason state_node_absent(const struct state_node *node) {
-    for (uint32_t i = 0; node->head->absence != PLACE_OK && i < node->ncards; i++)
-        if (node->cards[i]->healthy)
-            return node->head->absence;
-    return PLACE_OK;
 }
 
 void state_node_gone(struct state *s, const char *name) {
@@ -169,21 +95,6 @@ void state_node_gone(struct state *s, const char *name) {
         return;
     node->exists = false;
     state_node_drop_if_unused(s, node);
-}
-
-static int by_name(struct state_node *a, struct state_node *b) {
-    return strcmp(a->name, b->name);
-}
-
-static void rank_nodes(struct state *s) {
-    uint32_t rank = 0;
-    HASH_SORT(s->nodes, by_name);
-    for (struct state_node *node = s->nodes; node; node = node->hh.next)
-        if (node->head->rank != rank++) {
-            node->head->rank = rank - 1;
-            node->version = ++s->version;
-        }
-    s->ranks_dirty = false;
 }
 
 /* ---- cards ---- */
@@ -207,7 +118,7 @@ static void node_remove_card(struct state_card *card) {
         }
     node->relinked = true;
     card->node = NULL;
-    node_touch(node);
+    state_node_changed(node);
 }
 
 /* Keeps the cards in order. A card beyond the 64th is not used. */
@@ -222,7 +133,7 @@ static void node_add_card(struct state_node *node, struct state_card *card) {
     assert(node->ncards <= PLACE_CARDS_MAX);
     node->relinked = true;
     card->node = node;
-    node_touch(node);
+    state_node_changed(node);
 }
 
 static struct state_card *card_get(struct state *s, const char *name) {
@@ -262,10 +173,10 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != sold ||
         card->physical != gpu->memory || card->healthy != gpu->healthy ||
         card->unattributed != gpu->unattributed)
-        node_touch(node);
+        state_node_changed(node);
     memcpy(card->uuid, gpu->uuid, sizeof(card->uuid));
     if (strcmp(card->model, gpu->model) != 0)
-        node_touch(node);
+        state_node_changed(node);
     memcpy(card->model, gpu->model, sizeof(card->model));
     card->model_id = state_model_id(s, card->model);
     card->tflops = gpu_model_tflops(card->model);
@@ -290,42 +201,6 @@ void state_gpu_gone(struct state *s, const char *name) {
 }
 
 /* ---- pods ---- */
-
-struct state_pod *state_pod_find(struct state *s, const char *uid) {
-    struct state_pod *pod;
-    HASH_FIND_STR(s->pods, uid, pod);
-    return pod;
-}
-
-void state_pod_detach(struct state_pod *pod) {
-    if (pod->node) {
-        state_learn_end(pod->node->state, pod);
-        pod->node->used = state_room_sub(pod->node->used, pod->room);
-        DL_DELETE(pod->node->pods, pod);
-        node_touch(pod->node);
-    }
-    space_give(pod);
-    free(pod->allocations);
-    pod->node = NULL;
-    pod->prev = pod->next = NULL;
-    pod->allocations = NULL;
-    pod->nallocations = 0;
-    pod->assignment_hash = 0;
-    pod->signer = 0;
-}
-
-void state_pod_attach(struct state_pod *pod, struct state_node *node,
-                      struct state_allocation *allocations, uint32_t nallocations) {
-    state_pod_detach(pod);
-    pod->node = node;
-    pod->allocations = allocations;
-    pod->nallocations = nallocations;
-    DL_APPEND(node->pods, pod);
-    node->used = state_room_add(node->used, pod->room);
-    state_learn_start(node->state, pod);
-    space_take(pod);
-    node_touch(node);
-}
 
 void state_pod_gone(struct state *s, const char *uid) {
     struct state_pod *pod = state_pod_find(s, uid);
@@ -458,12 +333,6 @@ static int set_gang(struct state *s, struct state_pod *pod, const struct pod_gan
     return 0;
 }
 
-const char *state_stage_name(enum pod_stage stage) {
-    static const char *const names[POD_STAGES] = {"pending",  "promised", "binding",
-                                                  "in-doubt", "awaited",  "bound"};
-    return names[stage];
-}
-
 static struct state_pod *learn(struct state *s, const struct pod *seen, bool arrives) {
     struct state_pod *pod = state_pod_find(s, seen->uid);
     bool known = pod != NULL;
@@ -574,28 +443,25 @@ void state_sync_end(struct state *s, enum state_kind kind) {
                 state_gpu_gone(s, card->name);
 }
 
-/* ---- placing ---- */
+/* ---- learning ---- */
 
-void state_refresh(struct state *s, struct state_node *node) {
-    if (s->ranks_dirty)
-        rank_nodes(s);
-    if (!node->head->dirty)
-        return;
-    state_links_refresh(node);
-    state_count(node, NULL, false, node->place);
-    state_learn_node(s, node, false);
-    state_alike_refresh(node);
-    node->version = ++s->version;
-    node->head->dirty = false;
-    DL_DELETE2(s->dirty, node, dirty_prev, dirty_next);
+void state_learn_from(struct state *s, struct place_model *model, int64_t since) {
+    s->model = model;
+    s->model_since = s->arrived_until = since;
+    for (struct state_node *node = s->nodes; node; node = node->hh.next)
+        state_touch(node);
+    state_refresh_all(s); /* first, since pods ask for parts of what there is */
+    for (struct state_pod *pod = s->pods; pod; pod = pod->hh.next) {
+        state_learn_arrival(s, pod);
+        if (pod->node)
+            state_learn_start(s, pod);
+    }
+    for (const struct state_load *load = s->loads; load; load = load->hh.next)
+        state_learn_load(s, load);
+    place_model_learn(model);
 }
 
-void state_refresh_all(struct state *s) {
-    if (s->ranks_dirty)
-        rank_nodes(s);
-    while (s->dirty)
-        state_refresh(s, s->dirty);
-}
+/* ---- expiry ---- */
 
 /* A pod that only a request has told of, and that the watch never showed, was made up or is gone.
  */

@@ -1,22 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Between state.c (objects and their life) and allocation.c (who holds what). */
+/* What the files of this directory call of each other. None calls one that is later in this list:
+ * names.c, lookup.c and namespace_usage.c; equivalence.c and learn.c; node.c; links.c, other_pods.c
+ * and reserved.c; allocation.c; refresh.c; placing.c; state.c. */
 
 #include "scheduler/state/state.h"
 
 #define STATE_DRAWS_MAX 64 /* of one pod on one node */
 
-/* Finds the node or makes one; NULL: out of memory. */
+/* node.c: finds the node or makes one; NULL: out of memory. */
 struct state_node *state_node_get(struct state *s, const char *name);
 
-/* Forgets a node that nothing refers to any more. */
+/* What is free on the node's cards has changed: state_touch() and state_unproject(). */
+void state_node_changed(struct state_node *node);
+
+/* Removes a node that no object refers to any more; state_node_free() does not check that. */
 void state_node_drop_if_unused(struct state *s, struct state_node *node);
+void state_node_free(struct state *s, struct state_node *node);
 
 /* names.c: gives the node, which has its name, a head, or returns -ENOMEM. */
 int state_head_new(struct state *s, struct state_node *node);
 void state_head_free(struct state *s, struct state_head *head);
 void state_heads_free(struct state *s); /* of all nodes */
+
+/* lookup.c: sum and, never below zero, difference; the node as it is, with all that is counted on
+ * it. */
+struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b);
+struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b);
+struct place_node state_place_node(const struct state_node *node);
 
 /* equivalence.c: puts the node into its equivalence class, and takes it out. */
 void state_alike_refresh(struct state_node *node);
@@ -32,8 +44,6 @@ void state_links_seen(struct state_card *card, const struct gpu_object *gpu);
 void state_links_refresh(struct state_node *node);
 
 /* other_pods.c */
-struct cpu_memory state_room_add(struct cpu_memory a, struct cpu_memory b);
-struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b);
 int state_load_seen(struct state *s, const struct pod *seen, struct state_node *node);
 void state_load_gone(struct state *s, const char *uid);
 void state_load_unlisted(struct state *s);
@@ -63,7 +73,7 @@ uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *
                           bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]);
 void state_draws_drop(struct state_pod *pod);
 
-/* The pod gives up its holds and leaves its node. */
+/* allocation.c: the pod gives up its holds and leaves its node. */
 void state_pod_detach(struct state_pod *pod);
 
 /* The pod takes over `allocations` on the node; what it had before is given up. */
@@ -81,9 +91,6 @@ struct state_view {
     uint64_t allowed[GPU_CONTAINERS_MAX];
     struct place_draw draws[STATE_DRAWS_MAX];
 };
-
-/* The node as it is, with all that is counted on it. */
-struct place_node state_place_node(const struct state_node *node);
 
 /* Looks at the node for the pod `self` (may be NULL), see state_place(). PLACE_OK, or the reason
  * why its agent or a selector keeps the pod off it. */
