@@ -120,6 +120,8 @@ static void test_holds_without_a_pod_are_shown(void **state) {
     show_status(w, "{" HALF_FREE ",\"held\":[{\"by\":\"reservation r\",\"resource\":{"
                    "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}],"
                    "\"heldBy\":\"reservation r\"}");
+    projection_run(&w->projection, w->parser);
+    assert_int_equal(w->nasked, 0);
     state_standing_name(w->state, "reservation/r", "claim d/c (ElasticGPU e)");
     projection_run(&w->projection, w->parser);
     assert_non_null(strstr(buf_str(&w->asked[0].body), "\"by\":\"claim d/c (ElasticGPU e)\""));

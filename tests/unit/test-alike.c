@@ -13,6 +13,7 @@
 #define CARDS 2
 #define PODS 10
 #define STEPS 8000
+#define TWO_CARDS "\"elasticgpu.io/gpu-core\":\"200\""
 #define ODD 20 /* one in so many is another */
 
 static uint32_t chance = 1;
@@ -354,6 +355,101 @@ static void test_a_state_is_judged_once(void **state) {
     assert_int_equal(HASH_COUNT(w->state->alikes), 0);
 }
 
+/* A selector for tests that counts how often a node is looked at. */
+static uint64_t no_key(void *self, const struct state_pod *pod) {
+    (void) self, (void) pod;
+    return 0;
+}
+
+static bool count_look(void *self, const struct state_pod *pod, const struct state_node *node,
+                       uint64_t allowed[static GPU_CONTAINERS_MAX]) {
+    uint32_t *looks = self;
+    (void) pod, (void) node, (void) allowed;
+    (*looks)++;
+    return true;
+}
+
+static enum place_reason judge(struct world *w, const char *uid, const char *node) {
+    struct state_pod *pod = state_pod_find(w->state, uid);
+    struct gpu_request request;
+    struct place_plan plan;
+    int64_t score;
+    state_plan(w->state, pod, &request, &plan);
+    return state_judge(w->state, &plan, state_node_find(w->state, node)->head, pod, &score);
+}
+
+/* What is reserved for another pod costs no pod a look at each node. */
+static void test_a_hold_of_another_pod_costs_nothing(void **state) {
+    struct world *w = *state;
+    uint32_t looks = 0;
+    const struct assigned_device device = {.uuid = "GPU-n03-0", .core = 60, .memory = 48 * GIB};
+    const struct state_selector selector = {"count", PLACE_RESERVED, &looks, no_key, count_look};
+    assert_int_equal(state_add_selector(w->state, &selector), 0);
+    for (uint32_t n = 0; n < NODES; n++)
+        show_node(w, node_name(n), CARDS);
+    assert_int_equal(state_reserve(w->state, "another", "n03", &device, 1), 0);
+    show_pod(w, "a", HALF, NULL, "");
+    for (uint32_t n = 0; n < NODES; n++)
+        assert_int_equal(judge(w, "a", node_name(n)), PLACE_OK);
+    assert_int_equal(looks, 2); /* of all others, and of the node with the hold */
+}
+
+static uint64_t some_key(void *self, const struct state_pod *pod) {
+    (void) self, (void) pod;
+    return 1;
+}
+
+static bool allow_one(void *self, const struct state_pod *pod, const struct state_node *node,
+                      uint64_t allowed[static GPU_CONTAINERS_MAX]) {
+    (void) pod, (void) allowed;
+    return strcmp(node->name, self) == 0;
+}
+
+/* A selector that allows certain nodes is called for each of them, however alike they are. */
+static void test_a_selector_tells_nodes_apart(void **state) {
+    static char allowed[] = "n01";
+    struct world *w = *state;
+    const struct state_selector selector = {"one", PLACE_RESERVED, allowed, some_key, allow_one};
+    assert_int_equal(state_add_selector(w->state, &selector), 0);
+    for (uint32_t n = 0; n < 3; n++)
+        show_node(w, node_name(n), CARDS);
+    show_pod(w, "a", HALF, NULL, "");
+    for (uint32_t n = 0; n < 3; n++)
+        assert_int_equal(judge(w, "a", node_name(n)), n == 1 ? PLACE_OK : PLACE_RESERVED);
+}
+
+/* Cards 0 and 1 are connected by NVLink, card 2 to both over the sockets. */
+static void show_linked(struct world *w, const char *node) {
+    assert_int_equal(state_node_seen(w->state, node), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct gpu_object gpu = {.index = i, .memory = 80 * GIB, .healthy = true, .nlinks = 3};
+        snprintf(gpu.name, sizeof(gpu.name), "%s-%02u", node, i);
+        snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%s-%u", node, i);
+        snprintf(gpu.node, sizeof(gpu.node), "%s", node);
+        for (uint32_t other = 0; other < 3; other++)
+            gpu.links[other] = other == i       ? LINK_UNKNOWN
+                               : i + other == 1 ? LINK_NVLINK
+                                                : LINK_SYSTEM;
+        assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+    }
+}
+
+/* A pod that insists on the best links of a machine gets no worse ones of the second machine of a
+ * kind, whose links were not searched again. */
+static void test_machines_with_equal_links_are_as_strict(void **state) {
+    struct world *w = *state;
+    const struct assigned_device half = {.uuid = "GPU-n01-0", .core = 50, .memory = 40 * GIB};
+    show_linked(w, "n00");
+    state_refresh_all(w->state);
+    show_linked(w, "n01");
+    assert_int_equal(state_reserve(w->state, "another", "n01", &half, 1), 0);
+    show_pod(w, "any", TWO_CARDS, NULL, "\"elasticgpu.io/topology\":\"none\"");
+    show_pod(w, "best", TWO_CARDS, NULL, "\"elasticgpu.io/topology\":\"restricted\"");
+    assert_int_equal(judge(w, "best", "n00"), PLACE_OK);
+    assert_int_equal(judge(w, "best", "n01"), PLACE_NOT_LINKED);
+    assert_int_equal(judge(w, "any", "n01"), PLACE_OK);
+}
+
 /* ---- of many nodes only the best are named ---- */
 
 #define MANY (3 * EXTENDER_LIST)
@@ -408,6 +504,9 @@ int main(void) {
         T(test_containers_that_draw),
         T(test_a_model_that_appears),
         T(test_a_state_is_judged_once),
+        T(test_a_hold_of_another_pod_costs_nothing),
+        T(test_a_selector_tells_nodes_apart),
+        T(test_machines_with_equal_links_are_as_strict),
         T(test_the_best_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "place/place.h"
+#include "place/policies/policies.h"
 
 #define GIB ((uint64_t) 1 << 30)
 
@@ -220,6 +221,24 @@ static uint32_t seed = 1;
 static uint32_t pick(uint32_t n) {
     seed = seed * 1664525u + 1013904223u;
     return (seed >> 8) % n;
+}
+
+/* What runs before the rest takes nothing of another card where the pod's own will do. */
+static void test_init_container_stays_on_the_pods_card(void **state) {
+    (void) state;
+    static const struct place_policy *const policies[] = {&place_first_fit, &place_best_fit,
+                                                          &place_binpack, &place_spread};
+    struct place_card cards[2] = {idle_card(80), idle_card(80)};
+    struct gpu_request request = {.n = 2, .containers = {share(50, 0), share(10, 0)}};
+    struct place_node node = {.cards = cards, .ncards = 2};
+    struct place_result result;
+    struct place_plan plan;
+    request.containers[1].phase = CONTAINER_INIT;
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        place_prepare(&request, &plan);
+        assert_int_equal(place_on_node(policies[i], &plan, &node, &result), PLACE_OK);
+        assert_int_equal(result.cards[0], result.cards[1]);
+    }
 }
 
 /* Straight from the definition: do these grants fit? */
@@ -572,6 +591,7 @@ int main(void) {
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_containers_together),
         cmocka_unit_test(test_init_containers),
+        cmocka_unit_test(test_init_container_stays_on_the_pods_card),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_oracle),
         cmocka_unit_test(test_worst_case_ends),

@@ -214,6 +214,31 @@ static void test_first_by_name(void **state) {
     end(&k);
 }
 
+/* The same for reservations that another process has placed, before the first tick of this one. */
+static void test_first_by_name_after_a_restart(void **state) {
+    static const char *const names[] = {"two", "one"}, *const nodes[] = {"n", "m"};
+    struct world *w = *state;
+    struct kept k;
+    char status[2][4096], spec[512];
+    begin(&k, w);
+    show_node(w, "n", 1);
+    show_node(w, "m", 1);
+    for (int i = 0; i < 2; i++) {
+        snprintf(spec, sizeof(spec), HALF_CARD ",\"nodeName\":\"%s\"," OWNER, nodes[i]);
+        show(&k, names[i], spec, "null");
+        tick(&k, NOW);
+        snprintf(status[i], sizeof(status[i]), "%s", k.status);
+        reservations_gone(&k.r, names[i]);
+    }
+    reservations_done(&k.r);
+    for (int i = 0; i < 2; i++) {
+        snprintf(spec, sizeof(spec), HALF_CARD ",\"nodeName\":\"%s\"," OWNER, nodes[i]);
+        show(&k, names[i], spec, status[i]);
+    }
+    assert_string_equal(ask(w, "a", QUEUE, HALF), "m");
+    end(&k);
+}
+
 /* What is not kept is freed (address sanitizer). */
 static void test_seen_without_memory(void **state) {
     struct world *w = *state;
@@ -466,6 +491,7 @@ int main(void) {
         T(test_kept_for_its_owner),
         T(test_owner_goes_to_it),
         T(test_first_by_name),
+        T(test_first_by_name_after_a_restart),
         T(test_seen_without_memory),
         T(test_its_time),
         T(test_no_room_and_malformed),

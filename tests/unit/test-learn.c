@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the state reports to the model that policies learn from: arrivals, starts and nodes. */
+
+#include "scheduler-world.h"
+
+#include "place/workload/model.h"
+#include "scheduler/state/state_internal.h"
+
+#define EIGHT_CARDS "\"elasticgpu.io/gpu-core\":\"800\""
+#define FULL_PRICE 8000 /* of a node of eight cards, in thousandths of a card */
+
+static struct place_model *learn(struct world *w) {
+    struct place_model *model = place_model_new();
+    assert_non_null(model);
+    state_learn_from(w->state, model, 0);
+    return model;
+}
+
+static void forget(struct world *w, struct place_model *model) {
+    w->state->model = NULL;
+    place_model_free(model);
+}
+
+static const char *no_name(void *self, uint32_t model) {
+    (void) self, (void) model;
+    return NULL;
+}
+
+/* They take CPU, without which GPUs of a node are left over. */
+static void pods_without_gpus_count_as_arrivals(void **state) {
+    struct world *w = *state;
+    struct place_model *model = learn(w);
+    const struct workload_names names = {.name = no_name};
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    show_text(w, "{\"metadata\":{\"name\":\"x\",\"namespace\":\"d\",\"uid\":\"x\"},\"spec\":{"
+                 "\"nodeName\":\"n\",\"containers\":[{\"name\":\"c\",\"resources\":{\"requests\":{"
+                 "\"cpu\":\"1500m\"}}}]}}");
+    place_model_write(model, &names, &text);
+    assert_non_null(strstr(buf_str(&text), "\nshape 0 0 0 1500 any 1\n"));
+    forget(w, model);
+}
+
+/* What a pod of one card is charged for breaking up the idle node. */
+static int64_t price_of(struct world *w, struct place_model *model, const char *idle) {
+    struct gpu_request request;
+    struct place_plan plan;
+    struct state_node *node = state_node_find(w->state, idle);
+    show_pod(w, "one", WHOLE, NULL, "");
+    state_plan(w->state, state_pod_find(w->state, "one"), &request, &plan);
+    state_refresh_all(w->state);
+    const struct place_amount holds[PLACE_CARDS_MAX] = {{80 * GIB, 100, 0}};
+    const struct place_node view = state_place_node(node);
+    return place_model_slots_price(model, place_model_broken(model, &plan, &view, holds));
+}
+
+/* Pods of eight cards have half of all cards and ask for a third of them: for those that are still
+ * to come, the idle nodes are more than enough. */
+static void pods_that_run_need_no_idle_node(void **state) {
+    enum { LARGE = 10, SMALL = 16 * LARGE };
+    struct world *w = *state;
+    struct place_model *model = learn(w);
+    char name[16];
+    for (unsigned n = 0; n < 2 * LARGE; n++) {
+        snprintf(name, sizeof(name), "n%02u", n);
+        show_node(w, name, 8);
+    }
+    for (unsigned n = 0; n < SMALL; n++) {
+        snprintf(name, sizeof(name), "small-%u", n);
+        show_pod(w, name, WHOLE, NULL, "");
+    }
+    for (unsigned n = 0; n < LARGE; n++) {
+        _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+        snprintf(name, sizeof(name), "n%02u", n);
+        run_pod(w, name, EIGHT_CARDS, name, &annotations);
+    }
+    place_model_learn(model);
+    assert_in_range(price_of(w, model, "n19"), 1, FULL_PRICE / 2);
+    forget(w, model);
+}
+
+static uint32_t number_of(struct world *w, const char *node) {
+    state_refresh_all(w->state);
+    return state_node_find(w->state, node)->id;
+}
+
+/* The model counts a limited number of nodes with GPUs: each has a number of its own, and leaves it
+ * to the next one. */
+static void a_number_is_of_one_node_at_a_time(void **state) {
+    struct world *w = *state;
+    struct place_model *model = learn(w);
+    show_node(w, "a", 1);
+    show_node(w, "without", 0);
+    show_node(w, "b", 1);
+    assert_int_equal(number_of(w, "a"), 0);
+    assert_int_equal(number_of(w, "b"), 1);
+    state_node_gone(w->state, "without");
+    show_node(w, "c", 1);
+    assert_int_equal(number_of(w, "c"), 2);
+    state_gpu_gone(w->state, "a-00");
+    state_node_gone(w->state, "a");
+    show_node(w, "d", 1);
+    assert_int_equal(number_of(w, "d"), 0);
+    forget(w, model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(pods_without_gpus_count_as_arrivals),
+        T(pods_that_run_need_no_idle_node),
+        T(a_number_is_of_one_node_at_a_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

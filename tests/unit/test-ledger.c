@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The ledger where system calls fail, and beside processes that died in the middle of booking. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "share/ledger.h"
+
+static char path[64];
+
+static int setup(void **state) {
+    struct err err;
+    int fd;
+
+    (void) state;
+    (void) snprintf(path, sizeof(path), "/tmp/aliquot-ledger-XXXXXX");
+    fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void) close(fd);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(ledger_create(path, &err), 0);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void) state;
+    return unlink(path);
+}
+
+static size_t open_descriptors(void) {
+    size_t n = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* A system call that succeeds leaves errno as it was. */
+static void an_error_of_the_program_is_none_of_the_ledgers(void **state) {
+    struct ledger_owner o;
+
+    (void) state;
+    errno = ENOSPC;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    ledger_release(&o);
+}
+
+/* The kernel counts a stack that grows, too. */
+static __attribute__((noinline)) void grow_stack(void) {
+    volatile char pages[64 * 1024];
+
+    for (size_t i = 0; i < sizeof(pages); i += 1024)
+        pages[i] = 0;
+}
+
+/* A program can have an address space that is limited, and full. */
+static void without_address_space_nothing_is_mapped(void **state) {
+    const struct ledger_file *file = NULL;
+    struct ledger_owner o, second = {.file = NULL};
+    struct rlimit before, full;
+    struct ledger_loan loan;
+    int attached, claimed, borrowed;
+    size_t descriptors;
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    descriptors = open_descriptors();
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    full = (struct rlimit){.rlim_cur = 1, .rlim_max = before.rlim_max};
+    grow_stack();
+    assert_int_equal(setrlimit(RLIMIT_AS, &full), 0);
+    attached = ledger_attach(path, &file);
+    claimed = ledger_claim(path, &second);
+    borrowed = ledger_borrow(&o, NULL, &loan);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(attached, -ENOMEM);
+    assert_int_equal(claimed, -ENOMEM);
+    assert_int_equal(borrowed, -ENOMEM);
+    assert_int_equal(open_descriptors(), descriptors);
+    ledger_release(&o);
+}
+
+/* As on overlayfs, where a descriptor holds the slot, and another one what is borrowed. */
+static void a_loan_has_a_descriptor_of_its_own(void **state) {
+    struct stat ledger, held;
+    struct ledger_owner o;
+    struct ledger_loan loan;
+    size_t descriptors;
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(o.fd, -1);
+    o.fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(o.fd >= 0);
+    descriptors = open_descriptors();
+    assert_int_equal(ledger_borrow(&o, NULL, &loan), 0);
+    assert_int_equal(open_descriptors(), descriptors + 1);
+    assert_int_equal(stat(path, &ledger), 0);
+    assert_int_equal(fstat(loan.fd, &held), 0);
+    assert_int_equal(held.st_ino, ledger.st_ino);
+    ledger_return(&loan);
+    assert_int_equal(open_descriptors(), descriptors);
+    ledger_release(&o);
+}
+
+/* The sum has what the process booked, and the record of it, and its slot not yet. */
+static void what_the_dead_began_is_ended_at_a_restore(void **state) {
+    struct ledger_owner restored, dead;
+    struct ledger_word *word, old;
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &restored), 0);
+    assert_int_equal(ledger_claim(path, &dead), 0);
+    assert_int_equal(ledger_reserve(&restored, 0, 60, 0), 0);
+    ledger_park(restored.file, restored.slot, 0);
+    word = &restored.file->slot[dead.slot].cell[0].booked;
+    old = *word;
+    assert_int_equal(ledger_reserve(&dead, 0, 50, 0), 0);
+    *word = old;
+    assert_int_equal(ledger_unpark(restored.file, restored.slot, 0, restored.generation, 0), 1);
+    assert_int_equal(ledger_used(restored.file, 0), 110);
+    assert_int_equal(ledger_reclaim(restored.file, dead.slot, 0, dead.generation), 50);
+    assert_int_equal(ledger_used(restored.file, 0), 60);
+    ledger_release(&dead);
+    ledger_release(&restored);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(an_error_of_the_program_is_none_of_the_ledgers, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(without_address_space_nothing_is_mapped, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_loan_has_a_descriptor_of_its_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_the_dead_began_is_ended_at_a_restore, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
