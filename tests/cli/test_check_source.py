@@ -109,3 +109,9 @@ def test_a_file_that_a_comment_names_exists(rules, tmp_path):
     put(tmp_path, "src/room/a.c", '#include "room/gone.h"\n/* As b.c and\n * old.c do; room/c.c is a path. */\n')
     assert list(rules.check_named_files("src/room/a.c", {"a.c", "b.c"})) == [
         "src/room/a.c: a comment names old.c, which does not exist"]
+
+
+def test_the_list_of_equivalent_mutants_has_no_stale_entry(rules, tmp_path):
+    put(tmp_path, "scripts/mutate", "#!/bin/sh\necho \"stale entry $1\" >&2; exit 1\n")
+    (tmp_path / "scripts/mutate").chmod(0o755)
+    assert list(rules.check_mutants()) == ["stale entry --check"]

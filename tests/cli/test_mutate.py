@@ -82,7 +82,13 @@ def test_every_entry_of_the_list_has_a_reason():
         assert line.startswith("#") or not line or (reason and " -> " in key), line
 
 
-def test_entries_that_excuse_nothing_any_more_are_named(mutate):
-    """They could excuse a later change."""
+def test_every_entry_of_the_list_matches_a_mutant(mutate):
+    mutate.check_equivalent(mutate.equivalent())
+
+
+def test_an_entry_that_matches_no_mutant_fails(mutate):
+    """It could excuse a later change."""
     keys = mutate.Keys(["a.c: f: a; -> b; # reason", "c.c: f: a; -> b; # reason", "~ a.c: * -> b; # reason"])
     assert keys.without(["a.c: f: a; -> b;"]) == ["c.c: f: a; -> b;"]
+    with pytest.raises(SystemExit, match="no mutant matches this entry: c.c: f: a; -> b;"):
+        mutate.check_equivalent(mutate.Keys(["c.c: f: a; -> b; # reason"]))
