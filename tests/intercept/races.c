@@ -7,9 +7,10 @@
  *
  * WHAT: map (memory is mapped while its handle is released), unmap (memory is mapped where two
  * mappings are just being undone), capture (a stream is captured while memory is allocated in its
- * order), restore (a process is restored twice), cancel (a thread is cancelled in an allocation
- * that is refused). The environment's HOLDER names the program that says what the card has in use,
- * without the library. Prints "ok", or what is wrong. */
+ * order), restore (a process is restored twice), context (memory is
+ * allocated while a context with memory is destroyed), cancel (a thread is cancelled in an
+ * allocation that is refused). The environment's HOLDER names the program that says what the card
+ * has in use, without the library. Prints "ok", or what is wrong. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -24,7 +25,7 @@
 #define POOLS 200
 #define SPREAD 300 /* loops by which the two begin apart */
 
-static CUcontext primary;
+static CUcontext primary, ending;
 static CUmemGenericAllocationHandle handle, other_handle;
 static CUdeviceptr range, allocated;
 static CUstream stream;
@@ -143,6 +144,32 @@ static void race_restore(void) {
     CHECK(total - free_now() >= PIECE);
 }
 
+/* -- a context ends, and the driver hands out its addresses again --------------------------------
+ */
+
+static void end_context(void) {
+    OK(cuCtxDestroy_v2(ending));
+}
+
+static void allocate_and_free(void) {
+    CUdeviceptr p;
+
+    for (int i = 0; i < 100; i++) {
+        OK(cuMemAlloc_v2(&p, MIB));
+        OK(cuMemFree_v2(p));
+    }
+}
+
+static void race_context(void) {
+    CUdeviceptr p;
+
+    OK(cuCtxCreate_v2(&ending, 0, 0));
+    for (int i = 0; i < 100; i++)
+        OK(cuMemAlloc_v2(&p, MIB));
+    OK(cuCtxPopCurrent_v2(&ending));
+    at_once(end_context, allocate_and_free);
+}
+
 /* -- a capture that begins in the middle of an allocation ------------------------------------ */
 
 static void allocate(void) {
@@ -230,11 +257,9 @@ int main(int argc, char **argv) {
         const char *name;
         void (*race)(void);
         bool in_children;
-    } races[] = {{"map", race_map, false},
-                 {"unmap", race_unmap, false},
-                 {"restore", race_restore, false},
-                 {"capture", race_capture, true},
-                 {"cancel", cancel, false}};
+    } races[] = {{"map", race_map, false},         {"unmap", race_unmap, false},
+                 {"restore", race_restore, false}, {"context", race_context, false},
+                 {"capture", race_capture, true},  {"cancel", cancel, false}};
     size_t which = 0;
     uint64_t before;
     CUdeviceptr p;

@@ -13,7 +13,7 @@
 
 static struct entry entry(uint64_t kind, uint64_t key, uint64_t bytes, uint64_t link) {
     return (struct entry){
-        .key = key, .bytes = bytes, .link = link, .refs = 1, .kind = (uint16_t) kind};
+        .key = key, .bytes = bytes, .link = link, .refs = 1, .kind = (uint8_t) kind};
 }
 
 static void put(struct allocations *t, struct entry e) {
@@ -50,7 +50,7 @@ static void test_contexts_take_their_entries_along(void **state) {
     for (uint64_t i = 0; i < 1000; i++)
         put(&t, entry(ENTRY_POINTER, i * 512, i, i % 2 ? 0x1000 : 0x2000));
     put(&t, entry(ENTRY_MAPPING, 7, 7, 0x1000)); /* its link is no context */
-    allocations_relink(&t, 0x1000, 1);
+    allocations_end_context(&t, 0x1000, 1);
     assert_false(allocations_take_linked(&t, 0x1000, &at, &e));
     for (at = 0; allocations_take_linked(&t, 1, &at, &e);) {
         allocations_unreserve(&t);
@@ -63,6 +63,40 @@ static void test_contexts_take_their_entries_along(void **state) {
     assert_non_null(allocations_find(&t, ENTRY_MAPPING, 7));
     for (uint64_t i = 0; i < 1000; i += 2)
         assert_int_equal(allocations_find(&t, ENTRY_POINTER, i * 512)->bytes, i);
+}
+
+/* The driver hands out the address of memory that it has freed with its context to another thread,
+ * before the entries of the context are removed. */
+static void test_an_address_is_used_again_while_its_context_ends(void **state) {
+    struct allocations t = {0};
+    struct entry e;
+    size_t at = 0;
+
+    (void) state;
+    put(&t, entry(ENTRY_POINTER, 512, 1, 0x1000));
+    allocations_end_context(&t, 0x1000, 1);
+    assert_null(allocations_find(&t, ENTRY_POINTER, 512));
+    put(&t, entry(ENTRY_POINTER, 512, 2, 0x2000));
+    assert_true(allocations_take(&t, ENTRY_POINTER, 512, &e));
+    assert_int_equal(e.bytes, 2);
+    allocations_unreserve(&t);
+    assert_true(allocations_take_linked(&t, 1, &at, &e));
+    assert_int_equal(e.bytes, 1);
+    assert_false(allocations_take_linked(&t, 1, &at, &e));
+}
+
+static void test_a_context_that_is_not_destroyed_keeps_its_entries(void **state) {
+    struct allocations t = {0};
+    struct entry e;
+    size_t at = 0;
+
+    (void) state;
+    put(&t, entry(ENTRY_POINTER, 512, 1, 0x1000));
+    allocations_end_context(&t, 0x1000, 1);
+    allocations_keep_context(&t, 0x1000, 1);
+    assert_int_equal(allocations_find(&t, ENTRY_POINTER, 512)->bytes, 1);
+    assert_false(allocations_take_linked(&t, 1, &at, &e));
+    assert_true(allocations_take_linked(&t, 0x1000, &at, &e));
 }
 
 /* A context with many allocations ends in no time: one walk, not one for each. */
@@ -145,6 +179,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_put_find_take),
         cmocka_unit_test(test_contexts_take_their_entries_along),
+        cmocka_unit_test(test_an_address_is_used_again_while_its_context_ends),
+        cmocka_unit_test(test_a_context_that_is_not_destroyed_keeps_its_entries),
         cmocka_unit_test(test_a_large_context_ends_in_one_walk),
         cmocka_unit_test(test_entries_are_found_by_what_they_say),
         cmocka_unit_test(test_random_operations_match_an_array),

@@ -56,7 +56,7 @@ struct entry *allocations_find(struct allocations *table, enum entry_kind kind, 
         return NULL;
     for (size_t i = place_of(table, kind, key); table->entry[i].kind != ENTRY_NONE;
          i = (i + 1) & (table->size - 1))
-        if (table->entry[i].kind == kind && table->entry[i].key == key)
+        if (table->entry[i].kind == kind && table->entry[i].key == key && !table->entry[i].ending)
             return &table->entry[i];
     return NULL;
 }
@@ -168,8 +168,18 @@ bool allocations_take_between(struct allocations *table, enum entry_kind kind, u
     return allocations_take_if(table, in_range, &range, ret);
 }
 
-void allocations_relink(struct allocations *table, uint64_t from, uint64_t to) {
+static void relink(struct allocations *table, uint64_t from, uint64_t to, bool ending) {
     for (size_t i = 0; i < table->size; i++)
-        if (in_context(&table->entry[i], from))
+        if (in_context(&table->entry[i], from)) {
             table->entry[i].link = to;
+            table->entry[i].ending = ending;
+        }
+}
+
+void allocations_end_context(struct allocations *table, uint64_t context, uint64_t mark) {
+    relink(table, context, mark, true);
+}
+
+void allocations_keep_context(struct allocations *table, uint64_t context, uint64_t mark) {
+    relink(table, mark, context, false);
 }

@@ -41,7 +41,8 @@ struct entry {
     uint64_t bytes;
     uint64_t link; /* the context with which the entry ends, or as stated above */
     uint32_t refs;
-    uint16_t kind;
+    uint8_t kind;
+    bool ending;    /* its context is being destroyed */
     int16_t device; /* index in the share, -1: charged nowhere */
 };
 
@@ -88,5 +89,9 @@ void allocations_mark(struct allocations *table, allocations_match_fn *match, co
 bool allocations_take_between(struct allocations *table, enum entry_kind kind, uint64_t from,
                               uint64_t to, struct entry *ret);
 
-/* Makes all entries of context `from` those of `to`. */
-void allocations_relink(struct allocations *table, uint64_t from, uint64_t to);
+/* Before a context is destroyed: its entries belong to `mark` (the link of no other entry) and are
+ * no longer found by key, since the driver may hand out each key again before they are removed. */
+void allocations_end_context(struct allocations *table, uint64_t context, uint64_t mark);
+
+/* When the context was not destroyed. */
+void allocations_keep_context(struct allocations *table, uint64_t context, uint64_t mark);

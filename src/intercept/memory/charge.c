@@ -118,7 +118,7 @@ CUresult charge_settle(struct charge *charge, CUresult result, enum entry_kind k
                           .bytes = charge->bytes,
                           .link = links,
                           .refs = 1,
-                          .kind = (uint16_t) kind,
+                          .kind = (uint8_t) kind,
                           .device = (int16_t) charge->device};
 
     if (!charge->share)
@@ -229,10 +229,9 @@ void context_end_begin(struct context_end *end, uint64_t context) {
         return;
     end->context = context;
     books_lock(end->share);
-    /* Odd, so not the address of a context: entries are kept under it until the driver returns, as
-     * the address may be reused for a new context meanwhile. */
-    end->tombstone = books_of(end->share)->marks++ * 2 + 1;
-    allocations_relink(books_allocations(end->share), context, end->tombstone);
+    /* Odd, so not the address of a context. */
+    end->mark = books_of(end->share)->marks++ * 2 + 1;
+    allocations_end_context(books_allocations(end->share), context, end->mark);
     books_unlock(end->share);
 }
 
@@ -245,13 +244,13 @@ CUresult context_end_settle(struct context_end *end, CUresult result) {
         return result;
     if (result != CUDA_SUCCESS) {
         books_lock(end->share);
-        allocations_relink(books_allocations(end->share), end->tombstone, end->context);
+        allocations_keep_context(books_allocations(end->share), end->context, end->mark);
         books_unlock(end->share);
         return result;
     }
     while (more) {
         books_lock(end->share);
-        more = allocations_take_linked(books_allocations(end->share), end->tombstone, &at, &entry);
+        more = allocations_take_linked(books_allocations(end->share), end->mark, &at, &entry);
         done = !more;
         if (more) {
             allocations_unreserve(books_allocations(end->share));

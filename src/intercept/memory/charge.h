@@ -62,7 +62,7 @@ CUresult refund_settle(struct refund *refund, CUresult result);
 /* A context is about to be destroyed, and with it all that was allocated in it. */
 struct context_end {
     struct share *share;
-    uint64_t context, tombstone;
+    uint64_t context, mark;
 };
 
 void context_end_begin(struct context_end *end, uint64_t context);
