@@ -114,6 +114,13 @@ def test_killed_hard_is_no_obstacle():
     assert left not in dirs()
 
 
+def test_a_directory_removed_before_it_is_locked_is_made_again():
+    r = sim("--", "sh", "-c", "ls $ALIQUOT_SIM_DIR",
+            env=dict(os.environ, LD_PRELOAD=str(PROGRAMS / "libremoved-first.so")))
+    assert r.returncode == 0 and "lib" in r.stdout.split(), r
+    assert r.stderr.startswith("removed /tmp/aliquot-sim-"), r.stderr
+
+
 def test_another_runs_directory_is_left_alone():
     p = subprocess.Popen([ALIQUOT, "sim", "--", "cat"], stdin=subprocess.PIPE)
     wait_until(lambda: dir_of(p.pid), what="it holds its lock")

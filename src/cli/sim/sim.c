@@ -105,16 +105,18 @@ static int choose_machine(struct sim_config *config, struct err *err) {
 
 /* -- directories ----------------------------------------------------------------------------- */
 
-/* Locks the directory for as long as this process lives. The descriptor is the lock. */
-static int lock_dir(const char *dir, struct err *err) {
+/* Locks the directory for as long as this process lives. The descriptor is the lock.
+ * `flags`: LOCK_NB, or 0 to wait for another holder. */
+static int lock_dir(const char *dir, int flags, struct err *err) {
     char path[PATH_MAX];
     (void) snprintf(path, sizeof(path), "%s/" LOCK_NAME, dir);
     _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_errno(err, errno, "cannot open %s", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return err_set(err, EBUSY, "another `aliquot sim` serves %s", dir);
-    return take_fd(&fd);
+    if (flock(fd, LOCK_EX | flags) == 0)
+        return take_fd(&fd);
+    return errno == EWOULDBLOCK ? err_set(err, EBUSY, "another `aliquot sim` serves %s", dir)
+                                : err_errno(err, errno, "cannot lock %s", path);
 }
 
 /* Removes the directories of earlier runs that were killed. */
@@ -138,7 +140,7 @@ static void remove_stale_dirs(const char *parent) {
 }
 
 /* Sockets need short paths, so not $TMPDIR. */
-static int make_private_dir(char *ret, size_t size, struct err *err) {
+static int make_dir(char *ret, size_t size, struct err *err) {
     (void) snprintf(ret, size, "/tmp/" PRIVATE_PREFIX "XXXXXX");
     if (!mkdtemp(ret))
         return err_errno(err, errno, "cannot make a directory in /tmp");
@@ -146,6 +148,22 @@ static int make_private_dir(char *ret, size_t size, struct err *err) {
     if (chmod(ret, 0755) < 0)
         return err_errno(err, errno, "cannot change the mode of %s", ret);
     return 0;
+}
+
+/* Makes a directory and returns its lock. Until it is locked, remove_stale_dirs() of another
+ * process may take it for a stale one: then the lock file has no link any more. */
+static int make_private_dir(char *ret, size_t size, struct err *err) {
+    for (;;) {
+        int r = make_dir(ret, size, err);
+        if (r < 0)
+            return r;
+        _cleanup_close_ int lock = lock_dir(ret, 0, err);
+        struct stat st;
+        if (lock < 0)
+            return lock;
+        if (fstat(lock, &st) == 0 && st.st_nlink > 0)
+            return take_fd(&lock);
+    }
 }
 
 static const char *const library_names[][2] = {
@@ -253,15 +271,14 @@ static int serve_command(const struct daemon_options *o, char **argv, struct err
     char dir[64];
     struct daemon_options here = *o;
     remove_stale_dirs("/tmp");
-    int r = make_private_dir(dir, sizeof(dir), err);
-    if (r < 0)
-        return r;
-    _cleanup_close_ int lock = lock_dir(dir, err);
+    _cleanup_close_ int lock = make_private_dir(dir, sizeof(dir), err);
+    if (lock < 0)
+        return lock;
     _cleanup_close_ int signals = -1;
     _cleanup_(freep_daemon) struct daemon *daemon = NULL;
     struct run run = {.status = EXIT_FAILURE};
     sigset_t before;
-    r = lock < 0 ? lock : place_libraries(dir, false, err);
+    int r = place_libraries(dir, false, err);
     here.dir = dir;
     if (r >= 0)
         r = daemon_new(&here, &daemon, err);
@@ -283,7 +300,7 @@ static int serve_node(struct daemon_options *o, struct err *err) {
     int r = dir_make(arg_listen, 0755, err);
     if (r < 0)
         return r;
-    _cleanup_close_ int lock = lock_dir(arg_listen, err);
+    _cleanup_close_ int lock = lock_dir(arg_listen, LOCK_NB, err);
     if (lock < 0)
         return lock;
     sigset_t before;
