@@ -5,10 +5,13 @@
 
 #include "scheduler/daemon/scheduler.h"
 
+struct vocabulary;
+
 /* routes.c; metrics_routes has what other hosts may read: sums, and no names of tenants. */
 extern const struct http_route scheduler_routes[], scheduler_metrics_routes[];
 
-/* metrics.c: /metrics, in the text format of Prometheus. */
+/* metrics.c: /metrics, in the text format of Prometheus; its names. */
+extern const struct vocabulary scheduler_vocabulary;
 void scheduler_write_metrics(struct scheduler *s, struct buf *out);
 
 /* status.c: /status, all nodes with GPUs and all pods that request them, as JSON. */

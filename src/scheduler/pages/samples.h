@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The figures of one scrape of the scheduler, without names: sums over the cluster, and no names of
+ * tenants. metrics.def has the names. Memory is in bytes, time in nanoseconds. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "scheduler/daemon/scheduler.h"
+#include "wire/metrics.h"
+
+/* SET(id, of): the samples of one kind are struct id_sample, one for each `of`. */
+#define SCHEDULER_SETS(SET)                                                                        \
+    SET(verb, "verb of kube-scheduler's requests")                                                 \
+    SET(outcome, "verb and outcome")                                                               \
+    SET(stage, "stage of a pod on its way to a node")                                              \
+    SET(gpus, "state of GPUs")                                                                     \
+    SET(change, "change of the Lease")                                                             \
+    SET(scheduler, "replica of the scheduler")
+
+enum scheduler_set {
+#define SAMPLES_ID(id, of) SAMPLES_##id,
+    SCHEDULER_SETS(SAMPLES_ID)
+#undef SAMPLES_ID
+        SCHEDULER_SETS_COUNT
+};
+
+struct verb_sample {
+    const char *verb;
+    struct prom_histogram latency;
+};
+
+struct outcome_sample {
+    const char *verb, *outcome;
+    uint64_t count;
+};
+
+struct stage_sample {
+    const char *stage;
+    uint64_t pods;
+};
+
+struct gpus_sample {
+    const char *state;
+    uint64_t count;
+};
+
+struct change_sample {
+    const char *change;
+    uint64_t count;
+};
+
+struct scheduler_sample {
+    bool ready, acts;
+    uint64_t overcommitted, memory_free;
+    uint32_t preemptors;
+    uint64_t evictions, evictions_refused;
+    uint64_t bind_conflicts, bind_doubts, forged;
+    uint64_t events_written, events_failed, events_dropped;
+    uint64_t gpu_patches, gpu_patches_failed, wakes, objects_refused;
+};
+
+struct scheduler_samples {
+    struct metric_samples sets[SCHEDULER_SETS_COUNT]; /* of the members below */
+    struct verb_sample verbs[VERBS];
+    struct outcome_sample outcomes[2 * VERBS];
+    struct stage_sample stages[POD_STAGES];
+    struct gpus_sample gpus[2];
+    struct change_sample changes[2];
+    struct scheduler_sample scheduler;
+};
+
+/* Reads everything once. The samples point to constants only. */
+void scheduler_samples_collect(const struct scheduler *s, struct scheduler_samples *ret);
