@@ -9,11 +9,11 @@
 #include "agent/audit/audit.h"
 #include "agent/audit/usage.h"
 #include "agent/cluster/keys.h"
-#include "agent/report/gputime_report.h"
 #include "agent/report/http.h"
 #include "agent/report/metrics.h"
 #include "agent/report/publish.h"
 #include "agent/report/report.h"
+#include "agent/shares/gputime.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "model/scaling.h"
@@ -159,6 +159,25 @@ static void on_livez(struct http_exchange *exchange, void *userdata) {
 
 /* ---- /usage ---- */
 
+static void put_time(const struct slot *slot, uint32_t device, struct json_writer *w) {
+    const struct slot_terms *t = &slot->grant.terms;
+    struct arbitration_view v;
+
+    gputime_view(slot, device, &v);
+    json_put_string(w, "computePolicy", share_policy_name(t->policy));
+    json_put_u64(w, "computeWeight", t->weight);
+    json_put_u64(w, "computeCeiling", t->ceiling);
+    json_put_u64(w, "gpuTimeNs", v.usage.charged);
+    json_put_u64(w, "throttledNs", v.usage.waited);
+    json_put_u64(w, "launches", v.usage.launches);
+    json_put_u64(w, "gpuTakenPpm", v.taken);
+    json_put_u64(w, "gpuEntitledPpm", v.entitled);
+    json_put_bool(w, "gpuWanted", v.active);
+    json_put_bool(w, "accountDamaged", v.damaged);
+    json_put_u64(w, "gpuTimeDriverNs", slot->grant.devices[device].driver_time);
+    json_put_bool(w, "gpuTimeOveruse", slot->grant.devices[device].compute_audit.over);
+}
+
 static void put_holder(const struct report *report, struct json_writer *w, struct slot *slot,
                        const struct slot_device *d, uint32_t at) {
     struct slot_usage u;
@@ -183,7 +202,7 @@ static void put_holder(const struct report *report, struct json_writer *w, struc
     json_put_u64(w, "refused", u.refused[at]);
     json_put_u64(w, "processes", d->driver_processes);
     json_put_u64(w, "processesUnlimited", d->strangers);
-    gputime_usage(slot, at, w);
+    put_time(slot, at, w);
     json_put_bool(w, "ending", slot->releasing);
     json_object_end(w);
 }

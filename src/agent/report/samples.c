@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/report/samples.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/audit/known.h"
+#include "agent/audit/usage.h"
+#include "agent/report/report.h"
+#include "agent/shares/gputime.h"
+#include "base/file.h"
+#include "kube/api/event_writer.h"
+#include "model/scaling.h"
+
+/* ---- cards ---- */
+
+static void collect_card(const struct report *report, uint32_t i, struct card_sample *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+    const struct gpu_device *d = &s->devices[i];
+    const struct audit *audit = report->audit;
+    bool audited = d->healthy && gpu_gives_shares(d);
+    bool judged = audited && d->sample.attributable && audit_pids_fit(audit, d);
+    struct slot_total granted;
+
+    slot_card_use(&report->shares->slots, d->uuid, "", &granted, NULL);
+    *ret = (struct card_sample){
+        .node = report->shares->options.node_name,
+        .driver_version = s->driver_version,
+        .uuid = d->uuid,
+        .model = d->model,
+        .pci = d->pci,
+        .index = d->index,
+        .healthy = d->healthy,
+        .memory = d->memory,
+        .gpu = d->sample,
+        .granted = granted.memory,
+        .physical = granted.physical,
+        .core = granted.core,
+        .sold = gpu_gives_shares(d)
+                    ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
+                    : 0,
+        .outside = audited ? audit->outside[i] : METRIC_UNKNOWN_64,
+        .unattributed = judged ? audit->audits[i].memory.bytes : METRIC_UNKNOWN_64,
+    };
+    if (!d->healthy)
+        memset(&ret->gpu, 0xff, sizeof(ret->gpu));
+    (void) snprintf(ret->device, sizeof(ret->device), "nvidia%d", d->minor);
+}
+
+static void collect_cards(const struct report *report, struct agent_samples *ret) {
+    const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (!gpu_is_part(&s->devices[i]))
+            collect_card(report, i, &ret->cards[n++]);
+    ret->sets[SAMPLES_card] = METRIC_SAMPLES(ret->cards, n);
+}
+
+/* ---- containers ---- */
+
+static struct container_identity identity_of(const struct report *report, const struct slot *slot,
+                                             uint32_t at) {
+    const struct slot_grant *g = &slot->grant;
+
+    return (struct container_identity){
+        .node = report->shares->options.node_name,
+        .namespace = g->namespace,
+        .pod = g->pod,
+        .pod_uid = g->pod_uid,
+        .container = g->container,
+        .uuid = g->devices[at].uuid,
+        .index = g->devices[at].index,
+    };
+}
+
+static void collect_ledger(const struct slot_usage *u, uint32_t at, struct container_sample *ret) {
+    ret->ledger_damaged = u->damaged;
+    ret->booked = u->damaged ? METRIC_UNKNOWN_64 : u->booked[at];
+    ret->refused = u->damaged ? METRIC_UNKNOWN_64 : u->refused[at];
+}
+
+static void collect_driver(const struct report *report, const struct slot_device *d,
+                           struct container_sample *ret) {
+    const struct gpu_device *card =
+        gpu_find(gpu_monitor_snapshot(report->shares->monitor), d->uuid);
+    bool read = card && card->healthy;
+    bool judged = read && audit_pids_fit(report->audit, card);
+
+    ret->driver_time = d->driver_time;
+    ret->driver_memory = read ? d->driver_memory : METRIC_UNKNOWN_64;
+    ret->driver_percent = read ? d->driver_percent : METRIC_UNKNOWN_32;
+    ret->processes = read ? d->driver_processes : METRIC_UNKNOWN_32;
+    ret->over_time = read ? d->compute_audit.over : METRIC_UNKNOWN_32;
+    ret->unlimited_processes = judged ? d->strangers : METRIC_UNKNOWN_32;
+    ret->over_memory = judged ? d->memory_audit.state == AUDIT_MEMORY_OVER : METRIC_UNKNOWN_32;
+    ret->charged = judged ? d->charged : METRIC_UNKNOWN_64;
+}
+
+static double ratio(uint32_t ppm) {
+    return (double) ppm / RATE_WHOLE;
+}
+
+static void collect_time(const struct slot *slot, uint32_t at, struct container_sample *ret) {
+    struct arbitration_view v;
+    bool read;
+
+    gputime_view(slot, at, &v);
+    read = slot->compute && !v.damaged;
+    ret->time_charged = read ? v.usage.charged : METRIC_UNKNOWN_64;
+    ret->time_waited = read ? v.usage.waited : METRIC_UNKNOWN_64;
+    ret->launches = read ? v.usage.launches : METRIC_UNKNOWN_64;
+    ret->taken = read ? v.taken : METRIC_UNKNOWN_32;
+    ret->entitled = v.entitled;
+    ret->share_error = !read ? NAN : v.active ? ratio(v.taken) - ratio(v.entitled) : 0;
+    ret->wanted = read ? v.active : METRIC_UNKNOWN_32;
+    ret->account_damaged = v.damaged;
+}
+
+static void collect_container(const struct report *report, const struct slot *slot, uint32_t at,
+                              const struct slot_usage *usage, struct agent_samples *ret) {
+    const struct slot_device *d = &slot->grant.devices[at];
+    struct container_sample c = {
+        .of = identity_of(report, slot, at),
+        .limit = slot_memory_now(&slot->grant, at),
+        .physical = d->physical,
+        .overhead = d->overhead.bytes,
+        .core = d->core,
+    };
+    struct policy_sample policy = {
+        .of = c.of, .policy = share_policy_name(slot->grant.terms.policy), .one = true};
+
+    collect_ledger(usage, at, &c);
+    collect_driver(report, d, &c);
+    collect_time(slot, at, &c);
+    buf_append(&ret->containers, &c, sizeof(c));
+    buf_append(&ret->policies, &policy, sizeof(policy));
+}
+
+static struct metric_samples samples_in(const struct buf *array, size_t size) {
+    return (struct metric_samples){array->data, size, array->len / size};
+}
+
+static void collect_containers(const struct report *report, struct agent_samples *ret) {
+    ret->containers = BUF_INIT(0);
+    ret->policies = BUF_INIT(0);
+    for (struct slot *slot = report->shares->slots.slots; slot; slot = slot->hh.next) {
+        struct slot_usage usage;
+
+        usage_of_slot(slot, &usage);
+        for (uint32_t at = 0; at < slot->grant.ndevices; at++)
+            collect_container(report, slot, at, &usage, ret);
+    }
+    ret->sets[SAMPLES_container] = samples_in(&ret->containers, sizeof(struct container_sample));
+    ret->sets[SAMPLES_policy] = samples_in(&ret->policies, sizeof(struct policy_sample));
+}
+
+/* ---- the agent itself ---- */
+
+static void collect_plugins(const struct report *report, struct agent_samples *ret) {
+    assert(resources_count <= SAMPLES_PLUGINS_MAX);
+    for (size_t i = 0; i < resources_count; i++) {
+        struct plugin_stats stats;
+
+        plugin_stats(kubelet_plugin(report->kubelet, i), &stats);
+        ret->plugins[i] = (struct plugin_sample){
+            .resource = resources[i].name,
+            .registered = stats.registered,
+            .registrations = stats.registrations,
+            .register_ns = stats.registrations > 0 ? stats.register_ns : METRIC_UNKNOWN_64,
+            .allocate = stats.allocate,
+        };
+    }
+    ret->sets[SAMPLES_plugin] = METRIC_SAMPLES(ret->plugins, resources_count);
+}
+
+static uint64_t resident_bytes(void) {
+    _cleanup_buf_ struct buf text = BUF_INIT(65536);
+    unsigned long long total, resident;
+
+    if (file_read("/proc/self/statm", 4096, &text, NULL) < 0 ||
+        sscanf(buf_str(&text), "%llu %llu", &total, &resident) != 2)
+        return METRIC_UNKNOWN_64;
+    return resident * (uint64_t) sysconf(_SC_PAGESIZE);
+}
+
+static void collect_events(const struct report *report, struct agent_sample *ret) {
+    struct event_writer_stats stats = {0};
+
+    if (report->shares->events.writer)
+        event_writer_stats(report->shares->events.writer, &stats);
+    ret->events_written = stats.written;
+    ret->events_failed = stats.failed;
+    ret->events_dropped = stats.dropped;
+}
+
+static void collect_arbiter(const struct report *report, struct agent_sample *ret) {
+    struct arbitration_stats stats = {.cpu_ns = METRIC_UNKNOWN_64, .steps = METRIC_UNKNOWN_64};
+
+    if (report->shares->arbitration)
+        arbitration_stats(report->shares->arbitration, &stats);
+    ret->arbiter_ns = stats.cpu_ns;
+    ret->arbiter_steps = stats.steps;
+}
+
+static void collect_agent(const struct report *report, struct agent_samples *ret) {
+    struct gpu_monitor_status m;
+
+    gpu_monitor_status(report->shares->monitor, &m);
+    ret->agent = (struct agent_sample){
+        .answering = m.answering,
+        .restarts = m.restarts,
+        .hangs = m.hangs,
+        .synced = pods_synced(report->shares->pods),
+        .slots = HASH_COUNT(report->shares->slots.slots),
+        .prestart_waiting = (uint32_t) prestart_waiting(report->prestarts),
+        .reclaimed = report->audit->reclaimed,
+        .overuse = report->audit->overuse_found,
+        .overuse_stopped = report->audit->overuse_stopped,
+        .driver_limits_left = report->shares->driver_limits.left,
+        .resident = resident_bytes(),
+    };
+    collect_events(report, &ret->agent);
+    collect_arbiter(report, &ret->agent);
+    ret->sets[SAMPLES_agent] = METRIC_SAMPLES(&ret->agent, 1);
+    ret->prestarts[0] = (struct prestart_sample){"granted", report->prestarts->granted};
+    ret->prestarts[1] = (struct prestart_sample){"refused", report->prestarts->refused};
+    ret->sets[SAMPLES_prestart] = METRIC_SAMPLES(ret->prestarts, 2);
+    ret->version = (struct version_sample){ALIQUOT_VERSION, true};
+    ret->sets[SAMPLES_version] = METRIC_SAMPLES(&ret->version, 1);
+}
+
+int agent_samples_collect(struct report *report, struct agent_samples *ret) {
+    collect_cards(report, ret);
+    collect_containers(report, ret);
+    collect_plugins(report, ret);
+    collect_agent(report, ret);
+    return buf_error(&ret->containers) < 0 ? buf_error(&ret->containers)
+                                           : buf_error(&ret->policies);
+}
+
+void agent_samples_done(struct agent_samples *s) {
+    buf_done(&s->containers);
+    buf_done(&s->policies);
+}

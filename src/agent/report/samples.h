@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The figures of one scrape of the agent, without names: metrics.h has these. Memory is in bytes,
+ * time in nanoseconds, power in milliwatts, parts of a card's time in parts per million. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "gpu/device.h"
+#include "share/arbitration.h"
+#include "wire/metrics.h"
+
+struct report;
+
+/* SET(id, of): the samples of one kind are struct id_sample, one for each `of`. */
+#define AGENT_SETS(SET)                                                                            \
+    SET(card, "GPU of the node")                                                                   \
+    SET(container, "GPU of a container's share")                                                   \
+    SET(policy, "GPU of a container's share")                                                      \
+    SET(plugin, "extended resource")                                                               \
+    SET(prestart, "result of PreStartContainer")                                                   \
+    SET(agent, "agent")                                                                            \
+    SET(version, "agent")
+
+enum agent_set {
+#define SAMPLES_ID(id, of) SAMPLES_##id,
+    AGENT_SETS(SAMPLES_ID)
+#undef SAMPLES_ID
+        AGENT_SETS_COUNT
+};
+
+struct card_sample {
+    const char *node, *driver_version;
+    const char *uuid, *model, *pci;
+    char device[24]; /* "nvidia0" */
+    uint32_t index;
+    bool healthy;
+    uint64_t memory;
+    struct gpu_sample gpu; /* nothing of it is known while the card is unhealthy */
+    uint64_t granted, physical, sold;
+    uint32_t core;
+    uint64_t outside, unattributed;
+};
+
+/* A container on one GPU. */
+struct container_identity {
+    const char *node, *namespace, *pod, *pod_uid, *container, *uuid;
+    uint32_t index; /* of the GPU */
+};
+
+struct container_sample {
+    struct container_identity of;
+    uint64_t limit, physical, overhead, charged;
+    uint32_t core;
+    /* By its ledger. */
+    uint64_t booked, refused;
+    bool ledger_damaged;
+    /* By the driver. */
+    uint64_t driver_memory, driver_time;
+    uint32_t driver_percent, processes, unlimited_processes;
+    uint32_t over_memory, over_time; /* 0 or 1 */
+    /* By its account of GPU time. */
+    uint64_t time_charged, time_waited, launches;
+    uint32_t taken, entitled;
+    double share_error; /* a ratio */
+    uint32_t wanted;    /* 0 or 1 */
+    bool account_damaged;
+};
+
+struct policy_sample {
+    struct container_identity of;
+    const char *policy;
+    bool one;
+};
+
+struct plugin_sample {
+    const char *resource;
+    bool registered;
+    uint64_t registrations;
+    uint64_t register_ns;
+    struct prom_histogram allocate;
+};
+
+struct prestart_sample {
+    const char *result;
+    uint64_t count;
+};
+
+struct agent_sample {
+    bool answering, synced;
+    uint64_t restarts, hangs;
+    uint32_t slots, prestart_waiting;
+    uint64_t reclaimed, overuse, overuse_stopped, driver_limits_left;
+    uint64_t events_written, events_failed, events_dropped;
+    uint64_t resident;
+    uint64_t arbiter_ns, arbiter_steps;
+};
+
+struct version_sample {
+    const char *version;
+    bool one;
+};
+
+#define SAMPLES_PLUGINS_MAX 16
+
+struct agent_samples {
+    struct metric_samples sets[AGENT_SETS_COUNT]; /* of the members below */
+    struct card_sample cards[GPU_MAX];
+    struct buf containers, policies; /* arrays of the samples */
+    struct plugin_sample plugins[SAMPLES_PLUGINS_MAX];
+    struct prestart_sample prestarts[2];
+    struct agent_sample agent;
+    struct version_sample version;
+};
+
+/* Reads everything once. The samples point into the report's objects: they are valid until the next
+ * turn of the loop. -ENOMEM; call agent_samples_done() in any case. */
+int agent_samples_collect(struct report *report, struct agent_samples *ret);
+void agent_samples_done(struct agent_samples *s);
