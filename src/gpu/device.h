@@ -19,7 +19,10 @@ struct gpu_process {
     uint64_t memory;     /* bytes */
 };
 
-/* Numbers that change all the time; 0 where the driver does not tell. Part of a packet of
+/* A figure of struct gpu_sample that the driver does not tell: all bits are set. */
+#define GPU_NOT_TOLD UINT32_MAX
+
+/* Figures that change all the time; all are 0 while the card is unhealthy. Part of a packet of
  * gpu/nvml/worker_protocol.h: integers only, for which every pattern of bits is a value. */
 struct gpu_sample {
     uint64_t memory_used;
@@ -30,7 +33,7 @@ struct gpu_sample {
     uint64_t memory_allocated;
     uint64_t memory_most;  /* the greater of the two; where it does not tell, memory_used */
     uint32_t attributable; /* not 0: it says of each process what it holds */
-    uint32_t gpu_percent;
+    uint32_t gpu_percent;  /* this and all below: or GPU_NOT_TOLD */
     uint32_t memory_percent;
     uint32_t temperature; /* degrees Celsius */
     uint32_t sm_clock;    /* MHz */

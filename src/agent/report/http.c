@@ -259,7 +259,8 @@ static void put_gpu(struct report *report, struct json_writer *w, const struct g
     json_put_u64(w, "memoryUnattributed", audit->memory.bytes);
     put_candidates(report, w, audit);
     json_put_u64(w, "coreGranted", granted.core);
-    json_put_u64(w, "utilization", d->sample.gpu_percent);
+    json_put_u64(w, "utilization",
+                 d->sample.gpu_percent == GPU_NOT_TOLD ? 0 : d->sample.gpu_percent);
     put_holders(report, w, d->uuid);
     json_object_end(w);
 }

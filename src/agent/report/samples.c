@@ -15,6 +15,9 @@
 #include "kube/api/event_writer.h"
 #include "model/scaling.h"
 
+/* Figures of NVML go from struct gpu_sample to the page as they are. */
+_Static_assert(GPU_NOT_TOLD == METRIC_UNKNOWN_32, "a figure that the driver does not tell");
+
 /* ---- cards ---- */
 
 static void collect_card(const struct report *report, uint32_t i, struct card_sample *ret) {

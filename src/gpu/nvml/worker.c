@@ -310,23 +310,28 @@ static void read_memory_again(struct worker *w, nvmlDevice_t device, struct gpu_
         d->sample.memory_allocated = now;
 }
 
-/* What is nice to know; a card without it is as healthy as any. */
-static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
+static uint32_t told(nvmlReturn_t code, const unsigned int *value) {
+    return code == NVML_SUCCESS ? *value : GPU_NOT_TOLD;
+}
+
+/* A card without these figures is as healthy as any. */
+static void read_load(struct worker *w, nvmlDevice_t device, struct gpu_sample *ret) {
     const struct nvml *n = &w->nvml;
     nvmlUtilization_t load = {0};
+    unsigned int v = 0;
 
     if (n->nvmlDeviceGetUtilizationRates &&
         n->nvmlDeviceGetUtilizationRates(device, &load) == NVML_SUCCESS) {
-        d->sample.gpu_percent = load.gpu;
-        d->sample.memory_percent = load.memory;
+        ret->gpu_percent = load.gpu;
+        ret->memory_percent = load.memory;
     }
     if (n->nvmlDeviceGetTemperature)
-        (void) n->nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &d->sample.temperature);
+        ret->temperature = told(n->nvmlDeviceGetTemperature(device, NVML_TEMPERATURE_GPU, &v), &v);
     if (n->nvmlDeviceGetPowerUsage)
-        (void) n->nvmlDeviceGetPowerUsage(device, &d->sample.power_mw);
+        ret->power_mw = told(n->nvmlDeviceGetPowerUsage(device, &v), &v);
     if (n->nvmlDeviceGetClockInfo) {
-        (void) n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &d->sample.sm_clock);
-        (void) n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_MEM, &d->sample.memory_clock);
+        ret->sm_clock = told(n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_SM, &v), &v);
+        ret->memory_clock = told(n->nvmlDeviceGetClockInfo(device, NVML_CLOCK_MEM, &v), &v);
     }
 }
 
@@ -369,6 +374,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     bool healthy;
 
     d->minor = -1;
+    memset(&d->sample, 0xff, sizeof(d->sample)); /* nothing is told yet */
     healthy = check(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
                     "nvmlDeviceGetHandleByIndex");
     if (healthy && is_divided(w, device, index)) {
@@ -379,7 +385,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
               read_memory(w, device, d);
     *ret_answers = healthy || d->uuid[0];
     if (healthy) {
-        read_load(w, device, d);
+        read_load(w, device, &d->sample);
         list_processes(w, device, index);
         read_memory_again(w, device, d);
     }
