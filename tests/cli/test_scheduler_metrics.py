@@ -2,12 +2,15 @@
 """The port at which other hosts read the metrics of aliquot-scheduler, and nothing else."""
 
 import os
+import pathlib
 import re
 import subprocess
 import urllib.error
 import urllib.request
 
 import pytest
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -49,3 +52,23 @@ def test_other_hosts_read_metrics_only(scheduler):
     for path, body in (("/status", None), ("/explain?namespace=a&pod=b", None), ("/livez", None), ("/filter", b"{}"),
                        ("/bind", b"{}"), ("/preempt", b"{}")):
         assert answer(metrics, path, body)[0] in (404, 405), path
+
+
+def test_metrics_are_those_of_the_table(scheduler):
+    """No other family is served, each has its type and its help, and is followed by its own samples only."""
+    table = (TOP / "src/scheduler/pages/metrics.def").read_text()
+    rows = {name: (kind.lower(), help_) for name, kind, help_ in
+            re.findall(r'^METRIC\(\w+, "(\w+)", (\w+), .*, "(.*?)"\)$', table, re.M)}
+    assert len(rows) > 20
+    found, helps, family = {}, {}, None
+    for line in answer(scheduler[1], "/metrics")[1].splitlines():
+        if line.startswith("# HELP "):
+            family, helps[family] = line[7:].split(" ", 1)
+        elif line.startswith("# TYPE "):
+            name, kind = line[7:].split(" ")
+            assert name == family and name not in found
+            found[name] = (kind, helps[name])
+        else:
+            suffix = "_(bucket|sum|count)" if found[family][0] == "histogram" else ""
+            assert re.match(rf"{family}{suffix}[ {{]", line), line
+    assert found == rows
