@@ -209,6 +209,21 @@ def test_a_later_group_inherits_with_misc(machine, groups):
     m.end()
 
 
+def test_a_removed_group_is_refused(machine, groups):
+    """Its limit could otherwise seem to be taken away, while a later group inherits it."""
+    node, driver = machine()
+    group = groups.make("a")
+    assert driver.set(group, CONTEXT + MIB) == SUCCESS
+    directory = os.open(group, os.O_RDONLY | os.O_DIRECTORY)
+    groups.remove(group)
+    assert driver.set(f"/proc/self/fd/{directory}", NONE) == INVALID
+    assert driver.get(f"/proc/self/fd/{directory}") == INVALID
+    os.close(directory)
+    m = Member(node, groups.make("b"))
+    assert m.ask("context") == 0 and m.alloc(2 * MIB) == OUT_OF_MEMORY
+    m.end()
+
+
 def test_dmem_is_the_kernels(machine, groups):
     node, driver = machine("dmem")
     outer = groups.make("pod")

@@ -406,9 +406,9 @@ int main(int argc, char **argv) {
     size_t keep = argc > 3 ? read_number(argv[3]) : 0;
 
     (void) setvbuf(stdout, NULL, _IOLBF, 0);
-    if (strcmp(mode, "bypass") == 0)
-        bypass(bytes); /* until it is killed */
     end_on_sigterm();
+    if (strcmp(mode, "bypass") == 0)
+        bypass(bytes);
     if (strcmp(mode, "forge") == 0)
         forge(bytes, keep);
     if (strcmp(mode, "disguise") == 0)

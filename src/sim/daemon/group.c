@@ -37,11 +37,16 @@ static bool is_group(int fd, uint64_t *ret_id) {
     return true;
 }
 
+/* Its directory may be open yet. */
+static bool is_removed(int fd) {
+    return faccessat(fd, "cgroup.procs", F_OK, 0) < 0 && errno == ENOENT;
+}
+
 int group_of_directory(int fd, struct sim_groups *ret) {
     _cleanup_close_ int at = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     uint64_t id;
     ret->depth = 0;
-    if (at < 0 || !is_group(at, &id))
+    if (at < 0 || !is_group(at, &id) || is_removed(at))
         return -EINVAL;
     while (id != ROOT_ID && ret->depth < MEMLIMIT_DEPTH) {
         ret->id[ret->depth++] = id;
@@ -105,7 +110,7 @@ int group_dirs_add(struct group_dir **dirs, uint64_t id, int fd) {
 uint64_t group_dirs_gone(struct group_dir **dirs) {
     for (struct group_dir **p = dirs; *p; p = &(*p)->next) {
         struct group_dir *dir = *p;
-        if (faccessat(dir->fd, "cgroup.procs", F_OK, 0) == 0 || errno != ENOENT)
+        if (!is_removed(dir->fd))
             continue;
         uint64_t id = dir->id;
         *p = dir->next;

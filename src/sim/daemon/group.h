@@ -16,7 +16,8 @@ int group_process(pid_t pid);
 /* The groups of the process; none when it has ended, or its group cannot be seen. */
 void group_of_process(int proc, struct sim_groups *ret);
 
-/* The groups from a directory upwards. -EINVAL: no control group of version 2. */
+/* The groups from a directory upwards. -EINVAL: no control group of version 2, or a removed one, as
+ * the kernel (cgroup_get_from_fd) refuses it. */
 int group_of_directory(int fd, struct sim_groups *ret);
 
 /* Directories that are watched. */

@@ -92,10 +92,11 @@ int serve_limits(struct daemon *d, struct watch *w, const struct sim_request *q,
     /* Cards that are divided, and their parts, have none. */
     if (c->gpu->division || q->minor >= SIM_MAX_GPUS)
         return -EOPNOTSUPP;
+    /* In this order a group that is found has the entry that it had: its removal is not noted. */
+    forget_gone(d);
     int r = find_groups(w->session, q, fd, &groups);
     if (r < 0)
         return r;
-    forget_gone(d);
     if (q->a == SIM_LIMITS_SET) {
         if (!daemon_is_owner(w->fd))
             return -EPERM;
