@@ -4,29 +4,49 @@
 
 Meson runs the programs in C (unit, fuzz, torture, interop, sim); pytest runs what drives whole
 processes (the simulated driver with its unmodified readers, and the end-to-end tests on a real
-cluster). With --sanitize only the first kind runs: sanitizers and preloaded libraries do not mix.
-With --foreign only the pytest cases about programs of other projects run, all of them; otherwise
-those of them that are marked as long are left out.
+cluster), in groups: each line begins with the name of its group. With --sanitize only the first
+kind runs: sanitizers and preloaded libraries do not mix. With --foreign only the pytest cases about
+programs of other projects run, all of them; otherwise those of them that are marked as long are
+left out.
 """
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-# Python tests wait more than they compute: two processes run beside each other. The end-to-end tests share one cluster and
-# take about as long as all the others together with those that have a cluster of their own.
+# Python tests wait more than they compute: two lanes run beside each other, in each one group after the other. The end-to-end
+# tests share one cluster and take about as long as all the others together with those that have a cluster of their own.
 OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_driver_limits.py", "tests/e2e/test_topology.py"]
-PYTEST_GROUPS = {
-    "end-to-end": ["tests/e2e", *(f"--ignore={path}" for path in OWN_CLUSTER)],
-    "other": ["tests/sim", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", *OWN_CLUSTER],
+OTHERS = ["tests/sim", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", *OWN_CLUSTER]
+AT_ONCE = 6     # tests marked `waits`
+
+
+def waiting_modules():
+    """Those of OTHERS with tests marked `waits`. Each of several processes collects them, and no more."""
+    for place in OTHERS:
+        for path in sorted((TOP / place).rglob("test_*.py")) or [TOP / place]:
+            if "mark.waits" in path.read_text():
+                yield str(path.relative_to(TOP))
+
+
+PYTEST_GROUPS = {   # arguments of pytest, and which cases
+    "end-to-end": (["tests/e2e", *(f"--ignore={path}" for path in OWN_CLUSTER)], None),
+    "waiting": (["-n", str(AT_ONCE), "--maxschedchunk=1", *waiting_modules()], "waits"),
+    "other": (OTHERS, "not waits"),
 }
+LANES = [["end-to-end"], ["waiting", "other"]]
 SLOWEST = 30
+# Seconds after which the main thread handles a signal that arrived just before a wait began, which does not end that wait.
+HANDLE = 0.5
 # Exit statuses of pytest after which every case has run; the last one is for a selection without cases in a group.
 PYTEST_RAN, PYTEST_NONE = (0, 1), 5
 
@@ -35,6 +55,49 @@ SANITIZED_SUITES = ["unit", "fuzz", "interop", "sim", "torture"]
 
 # Markers of pytest cases, see tests/conftest.py.
 FOREIGN, ROUTINE = "foreign", "not long"
+
+
+class Children:
+    """Processes that end with this one, and take down what they have started. Each leads a process group, which a terminal's
+    Ctrl-C does not reach: their own signal does, once."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.running = {}   # process: the signal that ends it
+        self.ending = False
+
+    def start(self, command, ends_by, **options):
+        with self.lock:
+            if self.ending:
+                sys.exit()  # a thread
+            process = subprocess.Popen(command, cwd=TOP, start_new_session=True, **options)
+            self.running[process] = ends_by
+        return process
+
+    def run(self, command, **options):
+        process = self.start(command, signal.SIGTERM, **options)
+        while process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(HANDLE)
+        return process.returncode
+
+    def end(self):
+        with self.lock:
+            self.ending = True
+        for process, ends_by in self.running.items():
+            if process.poll() is None:
+                os.killpg(process.pid, ends_by)
+        for process in self.running:
+            process.wait()
+
+
+children = Children()
+
+
+def join(threads):
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(HANDLE)
 
 
 class Totals:
@@ -85,7 +148,7 @@ def run_meson(build, sanitize, suites, totals):
     if sanitize and "address" in sanitize:
         environment["ASAN_OPTIONS"] = "detect_leaks=1"
         environment["UBSAN_OPTIONS"] = "halt_on_error=1:print_stacktrace=1"
-    status = subprocess.run(command, env=environment).returncode
+    status = children.run(command, env=environment)
 
     counted = 0
     for entry in meson_results(build):
@@ -108,28 +171,52 @@ def run_source_rules(totals):
             totals.fail(" ".join(command), f"{len(done.stdout.splitlines())} lines of breaches")
 
 
-def start_pytest(venv, build, group, marked, only):
-    """A process that writes pytest-GROUP.xml and pytest-GROUP.log into the build directory."""
-    report = build / f"pytest-{group}.xml"
-    report.unlink(missing_ok=True)
-    command = [f"{venv}/bin/python", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider",
-               "--durations=10", f"--junitxml={report}", "-m", marked, *PYTEST_GROUPS[group]]
-    if only:
-        command += ["-k", only]
+def pytest_command(venv, build, group, marked, only):
+    arguments, marker = PYTEST_GROUPS[group]
+    command = [f"{venv}/bin/python", "-m", "pytest", "--no-header", "--tb=short", "-p", "no:cacheprovider", "--durations=10",
+               f"--junitxml={report_of(build, group)}", "-m", f"({marked}) and ({marker})" if marker else marked, *arguments]
+    return command + (["-k", only] if only else [])
+
+
+def report_of(build, group):
+    return build / f"pytest-{group}.xml"
+
+
+def run_group(command, build, group):
+    """Prints what pytest prints as it comes, and keeps it in pytest-GROUP.log. Returns its exit status."""
+    report_of(build, group).unlink(missing_ok=True)
     environment = dict(os.environ, ALIQUOT_BUILD=str(build.resolve()), PYTHONDONTWRITEBYTECODE="1")
+    process = children.start(command, signal.SIGINT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True, errors="replace")
     with open(build / f"pytest-{group}.log", "w") as log:
-        return subprocess.Popen(command, cwd=TOP, env=environment, stdout=log, stderr=log)
+        for line in process.stdout:
+            log.write(line)
+            print(f"[{group}] {line}", end="", flush=True)
+    return process.wait()
+
+
+def run_lanes(commands, build):
+    """Exit statuses by group."""
+    statuses = {}
+
+    def run_lane(groups):
+        for group in groups:
+            statuses[group] = run_group(commands[group], build, group)
+    threads = [threading.Thread(target=run_lane, args=(groups,), daemon=True) for groups in LANES]
+    for thread in threads:
+        thread.start()
+    join(threads)
+    return statuses
 
 
 def count_pytest(build, group, status, selected, totals):
-    """Prints what the process printed and counts its cases; returns the seconds that each took. Only a group from which
-    cases were selected may have none."""
-    print((build / f"pytest-{group}.log").read_text(errors="replace"), end="", flush=True)
+    """Counts the cases of a group; returns the seconds that each took. Only a group from which cases were selected may
+    have none."""
     if status == PYTEST_NONE and selected:
         return []
     if status not in PYTEST_RAN:
         totals.fail(f"pytest, {group} tests", f"exit status {status}")
-    report = build / f"pytest-{group}.xml"
+    report = report_of(build, group)
     if not report.exists():
         totals.fail(f"pytest, {group} tests", "ended without a report")
         return []
@@ -151,18 +238,12 @@ def run_pytest(build, marked, only, totals):
     subprocess.run([sys.executable, TOP / "tests/cluster", "build"], check=True, stdout=subprocess.DEVNULL)
     began = time.monotonic()
     say("Python tests: " + ", ".join(f"{build}/pytest-{group}.log" for group in PYTEST_GROUPS))
-    running = {group: start_pytest(venv, build, group, marked, only) for group in PYTEST_GROUPS}
-    try:
-        ended = {group: process.wait() for group, process in running.items()}
-    except KeyboardInterrupt:       # theirs, too: they take their clusters down
-        for process in running.values():
-            process.wait()
-        raise
+    statuses = run_lanes({group: pytest_command(venv, build, group, marked, only) for group in PYTEST_GROUPS}, build)
     selected = bool(only) or marked == FOREIGN
-    took = sorted((seconds for group, status in ended.items() for seconds in count_pytest(build, group, status, selected, totals)),
-                  reverse=True)
-    say(f"{len(took)} Python tests took {sum(took):.0f} s, the slowest {SLOWEST} of them {sum(took[:SLOWEST]):.0f} s, "
-        f"in {time.monotonic() - began:.0f} s")
+    took = {group: count_pytest(build, group, statuses.get(group), selected, totals) for group in PYTEST_GROUPS}
+    every = sorted(sum(took.values(), []), reverse=True)
+    say(f"{len(every)} Python tests took {sum(every):.0f} s ({sum(took['waiting']):.0f} s of them {AT_ONCE} at once), the "
+        f"slowest {SLOWEST} of them {sum(every[:SLOWEST]):.0f} s, in {time.monotonic() - began:.0f} s")
 
 
 def main():
@@ -184,7 +265,8 @@ def main():
     marked = FOREIGN if arguments.foreign else ROUTINE
     say(f"building in {arguments.build}")
     configure(arguments.build, arguments.sanitize)
-    subprocess.run(["ninja", "-C", str(arguments.build), "--quiet"], check=True)
+    if children.run(["ninja", "-C", str(arguments.build), "--quiet"]) != 0:
+        return 1
 
     if not suites and not arguments.foreign:
         run_source_rules(totals)
@@ -200,5 +282,14 @@ def main():
     return 1 if totals.failed or not totals.passed else 0
 
 
+def without_leftovers(function):
+    """Calls it; however it ends, by SIGTERM or Ctrl-C as well, its children end first."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        return function()
+    finally:
+        children.end()
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(without_leftovers(main))
