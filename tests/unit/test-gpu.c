@@ -603,6 +603,16 @@ static void links(void **state) {
     assert_int_equal(l.of[0].nvlinks[1], 0);
 }
 
+static void library_of_another_kind(void **state) {
+    struct nvml nvml;
+    struct err err;
+
+    (void) state;
+    assert_int_equal(nvml_load("libm.so.6", &nvml, &err), -ENOSYS);
+    assert_string_equal(err.text, "libm.so.6 has no nvmlInit_v2: the driver is too old");
+    assert_int_equal(nvml_load("/nowhere/libnvidia-ml.so.1", &nvml, &err), -ENOENT);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(inventory, setup, teardown),
@@ -621,6 +631,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(inventory_file),
         cmocka_unit_test(inventory_of_parts),
         cmocka_unit_test(links),
+        cmocka_unit_test(library_of_another_kind),
     };
     static char dir[512];
     ssize_t n;
