@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     memset(&m, 0xee, sizeof(m));
     memcpy(&m, data, size < sizeof(m) ? size : sizeof(m));
+    /* So that seeds stay seeds when struct gpu_sample grows. */
+    if (m.header.type == GPU_MESSAGE_DEVICE && size < sizeof(m.device) &&
+        size > offsetof(struct gpu_message_device, sample))
+        size = sizeof(m.device);
     switch (gpu_message_check(&m, size)) {
     case GPU_MESSAGE_DEVICE:
         if (m.header.index >= GPU_CARDS_MAX || strlen(m.device.uuid) >= sizeof(m.device.uuid) ||
