@@ -373,6 +373,45 @@ static void announces_its_windows(void **state) {
     buf_done(&seen.body);
 }
 
+/* The streams of a connection have the 64 KiB of HTTP/2 between them at least, again and again. */
+static void small_windows_of_streams_do_not_narrow_the_connection(void **state) {
+    enum { WINDOW = 16384, STREAMS = 5 };
+    static const struct h2_field head[] = {{":status", "200"}};
+    static uint8_t body[WINDOW];
+    struct server server = {.silent = true};
+    const struct h2_options near = {.handlers = &h2_seen_handlers, .stream_window = WINDOW};
+    const struct h2_options far = {.server = true, .handlers = &server_handlers, .user = &server};
+    struct h2_stream *streams[STREAMS], *stream;
+    struct h2_seen seen = H2_SEEN_INIT;
+    struct h2_conn *client;
+    const uint8_t *bytes;
+    size_t sent = 0;
+    ssize_t n;
+    (void) state;
+    assert_int_equal(h2_conn_new(&near, &client), 0);
+    assert_int_equal(h2_conn_new(&far, &server.conn), 0);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < STREAMS; i++) {
+            assert_int_equal(h2_request(client, request, 4, "x", 1, &seen, &stream), 0);
+            assert_int_equal(h2_pair_pump(client, server.conn), 0);
+            streams[i] = server.last;
+            assert_int_equal(h2_respond(streams[i], head, 1, true), 0);
+        }
+        assert_int_equal(h2_pair_pump(client, server.conn), 0);
+        for (int i = 0; i < STREAMS; i++)
+            assert_int_equal(h2_write(streams[i], body, WINDOW), 0);
+        if (round == 0)
+            assert_int_equal(h2_pair_pump(client, server.conn), 0);
+    }
+    assert_int_equal(seen.body.len, STREAMS * WINDOW);
+    while ((n = h2_conn_pull(server.conn, &bytes)) > 0)
+        sent += (size_t) n;
+    assert_in_range(sent, 2 * WINDOW, 5 * WINDOW);
+    h2_conn_free(client);
+    h2_conn_free(server.conn);
+    buf_done(&seen.body);
+}
+
 static void tells_streams_of_a_lost_connection(void **state) {
     struct server server;
     struct h2_conn *client;
@@ -422,6 +461,7 @@ int main(void) {
         cmocka_unit_test(wakes_once_per_cork),
         cmocka_unit_test(refuses_too_many_fields),
         cmocka_unit_test(announces_its_windows),
+        cmocka_unit_test(small_windows_of_streams_do_not_narrow_the_connection),
         cmocka_unit_test(tells_streams_of_a_lost_connection),
         cmocka_unit_test(refuses_what_is_not_http2),
     };

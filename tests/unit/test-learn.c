@@ -91,9 +91,11 @@ static void a_number_is_of_one_node_at_a_time(void **state) {
     struct place_model *model = learn(w);
     show_node(w, "a", 1);
     show_node(w, "without", 0);
+    assert_int_equal(state_node_absence(w->state, "without", PLACE_NODE_UNREADY), 1);
     show_node(w, "b", 1);
     assert_int_equal(number_of(w, "a"), 0);
     assert_int_equal(number_of(w, "b"), 1);
+    assert_false(state_node_find(w->state, "without")->numbered);
     state_node_gone(w->state, "without");
     show_node(w, "c", 1);
     assert_int_equal(number_of(w, "c"), 2);

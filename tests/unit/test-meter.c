@@ -203,6 +203,37 @@ static void the_longest_launch_is_told(void **state) {
     assert_true(longest_after(f, 2 * MS) == 17 * MS);
 }
 
+/* Whether a launch goes to the card behind work of ALONE_NS under that window. */
+static enum meter_verdict behind_a_launch(struct fixture *f, uint64_t window) {
+    struct cost cost = known(ALONE_NS);
+    struct launch l = {.stream = 1}, next = {.stream = 1};
+    uint64_t wait;
+    bool ring;
+    int at = begin(f, &cost, &l, SEC);
+
+    assert_int_equal(meter_launched(&f->meter, &l, SEC), at);
+    meter_closed(&f->meter, at);
+    f->grant.window = window;
+    (void) meter_charge(&f->meter, &cost, &next);
+    return meter_enter(&f->meter, &next, SEC, &wait, &ring);
+}
+
+static void the_window_admits_a_queue_of_its_length_and_no_longer(void **state) {
+    struct fixture *f = *state;
+    struct grants_file *grants = test_calloc(1, sizeof(*grants));
+    struct meter fresh = f->meter;
+
+    grants->beat = 1;
+    fresh.account.grants = grants;
+    fresh.account.grant = &f->grant;
+    f->grant.rate = RATE_UNLIMITED;
+    f->meter = fresh;
+    assert_int_equal(behind_a_launch(f, ALONE_NS), METER_GO);
+    f->meter = fresh;
+    assert_int_equal(behind_a_launch(f, ALONE_NS - 1), METER_WAIT_RESULT);
+    test_free(grants);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -216,6 +247,7 @@ int main(void) {
         TEST(measurements_are_due_in_uneven_steps),
         TEST(a_running_batch_is_charged_what_it_takes),
         TEST(the_longest_launch_is_told),
+        TEST(the_window_admits_a_queue_of_its_length_and_no_longer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
