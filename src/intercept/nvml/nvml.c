@@ -22,37 +22,34 @@ static bool present(const struct part *part, unsigned long long *total, unsigned
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r == NVML_SUCCESS)
-        r = driver.nvmlDeviceGetMemoryInfo(device, memory);
-    if (r == NVML_SUCCESS && memory)
+    NVML_TRY(nvml_part_of(device, &part));
+    NVML_TRY(driver.nvmlDeviceGetMemoryInfo(device, memory));
+    if (memory)
         (void) present(&part, &memory->total, &memory->free, &memory->used);
-    return r;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r == NVML_SUCCESS)
-        r = driver.nvmlDeviceGetMemoryInfo_v2(device, memory);
-    if (r == NVML_SUCCESS && memory && present(&part, &memory->total, &memory->free, &memory->used))
+    NVML_TRY(nvml_part_of(device, &part));
+    NVML_TRY(driver.nvmlDeviceGetMemoryInfo_v2(device, memory));
+    if (memory && present(&part, &memory->total, &memory->free, &memory->used))
         memory->reserved = 0; /* the driver's part of the card is not in the limit */
-    return r;
+    return NVML_SUCCESS;
 }
 
 /* Of a card in confidential mode, all memory is protected; of others, none. */
 nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
                                                           nvmlMemory_t *memory) {
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r == NVML_SUCCESS)
-        r = driver.nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory);
-    if (r == NVML_SUCCESS && memory && memory->total > 0)
+    NVML_TRY(nvml_part_of(device, &part));
+    NVML_TRY(driver.nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory));
+    if (memory && memory->total > 0)
         (void) present(&part, &memory->total, &memory->free, &memory->used);
-    return r;
+    return NVML_SUCCESS;
 }
 
 /* The window through which the processor accesses the card is not divided into shares. What is
@@ -60,18 +57,17 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1_memory) {
     struct part part;
     struct figures figures;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r == NVML_SUCCESS)
-        r = driver.nvmlDeviceGetBAR1MemoryInfo(device, bar1_memory);
-    if (r != NVML_SUCCESS || !bar1_memory || !part.share)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
+    NVML_TRY(driver.nvmlDeviceGetBAR1MemoryInfo(device, bar1_memory));
+    if (!bar1_memory || !part.share)
+        return NVML_SUCCESS;
     figures = (struct figures){.total = bar1_memory->bar1Total, .free = bar1_memory->bar1Free};
     part_figures(&part, &figures);
     if (figures.used < bar1_memory->bar1Used)
         bar1_memory->bar1Used = figures.used;
     bar1_memory->bar1Free = bar1_memory->bar1Total - bar1_memory->bar1Used;
-    return r;
+    return NVML_SUCCESS;
 }
 
 /* The driver's own limits of a control group (from 615 on). Whichever group a container names, it
@@ -79,17 +75,16 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits) {
     struct part part;
     struct figures figures;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r == NVML_SUCCESS)
-        r = driver.nvmlDeviceGetMemoryLimits_v1(device, limits);
-    if (r != NVML_SUCCESS || !limits || !part.share)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
+    NVML_TRY(driver.nvmlDeviceGetMemoryLimits_v1(device, limits));
+    if (!limits || !part.share)
+        return NVML_SUCCESS;
     figures = (struct figures){.total = limits->hardLimit};
     part_figures(&part, &figures);
     limits->hardLimit = figures.total;
     limits->currentUsed = figures.used;
     if (limits->softLimit > limits->hardLimit)
         limits->softLimit = limits->hardLimit;
-    return r;
+    return NVML_SUCCESS;
 }

@@ -6,6 +6,7 @@
  * answers are not changed. */
 
 #include "abi/nvml.h"
+#include "abi/try.h"
 #include "intercept/memory/view.h"
 
 /* NVML_SUCCESS; NVML_ERROR_NO_PERMISSION for a device of others; the driver's error where it cannot

@@ -123,17 +123,14 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              unsigned long long last_seen_time_stamp) {
     struct samples *samples;
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
+    nvmlReturn_t r = NVML_SUCCESS;
     unsigned int room;
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
     if (!process_samples_count || !part.share)
         return driver.nvmlDeviceGetProcessUtilization(device, utilization, process_samples_count,
                                                       last_seen_time_stamp);
-    r = samples_new(device, &part, last_seen_time_stamp, &samples);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(samples_new(device, &part, last_seen_time_stamp, &samples));
     room = utilization ? *process_samples_count : 0;
     *process_samples_count = samples->n;
     if (samples->n > room)
@@ -158,17 +155,14 @@ nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
     nvmlProcessesUtilizationInfo_t *info = proceses_util_info;
     struct samples *samples;
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
+    nvmlReturn_t r = NVML_SUCCESS;
     unsigned int room;
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
     if (!info || !part.share ||
         info->version != NVML_STRUCT_VERSION_OF(nvmlProcessesUtilizationInfo_t, 1))
         return driver.nvmlDeviceGetProcessesUtilizationInfo(device, info);
-    r = samples_new(device, &part, info->lastSeenTimeStamp, &samples);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(samples_new(device, &part, info->lastSeenTimeStamp, &samples));
     room = info->procUtilArray ? info->processSamplesCount : 0;
     info->processSamplesCount = samples->n;
     if (samples->n > room)
@@ -257,18 +251,14 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     nvmlUtilization_t card;
     struct load load;
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
     if (!utilization || !part.share)
         return driver.nvmlDeviceGetUtilizationRates(device, utilization);
-    r = driver.nvmlDeviceGetUtilizationRates(device, &card);
-    if (r == NVML_SUCCESS)
-        r = part_load(device, &part, &load);
-    if (r == NVML_SUCCESS)
-        *utilization = (nvmlUtilization_t){.gpu = load.sm, .memory = load.memory};
-    return r;
+    NVML_TRY(driver.nvmlDeviceGetUtilizationRates(device, &card));
+    NVML_TRY(part_load(device, &part, &load));
+    *utilization = (nvmlUtilization_t){.gpu = load.sm, .memory = load.memory};
+    return NVML_SUCCESS;
 }
 
 #define ENGINE(symbol, member)                                                                     \
@@ -277,18 +267,14 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
         struct load load;                                                                          \
         struct part part;                                                                          \
         unsigned int card;                                                                         \
-        nvmlReturn_t r = nvml_part_of(device, &part);                                              \
                                                                                                    \
-        if (r != NVML_SUCCESS)                                                                     \
-            return r;                                                                              \
+        NVML_TRY(nvml_part_of(device, &part));                                                     \
         if (!utilization || !part.share)                                                           \
             return driver.symbol(device, utilization, sampling_period_us);                         \
-        r = driver.symbol(device, &card, sampling_period_us);                                      \
-        if (r == NVML_SUCCESS)                                                                     \
-            r = part_load(device, &part, &load);                                                   \
-        if (r == NVML_SUCCESS)                                                                     \
-            *utilization = load.member;                                                            \
-        return r;                                                                                  \
+        NVML_TRY(driver.symbol(device, &card, sampling_period_us));                                \
+        NVML_TRY(part_load(device, &part, &load));                                                 \
+        *utilization = load.member;                                                                \
+        return NVML_SUCCESS;                                                                       \
     }
 
 ENGINE(nvmlDeviceGetEncoderUtilization, encoder)
@@ -303,24 +289,19 @@ nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
     nvmlGpuDynamicPstatesInfo_t *info = dynamic_pstates_info, card;
     struct load load;
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
     if (!info || !part.share)
         return driver.nvmlDeviceGetDynamicPstatesInfo(device, info);
-    r = driver.nvmlDeviceGetDynamicPstatesInfo(device, &card);
-    if (r == NVML_SUCCESS)
-        r = part_load(device, &part, &load);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(driver.nvmlDeviceGetDynamicPstatesInfo(device, &card));
+    NVML_TRY(part_load(device, &part, &load));
     for (int i = 0; i < NVML_MAX_GPU_UTILIZATIONS; i++)
         card.utilization[i].percentage = 0;
     card.utilization[0].percentage = load.sm;
     card.utilization[1].percentage = load.memory;
     card.utilization[2].percentage = sum(load.encoder, load.decoder);
     *info = card;
-    return r;
+    return NVML_SUCCESS;
 }
 
 /* -- history ----------------------------------------------------------------------------------- */

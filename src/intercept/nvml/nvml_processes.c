@@ -176,10 +176,9 @@ static nvmlReturn_t processes(const struct list *list, nvmlDevice_t device, unsi
                               void *infos) {
     struct entries *entries;
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
+    nvmlReturn_t r;
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
     if (!part.share)
         return list->v1 ? list->v1(device, count, infos) : list->v2(device, count, infos);
     if (!count || (*count > 0 && !infos))
@@ -280,10 +279,9 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t *plist) {
     struct details *details;
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
+    nvmlReturn_t r;
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
     if (!plist || !part.share)
         return driver.nvmlDeviceGetRunningProcessDetailList(device, plist);
     details = calloc(1, sizeof(*details));

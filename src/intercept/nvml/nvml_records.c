@@ -48,10 +48,9 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
                                          unsigned int *pids) {
     unsigned int *all, n = RECORDS_MAX;
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
+    nvmlReturn_t r;
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
     if (!count || !part.share)
         return driver.nvmlDeviceGetAccountingPids(device, count, pids);
     if (*count > 0 && !pids)
@@ -166,17 +165,14 @@ static nvmlReturn_t sessions_new(const struct session_kind *kind, nvmlDevice_t d
 static nvmlReturn_t sessions(const struct session_kind *kind, nvmlDevice_t device,
                              unsigned int *count, void *infos) {
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
+    nvmlReturn_t r = NVML_SUCCESS;
     unsigned int n, room;
     void *list;
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
     if (!count || !part.share)
         return kind->ask(device, count, infos);
-    r = sessions_new(kind, device, &part, &list, &n);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(sessions_new(kind, device, &part, &list, &n));
     room = *count;
     *count = n;
     if (infos && n > room)
@@ -203,10 +199,8 @@ static nvmlReturn_t summary(const struct session_kind *kind, nvmlDevice_t device
     nvmlFBCStats_t stats = {0};
     unsigned int n;
     void *list;
-    nvmlReturn_t r = sessions_new(kind, device, part, &list, &n);
 
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(sessions_new(kind, device, part, &list, &n));
     stats.sessionsCount = n;
     for (unsigned int i = 0; i < n; i++) {
         stats.averageFPS += number_at((const char *) list + i * kind->size, kind->fps) / n;
@@ -214,17 +208,16 @@ static nvmlReturn_t summary(const struct session_kind *kind, nvmlDevice_t device
     }
     free(list);
     *ret = stats;
-    return r;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *fbc_stats) {
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r == NVML_SUCCESS)
-        r = driver.nvmlDeviceGetFBCStats(device, fbc_stats);
-    if (r != NVML_SUCCESS || !fbc_stats || !part.share)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
+    NVML_TRY(driver.nvmlDeviceGetFBCStats(device, fbc_stats));
+    if (!fbc_stats || !part.share)
+        return NVML_SUCCESS;
     return summary(&capture_sessions, device, &part, fbc_stats);
 }
 
@@ -232,19 +225,16 @@ nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessio
                                        unsigned int *average_fps, unsigned int *average_latency) {
     nvmlFBCStats_t stats;
     struct part part;
-    nvmlReturn_t r = nvml_part_of(device, &part);
 
-    if (r == NVML_SUCCESS)
-        r = driver.nvmlDeviceGetEncoderStats(device, session_count, average_fps, average_latency);
-    if (r != NVML_SUCCESS || !session_count || !average_fps || !average_latency || !part.share)
-        return r;
-    r = summary(&encoder_sessions, device, &part, &stats);
-    if (r != NVML_SUCCESS)
-        return r;
+    NVML_TRY(nvml_part_of(device, &part));
+    NVML_TRY(driver.nvmlDeviceGetEncoderStats(device, session_count, average_fps, average_latency));
+    if (!session_count || !average_fps || !average_latency || !part.share)
+        return NVML_SUCCESS;
+    NVML_TRY(summary(&encoder_sessions, device, &part, &stats));
     *session_count = stats.sessionsCount;
     *average_fps = stats.averageFPS;
     *average_latency = stats.averageLatency;
-    return r;
+    return NVML_SUCCESS;
 }
 
 /* -- names ------------------------------------------------------------------------------------- */

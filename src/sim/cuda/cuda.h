@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "abi/cuda.h"
+#include "abi/try.h"
 #include "sim/client.h"
 #ifndef SIM_EXPORTS
 #include "cuda-names.h" /* the functions below get names of their own: see generate.py */
@@ -139,14 +140,6 @@ struct CUevent_st {
 };
 
 /* -- errors ---------------------------------------------------------------------------------- */
-
-/* Returns the result of `call` from the calling function, unless it is CUDA_SUCCESS. */
-#define CUDA_TRY(call)                                                                             \
-    do {                                                                                           \
-        CUresult _r = (call);                                                                      \
-        if (_r != CUDA_SUCCESS)                                                                    \
-            return _r;                                                                             \
-    } while (0)
 
 /* The end of a function that returns one value: CUDA_ERROR_INVALID_VALUE where `out` is NULL. */
 #define CUDA_RETURN_VALUE(out, value)                                                              \

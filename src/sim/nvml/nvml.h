@@ -4,6 +4,7 @@
 /* Inside of the simulated libnvidia-ml.so.1. */
 
 #include "abi/nvml.h"
+#include "abi/try.h"
 #include "sim/client.h"
 #ifndef SIM_EXPORTS
 #include "nvml-names.h" /* the functions below get names of their own: see generate.py */
@@ -60,14 +61,6 @@ nvmlReturn_t nvml_request_list(nvmlDevice_t device, uint32_t op, uint64_t a, siz
 /* The memory limit and the use of the caller's control group. False: it has no limit. */
 bool nvml_own_limit(nvmlDevice_t device, unsigned long long *ret_hard,
                     unsigned long long *ret_used);
-
-/* Returns the result of `call` from the calling function, unless it is NVML_SUCCESS. */
-#define NVML_TRY(call)                                                                             \
-    do {                                                                                           \
-        nvmlReturn_t _r = (call);                                                                  \
-        if (_r != NVML_SUCCESS)                                                                    \
-            return _r;                                                                             \
-    } while (0)
 
 /* Checks a pointer to a versioned structure. */
 #define NVML_CHECK_VERSION(info, type, number)                                                     \
