@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "share/compute_policies.h"
+#include "share/share_file.h"
 #include "share/sigbus_guard.h"
 
 struct compute {
@@ -38,26 +39,7 @@ static const char *const policy_names[SHARE_POLICIES] = {
 };
 
 static int create(const char *path, const struct head *head, mode_t mode, struct err *err) {
-    char temp[4096];
-    _cleanup_close_ int fd = -1;
-    int r = 0;
-
-    if (access(path, F_OK) == 0)
-        return 0;
-    if (snprintf(temp, sizeof(temp), "%s.new", path) >= (int) sizeof(temp))
-        return err_errno(err, ENAMETOOLONG, "cannot create %s", path);
-    (void) unlink(temp);
-    fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot create %s", temp);
-    if (ftruncate(fd, head->size) < 0 ||
-        pwrite(fd, head, sizeof(*head), 0) != (ssize_t) sizeof(*head) ||
-        /* Whatever the umask: the container's processes may run as any user. */
-        fchmod(fd, mode) < 0 || rename(temp, path) < 0) {
-        r = err_errno(err, errno, "cannot create %s", path);
-        (void) unlink(temp);
-    }
-    return r;
+    return share_file_create(path, head, sizeof(*head), head->size, mode, err);
 }
 
 int compute_create(const char *grants_path, const char *compute_path, struct err *err) {

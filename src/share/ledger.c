@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "share/share_file.h"
 #include "share/sigbus_guard.h"
 
 struct ledger {
@@ -50,7 +51,7 @@ static int guarded(struct ledger *ledger, int (*fn)(struct ledger *, void *, siz
 
 /* Allocates the part that all processes write on the file system; that of a slot is allocated when
  * it is claimed. */
-static int fill_new(int fd, const char *path, struct err *err) {
+int ledger_create(const char *path, struct err *err) {
     union {
         struct {
             uint64_t magic;
@@ -63,34 +64,7 @@ static int fill_new(int fd, const char *path, struct err *err) {
     begin.head.version = LEDGER_VERSION;
     begin.head.devices = LEDGER_DEVICES;
     begin.head.slots = LEDGER_SLOTS;
-    if (pwrite(fd, &begin, sizeof(begin), 0) != (ssize_t) sizeof(begin) ||
-        ftruncate(fd, sizeof(struct ledger_file)) < 0)
-        return err_errno(err, errno, "cannot write %s", path);
-    /* Whatever the umask: the container's processes may run as any user. */
-    return fchmod(fd, 0666) < 0 ? err_errno(err, errno, "cannot chmod %s", path) : 0;
-}
-
-int ledger_create(const char *path, struct err *err) {
-    char temp[4096];
-    _cleanup_close_ int fd = -1;
-    int r;
-
-    if (access(path, F_OK) == 0)
-        return 0;
-    if (snprintf(temp, sizeof(temp), "%s.new", path) >= (int) sizeof(temp))
-        return err_errno(err, ENAMETOOLONG, "cannot create %s", path);
-    (void) unlink(temp);
-    fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_errno(err, errno, "cannot create %s", temp);
-    r = fill_new(fd, temp, err);
-    /* Under its name only when it is whole: a half-written ledger would refuse its container for
-     * ever. */
-    if (r == 0 && rename(temp, path) < 0)
-        r = err_errno(err, errno, "cannot create %s", path);
-    if (r < 0)
-        (void) unlink(temp);
-    return r;
+    return share_file_create(path, &begin, sizeof(begin), sizeof(struct ledger_file), 0666, err);
 }
 
 int ledger_open(const char *path, struct ledger **ret, struct err *err) {
