@@ -8,59 +8,36 @@
 
 /* NVML's architecture numbers: Volta 5, Turing 6, Ampere 7, Ada 8, Hopper 9.
  * Brands: Tesla 2, NVIDIA 14, GeForce RTX 15. */
+
+/* What both memory sizes of the A100 have in common. */
+#define A100_SXM4                                                                                  \
+    .context_mib = 416, .cc_major = 8, .cc_minor = 0, .architecture = 7, .brand = 14,              \
+    .sm_count = 108, .cores_per_sm = 64, .sm_mhz = 1410, .bus_bits = 5120, .l2_mib = 40,           \
+    .shared_kib = 164, .watts = 400, .pcie_gen = 4, .ecc = 1, .nvlinks = 12, .nvlink_version = 3
+
 static const struct sim_model models[] = {
     {
         .name = "NVIDIA A100-SXM4-80GB",
         .alias = "A100",
         .memory = 80 * GIB,
-        .context_mib = 416,
-        .cc_major = 8,
-        .cc_minor = 0,
-        .architecture = 7,
-        .brand = 14,
-        .sm_count = 108,
-        .cores_per_sm = 64,
-        .sm_mhz = 1410,
+        A100_SXM4,
         .memory_mhz = 1593,
-        .bus_bits = 5120,
         .memory_gbps = 2039,
-        .l2_mib = 40,
-        .shared_kib = 164,
-        .watts = 400,
         .idle_watts = 62,
         .pci_device = 0x20b2,
         .pci_subdevice = 0x1463,
-        .pcie_gen = 4,
-        .ecc = 1,
-        .nvlinks = 12,
-        .nvlink_version = 3,
         .vbios = "92.00.45.00.03",
     },
     {
         .name = "NVIDIA A100-SXM4-40GB",
         .alias = "A100-40GB",
         .memory = 40 * GIB,
-        .context_mib = 416,
-        .cc_major = 8,
-        .cc_minor = 0,
-        .architecture = 7,
-        .brand = 14,
-        .sm_count = 108,
-        .cores_per_sm = 64,
-        .sm_mhz = 1410,
+        A100_SXM4,
         .memory_mhz = 1215,
-        .bus_bits = 5120,
         .memory_gbps = 1555,
-        .l2_mib = 40,
-        .shared_kib = 164,
-        .watts = 400,
         .idle_watts = 54,
         .pci_device = 0x20b0,
         .pci_subdevice = 0x1450,
-        .pcie_gen = 4,
-        .ecc = 1,
-        .nvlinks = 12,
-        .nvlink_version = 3,
         .vbios = "92.00.19.00.01",
     },
     {

@@ -59,23 +59,17 @@ static uintptr_t base_of(CUmemorytype type, const void *host, CUdeviceptr device
     return type == CU_MEMORYTYPE_HOST ? (uintptr_t) host : (uintptr_t) device;
 }
 
+/* The source or the destination of a copy. */
+#define END_OF(p, side)                                                                            \
+    {                                                                                              \
+        .type = (p)->side##MemoryType, .array = (p)->side##Array, .x = (p)->side##XInBytes,        \
+        .y = (p)->side##Y, .z = (p)->side##Z, .pitch = (p)->side##Pitch,                           \
+        .height = (p)->side##Height,                                                               \
+        .base = base_of((p)->side##MemoryType, (p)->side##Host, (p)->side##Device)                 \
+    }
+
 CUresult copy_prepare(const CUDA_MEMCPY3D *p, struct copy *ret) {
-    struct end src = {.type = p->srcMemoryType,
-                      .array = p->srcArray,
-                      .x = p->srcXInBytes,
-                      .y = p->srcY,
-                      .z = p->srcZ,
-                      .pitch = p->srcPitch,
-                      .height = p->srcHeight,
-                      .base = base_of(p->srcMemoryType, p->srcHost, p->srcDevice)};
-    struct end dst = {.type = p->dstMemoryType,
-                      .array = p->dstArray,
-                      .x = p->dstXInBytes,
-                      .y = p->dstY,
-                      .z = p->dstZ,
-                      .pitch = p->dstPitch,
-                      .height = p->dstHeight,
-                      .base = base_of(p->dstMemoryType, p->dstHost, p->dstDevice)};
+    struct end src = END_OF(p, src), dst = END_OF(p, dst);
     struct copy c = {.width = p->WidthInBytes, .height = p->Height, .depth = p->Depth};
     char *from;
     if (!box_address(&src, c.width, c.height, c.depth, &from, &c.src_pitch, &c.src_slice) ||

@@ -7,6 +7,8 @@
  * A node carries CUgraphNodeParams, the driver's own description of any node, and the data of its
  * kind. The table graph_kinds holds all differences between kinds. */
 
+#include <string.h>
+
 #include "sim/cuda/launch.h"
 
 #define GRAPH_KINDS 14u
@@ -35,6 +37,14 @@ struct CUgraphNode_st {
     struct graph_condition *condition;
     CUgraph *body; /* conditional: params.conditional.size of them */
 };
+
+/* A memset node as CUDA's older functions describe it. */
+static inline CUgraphNodeParams graph_memset(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx) {
+    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+    memcpy(&p.memset, params, sizeof(*params));
+    p.memset.ctx = ctx;
+    return p;
+}
 
 struct graph_user_reference {
     struct graph_user_reference *next;

@@ -228,8 +228,8 @@ static CUresult run_alloc(struct graph_run *run, CUgraphNode n) {
 }
 
 static CUresult take_free(CUgraphNode n) {
-    const struct memory *m = memory_find(n->params.free.dptr);
-    if (!m || m->kind != MEMORY_GRAPH || m->base != n->params.free.dptr)
+    const struct memory *m = memory_at(n->params.free.dptr, MEMORY_GRAPH);
+    if (!m)
         return CUDA_ERROR_INVALID_VALUE;
     n->alloc = m->graph;
     graph_alloc_retain(n->alloc);

@@ -147,9 +147,7 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
                               CUcontext ctx) {
     if (!memset_params)
         return cuda_invalid();
-    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
-    memcpy(&p.memset, memset_params, sizeof(*memset_params));
-    p.memset.ctx = ctx;
+    CUgraphNodeParams p = graph_memset(memset_params, ctx);
     return add_node(node, graph, dependencies, NULL, num_dependencies, &p);
 }
 
@@ -160,8 +158,7 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *n
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *node_params) {
     if (!node_params)
         return cuda_invalid();
-    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
-    memcpy(&p.memset, node_params, sizeof(*node_params));
+    CUgraphNodeParams p = graph_memset(node_params, NULL);
     return set_params(node, CU_GRAPH_NODE_TYPE_MEMSET, &p);
 }
 

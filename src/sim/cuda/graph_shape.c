@@ -102,25 +102,23 @@ static CUresult list_finish(struct list *l, size_t *number) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *num_nodes) {
+static CUresult list_nodes(CUgraph graph, bool roots, CUgraphNode *nodes, size_t *number) {
     CUDA_TRY(enter_graph(graph));
-    if (!num_nodes)
+    if (!number)
         return CUDA_ERROR_INVALID_VALUE;
-    struct list l = {.node = nodes, .room = nodes ? *num_nodes : 0};
+    struct list l = {.node = nodes, .room = nodes ? *number : 0};
     for (size_t i = 0; i < graph->nnodes; i++)
-        list_append(&l, graph->node[i], NULL, NULL);
-    return list_finish(&l, num_nodes);
+        if (!roots || graph->node[i]->ndependencies == 0)
+            list_append(&l, graph->node[i], NULL, NULL);
+    return list_finish(&l, number);
+}
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *num_nodes) {
+    return list_nodes(graph, false, nodes, num_nodes);
 }
 
 CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *root_nodes, size_t *num_root_nodes) {
-    CUDA_TRY(enter_graph(graph));
-    if (!num_root_nodes)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct list l = {.node = root_nodes, .room = root_nodes ? *num_root_nodes : 0};
-    for (size_t i = 0; i < graph->nnodes; i++)
-        if (graph->node[i]->ndependencies == 0)
-            list_append(&l, graph->node[i], NULL, NULL);
-    return list_finish(&l, num_root_nodes);
+    return list_nodes(graph, true, root_nodes, num_root_nodes);
 }
 
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to,

@@ -163,9 +163,7 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graph_exec, CUgraphNode node
                                         CUcontext ctx) {
     if (!memset_params)
         return cuda_invalid();
-    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
-    memcpy(&p.memset, memset_params, sizeof(*memset_params));
-    p.memset.ctx = ctx;
+    CUgraphNodeParams p = graph_memset(memset_params, ctx);
     return set_exec_params(graph_exec, node, &p);
 }
 

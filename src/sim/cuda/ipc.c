@@ -66,8 +66,8 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned 
 CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
     CUcontext ctx;
     CUDA_TRY(capture_enter_context(&ctx));
-    struct memory *m = memory_find(dptr);
-    if (!m || m->kind != MEMORY_IPC || m->base != dptr)
+    struct memory *m = memory_at(dptr, MEMORY_IPC);
+    if (!m)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult r = stream_synchronize_context(ctx);
     if (--m->opened == 0)

@@ -98,6 +98,11 @@ struct memory *memory_find(CUdeviceptr p) {
     return m;
 }
 
+struct memory *memory_at(CUdeviceptr base, enum memory_kind kind) {
+    struct memory *m = memory_find(base);
+    return m && m->base == base && m->kind == kind ? m : NULL;
+}
+
 bool memory_covers(CUdeviceptr p, size_t bytes) {
     if (bytes == 0)
         return true;
@@ -235,52 +240,47 @@ CUresult memory_adopt(enum memory_kind kind, CUcontext ctx, const struct shared 
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static const uint64_t *wanted;
+static bool (*matches)(const struct memory *m, const void *wanted);
+static const void *wanted;
 static struct memory *found;
 
-static void find_opened(const void *node, VISIT which, int level) {
+static void visit(const void *node, VISIT which, int level) {
     (void) level;
     struct memory *m = *(struct memory *const *) node;
-    if ((which == postorder || which == leaf) && m->shared &&
-        (m->kind == MEMORY_IPC || m->kind == MEMORY_DEVICE) && m->shared->id[0] == wanted[0] &&
-        m->shared->id[1] == wanted[1])
+    if ((which == postorder || which == leaf) && matches(m, wanted))
         found = m;
 }
 
-struct memory *memory_opened(const uint64_t id[2]) {
+static struct memory *find(bool (*predicate)(const struct memory *m, const void *wanted),
+                           const void *value) {
     (void) pthread_mutex_lock(&cuda_lock);
-    wanted = id;
+    matches = predicate;
+    wanted = value;
     found = NULL;
-    twalk(tree, find_opened);
+    twalk(tree, visit);
     struct memory *m = found;
     (void) pthread_mutex_unlock(&cuda_lock);
     return m;
 }
 
-static CUcontext ending;
-static struct memory *victim;
+static bool has_id(const struct memory *m, const void *id) {
+    return m->shared && (m->kind == MEMORY_IPC || m->kind == MEMORY_DEVICE) &&
+           memcmp(m->shared->id, id, sizeof(m->shared->id)) == 0;
+}
 
-static void find_victim(const void *node, VISIT which, int level) {
-    (void) level;
-    struct memory *m = *(struct memory *const *) node;
-    if ((which == postorder || which == leaf) && m->context == ending &&
-        m->kind != MEMORY_RESERVED && m->kind != MEMORY_REGISTERED && m->kind != MEMORY_GRAPH)
-        victim = m;
+struct memory *memory_opened(const uint64_t id[2]) {
+    return find(has_id, id);
+}
+
+static bool ends_with(const struct memory *m, const void *ctx) {
+    return m->context == ctx && m->kind != MEMORY_RESERVED && m->kind != MEMORY_REGISTERED &&
+           m->kind != MEMORY_GRAPH;
 }
 
 void memory_release_context(CUcontext ctx) {
     graph_memory_release_context(ctx);
-    for (;;) {
-        (void) pthread_mutex_lock(&cuda_lock);
-        ending = ctx;
-        victim = NULL;
-        twalk(tree, find_victim);
-        struct memory *m = victim;
-        (void) pthread_mutex_unlock(&cuda_lock);
-        if (!m)
-            return;
+    for (struct memory *m; (m = find(ends_with, ctx));)
         memory_free(m);
-    }
 }
 
 /* -- the functions --------------------------------------------------------------------------- */
@@ -410,8 +410,8 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytes) {
 CUresult cuMemFreeHost(void *p) {
     CUcontext ctx;
     CUDA_TRY(capture_enter_context(&ctx));
-    struct memory *m = memory_find((uintptr_t) p);
-    if (!m || m->base != (uintptr_t) p || m->kind != MEMORY_HOST)
+    struct memory *m = memory_at((uintptr_t) p, MEMORY_HOST);
+    if (!m)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult r = stream_synchronize_context(ctx);
     memory_free(m);
@@ -442,8 +442,8 @@ CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags) {
 CUresult cuMemHostUnregister(void *p) {
     CUcontext ctx;
     CUDA_TRY(capture_enter_context(&ctx));
-    struct memory *m = memory_find((uintptr_t) p);
-    if (!m || m->base != (uintptr_t) p || m->kind != MEMORY_REGISTERED)
+    struct memory *m = memory_at((uintptr_t) p, MEMORY_REGISTERED);
+    if (!m)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     memory_remove(m);
     free(m);

@@ -53,6 +53,9 @@ int memory_add(const struct memory *m, struct memory **ret);
  * a correct program does not do while it uses it. Takes cuda_lock. */
 struct memory *memory_find(CUdeviceptr p);
 
+/* The same, of the memory of that kind that begins at the address. */
+struct memory *memory_at(CUdeviceptr base, enum memory_kind kind);
+
 /* Makes device memory sharable with other processes: the same bytes at the same address. */
 CUresult memory_share(struct memory *m);
 

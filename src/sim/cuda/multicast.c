@@ -145,20 +145,28 @@ static CUresult bind_memory(struct multicast *m, int device, size_t offset, size
     return CUDA_SUCCESS;
 }
 
-CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mc_handle, size_t mc_offset,
-                            CUmemGenericAllocationHandle mem_handle, size_t mem_offset, size_t size,
-                            unsigned long long flags) {
+/* Binds `size` bytes of the memory from `at` on, or (NULL) those at the address `at`. */
+static CUresult bind_range(CUmemGenericAllocationHandle mc_handle, size_t mc_offset,
+                           const CUmemGenericAllocationHandle *memory, CUdeviceptr at, size_t size,
+                           unsigned long long flags) {
     int device;
     void *hold;
     CUDA_TRY(cuda_enter());
     if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     (void) pthread_mutex_lock(&lock);
-    CUresult r = vmm_hold(mem_handle, mem_offset, size, &device, &hold);
+    CUresult r = memory ? vmm_hold(*memory, at, size, &device, &hold)
+                        : vmm_hold_at(at, size, &device, &hold);
     if (r == CUDA_SUCCESS)
         r = bind_memory(find_multicast(mc_handle), device, mc_offset, size, hold);
     (void) pthread_mutex_unlock(&lock);
     return r;
+}
+
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mc_handle, size_t mc_offset,
+                            CUmemGenericAllocationHandle mem_handle, size_t mem_offset, size_t size,
+                            unsigned long long flags) {
+    return bind_range(mc_handle, mc_offset, &mem_handle, mem_offset, size, flags);
 }
 
 /* The memory says itself on which device it is. */
@@ -174,17 +182,7 @@ CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle mc_handle, CUdevice 
 
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mc_handle, size_t mc_offset,
                              CUdeviceptr memptr, size_t size, unsigned long long flags) {
-    int device;
-    void *hold;
-    CUDA_TRY(cuda_enter());
-    if (flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    (void) pthread_mutex_lock(&lock);
-    CUresult r = vmm_hold_at(memptr, size, &device, &hold);
-    if (r == CUDA_SUCCESS)
-        r = bind_memory(find_multicast(mc_handle), device, mc_offset, size, hold);
-    (void) pthread_mutex_unlock(&lock);
-    return r;
+    return bind_range(mc_handle, mc_offset, NULL, memptr, size, flags);
 }
 
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mc_handle, CUdevice dev, size_t mc_offset,

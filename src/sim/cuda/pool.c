@@ -395,8 +395,8 @@ struct pointer_data {
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
     CUDA_TRY(cuda_enter());
-    struct memory *m = memory_find(ptr);
-    if (!share_data_out || !m || m->base != ptr || m->kind != MEMORY_POOL || !m->pool->shareable)
+    struct memory *m = memory_at(ptr, MEMORY_POOL);
+    if (!share_data_out || !m || !m->pool->shareable)
         return CUDA_ERROR_INVALID_VALUE;
     CUDA_TRY(stand_for(m->pool));
     CUDA_TRY(memory_share(m));

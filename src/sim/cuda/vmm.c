@@ -142,8 +142,8 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
     CUDA_TRY(cuda_enter());
-    struct memory *m = memory_find(ptr);
-    if (!m || m->kind != MEMORY_RESERVED || m->base != ptr || m->size != size || m->mappings)
+    struct memory *m = memory_at(ptr, MEMORY_RESERVED);
+    if (!m || m->size != size || m->mappings)
         return CUDA_ERROR_INVALID_VALUE;
     memory_remove(m);
     (void) munmap((void *) (uintptr_t) ptr, size);

@@ -118,42 +118,6 @@ static int set_limits(struct sim_config *c, const char *value, struct err *err) 
     return bad_value(err, value, "off, misc or dmem");
 }
 
-static int set_pids(struct sim_config *c, const char *value, struct err *err) {
-    return parse_choice(value, "namespace", "host", &c->host_pids, err);
-}
-
-static int set_kernels(struct sim_config *c, const char *value, struct err *err) {
-    return parse_choice(value, "built-in", "timing-only", &c->timing_only, err);
-}
-
-static int set_clock(struct sim_config *c, const char *value, struct err *err) {
-    return parse_choice(value, "real", "stepped", &c->stepped, err);
-}
-
-static int set_accounting(struct sim_config *c, const char *value, struct err *err) {
-    return parse_choice(value, "off", "on", &c->accounting, err);
-}
-
-static int set_fork(struct sim_config *c, const char *value, struct err *err) {
-    return parse_choice(value, "keep", "close", &c->fork_closes, err);
-}
-
-static int set_dead_pids(struct sim_config *c, const char *value, struct err *err) {
-    return parse_choice(value, "hidden", "listed", &c->lists_dead, err);
-}
-
-static int set_slice(struct sim_config *c, const char *value, struct err *err) {
-    return config_parse_duration(value, 10000, SECOND_NS, &c->slice_ns, err);
-}
-
-static int set_switch(struct sim_config *c, const char *value, struct err *err) {
-    return config_parse_duration(value, 0, SECOND_NS, &c->switch_ns, err);
-}
-
-static int set_sample(struct sim_config *c, const char *value, struct err *err) {
-    return config_parse_duration(value, 10000000, 10 * SECOND_NS, &c->sample_ns, err);
-}
-
 static int set_numa_nodes(struct sim_config *c, const char *value, struct err *err) {
     uint32_t n = 0;
     int r = parse_number(value, NUMA_MAX, &n, err);
@@ -172,11 +136,33 @@ static const struct {
     const char *key;
     int (*set)(struct sim_config *c, const char *value, struct err *err);
 } machine_keys[] = {
-    {"driver", set_driver},         {"pids", set_pids},       {"kernels", set_kernels},
-    {"clock", set_clock},           {"slice", set_slice},     {"context-switch", set_switch},
-    {"sample", set_sample},         {"numa", set_numa_nodes}, {"cpus-per-node", set_cpus},
-    {"accounting", set_accounting}, {"fork", set_fork},       {"dead-pids", set_dead_pids},
+    {"driver", set_driver},
     {"memory-limits", set_limits},
+    {"numa", set_numa_nodes},
+    {"cpus-per-node", set_cpus},
+};
+
+/* Keys that choose between two words; the second sets the bool at `at`. */
+static const struct {
+    const char *key, *no, *yes;
+    size_t at;
+} machine_choices[] = {
+    {"pids", "namespace", "host", offsetof(struct sim_config, host_pids)},
+    {"kernels", "built-in", "timing-only", offsetof(struct sim_config, timing_only)},
+    {"clock", "real", "stepped", offsetof(struct sim_config, stepped)},
+    {"accounting", "off", "on", offsetof(struct sim_config, accounting)},
+    {"fork", "keep", "close", offsetof(struct sim_config, fork_closes)},
+    {"dead-pids", "hidden", "listed", offsetof(struct sim_config, lists_dead)},
+};
+
+static const struct {
+    const char *key;
+    uint64_t min_ns, max_ns;
+    size_t at; /* of the nanoseconds */
+} machine_durations[] = {
+    {"slice", 10000, SECOND_NS, offsetof(struct sim_config, slice_ns)},
+    {"context-switch", 0, SECOND_NS, offsetof(struct sim_config, switch_ns)},
+    {"sample", 10000000, 10 * SECOND_NS, offsetof(struct sim_config, sample_ns)},
 };
 
 /* -- GPUs ------------------------------------------------------------------------------------ */
@@ -419,9 +405,19 @@ static int open_section(struct parser *p, char *line, struct err *err) {
 }
 
 static int set_machine_key(struct parser *p, const char *key, const char *value, struct err *err) {
+    char *config = (char *) p->config;
     for (size_t i = 0; i < sizeof(machine_keys) / sizeof(machine_keys[0]); i++)
         if (strcmp(machine_keys[i].key, key) == 0)
             return machine_keys[i].set(p->config, value, err);
+    for (size_t i = 0; i < sizeof(machine_choices) / sizeof(machine_choices[0]); i++)
+        if (strcmp(machine_choices[i].key, key) == 0)
+            return parse_choice(value, machine_choices[i].no, machine_choices[i].yes,
+                                (bool *) (config + machine_choices[i].at), err);
+    for (size_t i = 0; i < sizeof(machine_durations) / sizeof(machine_durations[0]); i++)
+        if (strcmp(machine_durations[i].key, key) == 0)
+            return config_parse_duration(
+                value, machine_durations[i].min_ns, machine_durations[i].max_ns,
+                (uint64_t *) (void *) (config + machine_durations[i].at), err);
     return err_set(err, EINVAL, "[machine] has no key '%s'", key);
 }
 

@@ -18,6 +18,14 @@ static nvmlReturn_t as_long(nvmlReturn_t r, unsigned long long value, nvmlFieldV
     return r;
 }
 
+static nvmlReturn_t as_read(nvmlDevice_t device,
+                            nvmlReturn_t (*get)(nvmlDevice_t device, unsigned int *value),
+                            nvmlFieldValue_t *out) {
+    unsigned int value = 0;
+    nvmlReturn_t r = get(device, &value);
+    return as_int(r, value, out);
+}
+
 static nvmlReturn_t ecc_mode(nvmlDevice_t device, unsigned int which, nvmlFieldValue_t *out) {
     nvmlEnableState_t mode[2] = {NVML_FEATURE_DISABLED};
     nvmlReturn_t r = nvmlDeviceGetEccMode(device, &mode[0], &mode[1]);
@@ -64,10 +72,8 @@ static nvmlReturn_t energy(nvmlDevice_t device, unsigned int which, nvmlFieldVal
 }
 
 static nvmlReturn_t power(nvmlDevice_t device, unsigned int which, nvmlFieldValue_t *out) {
-    unsigned int mw = 0;
     (void) which;
-    nvmlReturn_t r = nvmlDeviceGetPowerUsage(device, &mw);
-    return as_int(r, mw, out);
+    return as_read(device, nvmlDeviceGetPowerUsage, out);
 }
 
 /* which: the least, the most, the one at start, the one in force. */
@@ -82,10 +88,8 @@ static nvmlReturn_t limit(nvmlDevice_t device, unsigned int which, nvmlFieldValu
 }
 
 static nvmlReturn_t replays(nvmlDevice_t device, unsigned int which, nvmlFieldValue_t *out) {
-    unsigned int n = 0;
     (void) which;
-    nvmlReturn_t r = nvmlDeviceGetPcieReplayCounter(device, &n);
-    return as_int(r, n, out);
+    return as_read(device, nvmlDeviceGetPcieReplayCounter, out);
 }
 
 static nvmlReturn_t link_count(nvmlDevice_t device, unsigned int which, nvmlFieldValue_t *out) {
