@@ -67,6 +67,13 @@ static void patch_begin(struct patch *p, const struct claim_meta *m) {
     json_put_string(&p->w, "resourceVersion", m->version);
 }
 
+/* Ends the metadata and begins the spec, which the caller ends. */
+static void patch_spec(struct patch *p, const struct claim_meta *m) {
+    patch_begin(p, m);
+    json_object_end(&p->w);
+    json_object_begin(&p->w, "spec");
+}
+
 static void patch_end(struct claims *c, struct patch *p, const struct claim_meta *m,
                       struct claims_hand *hand, const char *sub) {
     char path[PATH_MAX_LEN], key[CLAIMS_KEY_MAX + 8];
@@ -131,9 +138,7 @@ void write_finalizer(struct claims *c, const struct claim_meta *m, struct claims
 
 void write_claim_class(struct claims *c, struct claim_item *item, const char *class) {
     struct patch p;
-    patch_begin(&p, &item->o.meta);
-    json_object_end(&p.w);
-    json_object_begin(&p.w, "spec");
+    patch_spec(&p, &item->o.meta);
     json_put_string(&p.w, "elasticGPUClassName", class);
     json_object_end(&p.w);
     patch_end(c, &p, &item->o.meta, &item->hand, "");
@@ -395,9 +400,7 @@ void write_egpu_unref(struct claims *c, struct egpu_item *item, bool keep_name) 
 void write_egpu_capacity(struct claims *c, struct egpu_item *item,
                          const struct claim_amount *amount) {
     struct patch p;
-    patch_begin(&p, &item->o.meta);
-    json_object_end(&p.w);
-    json_object_begin(&p.w, "spec");
+    patch_spec(&p, &item->o.meta);
     put_amount(&p.w, "capacity", amount);
     json_object_end(&p.w);
     patch_end(c, &p, &item->o.meta, &item->hand, "");

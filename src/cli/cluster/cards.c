@@ -168,20 +168,18 @@ static uint64_t taken(const struct card *card, uint64_t sold, uint64_t left, uin
     return held < sold ? held : sold; /* its free part cannot be allocated */
 }
 
-uint64_t card_taken_core(const struct card *card) {
-    uint64_t held = 0;
-    for (size_t i = 0; i < card->nholders; i++)
-        held += card->holders[i].core;
-    for (size_t i = 0; i < card->nkept; i++)
-        held += card->kept[i].core;
-    return taken(card, card->core, card->free_core, held);
-}
-
-uint64_t card_taken_memory(const struct card *card) {
-    uint64_t held = 0;
-    for (size_t i = 0; i < card->nholders; i++)
-        held += card->holders[i].memory;
-    for (size_t i = 0; i < card->nkept; i++)
-        held += card->kept[i].memory;
-    return taken(card, card->memory, card->free_memory, held);
+struct card_amount card_taken(const struct card *card) {
+    struct card_amount held = {0};
+    for (size_t i = 0; i < card->nholders; i++) {
+        held.core += card->holders[i].core;
+        held.memory += card->holders[i].memory;
+    }
+    for (size_t i = 0; i < card->nkept; i++) {
+        held.core += card->kept[i].core;
+        held.memory += card->kept[i].memory;
+    }
+    return (struct card_amount){
+        .core = taken(card, card->core, card->free_core, held.core),
+        .memory = taken(card, card->memory, card->free_memory, held.memory),
+    };
 }

@@ -50,5 +50,7 @@ void card_done(struct card *card); /* frees a card that is removed from the list
 
 /* The allocatable part that is not free; of an unavailable card, its allocations and reserved
  * capacity. */
-uint64_t card_taken_core(const struct card *card);
-uint64_t card_taken_memory(const struct card *card);
+struct card_amount {
+    uint64_t core, memory; /* percent, bytes */
+};
+struct card_amount card_taken(const struct card *card);

@@ -137,8 +137,8 @@ static void put_card(struct table *t, const struct card *card, const struct agen
     table_set(t, GPU, "%s", card->name);
     table_set(t, NODE, "%s", card->node);
     table_set(t, HOLDER, "%s", card->model);
-    table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", card_taken_core(card), card->core);
-    table_set(t, MEMORY, "%s of %s", num_format_bytes(card_taken_memory(card), taken),
+    table_set(t, CORE, "%" PRIu64 " of %" PRIu64 " %%", card_taken(card).core, card->core);
+    table_set(t, MEMORY, "%s of %s", num_format_bytes(card_taken(card).memory, taken),
               num_format_bytes(card->memory, all));
     put_used(t, use, "memoryUsed", "utilization");
     table_set(t, STATE, "%s", card->state);

@@ -50,8 +50,8 @@ static const struct card *add_node(struct sum *sum, const struct card *card,
         sum->healthy += strcmp(card->state, "Healthy") == 0;
         sum->core += card->core;
         sum->memory += card->memory;
-        sum->taken_core += card_taken_core(card);
-        sum->taken_memory += card_taken_memory(card);
+        sum->taken_core += card_taken(card).core;
+        sum->taken_memory += card_taken(card).memory;
         if (card->free_memory > sum->widest_memory) {
             sum->widest_memory = card->free_memory;
             sum->widest_core = card->free_core;
@@ -129,7 +129,7 @@ static void put_card(struct table *t, const struct card *card) {
     table_set(t, C_GPU, "%" PRIu64, card->index);
     table_set(t, C_NAME, "%s", card->name);
     table_set(t, C_HOLDER, "%s", card->model);
-    put_parts(t, C_CORE, C_MEMORY, card_taken_core(card), card->core, card_taken_memory(card),
+    put_parts(t, C_CORE, C_MEMORY, card_taken(card).core, card->core, card_taken(card).memory,
               card->memory);
     table_set(t, C_STATE, "%s", card->state);
     card_rows(t, &columns, card, NULL, NULL);

@@ -65,10 +65,10 @@ static void put_host(struct table *t, size_t columns, const struct host *host, u
     table_set(t, 0, "%s", host->name);
     table_set(t, 1, "%s", host->address);
     for (const struct card *card = host->first; card < host->end; card++) {
-        taken += card_taken_memory(card);
+        taken += card_taken(card).memory;
         sold += card->memory;
         if (column < columns - 1)
-            table_set(t, column++, "%s/%s", format_gib(card_taken_memory(card), one),
+            table_set(t, column++, "%s/%s", format_gib(card_taken(card).memory, one),
                       format_gib(card->memory, other));
     }
     table_set(t, columns - 1, "%s/%s", format_gib(taken, one), format_gib(sold, other));
@@ -124,7 +124,7 @@ static int print_pods(const struct host *host) {
     char text[24];
     put_titles(&t, "NAMESPACE", "Allocated", ncards);
     for (const struct card *card = host->first; card < host->end; card++) {
-        taken += card_taken_memory(card);
+        taken += card_taken(card).memory;
         sold += card->memory;
         for (size_t i = 0; i < card->nholders; i++)
             if (!was_shown(host, card, i))

@@ -17,12 +17,15 @@ struct column {
     bool needed;
 };
 
-enum { NODE_NAME, NODE_CPU, NODE_MEMORY, NODE_GPUS, NODE_MODEL };
+/* Both files begin with the same columns. */
+enum { NAME, CPU, MEMORY, OTHERS };
+
+enum { NODE_GPUS = OTHERS, NODE_MODEL };
 static const struct column node_columns[] = {
     {"sn", true}, {"cpu_milli", true}, {"memory_mib", true}, {"gpu", true}, {"model", false},
 };
 
-enum { POD_NAME, POD_CPU, POD_MEMORY, POD_GPUS, POD_MILLI, POD_SPEC, POD_CREATED, POD_DELETED };
+enum { POD_GPUS = OTHERS, POD_MILLI, POD_SPEC, POD_CREATED, POD_DELETED };
 static const struct column pod_columns[] = {
     {"name", true},      {"cpu_milli", true}, {"memory_mib", true},     {"num_gpu", true},
     {"gpu_milli", true}, {"gpu_spec", false}, {"creation_time", false}, {"deletion_time", false},
@@ -146,6 +149,14 @@ static int name_of(const struct table *t, size_t column, const char **ret, struc
     return err_set(err, EINVAL, "line %zu: %s is empty", t->line, t->columns[column].name);
 }
 
+static int read_size(const struct table *t, const char **name, uint64_t *cpu, uint64_t *memory,
+                     struct err *err) {
+    int r = name_of(t, NAME, name, err);
+    if (r == 0)
+        r = number_of(t, CPU, CPU_MAX, cpu, err);
+    return r < 0 ? r : number_of(t, MEMORY, MEMORY_MAX, memory, err);
+}
+
 /* The array with room for one element more than its n; NULL: the error says why not. */
 static void *grow(void *array, size_t n, size_t size, size_t max, struct err *err) {
     if (n == max) {
@@ -173,11 +184,7 @@ static int read_node(struct trace *t, const struct table *table, struct err *err
     struct trace_node node;
     uint64_t gpus = 0;
     const char *model = text_of(table, NODE_MODEL);
-    int r = name_of(table, NODE_NAME, &node.name, err);
-    if (r == 0)
-        r = number_of(table, NODE_CPU, CPU_MAX, &node.cpu, err);
-    if (r == 0)
-        r = number_of(table, NODE_MEMORY, MEMORY_MAX, &node.memory, err);
+    int r = read_size(table, &node.name, &node.cpu, &node.memory, err);
     if (r == 0)
         r = number_of(table, NODE_GPUS, TRACE_GPUS_MAX, &gpus, err);
     if (r < 0)
@@ -254,11 +261,7 @@ static int read_times(const struct table *table, struct trace_pod *pod, struct e
 
 static int read_pod(struct trace *t, const struct table *table, struct err *err) {
     struct trace_pod pod;
-    int r = name_of(table, POD_NAME, &pod.name, err);
-    if (r == 0)
-        r = number_of(table, POD_CPU, CPU_MAX, &pod.cpu, err);
-    if (r == 0)
-        r = number_of(table, POD_MEMORY, MEMORY_MAX, &pod.memory, err);
+    int r = read_size(table, &pod.name, &pod.cpu, &pod.memory, err);
     if (r == 0)
         r = read_gpus(table, &pod, err);
     if (r == 0)

@@ -204,21 +204,23 @@ void place_model_end(struct place_model *m, const struct place_plan *plan) {
 
 /* ---- answers ---- */
 
-static void stranded_of(struct place_model *m, const struct place_plan *plan,
-                        const struct place_node *node, const struct place_amount *taken,
-                        struct stranded_node *ret) {
-    ret->cpu = cpu_left(node, taken ? plan->cpu : 0);
-    ret->ncards = 0;
-    ret->kind = stranded_kind(m->stranded, node->model, node->ncards ? node->cards[0].memory : 0);
+static struct stranded_node stranded_of(struct place_model *m, const struct place_plan *plan,
+                                        const struct place_node *node,
+                                        const struct place_amount *taken) {
+    struct stranded_node ret;
+    ret.cpu = cpu_left(node, taken ? plan->cpu : 0);
+    ret.ncards = 0;
+    ret.kind = stranded_kind(m->stranded, node->model, node->ncards ? node->cards[0].memory : 0);
     if (!taken)
         taken = nothing;
     for (uint32_t c = 0; c < node->ncards && c < PLACE_CARDS_MAX; c++) {
         const struct place_card *card = &node->cards[c];
         if (card->healthy)
-            ret->cards[ret->ncards++] =
+            ret.cards[ret.ncards++] =
                 stranded_card(card->free.core - taken[c].core,
                               percent_of(card->free.memory - taken[c].memory, card->memory));
     }
+    return ret;
 }
 
 void place_model_taken(const struct place_node *node, uint32_t card, const struct place_card *left,
@@ -232,23 +234,20 @@ void place_model_taken(const struct place_node *node, uint32_t card, const struc
 
 int64_t place_model_expect(struct place_model *m, const struct place_plan *plan,
                            const struct place_node *node, const struct place_amount *taken) {
-    struct stranded_node state;
-    stranded_of(m, plan, node, taken, &state);
+    struct stranded_node state = stranded_of(m, plan, node, taken);
     return stranded_expect(m->stranded, &state);
 }
 
 int64_t place_model_growth(struct place_model *m, const struct place_plan *plan,
                            const struct place_node *node, const struct place_amount *taken) {
-    struct stranded_node before, after;
-    stranded_of(m, plan, node, NULL, &before);
-    stranded_of(m, plan, node, taken, &after);
+    struct stranded_node before = stranded_of(m, plan, node, NULL);
+    struct stranded_node after = stranded_of(m, plan, node, taken);
     return stranded_growth(m->stranded, &before, &after);
 }
 
 double place_model_next(struct place_model *m, const struct place_plan *plan,
                         const struct place_node *node, const struct place_amount *taken) {
-    struct stranded_node state;
-    stranded_of(m, plan, node, taken, &state);
+    struct stranded_node state = stranded_of(m, plan, node, taken);
     return stranded_next(m->stranded, &state);
 }
 

@@ -14,30 +14,28 @@
 /* ---- quotas ---- */
 
 static void see_quota(struct scheduler *s, enum quota_kind kind, enum kube_event event,
-                      const struct quota_object *object) {
+                      struct json object) {
+    static int (*const parse[])(struct json object, struct quota_object * ret, struct err * err) = {
+        [QUOTA_OF_OURS] = quota_object_parse, [QUOTA_OF_KUBERNETES] = resource_quota_parse};
+    struct quota_object quota;
+    struct err err;
+    if (parse[kind](object, &quota, &err) < 0) {
+        watch_refuse(s, err.text);
+        return;
+    }
     if (event == KUBE_DELETED)
-        quotas_gone(&s->govern.quotas, kind, object->namespace, object->name);
-    else if (quotas_seen(&s->govern.quotas, kind, object) < 0)
+        quotas_gone(&s->govern.quotas, kind, quota.namespace, quota.name);
+    else if (quotas_seen(&s->govern.quotas, kind, &quota) < 0)
         watch_refuse(s, "out of memory, a quota does not count");
     watch_changed(s);
 }
 
 void govern_quota(struct scheduler *s, enum kube_event event, struct json object) {
-    struct quota_object quota;
-    struct err err;
-    if (quota_object_parse(object, &quota, &err) < 0)
-        watch_refuse(s, err.text);
-    else
-        see_quota(s, QUOTA_OF_OURS, event, &quota);
+    see_quota(s, QUOTA_OF_OURS, event, object);
 }
 
 void govern_resource_quota(struct scheduler *s, enum kube_event event, struct json object) {
-    struct quota_object quota;
-    struct err err;
-    if (resource_quota_parse(object, &quota, &err) < 0)
-        watch_refuse(s, err.text);
-    else
-        see_quota(s, QUOTA_OF_KUBERNETES, event, &quota);
+    see_quota(s, QUOTA_OF_KUBERNETES, event, object);
 }
 
 void govern_quotas_begin(struct scheduler *s) {

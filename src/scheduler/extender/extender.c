@@ -94,6 +94,23 @@ static int read_args(struct filter_call *f, const char *body, size_t len, struct
     return r < 0 ? r : pod_parse(args.pod, ret_pod, err);
 }
 
+/* Reads a call and answers it by `verb`, or with the error. */
+static int
+answer(struct extender *e, const char *body, size_t len, uint64_t now_ms, struct buf *out,
+       int (*verb)(struct filter_call *f, struct pod *pod, uint64_t now_ms, struct buf *out)) {
+    struct filter_call call = {.extender = e};
+    struct pod pod = {0};
+    struct err err;
+    int r = read_args(&call, body, len, &pod, &err);
+    if (r < 0) {
+        extender_error(out, err.text);
+        return r;
+    }
+    r = verb(&call, &pod, now_ms, out);
+    pod_done(&pod);
+    return r;
+}
+
 /* ---- judging nodes ---- */
 
 #define AHEAD 16 /* so many nodes further memory is fetched */
@@ -410,22 +427,14 @@ static int filter_not_ready(const struct extender *e, struct buf *out) {
     return fail_filter(out, err.text);
 }
 
+static int filter(struct filter_call *f, struct pod *pod, uint64_t now_ms, struct buf *out) {
+    struct extender *e = f->extender;
+    return e->ready(e->userdata) ? filter_pod(f, pod, now_ms, out) : filter_not_ready(e, out);
+}
+
 int extender_filter(struct extender *e, const char *body, size_t len, uint64_t now_ms,
                     struct buf *out) {
-    struct filter_call call = {.extender = e};
-    struct pod pod = {0};
-    struct err err;
-    int r = read_args(&call, body, len, &pod, &err);
-    if (r < 0) {
-        extender_error(out, err.text);
-        return r;
-    }
-    if (e->ready(e->userdata))
-        r = filter_pod(&call, &pod, now_ms, out);
-    else
-        r = filter_not_ready(e, out);
-    pod_done(&pod);
-    return r;
+    return answer(e, body, len, now_ms, out, filter);
 }
 
 /* ---- prioritize ---- */
@@ -463,19 +472,15 @@ static void score_nodes(struct filter_call *f, const struct pod *pod, uint64_t n
         promise_best(f, self, now_ms);
 }
 
+static int prioritize(struct filter_call *f, struct pod *pod, uint64_t now_ms, struct buf *out) {
+    struct extender *e = f->extender;
+    if (e->ready(e->userdata))
+        score_nodes(f, pod, now_ms);
+    put_scores(out, f);
+    return 0;
+}
+
 int extender_prioritize(struct extender *e, const char *body, size_t len, uint64_t now_ms,
                         struct buf *out) {
-    struct filter_call call = {.extender = e};
-    struct pod pod = {0};
-    struct err err;
-    int r = read_args(&call, body, len, &pod, &err);
-    if (r < 0) {
-        extender_error(out, err.text);
-        return r;
-    }
-    if (e->ready(e->userdata))
-        score_nodes(&call, &pod, now_ms);
-    put_scores(out, &call);
-    pod_done(&pod);
-    return 0;
+    return answer(e, body, len, now_ms, out, prioritize);
 }
