@@ -115,7 +115,7 @@ static void on_snapshot(void *userdata) {
     kubelet_set_devices(a->kubelet, s, status.complete);
     usage_update(&a->audit);
     gputime_sample(&a->shares);
-    slot_set_contexts(&a->shares.slots, gpu_monitor_snapshot(a->shares.monitor));
+    slot_set_contexts(&a->shares.slots, s);
     slot_open_files(&a->shares.slots);
     if (status.complete) {
         log_changes(a);

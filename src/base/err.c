@@ -5,27 +5,26 @@
 #include <string.h>
 
 static void fill(struct err *e, int code, const char *format, va_list ap) {
+    if (!e)
+        return;
     e->code = code;
     (void) vsnprintf(e->text, sizeof(e->text), format, ap);
 }
 
 int err_set(struct err *e, int code, const char *format, ...) {
-    if (e) {
-        va_list ap;
-        va_start(ap, format);
-        fill(e, code, format, ap);
-        va_end(ap);
-    }
+    va_list ap;
+    va_start(ap, format);
+    fill(e, code, format, ap);
+    va_end(ap);
     return -code;
 }
 
 int err_errno(struct err *e, int code, const char *format, ...) {
+    va_list ap;
+    va_start(ap, format);
+    fill(e, code, format, ap);
+    va_end(ap);
     if (e) {
-        va_list ap;
-        va_start(ap, format);
-        fill(e, code, format, ap);
-        va_end(ap);
-
         char reason[64];
         size_t len = strlen(e->text);
         (void) snprintf(e->text + len, sizeof(e->text) - len, ": %s",

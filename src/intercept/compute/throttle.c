@@ -377,20 +377,6 @@ static void measures_leave(struct throttle *throttle, struct card *card, CUconte
         (void) driver.cuCtxPopCurrent_v2(&popped);
 }
 
-void throttle_context_ends(uint64_t context) {
-    struct throttle *throttle = running_throttle();
-    int saved = errno;
-
-    for (uint32_t i = 0; throttle && context && i < throttle->ndevices; i++) {
-        if (!throttle->card[i].used)
-            continue;
-        lock_take(&throttle->card[i].lock);
-        measures_leave(throttle, &throttle->card[i], (CUcontext) (uintptr_t) context);
-        lock_drop(&throttle->card[i].lock);
-    }
-    errno = saved;
-}
-
 /* Of the measures that leave with the context, the one that was opened first; or -1. */
 static int first_leaving(const struct meter *meter, CUcontext context) {
     int first = -1;
@@ -429,18 +415,34 @@ static void measures_left(struct card *card, CUcontext context, bool ended) {
     }
 }
 
-void throttle_context_ended(uint64_t context, bool ended) {
+enum context_end { CONTEXT_ENDS, CONTEXT_ENDED, CONTEXT_STAYS };
+
+static void on_context_end(uint64_t handle, enum context_end end) {
     struct throttle *throttle = running_throttle();
+    CUcontext context = (CUcontext) (uintptr_t) handle;
     int saved = errno;
 
     for (uint32_t i = 0; throttle && context && i < throttle->ndevices; i++) {
-        if (!throttle->card[i].used)
+        struct card *card = &throttle->card[i];
+
+        if (!card->used)
             continue;
-        lock_take(&throttle->card[i].lock);
-        measures_left(&throttle->card[i], (CUcontext) (uintptr_t) context, ended);
-        lock_drop(&throttle->card[i].lock);
+        lock_take(&card->lock);
+        if (end == CONTEXT_ENDS)
+            measures_leave(throttle, card, context);
+        else
+            measures_left(card, context, end == CONTEXT_ENDED);
+        lock_drop(&card->lock);
     }
     errno = saved;
+}
+
+void throttle_context_ends(uint64_t context) {
+    on_context_end(context, CONTEXT_ENDS);
+}
+
+void throttle_context_ended(uint64_t context, bool ended) {
+    on_context_end(context, ended ? CONTEXT_ENDED : CONTEXT_STAYS);
 }
 
 /* Ends the open measure of the stream, or (NULL) of any. Measures of a stream end before it is
