@@ -7,7 +7,7 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 NINJA   = ninja -C $(BUILD)
 
-.PHONY: all demo test test-foreign chaos bench bench-intercept bench-packing bench-scale test-gpu gpu-kit install asan tsan fuzz analyze format check-format clean setup help
+.PHONY: all demo test test-foreign chaos bench bench-intercept bench-packing bench-scale test-gpu gpu-kit release install asan tsan fuzz analyze format check-format clean setup help
 
 all: $(BUILD)/build.ninja  ## build everything
 	@$(NINJA)
@@ -54,6 +54,13 @@ test-gpu: all  ## tests on a real GPU, skipped where there is none (ARGS=--write
 gpu-kit: all  ## pack a folder that asks a machine with a GPU all that is open: gpu-kit/run there (docs/gpu-kit.md)
 	@python3 tests/gpu/pack.py --build $(BUILD)
 
+$(BUILD)-release/build.ninja: | setup
+	@meson setup $(BUILD)-release --prefix $(PREFIX) -Doptimization=2 -Ddebug=false -Db_ndebug=true \
+		>$(BUILD)-release.log 2>&1 && rm -f $(BUILD)-release.log || { cat $(BUILD)-release.log; exit 1; }
+
+release: $(BUILD)-release/build.ninja  ## an optimized build without assertions, as the images contain it
+	@ninja -C $(BUILD)-release --quiet
+
 install: all  ## install below PREFIX
 	@meson install -C $(BUILD)
 
@@ -77,4 +84,4 @@ check-format:  ## fail if it is not
 	@scripts/format --check
 
 clean:  ## remove build directories (the cache of cluster binaries stays)
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-analyzer build-mutate
+	@rm -rf $(BUILD) $(BUILD)-release $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-analyzer build-mutate

@@ -6,8 +6,8 @@ FROM debian:12 AS build
 COPY scripts/packages.txt /tmp/packages.txt
 RUN apt-get update && xargs apt-get install -y --no-install-recommends </tmp/packages.txt
 COPY . /src
-RUN meson setup /build /src -Doptimization=2 -Ddebug=false -Db_ndebug=true && ninja -C /build \
-    && python3 /src/images/aliquot_images.py --build /build --rootfs /rootfs scheduler
+RUN make -C /src release \
+    && python3 /src/images/aliquot_images.py --build /src/build-release --rootfs /rootfs scheduler
 
 FROM scratch
 COPY --from=build /rootfs /
