@@ -240,6 +240,9 @@ def test_a_card_falls_ill_and_is_healed(world, space):
 
     def told(state):
         world.api.wait(kube.gpus(), ill["metadata"]["name"], lambda gpu: gpu["status"]["state"] == state, 30, state)
+        seen = {name: value for (name, labels), value in world.metrics().items() if dict(labels).get("uuid") == ill["spec"]["uuid"]}
+        assert seen["aliquot_gpu_healthy"] == (state == "Healthy")
+        assert ("aliquot_gpu_memory_used_bytes" in seen) == (state == "Healthy")     # absent, not 0
     with space.tenant(old) as tenant:
         assert tenant.alloc(9 * GiB) == 0
         world.aliquot("sim", "inject", "xid", "48", *card)
