@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
     uint64_t divisor;
@@ -15,12 +16,6 @@ static const struct {
 #define UNIT(id, text, divisor, rounding) [METRIC_##id] = {divisor, rounding},
     METRIC_UNITS(UNIT)
 #undef UNIT
-};
-
-struct labels {
-    struct prom_label list[METRIC_LABELS_MAX];
-    char numbers[METRIC_LABELS_MAX][24]; /* text of those that are numbers */
-    size_t n;
 };
 
 /* False where the figure is not known. */
@@ -52,60 +47,75 @@ static const char *label_text(const void *at, enum metric_kind kind, char number
     return number;
 }
 
-static void read_labels(const struct vocabulary *v, unsigned set, const char *sample,
-                        struct labels *ret) {
-    ret->n = 0;
+static void put_labels(const struct vocabulary *v, unsigned set, const char *sample,
+                       struct buf *out) {
+    struct prom_label labels[METRIC_LABELS_MAX];
+    char numbers[METRIC_LABELS_MAX][24];
+    size_t n = 0;
+
     for (size_t i = 0; i < v->nlabels; i++) {
         const struct metric_label *l = &v->labels[i];
 
         if (l->set != set)
             continue;
-        assert(ret->n < METRIC_LABELS_MAX);
-        ret->list[ret->n] = (struct prom_label){
-            l->name,
-            label_text(sample + l->value.offset, l->value.kind, ret->numbers[ret->n]),
-        };
-        ret->n++;
+        assert(n < METRIC_LABELS_MAX);
+        labels[n] = (struct prom_label){
+            l->name, label_text(sample + l->value.offset, l->value.kind, numbers[n])};
+        n++;
+    }
+    prom_labels(out, labels, n);
+}
+
+/* The labels of each sample of the set, one text behind the other with its NUL. */
+static void put_all_labels(const struct vocabulary *v, unsigned set,
+                           const struct metric_samples *samples, struct buf *out) {
+    buf_reset(out);
+    for (size_t i = 0; i < samples->count; i++) {
+        put_labels(v, set, (const char *) samples->first + i * samples->size, out);
+        buf_putc(out, 0);
     }
 }
 
-static void put_double(const struct metric *m, double value, const struct labels *labels,
-                       struct buf *out) {
+static void put_double(const struct metric *m, double value, const char *labels, struct buf *out) {
     if (!isnan(value))
-        prom_double(out, m->name, labels->list, labels->n, value);
+        prom_double(out, m->name, labels, value);
 }
 
-static void put_sample(const struct metric *m, const char *sample, const struct labels *labels,
+static void put_sample(const struct metric *m, const char *sample, const char *labels,
                        struct buf *out) {
     const void *at = sample + m->figure.offset;
     uint64_t divisor = units[m->unit].divisor, value;
 
     if (m->figure.kind == METRIC_HISTOGRAM)
-        prom_histogram_write(out, m->name, labels->list, labels->n, at);
+        prom_histogram_write(out, m->name, labels, at);
     else if (m->figure.kind == METRIC_DOUBLE)
         put_double(m, *(const double *) at, labels, out);
     else if (!read_integer(at, m->figure.kind, &value))
         return;
     else if (units[m->unit].whole)
-        prom_u64(out, m->name, labels->list, labels->n, value / divisor);
+        prom_u64(out, m->name, labels, value / divisor);
     else
         put_double(m, (double) value / (double) divisor, labels, out);
 }
 
 void vocabulary_write(const struct vocabulary *v, const struct metric_samples *sets,
                       struct buf *out) {
-    struct labels labels;
+    _cleanup_buf_ struct buf all = BUF_INIT(0);
 
     for (size_t i = 0; i < v->nmetrics; i++) {
         const struct metric *m = &v->metrics[i];
         const struct metric_samples *samples = &sets[m->set];
+        const char *labels;
 
-        prom_family(out, m->name, m->type, m->help);
-        for (size_t k = 0; k < samples->count; k++) {
-            const char *sample = (const char *) samples->first + k * samples->size;
-
-            read_labels(v, m->set, sample, &labels);
-            put_sample(m, sample, &labels, out);
+        if (i == 0 || m->set != m[-1].set)
+            put_all_labels(v, m->set, samples, &all);
+        if (buf_error(&all) < 0) {
+            out->error = -buf_error(&all);
+            return;
         }
+        prom_family(out, m->name, m->type, m->help);
+        labels = buf_str(&all);
+        for (size_t k = 0; k < samples->count; k++, labels += strlen(labels) + 1)
+            put_sample(m, (const char *) samples->first + k * samples->size, labels, out);
     }
 }

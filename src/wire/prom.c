@@ -33,34 +33,35 @@ void prom_family(struct buf *out, const char *name, enum prom_type type, const c
     buf_printf(out, "\n# TYPE %s %s\n", name, types[type]);
 }
 
-static void put_head(struct buf *out, const char *name, const char *suffix,
-                     const struct prom_label *labels, size_t nlabels, const char *le) {
-    buf_puts(out, name);
-    buf_puts(out, suffix);
-    if (nlabels == 0 && !le) {
-        buf_putc(out, ' ');
-        return;
-    }
-    buf_putc(out, '{');
+void prom_labels(struct buf *out, const struct prom_label *labels, size_t nlabels) {
     for (size_t i = 0; i < nlabels; i++) {
         buf_printf(out, "%s%s=\"", i ? "," : "", labels[i].name);
         put_escaped(out, labels[i].value, true);
         buf_putc(out, '"');
     }
-    if (le)
-        buf_printf(out, "%sle=\"%s\"", nlabels ? "," : "", le);
-    buf_puts(out, "} ");
 }
 
-void prom_u64(struct buf *out, const char *name, const struct prom_label *labels, size_t nlabels,
-              uint64_t value) {
-    put_head(out, name, "", labels, nlabels, NULL);
+static void put_head(struct buf *out, const char *name, const char *suffix, const char *labels,
+                     const char *le) {
+    buf_puts(out, name);
+    buf_puts(out, suffix);
+    if (labels[0] || le) {
+        buf_putc(out, '{');
+        buf_puts(out, labels);
+        if (le)
+            buf_printf(out, "%sle=\"%s\"", labels[0] ? "," : "", le);
+        buf_putc(out, '}');
+    }
+    buf_putc(out, ' ');
+}
+
+void prom_u64(struct buf *out, const char *name, const char *labels, uint64_t value) {
+    put_head(out, name, "", labels, NULL);
     buf_printf(out, "%" PRIu64 "\n", value);
 }
 
-void prom_double(struct buf *out, const char *name, const struct prom_label *labels, size_t nlabels,
-                 double value) {
-    put_head(out, name, "", labels, nlabels, NULL);
+void prom_double(struct buf *out, const char *name, const char *labels, double value) {
+    put_head(out, name, "", labels, NULL);
     if (isnan(value))
         buf_puts(out, "NaN\n");
     else if (isinf(value))
@@ -86,20 +87,20 @@ static void format_seconds(uint64_t ns, char out[static 32]) {
         out[len - 1] = '\0';
 }
 
-void prom_histogram_write(struct buf *out, const char *name, const struct prom_label *labels,
-                          size_t nlabels, const struct prom_histogram *h) {
+void prom_histogram_write(struct buf *out, const char *name, const char *labels,
+                          const struct prom_histogram *h) {
     uint64_t count = 0;
     char seconds[32];
     for (size_t i = 0; i <= PROM_BUCKETS; i++) {
         count += h->buckets[i];
         if (i < PROM_BUCKETS)
             format_seconds(bounds[i], seconds);
-        put_head(out, name, "_bucket", labels, nlabels, i < PROM_BUCKETS ? seconds : "+Inf");
+        put_head(out, name, "_bucket", labels, i < PROM_BUCKETS ? seconds : "+Inf");
         buf_printf(out, "%" PRIu64 "\n", count);
     }
     format_seconds(h->sum_ns, seconds);
-    put_head(out, name, "_sum", labels, nlabels, NULL);
+    put_head(out, name, "_sum", labels, NULL);
     buf_printf(out, "%s\n", seconds);
-    put_head(out, name, "_count", labels, nlabels, NULL);
+    put_head(out, name, "_count", labels, NULL);
     buf_printf(out, "%" PRIu64 "\n", count);
 }

@@ -25,16 +25,12 @@ struct prom_label {
 /* HELP and TYPE lines. `help` is one sentence, escaped here. */
 void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help);
 
-/* One sample of the family begun last. */
-void prom_u64(struct buf *out, const char *name, const struct prom_label *labels, size_t nlabels,
-              uint64_t value);
-void prom_double(struct buf *out, const char *name, const struct prom_label *labels, size_t nlabels,
-                 double value);
+/* Appends labels as samples have them between braces: once for all samples that have the same. */
+void prom_labels(struct buf *out, const struct prom_label *labels, size_t nlabels);
 
-/* prom_sample(out, "x_total", 3, {"verb", "filter"}, {"code", "200"}) */
-#define prom_sample(out, name, value, ...)                                                         \
-    prom_u64(out, name, (const struct prom_label[]){__VA_ARGS__},                                  \
-             sizeof((const struct prom_label[]){__VA_ARGS__}) / sizeof(struct prom_label), value)
+/* One sample of the family begun last. `labels`: as by prom_labels(); "": none. */
+void prom_u64(struct buf *out, const char *name, const char *labels, uint64_t value);
+void prom_double(struct buf *out, const char *name, const char *labels, double value);
 
 /* A histogram with fixed bounds; observe anywhere, write on a scrape. Bounds are in nanoseconds and
  * written in seconds, as Prometheus wants. */
@@ -46,5 +42,5 @@ struct prom_histogram {
 
 void prom_observe(struct prom_histogram *h, uint64_t ns);
 /* Buckets, _sum and _count of one label set; the family is begun by the caller. */
-void prom_histogram_write(struct buf *out, const char *name, const struct prom_label *labels,
-                          size_t nlabels, const struct prom_histogram *h);
+void prom_histogram_write(struct buf *out, const char *name, const char *labels,
+                          const struct prom_histogram *h);

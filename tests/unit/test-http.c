@@ -575,25 +575,26 @@ static void test_options(void **state) {
 
 static void test_prom(void **state) {
     (void) state;
-    _cleanup_buf_ struct buf out = BUF_INIT(0);
+    _cleanup_buf_ struct buf out = BUF_INIT(0), labels = BUF_INIT(0);
     struct prom_histogram h = {0};
     prom_family(&out, "x_total", PROM_COUNTER, "What\\is \"x\"\nhere.");
-    prom_sample(&out, "x_total", 3, {"a", "q\"b\\c\nd"}, {"e", "\xc3\xa9"});
-    prom_u64(&out, "x_total", NULL, 0, UINT64_MAX);
+    prom_labels(&labels, (const struct prom_label[]){{"a", "q\"b\\c\nd"}, {"e", "\xc3\xa9"}}, 2);
+    prom_u64(&out, "x_total", buf_str(&labels), 3);
+    prom_u64(&out, "x_total", "", UINT64_MAX);
     assert_string_equal(buf_str(&out),
                         "# HELP x_total What\\\\is \"x\"\\nhere.\n# TYPE x_total counter\n"
                         "x_total{a=\"q\\\"b\\\\c\\nd\",e=\"\xc3\xa9\"} 3\n"
                         "x_total 18446744073709551615\n");
     buf_reset(&out);
-    prom_double(&out, "g", NULL, 0, 0.25);
-    prom_double(&out, "g", NULL, 0, __builtin_nan(""));
-    prom_double(&out, "g", NULL, 0, -__builtin_inf());
+    prom_double(&out, "g", "", 0.25);
+    prom_double(&out, "g", "", __builtin_nan(""));
+    prom_double(&out, "g", "", -__builtin_inf());
     assert_string_equal(buf_str(&out), "g 0.25\ng NaN\ng -Inf\n");
     buf_reset(&out);
     prom_observe(&h, 10000); /* on the bound: le */
     prom_observe(&h, 10001);
     prom_observe(&h, UINT64_C(99000000000));
-    prom_histogram_write(&out, "h", &(struct prom_label){"v", "f"}, 1, &h);
+    prom_histogram_write(&out, "h", "v=\"f\"", &h);
     assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"0.00001\"} 1\n"));
     assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"0.000025\"} 2\n"));
     assert_non_null(strstr(buf_str(&out), "h_bucket{v=\"f\",le=\"10\"} 2\n"));
