@@ -18,6 +18,7 @@
 #include "kube/api/client.h"
 #include "kube/objects/signing.h"
 #include "scheduler/daemon/scheduler.h"
+#include "scheduler/daemon/watch_kinds.h"
 #include "scheduler/pages/pages.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
@@ -142,7 +143,7 @@ static int set_up(void **state) {
     if (uv_loop_init(&loop) < 0 || scheduler_start(&s, &loop, &options, &err) < 0)
         return -1;
     last.on_response(&(struct kube_response){.text = "no keys here"}, last.userdata);
-    if (watch_start(&s, &err) < 0)
+    if (watch_start(&s, watch_kinds, &err) < 0)
         return -1;
     *state = &s;
     return 0;

@@ -63,8 +63,3 @@ int elastic_start(struct scheduler *s) {
     int r = elastic_init(&s->elastic);
     return r < 0 ? r : gates_add(&s->gates, &gate, true);
 }
-
-void elastic_step(struct scheduler *s) {
-    if (scheduler_leads(s) && scheduler_is_ready(s))
-        elastic_run(&s->elastic);
-}

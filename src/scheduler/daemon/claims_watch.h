@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The claims controller in the daemon: rows of the watch table, and when it works. */
+/* The claims controller in the daemon: rows of the watch table, and its start. */
 
 #include "scheduler/daemon/watch.h"
 
@@ -20,6 +20,3 @@ void elastic_classes_end(struct scheduler *s);
 /* Sets up s->elastic and its gate, the first of all: it fills in what a pod asks. 0, -ENOMEM,
  * or -ENOSPC: a table is full. */
 int elastic_start(struct scheduler *s);
-
-/* A pass of the controller, if this replica leads. */
-void elastic_step(struct scheduler *s);

@@ -28,7 +28,7 @@ void govern_tick(struct scheduler *s);
 /* To be called when another replica may act. */
 void govern_lost(struct scheduler *s);
 
-/* Handlers for rows of watch.c. */
+/* Handlers for rows of watch_kinds.c. */
 void govern_quotas_begin(struct scheduler *s);
 void govern_quota(struct scheduler *s, enum kube_event event, struct json object);
 void govern_quotas_end(struct scheduler *s);

@@ -13,30 +13,17 @@
 #include "place/policies/policies.h"
 #include "scheduler/cluster/keys.h"
 #include "scheduler/daemon/claims_watch.h"
+#include "scheduler/daemon/watch_kinds.h"
 #include "wire/json.h"
 
 #define TICK_MS 1000
 #define METRICS_CONNECTIONS 32
 #define EVENT_OBJECTS_MAX 16384
 #define BEAT_MS 200
-#define STALE_MS 5000 /* a watch may be broken for that long */
 #define KEYS_RETRY_MS 2000
 #define KEYS_REPAIR_MS 60000
 #define DECISION_PATH_MAX 2048
 #define BODY_MAX ((size_t) 16 << 20) /* 5,000 names are 160 KB; of 75 MB of nodes 5 MB are kept */
-
-uint64_t scheduler_now(const struct scheduler *s) {
-    (void) s;
-    return uv_hrtime() / 1000000;
-}
-
-static bool has_started(const struct scheduler *s) {
-    return s->key != NULL && !s->stopping && watch_has_started(s);
-}
-
-bool scheduler_is_ready(const struct scheduler *s) {
-    return has_started(s) && watch_is_fresh(s, STALE_MS);
-}
 
 /* Deciding on what was true long ago sends pods to nodes that are gone and tells others that
  * nothing is free; an error makes kube-scheduler come back. */
@@ -49,7 +36,8 @@ static void check_watches(struct scheduler *s) {
     if (ready)
         log_info("the watches are up to date again");
     else
-        log_warn("a watch has been broken for %d s; nothing is decided meanwhile", STALE_MS / 1000);
+        log_warn("a watch has been broken for %d s; nothing is decided meanwhile",
+                 WATCH_STALE_MS / 1000);
 }
 
 /* ---- what the parts are given ---- */
@@ -241,7 +229,7 @@ static void on_keys(struct signing_key *key, struct signing_verifier *verifier, 
     if (!first)
         return;
     log_info("signing key is ready");
-    if (watch_start(s, &err) < 0) {
+    if (watch_start(s, watch_kinds, &err) < 0) {
         log_error("cannot watch the cluster: %s", err.text);
         uv_stop(s->loop);
     }
@@ -268,10 +256,6 @@ static void repair_keys(struct scheduler *s) {
 }
 
 /* ---- one of several replicas acts ---- */
-
-bool scheduler_leads(const struct scheduler *s) {
-    return !s->stopping && lease_leads(&s->lease) && watch_is_relisted(s) && !s->keys_unread;
-}
 
 /* On a node with several replicas only one has the port, and only that one can be asked. */
 static bool is_able(void *userdata) {
@@ -360,7 +344,7 @@ static void mark_health(struct scheduler *s) {
 static void on_tick(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
     mark_health(s);
-    if (!has_started(s))
+    if (!scheduler_has_started(s))
         return;
     check_watches(s);
     binder_audit(&s->binder);
@@ -371,7 +355,8 @@ static void on_tick(uv_timer_t *timer) {
         return;
     }
     event_writer_run(s->events, scheduler_now(s));
-    elastic_step(s);
+    if (scheduler_is_ready(s))
+        elastic_run(&s->elastic);
     projection_run(&s->projection, s->parser);
     if (!scheduler_is_ready(s))
         return;

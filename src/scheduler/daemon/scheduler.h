@@ -54,6 +54,7 @@ struct scheduler {
     struct scheduler_options options;
     struct kube_client *client;
     struct watch watches[WATCHES_MAX];
+    size_t nwatches;
     struct http_server *http, *metrics_http;
     struct state *state;
     struct extender extender;
@@ -99,8 +100,10 @@ int scheduler_start(struct scheduler *s, uv_loop_t *loop, const struct scheduler
 /* Frees everything; the loop has ended. */
 void scheduler_done(struct scheduler *s);
 
-/* Whether every watch has delivered its list and the signing key is there, and no watch has been
- * broken for more than a moment. */
+/* Whether every watch has delivered its list and the signing key is there. */
+bool scheduler_has_started(const struct scheduler *s);
+
+/* The same, and no watch has been broken for WATCH_STALE_MS. */
 bool scheduler_is_ready(const struct scheduler *s);
 
 /* Whether this replica may decide and write now: it holds the Lease, knows all that was decided

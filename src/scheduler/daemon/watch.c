@@ -2,24 +2,20 @@
 #include "scheduler/daemon/watch.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #include "base/err.h"
 #include "base/log.h"
-#include "kube/api/field.h"
-#include "kube/objects/pod_selection.h"
-#include "scheduler/daemon/claims_watch.h"
 #include "scheduler/daemon/scheduler.h"
 
 #define PROJECT_DELAY_MS 50
-#define STATUS_MAX ((size_t) 1 << 20)
 #define RETRY_MAX_MS 5000
 
 static void on_project(uv_timer_t *timer) {
     struct scheduler *s = timer->data;
     if (!scheduler_leads(s))
         return;
-    elastic_step(s);
+    if (scheduler_is_ready(s))
+        elastic_run(&s->elastic);
     projection_run(&s->projection, s->parser);
     if (!scheduler_is_ready(s))
         return;
@@ -38,164 +34,6 @@ void watch_refuse(struct scheduler *s, const char *why) {
     s->objects_refused++;
     log_warn("watch: %s", why);
 }
-
-static void out_of_memory(struct scheduler *s) {
-    watch_refuse(s, "out of memory, an object is not accounted for");
-}
-
-static void on_pod(struct scheduler *s, enum kube_event event, struct json object) {
-    struct pod pod;
-    struct err err;
-    if (pod_parse(object, &pod, &err) < 0) {
-        watch_refuse(s, err.text);
-        return;
-    }
-    if (event == KUBE_DELETED)
-        state_pod_ended(s->state, pod.uid);
-    else if (state_pod_seen(s->state, &pod, scheduler_now(s)) < 0)
-        out_of_memory(s);
-    elastic_pod(&s->elastic, pod.uid, event == KUBE_DELETED ? NULL : &pod);
-    pod_done(&pod);
-    watch_changed(s);
-}
-
-static enum place_reason absence_of(const struct node_object *node) {
-    if (node->unready)
-        return PLACE_NODE_UNREADY;
-    if (!node->offered)
-        return PLACE_NO_AGENT;
-    return node_agent_at(node, time(NULL)) == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;
-}
-
-static void on_node(struct scheduler *s, enum kube_event event, struct json object) {
-    struct node_object node;
-    struct err err;
-    int absence;
-    if (node_object_parse(object, &node, &err) < 0) {
-        watch_refuse(s, err.text);
-        return;
-    }
-    if (event == KUBE_DELETED) {
-        state_node_gone(s->state, node.name);
-        (void) elastic_node(&s->elastic, node.name, (struct json){0});
-        return;
-    }
-    absence = state_node_absence(s->state, node.name, absence_of(&node));
-    if (absence < 0 || state_node_seen(s->state, node.name) < 0 ||
-        state_node_room(s->state, node.name, node.allocatable) < 0 ||
-        elastic_node(&s->elastic, node.name, JSON_PATH(object, "metadata", "labels")) < 0)
-        out_of_memory(s);
-    if (absence > 0)
-        watch_changed(s);
-}
-
-static void on_gpu(struct scheduler *s, enum kube_event event, struct json object) {
-    struct gpu_object gpu;
-    struct err err;
-    _cleanup_buf_ struct buf observed = BUF_INIT(STATUS_MAX);
-    struct json status = json_get(object, "status");
-    if (gpu_object_parse(object, &gpu, &err) < 0) {
-        char name[KUBE_NAME_MAX];
-        watch_refuse(s, err.text);
-        /* What cannot be understood must not be given out any more either. */
-        if (field_copy(JSON_PATH(object, "metadata", "name"), name, sizeof(name)) == 0)
-            state_gpu_gone(s->state, name);
-    } else if (event == KUBE_DELETED)
-        state_gpu_gone(s->state, gpu.name);
-    else {
-        projection_observed(status, &observed);
-        if (state_gpu_seen(s->state, &gpu, json_valid(status) ? buf_str(&observed) : NULL) < 0)
-            out_of_memory(s);
-    }
-    watch_changed(s);
-}
-
-/* ---- the kinds ---- */
-
-#define SYNC_HANDLERS(kind)                                                                        \
-    static void kind##_begin(struct scheduler *s) {                                                \
-        state_sync_begin(s->state, STATE_##kind);                                                  \
-    }                                                                                              \
-    static void kind##_end(struct scheduler *s) {                                                  \
-        state_sync_end(s->state, STATE_##kind);                                                    \
-    }
-SYNC_HANDLERS(PODS)
-SYNC_HANDLERS(NODES)
-SYNC_HANDLERS(GPUS)
-SYNC_HANDLERS(NAMESPACES)
-
-static void on_budget(struct scheduler *s, enum kube_event event, struct json object) {
-    struct budget budget;
-    struct err err;
-    if (budget_parse(object, &budget, &err) < 0)
-        watch_refuse(s, err.text);
-    else if (event == KUBE_DELETED) {
-        preempt_budget_gone(&s->preempt, budget.namespace, budget.name);
-        budget_done(&budget);
-    } else if (preempt_budget_seen(&s->preempt, &budget) < 0)
-        out_of_memory(s);
-}
-
-static void budgets_begin(struct scheduler *s) {
-    preempt_budgets_begin(&s->preempt);
-}
-
-static void budgets_end(struct scheduler *s) {
-    preempt_budgets_end(&s->preempt);
-}
-
-static void nodes_end(struct scheduler *s) {
-    NODES_end(s);
-    elastic_nodes_end(&s->elastic);
-}
-
-static void pods_begin(struct scheduler *s) {
-    PODS_begin(s);
-    claims_sync_begin(s->elastic.claims, CLAIMS_PODS);
-}
-
-static void pods_end(struct scheduler *s) {
-    PODS_end(s);
-    claims_sync_end(s->elastic.claims, CLAIMS_PODS);
-}
-
-/* Only the policies that it names for its pods; what makes no sense counts as none. */
-static void on_namespace(struct scheduler *s, enum kube_event event, struct json object) {
-    const char *name = json_string(JSON_PATH(object, "metadata", "name"));
-    struct gpu_selection *own = NULL;
-    if (!name)
-        return;
-    if (event != KUBE_DELETED &&
-        selection_read(JSON_PATH(object, "metadata", "annotations"), &own) == -ENOMEM)
-        out_of_memory(s);
-    if (state_namespace_policy(s->state, name, own ? own->node_policy : NULL,
-                               own ? own->card_policy : NULL) < 0)
-        out_of_memory(s);
-    selection_free(own);
-}
-
-/* A pod that has ended leaves the selection, which comes as its deletion. */
-#define RUNNING "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
-
-static const struct watch_kind watch_kinds[] = {
-    {"/api/v1/pods", RUNNING, false, pods_begin, on_pod, pods_end},
-    {"/api/v1/nodes", NULL, false, NODES_begin, on_node, nodes_end},
-    {GPU_OBJECTS_PATH, NULL, false, GPUS_begin, on_gpu, GPUS_end},
-    {"/api/v1/namespaces", NULL, false, NAMESPACES_begin, on_namespace, NAMESPACES_end},
-    {EGPUS_PATH, NULL, true, elastic_egpus_begin, elastic_on_egpu, elastic_egpus_end},
-    {EGPU_CLAIMS_PATH, NULL, true, elastic_claims_begin, elastic_on_claim, elastic_claims_end},
-    {EGPU_CLASSES_PATH, NULL, true, elastic_classes_begin, elastic_on_class, elastic_classes_end},
-    {BUDGETS_PATH, NULL, false, budgets_begin, on_budget, budgets_end},
-    {QUOTAS_PATH, NULL, true, govern_quotas_begin, govern_quota, govern_quotas_end},
-    {RESOURCE_QUOTAS_PATH, NULL, false, govern_resource_quotas_begin, govern_resource_quota,
-     govern_resource_quotas_end},
-    {RESERVATIONS_PATH, NULL, true, govern_reservations_begin, govern_reservation,
-     govern_reservations_end},
-};
-#define KINDS (sizeof(watch_kinds) / sizeof(watch_kinds[0]))
-_Static_assert(KINDS <= WATCHES_MAX, "watch.h: too little room for all kinds");
-
-/* ---- the watches ---- */
 
 static void on_begin(void *userdata) {
     const struct watch *w = userdata;
@@ -232,9 +70,12 @@ static void on_trouble(const char *text, unsigned retry_ms, void *userdata) {
 
 static const struct kube_reflector_handlers handlers = {on_begin, on_object, on_end, on_trouble};
 
-int watch_start(struct scheduler *s, struct err *err) {
-    for (size_t i = 0; i < KINDS; i++) {
-        const struct watch_kind *kind = &watch_kinds[i];
+int watch_start(struct scheduler *s, const struct watch_kind *kinds, struct err *err) {
+    s->nwatches = 0;
+    while (kinds[s->nwatches].path)
+        s->nwatches++;
+    for (size_t i = 0; i < s->nwatches; i++) {
+        const struct watch_kind *kind = &kinds[i];
         const struct kube_reflector_options options = {.path = kind->path,
                                                        .query = kind->query,
                                                        .retry_max_ms = RETRY_MAX_MS,
@@ -249,57 +90,30 @@ int watch_start(struct scheduler *s, struct err *err) {
 }
 
 void watch_stop(struct scheduler *s) {
-    for (size_t i = 0; i < KINDS; i++)
+    for (size_t i = 0; i < s->nwatches; i++)
         if (s->watches[i].reflector)
             kube_reflector_stop(s->watches[i].reflector);
 }
 
 const char *watch_trouble(const struct scheduler *s) {
-    for (size_t i = 0; i < KINDS; i++)
+    for (size_t i = 0; i < s->nwatches; i++)
         if (s->watches[i].trouble[0] && !kube_reflector_is_synced(s->watches[i].reflector))
             return s->watches[i].trouble;
     return "";
 }
 
-bool watch_has_started(const struct scheduler *s) {
-    bool started = true;
-    for (size_t i = 0; i < KINDS; i++)
-        started = started && s->watches[i].synced;
-    return started;
-}
-
-bool watch_is_fresh(const struct scheduler *s, uint64_t stale_ms) {
-    bool fresh = watch_has_started(s);
-    for (size_t i = 0; i < KINDS; i++)
-        fresh = fresh && scheduler_now(s) - s->watches[i].fresh_ms < stale_ms;
-    return fresh;
-}
-
-/* Whether its objects hold shares of cards. */
-static bool holds(const struct watch_kind *kind) {
-    return kind->object == on_pod || kind->object == elastic_on_egpu ||
-           kind->object == govern_reservation;
-}
-
 void watch_relist_holders(struct scheduler *s) {
-    for (size_t i = 0; i < KINDS; i++) {
+    for (size_t i = 0; i < s->nwatches; i++) {
         struct watch *w = &s->watches[i];
-        if (!w->reflector || !holds(w->kind))
+        if (!w->reflector || !w->kind->holds)
             continue;
         w->relisting = true;
         kube_reflector_relist(w->reflector);
     }
 }
 
-bool watch_is_relisted(const struct scheduler *s) {
-    bool relisted = true;
-    for (size_t i = 0; i < KINDS; i++)
-        relisted = relisted && !s->watches[i].relisting;
-    return relisted;
-}
-
 void watch_check(struct scheduler *s) {
-    for (size_t i = 0; i < KINDS; i++) {
+    for (size_t i = 0; i < s->nwatches; i++) {
         struct watch *w = &s->watches[i];
         if (w->synced && kube_reflector_is_synced(w->reflector))
             w->fresh_ms = scheduler_now(s);

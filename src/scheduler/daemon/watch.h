@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the scheduler watches: one row of watch_kinds[] in watch.c for each kind of object. A new
- * kind is a new row, and a file of its own for its three handlers. */
+/* What the scheduler watches: one row of watch_kinds[] in watch_kinds.c for each kind of object. A
+ * new kind is a new row, and a file of its own for its three handlers. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,6 +16,7 @@ struct watch_kind {
     const char *path;  /* the collection */
     const char *query; /* as kube_reflector_options; NULL: all of it */
     bool optional;     /* its CRD may not be installed: that is a list without objects */
+    bool holds;        /* its objects say what is taken of cards */
     /* As in kube_reflector_handlers. begin and end may be NULL for a kind that keeps nothing. */
     void (*begin)(struct scheduler *s);
     void (*object)(struct scheduler *s, enum kube_event event, struct json object);
@@ -23,6 +24,7 @@ struct watch_kind {
 };
 
 #define WATCHES_MAX 24
+#define WATCH_STALE_MS 5000 /* a watch may be broken for that long */
 
 /* One row at work. */
 struct watch {
@@ -35,23 +37,17 @@ struct watch {
     char trouble[256]; /* why the last list or watch failed; "" since a list is whole */
 };
 
-/* Starts all of them. */
-int watch_start(struct scheduler *s, struct err *err);
+/* Starts one for each kind: at most WATCHES_MAX, which stay, and a row without a path behind them.
+ */
+int watch_start(struct scheduler *s, const struct watch_kind *kinds, struct err *err);
 void watch_stop(struct scheduler *s);
 
 /* Why one of them is not in order, "" where none says. */
 const char *watch_trouble(const struct scheduler *s);
 
-/* Whether every kind has been listed. */
-bool watch_has_started(const struct scheduler *s);
-
-/* Whether every kind has been listed and no watch has been broken for that long. */
-bool watch_is_fresh(const struct scheduler *s, uint64_t stale_ms);
-
 /* Reads all that holds shares anew (pods, ElasticGPUs, reservations), so that whatever was decided
- * before this call is known when watch_is_relisted() says so. */
+ * before this call is known when all are listed. Until then scheduler_leads() is false. */
 void watch_relist_holders(struct scheduler *s);
-bool watch_is_relisted(const struct scheduler *s);
 
 /* To be called about once a second: notes which watches are in order. */
 void watch_check(struct scheduler *s);

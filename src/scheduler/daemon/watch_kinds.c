@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/daemon/watch_kinds.h"
+
+#include <time.h>
+
+#include "base/err.h"
+#include "kube/api/field.h"
+#include "kube/objects/pod_selection.h"
+#include "scheduler/daemon/claims_watch.h"
+#include "scheduler/daemon/scheduler.h"
+
+#define STATUS_MAX ((size_t) 1 << 20)
+
+static void out_of_memory(struct scheduler *s) {
+    watch_refuse(s, "out of memory, an object is not accounted for");
+}
+
+static void on_pod(struct scheduler *s, enum kube_event event, struct json object) {
+    struct pod pod;
+    struct err err;
+    if (pod_parse(object, &pod, &err) < 0) {
+        watch_refuse(s, err.text);
+        return;
+    }
+    if (event == KUBE_DELETED)
+        state_pod_ended(s->state, pod.uid);
+    else if (state_pod_seen(s->state, &pod, scheduler_now(s)) < 0)
+        out_of_memory(s);
+    elastic_pod(&s->elastic, pod.uid, event == KUBE_DELETED ? NULL : &pod);
+    pod_done(&pod);
+    watch_changed(s);
+}
+
+static enum place_reason absence_of(const struct node_object *node) {
+    if (node->unready)
+        return PLACE_NODE_UNREADY;
+    if (!node->offered)
+        return PLACE_NO_AGENT;
+    return node_agent_at(node, time(NULL)) == NODE_AGENT_STOPPING ? PLACE_AGENT_STOPS : PLACE_OK;
+}
+
+static void on_node(struct scheduler *s, enum kube_event event, struct json object) {
+    struct node_object node;
+    struct err err;
+    int absence;
+    if (node_object_parse(object, &node, &err) < 0) {
+        watch_refuse(s, err.text);
+        return;
+    }
+    if (event == KUBE_DELETED) {
+        state_node_gone(s->state, node.name);
+        (void) elastic_node(&s->elastic, node.name, (struct json){0});
+        return;
+    }
+    absence = state_node_absence(s->state, node.name, absence_of(&node));
+    if (absence < 0 || state_node_seen(s->state, node.name) < 0 ||
+        state_node_room(s->state, node.name, node.allocatable) < 0 ||
+        elastic_node(&s->elastic, node.name, JSON_PATH(object, "metadata", "labels")) < 0)
+        out_of_memory(s);
+    if (absence > 0)
+        watch_changed(s);
+}
+
+static void on_gpu(struct scheduler *s, enum kube_event event, struct json object) {
+    struct gpu_object gpu;
+    struct err err;
+    _cleanup_buf_ struct buf observed = BUF_INIT(STATUS_MAX);
+    struct json status = json_get(object, "status");
+    if (gpu_object_parse(object, &gpu, &err) < 0) {
+        char name[KUBE_NAME_MAX];
+        watch_refuse(s, err.text);
+        /* What cannot be understood must not be given out any more either. */
+        if (field_copy(JSON_PATH(object, "metadata", "name"), name, sizeof(name)) == 0)
+            state_gpu_gone(s->state, name);
+    } else if (event == KUBE_DELETED)
+        state_gpu_gone(s->state, gpu.name);
+    else {
+        projection_observed(status, &observed);
+        if (state_gpu_seen(s->state, &gpu, json_valid(status) ? buf_str(&observed) : NULL) < 0)
+            out_of_memory(s);
+    }
+    watch_changed(s);
+}
+
+#define SYNC_HANDLERS(kind)                                                                        \
+    static void kind##_begin(struct scheduler *s) {                                                \
+        state_sync_begin(s->state, STATE_##kind);                                                  \
+    }                                                                                              \
+    static void kind##_end(struct scheduler *s) {                                                  \
+        state_sync_end(s->state, STATE_##kind);                                                    \
+    }
+SYNC_HANDLERS(PODS)
+SYNC_HANDLERS(NODES)
+SYNC_HANDLERS(GPUS)
+SYNC_HANDLERS(NAMESPACES)
+
+static void on_budget(struct scheduler *s, enum kube_event event, struct json object) {
+    struct budget budget;
+    struct err err;
+    if (budget_parse(object, &budget, &err) < 0)
+        watch_refuse(s, err.text);
+    else if (event == KUBE_DELETED) {
+        preempt_budget_gone(&s->preempt, budget.namespace, budget.name);
+        budget_done(&budget);
+    } else if (preempt_budget_seen(&s->preempt, &budget) < 0)
+        out_of_memory(s);
+}
+
+static void budgets_begin(struct scheduler *s) {
+    preempt_budgets_begin(&s->preempt);
+}
+
+static void budgets_end(struct scheduler *s) {
+    preempt_budgets_end(&s->preempt);
+}
+
+static void nodes_end(struct scheduler *s) {
+    NODES_end(s);
+    elastic_nodes_end(&s->elastic);
+}
+
+static void pods_begin(struct scheduler *s) {
+    PODS_begin(s);
+    claims_sync_begin(s->elastic.claims, CLAIMS_PODS);
+}
+
+static void pods_end(struct scheduler *s) {
+    PODS_end(s);
+    claims_sync_end(s->elastic.claims, CLAIMS_PODS);
+}
+
+/* Only the policies that it names for its pods; what makes no sense counts as none. */
+static void on_namespace(struct scheduler *s, enum kube_event event, struct json object) {
+    const char *name = json_string(JSON_PATH(object, "metadata", "name"));
+    struct gpu_selection *own = NULL;
+    if (!name)
+        return;
+    if (event != KUBE_DELETED &&
+        selection_read(JSON_PATH(object, "metadata", "annotations"), &own) == -ENOMEM)
+        out_of_memory(s);
+    if (state_namespace_policy(s->state, name, own ? own->node_policy : NULL,
+                               own ? own->card_policy : NULL) < 0)
+        out_of_memory(s);
+    selection_free(own);
+}
+
+/* A pod that has ended leaves the selection, which comes as its deletion. */
+#define RUNNING "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
+
+const struct watch_kind watch_kinds[] = {
+    {"/api/v1/pods", RUNNING, false, true, pods_begin, on_pod, pods_end},
+    {"/api/v1/nodes", NULL, false, false, NODES_begin, on_node, nodes_end},
+    {GPU_OBJECTS_PATH, NULL, false, false, GPUS_begin, on_gpu, GPUS_end},
+    {"/api/v1/namespaces", NULL, false, false, NAMESPACES_begin, on_namespace, NAMESPACES_end},
+    {EGPUS_PATH, NULL, true, true, elastic_egpus_begin, elastic_on_egpu, elastic_egpus_end},
+    {EGPU_CLAIMS_PATH, NULL, true, false, elastic_claims_begin, elastic_on_claim,
+     elastic_claims_end},
+    {EGPU_CLASSES_PATH, NULL, true, false, elastic_classes_begin, elastic_on_class,
+     elastic_classes_end},
+    {BUDGETS_PATH, NULL, false, false, budgets_begin, on_budget, budgets_end},
+    {QUOTAS_PATH, NULL, true, false, govern_quotas_begin, govern_quota, govern_quotas_end},
+    {RESOURCE_QUOTAS_PATH, NULL, false, false, govern_resource_quotas_begin, govern_resource_quota,
+     govern_resource_quotas_end},
+    {RESERVATIONS_PATH, NULL, true, true, govern_reservations_begin, govern_reservation,
+     govern_reservations_end},
+    {.path = NULL},
+};
+_Static_assert(sizeof(watch_kinds) / sizeof(watch_kinds[0]) <= WATCHES_MAX + 1,
+               "watch.h: too little room for all kinds");
