@@ -2,15 +2,12 @@
 
 #include "sim/daemon/daemon.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,76 +15,13 @@
 #include <sys/un.h>
 #include <time.h>
 
-#include "abi/cuda.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "sim/daemon/daemon_internal.h"
 #include "sim/daemon/engine.h"
-#include "sim/daemon/fault.h"
 #include "sim/daemon/nvml_accounting.h"
-#include "sim/daemon/wake.h"
 
 /* Sleeps shorter than this are not worth the switch; a kernel's end is seen that much later. */
 #define SLACK_NS 20000ull
-
-uint64_t daemon_now(void) {
-    return clock_ns(CLOCK_MONOTONIC);
-}
-
-uint64_t daemon_clock(const struct daemon *d) {
-    return d->stepped ? d->clock : daemon_now();
-}
-
-uint64_t daemon_wall_us(void) {
-    return clock_us(CLOCK_REALTIME);
-}
-
-/* -- watched descriptors --------------------------------------------------------------------- */
-
-static struct watch *watch_add(struct daemon *d, enum watch_kind kind, int fd, uint32_t minor) {
-    struct watch *w = calloc(1, sizeof(*w));
-    if (!w)
-        return NULL;
-    w->kind = kind;
-    w->fd = fd;
-    w->minor = minor;
-    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = w};
-    if (epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &ev) < 0) {
-        free(w);
-        return NULL;
-    }
-    w->next = d->watches;
-    if (w->next)
-        w->next->previous = w;
-    d->watches = w;
-    return w;
-}
-
-/* The memory stays until the events of this round, which may name it, are done with. */
-static void watch_close(struct daemon *d, struct watch *w) {
-    if (w->fd < 0)
-        return;
-    (void) epoll_ctl(d->epoll, EPOLL_CTL_DEL, w->fd, NULL);
-    if (w->kind != WATCH_USER)
-        (void) close(w->fd);
-    w->fd = -1;
-    if (w->previous)
-        w->previous->next = w->next;
-    else
-        d->watches = w->next;
-    if (w->next)
-        w->next->previous = w->previous;
-    w->next = d->dead;
-    d->dead = w;
-}
-
-static void free_dead_watches(struct daemon *d) {
-    while (d->dead) {
-        struct watch *next = d->dead->next;
-        free(d->dead);
-        d->dead = next;
-    }
-}
 
 int daemon_watch(struct daemon *d, int fd, void (*ready)(int fd, void *user), void *user) {
     struct watch *w = watch_add(d, WATCH_USER, fd, 0);
@@ -96,147 +30,6 @@ int daemon_watch(struct daemon *d, int fd, void (*ready)(int fd, void *user), vo
     w->ready = ready;
     w->user = user;
     return 0;
-}
-
-/* -- sessions -------------------------------------------------------------------------------- */
-
-static void account_for(struct sim_session *s, uint32_t minor) {
-    if (s->channel[minor])
-        nvml_accounting_end(s->channel[minor], daemon_wall_us());
-}
-
-static void session_close(struct daemon *d, struct sim_session *s) {
-    struct watch *next;
-    for (uint32_t i = 0; i < d->machine.nunits; i++)
-        account_for(s, i);
-    for (struct watch *w = d->watches; w; w = next) {
-        next = w->next;
-        if (w->session != s)
-            continue;
-        w->session = NULL;
-        if (w->kind == WATCH_BELL)
-            watch_close(d, w);
-    }
-    if (s->ring) {
-        (void) munmap(s->ring, sizeof(*s->ring));
-        s->ring = NULL;
-    }
-    cleanup_closep(&s->pidfd);
-    session_end(s);
-}
-
-static void hang_up(struct daemon *d, struct watch *w) {
-    struct sim_session *s = w->session;
-    w->session = NULL;
-    if (s && w->kind == WATCH_CTL)
-        session_close(d, s);
-    else if (s && w->kind == WATCH_DEVICE) {
-        account_for(s, w->minor);
-        session_detach(s, w->minor);
-    }
-    watch_close(d, w);
-}
-
-int daemon_memory(const char *name, size_t size, void **ret_map) {
-    _cleanup_close_ int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, (off_t) size) < 0)
-        return -errno;
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
-        return -errno;
-    if (!ret_map)
-        return take_fd(&fd);
-    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED)
-        return -errno;
-    *ret_map = map;
-    return take_fd(&fd);
-}
-
-int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]) {
-    if (s->ring)
-        return -EBUSY;
-    void *map = NULL;
-    _cleanup_close_ int fd = daemon_memory("aliquot-sim-ring", sizeof(struct sim_ring), &map);
-    if (fd < 0)
-        return fd;
-    _cleanup_close_ int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    _cleanup_close_ int ours = bell >= 0 ? fcntl(bell, F_DUPFD_CLOEXEC, 3) : -1;
-    struct watch *w = ours >= 0 ? watch_add(d, WATCH_BELL, ours, 0) : NULL;
-    if (!w) {
-        (void) munmap(map, sizeof(struct sim_ring));
-        return -ENOMEM;
-    }
-    (void) take_fd(&ours);
-    w->session = s;
-    s->ring = map;
-    ret_fds[0] = take_fd(&fd);
-    ret_fds[1] = take_fd(&bell);
-    return 0;
-}
-
-/* -- exported shares ------------------------------------------------------------------------- */
-
-static void export_path(const struct daemon *d, uint64_t number, char ret[static 512]) {
-    (void) snprintf(ret, 512, "%s/" SIM_EXPORT_PREFIX "%llu", d->dir, (unsigned long long) number);
-}
-
-/* Its name is there as long as the descriptor, so that it can be found among the driver's files. */
-static void unlink_export(const struct daemon *d, uint64_t number) {
-    char path[512];
-    export_path(d, number, path);
-    (void) unlink(path);
-}
-
-static int open_fifo(const struct daemon *d, uint64_t number, int ends[2]) {
-    char path[512];
-    export_path(d, number, path);
-    if (mkfifo(path, 0600) < 0)
-        return -errno;
-    ends[0] = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ends[1] = ends[0] < 0 ? -1 : open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    return ends[1] < 0 ? -errno : 0;
-}
-
-int daemon_export(struct daemon *d, struct sim_share *share) {
-    int ends[2] = {-1, -1};
-    uint64_t number = d->nexports++;
-    struct stat st;
-    int r = open_fifo(d, number, ends);
-    _cleanup_close_ int ours = ends[0], theirs = ends[1];
-    struct watch *w = r == 0 && fstat(ours, &st) == 0 ? watch_add(d, WATCH_EXPORT, ours, 0) : NULL;
-    if (!w) {
-        unlink_export(d, number);
-        return r < 0 ? r : -ENOMEM;
-    }
-    (void) take_fd(&ours);
-    w->share = share;
-    w->number = number;
-    w->inode = st.st_ino;
-    w->file_system = st.st_dev;
-    ipc_memory_export(share);
-    return take_fd(&theirs);
-}
-
-/* Both ends of a FIFO have the same inode, and other file systems have inodes of that number. */
-struct sim_share *daemon_exported(struct daemon *d, int fd) {
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode))
-        return NULL;
-    for (struct watch *w = d->watches; w; w = w->next)
-        if (w->kind == WATCH_EXPORT && w->inode == st.st_ino && w->file_system == st.st_dev)
-            return w->share;
-    return NULL;
-}
-
-static void on_export(struct daemon *d, struct watch *w, uint32_t events) {
-    char ignored[64];
-    if (!(events & (EPOLLHUP | EPOLLERR))) {
-        (void) !read(w->fd, ignored, sizeof(ignored)); /* no client writes here */
-        return;
-    }
-    ipc_memory_unexport(&d->machine, w->share);
-    unlink_export(d, w->number);
-    watch_close(d, w);
 }
 
 /* -- events ---------------------------------------------------------------------------------- */
@@ -297,7 +90,7 @@ static void on_client(struct daemon *d, struct watch *w) {
     struct sim_request request;
     if (n <= 0 || request_parse(&in, (size_t) n, w->kind == WATCH_DEVICE, &request) < 0 ||
         daemon_serve(d, w, &request, passed) < 0)
-        hang_up(d, w);
+        connection_hang_up(d, w);
 }
 
 static void on_control(struct daemon *d, struct watch *w) {
@@ -326,7 +119,7 @@ static void dispatch(struct daemon *d, struct watch *w, uint32_t events) {
     case WATCH_DEVICE:
         /* Requests of an ended process are not served: release at once. */
         if (events & (EPOLLHUP | EPOLLERR))
-            hang_up(d, w);
+            connection_hang_up(d, w);
         else
             on_client(d, w);
         break;
@@ -336,7 +129,7 @@ static void dispatch(struct daemon *d, struct watch *w, uint32_t events) {
             return;
         break;
     case WATCH_EXPORT:
-        on_export(d, w, events);
+        export_ready(d, w, events);
         break;
     case WATCH_USER:
         w->ready(w->fd, w->user);
@@ -381,7 +174,7 @@ int daemon_run(struct daemon *d, struct err *err) {
         (void) engine_run(&d->machine, daemon_clock(d));
         for (int i = 0; i < n; i++)
             dispatch(d, events[i].data.ptr, events[i].events);
-        free_dead_watches(d);
+        watch_free_dead(d);
         run_engine(d);
     }
     return 0;
@@ -455,17 +248,8 @@ static int listen_on(struct daemon *d, const struct listener *l, struct err *err
     return 0;
 }
 
-/* A daemon that was killed has left them. */
-static void remove_exports(const struct daemon *d) {
-    _cleanup_closedir_ DIR *dir = opendir(d->dir);
-    const struct dirent *e;
-    while (dir && (e = readdir(dir)))
-        if (strncmp(e->d_name, SIM_EXPORT_PREFIX, strlen(SIM_EXPORT_PREFIX)) == 0)
-            (void) unlinkat(dirfd(dir), e->d_name, 0);
-}
-
 static int open_sockets(struct daemon *d, struct err *err) {
-    remove_exports(d);
+    export_remove_stale(d);
     for (uint32_t i = 0; i < d->machine.ngpus; i++) {
         char name[32];
         (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);
@@ -527,47 +311,6 @@ int daemon_new(const struct daemon_options *o, struct daemon **ret, struct err *
     return 0;
 }
 
-static void tell_lost(struct daemon *d) {
-    for (struct sim_session *s = d->machine.sessions; s; s = s->next) {
-        if (!s->ring)
-            continue;
-        atomic_store(&s->ring->lost, 1);
-        /* Before the session's pending work ends: none of it may count as complete. */
-        for (uint32_t i = 0; i < SIM_MAX_UNITS; i++)
-            atomic_store(&s->ring->broken[i], (uint32_t) CUDA_ERROR_DEVICE_UNAVAILABLE);
-        for (uint32_t i = 0; i < SIM_QUEUES; i++)
-            if (atomic_exchange(&s->ring->queue[i].waiters, 0))
-                sim_wake(&s->ring->queue[i].done);
-    }
-}
-
-/* Also where there is no session (yet): the connection itself ends. */
-static void hang_up_all(struct daemon *d, enum watch_kind kind) {
-    struct watch *next;
-    for (struct watch *w = d->watches; w; w = next) {
-        next = w->next;
-        if (w->kind == kind)
-            hang_up(d, w);
-    }
-}
-
-void daemon_unload(struct daemon *d) {
-    d->unloaded = true;
-    tell_lost(d);
-    /* Device connections first: the end of a session closes no other connection than bells. */
-    hang_up_all(d, WATCH_DEVICE);
-    while (d->machine.sessions)
-        session_close(d, d->machine.sessions);
-    hang_up_all(d, WATCH_CTL);
-}
-
-void daemon_load(struct daemon *d) {
-    d->unloaded = false;
-    for (uint32_t i = 0; i < d->machine.ngpus; i++)
-        if (atomic_load(&d->machine.gpu[i].page->state) == SIM_NEEDS_RESET)
-            (void) fault_reset(&d->machine, i);
-}
-
 static void remove_socket(const struct daemon *d, const char *name) {
     char path[512];
     (void) snprintf(path, sizeof(path), "%s/%s", d->dir ? d->dir : "", name);
@@ -577,17 +320,16 @@ static void remove_socket(const struct daemon *d, const char *name) {
 void daemon_free(struct daemon *d) {
     if (!d)
         return;
-    tell_lost(d);
+    connection_tell_lost(d);
     while (d->machine.sessions)
-        session_close(d, d->machine.sessions);
+        connection_end_session(d, d->machine.sessions);
     while (d->watches) {
-        if (d->watches->kind == WATCH_EXPORT) {
-            ipc_memory_unexport(&d->machine, d->watches->share);
-            unlink_export(d, d->watches->number);
-        }
-        watch_close(d, d->watches);
+        if (d->watches->kind == WATCH_EXPORT)
+            export_end(d, d->watches);
+        else
+            watch_close(d, d->watches);
     }
-    free_dead_watches(d);
+    watch_free_dead(d);
     for (uint32_t i = 0; i < d->machine.nunits; i++) {
         char name[32];
         (void) snprintf(name, sizeof(name), SIM_DEVICE_NAME "%u", i);

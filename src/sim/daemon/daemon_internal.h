@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Between daemon.c (descriptors and time) and serve.c (requests). */
+/* What the files of the daemon itself call of each other. None calls one that is later in this
+ * list: watch.c; connection.c and export.c; serve_limits.c, serve_mig.c and serve_share.c; serve.c
+ * and control.c; daemon.c. */
 
 #include <stdbool.h>
 
@@ -75,6 +77,8 @@ static inline void daemon_freep(struct daemon **d) {
     daemon_free(*d);
 }
 
+/* ---- watch.c ---- */
+
 /* CLOCK_MONOTONIC in nanoseconds. */
 uint64_t daemon_now(void);
 
@@ -83,6 +87,55 @@ uint64_t daemon_clock(const struct daemon *d);
 
 /* The readers' clock: microseconds since the epoch. */
 uint64_t daemon_wall_us(void);
+
+/* Watches a descriptor for input, and owns it unless it is WATCH_USER. NULL: out of memory. */
+struct watch *watch_add(struct daemon *d, enum watch_kind kind, int fd, uint32_t minor);
+/* Ends it; its memory stays until watch_free_dead(), since pending events may name it. */
+void watch_close(struct daemon *d, struct watch *w);
+void watch_free_dead(struct daemon *d);
+
+/* Memory of `size` bytes, sealed against shrinking, which would kill the processes that map it.
+ * Mapped if `ret_map`. */
+int daemon_memory(const char *name, size_t size, void **ret_map);
+
+/* ---- connection.c ---- */
+
+/* The process at the other end. 0 or negative errno. */
+int connection_pid(int fd, pid_t *ret);
+
+/* The client may change the machine: it is root, or its owner. */
+bool daemon_is_owner(int fd);
+
+/* Makes the session's ring and doorbell; the caller owns the two descriptors. */
+int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]);
+
+/* Ends a connection, with its session or its use of the device; ends a session. */
+void connection_hang_up(struct daemon *d, struct watch *w);
+void connection_end_session(struct daemon *d, struct sim_session *s);
+
+/* Tells all clients that the driver is gone: before their sessions end. */
+void connection_tell_lost(struct daemon *d);
+
+/* Disconnects all clients and refuses new ones until the driver is loaded again. */
+void daemon_unload(struct daemon *d);
+void daemon_load(struct daemon *d);
+
+/* ---- export.c ---- */
+
+/* A descriptor for a client: while it or a copy is open, the share stays. It is an end of a FIFO in
+ * the machine's directory, so that stat() identifies it as a descriptor of the driver. */
+int daemon_export(struct daemon *d, struct sim_share *share);
+/* The share that such a descriptor keeps; NULL for another descriptor. */
+struct sim_share *daemon_exported(struct daemon *d, int fd);
+
+/* Its clients have closed all their copies, where `events` say so. */
+void export_ready(struct daemon *d, struct watch *w, uint32_t events);
+void export_end(struct daemon *d, struct watch *w);
+
+/* Those of a daemon that was killed. */
+void export_remove_stale(const struct daemon *d);
+
+/* ---- serve_*.c, serve.c, control.c ---- */
 
 /* An answer under construction: header, list, descriptors to pass. */
 struct answer {
@@ -94,16 +147,9 @@ struct answer {
     bool close_fds; /* when it has been sent */
 };
 
-/* Answers one request, which came with descriptor `fd` or -1. Negative: the client is to be
- * disconnected. */
-int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *request, int fd);
-
 /* The requests of serve_share.c: as daemon_serve(), with the answer still to be sent. */
 int serve_share(struct daemon *d, struct sim_session *s, const struct sim_request *q, int fd,
                 struct answer *a);
-
-/* The client may change the machine: it is root, or its owner. */
-bool daemon_is_owner(int fd);
 
 /* Takes memory for a process: from the card and, with memory limits, from its control group. */
 int serve_take(struct daemon *d, struct sim_channel *c, const struct sim_request *q);
@@ -123,22 +169,9 @@ int serve_mig(struct daemon *d, struct sim_session *s, const struct sim_request 
 /* Divides a card as a machine file says. */
 int daemon_divide(struct daemon *d, uint32_t minor, const char *how, struct err *err);
 
-/* Memory of `size` bytes, sealed against shrinking, which would kill the processes that map it.
- * Mapped if `ret_map`. */
-int daemon_memory(const char *name, size_t size, void **ret_map);
-
-/* A descriptor for a client: while it or a copy is open, the share stays. It is an end of a FIFO in
- * the machine's directory, so that stat() identifies it as a descriptor of the driver. */
-int daemon_export(struct daemon *d, struct sim_share *share);
-/* The share that such a descriptor keeps; NULL for another descriptor. */
-struct sim_share *daemon_exported(struct daemon *d, int fd);
-
-/* Disconnects all clients and refuses new ones until the driver is loaded again. */
-void daemon_unload(struct daemon *d);
-void daemon_load(struct daemon *d);
+/* Answers one request, which came with descriptor `fd` or -1. Negative: the client is to be
+ * disconnected. */
+int daemon_serve(struct daemon *d, struct watch *w, const struct sim_request *request, int fd);
 
 /* Answers one request of the machine's owner. Negative: the connection is to be closed. */
 int control_serve(struct daemon *d, int fd, const struct sim_control *c);
-
-/* Makes the session's ring and doorbell; the caller owns the two descriptors. */
-int daemon_session_queue(struct daemon *d, struct sim_session *s, int ret_fds[2]);

@@ -32,19 +32,10 @@ static int answer_send(int fd, struct answer *a) {
     return sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
-static int peer_pid(int fd, pid_t *ret) {
-    struct ucred cred;
-    socklen_t len = sizeof(cred);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
-        return -errno;
-    *ret = cred.pid;
-    return 0;
-}
-
 static int serve_hello(struct daemon *d, struct watch *w, const struct sim_request *q,
                        struct answer *a) {
     pid_t pid = 0;
-    if (w->session || q->a != SIM_PROTO || peer_pid(w->fd, &pid) < 0)
+    if (w->session || q->a != SIM_PROTO || connection_pid(w->fd, &pid) < 0)
         return -EPROTO;
     uint64_t token[2];
     if (getrandom(token, sizeof(token), 0) != (ssize_t) sizeof(token))
@@ -67,7 +58,7 @@ static int serve_attach(struct daemon *d, struct watch *w, const struct sim_requ
                         struct answer *a) {
     pid_t pid = 0;
     struct sim_session *s = session_by_token(&d->machine, q->token);
-    if (!s || w->session || peer_pid(w->fd, &pid) < 0 || pid != s->pid)
+    if (!s || w->session || connection_pid(w->fd, &pid) < 0 || pid != s->pid)
         return -EPROTO;
     if (session_attached(s, w->minor))
         return -EPROTO;
@@ -229,13 +220,6 @@ static void serve_accounts(struct daemon *d, struct sim_session *reader, uint32_
         list[a->reply.count++] = *ended;
     a->list = list;
     a->list_bytes = a->reply.count * sizeof(*list);
-}
-
-bool daemon_is_owner(int fd) {
-    struct ucred cred;
-    socklen_t len = sizeof(cred);
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
-           (cred.uid == 0 || cred.uid == geteuid());
 }
 
 static int serve_set(struct daemon *d, int fd, const struct sim_request *q) {
