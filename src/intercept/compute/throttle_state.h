@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What throttle.c and events.c have in common. All of it lies in memory that a forked
+/* What throttle.c, events.c and wait.c have in common. All of it lies in memory that a forked
  * child finds zeroed, so the child begins anew, without the parent's thread. */
 
 #include "intercept/compute/owner.h"
@@ -35,14 +35,15 @@ struct throttle {
     struct card card[LIMITS_DEVICES_MAX];
 };
 
-/* CLOCK_MONOTONIC in ns. */
+/* wait.c: CLOCK_MONOTONIC in ns. */
 uint64_t throttle_clock(void);
 
 /* Sleeps while *word is `value`, at most `ns`. `shared`: other processes change the word. */
 void throttle_sleep(const uint32_t *word, uint32_t value, uint64_t ns, bool shared);
 void throttle_wake(uint32_t *word, bool shared);
 
-/* Records the first event of a measure, in the context of the stream. The card's lock is held. */
+/* events.c: records the first event of a measure, in the context of the stream. The card's lock is
+ * held. */
 bool events_begin(struct measure *measure, CUstream stream);
 
 /* Records the second. */
