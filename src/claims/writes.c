@@ -198,17 +198,6 @@ void claims_select(const struct egpu_claim *claim, const char *node, struct buf 
     json_object_end(&w);
 }
 
-static void put_condition(const struct claims *c, struct json_writer *w, const char *type,
-                          bool status, const char *reason, const char *message) {
-    json_object_begin(w, NULL);
-    json_put_string(w, "type", type);
-    json_put_string(w, "status", status ? "True" : "False");
-    json_put_string(w, "reason", reason);
-    json_put_string(w, "message", message);
-    json_put_string(w, "lastTransitionTime", c->stamp);
-    json_object_end(w);
-}
-
 static void put_status(struct claims *c, struct claim_item *item, enum claim_phase phase,
                        const struct claim_amount *granted, const struct claim_word *word,
                        const struct claim_word *resize) {
@@ -220,10 +209,11 @@ static void put_status(struct claims *c, struct claim_item *item, enum claim_pha
     if (granted)
         put_amount(&p.w, "capacity", granted);
     json_array_begin(&p.w, "conditions");
-    put_condition(c, &p.w, "Bound", phase == CLAIM_BOUND, word->reason, word->message);
+    object_put_condition(&p.w, "Bound", phase == CLAIM_BOUND, word->reason, word->message, c->stamp,
+                         NULL);
     if (resize->reason[0])
-        put_condition(c, &p.w, "Resizing", strcmp(resize->reason, "InProgress") == 0,
-                      resize->reason, resize->message);
+        object_put_condition(&p.w, "Resizing", strcmp(resize->reason, "InProgress") == 0,
+                             resize->reason, resize->message, c->stamp, NULL);
     json_array_end(&p.w);
     json_object_end(&p.w);
     patch_end(c, &p, &item->o.meta, &item->hand, "/status");

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "kube/api/client.h"
+#include "kube/api/object_write.h"
 #include "kube/api/reflector.h"
 #include "kube/objects/gpu_object.h"
 #include "kube/objects/node.h"
@@ -295,28 +296,20 @@ static void patch_condition(struct publisher *p, enum node_agent agent) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
     struct json_writer w = {.out = &body};
     bool ready = agent == NODE_AGENT_READY;
-    time_t now = time(NULL);
-    char path[KUBE_NAME_MAX + 64], stamp[32];
-    struct tm utc;
+    const char *message = ready
+                              ? "kubelet has registered the device plugins of aliquot-agent"
+                              : "aliquot-agent is stopping: the node takes no pod with a GPU share";
+    char path[KUBE_NAME_MAX + 64], now[OBJECT_TIME_SIZE];
 
     (void) snprintf(p->doing, sizeof(p->doing), "set the node's condition " NODE_AGENT_CONDITION);
     (void) snprintf(path, sizeof(path), "/api/v1/nodes/%s/status",
                     p->report->shares->options.node_name);
-    (void) gmtime_r(&now, &utc);
-    (void) strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    object_now(now);
     json_object_begin(&w, NULL);
     json_object_begin(&w, "status");
     json_array_begin(&w, "conditions");
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "type", NODE_AGENT_CONDITION);
-    json_put_string(&w, "status", ready ? "True" : "False");
-    json_put_string(&w, "reason", ready ? "Registered" : "Stopping");
-    json_put_string(&w, "message",
-                    ready ? "kubelet has registered the device plugins of aliquot-agent"
-                          : "aliquot-agent is stopping: the node takes no pod with a GPU share");
-    json_put_string(&w, "lastHeartbeatTime", stamp);
-    json_put_string(&w, "lastTransitionTime", stamp);
-    json_object_end(&w);
+    object_put_condition(&w, NODE_AGENT_CONDITION, ready, ready ? "Registered" : "Stopping",
+                         message, now, now);
     json_array_end(&w);
     json_object_end(&w);
     json_object_end(&w);

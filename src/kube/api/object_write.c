@@ -30,6 +30,19 @@ void object_put_owner(struct json_writer *w, const char *kind, const char *name,
     json_array_end(w);
 }
 
+void object_put_condition(struct json_writer *w, const char *type, bool status, const char *reason,
+                          const char *message, const char *since, const char *heartbeat) {
+    json_object_begin(w, NULL);
+    json_put_string(w, "type", type);
+    json_put_string(w, "status", status ? "True" : "False");
+    json_put_string(w, "reason", reason);
+    json_put_string(w, "message", message);
+    if (heartbeat)
+        json_put_string(w, "lastHeartbeatTime", heartbeat);
+    json_put_string(w, "lastTransitionTime", since);
+    json_object_end(w);
+}
+
 void object_now(char ret[static OBJECT_TIME_SIZE]) {
     time_t now = time(NULL);
     struct tm utc;

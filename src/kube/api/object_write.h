@@ -15,6 +15,11 @@ void object_begin(struct json_writer *w, const char *api_version, const char *ki
 void object_put_owner(struct json_writer *w, const char *kind, const char *name, const char *uid,
                       bool controller);
 
+/* Puts a condition into the array of them. `since`: the time at which its status became what it is;
+ * `heartbeat`: that of the last report, for conditions of nodes; else NULL. */
+void object_put_condition(struct json_writer *w, const char *type, bool status, const char *reason,
+                          const char *message, const char *since, const char *heartbeat);
+
 /* Writes the time of now as the API server writes times, "2026-01-31T12:34:56Z". */
 #define OBJECT_TIME_SIZE 32
 void object_now(char ret[static OBJECT_TIME_SIZE]);

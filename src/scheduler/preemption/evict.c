@@ -310,13 +310,7 @@ static void mark_victim(struct evictor *e, const struct evict_case *c,
     json_object_end(&w);
     json_object_begin(&w, "status");
     json_array_begin(&w, "conditions");
-    json_object_begin(&w, NULL);
-    json_put_string(&w, "type", "DisruptionTarget");
-    json_put_string(&w, "status", "True");
-    json_put_string(&w, "reason", "PreemptionByScheduler");
-    json_put_string(&w, "message", message);
-    json_put_string(&w, "lastTransitionTime", now);
-    json_object_end(&w);
+    object_put_condition(&w, "DisruptionTarget", true, "PreemptionByScheduler", message, now, NULL);
     json_array_end(&w);
     json_object_end(&w);
     json_object_end(&w);
