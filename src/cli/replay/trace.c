@@ -171,6 +171,19 @@ static void *grow(void *array, size_t n, size_t size, size_t max, struct err *er
     return more;
 }
 
+static int read_rows(struct trace *t, const struct column *columns, size_t ncolumns,
+                     int (*read_row)(struct trace *t, const struct table *table, struct err *err),
+                     char *text, size_t len, struct err *err) {
+    struct table table;
+    int r = open_table(&table, columns, ncolumns, text, len, err);
+    if (r < 0)
+        return r;
+    while ((r = next_row(&table, err)) > 0)
+        if ((r = read_row(t, &table, err)) < 0)
+            return r;
+    return r;
+}
+
 /* ---- nodes ---- */
 
 static uint32_t find_model(const struct trace *t, const char *name) {
@@ -204,15 +217,8 @@ static int read_node(struct trace *t, const struct table *table, struct err *err
 }
 
 int trace_read_nodes(struct trace *t, char *text, size_t len, struct err *err) {
-    struct table table;
-    int r = open_table(&table, node_columns, sizeof(node_columns) / sizeof(node_columns[0]), text,
-                       len, err);
-    if (r < 0)
-        return r;
-    while ((r = next_row(&table, err)) > 0)
-        if ((r = read_node(t, &table, err)) < 0)
-            return r;
-    return r;
+    return read_rows(t, node_columns, sizeof(node_columns) / sizeof(node_columns[0]), read_node,
+                     text, len, err);
 }
 
 /* ---- pods ---- */
@@ -278,13 +284,6 @@ static int read_pod(struct trace *t, const struct table *table, struct err *err)
 }
 
 int trace_read_pods(struct trace *t, char *text, size_t len, struct err *err) {
-    struct table table;
-    int r = open_table(&table, pod_columns, sizeof(pod_columns) / sizeof(pod_columns[0]), text, len,
-                       err);
-    if (r < 0)
-        return r;
-    while ((r = next_row(&table, err)) > 0)
-        if ((r = read_pod(t, &table, err)) < 0)
-            return r;
-    return r;
+    return read_rows(t, pod_columns, sizeof(pod_columns) / sizeof(pod_columns[0]), read_pod, text,
+                     len, err);
 }

@@ -139,17 +139,6 @@ struct CUevent_st {
     struct capture_point *captured; /* its last record was captured, see capture.c */
 };
 
-/* -- errors ---------------------------------------------------------------------------------- */
-
-/* The end of a function that returns one value: CUDA_ERROR_INVALID_VALUE where `out` is NULL. */
-#define CUDA_RETURN_VALUE(out, value)                                                              \
-    do {                                                                                           \
-        if (!(out))                                                                                \
-            return CUDA_ERROR_INVALID_VALUE;                                                       \
-        *(out) = (value);                                                                          \
-        return CUDA_SUCCESS;                                                                       \
-    } while (0)
-
 /* -- state (init.c) -------------------------------------------------------------------------- */
 
 extern pthread_mutex_t cuda_lock;

@@ -71,15 +71,6 @@ bool nvml_own_limit(nvmlDevice_t device, unsigned long long *ret_hard,
             return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;                                           \
     } while (0)
 
-/* The end of a function that returns one value: INVALID_ARGUMENT where `out` is NULL. */
-#define NVML_RETURN_VALUE(out, value)                                                              \
-    do {                                                                                           \
-        if (!(out))                                                                                \
-            return NVML_ERROR_INVALID_ARGUMENT;                                                    \
-        *(out) = (value);                                                                          \
-        return NVML_SUCCESS;                                                                       \
-    } while (0)
-
 /* Bodies of the functions that return one value of a device's page. */
 #define NVML_GIVE(device, out, value)                                                              \
     do {                                                                                           \
