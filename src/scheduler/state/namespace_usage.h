@@ -27,7 +27,7 @@ struct quota_use state_pod_use(const struct state_pod *pod);
 /* What containers take together as a quota counts it; slots are cards here. */
 struct quota_use quota_use_of(const struct place_sum *sum);
 
-/* ---- for state.c ---- */
+/* ---- for objects.c and allocation.c ---- */
 
 int space_join(struct state *s, struct state_pod *pod); /* 0 or -ENOMEM */
 void space_leave(struct state *s, struct state_pod *pod);

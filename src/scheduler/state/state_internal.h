@@ -3,7 +3,7 @@
 
 /* What the files of this directory call of each other. None calls one that is later in this list:
  * names.c, lookup.c and namespace_usage.c; equivalence.c and learn.c; node.c; links.c, other_pods.c
- * and reserved.c; allocation.c; refresh.c; placing.c; state.c. */
+ * and reserved.c; allocation.c; refresh.c; placing.c; objects.c. */
 
 #include "scheduler/state/state.h"
 
