@@ -47,7 +47,7 @@ class Worker:
             if kind == END:
                 return cards
             if kind == DEVICE:
-                cards[index] = body[8:168].split(b"\0")[0].decode()
+                cards[index] = body[16:176].split(b"\0")[0].decode()
 
     def close(self):
         self.ours.close()
