@@ -106,16 +106,15 @@ static void log_changes(struct agent *a) {
 
 static void on_snapshot(void *userdata) {
     struct agent *a = userdata;
-    const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares.monitor);
     struct gpu_monitor_status status;
 
     if (a->closing)
         return;
     gpu_monitor_status(a->shares.monitor, &status);
-    kubelet_set_devices(a->kubelet, s, status.complete);
+    kubelet_update(a->kubelet, status.complete);
     usage_update(&a->audit);
     gputime_sample(&a->shares);
-    slot_set_contexts(&a->shares.slots, s);
+    slot_set_contexts(&a->shares.slots, gpu_monitor_snapshot(a->shares.monitor));
     slot_open_files(&a->shares.slots);
     if (status.complete) {
         log_changes(a);
@@ -171,6 +170,12 @@ static int probe(const char *path) {
 /* ---- kubelet and API server ---- */
 
 static void stop(struct agent *a);
+
+static const struct gpu_snapshot *devices(void *userdata) {
+    const struct agent *a = userdata;
+
+    return gpu_monitor_snapshot(a->shares.monitor);
+}
 
 static void on_prestart(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata) {
@@ -345,6 +350,7 @@ static int start_files(struct agent *a, struct err *err) {
 
 static int start_parts(struct agent *a, struct err *err) {
     const struct kubelet_options kubelet = {.dir = a->config.kubelet_dir,
+                                            .devices = devices,
                                             .on_prestart = on_prestart,
                                             .on_checkpoint = on_checkpoint,
                                             .on_state = on_kubelet,

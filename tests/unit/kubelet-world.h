@@ -32,12 +32,18 @@ struct fixture {
     bool timed_out;
     char dir[64];
     char plugins[80];
+    struct gpu_snapshot devices;
     struct kubelet *kubelet;
     struct grpc_server *server; /* kubelet's side */
     bool server_closed;
-    unsigned registers; /* seen by kubelet */
-    char endpoint[64];  /* of the last registration of gpu-core */
-    char first[64];
+    unsigned registers;    /* seen by kubelet */
+    const char *resource;  /* NULL: gpu-core */
+    char endpoint[64];     /* of the last registration of `resource` */
+    char endpoints[8][64]; /* of all, as kubelet_plugin() counts */
+    char first[64];        /* the one before */
+    /* PreStartContainer; NULL: it is counted and refused. */
+    void (*begin)(struct fixture *f, struct grpc_call *call, const struct resource *resource,
+                  const char *const *ids, size_t nids);
     unsigned prestarts;
     size_t prestart_ids;
     char prestart_first[32];
@@ -57,7 +63,9 @@ static void on_register(struct grpc_call *call, const uint8_t *request, size_t s
     assert_non_null(m);
     assert_string_equal(m->version, "v1beta1");
     assert_true(m->options->pre_start_required);
-    if (strcmp(m->resource_name, "elasticgpu.io/gpu-core") == 0)
+    (void) snprintf(f->endpoints[kubelet_find(f->kubelet, m->resource_name)],
+                    sizeof(f->endpoints[0]), "%s", m->endpoint);
+    if (strcmp(m->resource_name, f->resource ? f->resource : resources[0].name) == 0)
         (void) snprintf(f->endpoint, sizeof(f->endpoint), "%s", m->endpoint);
     f->registers++;
     deviceplugin__register_request__free_unpacked(m, NULL);
@@ -79,6 +87,10 @@ static void on_server_closed(void *userdata) {
     struct fixture *f = userdata;
 
     f->server_closed = true;
+}
+
+static const struct gpu_snapshot *devices(void *userdata) {
+    return &((struct fixture *) userdata)->devices;
 }
 
 /* ---- running ---- */
@@ -111,6 +123,10 @@ static void on_prestart(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata) {
     struct fixture *f = userdata;
 
+    if (f->begin) {
+        f->begin(f, call, resource, ids, nids);
+        return;
+    }
     assert_string_equal(resource->name, "elasticgpu.io/gpu-core");
     f->prestarts++;
     f->prestart_ids = nids;
@@ -135,7 +151,8 @@ static void on_detached(void *userdata) {
 
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
-    struct kubelet_options options = {.on_prestart = on_prestart,
+    struct kubelet_options options = {.devices = devices,
+                                      .on_prestart = on_prestart,
                                       .on_checkpoint = on_checkpoint,
                                       .on_state = on_state,
                                       .on_detached = on_detached,

@@ -28,12 +28,10 @@
 #include "kubelet-world.h"
 
 static void set_cards(struct fixture *f, uint32_t n) {
-    static struct gpu_snapshot snapshot;
-
-    snapshot.ndevices = n;
+    f->devices.ndevices = n;
     for (uint32_t i = 0; i < n; i++)
-        snapshot.devices[i] = (struct gpu_device){.healthy = true};
-    kubelet_set_devices(f->kubelet, &snapshot, true);
+        f->devices.devices[i] = (struct gpu_device){.healthy = true};
+    kubelet_update(f->kubelet, true);
 }
 
 /* All plugins registered: their server's sockets exist and kubelet has heard of each. */
@@ -260,7 +258,7 @@ static void preferred_is_quick_and_right(void **state) {
     Deviceplugin__PreferredAllocationResponse *m;
 
     (void) state;
-    assert_int_equal(message_preferred(&backend_shares, request, sizeof(request) - 1, &out), 0);
+    assert_int_equal(message_preferred(&resources[0], NULL, request, sizeof(request) - 1, &out), 0);
     m = deviceplugin__preferred_allocation_response__unpack(NULL, out.len,
                                                             (const uint8_t *) out.data);
     assert_int_equal(m->container_responses[0]->n_deviceids, 2);
@@ -275,10 +273,10 @@ static void list_size_is_computed(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT(1 << 20);
 
     (void) state;
-    message_list(&resources[0], 200, all, &out);
+    message_list(&resources[0], NULL, 200, all, &out);
     assert_int_equal(out.len, resource_message_size(&resources[0], 200));
     buf_reset(&out);
-    message_list(&resources[0], 200, NULL, &out);
+    message_list(&resources[0], NULL, 200, NULL, &out);
     assert_int_equal(out.len, resource_message_size(&resources[0], 200) - 200 * 2);
 }
 

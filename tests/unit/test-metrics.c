@@ -49,6 +49,7 @@ const struct gpu_snapshot *__wrap_gpu_monitor_snapshot(const struct gpu_monitor 
 void __wrap_gpu_monitor_status(const struct gpu_monitor *monitor,
                                struct gpu_monitor_status *ret_status);
 const struct plugin *__wrap_kubelet_plugin(const struct kubelet *kubelet, size_t i);
+const struct resource *__wrap_plugin_resource(const struct plugin *plugin);
 void __wrap_plugin_stats(const struct plugin *plugin, struct plugin_stats *ret_stats);
 bool __wrap_pods_synced(const struct pods *pods);
 void __wrap_slot_card_use(const struct slot_store *slots, const char *uuid, const char *but,
@@ -73,8 +74,12 @@ void __wrap_gpu_monitor_status(const struct gpu_monitor *monitor,
 }
 
 const struct plugin *__wrap_kubelet_plugin(const struct kubelet *kubelet, size_t i) {
-    (void) kubelet, (void) i;
-    return NULL;
+    (void) kubelet;
+    return i < resources_count ? (const struct plugin *) &resources[i] : NULL;
+}
+
+const struct resource *__wrap_plugin_resource(const struct plugin *plugin) {
+    return (const struct resource *) plugin;
 }
 
 void __wrap_plugin_stats(const struct plugin *plugin, struct plugin_stats *ret_stats) {

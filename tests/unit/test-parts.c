@@ -155,6 +155,11 @@ static void on_prestart(struct grpc_call *call, const struct resource *resource,
     (void) call, (void) resource, (void) ids, (void) nids, (void) userdata;
 }
 
+static const struct gpu_snapshot *devices(void *userdata) {
+    (void) userdata;
+    return &snapshot;
+}
+
 static void on_something(void *userdata) {
     (void) userdata;
 }
@@ -173,7 +178,8 @@ static void on_trouble(const char *text, void *userdata) {
 
 static int setup(void **state) {
     static const struct pods_handlers pods = {on_pod, on_pod, on_something, on_trouble, NULL};
-    struct kubelet_options kubelet = {.on_prestart = on_prestart,
+    struct kubelet_options kubelet = {.devices = devices,
+                                      .on_prestart = on_prestart,
                                       .on_checkpoint = on_something,
                                       .on_state = on_state,
                                       .on_detached = on_something};
@@ -277,7 +283,7 @@ static double sum_of(const char *text, const char *family) {
 /* ---- tests ---- */
 
 static void shares_are_of_whole_cards(void **state) {
-    const struct resource *core = resource_find(RESOURCE_CORE);
+    const struct resource *core = &resources[0];
 
     (void) state;
     assert_int_equal(core->backend->list(core, &snapshot), core->per_card);

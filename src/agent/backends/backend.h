@@ -2,8 +2,11 @@
 #pragma once
 
 /* What lies behind an extended resource: which IDs kubelet is offered, and what happens when a
- * container takes some of them. A resource is a row of the table in resource.c, with its back end.
- * All on the agent's loop; only `prepare` does I/O. */
+ * container takes some of them. A resource is a row with its back end: of the table in resource.c,
+ * or one that kubelet_add() takes at run time. All on the agent's loop; only `prepare` does I/O.
+ *
+ * IDs are numbered from 0 for one snapshot of the devices. An ID keeps its text as long as its
+ * device is there: kubelet remembers by it what a container has. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,31 +18,57 @@
 struct gpu_snapshot;
 struct resource;
 
+#define BACKEND_ID_SIZE 64 /* a UUID of an instance fits */
 #define BACKEND_CDI_NAME_MAX (sizeof(CDI_PREFIX) + NONCE_LEN)
 
 /* A choice among IDs of one resource; the texts are kubelet's. */
 struct backend_choice {
-    char *const *available; /* those that no container has, those of `must` included */
+    const struct resource *resource;
+    const struct gpu_snapshot *devices; /* now */
+    char *const *available;             /* those that no container has, those of `must` included */
     size_t navailable;
     char *const *must; /* are part of every answer */
     size_t nmust;
     size_t want; /* how many in all; at most navailable */
 };
 
+/* What kubelet has chosen for one container. IDs can be of devices that are gone. */
+struct backend_ids {
+    const struct resource *resource;
+    const struct gpu_snapshot *devices; /* now */
+    const char *const *ids;
+    size_t n;
+};
+
+/* No operation may be NULL. */
 struct backend {
-    /* How many IDs the resource has on the devices; at most as many as kubelet accepts. */
+    /* How many IDs the resource has on the devices; at most as many as kubelet accepts. With none
+     * kubelet is not offered the resource. */
     uint32_t (*list)(const struct resource *r, const struct gpu_snapshot *s);
+    /* The text of the n-th ID. */
+    void (*id)(const struct resource *r, const struct gpu_snapshot *s, uint32_t n,
+               char ret[static BACKEND_ID_SIZE]);
+    /* The reverse of `id`: UINT32_MAX, or any number from the count on, for what is not listed. */
+    uint32_t (*number)(const struct resource *r, const struct gpu_snapshot *s, const char *id);
     /* Sets ret_sick[i] of each of the `count` IDs that is unhealthy; all are false. held[i]: a
      * container has it. Called only while a device is unhealthy. */
     void (*health)(const struct resource *r, const struct gpu_snapshot *s, uint32_t count,
                    const bool *held, bool *ret_sick);
     /* GetPreferredAllocation. `ret` has room for want + nmust texts; returns how many there are. */
     size_t (*prefer)(const struct backend_choice *choice, char **ret);
-    /* Allocate for one container: the CDI name of its devices, which names a slot. -EAGAIN. */
-    int (*allocate)(char ret_name[static BACKEND_CDI_NAME_MAX]);
-    /* PreStartContainer: as provision(). */
-    enum verdict (*prepare)(struct shares *s, const struct provision *p, struct err *why);
+    /* Allocate for one container: the CDI name of its devices, which names a slot
+     * (backend_slot_name). -EAGAIN; -ENODEV: a device is gone. */
+    int (*allocate)(const struct backend_ids *ids, char ret_name[static BACKEND_CDI_NAME_MAX]);
+    /* PreStartContainer: fills the slot and writes its CDI specification, as provision(). */
+    enum verdict (*prepare)(struct shares *s, const struct backend_ids *ids,
+                            const struct provision *p, struct err *why);
 };
+
+/* Whether the row has a name, a socket and a back end with all operations. */
+bool backend_is_whole(const struct resource *r);
+
+/* A CDI name that no call has had: of a new slot. -EAGAIN. */
+int backend_slot_name(char ret_name[static BACKEND_CDI_NAME_MAX]);
 
 /* Shares of whole cards by percent and byte. IDs are fungible: the scheduler chooses the card. */
 extern const struct backend backend_shares;

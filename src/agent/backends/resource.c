@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "model/dialect.h"
 
+/* The order decides which of several IDs of one container carries its share. */
 const struct resource resources[] = {
     {.name = RESOURCE_CORE,
      .socket = "gpu-core",
@@ -28,13 +29,6 @@ const struct resource resources[] = {
      .backend = &backend_shares},
 };
 const size_t resources_count = sizeof(resources) / sizeof(resources[0]);
-
-const struct resource *resource_find(const char *name) {
-    for (size_t i = 0; i < resources_count; i++)
-        if (strcmp(resources[i].name, name) == 0)
-            return &resources[i];
-    return NULL;
-}
 
 void resource_id(const struct resource *r, uint32_t n, char ret[static RESOURCE_ID_SIZE]) {
     (void) snprintf(ret, RESOURCE_ID_SIZE, "%c-%04u", r->letter, n + 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The resources that the agent serves to kubelet. A new one is a row of the table in resource.c. */
+/* The resources that the agent serves to kubelet on every node: the table in resource.c. One that
+ * depends on the node's devices, as a MIG profile, is added by kubelet_add(). */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,20 +10,18 @@
 
 struct backend;
 
+#define RESOURCE_SOCKET_MAX 16
+
 struct resource {
     const char *name;   /* "elasticgpu.io/gpu-core" */
-    const char *socket; /* part of the socket's name */
-    char letter;        /* IDs are "<letter>-0001" ... */
-    uint32_t per_card;  /* IDs for each card */
+    const char *socket; /* part of the socket's name, at most RESOURCE_SOCKET_MAX; unique */
     const struct backend *backend;
+    char letter;       /* of shares: IDs are "<letter>-0001" ... */
+    uint32_t per_card; /* of shares: IDs for each card */
 };
 
 extern const struct resource resources[];
 extern const size_t resources_count;
-
-/* The row of that name, or NULL. The order of the table decides which of several IDs of one
- * container carries its share. */
-const struct resource *resource_find(const char *name);
 
 #define RESOURCE_ID_SIZE 16
 

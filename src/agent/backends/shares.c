@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/backends/backend.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "agent/backends/resource.h"
 #include "gpu/device.h"
@@ -53,33 +50,35 @@ static size_t prefer(const struct backend_choice *c, char **ret) {
     return n;
 }
 
-static int make_nonce(char ret[static NONCE_LEN + 1]) {
-    static const char hex[] = "0123456789abcdef";
-    unsigned char bytes[NONCE_LEN / 2];
-
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t) sizeof(bytes))
-        return -EAGAIN;
-    for (size_t i = 0; i < sizeof(bytes); i++) {
-        ret[2 * i] = hex[bytes[i] >> 4];
-        ret[2 * i + 1] = hex[bytes[i] & 15];
-    }
-    ret[NONCE_LEN] = 0;
-    return 0;
+static void id(const struct resource *r, const struct gpu_snapshot *s, uint32_t n,
+               char ret[static BACKEND_ID_SIZE]) {
+    (void) s;
+    resource_id(r, n, ret);
 }
 
-static int allocate(char ret_name[static BACKEND_CDI_NAME_MAX]) {
-    char nonce[NONCE_LEN + 1];
-    int r = make_nonce(nonce);
+static uint32_t number(const struct resource *r, const struct gpu_snapshot *s, const char *text) {
+    (void) s;
+    return resource_id_number(r, text);
+}
 
-    if (r == 0)
-        (void) snprintf(ret_name, BACKEND_CDI_NAME_MAX, CDI_PREFIX "%s", nonce);
-    return r;
+/* The scheduler has chosen the cards, not kubelet by its IDs. */
+static int allocate(const struct backend_ids *ids, char ret_name[static BACKEND_CDI_NAME_MAX]) {
+    (void) ids;
+    return backend_slot_name(ret_name);
+}
+
+static enum verdict prepare(struct shares *s, const struct backend_ids *ids,
+                            const struct provision *p, struct err *why) {
+    (void) ids;
+    return provision(s, p, why);
 }
 
 const struct backend backend_shares = {
     .list = list,
+    .id = id,
+    .number = number,
     .health = health,
     .prefer = prefer,
     .allocate = allocate,
-    .prepare = provision,
+    .prepare = prepare,
 };

@@ -12,6 +12,8 @@
 
 #include "agent/backends/backend.h"
 #include "agent/kubelet/checkpoint.h"
+#include "agent/kubelet/plugin_messages.h"
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/hash.h"
@@ -20,8 +22,7 @@
 
 #define CHECK_MS 1000 /* for what inotify does not tell */
 #define SEARCH_MS 20  /* while the directory is not there */
-#define PLUGINS_MAX 8
-#define DIR_MAX 64 /* leaves room for our sockets' names in the 107 bytes of a socket's path */
+#define DIR_MAX 64    /* leaves room for our sockets' names in the 107 bytes of a socket's path */
 
 struct kubelet {
     uv_loop_t *loop;
@@ -32,7 +33,8 @@ struct kubelet {
     bool watching;
     ino_t watched; /* inode of the directory that is watched */
     uv_timer_t timer;
-    struct plugin *plugins[PLUGINS_MAX];
+    struct plugin *plugins[KUBELET_PLUGINS_MAX];
+    size_t nplugins;
     uint64_t socket;  /* identity of kubelet's socket, 0: not there */
     uint64_t devices; /* hash of what kubelet is to be told of */
     bool unsaid;      /* of these not every plugin's kubelet has been told */
@@ -47,6 +49,7 @@ static void check(struct kubelet *k);
 
 struct held {
     const struct resource *resource;
+    const struct gpu_snapshot *devices;
     bool *ids;
     uint32_t count;
 };
@@ -61,30 +64,30 @@ static void held_mark(const struct checkpoint_entry *e, void *userdata) {
     struct held *h = userdata;
 
     for (size_t i = 0; i < e->nids; i++) {
-        uint32_t n = resource_id_number(h->resource, e->ids[i]);
+        uint32_t n = h->resource->backend->number(h->resource, h->devices, e->ids[i]);
 
         if (n < h->count)
             h->ids[n] = true;
     }
 }
 
-static int set_ids(struct kubelet *k, struct plugin *p, const struct gpu_snapshot *s, bool sick) {
+static int set_list(struct kubelet *k, struct plugin *p, const struct gpu_snapshot *s, bool sick) {
     const struct resource *r = plugin_resource(p);
-    struct held h = {.resource = r, .count = r->backend->list(r, s)};
-    bool *unhealthy;
-    int result;
+    struct held h = {.resource = r, .devices = s, .count = r->backend->list(r, s)};
+    _cleanup_buf_ struct buf list = BUF_INIT(RESOURCE_MESSAGE_MAX);
+    _cleanup_free_ bool *both = NULL;
+    bool *unhealthy = NULL;
 
-    if (!sick)
-        return plugin_set_ids(p, h.count, NULL);
-    h.ids = calloc((size_t) h.count + 1, 2 * sizeof(bool));
-    if (!h.ids)
-        return -ENOMEM;
-    unhealthy = h.ids + h.count + 1;
-    (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
-    r->backend->health(r, s, h.count, h.ids, unhealthy);
-    result = plugin_set_ids(p, h.count, unhealthy);
-    free(h.ids);
-    return result;
+    if (sick) {
+        h.ids = both = calloc((size_t) h.count + 1, 2 * sizeof(bool));
+        if (!both)
+            return -ENOMEM;
+        unhealthy = both + h.count + 1;
+        (void) checkpoint_read(k->checkpoint, held_wanted, held_mark, &h, NULL);
+        r->backend->health(r, s, h.count, h.ids, unhealthy);
+    }
+    message_list(r, s, h.count, unhealthy, &list);
+    return buf_error(&list) < 0 ? buf_error(&list) : plugin_set_list(p, h.count, &list);
 }
 
 static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
@@ -101,7 +104,8 @@ static uint64_t hash_of(const struct gpu_snapshot *s, bool known) {
     return hash;
 }
 
-void kubelet_set_devices(struct kubelet *k, const struct gpu_snapshot *s, bool known) {
+void kubelet_update(struct kubelet *k, bool known) {
+    const struct gpu_snapshot *s = kubelet_devices(k);
     uint64_t hash = hash_of(s, known);
     uint32_t sick = 0;
 
@@ -111,12 +115,12 @@ void kubelet_set_devices(struct kubelet *k, const struct gpu_snapshot *s, bool k
         sick += !s->devices[i].healthy;
     k->devices = hash;
     k->unsaid = false;
-    for (size_t i = 0; i < resources_count; i++)
-        if (set_ids(k, k->plugins[i], s, sick > 0) < 0)
+    for (size_t i = 0; i < k->nplugins; i++)
+        if (set_list(k, k->plugins[i], s, sick > 0) < 0)
             k->unsaid = true;
     if (k->unsaid)
-        log_warn("out of memory: kubelet is not told of %u cards, %u of them unhealthy, until the "
-                 "next poll",
+        log_warn("out of memory: kubelet is not told of %u devices, %u of them unhealthy, until "
+                 "the next poll",
                  s->ndevices, sick);
     check(k);
 }
@@ -210,7 +214,7 @@ static void check(struct kubelet *k) {
     bool there = ensure_watch(k);
 
     k->socket = there ? socket_identity(k) : 0;
-    for (size_t i = 0; i < resources_count && there; i++) {
+    for (size_t i = 0; i < k->nplugins && there; i++) {
         unsigned wait = plugin_check(k->plugins[i], k->socket);
 
         if (wait > 0 && wait < next)
@@ -245,22 +249,48 @@ static void on_prestart(struct grpc_call *call, const struct resource *resource,
     k->options.on_prestart(call, resource, ids, nids, k->options.userdata);
 }
 
-static int make_plugins(struct kubelet *k) {
-    for (size_t i = 0; i < resources_count; i++) {
-        struct plugin_options options = {
-            .resource = &resources[i],
-            .dir = k->dir,
-            .on_prestart = on_prestart,
-            .on_state = on_plugin_state,
-            .on_due = on_plugin_due,
-            .userdata = k,
-        };
-        int r = plugin_new(k->loop, &options, &k->plugins[i]);
+const struct gpu_snapshot *kubelet_devices(const struct kubelet *k) {
+    return k->options.devices(k->options.userdata);
+}
 
-        if (r < 0)
-            return r;
-    }
+static const struct gpu_snapshot *devices(void *userdata) {
+    return kubelet_devices(userdata);
+}
+
+int kubelet_add(struct kubelet *k, const struct resource *r) {
+    struct plugin_options options = {
+        .resource = r,
+        .dir = k->dir,
+        .devices = devices,
+        .on_prestart = on_prestart,
+        .on_state = on_plugin_state,
+        .on_due = on_plugin_due,
+        .userdata = k,
+    };
+    int result;
+
+    if (!backend_is_whole(r))
+        return -EINVAL;
+    for (size_t i = 0; i < k->nplugins; i++)
+        if (strcmp(plugin_resource(k->plugins[i])->name, r->name) == 0 ||
+            strcmp(plugin_resource(k->plugins[i])->socket, r->socket) == 0)
+            return -EEXIST;
+    if (k->nplugins == KUBELET_PLUGINS_MAX)
+        return -ENOSPC;
+    result = plugin_new(k->loop, &options, &k->plugins[k->nplugins]);
+    if (result < 0)
+        return result;
+    k->nplugins++;
+    k->unsaid = true; /* of its list */
     return 0;
+}
+
+static int add_table(struct kubelet *k) {
+    int r = 0;
+
+    for (size_t i = 0; i < resources_count && r == 0; i++)
+        r = kubelet_add(k, &resources[i]);
+    return r;
 }
 
 int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct kubelet **ret,
@@ -268,10 +298,8 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
     struct kubelet *k = calloc(1, sizeof(*k));
     int r;
 
-    if (!k || resources_count > PLUGINS_MAX) {
-        free(k);
+    if (!k)
         return err_set(err, ENOMEM, "out of memory");
-    }
     k->loop = loop;
     k->options = *options;
     if (snprintf(k->dir, sizeof(k->dir), "%s/device-plugins", options->dir) > DIR_MAX) {
@@ -281,9 +309,9 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
                        options->dir);
     }
     (void) snprintf(k->checkpoint, sizeof(k->checkpoint), "%s/" CHECKPOINT_FILE, k->dir);
-    r = make_plugins(k);
+    r = add_table(k);
     if (r < 0) {
-        for (size_t i = 0; i < resources_count; i++)
+        for (size_t i = 0; i < k->nplugins; i++)
             free(k->plugins[i]);
         free(k);
         return err_set(err, -r, "cannot make the device plugins");
@@ -316,10 +344,10 @@ static void on_handle_closed(uv_handle_t *handle) {
 void kubelet_close(struct kubelet *k, void (*on_closed)(void *userdata), void *userdata) {
     k->on_closed = on_closed;
     k->closed_userdata = userdata;
-    k->closing = (unsigned) resources_count + 2;
+    k->closing = (unsigned) k->nplugins + 2;
     uv_close((uv_handle_t *) &k->watch, on_handle_closed);
     uv_close((uv_handle_t *) &k->timer, on_handle_closed);
-    for (size_t i = 0; i < resources_count; i++)
+    for (size_t i = 0; i < k->nplugins; i++)
         plugin_close(k->plugins[i], on_part_closed, k);
 }
 
@@ -327,12 +355,20 @@ const char *kubelet_checkpoint_path(const struct kubelet *k) {
     return k->checkpoint;
 }
 
+/* A resource without devices is not offered, so kubelet does not have to take it. */
 bool kubelet_is_served(const struct kubelet *k) {
-    bool served = true;
+    struct plugin_stats stats;
+    bool served = false;
 
-    for (size_t i = 0; i < resources_count; i++)
-        served = served && plugin_is_served(k->plugins[i]);
-    return served;
+    for (size_t i = 0; i < k->nplugins; i++) {
+        plugin_stats(k->plugins[i], &stats);
+        if (stats.ids == 0)
+            continue;
+        if (!plugin_is_served(k->plugins[i]))
+            return false;
+        served = true;
+    }
+    return served && !k->unsaid;
 }
 
 bool kubelet_is_there(const struct kubelet *k) {
@@ -340,5 +376,13 @@ bool kubelet_is_there(const struct kubelet *k) {
 }
 
 const struct plugin *kubelet_plugin(const struct kubelet *k, size_t i) {
-    return k->plugins[i];
+    return i < k->nplugins ? k->plugins[i] : NULL;
+}
+
+size_t kubelet_find(const struct kubelet *k, const char *resource) {
+    size_t i = 0;
+
+    while (i < k->nplugins && strcmp(plugin_resource(k->plugins[i])->name, resource) != 0)
+        i++;
+    return i;
 }

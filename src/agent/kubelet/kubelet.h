@@ -12,8 +12,12 @@ struct err;
 struct gpu_snapshot;
 struct kubelet;
 
+#define KUBELET_PLUGINS_MAX 64 /* MIG has some ten profiles for each model of card */
+
 struct kubelet_options {
     const char *dir; /* "/var/lib/kubelet" */
+    /* The devices of the node now. Never NULL; valid until the next turn of the loop. */
+    const struct gpu_snapshot *(*devices)(void *userdata);
     void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata);
     void (*on_checkpoint)(void *userdata); /* the checkpoint was written */
@@ -30,18 +34,31 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
 /* Closes all plugins and frees, then calls on_closed. The loop must run. */
 void kubelet_close(struct kubelet *k, void (*on_closed)(void *userdata), void *userdata);
 
-/* The devices of the node; `known`: the driver has told their health, otherwise all count as
+/* Serves one more resource than those of the table, from the next kubelet_update() on and for the
+ * life of `k`; the row lives as long. While its back end lists no IDs, kubelet is not offered it.
+ * -EINVAL: the row is not whole; -EEXIST: another one has its name or socket; -ENOSPC, -ENOMEM. */
+int kubelet_add(struct kubelet *k, const struct resource *r);
+
+/* The devices can have changed. `known`: the driver has told their health, otherwise all count as
  * healthy. To be called at each poll, also with the same figures: what kubelet could not be told
  * for lack of memory is tried again. */
-void kubelet_set_devices(struct kubelet *k, const struct gpu_snapshot *s, bool known);
+void kubelet_update(struct kubelet *k, bool known);
+
+/* As the option. */
+const struct gpu_snapshot *kubelet_devices(const struct kubelet *k);
 
 const char *kubelet_checkpoint_path(const struct kubelet *k);
 
-/* Whether kubelet has taken all plugins and reads their lists. */
+/* Whether kubelet has taken all plugins that offer something, at least one, and reads their lists.
+ */
 bool kubelet_is_served(const struct kubelet *k);
 
 /* Whether kubelet's socket is there. */
 bool kubelet_is_there(const struct kubelet *k);
 
-/* One for each row of the table of resources, in its order. */
+/* One for each row: those of the table, in its order, then those of kubelet_add(); NULL after the
+ * last one. */
 const struct plugin *kubelet_plugin(const struct kubelet *k, size_t i);
+
+/* Where the plugin of that resource is in this order; where there is none, behind the last one. */
+size_t kubelet_find(const struct kubelet *k, const char *resource);

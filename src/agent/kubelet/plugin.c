@@ -38,8 +38,8 @@ struct plugin {
     uint64_t retry_at;
     unsigned retry_ms;
     uint64_t seen_at_ns; /* when this kubelet was first seen */
-    uint32_t count;
-    bool *sick;
+    uint8_t *list;       /* what a stream is sent; NULL: plugin_set_list() has not been called */
+    size_t list_size;
     bool unsent; /* a stream has not got the list */
     struct plugin_stats stats;
     bool closed;
@@ -75,8 +75,14 @@ static void reply_or_fail(struct grpc_call *call, int r, const struct buf *out, 
         grpc_call_reply(call, (const uint8_t *) buf_str(out), out->len);
     else if (r == -EBADMSG)
         grpc_call_finish(call, GRPC_INVALID_ARGUMENT, text);
+    else if (r == -ENODEV)
+        grpc_call_finish(call, GRPC_FAILED_PRECONDITION, "a device is not on this node any more");
     else
         grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+}
+
+static const struct gpu_snapshot *devices(const struct plugin *p) {
+    return p->options.devices(p->options.userdata);
 }
 
 static void on_preferred(struct grpc_call *call, const uint8_t *request, size_t size,
@@ -84,8 +90,8 @@ static void on_preferred(struct grpc_call *call, const uint8_t *request, size_t 
     _cleanup_buf_ struct buf out = BUF_INIT(BUF_MAX_DEFAULT);
     const struct plugin *p = userdata;
 
-    reply_or_fail(call, message_preferred(p->options.resource->backend, request, size, &out), &out,
-                  "not a PreferredAllocationRequest");
+    reply_or_fail(call, message_preferred(p->options.resource, devices(p), request, size, &out),
+                  &out, "not a PreferredAllocationRequest");
 }
 
 static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t size,
@@ -94,8 +100,8 @@ static void on_allocate(struct grpc_call *call, const uint8_t *request, size_t s
     struct plugin *p = userdata;
     uint64_t start = uv_hrtime();
 
-    reply_or_fail(call, message_allocate(p->options.resource->backend, request, size, &out), &out,
-                  "not an AllocateRequest");
+    reply_or_fail(call, message_allocate(p->options.resource, devices(p), request, size, &out),
+                  &out, "not an AllocateRequest");
     p->stats.allocations++;
     prom_observe(&p->stats.allocate, uv_hrtime() - start);
 }
@@ -134,12 +140,7 @@ static void on_stream_gone(struct grpc_call *call, void *userdata) {
 }
 
 static int send_list(struct plugin *p, struct grpc_call *call) {
-    _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
-
-    message_list(p->options.resource, p->count, p->sick, &out);
-    if (buf_error(&out) < 0)
-        return buf_error(&out);
-    return grpc_call_send(call, (const uint8_t *) buf_str(&out), out.len);
+    return grpc_call_send(call, p->list, p->list_size);
 }
 
 static void on_list_and_watch(struct grpc_call *call, const uint8_t *request, size_t size,
@@ -158,21 +159,20 @@ static void on_list_and_watch(struct grpc_call *call, const uint8_t *request, si
         p->unsent = true;
 }
 
-int plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick) {
-    bool *copy = calloc(count + 1, sizeof(*copy));
+int plugin_set_list(struct plugin *p, uint32_t count, const struct buf *list) {
+    uint8_t *copy;
 
+    if (!p->unsent && p->list && list->len == p->list_size &&
+        memcmp(buf_str(list), p->list, list->len) == 0)
+        return 0;
+    copy = malloc(list->len + 1);
     if (!copy)
         return -ENOMEM;
-    if (sick)
-        memcpy(copy, sick, count * sizeof(*copy));
-    if (!p->unsent && p->sick && count == p->count &&
-        memcmp(copy, p->sick, count * sizeof(*copy)) == 0) {
-        free(copy);
-        return 0;
-    }
-    free(p->sick);
-    p->sick = copy;
-    p->count = count;
+    memcpy(copy, buf_str(list), list->len);
+    free(p->list);
+    p->list = copy;
+    p->list_size = list->len;
+    p->stats.ids = count;
     p->unsent = false;
     for (size_t i = 0; i < p->nstreams; i++)
         if (send_list(p, p->streams[i]) == -ENOMEM)
@@ -196,7 +196,7 @@ static void free_if_done(struct plugin *p) {
 
     if (!p->closed || p->servers_closing > 0)
         return;
-    free(p->sick);
+    free(p->list);
     free(p);
     if (on_closed)
         on_closed(userdata);
@@ -293,8 +293,8 @@ static void start_register(struct plugin *p) {
 static const char *server_fault(const struct plugin *p) {
     if (!grpc_server_socket_exists(p->server))
         return "the socket was removed";
-    if (p->count == 0)
-        return "there are no cards";
+    if (p->stats.ids == 0)
+        return "there are no devices for it";
     if (p->registered_with == 0 || p->registered_with != p->kubelet)
         return NULL;
     if (p->nstreams == 0 &&
@@ -314,7 +314,7 @@ unsigned plugin_check(struct plugin *p, uint64_t kubelet) {
     }
     if (fault)
         stop_server(p, fault);
-    if (p->count == 0 || p->closed)
+    if (p->stats.ids == 0 || p->closed)
         return 0;
     if (p->closing_old)
         return RETRY_MIN_MS;

@@ -12,12 +12,16 @@
 #include "agent/backends/resource.h"
 #include "wire/prom.h"
 
+struct buf;
+struct gpu_snapshot;
 struct grpc_call;
 struct plugin;
 
 struct plugin_options {
     const struct resource *resource;
     const char *dir; /* kubelet's plugin directory */
+    /* The devices of the node now. Never NULL. */
+    const struct gpu_snapshot *(*devices)(void *userdata);
     /* kubelet is about to start a container with these IDs (sorted, valid during the call). The
      * callee ends `call`: grpc_call_reply with an empty message, or grpc_call_finish. */
     void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
@@ -35,10 +39,10 @@ int plugin_new(uv_loop_t *loop, const struct plugin_options *options, struct plu
 /* Closes the server and frees the plugin, then calls on_closed. The loop must run. */
 void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *userdata);
 
-/* The IDs to offer; `sick(n)` tells whether the n-th is unhealthy (NULL: none). Sends the list when
- * it changed. With 0 IDs nothing is registered. 0, or -ENOMEM: kubelet has still the list before; a
- * later call with the same IDs sends them. */
-int plugin_set_ids(struct plugin *p, uint32_t count, const bool *sick);
+/* The IDs to offer, as message_list() has written them. Sends the list when it changed. With 0 IDs
+ * nothing is registered. 0, or -ENOMEM: kubelet has still the list before; a later call with the
+ * same list sends it. */
+int plugin_set_list(struct plugin *p, uint32_t count, const struct buf *list);
 
 /* Looks at the world and does what is due: start the server, start it again under a new name when
  * its socket or kubelet's stream is lost, register. `kubelet` identifies kubelet's socket (0: not
@@ -48,6 +52,7 @@ unsigned plugin_check(struct plugin *p, uint64_t kubelet);
 
 struct plugin_stats {
     bool registered;
+    uint32_t ids; /* that are offered; 0: it need not be registered */
     uint64_t registrations, allocations, prestarts, lost_streams;
     uint64_t
         register_ns; /* of the last registration: from kubelet's socket seen to kubelet's yes */

@@ -45,13 +45,14 @@ void message_register(const struct resource *r, const char *endpoint, struct buf
 
 /* Thousands of devices need no thousands of allocations: the message is the devices one after the
  * other. */
-void message_list(const struct resource *r, uint32_t count, const bool *sick, struct buf *out) {
+void message_list(const struct resource *r, const struct gpu_snapshot *devices, uint32_t count,
+                  const bool *sick, struct buf *out) {
     for (uint32_t i = 0; i < count; i++) {
         Deviceplugin__ListAndWatchResponse m = DEVICEPLUGIN__LIST_AND_WATCH_RESPONSE__INIT;
         Deviceplugin__Device d = DEVICEPLUGIN__DEVICE__INIT, *one = &d;
-        char id[RESOURCE_ID_SIZE];
+        char id[BACKEND_ID_SIZE];
 
-        resource_id(r, i, id);
+        r->backend->id(r, devices, i, id);
         d.id = id;
         d.health = PB_TEXT(sick && sick[i] ? "Unhealthy" : "Healthy");
         m.n_devices = 1;
@@ -60,13 +61,13 @@ void message_list(const struct resource *r, uint32_t count, const bool *sick, st
     }
 }
 
-static int put_container(const struct backend *b, struct buf *out) {
+static int put_container(const struct backend_ids *ids, struct buf *out) {
     Deviceplugin__AllocateResponse m = DEVICEPLUGIN__ALLOCATE_RESPONSE__INIT;
     Deviceplugin__ContainerAllocateResponse c = DEVICEPLUGIN__CONTAINER_ALLOCATE_RESPONSE__INIT;
     Deviceplugin__ContainerAllocateResponse *containers = &c;
     Deviceplugin__CDIDevice device = DEVICEPLUGIN__CDIDEVICE__INIT, *devices = &device;
     char name[BACKEND_CDI_NAME_MAX];
-    int r = b->allocate(name);
+    int r = ids->resource->backend->allocate(ids, name);
 
     if (r < 0)
         return r;
@@ -79,18 +80,25 @@ static int put_container(const struct backend *b, struct buf *out) {
     return 0;
 }
 
-int message_allocate(const struct backend *b, const uint8_t *request, size_t size,
-                     struct buf *out) {
+int message_allocate(const struct resource *r, const struct gpu_snapshot *devices,
+                     const uint8_t *request, size_t size, struct buf *out) {
     Deviceplugin__AllocateRequest *m = deviceplugin__allocate_request__unpack(NULL, size, request);
-    int r = m ? 0 : -EBADMSG;
+    int result = m ? 0 : -EBADMSG;
 
-    for (size_t i = 0; m && i < m->n_container_requests && r == 0; i++)
-        r = put_container(b, out);
+    for (size_t i = 0; m && i < m->n_container_requests && result == 0; i++) {
+        const Deviceplugin__ContainerAllocateRequest *c = m->container_requests[i];
+
+        result = put_container(&(struct backend_ids){.resource = r,
+                                                     .devices = devices,
+                                                     .ids = (const char *const *) c->devices_ids,
+                                                     .n = c->n_devices_ids},
+                               out);
+    }
     deviceplugin__allocate_request__free_unpacked(m, NULL);
-    return r < 0 ? r : buf_error(out);
+    return result < 0 ? result : buf_error(out);
 }
 
-static int put_preferred(const struct backend *b,
+static int put_preferred(const struct resource *r, const struct gpu_snapshot *devices,
                          const Deviceplugin__ContainerPreferredAllocationRequest *q,
                          struct buf *out) {
     Deviceplugin__PreferredAllocationResponse m = DEVICEPLUGIN__PREFERRED_ALLOCATION_RESPONSE__INIT;
@@ -106,12 +114,15 @@ static int put_preferred(const struct backend *b,
     ids = calloc(want + must + 1, sizeof(*ids));
     if (!ids)
         return -ENOMEM;
-    c.n_deviceids = b->prefer(&(struct backend_choice){.available = q->available_deviceids,
-                                                       .navailable = q->n_available_deviceids,
-                                                       .must = q->must_include_deviceids,
-                                                       .nmust = must,
-                                                       .want = want},
-                              ids);
+    c.n_deviceids =
+        r->backend->prefer(&(struct backend_choice){.resource = r,
+                                                    .devices = devices,
+                                                    .available = q->available_deviceids,
+                                                    .navailable = q->n_available_deviceids,
+                                                    .must = q->must_include_deviceids,
+                                                    .nmust = must,
+                                                    .want = want},
+                           ids);
     c.deviceids = ids;
     m.n_container_responses = 1;
     m.container_responses = &containers;
@@ -119,16 +130,16 @@ static int put_preferred(const struct backend *b,
     return 0;
 }
 
-int message_preferred(const struct backend *b, const uint8_t *request, size_t size,
-                      struct buf *out) {
+int message_preferred(const struct resource *r, const struct gpu_snapshot *devices,
+                      const uint8_t *request, size_t size, struct buf *out) {
     Deviceplugin__PreferredAllocationRequest *m =
         deviceplugin__preferred_allocation_request__unpack(NULL, size, request);
-    int r = m ? 0 : -EBADMSG;
+    int result = m ? 0 : -EBADMSG;
 
-    for (size_t i = 0; m && i < m->n_container_requests && r == 0; i++)
-        r = put_preferred(b, m->container_requests[i], out);
+    for (size_t i = 0; m && i < m->n_container_requests && result == 0; i++)
+        result = put_preferred(r, devices, m->container_requests[i], out);
     deviceplugin__preferred_allocation_request__free_unpacked(m, NULL);
-    return r < 0 ? r : buf_error(out);
+    return result < 0 ? result : buf_error(out);
 }
 
 int message_prestart(const uint8_t *request, size_t size, struct message_ids *ret) {

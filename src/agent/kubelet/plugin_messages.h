@@ -11,20 +11,24 @@
 #include "agent/backends/resource.h"
 #include "agent/kubelet/checkpoint.h"
 
-struct backend;
 struct buf;
+struct gpu_snapshot;
 
 void message_options(struct buf *out);
 void message_register(const struct resource *r, const char *endpoint, struct buf *out);
-/* sick: as in plugin_set_ids. */
-void message_list(const struct resource *r, uint32_t count, const bool *sick, struct buf *out);
+/* The list of the first `count` IDs on the devices. sick[i]: the i-th is unhealthy; NULL: none is.
+ */
+void message_list(const struct resource *r, const struct gpu_snapshot *devices, uint32_t count,
+                  const bool *sick, struct buf *out);
 
-/* Answers an AllocateRequest: for each container one CDI name of its own. */
-int message_allocate(const struct backend *b, const uint8_t *request, size_t size, struct buf *out);
+/* Answers an AllocateRequest: for each container one CDI name of its own. Beside -EBADMSG what the
+ * back end returns. */
+int message_allocate(const struct resource *r, const struct gpu_snapshot *devices,
+                     const uint8_t *request, size_t size, struct buf *out);
 
 /* Answers a PreferredAllocationRequest. */
-int message_preferred(const struct backend *b, const uint8_t *request, size_t size,
-                      struct buf *out);
+int message_preferred(const struct resource *r, const struct gpu_snapshot *devices,
+                      const uint8_t *request, size_t size, struct buf *out);
 
 struct message_ids {
     const char **ids; /* sorted */

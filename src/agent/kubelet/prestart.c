@@ -32,7 +32,8 @@ struct candidate {
     char pod_uid[KUBE_UID_MAX];
     char container[KUBE_LABEL_MAX];
     char nonce[NONCE_LEN + 1];
-    size_t rank;    /* of its resource in the table */
+    const struct resource *resource;
+    size_t rank;    /* of the resource */
     bool companion; /* another resource of ours carries this container's share */
     bool granted;
 };
@@ -56,19 +57,22 @@ struct prestart {
 
 struct lookup {
     struct prestart *p;
+    const struct kubelet *kubelet;
     struct candidate *list; /* all containers with any of our resources */
     size_t n, cap;
     bool failed;
 };
 
 static bool lookup_wanted(const char *resource, void *userdata) {
-    (void) userdata;
-    return resource_find(resource) != NULL;
+    const struct lookup *l = userdata;
+
+    return kubelet_plugin(l->kubelet, kubelet_find(l->kubelet, resource)) != NULL;
 }
 
 static void lookup_add(const struct checkpoint_entry *e, void *userdata) {
     struct lookup *l = userdata;
-    const struct resource *r = resource_find(e->resource);
+    size_t rank = kubelet_find(l->kubelet, e->resource);
+    const struct resource *r = plugin_resource(kubelet_plugin(l->kubelet, rank));
     struct candidate *c;
 
     if (!nonce_valid(e->nonce) || strlen(e->pod_uid) >= sizeof(c->pod_uid) ||
@@ -85,7 +89,7 @@ static void lookup_add(const struct checkpoint_entry *e, void *userdata) {
         l->cap = cap;
     }
     c = &l->list[l->n++];
-    *c = (struct candidate){.rank = (size_t) (r - resources)};
+    *c = (struct candidate){.resource = r, .rank = rank};
     text_copy(c->pod_uid, sizeof(c->pod_uid), e->pod_uid);
     text_copy(c->container, sizeof(c->container), e->container);
     text_copy(c->nonce, sizeof(c->nonce), e->nonce);
@@ -93,16 +97,18 @@ static void lookup_add(const struct checkpoint_entry *e, void *userdata) {
     c->granted = r == l->p->resource && id_sets_equal(e->ids, e->nids, l->p->ids, l->p->nids);
 }
 
+/* Each back end gives what its own resources stand for. */
 static bool has_carrier(const struct lookup *l, const struct candidate *c) {
     for (size_t i = 0; i < l->n; i++)
-        if (l->list[i].rank < c->rank && strcmp(l->list[i].pod_uid, c->pod_uid) == 0 &&
+        if (l->list[i].resource->backend == c->resource->backend && l->list[i].rank < c->rank &&
+            strcmp(l->list[i].pod_uid, c->pod_uid) == 0 &&
             strcmp(l->list[i].container, c->container) == 0)
             return true;
     return false;
 }
 
 static int find_candidates(struct prestart *p, struct err *err) {
-    struct lookup l = {.p = p};
+    struct lookup l = {.p = p, .kubelet = p->all->kubelet};
     size_t n = 0;
     int r = checkpoint_read(kubelet_checkpoint_path(p->all->kubelet), lookup_wanted, lookup_add, &l,
                             err);
@@ -132,7 +138,11 @@ static enum verdict fill(struct prestart *p, struct candidate *c, struct err *wh
                                       .container = c->container,
                                       .companion = c->companion,
                                       .began = p->began};
-    enum verdict v = resources[c->rank].backend->prepare(p->all->shares, &request, why);
+    const struct backend_ids ids = {.resource = c->resource,
+                                    .devices = kubelet_devices(p->all->kubelet),
+                                    .ids = p->ids,
+                                    .n = p->nids};
+    enum verdict v = c->resource->backend->prepare(p->all->shares, &ids, &request, why);
 
     c->granted = v == VERDICT_GRANT;
     return v;

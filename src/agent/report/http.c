@@ -107,6 +107,7 @@ static void on_metrics(struct http_exchange *exchange, void *userdata) {
 
 static void put_problems(struct report *report, struct buf *out) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(report->shares->monitor);
+    const struct plugin *p;
     struct gpu_monitor_status m;
     struct plugin_stats stats;
 
@@ -120,10 +121,10 @@ static void put_problems(struct report *report, struct buf *out) {
     if (!kubelet_is_there(report->kubelet))
         buf_printf(out, "kubelet's socket is not in %s/device-plugins: is kubelet running?\n",
                    report->kubelet_dir);
-    for (size_t i = 0; i < resources_count && s->ndevices > 0; i++) {
-        plugin_stats(kubelet_plugin(report->kubelet, i), &stats);
-        if (!stats.registered && kubelet_is_there(report->kubelet))
-            buf_printf(out, "kubelet has not taken the plugin of %s\n", resources[i].name);
+    for (size_t i = 0; (p = kubelet_plugin(report->kubelet, i)); i++) {
+        plugin_stats(p, &stats);
+        if (stats.ids > 0 && !stats.registered && kubelet_is_there(report->kubelet))
+            buf_printf(out, "kubelet has not taken the plugin of %s\n", plugin_resource(p)->name);
     }
     if (!pods_synced(report->shares->pods))
         buf_printf(out, "this node's pods cannot be watched: %s\n",

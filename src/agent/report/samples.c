@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/report/samples.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -164,20 +163,22 @@ static void collect_containers(const struct report *report, struct agent_samples
 /* ---- the agent itself ---- */
 
 static void collect_plugins(const struct report *report, struct agent_samples *ret) {
-    assert(resources_count <= SAMPLES_PLUGINS_MAX);
-    for (size_t i = 0; i < resources_count; i++) {
+    const struct plugin *p;
+    size_t n = 0;
+
+    for (; (p = kubelet_plugin(report->kubelet, n)); n++) {
         struct plugin_stats stats;
 
-        plugin_stats(kubelet_plugin(report->kubelet, i), &stats);
-        ret->plugins[i] = (struct plugin_sample){
-            .resource = resources[i].name,
+        plugin_stats(p, &stats);
+        ret->plugins[n] = (struct plugin_sample){
+            .resource = plugin_resource(p)->name,
             .registered = stats.registered,
             .registrations = stats.registrations,
             .register_ns = stats.registrations > 0 ? stats.register_ns : METRIC_UNKNOWN_64,
             .allocate = stats.allocate,
         };
     }
-    ret->sets[SAMPLES_plugin] = METRIC_SAMPLES(ret->plugins, resources_count);
+    ret->sets[SAMPLES_plugin] = METRIC_SAMPLES(ret->plugins, n);
 }
 
 static uint64_t resident_bytes(void) {

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/kubelet/kubelet.h"
 #include "base/buf.h"
 #include "gpu/device.h"
 #include "share/arbitration.h"
@@ -103,13 +104,11 @@ struct version_sample {
     bool one;
 };
 
-#define SAMPLES_PLUGINS_MAX 16
-
 struct agent_samples {
     struct metric_samples sets[AGENT_SETS_COUNT]; /* of the members below */
     struct card_sample cards[GPU_MAX];
     struct buf containers, policies; /* arrays of the samples */
-    struct plugin_sample plugins[SAMPLES_PLUGINS_MAX];
+    struct plugin_sample plugins[KUBELET_PLUGINS_MAX];
     struct prestart_sample prestarts[2];
     struct agent_sample agent;
     struct version_sample version;

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What every back end has to do, tried on each row of the table and on a row of named devices that
+ * is added at run time; and that kubelet's calls reach each operation of such a row. */
+
+#include "kubelet-world.h"
+
+#include <errno.h>
+
+#include "agent/backends/backend.h"
+#include "agent/kubelet/plugin_messages.h"
+#include "agent/kubelet/prestart.h"
+#include "agent/shares/shares.h"
+#include "base/cleanup.h"
+#include "base/units.h"
+
+#define NAMED_BYTES (10 * GIB)
+#define MINE "MIG-10-a"
+#define SICK "MIG-10-b"
+
+/* ---- a back end of named devices: MIG instances of one size ---- */
+
+/* What its operations were called with. */
+static struct {
+    unsigned prefers, allocates, prepares;
+    char allocated[BACKEND_ID_SIZE], prepared[BACKEND_ID_SIZE];
+    bool companion;
+    char slot[BACKEND_CDI_NAME_MAX], nonce[NONCE_LEN + 1], pod_uid[64];
+} seen;
+
+static bool is_named(const struct gpu_device *d) {
+    return d->kind == GPU_MIG_INSTANCE && d->memory == NAMED_BYTES;
+}
+
+static uint32_t named_list(const struct resource *r, const struct gpu_snapshot *s) {
+    uint32_t n = 0;
+
+    (void) r;
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        n += is_named(&s->devices[i]);
+    return n;
+}
+
+static const struct gpu_device *named_device(const struct gpu_snapshot *s, uint32_t n) {
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        if (is_named(&s->devices[i]) && n-- == 0)
+            return &s->devices[i];
+    return NULL;
+}
+
+static void named_id(const struct resource *r, const struct gpu_snapshot *s, uint32_t n,
+                     char ret[static BACKEND_ID_SIZE]) {
+    (void) r;
+    (void) snprintf(ret, BACKEND_ID_SIZE, "%s", named_device(s, n)->uuid);
+}
+
+static uint32_t named_number(const struct resource *r, const struct gpu_snapshot *s,
+                             const char *id) {
+    uint32_t n = 0, count = named_list(r, s);
+
+    while (n < count && strcmp(named_device(s, n)->uuid, id) != 0)
+        n++;
+    return n;
+}
+
+static void named_health(const struct resource *r, const struct gpu_snapshot *s, uint32_t count,
+                         const bool *held, bool *ret_sick) {
+    (void) r, (void) held;
+    for (uint32_t n = 0; n < count; n++)
+        ret_sick[n] = !named_device(s, n)->healthy;
+}
+
+static size_t named_prefer(const struct backend_choice *c, char **ret) {
+    size_t n = 0;
+
+    seen.prefers++;
+    for (size_t i = 0; i < c->navailable; i++)
+        assert_non_null(gpu_find(c->devices, c->available[i]));
+    while (n < c->navailable && n < c->want) {
+        ret[n] = c->available[n];
+        n++;
+    }
+    return n;
+}
+
+static int named_allocate(const struct backend_ids *ids,
+                          char ret_name[static BACKEND_CDI_NAME_MAX]) {
+    int r;
+
+    for (size_t i = 0; i < ids->n; i++)
+        if (!gpu_find(ids->devices, ids->ids[i]))
+            return -ENODEV;
+    r = backend_slot_name(ret_name);
+    seen.allocates++;
+    (void) snprintf(seen.allocated, sizeof(seen.allocated), "%s", ids->n > 0 ? ids->ids[0] : "");
+    (void) snprintf(seen.slot, sizeof(seen.slot), "%s", ret_name);
+    return r;
+}
+
+static enum verdict named_prepare(struct shares *s, const struct backend_ids *ids,
+                                  const struct provision *p, struct err *why) {
+    (void) s, (void) why;
+    assert_int_equal(ids->n, 1);
+    assert_non_null(gpu_find(ids->devices, ids->ids[0]));
+    seen.prepares++;
+    seen.companion = p->companion;
+    (void) snprintf(seen.prepared, sizeof(seen.prepared), "%s", ids->ids[0]);
+    (void) snprintf(seen.nonce, sizeof(seen.nonce), "%s", p->nonce);
+    (void) snprintf(seen.pod_uid, sizeof(seen.pod_uid), "%s", p->pod_uid);
+    return VERDICT_GRANT;
+}
+
+static const struct backend backend_named = {
+    .list = named_list,
+    .id = named_id,
+    .number = named_number,
+    .health = named_health,
+    .prefer = named_prefer,
+    .allocate = named_allocate,
+    .prepare = named_prepare,
+};
+
+static const struct resource named = {
+    .name = "example.com/mig-10gb", .socket = "mig-10gb", .backend = &backend_named};
+
+/* ---- what every back end has to do ---- */
+
+/* A device of each kind, of all of which every row must list some IDs. */
+static void make_zoo(struct gpu_snapshot *s, bool healthy) {
+    *s = (struct gpu_snapshot){
+        .ndevices = 6,
+        .devices = {{.uuid = "GPU-whole", .memory = 80 * GIB},
+                    {.index = 1, .divided = true, .uuid = "GPU-divided", .memory = 80 * GIB},
+                    {.kind = GPU_MIG_INSTANCE,
+                     .uuid = MINE,
+                     .parent = "GPU-divided",
+                     .memory = NAMED_BYTES},
+                    {.kind = GPU_MIG_INSTANCE,
+                     .index = 1,
+                     .uuid = SICK,
+                     .parent = "GPU-divided",
+                     .memory = NAMED_BYTES},
+                    {.kind = GPU_VGPU, .index = 2, .uuid = "GPU-virtual", .memory = 8 * GIB},
+                    {.kind = GPU_REMOTE, .index = 3, .uuid = "GPU-remote", .memory = 80 * GIB}},
+    };
+    for (uint32_t i = 0; i < s->ndevices; i++)
+        s->devices[i].healthy = healthy;
+}
+
+static void check_ids(const struct resource *r, const struct gpu_snapshot *s, uint32_t n) {
+    char id[BACKEND_ID_SIZE];
+
+    for (uint32_t i = 0; i < n; i++) {
+        memset(id, 'x', sizeof(id));
+        r->backend->id(r, s, i, id);
+        assert_non_null(memchr(id, 0, sizeof(id)));
+        assert_true(id[0]);
+        assert_int_equal(r->backend->number(r, s, id), i); /* so no two are the same */
+    }
+    assert_true(r->backend->number(r, s, "none of ours") >= n);
+}
+
+static void check_health(const struct resource *r, uint32_t n) {
+    static struct gpu_snapshot zoo;
+    _cleanup_free_ bool *flags = calloc(2, n);
+    bool *held = flags, *sick = flags + n;
+
+    make_zoo(&zoo, true);
+    r->backend->health(r, &zoo, n, held, sick);
+    for (uint32_t i = 0; i < n; i++)
+        assert_false(sick[i]);
+    make_zoo(&zoo, false);
+    r->backend->health(r, &zoo, n, held, sick);
+    for (uint32_t i = 0; i < n; i++)
+        assert_true(sick[i]);
+}
+
+static void check_prefer(const struct resource *r, const struct gpu_snapshot *s, uint32_t n) {
+    char ids[2][BACKEND_ID_SIZE], *available[] = {ids[0], ids[1]}, *ret[3];
+    struct backend_choice c = {
+        .resource = r, .devices = s, .available = available, .navailable = 2, .want = 1};
+
+    assert_true(n >= 2);
+    r->backend->id(r, s, 0, ids[0]);
+    r->backend->id(r, s, 1, ids[1]);
+    assert_int_equal(r->backend->prefer(&c, ret), 1);
+    assert_true(ret[0] == ids[0] || ret[0] == ids[1]);
+    c.want = 2;
+    assert_int_equal(r->backend->prefer(&c, ret), 2);
+    assert_true(ret[0] != ret[1]);
+}
+
+static void check_allocate(const struct resource *r, const struct gpu_snapshot *s) {
+    char id[BACKEND_ID_SIZE], names[2][BACKEND_CDI_NAME_MAX], nonce[NONCE_LEN + 1];
+    const char *ids[] = {id};
+    const struct backend_ids chosen = {.resource = r, .devices = s, .ids = ids, .n = 1};
+
+    r->backend->id(r, s, 0, id);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(r->backend->allocate(&chosen, names[i]), 0);
+        assert_true(nonce_of_cdi_name(names[i], nonce));
+    }
+    assert_string_not_equal(names[0], names[1]);
+}
+
+/* The longest list that the devices of a node can make is one that kubelet takes. */
+static void check_size(const struct resource *r) {
+    static struct gpu_snapshot many;
+    _cleanup_buf_ struct buf out = BUF_INIT(RESOURCE_MESSAGE_MAX);
+    static struct gpu_snapshot zoo;
+
+    make_zoo(&zoo, true);
+    many.ndevices = GPU_MAX;
+    for (uint32_t i = 0; i < GPU_MAX; i++)
+        many.devices[i] = zoo.devices[i % zoo.ndevices];
+    message_list(r, &many, r->backend->list(r, &many), NULL, &out);
+    assert_int_equal(buf_error(&out), 0);
+}
+
+static void check_row(const struct resource *r) {
+    static struct gpu_snapshot zoo, none;
+    uint32_t n;
+
+    print_message("%s\n", r->name);
+    assert_true(backend_is_whole(r));
+    make_zoo(&zoo, true);
+    n = r->backend->list(r, &zoo);
+    assert_true(n > 0);
+    assert_int_equal(r->backend->list(r, &none), 0);
+    check_ids(r, &zoo, n);
+    check_health(r, n);
+    check_prefer(r, &zoo, n);
+    check_allocate(r, &zoo);
+    check_size(r);
+}
+
+static void every_row_is_whole(void **state) {
+    (void) state;
+    for (size_t i = 0; i < resources_count; i++)
+        check_row(&resources[i]);
+    check_row(&named);
+}
+
+/* ---- a row that is added at run time ---- */
+
+/* The last list that was sent to kubelet for `named`. */
+static char sent[256];
+
+int __real_grpc_call_send(struct grpc_call *call, const uint8_t *message, size_t size);
+int __wrap_grpc_call_send(struct grpc_call *call, const uint8_t *message, size_t size);
+
+int __wrap_grpc_call_send(struct grpc_call *call, const uint8_t *message, size_t size) {
+    Deviceplugin__ListAndWatchResponse *m =
+        deviceplugin__list_and_watch_response__unpack(NULL, size, message);
+
+    assert_non_null(m);
+    if (m->n_devices < 3) {
+        sent[0] = 0;
+        for (size_t i = 0; i < m->n_devices; i++)
+            (void) snprintf(sent + strlen(sent), sizeof(sent) - strlen(sent), "%s %s, ",
+                            m->devices[i]->id, m->devices[i]->health);
+    }
+    deviceplugin__list_and_watch_response__free_unpacked(m, NULL);
+    return __real_grpc_call_send(call, message, size);
+}
+
+/* An operation that is missing is refused, also one that is added to the structure later. */
+static void a_row_that_is_not_whole(void **state) {
+    struct fixture *f = *state;
+    struct backend part;
+    struct resource row = named;
+
+    row.backend = &part;
+    for (size_t at = 0; at < sizeof(part); at += sizeof(void (*)(void))) {
+        part = backend_named;
+        memset((char *) &part + at, 0, sizeof(void (*)(void)));
+        assert_int_equal(kubelet_add(f->kubelet, &row), -EINVAL);
+    }
+    row = named;
+    row.socket = "a name that is too long";
+    assert_int_equal(kubelet_add(f->kubelet, &row), -EINVAL);
+    row = named;
+    row.name = resources[0].name;
+    assert_int_equal(kubelet_add(f->kubelet, &row), -EEXIST);
+    row = named;
+    row.socket = resources[0].socket;
+    assert_int_equal(kubelet_add(f->kubelet, &row), -EEXIST);
+    assert_int_equal(kubelet_add(f->kubelet, &named), 0);
+    assert_int_equal(kubelet_add(f->kubelet, &named), -EEXIST);
+}
+
+static void on_stream_end(const struct grpc_result *result, void *userdata) {
+    (void) result, (void) userdata;
+}
+
+/* kubelet reads the list of a plugin that has registered. */
+static void watch(struct fixture *f, size_t row) {
+    char path[160];
+    const struct grpc_request_options options = {.socket_path = path,
+                                                 .method = "/v1beta1.DevicePlugin/ListAndWatch",
+                                                 .message = (const uint8_t *) "",
+                                                 .timeout_ms = 60000};
+
+    (void) snprintf(path, sizeof(path), "%s/%s", f->plugins, f->endpoints[row]);
+    assert_int_equal(grpc_request_start(&f->loop, &options, on_stream_end, f, NULL, NULL), 0);
+    RUN_UNTIL(f, plugin_is_served(kubelet_plugin(f->kubelet, row)));
+}
+
+static uint32_t offered(const struct fixture *f, size_t row) {
+    struct plugin_stats stats;
+
+    plugin_stats(kubelet_plugin(f->kubelet, row), &stats);
+    return stats.ids;
+}
+
+/* The zoo with the instance SICK unhealthy, or of it the whole card alone. */
+static void set_instances(struct fixture *f, bool there) {
+    make_zoo(&f->devices, true);
+    f->devices.devices[3].healthy = false;
+    if (!there)
+        f->devices.ndevices = 1;
+    kubelet_update(f->kubelet, true);
+}
+
+/* kubelet has all rows of the table and reads their lists; the row `named` has no device yet. */
+static void begin(struct fixture *f) {
+    memset(&seen, 0, sizeof(seen));
+    sent[0] = 0;
+    f->resource = named.name;
+    assert_int_equal(kubelet_add(f->kubelet, &named), 0);
+    kubelet_up(f);
+    set_instances(f, false);
+    for (size_t i = 0; i < resources_count; i++) {
+        assert_false(kubelet_is_served(f->kubelet));
+        RUN_UNTIL(f, f->endpoints[i][0]);
+        watch(f, i);
+    }
+}
+
+/* A row without devices is not offered, and does not keep the node from being ready. */
+static void a_row_comes_and_goes(void **state) {
+    const size_t row = resources_count;
+    struct fixture *f = *state;
+
+    begin(f);
+    assert_true(kubelet_is_served(f->kubelet));
+    assert_string_equal(f->endpoints[row], "");
+    for (int round = 0; round < 2; round++) {
+        f->endpoints[row][0] = 0;
+        set_instances(f, true);
+        assert_false(kubelet_is_served(f->kubelet));
+        RUN_UNTIL(f, f->endpoints[row][0]);
+        watch(f, row);
+        RUN_UNTIL(f, kubelet_is_served(f->kubelet));
+        assert_string_equal(sent, MINE " Healthy, " SICK " Unhealthy, ");
+        f->devices.devices[3].healthy = true;
+        kubelet_update(f->kubelet, true);
+        assert_string_equal(sent, MINE " Healthy, " SICK " Healthy, ");
+        set_instances(f, false);
+        assert_int_equal(offered(f, row), 0);
+        RUN_UNTIL(f, !plugin_is_served(kubelet_plugin(f->kubelet, row)));
+        assert_true(kubelet_is_served(f->kubelet));
+    }
+}
+
+/* ---- kubelet's calls ---- */
+
+static void base64(const uint8_t *bytes, size_t n, char *ret) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t word = (uint32_t) bytes[i] << 16;
+
+        word |= i + 1 < n ? (uint32_t) bytes[i + 1] << 8 : 0;
+        word |= i + 2 < n ? (uint32_t) bytes[i + 2] : 0;
+        for (size_t k = 0; k < 4; k++)
+            *ret++ = i + k > n ? '=' : digits[word >> (18 - 6 * k) & 63];
+    }
+    *ret = 0;
+}
+
+/* The checkpoint that kubelet writes with the last answer of Allocate. The container has a share,
+ * too. */
+static void write_checkpoint(const struct fixture *f) {
+    Deviceplugin__AllocateResponse *m =
+        deviceplugin__allocate_response__unpack(NULL, f->result.size, f->reply);
+    uint8_t bytes[1024];
+    char path[160], text[8192], answer[2048];
+    size_t n;
+
+    assert_non_null(m);
+    assert_int_equal(m->n_container_responses, 1);
+    n = deviceplugin__container_allocate_response__get_packed_size(m->container_responses[0]);
+    assert_in_range(n, 1, sizeof(bytes));
+    (void) deviceplugin__container_allocate_response__pack(m->container_responses[0], bytes);
+    deviceplugin__allocate_response__free_unpacked(m, NULL);
+    base64(bytes, n, answer);
+    (void) snprintf(text, sizeof(text),
+                    "{\"Data\":{\"PodDeviceEntries\":["
+                    "{\"PodUID\":\"uid-1\",\"ContainerName\":\"main\",\"ResourceName\":\"%s\","
+                    "\"DeviceIDs\":{\"-1\":[\"c-0001\"]},\"AllocResp\":\"%s\"},"
+                    "{\"PodUID\":\"uid-1\",\"ContainerName\":\"main\",\"ResourceName\":\"%s\","
+                    "\"DeviceIDs\":{\"-1\":[\"" MINE "\"]},\"AllocResp\":\"%s\"}]}}",
+                    resources[0].name, answer, named.name, answer);
+    (void) snprintf(path, sizeof(path), "%s/" CHECKPOINT_FILE, f->plugins);
+    assert_int_equal(file_replace(path, text, strlen(text), 0600, NULL), 0);
+}
+
+static struct shares shares;
+static struct prestarts prestarts;
+
+static void on_begin(struct fixture *f, struct grpc_call *call, const struct resource *resource,
+                     const char *const *ids, size_t nids) {
+    (void) f;
+    prestart_begin(&prestarts, call, resource, ids, nids);
+}
+
+static void on_granted(void *userdata) {
+    (void) userdata;
+}
+
+/* The IDs of a container reach the back end in each call, with the devices as they are then. */
+static void calls_reach_the_back_end(void **state) {
+    static const char *const mine[] = {MINE}, *const gone[] = {"MIG-gone"};
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf request = BUF_INIT(4096), lost = BUF_INIT(4096), ids = BUF_INIT(4096);
+    char nonce[NONCE_LEN + 1];
+
+    begin(f);
+    set_instances(f, true);
+    RUN_UNTIL(f, f->endpoints[resources_count][0]);
+    put_ids(&request, true, mine, 1);
+    put_ids(&lost, true, gone, 1);
+    put_ids(&ids, false, mine, 1);
+    /* The available IDs of this call have the field number of the IDs of Allocate, and no size. */
+    call(f, "/v1beta1.DevicePlugin/GetPreferredAllocation", &request, 5000);
+    assert_int_equal(f->result.status, GRPC_OK);
+    assert_int_equal(seen.prefers, 1);
+    call(f, "/v1beta1.DevicePlugin/Allocate", &lost, 5000);
+    assert_int_equal(f->result.status, GRPC_FAILED_PRECONDITION);
+    assert_int_equal(seen.allocates, 0);
+    call(f, "/v1beta1.DevicePlugin/Allocate", &request, 5000);
+    assert_int_equal(f->result.status, GRPC_OK);
+    assert_int_equal(seen.allocates, 1);
+    assert_string_equal(seen.allocated, MINE);
+    write_checkpoint(f);
+    shares.loop = &f->loop;
+    prestarts =
+        (struct prestarts){.shares = &shares, .kubelet = f->kubelet, .on_granted = on_granted};
+    prestart_init(&prestarts);
+    f->begin = on_begin;
+    call(f, "/v1beta1.DevicePlugin/PreStartContainer", &ids, 5000);
+    assert_int_equal(f->result.status, GRPC_OK);
+    assert_int_equal(seen.prepares, 1);
+    assert_string_equal(seen.prepared, MINE);
+    assert_string_equal(seen.pod_uid, "uid-1");
+    assert_false(seen.companion); /* the share carries no instance */
+    assert_true(nonce_of_cdi_name(seen.slot, nonce));
+    assert_string_equal(seen.nonce, nonce);
+    uv_close((uv_handle_t *) &prestarts.wake, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_whole),
+        cmocka_unit_test_setup_teardown(a_row_that_is_not_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_row_comes_and_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(calls_reach_the_back_end, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
