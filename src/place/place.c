@@ -414,8 +414,8 @@ int64_t place_score(const struct place_policy *policy, const struct place_plan *
         value = value / 16 + (int64_t) worth->links * (PLACE_VALUE_MAX / 16);
     if (value > PLACE_VALUE_MAX)
         value = PLACE_VALUE_MAX;
-    if (value < -PLACE_VALUE_MAX)
-        value = -PLACE_VALUE_MAX;
+    if (value < 1 - PLACE_VALUE_MAX) /* from which the rank is subtracted */
+        value = 1 - PLACE_VALUE_MAX;
     int64_t score = (value * RANKS - (int64_t) rank % RANKS) * SCORE_STEP;
     assert(score <= PLACE_SCORE_MAX && score >= -PLACE_SCORE_MAX);
     return score;

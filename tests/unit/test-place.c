@@ -223,6 +223,20 @@ static uint32_t pick(uint32_t n) {
     return (seed >> 8) % n;
 }
 
+/* A node can be worth as little as a policy can say, and be any in the order of names. */
+static void test_scores_are_bounded(void **state) {
+    (void) state;
+    static const uint32_t ranks[] = {0, 1, 99999, UINT32_MAX};
+    const int64_t values[] = {-PLACE_VALUE_MAX, 0, PLACE_VALUE_MAX, INT64_MIN, INT64_MAX};
+    const struct place_plan plan = {.topology = TOPOLOGY_UNSET};
+    for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++)
+        for (size_t r = 0; r < sizeof(ranks) / sizeof(ranks[0]); r++) {
+            const struct place_worth worth = {.value = values[v]};
+            int64_t score = place_score(&place_binpack, &plan, &worth, ranks[r]);
+            assert_true(score >= -PLACE_SCORE_MAX && score <= PLACE_SCORE_MAX);
+        }
+}
+
 /* What runs before the rest takes nothing of another card where the pod's own will do. */
 static void test_init_container_stays_on_the_pods_card(void **state) {
     (void) state;
@@ -592,6 +606,7 @@ int main(void) {
         cmocka_unit_test(test_containers_together),
         cmocka_unit_test(test_init_containers),
         cmocka_unit_test(test_init_container_stays_on_the_pods_card),
+        cmocka_unit_test(test_scores_are_bounded),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_oracle),
         cmocka_unit_test(test_worst_case_ends),
