@@ -41,6 +41,35 @@ static void pods_without_gpus_count_as_arrivals(void **state) {
     forget(w, model);
 }
 
+static const char *name_of(void *self, uint32_t model) {
+    const struct state *s = self;
+    return model > 0 && model <= s->nmodels ? s->models[model] : NULL;
+}
+
+static void show_model(struct world *w, const char *node, const char *model) {
+    struct gpu_object gpu = {.memory = 80 * GIB, .healthy = true};
+    snprintf(gpu.name, sizeof(gpu.name), "%s-00", node);
+    snprintf(gpu.uuid, sizeof(gpu.uuid), "GPU-%s-0", node);
+    snprintf(gpu.node, sizeof(gpu.node), "%s", node);
+    snprintf(gpu.model, sizeof(gpu.model), "%s", model);
+    assert_int_equal(state_node_seen(w->state, node), 0);
+    assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
+}
+
+static void a_pod_that_names_a_model_counts_for_that_one(void **state) {
+    struct world *w = *state;
+    struct place_model *model = learn(w);
+    const struct workload_names names = {.self = w->state, .name = name_of};
+    _cleanup_buf_ struct buf text = BUF_INIT(0);
+    show_model(w, "a", "Made-up One");
+    show_model(w, "b", "Made-up Two");
+    show_pod(w, "p", HALF, NULL, "\"elasticgpu.io/gpu-model\":\"Two\"");
+    place_model_write(model, &names, &text);
+    assert_non_null(strstr(buf_str(&text), "\nmodel Made-up Two\nshape 1 50 0 0 1 1\n"));
+    assert_null(strstr(buf_str(&text), "One"));
+    forget(w, model);
+}
+
 /* What a pod of one card is charged for breaking up the idle node. */
 static int64_t price_of(struct world *w, struct place_model *model, const char *idle) {
     struct gpu_request request;
@@ -109,6 +138,7 @@ static void a_number_is_of_one_node_at_a_time(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(pods_without_gpus_count_as_arrivals),
+        T(a_pod_that_names_a_model_counts_for_that_one),
         T(pods_that_run_need_no_idle_node),
         T(a_number_is_of_one_node_at_a_time),
     };

@@ -138,6 +138,37 @@ static void what_the_dead_began_is_ended_at_a_restore(void **state) {
     ledger_release(&restored);
 }
 
+/* By which the agent takes the PIDs of a container for those of its own namespace, or not. */
+static void a_slot_names_the_pid_namespace_of_its_owner(void **state) {
+    struct ledger_owner o;
+    struct stat space;
+
+    (void) state;
+    assert_int_equal(stat("/proc/self/ns/pid", &space), 0);
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(o.file->slot[o.slot].pidns, space.st_ino);
+    ledger_release(&o);
+}
+
+static void a_process_without_a_slot_is_refused(void **state) {
+    struct flock taken = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = LEDGER_SLOTS - 1};
+    struct ledger_owner o;
+    size_t descriptors;
+    int fd;
+
+    (void) state;
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &taken), 0);
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(o.slot, LEDGER_SLOTS - 1);
+    descriptors = open_descriptors();
+    assert_int_equal(ledger_claim(path, &(struct ledger_owner){.fd = -1}), -EUSERS);
+    assert_int_equal(open_descriptors(), descriptors);
+    ledger_release(&o);
+    (void) close(fd);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_error_of_the_program_is_none_of_the_ledgers, setup,
@@ -145,6 +176,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(without_address_space_nothing_is_mapped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loan_has_a_descriptor_of_its_own, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_dead_began_is_ended_at_a_restore, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_slot_names_the_pid_namespace_of_its_owner, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_process_without_a_slot_is_refused, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,6 +86,19 @@ static void a_refused_launch_ends_the_measurement_that_it_began(void **state) {
     assert_int_equal(f->shared.charged, 0);
 }
 
+static void a_refused_launch_leaves_the_measurement_of_others(void **state) {
+    struct fixture *f = *state;
+    struct cost cost = known(10 * US);
+    struct launch l = {.stream = 1}, refused = {.stream = 1};
+    int at = begin(f, &cost, &l, SEC);
+
+    assert_int_equal(meter_launched(&f->meter, &l, SEC), -1);
+    (void) meter_charge(&f->meter, &cost, &refused);
+    meter_refused(&f->meter, &refused);
+    assert_int_equal(f->meter.open, at + 1);
+    assert_int_equal(f->shared.charged, 10 * US);
+}
+
 static void dropping_the_open_measurement_ends_it(void **state) {
     struct fixture *f = *state;
     struct cost cost = known(ALONE_NS);
@@ -241,6 +254,7 @@ int main(void) {
         TEST(a_launch_without_an_open_measurement_closes_none),
         TEST(a_launch_on_another_stream_closes_none),
         TEST(a_refused_launch_ends_the_measurement_that_it_began),
+        TEST(a_refused_launch_leaves_the_measurement_of_others),
         TEST(dropping_the_open_measurement_ends_it),
         TEST(a_launch_of_the_least_length_is_measured_alone),
         TEST(the_time_of_others_goes_on_for_one_beat),
