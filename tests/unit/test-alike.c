@@ -418,7 +418,7 @@ static void test_a_selector_tells_nodes_apart(void **state) {
         assert_int_equal(judge(w, "a", node_name(n)), n == 1 ? PLACE_OK : PLACE_RESERVED);
 }
 
-/* Cards 0 and 1 are connected by NVLink, card 2 to both over the sockets. */
+/* Cards 1 and 2 are connected by NVLink, card 0 to both over the sockets. */
 static void show_linked(struct world *w, const char *node) {
     assert_int_equal(state_node_seen(w->state, node), 0);
     for (uint32_t i = 0; i < 3; i++) {
@@ -428,7 +428,7 @@ static void show_linked(struct world *w, const char *node) {
         snprintf(gpu.node, sizeof(gpu.node), "%s", node);
         for (uint32_t other = 0; other < 3; other++)
             gpu.links[other] = other == i       ? LINK_UNKNOWN
-                               : i + other == 1 ? LINK_NVLINK
+                               : i + other == 3 ? LINK_NVLINK
                                                 : LINK_SYSTEM;
         assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
     }
@@ -438,7 +438,7 @@ static void show_linked(struct world *w, const char *node) {
  * kind, whose links were not searched again. */
 static void test_machines_with_equal_links_are_as_strict(void **state) {
     struct world *w = *state;
-    const struct assigned_device half = {.uuid = "GPU-n01-0", .core = 50, .memory = 40 * GIB};
+    const struct assigned_device half = {.uuid = "GPU-n01-1", .core = 50, .memory = 40 * GIB};
     show_linked(w, "n00");
     state_refresh_all(w->state);
     show_linked(w, "n01");

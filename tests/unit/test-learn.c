@@ -84,15 +84,16 @@ static int64_t price_of(struct world *w, struct place_model *model, const char *
 }
 
 /* Pods of eight cards have half of all cards and ask for a third of them: for those that are still
- * to come, the idle nodes are more than enough. */
-static void pods_that_run_need_no_idle_node(void **state) {
-    enum { LARGE = 10, SMALL = 16 * LARGE };
+ * to come, the idle nodes are more than enough. When they have ended, and small pods have taken
+ * their place, the idle nodes are just enough. */
+static void pods_need_no_idle_node_while_they_run(void **state) {
+    enum { LARGE = 10, SMALL = 16 * LARGE, CARDS = 8 };
     struct world *w = *state;
     struct place_model *model = learn(w);
-    char name[16];
+    char name[16], node[16];
     for (unsigned n = 0; n < 2 * LARGE; n++) {
-        snprintf(name, sizeof(name), "n%02u", n);
-        show_node(w, name, 8);
+        snprintf(node, sizeof(node), "n%02u", n);
+        show_node(w, node, CARDS);
     }
     for (unsigned n = 0; n < SMALL; n++) {
         snprintf(name, sizeof(name), "small-%u", n);
@@ -100,11 +101,20 @@ static void pods_that_run_need_no_idle_node(void **state) {
     }
     for (unsigned n = 0; n < LARGE; n++) {
         _cleanup_buf_ struct buf annotations = BUF_INIT(0);
-        snprintf(name, sizeof(name), "n%02u", n);
-        run_pod(w, name, EIGHT_CARDS, name, &annotations);
+        snprintf(node, sizeof(node), "n%02u", n);
+        run_pod(w, node, EIGHT_CARDS, node, &annotations);
     }
     place_model_learn(model);
     assert_in_range(price_of(w, model, "n19"), 1, FULL_PRICE / 2);
+    for (unsigned n = 0; n < LARGE * CARDS; n++) {
+        _cleanup_buf_ struct buf annotations = BUF_INIT(0);
+        snprintf(node, sizeof(node), "n%02u", n / CARDS);
+        snprintf(name, sizeof(name), "small-%u", n);
+        state_pod_gone(w->state, node);
+        run_pod(w, name, WHOLE, node, &annotations);
+    }
+    place_model_learn(model);
+    assert_int_equal(price_of(w, model, "n19"), FULL_PRICE);
     forget(w, model);
 }
 
@@ -139,7 +149,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(pods_without_gpus_count_as_arrivals),
         T(a_pod_that_names_a_model_counts_for_that_one),
-        T(pods_that_run_need_no_idle_node),
+        T(pods_need_no_idle_node_while_they_run),
         T(a_number_is_of_one_node_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +19,8 @@
 #include <cmocka.h>
 
 #include "share/ledger.h"
+
+#define BOOKINGS 500000
 
 static char path[64];
 
@@ -138,6 +141,45 @@ static void what_the_dead_began_is_ended_at_a_restore(void **state) {
     ledger_release(&restored);
 }
 
+struct booking {
+    struct ledger_owner owner;
+    unsigned rounds;
+};
+
+static void *book_and_refund(void *userdata) {
+    struct booking *booking = userdata;
+
+    for (int i = 0; i < BOOKINGS; i++) {
+        (void) ledger_reserve(&booking->owner, 0, 1, 0);
+        (void) ledger_refund(&booking->owner, 0, 1);
+        __atomic_fetch_add(&booking->rounds, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void restores_beside_a_process_that_books_succeed(void **state) {
+    struct booking booking = {.rounds = 0};
+    unsigned restores = 0, restored = 0;
+    struct ledger_owner o;
+    pthread_t thread;
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &o), 0);
+    assert_int_equal(ledger_claim(path, &booking.owner), 0);
+    assert_int_equal(ledger_reserve(&o, 0, 60, 0), 0);
+    assert_int_equal(pthread_create(&thread, NULL, book_and_refund, &booking), 0);
+    while (__atomic_load_n(&booking.rounds, __ATOMIC_RELAXED) < BOOKINGS) {
+        ledger_park(o.file, o.slot, 0);
+        restored += ledger_unpark(o.file, o.slot, 0, o.generation, 0) == 1;
+        restores++;
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(restored, restores);
+    assert_int_equal(ledger_used(o.file, 0), 60);
+    ledger_release(&booking.owner);
+    ledger_release(&o);
+}
+
 /* By which the agent takes the PIDs of a container for those of its own namespace, or not. */
 static void a_slot_names_the_pid_namespace_of_its_owner(void **state) {
     struct ledger_owner o;
@@ -148,6 +190,23 @@ static void a_slot_names_the_pid_namespace_of_its_owner(void **state) {
     assert_int_equal(ledger_claim(path, &o), 0);
     assert_int_equal(o.file->slot[o.slot].pidns, space.st_ino);
     ledger_release(&o);
+}
+
+static void only_slots_with_an_owner_are_living(void **state) {
+    struct ledger_owner first, second;
+    uint32_t slots[LEDGER_SLOTS];
+
+    (void) state;
+    assert_int_equal(ledger_claim(path, &first), 0);
+    assert_int_equal(ledger_claim(path, &second), 0);
+    assert_int_equal(ledger_living(second.file, path, slots, LEDGER_SLOTS), 2);
+    assert_int_equal(slots[0], first.slot);
+    assert_int_equal(slots[1], second.slot);
+    assert_int_equal(ledger_living(second.file, path, slots, 1), 1);
+    ledger_release(&first);
+    assert_int_equal(ledger_living(second.file, path, slots, LEDGER_SLOTS), 1);
+    assert_int_equal(slots[0], second.slot);
+    ledger_release(&second);
 }
 
 static void a_process_without_a_slot_is_refused(void **state) {
@@ -176,8 +235,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(without_address_space_nothing_is_mapped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loan_has_a_descriptor_of_its_own, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_dead_began_is_ended_at_a_restore, setup, teardown),
+        cmocka_unit_test_setup_teardown(restores_beside_a_process_that_books_succeed, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_slot_names_the_pid_namespace_of_its_owner, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(only_slots_with_an_owner_are_living, setup, teardown),
         cmocka_unit_test_setup_teardown(a_process_without_a_slot_is_refused, setup, teardown),
     };
 

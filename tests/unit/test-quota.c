@@ -205,6 +205,19 @@ static void test_borrowing(void **state) {
     ungovern(&g);
 }
 
+static void test_memory_alone_is_borrowed(void **state) {
+    struct world *w = *state;
+    struct governed g;
+    govern(&g, w);
+    show_node(w, "n", 2);
+    show_quota(&g, "a", "q", "\"cohort\":\"lab\",\"guaranteed\":{" GIBS(20) "}");
+    show_quota(&g, "b", "q", "\"cohort\":\"lab\",\"guaranteed\":{" GIBS(60) "}");
+    assert_string_equal(hold(w, "a", "1", HALF), "fits");
+    assert_string_equal(hold(w, "a", "2", HALF), "fits");
+    assert_non_null(strstr(hold(w, "a", "3", TENTH), "cohort lab uses 80 GiB of 80 GiB"));
+    ungovern(&g);
+}
+
 /* What a pod has is not counted a second time when it is asked about again. */
 static void test_own_share(void **state) {
     struct world *w = *state;
@@ -352,6 +365,7 @@ int main(void) {
         T(test_tflops),
         T(test_foreign_names_and_resource_quota),
         T(test_borrowing),
+        T(test_memory_alone_is_borrowed),
         T(test_own_share),
         T(test_quota_arithmetic),
         T(test_cohort_that_changes),

@@ -521,6 +521,11 @@ static void test_room(void **state) {
     assert_int_equal(n->used.cpu, 1500);
     state_pod_gone(w->state, "x");
     assert_int_equal(n->used.cpu, 0);
+    /* A node that only the pod has named is forgotten with it. */
+    show_load(w, "z", "unknown", "1");
+    assert_non_null(state_node_find(w->state, "unknown"));
+    state_pod_gone(w->state, "z");
+    assert_null(state_node_find(w->state, "unknown"));
 }
 
 /* A share without guaranteed compute takes a slot of its card, one with compute does not. */
