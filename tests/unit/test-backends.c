@@ -363,6 +363,18 @@ static void a_row_comes_and_goes(void **state) {
     }
 }
 
+/* The devices have not changed since the last update, only the rows. */
+static void a_row_for_devices_that_are_there(void **state) {
+    struct fixture *f = *state;
+
+    kubelet_up(f);
+    set_instances(f, true);
+    assert_int_equal(kubelet_add(f->kubelet, &named), 0);
+    kubelet_update(f->kubelet, true);
+    assert_int_equal(offered(f, resources_count), 2);
+    RUN_UNTIL(f, f->endpoints[resources_count][0]);
+}
+
 /* ---- kubelet's calls ---- */
 
 static void base64(const uint8_t *bytes, size_t n, char *ret) {
@@ -465,6 +477,7 @@ int main(void) {
         cmocka_unit_test(every_row_is_whole),
         cmocka_unit_test_setup_teardown(a_row_that_is_not_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_comes_and_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_row_for_devices_that_are_there, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_reach_the_back_end, setup, teardown),
     };
 
