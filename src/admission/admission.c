@@ -315,7 +315,7 @@ static int check_request(struct admission *a, const struct asked *q, struct refu
         refusal->code = 422;
         refusal->reason = "Invalid";
         buf_printf(&refusal->text, "container %s: %s", pod.problem_container,
-                   request_problem_text(pod.problem));
+                   request_problem_text(pod.problem, pod.mixed));
         if (pod.problem == REQUEST_MEMORY_SMALL)
             suggest_memory(q->object, pod.problem_container, &refusal->text);
     }

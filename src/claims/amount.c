@@ -107,6 +107,7 @@ int claim_amount_read(struct json list, struct claim_amount *ret, struct err *wh
     struct line lines[LINES_MAX];
     struct resource_line resources[LINES_MAX + 1];
     struct container_request req = {.phase = CONTAINER_APP};
+    struct dialect_pair mixed = {0};
     bool bytes, requested = false;
     size_t n = copy_lines(list, lines, &bytes);
     for (size_t i = 0; i < n; i++) {
@@ -117,12 +118,12 @@ int claim_amount_read(struct json list, struct claim_amount *ret, struct err *wh
     }
     /* The carrier is the containers' matter; a claim has none and needs none. */
     resources[n] = (struct resource_line){RESOURCE_SLOT, "1", 1};
-    enum request_problem p = dialect_read(resources, n + 1, &req, &requested);
+    enum request_problem p = dialect_read(resources, n + 1, &req, &requested, &mixed);
     if (p == REQUEST_SLOT_ALONE || (p == REQUEST_OK && !requested))
         return err_set(why, EINVAL,
                        "nothing of a GPU is asked: name gpu-core, gpu-memory or both, such as "
                        "elasticgpu.io/gpu-core: 10");
     if (p != REQUEST_OK)
-        return err_set(why, EINVAL, "%s", request_problem_text(p));
+        return err_set(why, EINVAL, "%s", request_problem_text(p, mixed));
     return judge(&req, ret, why);
 }

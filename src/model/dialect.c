@@ -54,12 +54,10 @@ static const struct {
 };
 #define ANNOTATIONS (sizeof(annotations) / sizeof(annotations[0]))
 
-_Static_assert(DIALECT_COUNT <= UINT8_MAX,
-               "the number of a row fits into a container request and a problem");
-
 /* What the lines of one container say, before it is judged. */
 struct reading {
     const struct dialect *dialect; /* NULL: none of ours */
+    const struct dialect *other;   /* of the line that is of another one; NULL: there is none */
     bool has[QUANTITY_KINDS];
     uint64_t value[QUANTITY_KINDS];
     uint64_t memory_unit; /* bytes that 1 of QUANTITY_MEMORY stands for */
@@ -129,10 +127,6 @@ bool dialect_knows(const char *name) {
     return strcmp(name, RESOURCE_SLOT) == 0 || find_quantity(name) != NULL || is_mig(name);
 }
 
-enum request_problem dialect_mixed(size_t one, size_t other) {
-    return (enum request_problem)(REQUEST_MIXED_DIALECTS | one << 8 | other);
-}
-
 /* A quantity too large to represent is not malformed: it is more than anything has. */
 static enum request_problem read_number(const struct resource_line *line, uint64_t *ret) {
     int r = quantity_parse(line->quantity, line->quantity_len, ret);
@@ -141,6 +135,10 @@ static enum request_problem read_number(const struct resource_line *line, uint64
         return REQUEST_OK;
     }
     return r < 0 ? REQUEST_NOT_A_NUMBER : REQUEST_OK;
+}
+
+static enum dialect_id dialect_row(const struct dialect *d) {
+    return (enum dialect_id)(d - dialects);
 }
 
 static enum request_problem read_line(const struct resource_line *line, struct reading *r) {
@@ -152,8 +150,10 @@ static enum request_problem read_line(const struct resource_line *line, struct r
         return REQUEST_OK;
     }
     const struct dialect *d = &dialects[q->dialect];
-    if (r->dialect && r->dialect != d)
-        return dialect_mixed((size_t) (r->dialect - dialects), (size_t) (d - dialects));
+    if (r->dialect && r->dialect != d) {
+        r->other = d;
+        return REQUEST_MIXED_DIALECTS;
+    }
     r->dialect = d;
     uint64_t value;
     enum request_problem p = read_number(line, &value);
@@ -316,7 +316,7 @@ static enum request_problem judge(struct reading *r, struct container_request *r
         return p;
     if (r->slot == 0 && !(r->dialect->offered && r->has[QUANTITY_CORE]))
         return REQUEST_SLOT_MISSING;
-    ret->dialect = (uint8_t) (r->dialect - dialects);
+    ret->dialect = dialect_row(r->dialect);
     ret->offline = r->has[QUANTITY_CORE_OFFLINE] || r->value[QUANTITY_PRIORITY] > 0;
     if (!is_whole(r, ret))
         return judge_share(r, ret);
@@ -338,11 +338,15 @@ static enum request_problem read_lines(const struct resource_line *lines, size_t
 }
 
 enum request_problem dialect_read(const struct resource_line *lines, size_t n,
-                                  struct container_request *ret, bool *ret_requested) {
+                                  struct container_request *ret, bool *ret_requested,
+                                  struct dialect_pair *ret_mixed) {
     struct reading reading = {0};
     struct container_request req = {0};
     *ret_requested = false;
     enum request_problem p = read_lines(lines, n, &reading);
+    if (p == REQUEST_MIXED_DIALECTS)
+        *ret_mixed =
+            (struct dialect_pair){dialect_row(reading.dialect), dialect_row(reading.other)};
     if (p != REQUEST_OK || (!requests_anything(&reading) && reading.slot == 0))
         return p;
     p = judge(&reading, &req);
@@ -443,7 +447,7 @@ bool dialect_find_annotated(annotation_value value, const void *of, struct annot
 
 enum request_problem dialect_read_annotated(const struct annotated_request *request,
                                             struct container_request *ret) {
-    ret->dialect = (uint8_t) request->dialect;
+    ret->dialect = request->dialect;
     return dialects[request->dialect].read_annotations(request->text, ret);
 }
 
@@ -458,18 +462,16 @@ const struct unserved_annotation *dialect_unserved(const char *key) {
     return NULL;
 }
 
-static const char *mixed_text(unsigned rows) {
+static const char *mixed_text(struct dialect_pair mixed) {
     static _Thread_local char text[256];
-    size_t one = rows >> 8 & UINT8_MAX, other = rows & UINT8_MAX;
     (void) snprintf(text, sizeof(text),
                     "GPU request is malformed: one container uses GPU resource names of two kinds: "
                     "%s and %s",
-                    dialects[one < DIALECT_COUNT ? one : 0].name,
-                    dialects[other < DIALECT_COUNT ? other : 0].name);
+                    dialects[mixed.one].name, dialects[mixed.other].name);
     return text;
 }
 
-const char *request_problem_text(enum request_problem problem) {
+const char *request_problem_text(enum request_problem problem, struct dialect_pair mixed) {
 #define MALFORMED "GPU request is malformed: "
     static const char *const texts[REQUEST_PROBLEMS] = {
         [REQUEST_OK] = "GPU request is fine",
@@ -515,8 +517,8 @@ const char *request_problem_text(enum request_problem problem) {
         [REQUEST_MIG] = MALFORMED "nvidia.com/mig-* stands beside a share: a MIG device is given "
                                   "by NVIDIA's own device plugin, in a container of its own",
     };
-    if (problem & REQUEST_MIXED_DIALECTS)
-        return mixed_text((unsigned) problem);
+    if (problem == REQUEST_MIXED_DIALECTS)
+        return mixed_text(mixed);
     return texts[problem < REQUEST_PROBLEMS ? problem : REQUEST_NOT_A_NUMBER];
 #undef MALFORMED
 }

@@ -81,8 +81,8 @@ enum request_problem {
     REQUEST_FRACTION,  /* KAI's annotations */
     REQUEST_FRACTION_CONTAINER,
     REQUEST_MIG,
+    REQUEST_MIXED_DIALECTS, /* in one container: a struct dialect_pair names them */
     REQUEST_PROBLEMS,
-    REQUEST_MIXED_DIALECTS = 0x10000, /* in one container; with the numbers of the two rows */
 };
 
 /* The rows of dialects[]. */
@@ -90,6 +90,10 @@ enum dialect_id {
 #define DIALECT(id, title, project, flags, tools, prefix, reader) DIALECT_##id,
 #include "model/dialects.def"
     DIALECT_COUNT,
+};
+
+struct dialect_pair {
+    enum dialect_id one, other;
 };
 
 /* The parts of a request in annotations. */
@@ -159,10 +163,10 @@ struct container_request {
     uint64_t memory_floor;   /* whole cards only: memory requested beside, which they have in sum */
     bool claimed;            /* the amounts are those of an ElasticGPUClaim, to be filled in */
     bool slot;               /* shares without compute: takes one of the slots of each card */
+    bool offline;            /* gets what others leave, unless the pod names another policy */
     uint32_t scaling; /* how far its memory may be oversold, in thousandths; 0: as the node does */
-    bool offline;     /* gets what others leave, unless the pod names another policy */
-    uint8_t dialect;  /* row of dialects[] of the request */
-    uint16_t ordinal; /* of the container among the init containers, or among the others */
+    enum dialect_id dialect; /* of the request */
+    uint16_t ordinal;        /* of the container among the init containers, or among the others */
 };
 
 #define GPU_CONTAINERS_MAX 32
@@ -192,7 +196,8 @@ bool dialect_is_left(size_t row);
 /* Understands the resources of one container. `ret` gets everything but container, phase, ordinal
  * and scaling; a container that requests no GPU gives REQUEST_OK and *ret_requested false. */
 enum request_problem dialect_read(const struct resource_line *lines, size_t n,
-                                  struct container_request *ret, bool *ret_requested);
+                                  struct container_request *ret, bool *ret_requested,
+                                  struct dialect_pair *ret_mixed);
 
 /* Whether a container with these lines must get RESOURCE_SLOT beside them. */
 bool dialect_needs_slot(const struct resource_line *lines, size_t n);
@@ -227,7 +232,5 @@ const struct unserved_annotation *dialect_unserved(const char *key);
 /* Whether `name` belongs to any dialect, is the carrier, or must not stand beside them. */
 bool dialect_knows(const char *name);
 
-enum request_problem dialect_mixed(size_t one, size_t other);
-
 /* "GPU request is malformed: ..."; never NULL. Valid until the next call of the same thread. */
-const char *request_problem_text(enum request_problem problem);
+const char *request_problem_text(enum request_problem problem, struct dialect_pair mixed);

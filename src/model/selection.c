@@ -98,7 +98,8 @@ static int take_chain(struct gpu_selection *selection, const char *text, size_t 
 /* ---- the names ---- */
 
 /* Ours before those of other systems: they are read from the last to the first, and what an earlier
- * row says replaces what later ones have said. */
+ * row says replaces what later ones have said. They are not in dialects.def: a row here is a
+ * function and a member of this file's struct, and applies with resources of any dialect. */
 static const struct row {
     const char *key;
     bool ours; /* a value that means nothing is an error */

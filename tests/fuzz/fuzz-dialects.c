@@ -84,8 +84,10 @@ static enum request_problem read_annotations(const char *fraction, const char *m
 static void try_lines(struct resource_line *lines, size_t n) {
     struct container_request req = {.container = "main", .phase = CONTAINER_APP};
     bool requested = false, needs = dialect_needs_slot(lines, n);
-    enum request_problem p = dialect_read(lines, n, &req, &requested);
-    if ((p != REQUEST_OK && requested) || (needs && p == REQUEST_OK) || !*request_problem_text(p))
+    struct dialect_pair mixed = {0};
+    enum request_problem p = dialect_read(lines, n, &req, &requested, &mixed);
+    if ((p != REQUEST_OK && requested) || (needs && p == REQUEST_OK) ||
+        !*request_problem_text(p, mixed))
         abort();
     (void) dialect_label(lines, n);
     if (requested) {
@@ -93,7 +95,7 @@ static void try_lines(struct resource_line *lines, size_t n) {
         try_export(&req);
     }
     lines[n] = (struct resource_line){RESOURCE_SLOT, "1", 1};
-    if (needs && dialect_read(lines, n + 1, &req, &requested) == REQUEST_SLOT_MISSING)
+    if (needs && dialect_read(lines, n + 1, &req, &requested, &mixed) == REQUEST_SLOT_MISSING)
         abort(); /* admission adds what the scheduler misses */
 }
 

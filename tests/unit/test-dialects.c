@@ -31,6 +31,7 @@ struct readme {
     enum request_problem problem;
     struct container_request req;
     const char *env; /* entries, or NULL */
+    struct dialect_pair mixed;
 };
 
 #define LIMIT(mib) "{\"name\":\"NVIDIA_GPU_MEMORY_LIMIT\",\"value\":\"" mib "\"}"
@@ -222,7 +223,7 @@ static const struct readme readmes[] = {
      "\"annotations\":{\"gpu-fraction\":\"0.5\",\"gpu-fraction-container-name\":\"other\"}",
      .problem = REQUEST_SLOT_ALONE},
     {SLOT "\"aliyun.com/gpu-mem\":3", "\"annotations\":{\"gpu-fraction\":\"0.5\"}",
-     .problem = REQUEST_MIXED_DIALECTS | DIALECT_GPUSHARE << 8 | DIALECT_KAI},
+     .problem = REQUEST_MIXED_DIALECTS, .mixed = {DIALECT_GPUSHARE, DIALECT_KAI}},
 };
 
 /* Quantities are texts in an API object; the table leaves out their quotation marks. */
@@ -278,9 +279,10 @@ static void test_readmes(void **state) {
         struct pod pod;
         read_readme(r, &pod);
         const struct container_request *a = &pod.request.containers[0];
-        if (pod.problem != r->problem)
+        if (pod.problem != r->problem || pod.mixed.one != r->mixed.one ||
+            pod.mixed.other != r->mixed.other)
             fail_msg("%s: %#x: %s", r->limits, (unsigned) pod.problem,
-                     request_problem_text(pod.problem));
+                     request_problem_text(pod.problem, pod.mixed));
         if (pod.problem != REQUEST_OK)
             assert_string_equal(pod.problem_container,
                                 pod.problem == REQUEST_FRACTION_CONTAINER ? "?" : "main");
@@ -319,13 +321,15 @@ static void test_mixed(void **state) {
                                                   {RESOURCE_SLOT, "1", 1}};
             size_t a = dialect_quantities[i].dialect, b = dialect_quantities[j].dialect;
             struct container_request req = {0};
+            struct dialect_pair mixed;
             bool requested;
             if (a == b)
                 continue;
-            enum request_problem p = dialect_read(lines, 3, &req, &requested);
-            assert_int_equal(p, dialect_mixed(a, b));
-            assert_non_null(strstr(request_problem_text(p), dialects[a].name));
-            assert_non_null(strstr(request_problem_text(p), dialects[b].name));
+            enum request_problem p = dialect_read(lines, 3, &req, &requested, &mixed);
+            assert_int_equal(p, REQUEST_MIXED_DIALECTS);
+            assert_true(mixed.one == a && mixed.other == b);
+            assert_non_null(strstr(request_problem_text(p, mixed), dialects[a].name));
+            assert_non_null(strstr(request_problem_text(p, mixed), dialects[b].name));
         }
 }
 
@@ -357,9 +361,11 @@ static void test_unserved(void **state) {
 
 static void test_texts(void **state) {
     (void) state;
+    static const struct dialect_pair mixed = {DIALECT_NATIVE, DIALECT_KAI};
     for (unsigned p = REQUEST_OK + 1; p < REQUEST_PROBLEMS; p++)
-        assert_true(strncmp(request_problem_text(p), "GPU request is malformed: ", 26) == 0 &&
-                    strlen(request_problem_text(p)) > 40);
+        assert_true(strncmp(request_problem_text(p, mixed), "GPU request is malformed: ", 26) ==
+                        0 &&
+                    strlen(request_problem_text(p, mixed)) > 40);
 }
 
 /* The carrier is added where kubelet would call no plugin otherwise, and only there. */

@@ -133,10 +133,13 @@ struct lines {
     const char *core, *memory, *slot;
 };
 
+static const struct dialect_pair no_pair;
+
 static enum request_problem read_names(const char *core_name, const char *memory_name,
                                        struct lines l, struct container_request *req,
                                        bool *containers) {
     struct resource_line lines[3];
+    struct dialect_pair mixed;
     size_t n = 0;
     if (l.core)
         lines[n++] = (struct resource_line){core_name, l.core, strlen(l.core)};
@@ -144,7 +147,7 @@ static enum request_problem read_names(const char *core_name, const char *memory
         lines[n++] = (struct resource_line){memory_name, l.memory, strlen(l.memory)};
     if (l.slot)
         lines[n++] = (struct resource_line){RESOURCE_SLOT, l.slot, strlen(l.slot)};
-    return dialect_read(lines, n, req, containers);
+    return dialect_read(lines, n, req, containers, &mixed);
 }
 
 static enum request_problem read_native(struct lines l, struct container_request *req) {
@@ -189,8 +192,9 @@ static void test_malformed(void **state) {
         struct container_request req;
         enum request_problem p = read_native(cases[i].lines, &req);
         if (p != cases[i].problem)
-            fail_msg("case %zu: %s", i, request_problem_text(p));
-        assert_int_equal(strncmp(request_problem_text(p), "GPU request is malformed: ", 26), 0);
+            fail_msg("case %zu: %s", i, request_problem_text(p, no_pair));
+        assert_int_equal(
+            strncmp(request_problem_text(p, no_pair), "GPU request is malformed: ", 26), 0);
     }
 }
 
@@ -558,7 +562,7 @@ static void test_scaling_annotation(void **state) {
         assert_int_equal(pod.request.containers[0].scaling, cases[i].scaling);
         pod_done(&pod);
     }
-    assert_non_null(strstr(request_problem_text(REQUEST_SCALING), "memory-scaling"));
+    assert_non_null(strstr(request_problem_text(REQUEST_SCALING, no_pair), "memory-scaling"));
 }
 
 /* ---- assignments ---- */

@@ -42,7 +42,8 @@ struct published {
 };
 
 /* What the node says of all its cards together, beside the resources that a plugin serves: kubelet
- * counts pods against it, and gpushare's tools read the last two there. */
+ * counts pods against it, and gpushare's tools read the last two there. dialects.def has what pods
+ * request, of which this is a part: totals of what a plugin serves already are not published. */
 static const struct {
     const char *name;
     uint64_t unit; /* bytes; 0: counts cards */

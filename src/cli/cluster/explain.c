@@ -329,7 +329,8 @@ static int explain_pending(const struct pod *pod, struct json object) {
     struct err err;
     printf("Pod %s/%s is pending.\n", pod->namespace, pod->name);
     if (pod->problem != REQUEST_OK)
-        printf("Container %s: %s.\n", pod->problem_container, request_problem_text(pod->problem));
+        printf("Container %s: %s.\n", pod->problem_container,
+               request_problem_text(pod->problem, pod->mixed));
     else if (print_scheduler_page(pod, object, &err) < 0) {
         fflush(stdout);
         fprintf(stderr, "aliquot explain: aliquot-scheduler does not answer: %s\n", err.text);
@@ -377,7 +378,8 @@ static int explain_json(const struct pod *pod, struct json object, struct err *e
     json_put_string(&w, "phase", json_string_or(JSON_PATH(object, "status", "phase"), ""));
     json_put_bool(&w, "asksForGPU", asks);
     json_put_string(&w, "problem",
-                    pod->problem == REQUEST_OK ? NULL : request_problem_text(pod->problem));
+                    pod->problem == REQUEST_OK ? NULL
+                                               : request_problem_text(pod->problem, pod->mixed));
     put_or_null(&w, "node", pod->node);
     put_or_null(&w, "nominatedNode", pod->nominated);
     put_document(&w, "assignment", pod->assignment);

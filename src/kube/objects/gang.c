@@ -7,7 +7,8 @@
 #include "kube/api/field.h"
 
 /* Ours, koordinator's and the coscheduling plugin's; the first that names a gang counts. Groups
- * whose size is in an object of their own (volcano, KAI) belong to their schedulers. */
+ * whose size is in an object of their own (volcano, KAI) belong to their schedulers. They are not
+ * in dialects.def: a gang's pods may have no GPU, and resources of any dialect. */
 static const struct {
     const char *name, *size, *timeout;
 } dialects[] = {

@@ -71,13 +71,15 @@ struct annotated {
 
 /* Its container has the carrier, and no other name of ours. */
 static enum request_problem read_annotated(const struct resource_line *lines, size_t n,
-                                           const struct annotated *a,
-                                           struct container_request *req) {
+                                           const struct annotated *a, struct container_request *req,
+                                           struct dialect_pair *ret_mixed) {
     struct container_request other = {0};
     bool requested = false;
-    enum request_problem p = dialect_read(lines, n, &other, &requested);
-    if (requested)
-        return dialect_mixed(other.dialect, a->request.dialect);
+    enum request_problem p = dialect_read(lines, n, &other, &requested, ret_mixed);
+    if (requested) {
+        *ret_mixed = (struct dialect_pair){other.dialect, a->request.dialect};
+        return REQUEST_MIXED_DIALECTS;
+    }
     if (p == REQUEST_SLOT_ALONE)
         return dialect_read_annotated(&a->request, req);
     return p == REQUEST_OK ? REQUEST_SLOT_MISSING : p;
@@ -121,9 +123,9 @@ static enum request_problem add_container(struct pod *pod, struct json container
         memcpy(req.container, "?", 2); /* the API server lets no such container pass */
     else if (is_annotated(a, &req)) {
         a->found = requested = true;
-        p = read_annotated(lines, n, a, &req);
+        p = read_annotated(lines, n, a, &req, &pod->mixed);
     } else
-        p = dialect_read(lines, n, &req, &requested);
+        p = dialect_read(lines, n, &req, &requested, &pod->mixed);
     if (pod_claims_find(&pod->claims, req.container))
         p = read_claimed(p, &req, &requested);
     if (p == REQUEST_OK && requested && pod->request.n == GPU_CONTAINERS_MAX)
@@ -182,7 +184,9 @@ static void order_claims(struct pod *pod) {
     pod_claims_cut(&pod->claims, n);
 }
 
-/* Annotations that are kept, ours before those of other systems: the first that is there counts. */
+/* Annotations that are kept, ours before those of other systems: the first that is there counts.
+ * Those of other systems have our values and say nothing about the amount of a request, which is
+ * all that a row of dialects.def is about: they apply with resources of any dialect. */
 static const struct {
     const char *key;
     size_t at; /* of the char * in struct pod */

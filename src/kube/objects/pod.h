@@ -39,6 +39,7 @@ struct pod {
     char *settings[POD_SETTINGS]; /* NULL without the annotation */
     size_t annotation_bytes;      /* keys and values of all annotations, as the API server counts */
     enum request_problem problem; /* why `request` is not usable; REQUEST_OK otherwise */
+    struct dialect_pair mixed;    /* of REQUEST_MIXED_DIALECTS */
     char problem_container[KUBE_LABEL_MAX];
     struct gpu_request request;      /* n == 0: requests no GPU of us */
     int32_t priority;                /* spec.priority; 0 where there is none */

@@ -45,7 +45,7 @@ static void read_request(struct json resources, struct reservation_object *o) {
     }
     if (dialect_needs_slot(lines, n))
         lines[n++] = (struct resource_line){RESOURCE_SLOT, "1", 1};
-    o->problem = dialect_read(lines, n, &o->request, &requested);
+    o->problem = dialect_read(lines, n, &o->request, &requested, &o->mixed);
     if (o->problem == REQUEST_OK && !requested)
         o->problem = REQUEST_SLOT_ALONE;
     memcpy(o->request.container, HOLDER, sizeof(HOLDER));

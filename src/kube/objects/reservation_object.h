@@ -31,6 +31,7 @@ struct reservation_object {
     bool unreadable;         /* its spec: then it has no users and reserves nothing */
     struct container_request request;
     enum request_problem problem;      /* why `request` is not usable */
+    struct dialect_pair mixed;         /* of REQUEST_MIXED_DIALECTS */
     char node[KUBE_NAME_MAX];          /* only there; "" anywhere */
     char model[RESERVATION_MODEL_MAX]; /* parts of names with commas between; "" any */
     uint32_t nowners;

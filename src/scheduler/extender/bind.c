@@ -331,7 +331,7 @@ static int check_bind(const struct binder *b, const struct attempt *a, const str
     if (!pod || strcmp(pod->namespace, a->to.namespace) != 0 || strcmp(pod->name, a->to.name) != 0)
         return err_set(err, ENOENT, "the pod is gone, another one has its UID");
     if (pod->problem != REQUEST_OK)
-        return err_set(err, EINVAL, "%s", request_problem_text(pod->problem));
+        return err_set(err, EINVAL, "%s", request_problem_text(pod->problem, pod->mixed));
     if (pod->stage == POD_BINDING)
         return err_set(err, EALREADY, "the pod is being bound already");
     if (!node)

@@ -257,5 +257,5 @@ uint64_t explain_key(const struct gpu_request *request, const struct gpu_selecti
 
 void explain_malformed(const struct pod *pod, char out[static EXPLAIN_MAX]) {
     snprintf(out, EXPLAIN_MAX, "container %s: %s", pod->problem_container,
-             request_problem_text(pod->problem));
+             request_problem_text(pod->problem, pod->mixed));
 }

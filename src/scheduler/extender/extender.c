@@ -315,7 +315,7 @@ static void report_refusal(struct filter_call *f, struct state_pod *pod) {
 static int filter_malformed(struct filter_call *f, const struct pod *pod, struct state_pod *self,
                             struct buf *out) {
     char message[EXPLAIN_MAX];
-    put_filter_answer(out, f, false, request_problem_text(pod->problem));
+    put_filter_answer(out, f, false, request_problem_text(pod->problem, pod->mixed));
     explain_malformed(pod, message);
     if (self && f->extender->on_refusal)
         f->extender->on_refusal(self, "GPURequestMalformed", 0, message, f->extender->userdata);
@@ -404,7 +404,8 @@ static int filter_pod(struct filter_call *f, const struct pod *pod, uint64_t now
         bool sane = pod->problem == REQUEST_OK;
         if (sane)
             judge_what_if(f, pod);
-        put_filter_answer(out, f, false, sane ? NULL : request_problem_text(pod->problem));
+        put_filter_answer(out, f, false,
+                          sane ? NULL : request_problem_text(pod->problem, pod->mixed));
         return 0;
     }
     const char *why;

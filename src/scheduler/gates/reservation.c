@@ -333,7 +333,7 @@ static struct reservation_status settle(struct reservations *r, struct reservati
     if (v->object.unreadable)
         status.message = "its owners, nodeName or model are wrong or too long";
     else if (v->object.problem != REQUEST_OK)
-        status.message = request_problem_text(v->object.problem);
+        status.message = request_problem_text(v->object.problem, v->object.mixed);
     else if (v->object.starts != 0 && now < v->object.starts)
         status.message = "it has not started";
     else if ((!is_held(v) || is_broken(r, v, users->n)) && !place(r, v))

@@ -104,7 +104,7 @@ bool scheduler_write_explanation(struct scheduler *s, const char *namespace, con
     json_put_string(&w, "uid", pod->uid);
     json_put_string(&w, "node", pod->node ? pod->node->name : NULL);
     if (pod->problem != REQUEST_OK) {
-        json_put_string(&w, "wants", request_problem_text(pod->problem));
+        json_put_string(&w, "wants", request_problem_text(pod->problem, pod->mixed));
     } else {
         write_held(&w, s, pod);
         state_plan(s->state, pod, &request, &plan);

@@ -47,7 +47,7 @@ static void write_pod(struct json_writer *w, struct scheduler *s, const struct s
     json_put_string(w, "node", pod->node ? pod->node->name : NULL);
     json_put_u64(w, "ageMilliseconds", scheduler_now(s) - pod->since_ms);
     if (pod->problem != REQUEST_OK)
-        json_put_string(w, "problem", request_problem_text(pod->problem));
+        json_put_string(w, "problem", request_problem_text(pod->problem, pod->mixed));
     if (pod->stage == POD_PENDING && pod->problem == REQUEST_OK)
         write_reasons(w, s, pod);
     write_allocations(w, pod);

@@ -266,6 +266,7 @@ static int set_text(char **text, const char *to) {
 /* What the pod says of itself and may change. */
 static int set_rank(struct state_pod *pod, const struct pod *seen) {
     pod->problem = seen->problem;
+    pod->mixed = seen->mixed;
     pod->annotation_bytes = seen->annotation_bytes;
     pod->priority = seen->priority;
     pod->never_preempts = seen->never_preempts;

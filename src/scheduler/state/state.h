@@ -96,6 +96,7 @@ struct state_pod {
     struct state_node *node;       /* NULL while PENDING */
     struct state_pod *prev, *next; /* among the pods of the node */
     enum request_problem problem;
+    struct dialect_pair mixed; /* of REQUEST_MIXED_DIALECTS */
     uint32_t ncontainers;
     struct container_request *containers;
     struct cpu_memory room;          /* what it asks beside GPUs */
