@@ -42,6 +42,13 @@ def changed(text, old, new):
     return text.replace(old, new, 1)
 
 
+def copy_sources(directory):
+    for part in ("deploy", "scripts/manifests", "src/model/dialects.def", "src/model/placement_policies.h",
+                 "src/share/compute_policies.h", "docs/dialects.md"):
+        (directory / part).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (TOP / part).is_dir() else shutil.copy)(TOP / part, directory / part)
+
+
 @pytest.mark.parametrize("path, old, new, stale", [
     ("deploy/base/agent.yaml", "--listen=:9400", "--listen=:9499", {"deploy/base/agent.yaml"}),
     ("deploy/templates/webhook/webhook.yaml", "port: 443", "port: 444", {"deploy/webhook/webhook.yaml"}),
@@ -53,10 +60,7 @@ def changed(text, old, new):
     ("src/share/compute_policies.h", '"weak"', '"feeble"', {"deploy/base/policy-terms.yaml"}),
 ])
 def test_what_is_out_of_date_is_named(path, old, new, stale, tmp_path):
-    for part in ("deploy", "scripts/manifests", "src/model/dialects.def", "src/model/placement_policies.h",
-                 "src/share/compute_policies.h", "docs/dialects.md"):
-        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if (TOP / part).is_dir() else shutil.copy)(TOP / part, tmp_path / part)
+    copy_sources(tmp_path)
     (tmp_path / path).write_text(changed((tmp_path / path).read_text(), old, new))
     (tmp_path / "deploy/base/more.yaml").write_text("")
     made = subprocess.run([tmp_path / "scripts/manifests", "--check"], stdout=subprocess.PIPE, text=True)
@@ -65,6 +69,25 @@ def test_what_is_out_of_date_is_named(path, old, new, stale, tmp_path):
     (tmp_path / "deploy/base/more.yaml").unlink()
     subprocess.run([tmp_path / "scripts/manifests"], check=True)
     assert subprocess.run([tmp_path / "scripts/manifests", "--check"]).returncode == 0
+
+
+@pytest.mark.parametrize("path, row, reason", [
+    ("src/model/dialects.def", 'QUANTITY(HAMI, "a/b", CARDS, 1, "in two",\n         "lines")', "not one row of a macro"),
+    ("src/model/dialects.def", 'QUANTITY(HAMI, "a/b", CARDS, "a column is missing")', "not the 5 columns of QUANTITY"),
+    ("src/model/dialects.def", "QUANTITY(HAMI, 'a/b', CARDS, 1, \"a \\\"b\" c)", "not the 5 columns of QUANTITY"),
+    ("src/model/dialects.def", 'QUANTTY(HAMI, "a/b", CARDS, 1, "misspelt")', "not one row of a macro"),
+    ("src/model/dialects.def", 'QUANTITY(NEW, "a/b", CARDS, 1, "of no dialect")', "no DIALECT(NEW, ...) above it"),
+    ("src/model/placement_policies.h", '    NEXT(new "new")  \\', "not one row of a list macro"),
+])
+def test_a_row_that_is_not_understood_is_refused(path, row, reason, tmp_path):
+    """With its line: it would be missing in every list."""
+    copy_sources(tmp_path)
+    lines = (tmp_path / path).read_text().split("\n")
+    at = max(i for i, line in enumerate(lines) if re.match(r"QUANTITY\(|    NEXT\(", line)) + 1
+    (tmp_path / path).write_text("\n".join(lines[:at] + [row] + lines[at:]))
+    made = subprocess.run([tmp_path / "scripts/manifests", "--check"], stderr=subprocess.PIPE, text=True)
+    assert made.returncode == 1
+    assert made.stderr.startswith(f"{path}:{at + 1}: {reason}"), made.stderr
 
 
 def lists(text):
