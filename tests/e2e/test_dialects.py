@@ -40,11 +40,12 @@ def main(**resources):
 
 class Case:
     """A pod, what each container of it gets of each card, and what is written into and beside it. terms: its policy
-    for compute and its ceiling (0: none), where it is not held to its own part."""
+    for compute and its ceiling (0: none), where it is not held to its own part. carrier: whether admission adds one."""
 
     def __init__(self, body, cards=1, core=0, memory=0, containers=None, annotations=None, env=None, labels=None,
-                 terms=None):
+                 terms=None, carrier=True):
         self.body = body
+        self.carrier = carrier
         self.terms = terms
         self.name = body["metadata"]["name"]
         self.containers = containers or {"main": (cards, core, memory)}
@@ -135,6 +136,15 @@ SHARES = [
     Case(pod("time-sliced", main(**{"nvidia.com/gpu.shared": 1})), memory=CARD * 10 // 100),
 ]
 
+DIVIDED = [
+    # qGPU, several cards: tencentcloud.com/document/product/457: the totals are divided, memory rounded down
+    Case(pod("qgpu-two", main(**{QGPU + "core": 160, QGPU + "memory": 31})), cards=2, core=80, memory=15 * GiB, carrier=False),
+    # nvidia-container-toolkit 1.20: the memory limit of its hook, in MiB
+    Case(pod("toolkit-limit", container(resources={"nvidia.com/gpu": "1", "nvidia.com/gpucores": "20"},
+                                        env=[{"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "4096"}])),
+         core=20, memory=4 * GiB, env={"CUDA_DEVICE_MEMORY_LIMIT_0": "4096m"}),
+]
+
 HALVES = [
     # HAMi: examples/nvidia/use_memory_fraction.yaml
     Case(pod("hami-half", main(**{"nvidia.com/gpu": 2, "nvidia.com/gpumem-percentage": 50, "nvidia.com/gpucores": 30})),
@@ -190,7 +200,7 @@ def check_case(space, case, seen):
         devices = check_view(space, seen, name, ports[name])
         assert [(d["core"], d["memory"]) for d in devices] == [(core, memory)] * cards, case.name
         limits = next(c for c in seen["spec"]["containers"] if c["name"] == name)["resources"]["limits"]
-        assert limits[SLOT] == "1"
+        assert limits.get(SLOT) == ("1" if case.carrier else None)
     for name, want in case.annotations.items():
         check_text(seen, name, seen["metadata"]["annotations"].get(name), want)
     if case.env:
@@ -203,7 +213,7 @@ def check_case(space, case, seen):
         assert (told["computePolicy"], told["computeCeiling"]) == case.terms
 
 
-@pytest.mark.parametrize("cases", [SHARES, HALVES, WHOLE, BOTH], ids=["shares", "halves", "whole", "both"])
+@pytest.mark.parametrize("cases", [SHARES, DIVIDED, HALVES, WHOLE, BOTH], ids=["shares", "divided", "halves", "whole", "both"])
 def test_readme_pods(space, cases):
     for case, seen in zip(cases, space.start_all([c.body for c in cases], timeout=120)):
         check_case(space, case, seen)
