@@ -25,7 +25,8 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 # Python tests wait more than they compute: two lanes run beside each other, in each one group after the other. The end-to-end
 # tests share one cluster and take about as long as all the others together with those that have a cluster of their own.
-OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_driver_limits.py", "tests/e2e/test_topology.py"]
+OWN_CLUSTER = ["tests/e2e/test_admission.py", "tests/e2e/test_driver_limits.py", "tests/e2e/test_shipped_intervals.py",
+               "tests/e2e/test_topology.py"]
 OTHERS = ["tests/sim", "tests/intercept", "tests/cli", "tests/gpu", "tests/cluster", *OWN_CLUSTER]
 AT_ONCE = 6     # tests marked `waits`
 

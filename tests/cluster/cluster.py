@@ -76,10 +76,12 @@ def _take_lock(path):
 class Cluster:
     """One cluster by name. up() starts it; it ends with down(), with this process, or stays after keep()."""
 
-    def __init__(self, name="aliquot", say=None):
+    def __init__(self, name="aliquot", say=None, shipped_intervals=False):
+        """shipped_intervals: kubelet and kube-scheduler keep those of Kubernetes (README.md)."""
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
             raise ClusterError(f"cluster name {name!r}: only a-z, 0-9 and -, at most 31 characters")
         self.name = name
+        self.shipped_intervals = shipped_intervals
         self.node = "node-a"
         self.cgroup = "aliquot-" + name
         self.state = os.path.join(base_directory(), name)

@@ -50,6 +50,14 @@ USERS = {   # user: (token-file groups)
 }
 
 
+SHORT_KUBELET = {
+    # Tests and demo kill containers on purpose: they come back at once.
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+    # What kubelet learns from the device plugin is on the Node within a second instead of ten.
+    "nodeStatusUpdateFrequency": "1s",
+}
+
+
 def _kubelet(cluster):
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -67,12 +75,9 @@ def _kubelet(cluster):
         # How full the user's disk is must not decide what the tests see.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi"},
         "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
-        # Tests and demo kill containers on purpose: they come back at once.
-        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
-        # What kubelet learns from the device plugin is on the Node within a second instead of ten.
-        "nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "5m",
+        "nodeStatusReportFrequency": "5m",
         "eventRecordQPS": 0, "kubeAPIQPS": 100, "kubeAPIBurst": 200,
-    }
+    } | ({} if cluster.shipped_intervals else SHORT_KUBELET)
 
 
 def _kubeconfig(cluster, user, token):
@@ -117,7 +122,7 @@ def write(cluster, scheduler_configuration):
     put("/etc/hosts", f"127.0.0.1 localhost\n{BRIDGE_IP} {cluster.node}\n")
     put("/etc/machine-id", secrets.token_hex(16) + "\n")
     with open(scheduler_configuration) as f:
-        put(SCHEDULER_CONFIGURATION, with_short_backoff(f.read()))
+        put(SCHEDULER_CONFIGURATION, f.read() if cluster.shipped_intervals else with_short_backoff(f.read()))
     _service_account_keys(os.path.join(cluster.state, "rootfs/etc/kubernetes"))
     return tokens
 
