@@ -223,6 +223,17 @@ static uint32_t pick(uint32_t n) {
     return (seed >> 8) % n;
 }
 
+static void test_the_largest_pod_is_placed(void **state) {
+    (void) state;
+    static struct gpu_request r = {.n = GPU_CONTAINERS_MAX};
+    struct place_card cards[2] = {idle_card(80), idle_card(80)};
+    struct place_result result;
+    for (uint32_t i = 0; i < r.n; i++)
+        r.containers[i] = share(6, 0);
+    assert_int_equal(run(cards, 2, &r, &result), PLACE_OK);
+    assert_int_equal(result.ngrants, GPU_CONTAINERS_MAX);
+}
+
 /* A node can be worth as little as a policy can say, and be any in the order of names. */
 static void test_scores_are_bounded(void **state) {
     (void) state;
@@ -606,6 +617,7 @@ int main(void) {
         cmocka_unit_test(test_containers_together),
         cmocka_unit_test(test_init_containers),
         cmocka_unit_test(test_init_container_stays_on_the_pods_card),
+        cmocka_unit_test(test_the_largest_pod_is_placed),
         cmocka_unit_test(test_scores_are_bounded),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_oracle),

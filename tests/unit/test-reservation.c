@@ -246,12 +246,19 @@ static void test_seen_without_memory(void **state) {
     struct reservation_object object;
     struct json json;
     struct err err;
-    static const char text[] =
-        "{\"metadata\":{\"name\":\"r\",\"creationTimestamp\":\"2026-01-01T00:00:00Z\"},"
-        "\"spec\":{" HALF_CARD "," OWNER "}}";
+    char text[8192];
     begin(&k, w);
+    show_node(w, "n", 1);
+    show(&k, "r", HALF_CARD "," OWNER, "null");
+    tick(&k, NOW);
+    reservations_gone(&k.r, "r");
+    snprintf(text, sizeof(text),
+             "{\"metadata\":{\"name\":\"r\",\"creationTimestamp\":\"2026-01-01T00:00:00Z\"},"
+             "\"spec\":{" HALF_CARD "," OWNER "},\"status\":%s}",
+             k.status);
     assert_int_equal(json_parse(w->parser, text, strlen(text), &json, &err), 0);
     assert_int_equal(reservation_object_parse(json, &object, &err), 0);
+    assert_int_equal(object.held.ncontainers, 1);
     fail_malloc_at(1);
     assert_int_equal(reservations_seen(&k.r, &object), -ENOMEM);
     assert_true(fail_malloc_end());
