@@ -150,7 +150,7 @@ static inline const char *hold(struct world *w, const char *namespace, const cha
         state_place(w->state, &plan, state_node_find(w->state, "n"), pod, false, &result),
         PLACE_OK);
     assert_int_equal(
-        state_promise(w->state, pod, state_node_find(w->state, "n"), &result, POD_BINDING, w->now),
+        state_allocate(w->state, pod, state_node_find(w->state, "n"), &result, POD_BINDING, w->now),
         0);
     return answer;
 }

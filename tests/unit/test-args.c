@@ -71,7 +71,7 @@ static void test_known_nodes_as_objects(void **state) {
     assert_true(json_next(&it, NULL, &node));
     assert_string_equal(json_string(JSON_PATH(node, "metadata", "labels", "zone")), "z");
     /* A node that is known is a real one: the only one that fits is promised. */
-    assert_int_equal(state_pod_find(w->state, "p")->stage, POD_PROMISED);
+    assert_int_equal(state_pod_find(w->state, "p")->stage, POD_TENTATIVE);
 }
 
 static void test_nodes_that_do_not_exist(void **state) {

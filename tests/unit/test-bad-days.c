@@ -161,10 +161,10 @@ static void test_waits_while_a_list_is_read(void **state) {
     show_node(w, "n", 1);
     show_pod(w, "a", HALF, NULL, "");
     assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
-    (void) state_expire(w->state, w->now += LONG_MS, PROMISE_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
     assert_int_equal(state_pod_find(w->state, "a")->stage, POD_PENDING);
     state_sync_begin(w->state, STATE_PODS);
-    (void) state_expire(w->state, w->now += 1000, PROMISE_TTL_MS);
+    (void) state_expire(w->state, w->now += 1000, TENTATIVE_TTL_MS);
     assert_non_null(state_pod_find(w->state, "a"));
     state_sync_end(w->state, STATE_PODS);
     assert_null(state_pod_find(w->state, "a"));
@@ -176,12 +176,12 @@ static void test_waits_while_a_list_is_read(void **state) {
     state_sync_end(w->state, STATE_PODS);
     assert_non_null(state_pod_find(w->state, "c"));
     state_release(w->state, state_pod_find(w->state, "c"));
-    (void) state_expire(w->state, w->now += LONG_MS, PROMISE_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
     assert_null(state_pod_find(w->state, "c"));
     /* One that nobody has ever shown is not waited for. */
     assert_string_equal(filter(w, "b", HALF, "\"n\""), "n");
-    (void) state_expire(w->state, w->now += LONG_MS, PROMISE_TTL_MS);
-    (void) state_expire(w->state, w->now += LONG_MS, PROMISE_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
+    (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
     assert_null(state_pod_find(w->state, "b"));
 }
 

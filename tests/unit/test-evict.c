@@ -552,7 +552,7 @@ static bool promises(void *self, struct state_pod *pod, uint64_t now_ms, struct 
     (void) why;
     state_plan(s->w->state, pod, &s->p->request, &s->p->plan);
     if (state_place(s->w->state, &s->p->plan, node, pod, false, &result) == PLACE_OK)
-        assert_int_equal(state_promise(s->w->state, pod, node, &result, POD_PROMISED, now_ms), 0);
+        assert_int_equal(state_allocate(s->w->state, pod, node, &result, POD_TENTATIVE, now_ms), 0);
     return true;
 }
 
@@ -568,7 +568,7 @@ static void test_placed_meanwhile(void **state) {
     s->p->gates = &gates;
     state_pod_gone(s->w->state, "a");
     run_later(s, 400);
-    assert_int_equal(state_pod_find(s->w->state, "p")->stage, POD_PROMISED);
+    assert_int_equal(state_pod_find(s->w->state, "p")->stage, POD_TENTATIVE);
     assert_null(s->w->state->standings);
     expect_nothing(s);
 }

@@ -76,11 +76,11 @@ static void test_gang_waits_and_goes_together(void **state) {
     requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
-    assert_int_equal(stage_of(w, "1"), POD_PROMISED);
-    assert_int_equal(stage_of(w, "2"), POD_PROMISED);
-    assert_int_equal(stage_of(w, "3"), POD_PROMISED);
+    assert_int_equal(stage_of(w, "1"), POD_TENTATIVE);
+    assert_int_equal(stage_of(w, "2"), POD_TENTATIVE);
+    assert_int_equal(stage_of(w, "3"), POD_TENTATIVE);
     /* kept for longer than the promise of a single pod */
-    assert_int_equal(state_expire(w->state, w->now += PROMISE_TTL_MS + 1, PROMISE_TTL_MS), 0);
+    assert_int_equal(state_expire(w->state, w->now += TENTATIVE_TTL_MS + 1, TENTATIVE_TTL_MS), 0);
     assert_string_equal(ask(w, "other", "9", HALF, ""), "!the GPU share that would fit is promised "
                                                         "to a pod that is being bound; trying "
                                                         "again in a moment");
@@ -173,7 +173,7 @@ static void test_two_gangs(void **state) {
         for (int k = 0; k < 2; k++)
             (void) ask(w, "d", uids[first ^ k][0], HALF, notes[first ^ k]);
         for (int i = 0; i < 3; i++) {
-            assert_int_equal(stage_of(w, uids[1][i]), POD_PROMISED);
+            assert_int_equal(stage_of(w, uids[1][i]), POD_TENTATIVE);
             assert_int_equal(stage_of(w, uids[0][i]), POD_PENDING);
         }
         /* The old one goes and ends; then it is the young one's turn. */
@@ -210,7 +210,7 @@ static void test_gang_times_out(void **state) {
     respond(w, 0, 200, false, NULL);
     state_pod_stage(state_pod_find(w->state, "3"), POD_BINDING, w->now);
     gangs_tick(&g.gangs, w->now += 59000);
-    assert_int_equal(stage_of(w, "1"), POD_PROMISED);
+    assert_int_equal(stage_of(w, "1"), POD_TENTATIVE);
     gangs_tick(&g.gangs, w->now += 1001);
     assert_int_equal(stage_of(w, "1"), POD_PENDING);
     assert_int_equal(stage_of(w, "3"), POD_BINDING);
@@ -221,7 +221,7 @@ static void test_gang_times_out(void **state) {
                         "-gang g: all 3 pods have arrived, and do not fit together yet");
     w->now += 1000;
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
-    assert_int_equal(stage_of(w, "2"), POD_PROMISED);
+    assert_int_equal(stage_of(w, "2"), POD_TENTATIVE);
     ungovern(&g);
 }
 
@@ -291,12 +291,12 @@ static void test_gang_with_a_long_timeout(void **state) {
     /* As long as one after the other is bound, however slowly, the others keep their places. */
     for (int i = 0; i < 2; i++) {
         gangs_tick(&g.gangs, w->now += 59000);
-        assert_int_equal(stage_of(w, "3"), POD_PROMISED);
+        assert_int_equal(stage_of(w, "3"), POD_TENTATIVE);
         state_pod_stage(state_pod_find(w->state, uids[i]), POD_BINDING, w->now);
         gangs_tick(&g.gangs, w->now += 1000);
     }
     gangs_tick(&g.gangs, w->now += 59000);
-    assert_int_equal(stage_of(w, "3"), POD_PROMISED);
+    assert_int_equal(stage_of(w, "3"), POD_TENTATIVE);
     assert_int_equal(g.tellings, 0);
     gangs_tick(&g.gangs, w->now += 1000);
     assert_int_equal(stage_of(w, "3"), POD_PENDING);
@@ -305,7 +305,7 @@ static void test_gang_with_a_long_timeout(void **state) {
     for (int i = 0; i < 9; i++) { /* and less and less often */
         w->now += 300000;
         (void) ask(w, "d", "3", HALF, day);
-        assert_int_equal(stage_of(w, "3"), POD_PROMISED);
+        assert_int_equal(stage_of(w, "3"), POD_TENTATIVE);
         gangs_tick(&g.gangs, w->now += 60000);
         assert_int_equal(stage_of(w, "3"), POD_PENDING);
     }
@@ -360,7 +360,7 @@ static void test_gang_begun_by_another_replica(void **state) {
     show_node(w, "n", 2);
     assert_string_equal(ask(w, "d", "1", HALF, THREE), "fits");
     gangs_forget(&g.gangs); /* nor is anything kept for it for longer than for others */
-    assert_int_equal(state_expire(w->state, w->now += PROMISE_TTL_MS + 1, PROMISE_TTL_MS), 3);
+    assert_int_equal(state_expire(w->state, w->now += TENTATIVE_TTL_MS + 1, TENTATIVE_TTL_MS), 3);
     for (int i = 0; i < 3; i++) {
         assert_string_equal(hold(w, "d", uids[i], HALF), "fits");
         arrive(w, "d", uids[i], HALF, THREE);
@@ -420,7 +420,7 @@ static void test_gang_among_many_in_vain(void **state) {
     state_pod_find(w->state, "1")->requeue.gated = true;
     for (int i = 0; i < 3 && w->nasked == 0; i++)
         requeue_run(&g.requeue, w->now += 1000);
-    assert_int_equal(stage_of(w, "1"), POD_PROMISED);
+    assert_int_equal(stage_of(w, "1"), POD_TENTATIVE);
     respond(w, 0, 200, false, NULL);
     ungovern(&g);
 }
@@ -497,11 +497,11 @@ static void any_step(struct world *w, uint64_t *seed) {
             state_pod_gone(w->state, uid);
         break;
     case 2:
-        if (pod && pod->stage <= POD_PROMISED)
+        if (pod && pod->stage <= POD_TENTATIVE)
             (void) ask(w, "d", uid, HALF, any_notes[gang]);
         break;
     case 3:
-        if (pod && pod->stage == POD_PROMISED)
+        if (pod && pod->stage == POD_TENTATIVE)
             state_pod_stage(pod, POD_BOUND, w->now);
         break;
     default:
@@ -516,23 +516,23 @@ static void count_gang(struct world *w, int gang, uint32_t *ret_there, uint32_t 
         if (p->uid[0] != '0' + gang)
             continue;
         *ret_there += 1;
-        *ret_promised += p->stage == POD_PROMISED;
-        *ret_placed += p->stage >= POD_PROMISED;
+        *ret_promised += p->stage == POD_TENTATIVE;
+        *ret_placed += p->stage >= POD_TENTATIVE;
     }
 }
 
 static void pass_time(struct governed *g, uint64_t ms) {
     g->w->now += ms;
     gangs_tick(&g->gangs, g->w->now);
-    (void) state_expire(g->w->state, g->w->now, PROMISE_TTL_MS);
+    (void) state_expire(g->w->state, g->w->now, TENTATIVE_TTL_MS);
 }
 
 /* kube-scheduler asks about all that wait, and binds what fits. */
 static void bind_what_fits(struct world *w) {
     for (struct state_pod *p = w->state->pods; p; p = p->hh.next)
-        if (p->stage <= POD_PROMISED &&
+        if (p->stage <= POD_TENTATIVE &&
             strcmp(ask(w, "d", p->uid, HALF, any_notes[p->uid[0] - '0']), "fits") == 0 &&
-            p->stage == POD_PROMISED)
+            p->stage == POD_TENTATIVE)
             state_pod_stage(p, POD_BOUND, w->now);
 }
 

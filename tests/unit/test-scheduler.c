@@ -80,7 +80,7 @@ static void test_filter_twice_is_one_promise(void **state) {
         assert_string_equal(filter(w, "a", HALF, "\"n\""), "n");
         assert_int_equal(free_core(w, "n", 0), 50);
     }
-    w->now += PROMISE_TTL_MS;
+    w->now += TENTATIVE_TTL_MS;
     binder_audit(&w->binder);
     assert_int_equal(free_core(w, "n", 0), 100);
 }
@@ -95,7 +95,7 @@ static void test_invented_pods_are_forgotten(void **state) {
         (void) filter(w, uid, TENTH, "\"n\"");
     }
     for (int i = 0; i < 14; i++) {
-        w->now += PROMISE_TTL_MS;
+        w->now += TENTATIVE_TTL_MS;
         binder_audit(&w->binder);
     }
     assert_int_equal(HASH_COUNT(w->state->pods), 1);

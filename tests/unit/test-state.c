@@ -124,7 +124,7 @@ static void show_model(struct world *w, unsigned index, const char *model, uint6
 /* Index of the only card that the pod is promised, and how much of it. */
 static uint32_t promised(struct world *w, const char *uid, uint32_t *ret_core) {
     const struct state_pod *pod = state_pod_find(w->state, uid);
-    assert_int_equal(pod->stage, POD_PROMISED);
+    assert_int_equal(pod->stage, POD_TENTATIVE);
     assert_int_equal(pod->nallocations, 1);
     if (ret_core)
         *ret_core = pod->allocations[0].device.core;
@@ -488,7 +488,7 @@ static void test_a_hold_on_what_is_taken(void **state) {
     struct state_node *elsewhere = state_node_find(w->state, "elsewhere");
     state_unreserve(w->state, "w");
     assert_ptr_equal(state_node_find(w->state, "elsewhere"), elsewhere);
-    state_expire(w->state, w->now, PROMISE_TTL_MS);
+    state_expire(w->state, w->now, TENTATIVE_TTL_MS);
     assert_null(state_node_find(w->state, "elsewhere"));
     assert_non_null(state_node_find(w->state, "n"));
 }
@@ -574,12 +574,12 @@ static void test_room_of_a_share_changes(void **state) {
 static void test_a_promise_ends_by_its_age(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);
-    w->now = 100 * PROMISE_TTL_MS;
+    w->now = 100 * TENTATIVE_TTL_MS;
     show_pod(w, "p", HALF, NULL, "");
     assert_string_equal(filter(w, "p", HALF, "\"n\""), "n");
-    assert_int_equal(state_expire(w->state, w->now + PROMISE_TTL_MS - 1, PROMISE_TTL_MS), 0);
+    assert_int_equal(state_expire(w->state, w->now + TENTATIVE_TTL_MS - 1, TENTATIVE_TTL_MS), 0);
     assert_int_equal(free_core(w, "n", 0), 50);
-    assert_int_equal(state_expire(w->state, w->now + PROMISE_TTL_MS, PROMISE_TTL_MS), 1);
+    assert_int_equal(state_expire(w->state, w->now + TENTATIVE_TTL_MS, TENTATIVE_TTL_MS), 1);
     assert_int_equal(free_core(w, "n", 0), 100);
 }
 

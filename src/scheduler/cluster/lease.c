@@ -209,7 +209,7 @@ static void leave_note(struct lease *l) {
 }
 
 /* A Lease without a holder goes to the replica that left the note, if that one comes soon. */
-static bool is_promised(const struct lease *l) {
+static bool is_allocated(const struct lease *l) {
     return l->wanted_by[0] && strcmp(l->wanted_by, l->identity) != 0 &&
            now(l) - l->seen_ms < 2 * LEASE_LOOK_MS;
 }
@@ -220,7 +220,7 @@ static void decide(struct lease *l) {
     bool able = l->able(l->userdata) && !l->on_released;
     l->next_ms = at + LEASE_LOOK_MS;
     if (l->holder[0] == '\0') {
-        if (able && !is_promised(l))
+        if (able && !is_allocated(l))
             write_lease(l, l->identity);
     } else if (is_mine(l)) {
         /* An earlier process of this replica held it, and is dead. */

@@ -156,7 +156,7 @@ static void add_card(const struct state_card *card, const struct place_grant *gr
 }
 
 /* Whether the pod was promised that card for the container. */
-static bool is_promised(const struct state_pod *pod, const char *container,
+static bool is_allocated(const struct state_pod *pod, const char *container,
                         const struct state_card *card) {
     for (uint32_t i = 0; i < pod->nallocations; i++)
         if (strcmp(pod->allocations[i].container, container) == 0 &&
@@ -179,7 +179,7 @@ static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
         const struct state_card *card = pod->node->cards[c];
         const struct place_card place = state_place_card(card);
         const struct place_grant grant = place_grant(req, &place);
-        if (is_promised(pod, container, card))
+        if (is_allocated(pod, container, card))
             add_card(card, &grant, ret);
     }
     return ret->ncards > 0 && state_draw(pod, container, id) == 0;

@@ -141,7 +141,7 @@ struct search {
 /* A promise is given up, and made anew with all there is; a Binding is waited for. */
 static void give_more(struct elastic *e, struct state_pod *pod, const char *container,
                       const struct claim_amount *amount, uint64_t memory) {
-    if (pod->stage == POD_PROMISED)
+    if (pod->stage == POD_TENTATIVE)
         state_release(e->state, pod);
     else if (pod->stage >= POD_AWAITED)
         write_pod(e, pod, container, amount, memory);

@@ -296,7 +296,7 @@ void elastic_waits_refuse(struct elastic *e, const char *why) {
 }
 
 /* Whether the container was promised just what it is to get of its claim, on cards of that. */
-static bool is_promised(const struct state_pod *pod, const char *container,
+static bool is_allocated(const struct state_pod *pod, const char *container,
                         const struct claims_use *use) {
     uint32_t cards = 0;
     for (uint32_t i = 0; i < pod->nallocations; i++) {
@@ -310,12 +310,12 @@ static bool is_promised(const struct state_pod *pod, const char *container,
 
 /* Before there was a claim the pod was promised room for it: it may be of another card or size, and
  * one container has it for all. Then the pod is placed anew, on what the claim holds. */
-static void check_promise(struct elastic *e, const char *uid) {
+static void check_tentative(struct elastic *e, const char *uid) {
     struct state_pod *pod = state_pod_find(e->state, uid);
     struct claims_use use;
-    for (uint32_t i = 0; pod && pod->stage == POD_PROMISED && i < pod->ncontainers; i++)
+    for (uint32_t i = 0; pod && pod->stage == POD_TENTATIVE && i < pod->ncontainers; i++)
         if (pod->containers[i].claimed && use_of(e, pod, pod->containers[i].container, &use) &&
-            use.egpu && !is_promised(pod, pod->containers[i].container, &use))
+            use.egpu && !is_allocated(pod, pod->containers[i].container, &use))
             state_release(e->state, pod);
 }
 
@@ -330,7 +330,7 @@ void elastic_waits_run(struct elastic *e) {
         if (progress == KEEP_WAITING)
             err_set(&why, EAGAIN, "the pod's claim is being made; trying again");
         if (progress == GO_ON) {
-            check_promise(e, w->uid);
+            check_tentative(e, w->uid);
             binder_bind(e->binder, w->body.data, w->body.len, w->request);
         } else
             e->binder->done(why.text, w->request);
@@ -353,7 +353,7 @@ static bool is_first_consumer(const struct elastic *e, const char *uid) {
     struct claims_use use;
     const char *container;
     struct err err;
-    int r = pod && has_claims(pod) && pod->stage <= POD_PROMISED ? 0 : -ENOENT;
+    int r = pod && has_claims(pod) && pod->stage <= POD_TENTATIVE ? 0 : -ENOENT;
     for (uint32_t i = 0; r != -ENOENT; i++) {
         r = claims_use(e->claims, uid, i, &container, &use, &err);
         if (r == 0 && !use.egpu)
@@ -367,7 +367,7 @@ void elastic_bind(struct elastic *e, const char *body, size_t len, void *request
     if (!w || !read_names(body, len, w) || !e->binder->ready(e->binder->userdata) ||
         !is_first_consumer(e, w->uid)) {
         if (w)
-            check_promise(e, w->uid); /* its claim may be bound since */
+            check_tentative(e, w->uid); /* its claim may be bound since */
         free(w);
         binder_bind(e->binder, body, len, request);
         return;

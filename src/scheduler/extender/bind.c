@@ -292,7 +292,7 @@ static int claim(struct binder *b, struct state_pod *pod, struct state_node *nod
                  struct err *err) {
     struct place_result result;
     uint64_t now = b->now(b->userdata);
-    if (pod->node == node && (pod->stage == POD_PROMISED || pod->stage == POD_IN_DOUBT)) {
+    if (pod->node == node && (pod->stage == POD_TENTATIVE || pod->stage == POD_IN_DOUBT)) {
         state_pod_stage(pod, POD_BINDING, now);
         return 0;
     }
@@ -301,13 +301,13 @@ static int claim(struct binder *b, struct state_pod *pod, struct state_node *nod
     if (reason != PLACE_OK)
         return err_set(err, EBUSY, "node %s no longer fits: %s", node->name,
                        place_reason_text(reason));
-    int r = state_promise(b->state, pod, node, &result, POD_BINDING, now);
+    int r = state_allocate(b->state, pod, node, &result, POD_BINDING, now);
     return r < 0 ? err_errno(err, -r, "cannot bind") : 0;
 }
 
 /* A promise is only as good as its cards: one may have gone or become unhealthy since. */
-static void check_promise(struct binder *b, struct state_pod *pod) {
-    if (pod->stage != POD_PROMISED)
+static void check_tentative(struct binder *b, struct state_pod *pod) {
+    if (pod->stage != POD_TENTATIVE)
         return;
     for (uint32_t i = 0; i < pod->nallocations; i++) {
         const struct state_node *node = pod->node;
@@ -359,7 +359,7 @@ static struct state_pod *start(struct binder *b, struct attempt *a, struct err *
     if (check_bind(b, a, pod, node, err) < 0 || !pod || !node)
         return NULL;
     state_refresh(b->state, node);
-    check_promise(b, pod);
+    check_tentative(b, pod);
     a->doubted = pod->stage == POD_IN_DOUBT;
     if ((!a->doubted && is_held(b, pod, err)) || claim(b, pod, node, err) < 0)
         return NULL;
@@ -453,7 +453,7 @@ static void audit_pod(struct binder *b, struct state_pod *pod) {
 void binder_audit(struct binder *b) {
     uint64_t now = b->now(b->userdata);
     struct state_pod *pod, *next;
-    (void) state_expire(b->state, now, PROMISE_TTL_MS);
+    (void) state_expire(b->state, now, TENTATIVE_TTL_MS);
     DL_FOREACH_SAFE2(b->state->open, pod, next, open_next)
         if (pod->node && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED) &&
             now - pod->audited_ms >= AUDIT_AFTER_MS)

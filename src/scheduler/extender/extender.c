@@ -143,7 +143,7 @@ static size_t judge_nodes(struct filter_call *f, const struct state_pod *self) {
 }
 
 /* Whether a node would take the pod if promises were not kept. */
-static bool promises_in_the_way(struct filter_call *f, const struct state_pod *self) {
+static bool tentative_in_the_way(struct filter_call *f, const struct state_pod *self) {
     struct place_result result;
     for (size_t i = 0; i < f->n; i++) {
         struct state_node *node = f->candidates[i].node;
@@ -192,13 +192,13 @@ static void judge_best(struct filter_call *f, const struct state_pod *self) {
 
 /* Promises the pod its place on the node it will most likely be sent to. Failing is harmless: bind
  * places again. */
-static void promise_best(struct filter_call *f, struct state_pod *self, uint64_t now_ms) {
+static void allocate_best(struct filter_call *f, struct state_pod *self, uint64_t now_ms) {
     const struct extender_candidate *best = best_candidate(f);
     struct place_result result;
     if (!best || !best->node ||
         state_place(f->extender->state, &f->plan, best->node, self, false, &result) != PLACE_OK)
         return;
-    (void) state_promise(f->extender->state, self, best->node, &result, POD_PROMISED, now_ms);
+    (void) state_allocate(f->extender->state, self, best->node, &result, POD_TENTATIVE, now_ms);
 }
 
 /* ---- answers ---- */
@@ -326,7 +326,7 @@ static int filter_malformed(struct filter_call *f, const struct pod *pod, struct
  * will change to tell kube-scheduler. An error makes it try again by itself, after a back-off. */
 static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint64_t now_ms,
                             struct buf *out) {
-    if (promises_in_the_way(f, self))
+    if (tentative_in_the_way(f, self))
         return fail_filter(out, "the GPU share that would fit is promised to a pod that is being "
                                 "bound; trying again in a moment");
     state_refresh_all(f->extender->state); /* so that only later changes count as such */
@@ -372,7 +372,7 @@ static int filter_known(struct filter_call *f, struct state_pod *self, uint64_t 
     if (fitting == 0)
         return filter_none_fits(f, self, now_ms, out);
     if (fitting == 1)
-        promise_best(f, self, now_ms); /* prioritize will not be asked */
+        allocate_best(f, self, now_ms); /* prioritize will not be asked */
     f->all = self->requeue.shortened;
     self->requeue.shortened |= fitting > EXTENDER_LIST;
     put_filter_answer(out, f, false, NULL);
@@ -460,7 +460,7 @@ static void score_nodes(struct filter_call *f, const struct pod *pod, uint64_t n
     } else {
         if (requested)
             self = state_pod_asked(f->extender->state, pod, NULL);
-        if (!self || self->stage > POD_PROMISED)
+        if (!self || self->stage > POD_TENTATIVE)
             return; /* nothing to choose: all zero */
         state_plan(f->extender->state, self, &f->request, &f->plan);
         (void) judge_nodes(f, self);
@@ -470,7 +470,7 @@ static void score_nodes(struct filter_call *f, const struct pod *pod, uint64_t n
         if (f->candidates[i].reason != PLACE_OK)
             f->candidates[i].score = -PLACE_SCORE_MAX; /* taken since filter */
     if (self)
-        promise_best(f, self, now_ms);
+        allocate_best(f, self, now_ms);
 }
 
 static int prioritize(struct filter_call *f, struct pod *pod, uint64_t now_ms, struct buf *out) {

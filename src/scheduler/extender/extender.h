@@ -23,7 +23,7 @@ struct json_parser;
 
 /* How long a promise without a Binding counts. A bind normally comes within milliseconds; one that
  * comes later than this is placed again. */
-#define PROMISE_TTL_MS 5000
+#define TENTATIVE_TTL_MS 5000
 
 /* A pod that no node can take, or whose request makes no sense; `pod` may be forgotten afterwards.
  * `key` is the same as long as what the message says is, but for its figures; 0: no such key. */

@@ -26,7 +26,7 @@ struct gang {
     bool told;                  /* that it is not complete */
     bool fresh;                 /* not counted yet */
     bool started;               /* all were bound once, and some of them still are */
-    uint64_t promised_ms;       /* when all were promised their places; 0: they are not */
+    uint64_t placed_ms;       /* when all were promised their places; 0: they are not */
     uint64_t moved_ms;          /* when another one was bound since, of */
     size_t bound;               /* so many then */
     uint64_t retry_ms;          /* not tried before */
@@ -110,7 +110,7 @@ static uint32_t size_needed(const struct gang *gang) {
 
 /* Whether enough members have their places. */
 static bool is_settled(const struct gang *gang) {
-    return count_from(gang, POD_PROMISED) >= size_needed(gang);
+    return count_from(gang, POD_TENTATIVE) >= size_needed(gang);
 }
 
 /* Whether enough of those are there for certain: whom only kube-scheduler has told of may be gone.
@@ -118,7 +118,7 @@ static bool is_settled(const struct gang *gang) {
 static bool is_known(const struct gang *gang) {
     size_t n = 0;
     for (size_t i = 0; i < gang->n; i++)
-        n += gang->members[i]->stage >= POD_PROMISED && gang->members[i]->shown;
+        n += gang->members[i]->stage >= POD_TENTATIVE && gang->members[i]->shown;
     return n >= size_needed(gang);
 }
 
@@ -166,13 +166,13 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
 
 /* ---- placing all at once ---- */
 
-static void release_promised(struct gangs *g, struct gang *gang) {
+static void release_tentative(struct gangs *g, struct gang *gang) {
     for (size_t i = 0; i < gang->n; i++) {
         gang->members[i]->keep_until_ms = 0;
-        if (gang->members[i]->stage == POD_PROMISED)
+        if (gang->members[i]->stage == POD_TENTATIVE)
             state_release(g->state, gang->members[i]);
     }
-    gang->promised_ms = 0;
+    gang->placed_ms = 0;
 }
 
 /* Whether another gate holds the member; the first that does says why the gang is held. */
@@ -203,7 +203,7 @@ static bool place_member(struct gangs *g, struct state_pod *pod, uint64_t now_ms
             most = score;
         }
     return best && state_place(g->state, &g->plan, best, pod, false, &result) == PLACE_OK &&
-           state_promise(g->state, pod, best, &result, POD_PROMISED, now_ms) == 0;
+           state_allocate(g->state, pod, best, &result, POD_TENTATIVE, now_ms) == 0;
 }
 
 static uint64_t size_of(const struct state_pod *pod) {
@@ -227,8 +227,8 @@ static int by_size(const void *a, const void *b) {
 }
 
 static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struct buf *why) {
-    release_promised(g, gang);
-    size_t settled = count_from(gang, POD_PROMISED), left = gang->n - settled;
+    release_tentative(g, gang);
+    size_t settled = count_from(gang, POD_TENTATIVE), left = gang->n - settled;
     const uint32_t size = size_needed(gang);
     qsort(gang->members, gang->n, sizeof(struct state_pod *), by_size);
     for (size_t i = 0; i < gang->n && settled < size && settled + left >= size; i++)
@@ -237,14 +237,14 @@ static bool place_all(struct gangs *g, struct gang *gang, uint64_t now_ms, struc
             settled += place_member(g, gang->members[i], now_ms, why);
         }
     if (settled < size) {
-        release_promised(g, gang);
+        release_tentative(g, gang);
         gang->retry_ms = now_ms + RETRY_MS;
         return false;
     }
     for (size_t i = 0; i < gang->n; i++)
-        if (gang->members[i]->stage == POD_PROMISED)
+        if (gang->members[i]->stage == POD_TENTATIVE)
             gang->members[i]->keep_until_ms = now_ms + UINT64_C(1000) * gang->timeout_s;
-    gang->promised_ms = gang->moved_ms = now_ms;
+    gang->placed_ms = gang->moved_ms = now_ms;
     gang->bound = count_from(gang, POD_BINDING);
     return true;
 }
@@ -337,9 +337,9 @@ static void tell(struct gangs *g, const struct gang *gang, const char *reason, c
 static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
     char text[256];
     size_t bound = count_from(gang, POD_BINDING);
-    uint64_t kept_s = (now_ms - gang->promised_ms) / 1000;
+    uint64_t kept_s = (now_ms - gang->placed_ms) / 1000;
     uint64_t wait = (uint64_t) BACK_OFF_MS << (gang->failures < 9 ? gang->failures : 9);
-    release_promised(g, gang);
+    release_tentative(g, gang);
     gang->failures++;
     gang->retry_ms = now_ms + (wait < BACK_OFF_MAX_MS ? wait : BACK_OFF_MAX_MS);
     (void) snprintf(
@@ -358,7 +358,7 @@ static bool is_over(struct gang *gang, uint64_t now_ms) {
     if (bound > gang->bound)
         gang->moved_ms = now_ms;
     gang->bound = bound;
-    return now_ms - gang->promised_ms >= UINT64_C(1000) * gang->timeout_s ||
+    return now_ms - gang->placed_ms >= UINT64_C(1000) * gang->timeout_s ||
            now_ms - gang->moved_ms >= STALLED_MS;
 }
 
@@ -367,13 +367,13 @@ static void check(struct gangs *g, struct gang *gang, uint64_t now_ms) {
     uint64_t limit = UINT64_C(1000) * gang->timeout_s;
     if (count_from(gang, POD_BINDING) >= size_needed(gang)) {
         gang->started = true;
-        gang->promised_ms = 0;
+        gang->placed_ms = 0;
         gang->failures = 0;
         gang->told = false;
         gang->since_ms = now_ms;
-    } else if (gang->promised_ms > 0) {
+    } else if (gang->placed_ms > 0) {
         if (!is_settled(gang))
-            release_promised(g, gang); /* a member has gone */
+            release_tentative(g, gang); /* a member has gone */
         else if (is_over(gang, now_ms))
             give_back(g, gang, now_ms);
     } else if (gang->n < gang->size && !gang->told && now_ms - gang->since_ms >= limit) {
