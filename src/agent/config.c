@@ -61,7 +61,7 @@ static int require_absolute(const char *option, const char *path, struct err *er
                    option, path);
 }
 
-static int check(const struct config *c, struct err *err) {
+static int check_config(const struct config *c, struct err *err) {
     int r;
 
     if (!c->shares.node_name || !c->shares.node_name[0])
@@ -274,7 +274,7 @@ int config_parse(int argc, char **argv, struct config *ret, struct err *err) {
     given.audit.namespace = given.namespace;
     given.shares.host_root = as_prefix(given.shares.host_root);
     given.driver_root = as_prefix(given.driver_root);
-    r = check(&given, err);
+    r = check_config(&given, err);
     if (r == 0)
         *ret = given;
     return r;

@@ -16,7 +16,7 @@ static int refuse(const struct egpu_class *class, const char *what, struct err *
                    class->meta.name, what);
 }
 
-static int keep(const struct egpu *e, const char *maker, struct err *why) {
+static int refuse_removal(const struct egpu *e, const char *maker, struct err *why) {
     return err_set(why, EOPNOTSUPP,
                    "%s was made by %s, which is not available here: remove it on its node, then "
                    "delete the object",
@@ -36,7 +36,7 @@ static int admit_mig(const struct egpu_class *class, const struct claim_amount *
 }
 
 static int remove_mig(const struct egpu *e, struct err *why) {
-    return keep(e, "MIG", why);
+    return refuse_removal(e, "MIG", why);
 }
 
 static int admit_mps(const struct egpu_class *class, const struct claim_amount *want,
@@ -46,7 +46,7 @@ static int admit_mps(const struct egpu_class *class, const struct claim_amount *
 }
 
 static int remove_mps(const struct egpu *e, struct err *why) {
-    return keep(e, "MPS", why);
+    return refuse_removal(e, "MPS", why);
 }
 
 static const char *const mig_names[] = {"elasticgpu.io/mig", NULL};

@@ -93,7 +93,8 @@ static void make_native(struct line *line) {
     snprintf(line->name, sizeof(line->name), "%s", memory ? RESOURCE_MEMORY : RESOURCE_CORE);
 }
 
-static int judge(const struct container_request *req, struct claim_amount *ret, struct err *why) {
+static int to_amount(const struct container_request *req, struct claim_amount *ret,
+                     struct err *why) {
     if (req->tflops > 0 || req->memory_percent > 0)
         return err_set(why, EINVAL,
                        "a claim asks by gpu-core and gpu-memory, not by TFLOPS or "
@@ -125,5 +126,5 @@ int claim_amount_read(struct json list, struct claim_amount *ret, struct err *wh
                        "elasticgpu.io/gpu-core: 10");
     if (p != REQUEST_OK)
         return err_set(why, EINVAL, "%s", request_problem_text(p, mixed));
-    return judge(&req, ret, why);
+    return to_amount(&req, ret, why);
 }

@@ -72,7 +72,7 @@ static struct claim_amount grown_to(const struct claim_amount *have,
 }
 
 /* Conditions and status of a claim that has both halves; also where it wants to grow. */
-static void settle(struct claims *c, struct claim_item *item, struct egpu_item *e) {
+static void sync_pair(struct claims *c, struct claim_item *item, struct egpu_item *e) {
     const struct egpu_claim *claim = &item->o;
     const struct egpu_class *class = claims_class_of(c, claim);
     const struct claim_amount want = grown_to(&e->o.capacity, &claim->request);
@@ -120,7 +120,7 @@ static void bind(struct claims *c, struct claim_item *item, struct egpu_item *e)
     } else if (!item->o.bind_completed || strcmp(item->o.egpu, e->o.meta.name) != 0)
         write_claim_egpu(c, item, e->o.meta.name);
     else
-        settle(c, item, e);
+        sync_pair(c, item, e);
 }
 
 /* ---- a claim that has none yet ---- */

@@ -297,7 +297,7 @@ static bool requests_anything(const struct reading *r) {
     return false;
 }
 
-static enum request_problem judge(struct reading *r, struct container_request *ret) {
+static enum request_problem judge_reading(struct reading *r, struct container_request *ret) {
     if (r->mig)
         return REQUEST_MIG;
     if (r->slot > 1)
@@ -349,7 +349,7 @@ enum request_problem dialect_read(const struct resource_line *lines, size_t n,
             (struct dialect_pair){dialect_row(reading.dialect), dialect_row(reading.other)};
     if (p != REQUEST_OK || (!requests_anything(&reading) && reading.slot == 0))
         return p;
-    p = judge(&reading, &req);
+    p = judge_reading(&reading, &req);
     if (p != REQUEST_OK)
         return p;
     memcpy(req.container, ret->container, sizeof(req.container));

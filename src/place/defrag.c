@@ -68,7 +68,7 @@ static void add(struct place_amount *to, const struct place_amount *amount, bool
 }
 
 /* What the pod takes of the cards where it goes to. */
-static void put(struct planner *p, const struct defrag_move *move, bool there) {
+static void count_arrival(struct planner *p, const struct defrag_move *move, bool there) {
     const struct gpu_request *request = p->of->pods[move->pod].request;
     const struct place_node *node = &p->nodes[move->node];
     for (uint32_t c = 0; c < node->ncards; c++) {
@@ -92,7 +92,7 @@ static void leave(struct planner *p, const struct defrag_pod *pod, bool left) {
 /* What it leaves becomes free only when it is there. */
 static void make_move(struct planner *p, const struct defrag_move *move) {
     const struct defrag_pod *pod = &p->of->pods[move->pod];
-    put(p, move, true);
+    count_arrival(p, move, true);
     leave(p, pod, true);
     p->moved[move->pod] = true;
     p->moves[p->nmoves++] = *move;
@@ -102,7 +102,7 @@ static void take_back(struct planner *p) {
     const struct defrag_move *move = &p->moves[--p->nmoves];
     const struct defrag_pod *pod = &p->of->pods[move->pod];
     leave(p, pod, false);
-    put(p, move, false);
+    count_arrival(p, move, false);
     p->moved[move->pod] = false;
 }
 
@@ -255,7 +255,7 @@ static void try_sets(struct planner *p, uint32_t *pods) {
 /* ---- one card after the other ---- */
 
 /* What is known of the pod on that node, found out if need be. */
-static struct seen look(struct planner *p, uint32_t pod, uint32_t node) {
+static struct seen evaluate(struct planner *p, uint32_t pod, uint32_t node) {
     struct shape *shape = p->shape[pod] == NO_SHAPE ? NULL : &p->shapes[p->shape[pod]];
     struct seen *known = NULL;
     struct defrag_move move;
@@ -279,7 +279,7 @@ static bool best_place(struct planner *p, uint32_t pod, struct defrag_move *ret)
     if (of->at_home)
         return place(p, pod, of->node, ret);
     for (uint32_t node = 0; node < p->of->nnodes; node++) {
-        const struct seen seen = look(p, pod, node);
+        const struct seen seen = evaluate(p, pod, node);
         if (!seen.fits || (best < p->of->nnodes && seen.score <= most))
             continue;
         best = node;

@@ -123,7 +123,7 @@ static bool consider(struct chooser *c) {
 
 /* ---- searching ---- */
 
-static void mark(struct chooser *c, const struct group *group, bool gone) {
+static void mark_gone(struct chooser *c, const struct group *group, bool gone) {
     for (uint32_t i = 0; i < group->n; i++)
         c->gone[group->of[i]] = gone;
 }
@@ -174,12 +174,12 @@ static void sort(const struct victims_case *of, struct group *group, enum order 
 }
 
 /* Begins with the whole group gone and spares one after the other who need not go. */
-static void spare(struct chooser *c, struct group *group, enum order order) {
+static void find_victims(struct chooser *c, struct group *group, enum order order) {
     struct place_result result;
     sort(c->of, group, order);
-    mark(c, group, true);
+    mark_gone(c, group, true);
     if (!fits(c, &result)) {
-        mark(c, group, false);
+        mark_gone(c, group, false);
         return;
     }
     for (uint32_t i = 0; i < group->n; i++) {
@@ -188,7 +188,7 @@ static void spare(struct chooser *c, struct group *group, enum order order) {
             c->gone[group->of[i]] = true;
     }
     (void) consider(c);
-    mark(c, group, false);
+    mark_gone(c, group, false);
 }
 
 static void try_subsets(struct chooser *c, const struct group *group) {
@@ -197,16 +197,16 @@ static void try_subsets(struct chooser *c, const struct group *group) {
             c->gone[group->of[i]] = mask >> i & 1;
         (void) consider(c);
     }
-    mark(c, group, false);
+    mark_gone(c, group, false);
 }
 
 /* The cheapest set among the members of the group; all others stay. */
 static void search(struct chooser *c, struct group *group) {
-    spare(c, group, BY_BUDGET); /* mostly the best already: few subsets need a look then */
+    find_victims(c, group, BY_BUDGET); /* mostly the best already: few subsets need a look then */
     if (group->n <= EXACT_MAX)
         try_subsets(c, group);
     else
-        spare(c, group, BY_SIZE);
+        find_victims(c, group, BY_SIZE);
 }
 
 static bool is_eligible(const struct victims_case *of, uint32_t i, int32_t level) {
@@ -280,9 +280,9 @@ bool victims_choose(const struct victims_case *of, struct place_plan *plan, uint
         struct place_result result;
         struct group all;
         collect(of, level, ANY_CARD, &all);
-        mark(&c, &all, true);
+        mark_gone(&c, &all, true);
         bool helps = fits(&c, &result);
-        mark(&c, &all, false);
+        mark_gone(&c, &all, false);
         if (helps)
             search_level(&c, level);
     }

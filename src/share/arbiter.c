@@ -247,8 +247,8 @@ static void assign_guarantees(struct arbiter_tenant *tenants, size_t n) {
 
 /* Divides `left` among the containers of a turn by weight, up to the demand (`wants`) and the
  * ceiling of each; returns the rest. */
-static uint64_t pour(struct arbiter_tenant *tenants, size_t n, enum turn turn, bool wants,
-                     uint64_t left) {
+static uint64_t divide_turn(struct arbiter_tenant *tenants, size_t n, enum turn turn, bool wants,
+                            uint64_t left) {
     for (size_t round = 0; round <= n && left; round++) {
         uint64_t weights = 0, given = 0;
 
@@ -302,11 +302,11 @@ static void divide(struct arbiter_tenant *tenants, size_t n, uint64_t now) {
     }
     assert(sum_of_rates(tenants, n) + left == RATE_WHOLE);
     for (enum turn turn = 0; turn < TURNS; turn++)
-        left = pour(tenants, n, turn, true, left);
+        left = divide_turn(tenants, n, turn, true, left);
     /* What remains beyond all demand is headroom for all, so that no launch waits for an idle card.
      */
     for (enum turn turn = 0; turn < TURNS; turn++)
-        left = pour(tenants, n, turn, false, left);
+        left = divide_turn(tenants, n, turn, false, left);
     assert(sum_of_rates(tenants, n) + left == RATE_WHOLE);
     for (size_t i = 0; i < n; i++) {
         struct arbiter_tenant *t = &tenants[i];

@@ -158,7 +158,7 @@ static uint64_t devices_of(const struct arbitration_member *m) {
 }
 
 /* Charges for processes that are stopped or dead. */
-static void settle(struct seat *seat, struct arbiter_tenant *t, uint64_t now) {
+static void charge_unsettled(struct seat *seat, struct arbiter_tenant *t, uint64_t now) {
     if (seat->stepped_ns)
         unsettled_pass(&seat->unsettled, now - seat->stepped_ns, t->grant.others - seat->others_ns,
                        t->grant.neighbours);
@@ -176,7 +176,7 @@ static void step_card(struct arbitration *a, struct card *card, uint64_t now) {
     for (size_t i = 0; i < card->n; i++) {
         struct seat *seat = &card->seats[i];
 
-        settle(seat, &card->tenants[i], now);
+        charge_unsettled(seat, &card->tenants[i], now);
         /* An account that cannot be read does not move: its container counts as idle. */
         seat->damaged =
             compute_read(seat->member->compute, seat->device, &card->tenants[i].usage) < 0;

@@ -178,7 +178,7 @@ struct settling {
     uint64_t now_ns;
 };
 
-static int settle(void *arg) {
+static int step_unsettled(void *arg) {
     struct settling *s = arg;
 
     unsettled_step(s->unsettled, s->accounts, s->device, s->now_ns);
@@ -189,7 +189,7 @@ void compute_settle(struct compute *compute, unsigned int device, struct unsettl
                     uint64_t now_ns) {
     struct settling settling = {compute->accounts, device, unsettled, now_ns};
 
-    (void) guard_run(compute->accounts, sizeof(*compute->accounts), settle, &settling);
+    (void) guard_run(compute->accounts, sizeof(*compute->accounts), step_unsettled, &settling);
 }
 
 void compute_grant(struct compute *compute, unsigned int device,

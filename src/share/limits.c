@@ -24,7 +24,7 @@ static bool terminated(const char *text, size_t size) {
     return memchr(text, '\0', size) != NULL;
 }
 
-static int check(const struct share_limits *limits, struct err *err) {
+static int check_limits(const struct share_limits *limits, struct err *err) {
     if (limits->ndevices > LIMITS_DEVICES_MAX)
         return err_set(err, EINVAL, "%u devices in one share, at most %d are possible",
                        limits->ndevices, LIMITS_DEVICES_MAX);
@@ -43,7 +43,7 @@ static int check(const struct share_limits *limits, struct err *err) {
 int limits_create(const char *path, const struct share_limits *limits, struct err *err) {
     struct limits_file file = {
         .magic = LIMITS_MAGIC, .version = LIMITS_VERSION, .size = sizeof(file)};
-    int r = check(limits, err);
+    int r = check_limits(limits, err);
 
     if (r < 0)
         return r;
@@ -73,7 +73,7 @@ static int map_writable(const char *path, struct limits_file **ret, struct err *
 int limits_update(const char *path, const struct share_limits *limits, struct err *err) {
     _cleanup_(unmap_limitsp) struct limits_file *file = NULL;
     uint64_t index;
-    int r = check(limits, err);
+    int r = check_limits(limits, err);
 
     if (r < 0)
         return r;

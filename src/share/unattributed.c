@@ -14,7 +14,7 @@ uint64_t unattributed_tolerated(const struct unattributed *u) {
 }
 
 /* One poll without a remainder may be as untrue as one with it. */
-static bool fade(struct unattributed *u) {
+static bool forget_remainder(struct unattributed *u) {
     if (u->bytes > 0 && !u->fading) {
         u->fading = true;
         return true;
@@ -34,7 +34,7 @@ bool unattributed_look(struct unattributed *u, const struct unattributed_look *l
     if (look->idle)
         learn_noise(u, now);
     if (now <= unattributed_tolerated(u))
-        return fade(u);
+        return forget_remainder(u);
     u->fading = false;
     if (u->polls == 0)
         u->since_ms = look->now_ms;

@@ -62,7 +62,7 @@ static void set_still(struct unsettled *unsettled, struct unsettled_process *p, 
     p->still = still;
 }
 
-static void forget(struct unsettled *unsettled, struct unsettled_process *p) {
+static void forget_work(struct unsettled *unsettled, struct unsettled_process *p) {
     set_still(unsettled, p, false);
     unsettled->pending_ns -= p->added_ns;
     p->moves = 0;
@@ -87,8 +87,8 @@ static uint64_t charge(struct unsettled_process *p, struct compute_device *accou
 }
 
 /* Ends what a dead process has on this card, and its place when that was the last. */
-static void bury(const struct unsettled *unsettled, struct compute_file *file, uint32_t index,
-                 uint32_t device, uint32_t owner) {
+static void end_process(const struct unsettled *unsettled, struct compute_file *file,
+                        uint32_t index, uint32_t device, uint32_t owner) {
     struct compute_work *work = file->work[index];
 
     __atomic_store_n(&work[device].added, 0, __ATOMIC_RELAXED);
@@ -102,8 +102,8 @@ static void bury(const struct unsettled *unsettled, struct compute_file *file, u
                                        __ATOMIC_RELAXED);
 }
 
-static void look(struct unsettled *unsettled, struct compute_file *file, uint32_t index,
-                 uint32_t device, uint64_t now_ns) {
+static void poll_process(struct unsettled *unsettled, struct compute_file *file, uint32_t index,
+                         uint32_t device, uint64_t now_ns) {
     struct unsettled_process *p = &unsettled->process[index];
     uint32_t owner = __atomic_load_n(&file->owner[index], __ATOMIC_ACQUIRE);
     struct compute_work *work = &file->work[index][device];
@@ -115,7 +115,7 @@ static void look(struct unsettled *unsettled, struct compute_file *file, uint32_
 
     p->own_ns = unsettled->own_ns;
     if (moves != p->moves) {
-        forget(unsettled, p);
+        forget_work(unsettled, p);
         p->moves = moves;
         p->moved_ns = now_ns;
     }
@@ -127,8 +127,8 @@ static void look(struct unsettled *unsettled, struct compute_file *file, uint32_
     }
     if (!dead)
         return;
-    forget(unsettled, p);
-    bury(unsettled, file, index, device, owner);
+    forget_work(unsettled, p);
+    end_process(unsettled, file, index, device, owner);
 }
 
 void unsettled_step(struct unsettled *unsettled, struct compute_file *file, uint32_t device,
@@ -140,6 +140,6 @@ void unsettled_step(struct unsettled *unsettled, struct compute_file *file, uint
     for (uint32_t i = 0; i < n && i < LOOKS_MAX; i++) {
         if (unsettled->next >= n)
             unsettled->next = 0;
-        look(unsettled, file, unsettled->next++, device, now_ns);
+        poll_process(unsettled, file, unsettled->next++, device, now_ns);
     }
 }

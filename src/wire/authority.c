@@ -287,7 +287,7 @@ static int renew_cert(struct loaded *l, const char *const *names, int64_t now,
 }
 
 /* Replaces what `fresh` has something for. */
-static void adopt(struct authority *a, struct authority *fresh) {
+static void replace_with(struct authority *a, struct authority *fresh) {
     struct buf *to[] = {&a->bundle, &a->ca_key, &a->cert, &a->key};
     struct buf *from[] = {&fresh->bundle, &fresh->ca_key, &fresh->cert, &fresh->key};
     for (size_t i = 0; i < 4; i++) {
@@ -315,7 +315,7 @@ static int step(struct authority *a, const char *const *names, int64_t now, stru
     loaded_done(&l);
     if (r < 0)
         return tls_error(err, "cannot make a certificate", r);
-    adopt(a, &fresh);
+    replace_with(a, &fresh);
     return due;
 }
 

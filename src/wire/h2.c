@@ -81,7 +81,7 @@ static int errno_of(int nghttp2_error) {
     }
 }
 
-static void wake(struct h2_conn *conn) {
+static void request_write(struct h2_conn *conn) {
     if (conn->corked)
         conn->wake_wanted = true;
     else if (conn->handlers->on_wake && !conn->dead)
@@ -127,7 +127,7 @@ void h2_reset(struct h2_stream *stream, uint32_t code) {
     int r = nghttp2_submit_rst_stream(conn->session, NGHTTP2_FLAG_NONE, stream->id, code);
     if (r != 0)
         conn->failed = errno_of(r);
-    wake(conn);
+    request_write(conn);
 }
 
 /* What a handler answered. A failure (in practice: no memory) costs its stream, not the connection.
@@ -397,19 +397,19 @@ void h2_conn_uncork(struct h2_conn *conn) {
     if (conn->corked > 0 || !conn->wake_wanted)
         return;
     conn->wake_wanted = false;
-    wake(conn);
+    request_write(conn);
 }
 
 int h2_conn_ping(struct h2_conn *conn) {
     int r = nghttp2_submit_ping(conn->session, NGHTTP2_FLAG_NONE, NULL);
-    wake(conn);
+    request_write(conn);
     return errno_of(r);
 }
 
 int h2_conn_goaway(struct h2_conn *conn, uint32_t code) {
     int32_t last = nghttp2_session_get_last_proc_stream_id(conn->session);
     int r = nghttp2_submit_goaway(conn->session, NGHTTP2_FLAG_NONE, last, code, NULL, 0);
-    wake(conn);
+    request_write(conn);
     return errno_of(r);
 }
 
@@ -454,7 +454,7 @@ int h2_request(struct h2_conn *conn, const struct h2_field *fields, size_t n, co
     }
     stream->id = id;
     *ret = stream;
-    wake(conn);
+    request_write(conn);
     return 0;
 }
 
@@ -473,7 +473,7 @@ int h2_respond(struct h2_stream *stream, const struct h2_field *fields, size_t n
         return r;
     stream->responded = true;
     stream->finished = !more;
-    wake(conn);
+    request_write(conn);
     return 0;
 }
 
@@ -485,7 +485,7 @@ static int resume(struct h2_stream *stream) {
             return errno_of(r);
         stream->deferred = false;
     }
-    wake(conn);
+    request_write(conn);
     return 0;
 }
 

@@ -66,7 +66,7 @@ static void on_lost_timer(uv_timer_t *timer) {
 }
 
 /* Always told from the loop, never from inside a call of the owner: it will want to close. */
-static void lose(struct h2_link *link, const char *reason) {
+static void end_link(struct h2_link *link, const char *reason) {
     if (link->lost || link->closing)
         return;
     link->lost = true;
@@ -94,7 +94,7 @@ static void on_written(uv_write_t *req, int status) {
     if (status == 0 && !link->up)
         status = write_out(link); /* the handshake may have gone on meanwhile */
     if (status < 0)
-        lose(link, uv_strerror(status));
+        end_link(link, uv_strerror(status));
     else
         h2_link_flush(link);
 }
@@ -160,12 +160,12 @@ void h2_link_flush(struct h2_link *link) {
         }
         int r = more < 0 ? more : write_out(link);
         if (r < 0) {
-            lose(link, uv_strerror(r));
+            end_link(link, uv_strerror(r));
             return;
         }
     }
     if (!link->writing && h2_conn_is_done(link->conn))
-        lose(link, "connection ended after a protocol error or a goodbye");
+        end_link(link, "connection ended after a protocol error or a goodbye");
 }
 
 /* ---- reading ---- */
@@ -182,7 +182,7 @@ static void come_up(struct h2_link *link) {
         link->options.on_up(link, link->options.user);
 }
 
-static int feed(struct h2_link *link, const void *data, size_t size) {
+static int feed_connection(struct h2_link *link, const void *data, size_t size) {
     link->heard = true;
     link->busy++;
     int r = h2_conn_feed(link->conn, data, size);
@@ -197,7 +197,7 @@ static int feed_decrypted(struct h2_link *link, struct err *err) {
         ssize_t n = link->security->read(link->security, plain, sizeof(plain), err);
         if (n <= 0)
             return (int) n;
-        int r = feed(link, plain, (size_t) n);
+        int r = feed_connection(link, plain, (size_t) n);
         if (r < 0)
             return err_errno(err, -r, "HTTP/2 connection broken");
         if (link->closing)
@@ -229,7 +229,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
     if (n == 0)
         return;
     if (n < 0) {
-        lose(link, n == UV_EOF ? "connection closed by the peer" : uv_strerror((int) n));
+        end_link(link, n == UV_EOF ? "connection closed by the peer" : uv_strerror((int) n));
         return;
     }
     link->last_read = uv_now(link->loop);
@@ -238,7 +238,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
     int r = 0;
     if (link->security)
         r = feed_tls(link, data->base, (size_t) n, &err);
-    else if ((r = feed(link, data->base, (size_t) n)) < 0)
+    else if ((r = feed_connection(link, data->base, (size_t) n)) < 0)
         (void) err_set(&err, -r, "not HTTP/2, or out of memory");
     if (link->closing) {
         begin_close(link);
@@ -246,7 +246,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
     }
     h2_link_flush(link); /* a GOAWAY that says why goes out before the end */
     if (r < 0)
-        lose(link, err.text);
+        end_link(link, err.text);
 }
 
 /* ---- liveness ---- */
@@ -260,11 +260,11 @@ static void on_alive_timer(uv_timer_t *timer) {
     struct h2_link *link = timer->data;
     uint64_t silent = uv_now(link->loop) - link->last_read;
     if (link->draining) {
-        lose(link, "");
+        end_link(link, "");
     } else if (!link->heard) {
-        lose(link, link->up ? "the peer does not answer in HTTP/2" : "no connection in time");
+        end_link(link, link->up ? "the peer does not answer in HTTP/2" : "no connection in time");
     } else if (link->pinged) {
-        lose(link, "the peer no longer answers");
+        end_link(link, "the peer no longer answers");
     } else if (silent < link->options.ping_idle_ms) {
         start_alive_timer(link, link->options.ping_idle_ms - silent);
     } else {
@@ -279,7 +279,7 @@ static void on_alive_timer(uv_timer_t *timer) {
 static void reading_starts(struct h2_link *link) {
     int r = uv_read_start(&link->stream, alloc_cb, on_read);
     if (r < 0) {
-        lose(link, uv_strerror(r));
+        end_link(link, uv_strerror(r));
         return;
     }
     link->last_read = uv_now(link->loop);
@@ -293,7 +293,7 @@ static void reading_starts(struct h2_link *link) {
     if (r >= 0 && (r = write_out(link)) < 0)
         (void) err_errno(&err, -r, "cannot write to the connection");
     if (r < 0)
-        lose(link, err.text);
+        end_link(link, err.text);
 }
 
 /* libuv writes without MSG_NOSIGNAL, so a peer that closes would kill the process. A handler that
@@ -351,7 +351,7 @@ static void on_connected(uv_connect_t *req, int status) {
     if (link->closing)
         return;
     if (status < 0)
-        lose(link, uv_strerror(status));
+        end_link(link, uv_strerror(status));
     else if (!link->lost)
         reading_starts(link);
 }
@@ -393,7 +393,7 @@ void h2_link_shutdown(struct h2_link *link, unsigned timeout_ms) {
         return;
     if (!link->up) {
         link->draining = true;
-        lose(link, "");
+        end_link(link, "");
         return;
     }
     link->draining = true;

@@ -129,7 +129,7 @@ static int load(const struct buf *cert, const struct buf *key, gnutls_pcert_st *
 }
 
 /* Takes both over when they are good, and leaves them empty. */
-static int adopt(struct identity *id, struct buf *cert, struct buf *key, struct err *err) {
+static int install(struct identity *id, struct buf *cert, struct buf *key, struct err *err) {
     gnutls_pcert_st *chain;
     gnutls_privkey_t loaded;
     unsigned n;
@@ -170,7 +170,7 @@ static int read_files(struct identity *id, struct err *err) {
         r = file_read(id->key_file, PEM_MAX, &key, err);
     if (r < 0)
         return r;
-    r = adopt(id, &cert, &key, err);
+    r = install(id, &cert, &key, err);
     if (r < 0)
         err_wrap(err, "%s and %s", id->cert_file, id->key_file);
     return r;
@@ -214,7 +214,7 @@ int identity_set(struct identity *id, const char *cert, const char *key, struct 
     buf_puts(&new_key, key);
     if (buf_error(&new_cert) < 0 || buf_error(&new_key) < 0)
         return err_errno(err, ENOMEM, "cannot take the certificate");
-    return adopt(id, &new_cert, &new_key, err);
+    return install(id, &new_cert, &new_key, err);
 }
 
 int identity_new(const char *cert, const char *key, struct identity **ret, struct err *err) {

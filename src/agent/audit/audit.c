@@ -198,7 +198,8 @@ static enum overuse_policy policy_of(const struct audit *a, const struct slot *s
         e && pod_setting(&e->pod, SETTING_OVERUSE, slot->grant.container, value) ? value : NULL);
 }
 
-static void tell(struct audit *a, const struct slot *slot, const char *reason, const char *text) {
+static void put_event(struct audit *a, const struct slot *slot, const char *reason,
+                      const char *text) {
     const struct slot_grant *g = &slot->grant;
 
     pod_events_container(&a->shares->events, g->namespace, g->pod, g->pod_uid, g->container, reason,
@@ -217,7 +218,7 @@ static void on_stopped(const struct container_stop *s, void *userdata) {
         return;
     (void) snprintf(text, sizeof(text), "container %s was stopped because of that (policy stop)",
                     slot->grant.container);
-    tell(a, slot, "GPUOveruseStopped", text);
+    put_event(a, slot, "GPUOveruseStopped", text);
 }
 
 static void on_late(const struct container_stop *s, void *userdata) {
@@ -235,7 +236,7 @@ static void on_late(const struct container_stop *s, void *userdata) {
     if (s->alive > shown)
         buf_printf(&text, " and %u more", s->alive - shown);
     buf_puts(&text, " still run. It is sent again every second; the share stays occupied");
-    tell(a, slot, "GPUOveruseNotStopped", buf_str(&text));
+    put_event(a, slot, "GPUOveruseNotStopped", buf_str(&text));
 }
 
 void audit_start(struct audit *a) {
@@ -279,7 +280,7 @@ static void act(struct audit *a, struct slot *slot, uint32_t at, enum audit_memo
         if (state >= AUDIT_MEMORY_ESCAPED && !stops)
             buf_puts(&text, ". Nothing is done about it: --on-overuse=stop of the agent or "
                             "annotation elasticgpu.io/on-overuse: stop of the pod would");
-        tell(a, slot, reasons[state], buf_str(&text));
+        put_event(a, slot, reasons[state], buf_str(&text));
         a->overuse_found += state >= AUDIT_MEMORY_ESCAPED;
     } else if (state != before) {
         log_info("%s/%s: container %s keeps to its share of GPU %u again", slot->grant.namespace,

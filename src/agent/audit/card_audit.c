@@ -283,7 +283,8 @@ static uint64_t hash_of(const struct card_audit *audit) {
     return hash | 1;
 }
 
-static void tell(struct audit *a, struct card_audit *audit, const struct gpu_device *card) {
+static void report_unattributed(struct audit *a, struct card_audit *audit,
+                                const struct gpu_device *card) {
     _cleanup_buf_ struct buf text = BUF_INIT(4096);
     uint64_t hash = hash_of(audit);
     char bytes[24], name[KUBE_NAME_MAX], uid[KUBE_UID_MAX];
@@ -381,7 +382,7 @@ static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *ca
     }
     charge(a, audit, card);
     if (audit->memory.bytes > 0)
-        tell(a, audit, card);
+        report_unattributed(a, audit, card);
     return again;
 }
 

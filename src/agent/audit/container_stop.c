@@ -86,7 +86,7 @@ static void look_at(int pid, void *userdata) {
 }
 
 /* After a whole look. Returns false when the container needs no other. */
-static bool judge(struct container_stops *all, struct container_stop *s) {
+static bool end_pass(struct container_stops *all, struct container_stop *s) {
     s->clean = s->alive > 0 ? 0 : s->clean + 1;
     if (s->clean >= CLEAN_LOOKS) {
         if (s->met)
@@ -118,7 +118,7 @@ static void end_look(struct container_stops *all) {
 
     all->walking = false;
     DL_FOREACH_SAFE(all->list, s, next) {
-        if (!judge(all, s)) {
+        if (!end_pass(all, s)) {
             DL_DELETE(all->list, s);
             free(s);
             continue;

@@ -86,7 +86,7 @@ static void finish(struct holder_scan *s, bool complete) {
 
 /* ---- records ---- */
 
-static void keep(struct holder_scan *s, const struct holder *h) {
+static void add_found(struct holder_scan *s, const struct holder *h) {
     struct holder *grown;
 
     if (s->nfound % 64 == 0 && s->nfound < FOUND_MAX) {
@@ -102,14 +102,14 @@ static void keep(struct holder_scan *s, const struct holder *h) {
 }
 
 /* Returns false after the last one. */
-static bool take(struct holder_scan *s, const struct holder *h) {
+static bool read_record(struct holder_scan *s, const struct holder *h) {
     s->looking = (struct holder){0};
     if (h->how == HOLDER_END)
         return false;
     if (h->how == HOLDER_LOOKING)
         s->looking = *h;
     else
-        keep(s, h);
+        add_found(s, h);
     return true;
 }
 
@@ -122,7 +122,7 @@ static void on_quiet(uv_timer_t *timer) {
         size_t used = strlen(s->skip);
 
         s->looking.how = HOLDER_UNREADABLE;
-        keep(s, &s->looking);
+        add_found(s, &s->looking);
         (void) snprintf(s->skip + used, sizeof(s->skip) - used, "%s,", s->looking.id.container_id);
     }
     if (stuck == 0 || uv_now(s->loop) - s->began_ms >= WHOLE_MS || start_child(s, stuck + 1) < 0)
@@ -154,7 +154,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
         return;
     s->have = 0;
     (void) uv_timer_again(&s->timer);
-    if (!take(s, &c->record))
+    if (!read_record(s, &c->record))
         finish(s, true);
     else if (uv_now(s->loop) - s->began_ms >= WHOLE_MS)
         finish(s, false);

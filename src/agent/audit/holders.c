@@ -196,7 +196,8 @@ static int look_at_files(const struct walk *w, struct container *c, int pid) {
     return r;
 }
 
-static void tell(const struct walk *w, const struct container *c, int pid, enum holder_how how) {
+static void report_holder(const struct walk *w, const struct container *c, int pid,
+                          enum holder_how how) {
     const struct holder h = {.pid = (uint32_t) pid, .how = how, .id = c->id};
 
     w->tell(&h, w->userdata);
@@ -228,13 +229,13 @@ static void look_at(int pid, void *userdata) {
         return;
     r = c->processes++ < HOLDERS_PROCESSES_MAX ? look_at_files(w, c, pid) : -ENOBUFS;
     if (r == HOLDER_END) {
-        tell(w, c, pid, HOLDER_LOOKING);
+        report_holder(w, c, pid, HOLDER_LOOKING);
         (void) snprintf(path, sizeof(path), "/proc/%d/map_files", pid);
         r = look_through(w, c, path);
         r = r == HOLDER_OPEN ? HOLDER_MAPPED : r;
     }
     if (r != HOLDER_END)
-        tell(w, c, pid, r < 0 ? HOLDER_UNREADABLE : (enum holder_how) r);
+        report_holder(w, c, pid, r < 0 ? HOLDER_UNREADABLE : (enum holder_how) r);
     c->told = r < 0;
 }
 

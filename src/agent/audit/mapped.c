@@ -55,7 +55,7 @@ static size_t look_at_lines(char *text, size_t len, const struct mapped_query *q
     return len;
 }
 
-static enum mapped_answer look(const struct mapped_query *query) {
+static enum mapped_answer search_maps(const struct mapped_query *query) {
     char path[64], text[CHUNK_BYTES];
     size_t used = 0, sum = 0;
     bool found = false;
@@ -76,7 +76,7 @@ static enum mapped_answer look(const struct mapped_query *query) {
     return found ? MAPPED_YES : MAPPED_NO;
 }
 
-static void drop(struct mapped_query *query) {
+static void release_query(struct mapped_query *query) {
     if (atomic_fetch_sub(&query->users, 1) == 1)
         free(query);
 }
@@ -84,8 +84,8 @@ static void drop(struct mapped_query *query) {
 static void *run(void *arg) {
     struct mapped_query *query = arg;
 
-    atomic_store(&query->answer, (int) look(query));
-    drop(query);
+    atomic_store(&query->answer, (int) search_maps(query));
+    release_query(query);
     return NULL;
 }
 
@@ -122,6 +122,6 @@ enum mapped_answer mapped_answer(const struct mapped_query *query) {
 
 struct mapped_query *mapped_free(struct mapped_query *query) {
     if (query)
-        drop(query);
+        release_query(query);
     return NULL;
 }

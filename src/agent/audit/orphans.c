@@ -31,7 +31,7 @@ static uint64_t operation_of(struct slot *slot, uint32_t n) {
     return slot->ledger && ledger_snapshot(slot->ledger, &u) == 0 ? u.operation[n] : UINT64_MAX;
 }
 
-static void begin(struct slot *slot, uint32_t n) {
+static void begin_device(struct slot *slot, uint32_t n) {
     struct slot_device *d = &slot->grant.devices[n];
 
     d->orphaned_operation = operation_of(slot, n);
@@ -48,7 +48,7 @@ static void begin(struct slot *slot, uint32_t n) {
 void orphans_begin(struct audit *a) {
     for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         for (uint32_t n = 0; slot->ledger && n < slot->grant.ndevices; n++)
-            begin(slot, n);
+            begin_device(slot, n);
 }
 
 /* ---- what the card has in use for no process ---- */
@@ -145,8 +145,8 @@ static bool all_still(struct audit *a, const char *uuid) {
 
 /* What a container has orphaned may be all that the card has in use beyond what is certain to be
  * others': what the others have orphaned is not, for it may be back. */
-static bool settle(struct audit *a, struct slot *slot, uint32_t n, const struct gpu_device *card,
-                   uint64_t certain, bool still) {
+static bool credit_unexplained(struct audit *a, struct slot *slot, uint32_t n,
+                               const struct gpu_device *card, uint64_t certain, bool still) {
     struct slot_device *d = &slot->grant.devices[n];
     uint64_t used = card->sample.memory_most;
 
@@ -167,7 +167,7 @@ static bool settle_card(struct audit *a, uint32_t at, const struct gpu_device *c
     }
     for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         if (device_on(slot, card->uuid, &n))
-            again |= settle(a, slot, n, card, certain, still);
+            again |= credit_unexplained(a, slot, n, card, certain, still);
     return again;
 }
 

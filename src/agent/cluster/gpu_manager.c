@@ -29,7 +29,7 @@ struct gpu_manager {
 
 /* ---- the text ---- */
 
-static const char *keep(struct json value, char *to, size_t size) {
+static const char *copy_string(struct json value, char *to, size_t size) {
     const char *text = json_string(value);
 
     text_copy(to, size, text ? text : "");
@@ -47,8 +47,9 @@ static int read_entry(struct json entry, char strings[static 512], struct gpu_ma
         return err_set(err, EINVAL, "deviceMemoryScaling is not a number above 0, up to %u",
                        SCALING_MAX / SCALING_ONE);
     ret->scaling = (uint32_t) (factor * SCALING_ONE + 0.5);
-    ret->cgroup = keep(json_get(entry, "cgroupDriver"), strings, 64);
-    ret->endpoint = keep(json_get(entry, "containerRuntimeEndpoint"), strings + 64, 512 - 64);
+    ret->cgroup = copy_string(json_get(entry, "cgroupDriver"), strings, 64);
+    ret->endpoint =
+        copy_string(json_get(entry, "containerRuntimeEndpoint"), strings + 64, 512 - 64);
     ret->found = true;
     return 0;
 }
@@ -84,10 +85,10 @@ uint32_t gpu_manager_scaling(uint32_t told, const struct gpu_manager_config *con
 
 /* ---- the ConfigMap ---- */
 
-static void ask(struct gpu_manager *m);
+static void request_config(struct gpu_manager *m);
 
 static void on_timer(uv_timer_t *timer) {
-    ask(timer->data);
+    request_config(timer->data);
 }
 
 static void on_response(const struct kube_response *response, void *userdata) {
@@ -112,7 +113,7 @@ static void on_response(const struct kube_response *response, void *userdata) {
     m->on_read(&config, m->userdata);
 }
 
-static void ask(struct gpu_manager *m) {
+static void request_config(struct gpu_manager *m) {
     if (kube_request(m->client, "GET", CONFIG_PATH, NULL, NULL, 0, 10000, on_response, m, &m->call,
                      NULL) < 0)
         (void) uv_timer_start(&m->timer, on_timer, RETRY_MS, 0);
@@ -131,7 +132,7 @@ int gpu_manager_start(struct kube_client *client, const char *node,
     text_copy(m->node, sizeof(m->node), node);
     (void) uv_timer_init(kube_client_loop(client), &m->timer);
     m->timer.data = m;
-    ask(m);
+    request_config(m);
     *ret = m;
     return 0;
 }

@@ -24,7 +24,7 @@ struct keys {
 
 /* Keys that cannot be read are no keys: what was taken away must not count because of a mistake in
  * what was left. */
-static void take(struct keys *k, const char *pem) {
+static void load_keys(struct keys *k, const char *pem) {
     struct signing_verifier *verifier = NULL;
     struct err err = {0};
 
@@ -47,7 +47,7 @@ static void on_object(enum kube_event event, struct json object, void *userdata)
     struct keys *k = userdata;
 
     k->seen = event != KUBE_DELETED;
-    take(k, k->seen ? json_string(JSON_PATH(object, "data", "public.pem")) : NULL);
+    load_keys(k, k->seen ? json_string(JSON_PATH(object, "data", "public.pem")) : NULL);
     if (!k->listing)
         k->on_change(k->userdata);
 }
@@ -56,7 +56,7 @@ static void on_sync_end(void *userdata) {
     struct keys *k = userdata;
 
     if (!k->seen && k->verifier)
-        take(k, NULL);
+        load_keys(k, NULL);
     k->listing = false;
     k->read_at = kube_reflector_list_began(k->reflector);
     k->on_change(k->userdata);

@@ -98,7 +98,7 @@ const struct pod_entry *pods_find(const struct pods *p, const char *uid) {
     return e;
 }
 
-static void drop(struct pods *p, struct pod_entry *e, bool tell) {
+static void remove_entry(struct pods *p, struct pod_entry *e, bool tell) {
     HASH_DEL(p->entries, e); /* NOLINT: the analyzer loses its way in uthash's lists */
     if (tell)
         p->handlers.on_gone(e, p->handlers.userdata);
@@ -107,7 +107,7 @@ static void drop(struct pods *p, struct pod_entry *e, bool tell) {
 
 /* Takes the entry in place of the one with its UID. False without memory: `e` is freed, and the old
  * entry stays. */
-static bool put(struct pods *p, struct pod_entry *e) {
+static bool insert_entry(struct pods *p, struct pod_entry *e) {
     struct pod_entry *old;
 
     HASH_FIND_STR(p->entries, e->pod.uid, old);
@@ -118,12 +118,12 @@ static bool put(struct pods *p, struct pod_entry *e) {
         return false;
     }
     if (old)
-        drop(p, old, false);
+        remove_entry(p, old, false);
     p->handlers.on_change(e, p->handlers.userdata);
     return true;
 }
 
-static void lose(struct pods *p) {
+static void report_no_memory(struct pods *p) {
     p->incomplete = true;
     p->handlers.on_trouble("out of memory: the pods of this node are listed anew",
                            p->handlers.userdata);
@@ -142,12 +142,12 @@ static void on_object(enum kube_event event, struct json object, void *userdata)
     struct pod_entry *e;
     int r = pod_entry_new(object, &e);
 
-    if (r == 0 && !put(p, e))
+    if (r == 0 && !insert_entry(p, e))
         r = -ENOMEM;
     if (r == -ENOMEM)
-        lose(p);
+        report_no_memory(p);
     else if (r == 0 && event == KUBE_DELETED)
-        drop(p, e, true);
+        remove_entry(p, e, true);
 }
 
 static void on_sync_end(void *userdata) {
@@ -158,7 +158,7 @@ static void on_sync_end(void *userdata) {
         return;
     HASH_ITER(hh, p->entries, e, next)
         if (!e->seen)
-            drop(p, e, true);
+            remove_entry(p, e, true);
     p->ever_synced = true;
     p->handlers.on_synced(p->handlers.userdata);
 }
@@ -201,7 +201,7 @@ void pods_stop(struct pods *p) {
 
     kube_reflector_stop(p->reflector);
     HASH_ITER(hh, p->entries, e, next)
-        drop(p, e, false);
+        remove_entry(p, e, false);
     free(p);
 }
 

@@ -43,7 +43,7 @@ struct kubelet {
     void *closed_userdata;
 };
 
-static void check(struct kubelet *k);
+static void check_plugins(struct kubelet *k);
 
 /* ---- IDs ---- */
 
@@ -122,7 +122,7 @@ void kubelet_update(struct kubelet *k, bool known) {
         log_warn("out of memory: kubelet is not told of %u devices, %u of them unhealthy, until "
                  "the next poll",
                  s->ndevices, sick);
-    check(k);
+    check_plugins(k);
 }
 
 /* ---- the directory ---- */
@@ -149,7 +149,7 @@ static void on_event(uv_fs_event_t *watch, const char *name, int events, int sta
     if (name && strcmp(name, CHECKPOINT_FILE) == 0)
         k->options.on_checkpoint(k->options.userdata);
     else
-        check(k);
+        check_plugins(k);
 }
 
 static void unwatch(struct kubelet *k) {
@@ -206,10 +206,10 @@ static bool ensure_watch(struct kubelet *k) {
 }
 
 static void on_timer(uv_timer_t *timer) {
-    check(timer->data);
+    check_plugins(timer->data);
 }
 
-static void check(struct kubelet *k) {
+static void check_plugins(struct kubelet *k) {
     unsigned next = CHECK_MS;
     bool there = ensure_watch(k);
 
@@ -320,7 +320,7 @@ int kubelet_start(uv_loop_t *loop, const struct kubelet_options *options, struct
     (void) uv_timer_init(loop, &k->timer);
     k->watch.data = k;
     k->timer.data = k;
-    check(k);
+    check_plugins(k);
     *ret = k;
     return 0;
 }

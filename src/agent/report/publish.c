@@ -78,15 +78,15 @@ static void reconcile(struct publisher *p);
 
 /* ---- what there is ---- */
 
-static struct published *find(struct publisher *p, const char *name) {
+static struct published *find_published(struct publisher *p, const char *name) {
     for (size_t i = 0; i < p->nobjects; i++)
         if (strcmp(p->objects[i].gpu.name, name) == 0)
             return &p->objects[i];
     return NULL;
 }
 
-static void forget(struct publisher *p, const char *name) {
-    struct published *o = find(p, name);
+static void forget_published(struct publisher *p, const char *name) {
+    struct published *o = find_published(p, name);
 
     if (o)
         *o = p->objects[--p->nobjects];
@@ -99,7 +99,7 @@ static void remember(struct publisher *p, struct json object) {
     if (gpu_object_parse(object, &gpu, NULL) < 0 ||
         strcmp(gpu.node, p->report->shares->options.node_name) != 0)
         return;
-    o = find(p, gpu.name);
+    o = find_published(p, gpu.name);
     if (!o && p->nobjects < OBJECTS_MAX)
         o = &p->objects[p->nobjects++];
     if (!o)
@@ -169,7 +169,7 @@ static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_
     put_links(&d->links, ret);
     put_overuse(report, d->uuid, ret);
     if (!card_audit_held_back(report->audit, d, &ret->unattributed)) {
-        const struct published *have = find(p, ret->name);
+        const struct published *have = find_published(p, ret->name);
 
         ret->unattributed = have ? have->gpu.unattributed : 0;
     }
@@ -264,12 +264,12 @@ static void delete_object(struct publisher *p, const char *name) {
     (void) snprintf(p->doing, sizeof(p->doing),
                     "delete GPU object %s (its card has another name now)", name);
     (void) snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s", name);
-    forget(p, name);
+    forget_published(p, name);
     request(p, "DELETE", path, NULL, &body);
 }
 
 /* Nothing is as good as zero, and is not written where nothing stands. */
-static bool says(const struct publisher *p, size_t sum, uint64_t want) {
+static bool is_published(const struct publisher *p, size_t sum, uint64_t want) {
     return p->capacity[sum] == want || (want == 0 && p->capacity[sum] == UINT64_MAX);
 }
 
@@ -285,7 +285,7 @@ static void patch_node(struct publisher *p, const uint64_t want[static SUMS]) {
     json_object_begin(&w, "status");
     json_object_begin(&w, "capacity");
     for (size_t i = 0; i < SUMS; i++)
-        if (!says(p, i, want[i]))
+        if (!is_published(p, i, want[i]))
             json_put_stringf(&w, sums[i].name, "%llu", (unsigned long long) want[i]);
     json_object_end(&w);
     json_object_end(&w);
@@ -333,7 +333,7 @@ static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
                 want[j] += sums[j].unit > 0 ? memory / sums[j].unit : 1;
     }
     for (size_t i = 0; i < SUMS; i++)
-        if (!says(p, i, want[i])) {
+        if (!is_published(p, i, want[i])) {
             patch_node(p, want);
             return true;
         }
@@ -345,7 +345,7 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
     struct gpu_object want;
 
     desired(p, d, &want);
-    have = find(p, want.name);
+    have = find_published(p, want.name);
     if (!have)
         create_object(p, &want);
     else if (!same_spec(&have->gpu, &want))
@@ -480,7 +480,7 @@ static void gpu_object(enum kube_event event, struct json object, void *userdata
     const char *name = json_string(JSON_PATH(object, "metadata", "name"));
 
     if (event == KUBE_DELETED && name)
-        forget(p, name);
+        forget_published(p, name);
     else
         remember(p, object);
     reconcile(p);

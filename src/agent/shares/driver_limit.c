@@ -49,7 +49,7 @@ static void report_progress(struct shares *s) {
         s->driver_limits.on_progress(s);
 }
 
-static struct driver_limit *find(const struct shares *s, const struct slot *slot) {
+static struct driver_limit *find_limit(const struct shares *s, const struct slot *slot) {
     struct driver_limit *w;
 
     DL_FOREACH(s->driver_limits.list, w)
@@ -117,7 +117,7 @@ static bool is_populated(const struct driver_limit *w) {
     return r < 0 ? r != -ENOENT && r != -ENODEV : !strstr(buf_str(&text), "populated 0");
 }
 
-static void ask(struct driver_limit *w, struct driver_limit_card *c, uint64_t bytes) {
+static void request_limit(struct driver_limit *w, struct driver_limit_card *c, uint64_t bytes) {
     struct shares *s = w->shares;
 
     if (gpu_monitor_limit(s->monitor, c->uuid, w->directory, bytes) < 0)
@@ -145,7 +145,7 @@ static void go_on_ending(struct driver_limit *w) {
 
         /* A request that is under way may have been in time. */
         if (c->set > 0 && !c->pending && there)
-            ask(w, c, NO_LIMIT);
+            request_limit(w, c, NO_LIMIT);
         else if (c->set > 0 && !c->pending)
             leave(w, c);
         more |= c->set > 0;
@@ -180,7 +180,7 @@ static void on_events(uv_fs_event_t *handle, const char *name, int events, int s
         begin_ending(w);
 }
 
-static void watch(struct driver_limit *w) {
+static void watch_cgroup(struct driver_limit *w) {
     char path[544];
 
     (void) snprintf(path, sizeof(path), "%s/cgroup.events", w->directory);
@@ -207,7 +207,7 @@ static struct driver_limit *driver_limit_new(struct shares *s, const struct slot
     for (uint32_t i = 0; i < n; i++)
         text_copy(w->cards[i].uuid, sizeof(w->cards[i].uuid), slot->grant.devices[i].uuid);
     DL_APPEND(s->driver_limits.list, w);
-    watch(w);
+    watch_cgroup(w);
     return w;
 }
 
@@ -241,12 +241,12 @@ static void bring_up_to_date(struct driver_limit *w, const struct slot *slot) {
         uint64_t bytes = wanted(w->shares, slot, i);
 
         if (is_due(w->shares, &w->cards[i], &slot->grant.devices[i], bytes))
-            ask(w, &w->cards[i], bytes);
+            request_limit(w, &w->cards[i], bytes);
     }
 }
 
 int driver_limit_begin(struct shares *s, struct slot *slot, int pid, struct err *err) {
-    struct driver_limit *w = find(s, slot);
+    struct driver_limit *w = find_limit(s, slot);
     struct cgroup_id id;
     char directory[512];
 
@@ -271,7 +271,7 @@ int driver_limit_begin(struct shares *s, struct slot *slot, int pid, struct err 
 }
 
 void driver_limit_end(struct shares *s, const struct slot *slot) {
-    struct driver_limit *w = find(s, slot);
+    struct driver_limit *w = find_limit(s, slot);
 
     if (w)
         begin_ending(w);
@@ -281,7 +281,7 @@ void driver_limit_end(struct shares *s, const struct slot *slot) {
 
 enum driver_limit_progress driver_limit_progress(const struct shares *s, const struct slot *slot,
                                                  struct err *why) {
-    const struct driver_limit *w = find(s, slot);
+    const struct driver_limit *w = find_limit(s, slot);
     enum driver_limit_progress progress = DRIVER_LIMIT_SET;
 
     if (s->driver_limits.driver == DRIVER_LIMIT_NONE || !w) {
@@ -302,7 +302,7 @@ enum driver_limit_progress driver_limit_progress(const struct shares *s, const s
 }
 
 uint64_t driver_limit_bytes(const struct shares *s, const struct slot *slot, uint32_t at) {
-    const struct driver_limit *w = find(s, slot);
+    const struct driver_limit *w = find_limit(s, slot);
 
     return w && at < w->ncards ? w->cards[at].set : 0;
 }
@@ -310,7 +310,7 @@ uint64_t driver_limit_bytes(const struct shares *s, const struct slot *slot, uin
 /* ---- the driver ---- */
 
 /* Another process, perhaps another driver: it has been told nothing. */
-static void forget(struct shares *s) {
+static void forget_driver(struct shares *s) {
     struct driver_limit *w;
 
     s->driver_limits.driver = DRIVER_LIMIT_UNKNOWN;
@@ -330,7 +330,7 @@ void driver_limit_update(struct shares *s) {
 
     gpu_monitor_status(s->monitor, &status);
     if (status.restarts != s->driver_limits.restarts)
-        forget(s);
+        forget_driver(s);
     s->driver_limits.restarts = status.restarts;
     DL_FOREACH_SAFE(s->driver_limits.list, w, next)
         if (w->ending)
@@ -340,7 +340,7 @@ void driver_limit_update(struct shares *s) {
         return;
     }
     for (struct slot *slot = s->slots.slots; slot; slot = slot->hh.next) {
-        w = find(s, slot);
+        w = find_limit(s, slot);
         if (w && !is_populated(w))
             begin_ending(w);
         else if (w)

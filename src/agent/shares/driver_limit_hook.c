@@ -147,7 +147,7 @@ static void end(struct driver_limit_call *c) {
 }
 
 /* NULL: the limits are set. The answer fits into the socket, which is empty. */
-static void answer(struct driver_limit_call *c, const char *why) {
+static void answer_call(struct driver_limit_call *c, const char *why) {
     char text[ERR_TEXT_MAX + 8];
     uv_buf_t out = {.base = text};
 
@@ -158,7 +158,7 @@ static void answer(struct driver_limit_call *c, const char *why) {
     end(c);
 }
 
-static void look(struct driver_limit_call *c) {
+static void answer_if_decided(struct driver_limit_call *c) {
     struct slot *slot = slot_find(&c->shares->slots, c->nonce);
     struct err why = {0};
     enum driver_limit_progress progress;
@@ -167,17 +167,17 @@ static void look(struct driver_limit_call *c) {
         return;
     progress = slot ? driver_limit_progress(c->shares, slot, &why) : DRIVER_LIMIT_REFUSED;
     if (progress == DRIVER_LIMIT_SET)
-        answer(c, NULL);
+        answer_call(c, NULL);
     else if (progress == DRIVER_LIMIT_REFUSED)
-        answer(c, slot ? why.text : "its share is gone");
+        answer_call(c, slot ? why.text : "its share is gone");
 }
 
 static void on_late(uv_timer_t *timer) {
-    answer(timer->data, "the driver does not answer in time");
+    answer_call(timer->data, "the driver does not answer in time");
 }
 
 /* The whole of it is here. */
-static void take(struct driver_limit_call *c) {
+static void read_call(struct driver_limit_call *c) {
     const char *text = buf_str(&c->text), *line = memchr(text, '\n', c->text.len);
     _cleanup_json_ struct json_parser *parser = NULL;
     struct slot *slot = NULL;
@@ -190,20 +190,20 @@ static void take(struct driver_limit_call *c) {
         slot = nonce_valid(c->nonce) ? slot_find(&c->shares->slots, c->nonce) : NULL;
     }
     if (!slot || slot->releasing || slot->grant.ndevices == 0) {
-        answer(c, "the agent has given out no such share");
+        answer_call(c, "the agent has given out no such share");
         return;
     }
     if (json_open(line + 1, c->text.len - (size_t) (line + 1 - text), &parser, &root, &err) < 0 ||
         !json_u64(json_get(root, "pid"), &pid) || pid == 0 || pid > INT32_MAX) {
-        answer(c, "the runtime's state of the container has no process");
+        answer_call(c, "the runtime's state of the container has no process");
         return;
     }
     if (driver_limit_begin(c->shares, slot, (int) pid, &err) < 0) {
-        answer(c, err.text);
+        answer_call(c, err.text);
         return;
     }
     c->asked = true;
-    look(c);
+    answer_if_decided(c);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret) {
@@ -219,14 +219,14 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
     if (n > 0) {
         buf_append(&c->text, data->base, (size_t) n);
         if (buf_error(&c->text) < 0)
-            answer(c, "the runtime's state of the container is too large");
+            answer_call(c, "the runtime's state of the container is too large");
         return;
     }
     if (n == 0)
         return;
     (void) uv_read_stop(stream);
     if (n == UV_EOF && !c->asked)
-        take(c);
+        read_call(c);
     else if (n != UV_EOF)
         end(c);
 }
@@ -265,7 +265,7 @@ static void on_progress(struct shares *s) {
     struct driver_limit_call *c, *next;
 
     DL_FOREACH_SAFE(s->driver_limits.calls, c, next)
-        look(c);
+        answer_if_decided(c);
     if (s->driver_limits.unaccepted)
         accept_call(s);
 }
@@ -305,7 +305,7 @@ void driver_limit_hook_stop(struct shares *s) {
     struct driver_limit_call *c, *next;
 
     DL_FOREACH_SAFE(s->driver_limits.calls, c, next)
-        answer(c, "the agent ends");
+        answer_call(c, "the agent ends");
     if (s->driver_limits.listening)
         uv_close((uv_handle_t *) &s->driver_limits.listener, NULL);
     s->driver_limits.listening = s->driver_limits.unaccepted = false;

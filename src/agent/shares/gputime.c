@@ -124,7 +124,7 @@ static bool is_watched(const struct slot *slot, const struct slot_device *d) {
     return slot->compute || (slot->account_damaged && d->core > 0);
 }
 
-static void watch(struct shares *s, struct slot *slot, uint32_t i, uint64_t since) {
+static void audit_slot(struct shares *s, struct slot *slot, uint32_t i, uint64_t since) {
     struct slot_device *d = &slot->grant.devices[i];
     struct arbitration_view view;
     char text[256];
@@ -156,7 +156,7 @@ void gputime_sample(struct shares *s) {
             d->driver_time += since / 100 * d->driver_percent;
             if (slot->compute && d->driver_time > 0)
                 arbitration_driver(slot->compute, i, d->driver_time);
-            watch(s, slot, i, since);
+            audit_slot(s, slot, i, since);
         }
     }
 }

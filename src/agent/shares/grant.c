@@ -11,12 +11,12 @@
     "Delete the pod and let aliquot-scheduler place it (no spec.nodeName, a scheduler that uses "  \
     "the Aliquot extender)."
 
-static enum verdict say(enum verdict v, struct err *why) {
+static enum verdict verdict_of(enum verdict v, struct err *why) {
     (void) why;
     return v;
 }
-#define WAIT(...) (err_set(why, EAGAIN, __VA_ARGS__), say(VERDICT_WAIT, why))
-#define DENY(...) (err_set(why, EPERM, __VA_ARGS__), say(VERDICT_DENY, why))
+#define WAIT(...) (err_set(why, EAGAIN, __VA_ARGS__), verdict_of(VERDICT_WAIT, why))
+#define DENY(...) (err_set(why, EPERM, __VA_ARGS__), verdict_of(VERDICT_DENY, why))
 
 /* Is the assignment there, and is it the scheduler's own? */
 static enum verdict judge_signature(const struct grant_world *w, const struct pod *pod,

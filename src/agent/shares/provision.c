@@ -95,8 +95,8 @@ static bool grant_again(const struct provision *p, const struct slot *slot) {
            strcmp(slot->grant.container, p->container) == 0;
 }
 
-static enum verdict judge(struct shares *s, const struct provision *p, struct slot_grant *ret,
-                          struct err *why) {
+static enum verdict judge_pod(struct shares *s, const struct provision *p, struct slot_grant *ret,
+                              struct err *why) {
     struct grant_world world = {
         .node = s->options.node_name,
         .pod = pods_find(s->pods, p->pod_uid),
@@ -134,7 +134,7 @@ enum verdict provision(struct shares *s, const struct provision *p, struct err *
     bool again = grant_again(p, slot);
 
     if (!again) {
-        enum verdict v = judge(s, p, &grant, why);
+        enum verdict v = judge_pod(s, p, &grant, why);
 
         if (v != VERDICT_GRANT)
             return v;

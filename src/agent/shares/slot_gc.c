@@ -100,7 +100,7 @@ static void remove_slot(struct shares *s, struct slot *slot) {
 /* After a whole scan: removes what no process uses any more. Returns whether there is more to wait
  * for.
  */
-static bool settle(struct shares *s) {
+static bool remove_unused(struct shares *s) {
     struct slot *slot, *next;
     bool removed = false, more = false;
 
@@ -134,7 +134,7 @@ static void on_timer(uv_timer_t *timer) {
         (void) uv_timer_start(timer, on_timer, r < 0 ? SCAN_SLOW_MS : 1, 0);
         return;
     }
-    if (settle(s))
+    if (remove_unused(s))
         (void) uv_timer_start(timer, on_timer, slow ? SCAN_SLOW_MS : SCAN_MS, 0);
 }
 

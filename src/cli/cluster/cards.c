@@ -162,7 +162,7 @@ static bool is_healthy(const struct card *card) {
     return strcmp(card->state, "Healthy") == 0;
 }
 
-static uint64_t taken(const struct card *card, uint64_t sold, uint64_t left, uint64_t held) {
+static uint64_t taken_of(const struct card *card, uint64_t sold, uint64_t left, uint64_t held) {
     if (is_healthy(card))
         return sold > left ? sold - left : 0;
     return held < sold ? held : sold; /* its free part cannot be allocated */
@@ -179,7 +179,7 @@ struct card_amount card_taken(const struct card *card) {
         held.memory += card->kept[i].memory;
     }
     return (struct card_amount){
-        .core = taken(card, card->core, card->free_core, held.core),
-        .memory = taken(card, card->memory, card->free_memory, held.memory),
+        .core = taken_of(card, card->core, card->free_core, held.core),
+        .memory = taken_of(card, card->memory, card->free_memory, held.memory),
     };
 }

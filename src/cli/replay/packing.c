@@ -260,8 +260,8 @@ static uint32_t choose(struct packing *p, struct place_plan *plan, struct row *r
 
 /* ---- holding ---- */
 
-static void hold(struct packing *p, const struct place_plan *plan, const struct trace_pod *pod,
-                 const struct packing_place *at, bool takes) {
+static void update_cards(struct packing *p, const struct place_plan *plan,
+                         const struct trace_pod *pod, const struct packing_place *at, bool takes) {
     struct node *node = &p->nodes[at->node];
     struct place_card *cards = &p->cards[node->place.cards - p->cards];
     uint64_t milli = (uint64_t) pod->milli * pod->gpus;
@@ -301,7 +301,7 @@ int packing_put(struct packing *p, const struct trace_pod *pod, struct packing_p
     /* The cost of cards may have changed since the node was evaluated. */
     (void) ask_node(p, &plan, &p->nodes[ret->node], &result);
     ret->cards = pod->gpus > 0 ? result.cards[0] : 0;
-    hold(p, &plan, pod, ret, true);
+    update_cards(p, &plan, pod, ret, true);
     return 0;
 }
 
@@ -310,5 +310,5 @@ void packing_take(struct packing *p, const struct trace_pod *pod,
     struct gpu_request request;
     struct place_plan plan;
     plan_of(p, pod, &request, &plan);
-    hold(p, &plan, pod, place, false);
+    update_cards(p, &plan, pod, place, false);
 }

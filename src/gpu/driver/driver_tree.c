@@ -33,7 +33,7 @@ static bool wants(const struct search *s, uint8_t capabilities) {
 }
 
 /* A file below the root, of which the first that takes a name in the container has it. */
-static int give(const struct search *s, const char *path, const char *container) {
+static int add_mount(const struct search *s, const char *path, const char *container) {
     char host[PATH_MAX];
     int n = snprintf(host, sizeof(host), "%s%s", s->tree->host, path);
 
@@ -46,8 +46,8 @@ static int give(const struct search *s, const char *path, const char *container)
 }
 
 /* DIR/NAME when it is there: its path below the root, links resolved. */
-static int look(const struct driver_tree *t, const char *dir, const char *name,
-                char ret[static PATH_MAX]) {
+static int resolve_in_dir(const struct driver_tree *t, const char *dir, const char *name,
+                          char ret[static PATH_MAX]) {
     char path[PATH_MAX];
     int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
 
@@ -56,10 +56,10 @@ static int look(const struct driver_tree *t, const char *dir, const char *name,
 }
 
 /* The first of the directories that has it, or NULL. */
-static const char *find(const struct driver_tree *t, const char *const *dirs, const char *name,
-                        char ret[static PATH_MAX]) {
+static const char *find_in_dirs(const struct driver_tree *t, const char *const *dirs,
+                                const char *name, char ret[static PATH_MAX]) {
     for (; *dirs; dirs++)
-        if (look(t, *dirs, name, ret) == 0)
+        if (resolve_in_dir(t, *dirs, name, ret) == 0)
             return *dirs;
     return NULL;
 }
@@ -68,7 +68,7 @@ int driver_tree_library(const struct driver_tree *t, const char *name, char *ret
     char path[PATH_MAX];
     int n;
 
-    if (!find(t, driver_library_dirs, name, path))
+    if (!find_in_dirs(t, driver_library_dirs, name, path))
         return -ENOENT;
     n = snprintf(ret, size, "%s%s", t->root, path);
     return n < 0 || (size_t) n >= size ? -ENAMETOOLONG : 0;
@@ -84,11 +84,11 @@ static int give_library(const struct search *s, const char *path, const char *na
     int r;
 
     (void) snprintf(container, sizeof(container), "/usr/lib/x86_64-linux-gnu/%s", name);
-    r = give(s, path, container);
+    r = add_mount(s, path, container);
     if (r < 0 || !(capabilities & DRIVER_COMPUTE))
         return r;
     (void) snprintf(container, sizeof(container), "/usr/lib64/%s", name);
-    return give(s, path, container);
+    return add_mount(s, path, container);
 }
 
 /* The shadow is no file of the driver's: its path is the host's. */
@@ -116,7 +116,7 @@ static int give_carrier(struct search *s, const struct driver_carrier *c, const 
     char path[PATH_MAX];
     int r = 0;
 
-    if (!find(s->tree, driver_library_dirs, c->soname, path))
+    if (!find_in_dirs(s->tree, driver_library_dirs, c->soname, path))
         return err_set(err, ENOENT, "%s of the %s driver is not on this node", c->soname,
                        s->tree->name);
     if (shadow[0])
@@ -133,7 +133,7 @@ static void read_version(struct search *s) {
     char path[PATH_MAX];
     const char *base;
 
-    if (!find(s->tree, driver_library_dirs, "libcuda.so.1", path))
+    if (!find_in_dirs(s->tree, driver_library_dirs, "libcuda.so.1", path))
         return;
     base = strrchr(path, '/') + 1;
     if (strncmp(base, stem, strlen(stem)) == 0 && strchr(base + strlen(stem), '.') &&
@@ -163,12 +163,12 @@ static int give_names(const struct search *s, const char *dir, const char *file,
                                           ".so.3", ".so.4", ".so.5", ".so.6"};
     char own[PATH_MAX], name[NAME_MAX + 1], path[PATH_MAX];
     bool soname = false;
-    int r = look(s->tree, dir, file, own);
+    int r = resolve_in_dir(s->tree, dir, file, own);
 
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]) && r == 0; i++) {
         int n = snprintf(name, sizeof(name), "%.*s%s", (int) stem, file, endings[i]);
 
-        if (n < 0 || (size_t) n >= sizeof(name) || look(s->tree, dir, name, path) < 0 ||
+        if (n < 0 || (size_t) n >= sizeof(name) || resolve_in_dir(s->tree, dir, name, path) < 0 ||
             strcmp(path, own) != 0)
             continue;
         soname = soname || i > 0;
@@ -189,7 +189,7 @@ static int give_versioned(const struct search *s, const char *dir, const char *f
         is_carrier(file, stem) || !(l ? wants(s, l->capabilities) : s->unknown))
         return 0;
     r = give_names(s, dir, file, stem, l ? l->capabilities : 0);
-    if (r == 0 && l && l->also && (r = look(s->tree, dir, file, path)) == 0)
+    if (r == 0 && l && l->also && (r = resolve_in_dir(s->tree, dir, file, path)) == 0)
         r = give_library(s, path, l->also, l->capabilities);
     return r;
 }
@@ -232,10 +232,10 @@ static int give_configs(const struct search *s) {
     for (const struct driver_config *c = driver_configs; c->name && r == 0; c++) {
         char path[PATH_MAX], container[256];
 
-        if (!wants(s, c->capabilities) || !find(s->tree, driver_config_dirs, c->name, path))
+        if (!wants(s, c->capabilities) || !find_in_dirs(s->tree, driver_config_dirs, c->name, path))
             continue;
         (void) snprintf(container, sizeof(container), "%s/%s", c->container, c->name);
-        r = give(s, path, container);
+        r = add_mount(s, path, container);
     }
     return r;
 }
@@ -251,17 +251,17 @@ static int give_places(const struct search *s, const struct driver_place *places
         if (!wants(s, p->capabilities))
             continue;
         if (p->soname) {
-            if (find(s->tree, p->dirs, p->name, path))
+            if (find_in_dirs(s->tree, p->dirs, p->name, path))
                 r = give_library(s, path, p->name, p->capabilities);
             continue;
         }
-        dir = find(s->tree, p->dirs, p->name, path);
+        dir = find_in_dirs(s->tree, p->dirs, p->name, path);
         if (!dir)
             continue;
         (void) snprintf(container, sizeof(container), "%s/%s", dir, p->name);
-        r = give(s, path, container);
+        r = add_mount(s, path, container);
         if (r == 0 && p->also)
-            r = give(s, path, p->also);
+            r = add_mount(s, path, p->also);
     }
     return r;
 }
@@ -285,10 +285,10 @@ static int give_firmware_of(const struct search *s, const char *dir) {
     (void) snprintf(full, sizeof(full), "%s%s", s->tree->root, path);
     d = opendir(full);
     while (d && r == 0 && (e = readdir(d))) {
-        if (!is_firmware(e->d_name) || look(s->tree, below, e->d_name, path) < 0)
+        if (!is_firmware(e->d_name) || resolve_in_dir(s->tree, below, e->d_name, path) < 0)
             continue;
         (void) snprintf(container, sizeof(container), "%s/%s", below, e->d_name);
-        r = give(s, path, container);
+        r = add_mount(s, path, container);
     }
     return r;
 }

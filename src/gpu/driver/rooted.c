@@ -29,7 +29,7 @@ static int next(struct walk *w, char part[static NAME_MAX + 1]) {
 }
 
 /* The target of a link goes before the rest; an absolute one begins at the root again. */
-static int follow(struct walk *w, const char *target) {
+static int follow_link(struct walk *w, const char *target) {
     char rest[PATH_MAX];
     int n = snprintf(rest, sizeof(rest), "%s/%s", target, w->rest);
 
@@ -68,7 +68,7 @@ static int step(struct walk *w, const char *root, const char *part, int *links) 
         return 0;
     }
     target[n] = 0;
-    return ++*links > LINKS_MAX ? -ELOOP : follow(w, target);
+    return ++*links > LINKS_MAX ? -ELOOP : follow_link(w, target);
 }
 
 int rooted_resolve(const char *root, const char *path, char *ret, size_t size) {

@@ -66,8 +66,8 @@ struct worker {
     bool unknown_memory; /* of one of them the driver does not tell what it holds */
 };
 
-static bool put(struct worker *w, union gpu_message *msg, uint32_t type, uint32_t index,
-                size_t size) {
+static bool send_message(struct worker *w, union gpu_message *msg, uint32_t type, uint32_t index,
+                         size_t size) {
     msg->header = (struct gpu_message_header){
         .magic = GPU_MESSAGE_MAGIC, .type = type, .sequence = w->sequence, .index = index};
     return send(GPU_WORKER_FD, msg, size, MSG_NOSIGNAL) == (ssize_t) size;
@@ -77,7 +77,7 @@ static int fail(struct worker *w, const char *text) {
     union gpu_message msg = {0};
 
     (void) snprintf(msg.text.text, sizeof(msg.text.text), "%s", text);
-    (void) put(w, &msg, GPU_MESSAGE_FAILED, 0, sizeof(msg.text));
+    (void) send_message(w, &msg, GPU_MESSAGE_FAILED, 0, sizeof(msg.text));
     return EXIT_FAILURE;
 }
 
@@ -176,7 +176,7 @@ static bool put_processes(struct worker *w, uint32_t index) {
             (uint32_t) (left < GPU_PACKET_PROCESSES ? left : GPU_PACKET_PROCESSES);
         memcpy(msg.processes.processes, w->processes + at,
                msg.processes.count * sizeof(w->processes[0]));
-        if (!put(w, &msg, GPU_MESSAGE_PROCESSES, index, sizeof(msg.processes)))
+        if (!send_message(w, &msg, GPU_MESSAGE_PROCESSES, index, sizeof(msg.processes)))
             return false;
     }
     return true;
@@ -184,8 +184,8 @@ static bool put_processes(struct worker *w, uint32_t index) {
 
 /* ---- a card ---- */
 
-static bool check(struct worker *w, struct gpu_message_device *d, nvmlReturn_t code,
-                  const char *call) {
+static bool check_call(struct worker *w, struct gpu_message_device *d, nvmlReturn_t code,
+                       const char *call) {
     if (code == NVML_SUCCESS)
         return true;
     d->status = (int32_t) code;
@@ -199,13 +199,13 @@ static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_mess
     nvmlPciInfo_t pci = {0};
     unsigned int minor = 0;
 
-    if (!check(w, d, n->nvmlDeviceGetUUID(device, uuid, sizeof(uuid)), "nvmlDeviceGetUUID") ||
-        !check(w, d, n->nvmlDeviceGetName(device, d->model, sizeof(d->model)),
-               "nvmlDeviceGetName") ||
-        !check(w, d, n->nvmlDeviceGetMinorNumber(device, &minor), "nvmlDeviceGetMinorNumber"))
+    if (!check_call(w, d, n->nvmlDeviceGetUUID(device, uuid, sizeof(uuid)), "nvmlDeviceGetUUID") ||
+        !check_call(w, d, n->nvmlDeviceGetName(device, d->model, sizeof(d->model)),
+                    "nvmlDeviceGetName") ||
+        !check_call(w, d, n->nvmlDeviceGetMinorNumber(device, &minor), "nvmlDeviceGetMinorNumber"))
         return false;
     if (!uuid[0] || strlen(uuid) >= sizeof(d->uuid) || minor > INT32_MAX)
-        return check(w, d, NVML_ERROR_UNKNOWN, "identity");
+        return check_call(w, d, NVML_ERROR_UNKNOWN, "identity");
     memcpy(d->uuid, uuid, strlen(uuid) + 1);
     d->model[sizeof(d->model) - 1] = 0;
     d->minor = (int32_t) minor;
@@ -281,7 +281,8 @@ static bool read_allocated(struct worker *w, nvmlDevice_t device, uint64_t *ret,
 static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
     nvmlMemory_t memory = {0};
 
-    if (!check(w, d, w->nvml.nvmlDeviceGetMemoryInfo(device, &memory), "nvmlDeviceGetMemoryInfo"))
+    if (!check_call(w, d, w->nvml.nvmlDeviceGetMemoryInfo(device, &memory),
+                    "nvmlDeviceGetMemoryInfo"))
         return false;
     d->memory = memory.total;
     d->sample.memory_used = memory.used;
@@ -348,7 +349,7 @@ static bool put_links(struct worker *w, uint32_t index) {
     union gpu_message msg = {0};
 
     msg.links.links = w->links.of[index];
-    return put(w, &msg, GPU_MESSAGE_LINKS, index, sizeof(msg.links));
+    return send_message(w, &msg, GPU_MESSAGE_LINKS, index, sizeof(msg.links));
 }
 
 /* A card in MIG mode is given away in instances, by NVIDIA's own device plugin; as a whole it runs
@@ -375,7 +376,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
 
     d->minor = -1;
     memset(&d->sample, 0xff, sizeof(d->sample)); /* nothing is told yet */
-    healthy = check(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
+    healthy = check_call(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
                     "nvmlDeviceGetHandleByIndex");
     if (healthy && is_divided(w, device, index)) {
         *ret_answers = true;
@@ -389,14 +390,14 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
         list_processes(w, device, index);
         read_memory_again(w, device, d);
     }
-    return put(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&
+    return send_message(w, &msg, GPU_MESSAGE_DEVICE, index, sizeof(msg.device)) &&
            (!healthy || (put_links(w, index) && put_processes(w, index)));
 }
 
 /* ---- a poll ---- */
 
 /* 0: go on; 1: the agent is gone; -1: the driver is. */
-static int answer(struct worker *w) {
+static int answer_poll(struct worker *w) {
     union gpu_message msg = {0};
     unsigned int count = 0;
     unsigned int answers = 0;
@@ -412,7 +413,7 @@ static int answer(struct worker *w) {
     if (w->nvml.nvmlSystemGetDriverVersion)
         (void) w->nvml.nvmlSystemGetDriverVersion(msg.text.text,
                                                   NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE);
-    if (!put(w, &msg, GPU_MESSAGE_DRIVER, 0, sizeof(msg.text)))
+    if (!send_message(w, &msg, GPU_MESSAGE_DRIVER, 0, sizeof(msg.text)))
         return 1;
     read_links(w, count < GPU_CARDS_MAX ? count : GPU_CARDS_MAX);
     for (uint32_t i = 0; i < count && i < GPU_CARDS_MAX; i++) {
@@ -423,7 +424,7 @@ static int answer(struct worker *w) {
         answers += answered;
     }
     memset(&msg, 0, sizeof(msg));
-    if (!put(w, &msg, GPU_MESSAGE_END, 0, sizeof(msg.header)))
+    if (!send_message(w, &msg, GPU_MESSAGE_END, 0, sizeof(msg.header)))
         return 1;
     /* Not one card answers: the driver was unloaded below us. A new process will see the new one.
      */
@@ -470,7 +471,7 @@ static bool set_memory_limit(struct worker *w, union gpu_message *msg) {
 
     msg->limit.status = (int32_t) code;
     (void) snprintf(msg->limit.error, sizeof(msg->limit.error), "%s", w->nvml.error_string(code));
-    return put(w, msg, GPU_MESSAGE_LIMIT, 0, sizeof(msg->limit));
+    return send_message(w, msg, GPU_MESSAGE_LIMIT, 0, sizeof(msg->limit));
 }
 
 static int serve(struct worker *w) {
@@ -488,7 +489,7 @@ static int serve(struct worker *w) {
         if (type != GPU_MESSAGE_POLL)
             return EXIT_FAILURE;
         w->sequence = msg.header.sequence;
-        r = answer(w);
+        r = answer_poll(w);
         if (r != 0)
             return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     }
@@ -502,7 +503,7 @@ static void report_context(const char *uuid, uint64_t bytes, void *userdata) {
 
     text_copy(msg.context.uuid, sizeof(msg.context.uuid), uuid);
     msg.context.bytes = bytes;
-    (void) put(userdata, &msg, GPU_MESSAGE_CONTEXT, 0, sizeof(msg.context));
+    (void) send_message(userdata, &msg, GPU_MESSAGE_CONTEXT, 0, sizeof(msg.context));
 }
 
 /* In a process of its own: what CUDA leaves behind in a process is many times what NVML needs, and

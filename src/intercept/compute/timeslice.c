@@ -127,8 +127,8 @@ static bool remember_group(int fd, const struct alloc *alloc) {
     return true;
 }
 
-static void follow(timeslice_ioctl_fn *real, uint32_t slice, int fd, unsigned long request,
-                   const void *argument) {
+static void follow_ioctl(timeslice_ioctl_fn *real, uint32_t slice, int fd, unsigned long request,
+                         const void *argument) {
     size_t size = request >> 16 & 0x3fff;
     bool with_new = false;
 
@@ -152,7 +152,7 @@ int timeslice_step(timeslice_ioctl_fn *real, uint32_t slice, int fd, unsigned lo
     int r = real(fd, request, argument), before = errno;
 
     if (r == 0)
-        follow(real, slice, fd, request, argument);
+        follow_ioctl(real, slice, fd, request, argument);
     errno = before;
     return r;
 }

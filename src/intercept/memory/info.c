@@ -74,7 +74,7 @@ CUresult cuMemGetInfo(unsigned int *free, unsigned int *total) {
 }
 
 /* The size that the share shows of a device of `bytes`. */
-static uint64_t shown(CUdevice dev, uint64_t bytes) {
+static uint64_t shown_size(CUdevice dev, uint64_t bytes) {
     struct share *share = share_view();
     uint64_t total, used;
 
@@ -88,7 +88,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
     CUresult r = driver.cuDeviceTotalMem_v2(bytes, dev);
 
     if (r == CUDA_SUCCESS && bytes)
-        *bytes = shown(dev, *bytes);
+        *bytes = shown_size(dev, *bytes);
     return r;
 }
 
@@ -96,6 +96,6 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
     CUresult r = driver.cuDeviceTotalMem(bytes, dev);
 
     if (r == CUDA_SUCCESS && bytes)
-        *bytes = narrow(shown(dev, *bytes));
+        *bytes = narrow(shown_size(dev, *bytes));
     return r;
 }

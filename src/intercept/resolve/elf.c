@@ -165,12 +165,12 @@ static void *find_symbol(const struct object *o, const char *name) {
     return (void *) (o->base + symbol->st_value);
 }
 
-static bool holds(const struct object *o, const void *address) {
+static bool contains(const struct object *o, const void *address) {
     return (uintptr_t) address >= o->low && (uintptr_t) address < o->high;
 }
 
 static enum elf_kind kind_of(const struct object *o) {
-    if (holds(o, &aliquot_instance))
+    if (contains(o, &aliquot_instance))
         return ELF_SELF;
     if (find_symbol(o, "aliquot_instance"))
         return ELF_SHADOW;
@@ -246,7 +246,7 @@ bool elf_with_driver(enum elf_kind kind, void (*fill)(elf_lookup_fn *lookup, con
 }
 
 static bool visit_holder(const struct object *o, struct walk *walk) {
-    if (!holds(o, walk->address))
+    if (!contains(o, walk->address))
         return false;
     walk->kind = kind_of(o);
     return true;
@@ -265,7 +265,7 @@ static int on_first_object(struct dl_phdr_info *info, size_t size, void *arg) {
     struct object o;
 
     (void) size;
-    walk->passed = object_read(info, &o) && holds(&o, walk->address);
+    walk->passed = object_read(info, &o) && contains(&o, walk->address);
     return 1;
 }
 
@@ -278,7 +278,7 @@ bool elf_in_program(const void *address) {
 
 static bool visit_next(const struct object *o, struct walk *walk) {
     if (!walk->passed) {
-        walk->passed = holds(o, walk->address);
+        walk->passed = contains(o, walk->address);
         return false;
     }
     if (kind_of(o) != ELF_SELF && kind_of(o) != ELF_SHADOW)
@@ -287,7 +287,7 @@ static bool visit_next(const struct object *o, struct walk *walk) {
 }
 
 static bool visit_before_us(const struct object *o, struct walk *walk) {
-    if (holds(o, &aliquot_instance))
+    if (contains(o, &aliquot_instance))
         return true; /* so far and no further */
     return visit_next(o, walk);
 }

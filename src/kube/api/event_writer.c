@@ -368,7 +368,7 @@ static bool take_turn(struct event_writer *w, struct object *o, uint64_t now_ms)
 }
 
 /* Forgets objects of which nothing was noted for so long that their Events are gone. */
-static void forget(struct event_writer *w, uint64_t now_ms) {
+static void forget_events(struct event_writer *w, uint64_t now_ms) {
     for (unsigned i = 0; w->objects && i < FORGET_PER_RUN; i++) {
         struct object *o = w->objects;
         if (o->waits || o->in_flight > 0 || now_ms - o->noted_ms < FORGET_MS)
@@ -384,7 +384,7 @@ void event_writer_run(struct event_writer *w, uint64_t now_ms) {
         next = o->wait_next;
         w->starved = !take_turn(w, o, now_ms);
     }
-    forget(w, now_ms);
+    forget_events(w, now_ms);
 }
 
 /* ---- noting ---- */

@@ -213,7 +213,7 @@ static bool is_beyond(const char *value, const char *bound, bool greater) {
     return greater ? a > b : a < b;
 }
 
-static bool holds(const struct label_term *term, const char *labels, const char *name) {
+static bool term_matches(const struct label_term *term, const char *labels, const char *name) {
     size_t len = name ? strlen(name) : 0;
     const char *value = name;
     if (!term->field)
@@ -238,7 +238,7 @@ static bool holds(const struct label_term *term, const char *labels, const char 
 
 bool label_terms_hold(const struct label_terms *terms, const char *labels, const char *name) {
     for (uint32_t i = 0; i < terms->n; i++)
-        if (!holds(&terms->v[i], labels, name))
+        if (!term_matches(&terms->v[i], labels, name))
             return false;
     return true;
 }

@@ -120,7 +120,7 @@ static uint64_t next_random(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-static uint8_t draw(const uint64_t *below, uint32_t n, uint64_t number) {
+static uint8_t sample(const uint64_t *below, uint32_t n, uint64_t number) {
     uint32_t low = 0, high = n - 1;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
@@ -137,7 +137,7 @@ static void make_draws(struct stranded *s, const uint64_t below[static TYPICAL_M
     uint64_t state = 1;
     for (uint32_t r = 0; r < ROUNDS; r++)
         for (uint32_t i = 0; i < DRAWS; i++)
-            s->draws[r][i] = draw(below, s->n, next_random(&state) % below[s->n - 1]);
+            s->draws[r][i] = sample(below, s->n, next_random(&state) % below[s->n - 1]);
 }
 
 void stranded_learn(struct stranded *s, const struct workload *w) {
@@ -184,7 +184,7 @@ static uint32_t tightest(const struct stranded_node *node, const struct need *ne
     return best;
 }
 
-static void take(uint16_t *card, const struct need *need) {
+static void subtract_need(uint16_t *card, const struct need *need) {
     *card = (uint16_t) (*card - stranded_card(need->core, need->memory));
 }
 
@@ -197,20 +197,20 @@ static bool put_many(struct stranded_node *node, const struct need *need) {
     for (uint32_t c = 0, left = need->cards; left > 0; c++) {
         if (!card_fits(node->cards[c], need))
             continue;
-        take(&node->cards[c], need);
+        subtract_need(&node->cards[c], need);
         left--;
     }
     return true;
 }
 
-static bool put(struct stranded_node *node, const struct need *need) {
+static bool put_need(struct stranded_node *node, const struct need *need) {
     if (!need->served || node->cpu < need->cpu)
         return false;
     if (need->cards == 1) {
         uint32_t c = tightest(node, need);
         if (c == node->ncards)
             return false;
-        take(&node->cards[c], need);
+        subtract_need(&node->cards[c], need);
     } else if (need->cards > 1 && !put_many(node, need)) {
         return false;
     }
@@ -230,7 +230,7 @@ static int32_t run_round(const struct stranded *s, struct stranded_node node, ui
     const struct need *needs = s->kinds[node.kind].needs;
     uint32_t misses = 0;
     for (uint32_t i = 0; i < DRAWS && misses < MISSES; i++)
-        misses = put(&node, &needs[s->draws[round][i]]) ? 0 : misses + 1;
+        misses = put_need(&node, &needs[s->draws[round][i]]) ? 0 : misses + 1;
     return idle(&node);
 }
 

@@ -16,14 +16,14 @@ void workload_init(struct workload *w) {
     memset(w, 0, sizeof(*w));
 }
 
-static uint64_t mix(uint64_t h, uint64_t value) {
+static uint64_t mix_hash(uint64_t h, uint64_t value) {
     h = (h ^ value) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
 }
 
 static uint32_t slot_of(const struct place_shape *s) {
-    uint64_t h = mix(mix(mix(1, s->models), s->memory), s->cpu);
-    return (uint32_t) (mix(h, (uint64_t) s->cards << 8 | s->core) >> 32) % WORKLOAD_INDEX;
+    uint64_t h = mix_hash(mix_hash(mix_hash(1, s->models), s->memory), s->cpu);
+    return (uint32_t) (mix_hash(h, (uint64_t) s->cards << 8 | s->core) >> 32) % WORKLOAD_INDEX;
 }
 
 static bool same_shape(const struct place_shape *a, const struct place_shape *b) {
@@ -37,7 +37,7 @@ uint64_t workload_milli(const struct place_shape *s) {
 }
 
 /* Where the shape stands in the index, or the empty place where it belongs. */
-static uint32_t find(const struct workload *w, const struct place_shape *shape) {
+static uint32_t find_index(const struct workload *w, const struct place_shape *shape) {
     uint32_t at = slot_of(shape);
     while (w->index[at] != 0 && !same_shape(&w->shapes[w->index[at] - 1].shape, shape))
         at = (at + 1) % WORKLOAD_INDEX;
@@ -51,7 +51,7 @@ static void tally(struct workload *w, const struct place_shape *shape, uint32_t 
 }
 
 static void add_count(struct workload *w, const struct place_shape *shape, uint32_t count) {
-    uint32_t at = find(w, shape);
+    uint32_t at = find_index(w, shape);
     if (w->index[at] == 0) {
         w->shapes[w->n] = (struct workload_count){*shape, 0};
         w->index[at] = (uint16_t) ++w->n;
@@ -61,7 +61,7 @@ static void add_count(struct workload *w, const struct place_shape *shape, uint3
 }
 
 /* Halves all counts; shapes that were seen once are forgotten. */
-static void fade(struct workload *w) {
+static void halve_counts(struct workload *w) {
     uint32_t n = w->n, fresh = w->fresh;
     w->n = w->total = 0;
     w->milli = 0;
@@ -90,8 +90,9 @@ static struct place_shape in_range(const struct place_shape *shape) {
 
 void workload_add_count(struct workload *w, const struct place_shape *shape, uint32_t count) {
     struct place_shape s = in_range(shape);
-    while (w->total >= WORKLOAD_FULL || (w->n == WORKLOAD_SHAPES_MAX && w->index[find(w, &s)] == 0))
-        fade(w);
+    while (w->total >= WORKLOAD_FULL ||
+           (w->n == WORKLOAD_SHAPES_MAX && w->index[find_index(w, &s)] == 0))
+        halve_counts(w);
     add_count(w, &s, count);
     w->fresh += count;
 }

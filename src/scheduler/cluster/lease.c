@@ -57,7 +57,7 @@ static bool is_mine(const struct lease *l) {
     return strcmp(l->holder, l->identity) == 0;
 }
 
-static void lose(struct lease *l) {
+static void lose_lease(struct lease *l) {
     if (!l->held)
         return;
     l->held = l->yielding = false;
@@ -81,7 +81,7 @@ static void take_text(struct json value, char out[static LEASE_TEXT_MAX]) {
         out[0] = '\0';
 }
 
-static void take(struct lease *l, struct json object) {
+static void read_lease(struct lease *l, struct json object) {
     char holder[LEASE_TEXT_MAX], renewed[LEASE_TEXT_MAX];
     uint64_t seconds = 0, transitions = 0;
     take_text(JSON_PATH(object, "spec", "holderIdentity"), holder);
@@ -99,7 +99,7 @@ static void take(struct lease *l, struct json object) {
     l->transitions = transitions;
 }
 
-static void forget(struct lease *l) {
+static void clear_lease(struct lease *l) {
     l->holder[0] = l->renewed[0] = l->version[0] = l->wanted_by[0] = '\0';
 }
 
@@ -163,9 +163,9 @@ static void on_written(const struct kube_response *response, void *userdata) {
         l->next_ms = response->status == 409 ? now(l) : now(l) + LEASE_RETRY_MS;
         return;
     }
-    take(l, response->body);
+    read_lease(l, response->body);
     if (!is_mine(l)) { /* given back */
-        lose(l);
+        lose_lease(l);
         end_release(l);
         l->next_ms = now(l) + LEASE_LOOK_MS;
         return;
@@ -265,9 +265,9 @@ static void on_seen(const struct kube_response *response, void *userdata) {
     struct lease *l = userdata;
     l->busy = false;
     if (response->status == 404)
-        forget(l);
+        clear_lease(l);
     else if (response->status == 200 && json_valid(response->body))
-        take(l, response->body);
+        read_lease(l, response->body);
     else {
         l->failed++;
         return;
@@ -276,11 +276,11 @@ static void on_seen(const struct kube_response *response, void *userdata) {
         keep_or_yield(l); /* no other replica had it in between: each change names another holder */
         return;
     }
-    lose(l);
+    lose_lease(l);
     decide(l);
 }
 
-static void look(struct lease *l) {
+static void poll_lease(struct lease *l) {
     request(l, "GET", true, NULL, NULL, on_seen);
 }
 
@@ -295,7 +295,7 @@ void lease_run(struct lease *l) {
     if (l->held && l->version[0])
         keep_or_yield(l);
     else
-        look(l);
+        poll_lease(l);
 }
 
 void lease_release(struct lease *l, void (*done)(void *userdata)) {

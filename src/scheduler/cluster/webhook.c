@@ -26,7 +26,7 @@
 typedef int (*review_verb)(struct admission *a, const char *body, size_t len, struct buf *out,
                            struct err *err);
 
-static void answer(struct http_exchange *exchange, struct webhook *w, review_verb review) {
+static void reply_review(struct http_exchange *exchange, struct webhook *w, review_verb review) {
     struct buf out = BUF_INIT(REVIEW_MAX * 2);
     struct err err;
     size_t len;
@@ -40,11 +40,11 @@ static void answer(struct http_exchange *exchange, struct webhook *w, review_ver
 }
 
 static void on_mutate(struct http_exchange *exchange, void *userdata) {
-    answer(exchange, userdata, admission_mutate);
+    reply_review(exchange, userdata, admission_mutate);
 }
 
 static void on_validate(struct http_exchange *exchange, void *userdata) {
-    answer(exchange, userdata, admission_validate);
+    reply_review(exchange, userdata, admission_validate);
 }
 
 static const struct http_route routes[] = {

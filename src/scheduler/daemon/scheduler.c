@@ -409,7 +409,7 @@ static struct event_writer *new_event_writer(struct scheduler *s) {
     return event_writer_new(&options);
 }
 
-static const char *trouble(void *userdata) {
+static const char *watch_problem(void *userdata) {
     return watch_trouble(userdata);
 }
 
@@ -423,7 +423,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
         return err_errno(err, ENOMEM, "cannot start");
     s->extender = (struct extender){.state = s->state,
                                     .ready = is_caught_up,
-                                    .trouble = trouble,
+                                    .trouble = watch_problem,
                                     .on_refusal = on_refusal,
                                     .known = is_known,
                                     .on_no_room = on_no_room,

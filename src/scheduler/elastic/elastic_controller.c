@@ -95,7 +95,7 @@ static void name_hold(struct state *s, const char *id, const struct egpu *e) {
     state_standing_name(s, id, text);
 }
 
-static void hold(void *self, const struct egpu *e) {
+static void reserve(void *self, const struct egpu *e) {
     struct assigned_device devices[CLAIM_CARDS_MAX];
     struct elastic *elastic = self;
     struct state *s = elastic->state;
@@ -124,11 +124,11 @@ struct holding {
 static void hold_again(const struct egpu *e, void *userdata) {
     struct holding *holding = userdata;
     if (holding->all || holding->at == holding->elastic->hold_turn)
-        hold(holding->elastic, e);
+        reserve(holding->elastic, e);
     holding->at = (holding->at + 1) % HOLD_TURNS;
 }
 
-static void drop(void *self, const char *name) {
+static void unreserve(void *self, const char *name) {
     struct elastic *e = self;
     char id[ELASTIC_ID_MAX];
     elastic_id(name, id);
@@ -157,7 +157,7 @@ static void add_card(const struct state_card *card, const struct place_grant *gr
 
 /* Whether the pod was promised that card for the container. */
 static bool is_allocated(const struct state_pod *pod, const char *container,
-                        const struct state_card *card) {
+                         const struct state_card *card) {
     for (uint32_t i = 0; i < pod->nallocations; i++)
         if (strcmp(pod->allocations[i].container, container) == 0 &&
             strcmp(pod->allocations[i].device.uuid, card->uuid) == 0)
@@ -231,8 +231,8 @@ static int keep_room(struct elastic *e, const char *egpu, const char *id,
     return 0;
 }
 
-static int find(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
-                const char *node, struct claims_room *ret, struct err *why) {
+static int find_room(void *self, const struct egpu_claim *claim, const struct claim_amount *want,
+                     const char *node, struct claims_room *ret, struct err *why) {
     struct elastic *e = self;
     struct container_request req = {.container = "claim", .phase = CONTAINER_APP};
     char egpu[KUBE_NAME_MAX], id[ELASTIC_ID_MAX];
@@ -290,7 +290,7 @@ static int keep_more(struct elastic *e, const struct egpu *egpu, const struct cl
     making->amount = *amount;
     making->since_ms = e->now(e->userdata);
     LL_PREPEND(e->makings, making);
-    hold(e, egpu);
+    reserve(e, egpu);
     return 0;
 }
 
@@ -303,11 +303,11 @@ static bool is_kept(struct elastic *e, const struct egpu *egpu, const struct cla
         return true;
     LL_DELETE(e->makings, making);
     free(making);
-    hold(e, egpu);
+    reserve(e, egpu);
     return false;
 }
 
-static int check(void *self, const struct egpu *egpu, struct err *why) {
+static int check_room(void *self, const struct egpu *egpu, struct err *why) {
     struct elastic *e = self;
     struct assigned_device devices[CLAIM_CARDS_MAX];
     if (is_kept(e, egpu, &egpu->capacity))
@@ -385,7 +385,7 @@ static void write_out(void *self, const struct claims_write *write) {
     }
 }
 
-static void note(void *self, const struct claims_note *note) {
+static void put_event(void *self, const struct claims_note *note) {
     struct elastic *e = self;
     const struct event event = {.namespace = note->namespace[0] ? note->namespace : "default",
                                 .name = note->name,
@@ -402,8 +402,9 @@ static void note(void *self, const struct claims_note *note) {
 /* ---- life ---- */
 
 int elastic_init(struct elastic *e) {
-    const struct claims_world world = {
-        e, find, node_of, check, grow, elastic_settle, elastic_begun, hold, drop, write_out, note};
+    const struct claims_world world = {e,         find_room,      node_of,       check_room,
+                                       grow,      elastic_settle, elastic_begun, reserve,
+                                       unreserve, write_out,      put_event};
     e->claims = claims_new(&world);
     return e->claims && elastic_selector_add(e) == 0 ? 0 : -ENOMEM;
 }
@@ -437,11 +438,11 @@ static void review_makings(struct elastic *e) {
             continue;
         const struct egpu *egpu = claims_egpu(e->claims, making->egpu);
         if (!egpu)
-            drop(e, making->egpu);
+            unreserve(e, making->egpu);
         LL_DELETE(e->makings, making);
         free(making);
         if (egpu)
-            hold(e, egpu);
+            reserve(e, egpu);
     }
 }
 

@@ -16,14 +16,14 @@ struct elastic_node {
     char name[];
 };
 
-static struct elastic_node *find(const struct elastic *e, const char *name) {
+static struct elastic_node *find_node(const struct elastic *e, const char *name) {
     struct elastic_node *node;
     HASH_FIND_STR(e->nodes, name, node);
     return node;
 }
 
-static struct elastic_node *get(struct elastic *e, const char *name) {
-    struct elastic_node *node = find(e, name);
+static struct elastic_node *get_node(struct elastic *e, const char *name) {
+    struct elastic_node *node = find_node(e, name);
     size_t len = strlen(name) + 1;
     if (node || !(node = calloc(1, sizeof(*node) + len)))
         return node;
@@ -32,7 +32,7 @@ static struct elastic_node *get(struct elastic *e, const char *name) {
     return hash_added_or_freed(node);
 }
 
-static void drop(struct elastic *e, struct elastic_node *node) {
+static void free_node(struct elastic *e, struct elastic_node *node) {
     HASH_DEL(e->nodes, node);
     free(node->labels);
     free(node);
@@ -40,7 +40,7 @@ static void drop(struct elastic *e, struct elastic_node *node) {
 
 int elastic_node(struct elastic *e, const char *name, struct json labels) {
     _cleanup_free_ char *text = NULL;
-    struct elastic_node *node = find(e, name);
+    struct elastic_node *node = find_node(e, name);
     struct state_node *seen = state_node_find(e->state, name);
     if (labels_read(labels, &text) < 0)
         return -ENOMEM;
@@ -49,10 +49,10 @@ int elastic_node(struct elastic *e, const char *name, struct json labels) {
     if (seen)
         state_touch(seen);
     if (!text) {
-        drop(e, node);
+        free_node(e, node);
         return 0;
     }
-    if (!node && !(node = get(e, name)))
+    if (!node && !(node = get_node(e, name)))
         return -ENOMEM;
     free(node->labels);
     node->labels = take_ptr(text);
@@ -64,19 +64,19 @@ void elastic_nodes_end(struct elastic *e) {
     HASH_ITER(hh, e->nodes, node, next) {
         const struct state_node *seen = state_node_find(e->state, node->name);
         if (!seen || !seen->exists)
-            drop(e, node);
+            free_node(e, node);
     }
 }
 
 void elastic_nodes_drop(struct elastic *e) {
     struct elastic_node *node, *next;
     HASH_ITER(hh, e->nodes, node, next)
-        drop(e, node);
+        free_node(e, node);
 }
 
 bool elastic_is_on(const struct elastic *e, const struct node_selector *among,
                    const struct state_node *node) {
-    const struct elastic_node *known = among->n > 0 ? find(e, node->name) : NULL;
+    const struct elastic_node *known = among->n > 0 ? find_node(e, node->name) : NULL;
     return node_selector_holds(among, known ? known->labels : NULL, node->name);
 }
 

@@ -48,7 +48,7 @@ static bool may_share(struct elastic *e, const struct state_pod *pod,
     return false;
 }
 
-static int draw(struct state_pod *pod, const char *container, const struct egpu *egpu) {
+static int draw_on(struct state_pod *pod, const char *container, const struct egpu *egpu) {
     char id[ELASTIC_ID_MAX];
     if (!egpu)
         return 0;
@@ -71,7 +71,7 @@ static bool take_use(struct elastic *e, struct state_pod *pod, const char *conta
     claim_amount_request(&use->amount, req);
     if (!pod->class_policy)
         pod->class_policy = elastic_policy(e, use->claim);
-    return draw(pod, container, use->egpu) == 0;
+    return draw_on(pod, container, use->egpu) == 0;
 }
 
 bool elastic_gate_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
@@ -164,7 +164,7 @@ static void draw_bound(const char *uid, void *userdata) {
     for (uint32_t i = 0; r != -ENOENT; i++) {
         r = claims_use(e->claims, uid, i, &container, &use, &err);
         if (r == 0 && use.egpu)
-            (void) draw(pod, container, use.egpu);
+            (void) draw_on(pod, container, use.egpu);
         else if (r != -ENOENT)
             e->undrawn = true;
     }
@@ -248,7 +248,7 @@ static void select_node(struct elastic *e, const struct egpu_claim *claim, const
 enum progress { GO_ON, KEEP_WAITING, GIVE_UP };
 
 /* Whether the wait can end, having written the node on every claim that is to be made. */
-static enum progress look(struct elastic *e, struct elastic_wait *w, struct err *why) {
+static enum progress check_wait(struct elastic *e, struct elastic_wait *w, struct err *why) {
     enum progress progress = GO_ON;
     struct claims_use use;
     const char *container;
@@ -297,7 +297,7 @@ void elastic_waits_refuse(struct elastic *e, const char *why) {
 
 /* Whether the container was promised just what it is to get of its claim, on cards of that. */
 static bool is_allocated(const struct state_pod *pod, const char *container,
-                        const struct claims_use *use) {
+                         const struct claims_use *use) {
     uint32_t cards = 0;
     for (uint32_t i = 0; i < pod->nallocations; i++) {
         const struct state_allocation *held = &pod->allocations[i];
@@ -323,7 +323,7 @@ void elastic_waits_run(struct elastic *e) {
     struct elastic_wait *w, *next;
     LL_FOREACH_SAFE(e->waits, w, next) {
         struct err why = {0};
-        enum progress progress = look(e, w, &why);
+        enum progress progress = check_wait(e, w, &why);
         bool late = e->now(e->userdata) >= w->until_ms;
         if (progress == KEEP_WAITING && !late)
             continue;

@@ -45,16 +45,16 @@ void binder_done(struct binder *b) {
 
 /* ---- ending an attempt ---- */
 
-static void answer(struct attempt *a, const char *error) {
+static void end_attempt(struct attempt *a, const char *error) {
     if (a->request)
         a->binder->done(error, a->request);
     free(a);
 }
 
-static void answer_err(struct attempt *a, const char *what, const char *why) {
+static void end_attempt_err(struct attempt *a, const char *what, const char *why) {
     struct err err;
     err_set(&err, EIO, "%s: %s", what, why);
-    answer(a, err.text);
+    end_attempt(a, err.text);
 }
 
 static void set_stage(struct attempt *a, enum pod_stage stage) {
@@ -92,7 +92,7 @@ static int ask_truth(struct attempt *a, struct err *err) {
 static void settle_bound(struct attempt *a, const struct pod *seen) {
     struct binder *b = a->binder;
     if (state_pod_seen(b->state, seen, b->now(b->userdata)) < 0) {
-        answer(a, "out of memory");
+        end_attempt(a, "out of memory");
         return;
     }
     struct state_pod *pod = state_pod_find(b->state, a->to.uid);
@@ -100,9 +100,9 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
     if (allocated)
         state_pod_stage(pod, POD_AWAITED, b->now(b->userdata));
     if (allocated && strcmp(seen->node, a->to.node) == 0)
-        answer(a, "");
+        end_attempt(a, "");
     else
-        answer_err(a, "another scheduler bound the pod, to node", seen->node);
+        end_attempt_err(a, "another scheduler bound the pod, to node", seen->node);
 }
 
 /* What was read before another attempt began or was answered says nothing about that one. */
@@ -111,20 +111,20 @@ static void settle_unbound(struct attempt *a) {
     bool waiting = pod && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED);
     if (waiting && pod->turn == a->turn && (a->definite || a->over || pod->stage == POD_AWAITED))
         release(a);
-    answer(a, a->definite ? "the API server refused the Binding; trying again"
-                          : "the Binding got no answer and is not done yet; trying again");
+    end_attempt(a, a->definite ? "the API server refused the Binding; trying again"
+                               : "the Binding got no answer and is not done yet; trying again");
 }
 
-static void settle(struct attempt *a, struct json object) {
+static void read_back(struct attempt *a, struct json object) {
     struct pod seen;
     struct err err;
     if (pod_parse(object, &seen, &err) < 0) {
-        answer_err(a, "cannot read the pod back", err.text);
+        end_attempt_err(a, "cannot read the pod back", err.text);
         return;
     }
     if (strcmp(seen.uid, a->to.uid) != 0) {
         state_pod_ended(a->binder->state, a->to.uid);
-        answer(a, "the pod is gone, another one has its name");
+        end_attempt(a, "the pod is gone, another one has its name");
     } else if (seen.node[0] != '\0')
         settle_bound(a, &seen);
     else
@@ -139,14 +139,14 @@ static void on_truth(const struct kube_response *response, void *userdata) {
         /* The watch was faster; what it says is newer than this answer may be. */
         bool ours =
             pod && pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nallocations > 0;
-        answer(a, ours ? "" : "the pod is gone, or another scheduler bound it");
+        end_attempt(a, ours ? "" : "the pod is gone, or another scheduler bound it");
     } else if (response->status == 200 && json_valid(response->body))
-        settle(a, response->body);
+        read_back(a, response->body);
     else if (response->status == 404) {
         state_pod_ended(a->binder->state, a->to.uid);
-        answer(a, "the pod is gone");
+        end_attempt(a, "the pod is gone");
     } else
-        answer_err(a, "the Binding got no answer, and the pod cannot be read", response->text);
+        end_attempt_err(a, "the Binding got no answer, and the pod cannot be read", response->text);
 }
 
 /* ---- the Binding ---- */
@@ -158,7 +158,7 @@ static void on_bound(const struct kube_response *response, void *userdata) {
     int status = response->status;
     if (status >= 200 && status < 300) {
         set_stage(a, POD_AWAITED);
-        answer(a, "");
+        end_attempt(a, "");
         return;
     }
     if ((status == 0 && response->maybe_applied) || status >= 500 || status == 409 || a->doubted) {
@@ -167,14 +167,14 @@ static void on_bound(const struct kube_response *response, void *userdata) {
         b->doubts += status != 409;
         set_stage(a, POD_IN_DOUBT);
         if (ask_truth(a, &err) < 0)
-            answer_err(a, "the Binding got no answer", err.text);
+            end_attempt_err(a, "the Binding got no answer", err.text);
         return;
     }
     if (status == 404)
         state_pod_ended(b->state, a->to.uid);
     else
         release(a);
-    answer_err(a, "cannot bind", response->text);
+    end_attempt_err(a, "cannot bind", response->text);
 }
 
 /* What a Binding puts into the pod's annotations. */
@@ -280,7 +280,7 @@ static void post_binding(struct attempt *a, struct state_pod *pod) {
         pod->signer = signing_key_id(b->key);
     if (r < 0) {
         release(a);
-        answer_err(a, "cannot bind", err.text);
+        end_attempt_err(a, "cannot bind", err.text);
     }
 }
 
@@ -398,7 +398,7 @@ static bool is_done_already(const struct binder *b, const struct attempt *a) {
 static void answer_done(struct binder *b, struct attempt *a) {
     const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     bool ours = pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nallocations > 0;
-    answer(a, ours ? "" : "the pod is bound to another node, or by another scheduler");
+    end_attempt(a, ours ? "" : "the pod is bound to another node, or by another scheduler");
 }
 
 /* As far as is known: one that asks is known since filter, unless the scheduler was restarted. */
@@ -431,7 +431,7 @@ void binder_bind(struct binder *b, const char *body, size_t len, void *request) 
     if (pod)
         post_binding(a, pod);
     else
-        answer(a, err.text);
+        end_attempt(a, err.text);
 }
 
 /* ---- audit ---- */

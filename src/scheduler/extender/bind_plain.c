@@ -20,19 +20,19 @@ struct plain {
     struct bind_target to;
 };
 
-static void answer(struct plain *p, const char *error) {
+static void end_plain(struct plain *p, const char *error) {
     p->done(error, p->request);
     free(p);
 }
 
-static void answer_err(struct plain *p, const char *what, const char *why) {
+static void end_plain_err(struct plain *p, const char *what, const char *why) {
     struct err err;
     err_set(&err, EIO, "%s: %s", what, why);
-    answer(p, err.text);
+    end_plain(p, err.text);
 }
 
-static int ask(struct plain *p, const char *method, const char *subresource, const struct buf *body,
-               kube_response_cb on_response, struct err *err) {
+static int request_pod(struct plain *p, const char *method, const char *subresource,
+                       const struct buf *body, kube_response_cb on_response, struct err *err) {
     char path[BINDING_PATH_MAX];
     binding_path(&p->to, subresource, path);
     return p->api->request(p->api->context, method, path, NULL, body ? body->data : NULL,
@@ -43,9 +43,9 @@ static void on_bound(const struct kube_response *response, void *userdata) {
     struct plain *p = userdata;
     bool bound = response->status >= 200 && response->status < 300;
     if (bound)
-        answer(p, "");
+        end_plain(p, "");
     else
-        answer_err(p, "cannot bind", response->text);
+        end_plain_err(p, "cannot bind", response->text);
 }
 
 static void post_binding(struct plain *p) {
@@ -53,18 +53,18 @@ static void post_binding(struct plain *p) {
     struct err err;
     binding_encode(&p->to, "", &body);
     if (buf_error(&body) < 0)
-        answer(p, "cannot build the Binding");
-    else if (ask(p, "POST", "/binding", &body, on_bound, &err) < 0)
-        answer_err(p, "cannot bind", err.text);
+        end_plain(p, "cannot build the Binding");
+    else if (request_pod(p, "POST", "/binding", &body, on_bound, &err) < 0)
+        end_plain_err(p, "cannot bind", err.text);
 }
 
-static void judge(struct plain *p, const struct pod *pod) {
+static void bind_if_pending(struct plain *p, const struct pod *pod) {
     if (strcmp(pod->uid, p->to.uid) != 0)
-        answer(p, "the pod is gone, another one has its name");
+        end_plain(p, "the pod is gone, another one has its name");
     else if (pod->node[0] != '\0')
-        answer(p, strcmp(pod->node, p->to.node) == 0 ? "" : "the pod is bound to another node");
+        end_plain(p, strcmp(pod->node, p->to.node) == 0 ? "" : "the pod is bound to another node");
     else if (pod->request.n > 0 || pod->problem != REQUEST_OK)
-        answer(p, "the pod has not been seen yet; trying again");
+        end_plain(p, "the pod has not been seen yet; trying again");
     else
         post_binding(p);
 }
@@ -74,13 +74,13 @@ static void on_pod(const struct kube_response *response, void *userdata) {
     struct pod pod;
     struct err err;
     if (response->status == 404)
-        answer(p, "the pod is gone");
+        end_plain(p, "the pod is gone");
     else if (response->status != 200 || !json_valid(response->body))
-        answer_err(p, "cannot read the pod", response->text);
+        end_plain_err(p, "cannot read the pod", response->text);
     else if (pod_parse(response->body, &pod, &err) < 0)
-        answer_err(p, "cannot read the pod", err.text);
+        end_plain_err(p, "cannot read the pod", err.text);
     else {
-        judge(p, &pod);
+        bind_if_pending(p, &pod);
         pod_done(&pod);
     }
 }
@@ -94,6 +94,6 @@ void bind_plain(const struct api *api, const struct bind_target *target, bind_do
         return;
     }
     *p = (struct plain){api, done, request, *target};
-    if (ask(p, "GET", "", NULL, on_pod, &err) < 0)
-        answer_err(p, "cannot read the pod", err.text);
+    if (request_pod(p, "GET", "", NULL, on_pod, &err) < 0)
+        end_plain_err(p, "cannot read the pod", err.text);
 }

@@ -19,9 +19,9 @@ struct text {
     size_t len, max;
 };
 
-static void put(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put_text(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void put(struct text *t, const char *format, ...) {
+static void put_text(struct text *t, const char *format, ...) {
     va_list ap;
     va_start(ap, format);
     int n = vsnprintf(t->out + t->len, t->max - t->len, format, ap);
@@ -34,33 +34,33 @@ static void put(struct text *t, const char *format, ...) {
 static void put_container_request(struct text *t, const struct container_request *req) {
     char memory[24];
     if (req->cards == 0) { /* another container has asked for all of that */
-        put(t, "%s shares its claim", req->container);
+        put_text(t, "%s shares its claim", req->container);
         return;
     }
-    put(t, "%s wants ", req->container);
+    put_text(t, "%s wants ", req->container);
     if (req->claimed && !req->whole && req->core == 0 && req->memory == 0)
-        put(t, "what its claim gives");
+        put_text(t, "what its claim gives");
     if (req->whole)
-        put(t, "%" PRIu32 " whole GPU%s", req->cards, req->cards > 1 ? "s" : "");
+        put_text(t, "%" PRIu32 " whole GPU%s", req->cards, req->cards > 1 ? "s" : "");
     if (req->core > 0)
-        put(t, "%" PRIu32 " %% compute", req->core);
+        put_text(t, "%" PRIu32 " %% compute", req->core);
     if (req->tflops > 0)
-        put(t, "%" PRIu32 " TFLOPS", req->tflops);
+        put_text(t, "%" PRIu32 " TFLOPS", req->tflops);
     if (req->memory > 0 || req->memory_percent > 0)
-        put(t, "%s", req->core > 0 || req->tflops > 0 ? " and " : "");
+        put_text(t, "%s", req->core > 0 || req->tflops > 0 ? " and " : "");
     if (req->memory > 0)
-        put(t, "%s memory", num_format_bytes(req->memory, memory));
+        put_text(t, "%s memory", num_format_bytes(req->memory, memory));
     else if (req->memory_percent > 0)
-        put(t, "%" PRIu32 " %% of the memory", req->memory_percent);
+        put_text(t, "%" PRIu32 " %% of the memory", req->memory_percent);
     if (!req->whole && req->cards == 1)
-        put(t, " of one GPU");
+        put_text(t, " of one GPU");
     else if (!req->whole)
-        put(t, " of each of %" PRIu32 " GPUs", req->cards);
+        put_text(t, " of each of %" PRIu32 " GPUs", req->cards);
 }
 
 static void put_words(struct text *t, const char *what, const char *words) {
     if (words)
-        put(t, ", %s %.60s", what, words);
+        put_text(t, ", %s %.60s", what, words);
 }
 
 static void put_selection(struct text *t, const struct gpu_selection *selection) {
@@ -70,20 +70,20 @@ static void put_selection(struct text *t, const struct gpu_selection *selection)
     put_words(t, "not of UUID", selection->avoid_uuids);
     put_words(t, "of index", selection->use_indexes);
     if (selection->topology == TOPOLOGY_RESTRICTED)
-        put(t, ", with the best links");
+        put_text(t, ", with the best links");
     if (selection->numa_bind)
-        put(t, ", on one NUMA node");
+        put_text(t, ", on one NUMA node");
 }
 
 static void put_card(struct text *t, const struct state_card *card,
                      const struct place_card *place) {
     char memory[24];
     if (!card->healthy || card->duplicate)
-        put(t, " GPU %" PRIu32 ": %s,", card->index,
-            card->duplicate ? "listed twice" : "not healthy");
+        put_text(t, " GPU %" PRIu32 ": %s,", card->index,
+                 card->duplicate ? "listed twice" : "not healthy");
     else
-        put(t, " GPU %" PRIu32 ": %" PRIu32 " %% and %s,", card->index, place->free.core,
-            num_format_bytes(place->free.memory, memory));
+        put_text(t, " GPU %" PRIu32 ": %" PRIu32 " %% and %s,", card->index, place->free.core,
+                 num_format_bytes(place->free.memory, memory));
 }
 
 /* Distinct models and how many cards of each. */
@@ -98,8 +98,8 @@ static void put_models(struct text *t, const struct state_node *node) {
         }
         if (before > 0)
             continue;
-        put(t, "%s %" PRIu32 " %s", between, same,
-            node->cards[i]->model[0] ? node->cards[i]->model : "GPUs of an unknown model");
+        put_text(t, "%s %" PRIu32 " %s", between, same,
+                 node->cards[i]->model[0] ? node->cards[i]->model : "GPUs of an unknown model");
         between = ",";
     }
 }
@@ -113,10 +113,10 @@ static bool by_model(const struct gpu_selection *selection, enum place_reason re
 static void put_node(struct text *t, const struct state_node *node, bool models) {
     enum place_reason absent = state_node_absent(node);
     if (absent != PLACE_OK) {
-        put(t, "; %s: %s", node->name, place_reason_text(absent));
+        put_text(t, "; %s: %s", node->name, place_reason_text(absent));
         return;
     }
-    put(t, "; %s has%s", node->name, models ? "" : " free");
+    put_text(t, "; %s has%s", node->name, models ? "" : " free");
     if (models) {
         put_models(t, node);
         return;
@@ -204,11 +204,11 @@ static size_t nearest(struct state *s, const struct gpu_request *request,
 
 static void put_request(struct text *t, const struct gpu_request *request) {
     for (uint32_t i = 0; i < request->n && i < CONTAINERS_SHOWN; i++) {
-        put(t, "%s", i ? ", " : "");
+        put_text(t, "%s", i ? ", " : "");
         put_container_request(t, &request->containers[i]);
     }
     if (request->n > CONTAINERS_SHOWN)
-        put(t, " and %" PRIu32 " more containers ask for GPU", request->n - CONTAINERS_SHOWN);
+        put_text(t, " and %" PRIu32 " more containers ask for GPU", request->n - CONTAINERS_SHOWN);
 }
 
 void explain_wants(const struct gpu_request *request, char out[static EXPLAIN_MAX]) {
@@ -232,9 +232,9 @@ void explain_no_fit(struct state *s, const struct gpu_request *request,
         put_node(&t, best[shown].node, by_model(selection, best[shown].reason));
     t.max = EXPLAIN_MAX;
     if (with_cards == 0)
-        put(&t, "; none of the %zu nodes has a GPU", n);
+        put_text(&t, "; none of the %zu nodes has a GPU", n);
     if (with_cards > shown)
-        put(&t, "; and %zu more nodes", with_cards - shown);
+        put_text(&t, "; and %zu more nodes", with_cards - shown);
 }
 
 uint64_t explain_key(const struct gpu_request *request, const struct gpu_selection *selection,
@@ -251,7 +251,7 @@ uint64_t explain_key(const struct gpu_request *request, const struct gpu_selecti
         room = here && !place_reason_is_final(candidates[i].reason) &&
                state_node_absent(candidates[i].node) == PLACE_OK;
     }
-    put(&t, "%s%s", cards ? " cards" : "", room ? " room" : "");
+    put_text(&t, "%s%s", cards ? " cards" : "", room ? " room" : "");
     return hash_bytes(HASH_START, wants, t.len) | 1;
 }
 

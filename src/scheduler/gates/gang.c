@@ -26,7 +26,7 @@ struct gang {
     bool told;                  /* that it is not complete */
     bool fresh;                 /* not counted yet */
     bool started;               /* all were bound once, and some of them still are */
-    uint64_t placed_ms;       /* when all were promised their places; 0: they are not */
+    uint64_t placed_ms;         /* when all were promised their places; 0: they are not */
     uint64_t moved_ms;          /* when another one was bound since, of */
     size_t bound;               /* so many then */
     uint64_t retry_ms;          /* not tried before */
@@ -42,7 +42,7 @@ static void key_of(const struct state_pod *pod, char ret[static KEY_MAX]) {
     (void) snprintf(ret, KEY_MAX, "%s/%s", pod->namespace, pod->gang->name);
 }
 
-static void drop(struct gangs *g, struct gang *gang) {
+static void free_gang(struct gangs *g, struct gang *gang) {
     HASH_DEL(g->all, gang);
     free(gang->members);
     free(gang);
@@ -51,7 +51,7 @@ static void drop(struct gangs *g, struct gang *gang) {
 void gangs_done(struct gangs *g) {
     struct gang *gang, *next;
     HASH_ITER(hh, g->all, gang, next)
-        drop(g, gang);
+        free_gang(g, gang);
 }
 
 void gangs_forget(struct gangs *g) {
@@ -63,7 +63,7 @@ void gangs_forget(struct gangs *g) {
 
 /* ---- who is there ---- */
 
-static struct gang *find(struct gangs *g, const struct state_pod *pod) {
+static struct gang *find_gang(struct gangs *g, const struct state_pod *pod) {
     struct gang *gang;
     char key[KEY_MAX];
     key_of(pod, key);
@@ -71,8 +71,8 @@ static struct gang *find(struct gangs *g, const struct state_pod *pod) {
     return gang;
 }
 
-static struct gang *get(struct gangs *g, const struct state_pod *pod, uint64_t now_ms) {
-    struct gang *gang = find(g, pod);
+static struct gang *get_gang(struct gangs *g, const struct state_pod *pod, uint64_t now_ms) {
+    struct gang *gang = find_gang(g, pod);
     if (gang || !(gang = calloc(1, sizeof(*gang))))
         return gang;
     key_of(pod, gang->key);
@@ -148,7 +148,7 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
     for (struct state_pod *pod = g->state->pods; pod; pod = pod->hh.next) {
         if (!pod->gang || pod->gang->size == 0 || pod->deleting)
             continue;
-        gang = get(g, pod, now_ms);
+        gang = get_gang(g, pod, now_ms);
         if (gang && pod->gang->gated)
             gang->gated++;
         else
@@ -157,7 +157,7 @@ static void refresh(struct gangs *g, uint64_t now_ms) {
     HASH_ITER(hh, g->all, gang, next) {
         note_begun(gang);
         if (gang->n == 0)
-            drop(g, gang);
+            free_gang(g, gang);
     }
     HASH_SORT(g->all, by_age);
     if (complete)
@@ -295,7 +295,7 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
         return false;
     }
     refresh(g, now_ms);
-    struct gang *gang = find(g, pod);
+    struct gang *gang = find_gang(g, pod);
     if (!gang) {
         buf_puts(why, "out of memory");
         return false;
@@ -328,7 +328,8 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
 
 /* ---- time ---- */
 
-static void tell(struct gangs *g, const struct gang *gang, const char *reason, const char *text) {
+static void put_events(struct gangs *g, const struct gang *gang, const char *reason,
+                       const char *text) {
     for (size_t i = 0; g->tell && i < gang->n; i++)
         if (gang->members[i]->stage == POD_PENDING)
             g->tell(gang->members[i], reason, 0, text, g->userdata);
@@ -347,7 +348,7 @@ static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
         "gang %s: %zu of %" PRIu32 " pods were bound within %" PRIu64
         " s; the shares of the others are given back, and it tries again in %" PRIu64 " s",
         strchr(gang->key, '/') + 1, bound, gang->size, kept_s, (gang->retry_ms - now_ms) / 1000);
-    tell(g, gang, "GPUGangTimeout", text);
+    put_events(g, gang, "GPUGangTimeout", text);
 }
 
 /* Whether what is promised was kept for long enough: for the time that the gang says, or for less
@@ -362,7 +363,7 @@ static bool is_over(struct gang *gang, uint64_t now_ms) {
            now_ms - gang->moved_ms >= STALLED_MS;
 }
 
-static void check(struct gangs *g, struct gang *gang, uint64_t now_ms) {
+static void check_gang(struct gangs *g, struct gang *gang, uint64_t now_ms) {
     char text[256];
     uint64_t limit = UINT64_C(1000) * gang->timeout_s;
     if (count_from(gang, POD_BINDING) >= size_needed(gang)) {
@@ -382,12 +383,12 @@ static void check(struct gangs *g, struct gang *gang, uint64_t now_ms) {
                         "gang %s: %zu of %" PRIu32 " pods have arrived within %" PRIu32
                         " s; nothing is kept for them, and it goes on waiting",
                         strchr(gang->key, '/') + 1, gang->n, gang->size, gang->timeout_s);
-        tell(g, gang, "GPUGangIncomplete", text);
+        put_events(g, gang, "GPUGangIncomplete", text);
     }
 }
 
 void gangs_tick(struct gangs *g, uint64_t now_ms) {
     refresh(g, now_ms);
     for (struct gang *gang = g->all; gang; gang = gang->hh.next)
-        check(g, gang, now_ms);
+        check_gang(g, gang, now_ms);
 }

@@ -40,7 +40,7 @@ static void key_of(enum quota_kind kind, const char *namespace, const char *name
     (void) snprintf(ret, KEY_MAX, "%d/%s/%s", (int) kind, namespace, name);
 }
 
-static void drop(struct quotas *q, struct quota *quota) {
+static void free_quota(struct quotas *q, struct quota *quota) {
     HASH_DEL(q->all, quota);
     free(quota);
     q->ungrouped = true;
@@ -104,7 +104,7 @@ static bool regroup(struct quotas *q) {
 void quotas_done(struct quotas *q) {
     struct quota *quota, *next;
     HASH_ITER(hh, q->all, quota, next)
-        drop(q, quota);
+        free_quota(q, quota);
     drop_groups(&q->spaces);
     drop_groups(&q->cohorts);
 }
@@ -119,7 +119,7 @@ void quotas_sync_end(struct quotas *q, enum quota_kind kind) {
     struct quota *quota, *next;
     HASH_ITER(hh, q->all, quota, next)
         if (quota->kind == kind && !quota->listed)
-            drop(q, quota);
+            free_quota(q, quota);
 }
 
 static bool counts_anything(const struct quota_object *object) {
@@ -135,7 +135,7 @@ void quotas_gone(struct quotas *q, enum quota_kind kind, const char *namespace, 
     key_of(kind, namespace, name, key);
     HASH_FIND_STR(q->all, key, quota);
     if (quota)
-        drop(q, quota);
+        free_quota(q, quota);
 }
 
 int quotas_seen(struct quotas *q, enum quota_kind kind, const struct quota_object *object) {
@@ -209,8 +209,8 @@ static const char *format(int r, uint64_t value, char out[static 24]) {
     return out;
 }
 
-static void say(struct buf *why, int r, const char *who, const char *name, uint64_t used,
-                uint64_t limit, uint64_t more) {
+static void put_excess(struct buf *why, int r, const char *who, const char *name, uint64_t used,
+                       uint64_t limit, uint64_t more) {
     char a[24], b[24], c[24];
     buf_printf(why, "%s %s uses %s of %s %s, and this pod asks %s", who, name, format(r, used, a),
                format(r, limit, b), quota_resource_name((enum quota_resource) r),
@@ -222,7 +222,7 @@ static bool admits(const struct quotas *q, const struct quota_object *o, int r, 
     uint64_t used = used_by(q, o->namespace, r);
     used -= own < used ? own : used;
     if (more > o->max[r] || used > o->max[r] - more) {
-        say(why, r, "quota exceeded: namespace", o->namespace, used, o->max[r], more);
+        put_excess(why, r, "quota exceeded: namespace", o->namespace, used, o->max[r], more);
         return false;
     }
     bool borrows = more > o->guaranteed[r] || used > o->guaranteed[r] - more;
@@ -235,7 +235,7 @@ static bool admits(const struct quotas *q, const struct quota_object *o, int r, 
     used -= own < used ? own : used;
     if (more <= pool && used <= pool - more)
         return true;
-    say(why, r, "nothing left to borrow: cohort", o->cohort, used, pool, more);
+    put_excess(why, r, "nothing left to borrow: cohort", o->cohort, used, pool, more);
     return false;
 }
 

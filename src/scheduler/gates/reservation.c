@@ -34,7 +34,7 @@ static void let_go(struct reservations *r, struct reservation *v) {
     assignment_done(&v->object.held);
 }
 
-static void drop(struct reservations *r, struct reservation *v) {
+static void free_reservation(struct reservations *r, struct reservation *v) {
     let_go(r, v);
     HASH_DEL(r->all, v);
     free(v);
@@ -43,7 +43,7 @@ static void drop(struct reservations *r, struct reservation *v) {
 void reservations_done(struct reservations *r) {
     struct reservation *v, *next;
     HASH_ITER(hh, r->all, v, next)
-        drop(r, v);
+        free_reservation(r, v);
 }
 
 void reservations_sync_begin(struct reservations *r) {
@@ -55,7 +55,7 @@ void reservations_sync_end(struct reservations *r) {
     struct reservation *v, *next;
     HASH_ITER(hh, r->all, v, next)
         if (!v->listed)
-            drop(r, v);
+            free_reservation(r, v);
 }
 
 void reservations_gone(struct reservations *r, const char *name) {
@@ -64,7 +64,7 @@ void reservations_gone(struct reservations *r, const char *name) {
     (void) snprintf(id, sizeof(id), ID_PREFIX "%s", name);
     HASH_FIND_STR(r->all, id, v);
     if (v)
-        drop(r, v);
+        free_reservation(r, v);
 }
 
 static int reserve(struct reservations *r, const struct reservation *v) {
@@ -84,7 +84,7 @@ static void sort(struct reservations *r) {
     r->unsorted = false;
 }
 
-static struct reservation *get(struct reservations *r, const char *name) {
+static struct reservation *get_reservation(struct reservations *r, const char *name) {
     struct reservation *v;
     char id[ID_MAX];
     (void) snprintf(id, sizeof(id), ID_PREFIX "%s", name);
@@ -101,7 +101,7 @@ static struct reservation *get(struct reservations *r, const char *name) {
 }
 
 int reservations_seen(struct reservations *r, struct reservation_object *object) {
-    struct reservation *v = get(r, object->name);
+    struct reservation *v = get_reservation(r, object->name);
     if (!v) {
         reservation_object_done(object);
         return -ENOMEM;
@@ -320,8 +320,8 @@ static void find_users(const struct reservations *r, const struct reservation *v
 }
 
 /* What the reservation is at that time; makes it so. */
-static struct reservation_status settle(struct reservations *r, struct reservation *v, int64_t now,
-                                        struct users *users) {
+static struct reservation_status update_status(struct reservations *r, struct reservation *v,
+                                               int64_t now, struct users *users) {
     struct reservation_status status = {.phase = RESERVATION_PENDING};
     find_users(r, v, users);
     if (is_lost(r, v, users->n))
@@ -356,7 +356,7 @@ void reservations_tick(struct reservations *r, int64_t now, unsigned max,
     r->looked = 0;
     for (struct reservation *v = r->all; v; v = v->hh.next) {
         _cleanup_buf_ struct buf text = BUF_INIT(0);
-        const struct reservation_status status = settle(r, v, now, &users);
+        const struct reservation_status status = update_status(r, v, now, &users);
         reservation_encode_status(&status, &text);
         if (max == 0 || v->had_turn || buf_error(&text) < 0 ||
             reservation_status_hash(buf_str(&text), text.len) == v->object.status_hash)

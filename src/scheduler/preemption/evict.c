@@ -184,7 +184,7 @@ void evictor_refused(struct evictor *e, const struct state_pod *pod,
 
 /* Takes up the pods that are nominated already: by an earlier process of ours, or by
  * kube-scheduler. */
-static void adopt(struct evictor *e, uint64_t now_ms) {
+static void adopt_nominated(struct evictor *e, uint64_t now_ms) {
     if (e->adopted_ms != 0 && now_ms - e->adopted_ms < ADOPT_INTERVAL_MS)
         return;
     e->adopted_ms = now_ms;
@@ -239,7 +239,7 @@ static void on_told(const struct kube_response *response, void *userdata) {
     free(userdata);
 }
 
-static void tell(struct evictor *e, const struct state_pod *pod, const char *reason,
+static void put_event(struct evictor *e, const struct state_pod *pod, const char *reason,
                  const char *message) {
     const struct event event = event_on_pod(pod->namespace, pod->name, pod->uid, reason, message);
     event_writer_note(e->events, &event, 0, false, e->now(e->userdata));
@@ -328,7 +328,7 @@ static void evicted(struct evictor *e, const struct evict_case *c, struct state_
              "Preempted by pod %s/%s (%s), of priority %d: its share of a GPU is needed",
              pod->namespace, pod->name, pod->uid, pod->priority);
     mark_victim(e, c, victim, message);
-    tell(e, victim, "Preempted", message);
+    put_event(e, victim, "Preempted", message);
 }
 
 static void on_evicted(const struct kube_response *response, void *userdata) {
@@ -427,7 +427,7 @@ static void evict_next(struct evictor *e, struct evict_case *c, const struct sta
         any = true;
     }
     if (any)
-        tell(e, pod, "Preempting", message);
+        put_event(e, pod, "Preempting", message);
 }
 
 /* ---- one case ---- */
@@ -575,8 +575,8 @@ static struct evict_plan take_over(struct evictor *e, const struct evict_case *c
 }
 
 /* Follows a nomination that kube-scheduler has written in place of ours. */
-static void follow(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
-                   uint64_t now_ms) {
+static void follow_nomination(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
+                              uint64_t now_ms) {
     if (c->nominated_ms == 0 || now_ms - c->nominated_ms < NOMINATION_SETTLE_MS ||
         !pod->nominated || strcmp(pod->nominated, c->node) == 0)
         return;
@@ -657,7 +657,7 @@ static void run_case(struct evictor *e, struct evict_case *c, uint64_t now_ms) {
     c->next_ms = now_ms + RETRY_MS;
     if (pod->stage != POD_PENDING)
         return; /* its gang has got its places meanwhile */
-    follow(e, c, pod, now_ms);
+    follow_nomination(e, c, pod, now_ms);
     if (waits_for_agent(e, c, now_ms))
         return;
     state_plan(e->state, pod, &p->request, &p->plan);
@@ -686,7 +686,7 @@ void evictor_run(struct evictor *e, uint64_t now_ms) {
     if (!e->leads(e->userdata))
         return;
     e->tests = RUN_TESTS;
-    adopt(e, now_ms);
+    adopt_nominated(e, now_ms);
     HASH_SORT(e->cases, by_priority);
     HASH_ITER(hh, e->cases, c, next)
         run_case(e, c, now_ms);

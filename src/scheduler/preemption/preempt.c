@@ -338,8 +338,8 @@ static unsigned put_nodes(struct json_writer *w, struct preempt *p, const struct
     return left;
 }
 
-static int answer(struct preempt *p, const struct pod *pod, struct json nodes, uint64_t now_ms,
-                  struct buf *out) {
+static int write_answer(struct preempt *p, const struct pod *pod, struct json nodes,
+                        uint64_t now_ms, struct buf *out) {
     struct json_writer w = {.out = out};
     struct state_pod *self = NULL;
     const char *problem;
@@ -378,7 +378,7 @@ int preempt_verb(struct preempt *p, const char *body, size_t len, uint64_t now_m
     struct json nodes = json_get_nocase(args, "NodeNameToMetaVictims");
     if (json_size(nodes) == 0)
         nodes = json_get_nocase(args, "NodeNameToVictims");
-    r = answer(p, &pod, nodes, now_ms, out);
+    r = write_answer(p, &pod, nodes, now_ms, out);
     pod_done(&pod);
     return r;
 }

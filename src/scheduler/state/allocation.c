@@ -283,7 +283,7 @@ struct assigned_device state_device(const struct state_card *card,
 }
 
 int state_allocate(struct state *s, struct state_pod *pod, struct state_node *node,
-                  const struct place_result *result, enum pod_stage stage, uint64_t now_ms) {
+                   const struct place_result *result, enum pod_stage stage, uint64_t now_ms) {
     state_release(s, pod);
     struct state_allocation *allocations =
         calloc(result->ngrants ? result->ngrants : 1, sizeof(*allocations));

@@ -10,7 +10,7 @@
 
 #include "scheduler/state/state_internal.h"
 
-static uint64_t mix(uint64_t hash, const char *word) {
+static uint64_t mix_hash(uint64_t hash, const char *word) {
     uint64_t more;
     memcpy(&more, word, sizeof(more));
     hash = (hash ^ more) * UINT64_C(0x9e3779b97f4a7c15);
@@ -22,11 +22,11 @@ static uint64_t hash_of(const char *name, size_t len) {
     uint64_t hash = len;
     size_t at = 0;
     for (; at + sizeof(word) <= len; at += sizeof(word))
-        hash = mix(hash, name + at);
+        hash = mix_hash(hash, name + at);
     if (len >= sizeof(word))
-        return mix(hash, name + len - sizeof(word)); /* some of it again, which does no harm */
+        return mix_hash(hash, name + len - sizeof(word)); /* some of it again, which does no harm */
     memcpy(word, name, len);
-    return mix(hash, word);
+    return mix_hash(hash, word);
 }
 
 /* Places where a name may be kept: one line of the cache has that many. */

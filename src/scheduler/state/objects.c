@@ -334,7 +334,7 @@ static int set_gang(struct state *s, struct state_pod *pod, const struct pod_gan
     return 0;
 }
 
-static struct state_pod *learn(struct state *s, const struct pod *seen, bool arrives) {
+static struct state_pod *learn_pod(struct state *s, const struct pod *seen, bool arrives) {
     struct state_pod *pod = state_pod_find(s, seen->uid);
     bool known = pod != NULL;
     if (!known && !(pod = pod_new(s, seen)))
@@ -354,11 +354,11 @@ static struct state_pod *learn(struct state *s, const struct pod *seen, bool arr
 }
 
 struct state_pod *state_pod_learn(struct state *s, const struct pod *seen) {
-    return learn(s, seen, true);
+    return learn_pod(s, seen, true);
 }
 
 struct state_pod *state_pod_suppose(struct state *s, const struct pod *seen) {
-    return learn(s, seen, false);
+    return learn_pod(s, seen, false);
 }
 
 struct state_pod *state_pod_asked(struct state *s, const struct pod *seen, const char **ret_why) {

@@ -12,7 +12,7 @@ static uint64_t selection_key(void *self, const struct state_pod *pod);
 
 /* ---- what a pod wants ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t part) {
+static uint64_t mix_hash(uint64_t hash, uint64_t part) {
     return hash_bytes(hash, &part, sizeof(part));
 }
 
@@ -43,21 +43,21 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
                                   req->memory, req->memory_percent, req->slot,  req->memory_floor,
                                   req->tflops, req->scaling};
         for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++)
-            hash = mix(hash, parts[j]);
+            hash = mix_hash(hash, parts[j]);
         if (pod->draws) /* which are by container */
             hash = state_hash(hash, req->container);
     }
     for (size_t i = 0; i < s->nselectors; i++)
-        hash = mix(hash, s->selectors[i].key(s->selectors[i].self, pod));
+        hash = mix_hash(hash, s->selectors[i].key(s->selectors[i].self, pod));
     for (const struct state_draw *d = pod->draws; d; d = d->next)
         hash = state_hash(state_hash(hash, d->container), d->id);
     if (s->standings && state_standing_find(s, pod->uid))
         hash = state_hash(hash, pod->uid);
     hash = state_hash(hash, plan->policy.name);
-    hash = mix(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);
-    hash = mix(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
-    hash = mix(mix(mix(hash, plan->cpu), plan->memory), plan->models);
-    hash = mix(hash, s->model ? place_model_epoch(s->model) : 0) & ~UINT64_C(1);
+    hash = mix_hash(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);
+    hash = mix_hash(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
+    hash = mix_hash(mix_hash(mix_hash(hash, plan->cpu), plan->memory), plan->models);
+    hash = mix_hash(hash, s->model ? place_model_epoch(s->model) : 0) & ~UINT64_C(1);
     if (takes_alike(s, pod))
         return hash | 1;
     return hash ? hash : 2;
