@@ -8,9 +8,9 @@
 #include "agent/report/publish.h"
 #include "base/log.h"
 
-#define LOOK_MS 100
+#define CHECK_MS 100
 /* The API server does not answer: what it says of the node's resources will do. */
-#define TELL_MAX_MS 3000
+#define PUBLISH_MAX_MS 3000
 /* From the condition's write, or the last pod that was not admitted yet: the scheduler's watch
  * shows the condition, Bindings under way are answered, and the watch of pods shows them. */
 #define QUIET_MS 1500
@@ -21,17 +21,17 @@ static bool is_admitting(const struct agent *a) {
     return pods_unadmitted(a->shares.pods) > 0 || prestart_waiting(&a->prestarts) > 0;
 }
 
-static void on_look(uv_timer_t *timer) {
+static void on_check(uv_timer_t *timer) {
     struct agent *a = timer->data;
     uint64_t now = uv_now(a->loop);
-    bool told = publisher_has_left(a->report.publisher);
+    bool published = publisher_has_left(a->report.publisher);
 
-    if (!told || is_admitting(a))
+    if (!published || is_admitting(a))
         a->leave_quiet = now;
     if (now - a->leave_since < LEAVE_MAX_MS && now - a->leave_quiet < QUIET_MS &&
-        (told || now - a->leave_since < TELL_MAX_MS))
+        (published || now - a->leave_since < PUBLISH_MAX_MS))
         return;
-    if (!told)
+    if (!published)
         log_warn("the node's condition was not written: %s",
                  publisher_trouble(a->report.publisher));
     (void) uv_timer_stop(timer);
@@ -43,5 +43,5 @@ void leave_begin(struct agent *a, void (*on_left)(struct agent *a)) {
     a->on_left = on_left;
     a->leave_since = a->leave_quiet = uv_now(a->loop);
     publisher_leave(a->report.publisher);
-    (void) uv_timer_start(&a->leave_timer, on_look, 0, LOOK_MS);
+    (void) uv_timer_start(&a->leave_timer, on_check, 0, CHECK_MS);
 }

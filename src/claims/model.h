@@ -61,7 +61,7 @@ struct pod_item {
     bool scheduled;   /* is on a node: only then a claim is in use */
     bool deleting;
     bool listed;
-    bool told; /* that a template's name is taken */
+    bool reported; /* that a template's name is taken */
 };
 
 struct claims {

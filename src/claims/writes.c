@@ -278,9 +278,9 @@ void write_claim_of_pod(struct claims *c, struct pod_item *pod, const struct pod
         const struct claims_note note = {
             "v1",     "Pod", pod->namespace,         pod->name,
             pod->key, true,  "ClaimTemplateInvalid", "the template of a claim is no JSON object"};
-        if (!pod->told)
+        if (!pod->reported)
             c->world.note(c->world.self, &note);
-        pod->told = true;
+        pod->reported = true;
         return;
     }
     put_owned_claim(&w, pod, use, spec);

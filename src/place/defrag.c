@@ -9,8 +9,8 @@
 
 #define EXACT_CARDS 10    /* that could be emptied: every set of them is tried */
 #define EXACT_PODS 16     /* on them */
-#define EXACT_LOOKS 20000 /* at nodes, for one set */
-#define LOOKS 4000        /* at cards, for one pod on one node */
+#define EXACT_TRIES 20000 /* at nodes, for one set */
+#define TRIES 4000        /* at cards, for one pod on one node */
 #define EFFORT 10000000   /* placements tried in all: some seconds */
 #define SHAPES_MAX 256    /* of requests, of which it is remembered where they fit */
 #define NO_SHAPE UINT32_MAX
@@ -47,7 +47,7 @@ struct planner {
     uint32_t nshapes;
     struct defrag_move *moves;
     uint32_t nmoves, max_moves;
-    uint32_t looks, effort;
+    uint32_t tries, effort;
     struct place_plan plan;
 };
 
@@ -114,7 +114,7 @@ static bool place(struct planner *p, uint32_t pod, uint32_t node, struct defrag_
         return false;
     p->effort--;
     place_prepare(of->request, &p->plan);
-    p->plan.effort = LOOKS;
+    p->plan.effort = TRIES;
     struct place_result result;
     if (place_on_node(p->of->policy, &p->plan, &p->nodes[node], &result) != PLACE_OK)
         return false;
@@ -169,9 +169,9 @@ static bool try_cards(struct planner *p, uint32_t node, const uint32_t *pods, ui
 static bool search(struct planner *p, const uint32_t *pods, uint32_t n) {
     if (n == 0)
         return true;
-    for (uint32_t node = 0; node < p->of->nnodes && p->looks > 0; node++) {
+    for (uint32_t node = 0; node < p->of->nnodes && p->tries > 0; node++) {
         struct defrag_move move;
-        p->looks--;
+        p->tries--;
         if (wants_one_card(p->of->pods[pods[0]].request)
                 ? try_cards(p, node, pods, n)
                 : place(p, pods[0], node, &move) && try_move(p, &move, pods + 1, n - 1))
@@ -229,7 +229,7 @@ static bool try_set(struct planner *p, uint32_t set, uint32_t *pods, uint32_t n)
     open_cards(p);
     while (p->nmoves > 0)
         take_back(p);
-    p->looks = EXACT_LOOKS;
+    p->tries = EXACT_TRIES;
     return search(p, pods, n);
 }
 

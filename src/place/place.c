@@ -11,7 +11,7 @@
 /* Looks at a card before giving up on a pod with many containers, on all nodes together: a few
  * milliseconds. The first solution is nearly always the first try; this bounds the worst case. */
 #define EFFORT 40000
-#define STEPS_PER_LOOK 16 /* of the search for linked cards, which are short */
+#define STEPS_PER_TRY 16 /* of the search for linked cards, which are short */
 
 #define RANKS INT64_C(100000)
 #define SCORE_STEP INT64_C(1000)
@@ -78,7 +78,7 @@ struct search {
     uint64_t *granted;                        /* by container */
     struct place_amount now[PLACE_CARDS_MAX]; /* what the pod holds of each card by these grants */
     struct candidate before;                  /* the choice for the unit above */
-    uint32_t looks;                           /* that may still be taken */
+    uint32_t tries;                           /* that may still be taken */
 };
 
 /* What this pod holds of card c by the grants so far, with `container` on it as well. */
@@ -282,8 +282,8 @@ static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
 /* What a search for linked cards costs, of which the first try of all units from u on is left. */
 static void charge(struct search *s, uint32_t u, uint32_t steps) {
     uint32_t first_try = (s->plan->nunits - u) * s->node->ncards;
-    uint32_t spare = s->looks > first_try ? s->looks - first_try : 0;
-    s->looks -= steps / STEPS_PER_LOOK < spare ? steps / STEPS_PER_LOOK : spare;
+    uint32_t spare = s->tries > first_try ? s->tries - first_try : 0;
+    s->tries -= steps / STEPS_PER_TRY < spare ? steps / STEPS_PER_TRY : spare;
 }
 
 /* The best connected cards for all units of the container of unit u; 0: none. */
@@ -327,11 +327,11 @@ static bool try_set(struct search *s, uint32_t u, uint64_t set) {
 static bool place_units(struct search *s, uint32_t u) {
     if (u == s->plan->nunits)
         return true;
-    if (s->looks < s->node->ncards) {
-        s->looks = 0;
+    if (s->tries < s->node->ncards) {
+        s->tries = 0;
         return false;
     }
-    s->looks -= s->node->ncards;
+    s->tries -= s->node->ncards;
     uint32_t container = s->plan->units[u];
     /* The cards of one container are a set: taking them in one order tries each set once. */
     bool continues = u > 0 && s->plan->units[u - 1] == container;
@@ -341,7 +341,7 @@ static bool place_units(struct search *s, uint32_t u) {
     uint8_t order[PLACE_CARDS_MAX];
     uint32_t n = list_candidates(s, container, continues ? &s->before : NULL, order);
     uint32_t failed = UINT32_MAX;
-    for (uint32_t i = 0; i < n && s->looks > 0; i++) {
+    for (uint32_t i = 0; i < n && s->tries > 0; i++) {
         if (failed != UINT32_MAX && interchangeable(s, failed, order[i]))
             continue;
         if (try_candidate(s, u, order[i]))
@@ -463,9 +463,9 @@ __attribute__((unused)) static bool is_sound(const struct search *s) {
 /* However little effort is left, the first try of each unit can be made. */
 static bool search(struct search *s, struct place_plan *plan) {
     uint32_t least = plan->nunits * s->node->ncards + 1;
-    s->looks = plan->effort > least ? plan->effort : least;
+    s->tries = plan->effort > least ? plan->effort : least;
     bool found = place_units(s, 0);
-    plan->effort = plan->effort < s->looks ? plan->effort : s->looks;
+    plan->effort = plan->effort < s->tries ? plan->effort : s->tries;
     return found;
 }
 

@@ -154,7 +154,7 @@ struct place_worth {
     int64_t value;  /* the policy's node_value */
     uint64_t toll;  /* the policy's node_toll; 0 without */
     uint32_t links; /* class of the weakest link between cards of one container, see topology.h */
-    bool rough;     /* the caller's: made up of short looks, see place_model_short_looks() */
+    bool rough;     /* the caller's: made up of short looks, see place_model_short_estimates() */
 };
 
 /* What one request of the pod gets of one card. */

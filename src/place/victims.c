@@ -4,8 +4,8 @@
 #include <string.h>
 
 #define EXACT_MAX 10     /* holders whose every subset is tried */
-#define LOOKS 4000       /* at cards, for one test; a pod of few containers needs a few dozen */
-#define LOOKS_OF_TEST 64 /* that many more count as another test */
+#define TRIES 4000       /* at cards, for one test; a pod of few containers needs a few dozen */
+#define TRIES_OF_TEST 64 /* that many more count as another test */
 
 /* Some of the holders, by index. */
 struct group {
@@ -89,9 +89,9 @@ static bool fits(struct chooser *c, struct place_result *ret) {
                                      &holder->amounts[h].amount);
     }
     node.cards = cards;
-    c->plan->effort = LOOKS;
+    c->plan->effort = TRIES;
     bool fit = place_on_node(c->of->policy, c->plan, &node, ret) == PLACE_OK;
-    uint32_t more = (LOOKS - c->plan->effort) / LOOKS_OF_TEST;
+    uint32_t more = (TRIES - c->plan->effort) / TRIES_OF_TEST;
     *c->tests -= more < *c->tests ? more : *c->tests;
     return fit;
 }

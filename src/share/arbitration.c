@@ -18,7 +18,7 @@
 #define BEAT_NS (ARBITER_BEAT_NS * 9 / 10)
 #define LOAD_BEATS 10 /* a second, more or less */
 /* How often bells are read where the thread cannot sleep on them: no futex_waitv, or too many. */
-#define LOOK_NS 10000000u
+#define POLL_NS 10000000u
 /* Cards that are due within this time are stepped now, so that they are stepped together. */
 #define TOGETHER_NS 4000000u
 /* A bell that has rung is ignored for a moment, and each time for longer if its container has no
@@ -361,7 +361,7 @@ static uint64_t turn(struct arbitration *a, int woken) {
     a->stats.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     if (!a->members && !a->no_waitv)
         return now + EMPTY_NS;
-    return (a->overfull || a->no_waitv) && next > now + LOOK_NS ? now + LOOK_NS : next;
+    return (a->overfull || a->no_waitv) && next > now + POLL_NS ? now + POLL_NS : next;
 }
 
 static void *run(void *arg) {

@@ -27,20 +27,20 @@ static bool forget_remainder(struct unattributed *u) {
     return false;
 }
 
-bool unattributed_look(struct unattributed *u, const struct unattributed_look *look) {
-    uint64_t now = look->used > look->attributed ? look->used - look->attributed : 0;
+bool unattributed_poll(struct unattributed *u, const struct unattributed_poll *poll) {
+    uint64_t now = poll->used > poll->attributed ? poll->used - poll->attributed : 0;
     bool certain;
 
-    if (look->idle)
+    if (poll->idle)
         learn_noise(u, now);
     if (now <= unattributed_tolerated(u))
         return forget_remainder(u);
     u->fading = false;
     if (u->polls == 0)
-        u->since_ms = look->now_ms;
+        u->since_ms = poll->now_ms;
     u->polls++;
-    u->still += look->still;
-    certain = look->now_ms - u->since_ms >= UNATTRIBUTED_CONFIRM_MS &&
+    u->still += poll->still;
+    certain = poll->now_ms - u->since_ms >= UNATTRIBUTED_CONFIRM_MS &&
               (u->still >= 2 || u->polls >= UNATTRIBUTED_RESTLESS_POLLS);
     if (certain)
         u->bytes = u->polls > 1 && u->last < now ? u->last : now;

@@ -19,7 +19,7 @@
 #define UNATTRIBUTED_CONFIRM_MS 80
 #define UNATTRIBUTED_RESTLESS_POLLS 8
 
-struct unattributed_look {
+struct unattributed_poll {
     uint64_t now_ms;
     uint64_t used;       /* bytes in use on the card, the driver's reserve left out */
     uint64_t attributed; /* bytes of processes and ledgers */
@@ -44,4 +44,4 @@ uint64_t unattributed_tolerated(const struct unattributed *u);
 
 /* Takes a poll in. Returns whether the next one should come soon, because this one found something
  * that is not certain yet. `u->bytes` may have changed. */
-bool unattributed_look(struct unattributed *u, const struct unattributed_look *look);
+bool unattributed_poll(struct unattributed *u, const struct unattributed_poll *poll);

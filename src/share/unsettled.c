@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* A container that shows COMPUTE_PROCESSES processes does not slow the arbiter. */
-#define LOOKS_MAX 128u
+#define POLLS_MAX 128u
 
 /* The state of a process at the last step. */
 struct unsettled_process {
@@ -137,7 +137,7 @@ void unsettled_step(struct unsettled *unsettled, struct compute_file *file, uint
 
     /* It may have grown since room was made. */
     n = n < unsettled->reserved ? n : unsettled->reserved;
-    for (uint32_t i = 0; i < n && i < LOOKS_MAX; i++) {
+    for (uint32_t i = 0; i < n && i < POLLS_MAX; i++) {
         if (unsettled->next >= n)
             unsettled->next = 0;
         poll_process(unsettled, file, unsettled->next++, device, now_ns);

@@ -14,7 +14,7 @@
  * each poll the other tenant, which behaves, still gets its share. */
 
 #define PIECE 64
-#define LOOK_NS 10000000u
+#define POLL_NS 10000000u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -56,14 +56,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         uint64_t next;
 
         scribble(data + at, size - at < PIECE ? size - at : PIECE);
-        unsettled_pass(&unsettled, LOOK_NS, 0, 1);
+        unsettled_pass(&unsettled, POLL_NS, 0, 1);
         if (unsettled_reserve(&unsettled, t[0].usage.processes))
             compute_settle(compute, 0, &unsettled, now);
         t[0].pending_ns = unsettled.pending_ns;
         (void) compute_read(compute, 0, &t[0].usage);
-        t[1].usage.charged += LOOK_NS * 7 / 10;
+        t[1].usage.charged += POLL_NS * 7 / 10;
         t[1].usage.waits++;
-        now += LOOK_NS;
+        now += POLL_NS;
         next = arbiter_step(t, 2, now);
         if (next == 0 || next > 1000000000 || t[1].entitled < 700000 || t[1].grant.rate < 690000)
             abort();

@@ -39,7 +39,7 @@ static void conclude(const uint8_t *data, size_t size) {
     uint64_t most = 0, now = 1;
 
     for (; size >= sizeof(struct step); data += sizeof(struct step), size -= sizeof(struct step)) {
-        struct audit_memory_look look;
+        struct audit_memory_poll look;
         struct step s;
 
         memcpy(&s, data, sizeof(s));
@@ -48,9 +48,9 @@ static void conclude(const uint8_t *data, size_t size) {
         most = s.driver > most ? s.driver : most;
         if (r.bytes > most || r.bytes % OVERHEAD_GRAIN != 0)
             abort(); /* more than the driver ever said */
-        look = (struct audit_memory_look){
+        look = (struct audit_memory_poll){
             .now_ms = now += 500, .limit = s.limit, .driver = s.driver, .strangers = s.strangers};
-        (void) audit_memory_look(&o, &look);
+        (void) audit_memory_poll(&o, &look);
         if (o.state == AUDIT_MEMORY_OVER && s.driver <= s.limit)
             abort(); /* accused within its limit */
     }

@@ -36,7 +36,7 @@ static inline void govern(struct governed *g, struct world *w) {
     *g = (struct governed){.w = w};
     g->quotas = (struct quotas){.state = w->state};
     g->gangs =
-        (struct gangs){.state = w->state, .gates = &g->gates, .tell = on_told, .userdata = g};
+        (struct gangs){.state = w->state, .gates = &g->gates, .refuse = on_told, .userdata = g};
     g->gates.rows[g->gates.n++] = (struct gate){"quota", &g->quotas, quotas_open};
     g->gates.rows[g->gates.n++] = (struct gate){"gang", &g->gangs, gangs_open};
     g->requeue =

@@ -108,97 +108,97 @@ static void overhead_ends_with_the_last_process(void **state) {
 
 /* ---- overuse ---- */
 
-static struct audit_memory_look look_of(uint64_t now, uint64_t limit, uint64_t driver) {
-    return (struct audit_memory_look){.now_ms = now, .limit = limit, .driver = driver};
+static struct audit_memory_poll poll_of(uint64_t now, uint64_t limit, uint64_t driver) {
+    return (struct audit_memory_poll){.now_ms = now, .limit = limit, .driver = driver};
 }
 
 static void overuse_stands_at_two_looks(void **state) {
     struct audit_memory o = {0};
-    struct audit_memory_look l = look_of(1000, 4 * GIB, 4 * GIB + AUDIT_MEMORY_SLACK);
+    struct audit_memory_poll l = poll_of(1000, 4 * GIB, 4 * GIB + AUDIT_MEMORY_SLACK);
 
     (void) state;
-    assert_false(audit_memory_look(&o, &l));
-    l = look_of(1500, 4 * GIB, 4 * GIB + AUDIT_MEMORY_SLACK + 1);
-    assert_true(audit_memory_look(&o, &l)); /* suspected: look again */
+    assert_false(audit_memory_poll(&o, &l));
+    l = poll_of(1500, 4 * GIB, 4 * GIB + AUDIT_MEMORY_SLACK + 1);
+    assert_true(audit_memory_poll(&o, &l)); /* suspected: look again */
     assert_int_equal(o.state, AUDIT_MEMORY_FINE);
     l.now_ms = 1500 + AUDIT_MEMORY_CONFIRM_MS - 1;
-    assert_true(audit_memory_look(&o, &l));
+    assert_true(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_FINE);
     l.now_ms = 1500 + AUDIT_MEMORY_CONFIRM_MS;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_OVER);
     l.driver = GIB;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_FINE);
     /* Gone in between: it begins anew. */
-    l = look_of(3000, 4 * GIB, 9 * GIB);
-    assert_true(audit_memory_look(&o, &l));
-    l = look_of(3010, 4 * GIB, GIB);
-    assert_false(audit_memory_look(&o, &l));
-    l = look_of(4000, 4 * GIB, 9 * GIB);
-    assert_true(audit_memory_look(&o, &l));
+    l = poll_of(3000, 4 * GIB, 9 * GIB);
+    assert_true(audit_memory_poll(&o, &l));
+    l = poll_of(3010, 4 * GIB, GIB);
+    assert_false(audit_memory_poll(&o, &l));
+    l = poll_of(4000, 4 * GIB, 9 * GIB);
+    assert_true(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_FINE);
 }
 
 static void a_lowered_limit_accuses_nobody(void **state) {
     struct audit_memory o = {.ceiling = 8 * GIB};
-    struct audit_memory_look l = look_of(1000, 2 * GIB, 6 * GIB);
+    struct audit_memory_poll l = poll_of(1000, 2 * GIB, 6 * GIB);
 
     (void) state;
     for (int i = 0; i < 3; i++, l.now_ms += 500) {
-        assert_false(audit_memory_look(&o, &l));
+        assert_false(audit_memory_poll(&o, &l));
         assert_int_equal(o.state, AUDIT_MEMORY_LOWERED);
     }
     /* One look at which less is there says nothing. */
     l.driver = 0;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     l.driver = 6 * GIB;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_LOWERED);
     /* What it gives back does not come again. */
     l.driver = 4 * GIB;
-    assert_false(audit_memory_look(&o, &l));
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     l.driver = 5 * GIB;
-    assert_true(audit_memory_look(&o, &l));
+    assert_true(audit_memory_poll(&o, &l));
     l.now_ms += 500;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_OVER);
     /* Down to the new limit, and up again with the old one. */
     l.driver = GIB;
-    (void) audit_memory_look(&o, &l);
+    (void) audit_memory_poll(&o, &l);
     assert_int_equal(o.state, AUDIT_MEMORY_FINE);
     l.limit = l.driver = 8 * GIB;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_FINE);
 }
 
 static void findings_have_an_order(void **state) {
     struct audit_memory o = {0};
-    struct audit_memory_look l = look_of(1000, GIB, 0);
+    struct audit_memory_poll l = poll_of(1000, GIB, 0);
 
     (void) state;
     l.damaged = true;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_DAMAGED);
     l.strangers = 1;
-    assert_true(audit_memory_look(&o, &l));
+    assert_true(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_DAMAGED);
     l.now_ms += 100;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_ESCAPED);
     l.driver = 2 * GIB;
-    assert_true(audit_memory_look(&o, &l));
+    assert_true(audit_memory_poll(&o, &l));
     l.now_ms += 100;
-    assert_false(audit_memory_look(&o, &l));
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_OVER);
     assert_string_equal(audit_memory_name(o.state), "Over");
     /* Without a limit nothing is too much; the largest figures do not wrap. */
-    l = look_of(9000, 0, UINT64_MAX);
-    assert_false(audit_memory_look(&o, &l));
+    l = poll_of(9000, 0, UINT64_MAX);
+    assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_FINE);
-    l = look_of(9000, UINT64_MAX - AUDIT_MEMORY_SLACK, UINT64_MAX - AUDIT_MEMORY_SLACK);
-    assert_false(audit_memory_look(&o, &l));
+    l = poll_of(9000, UINT64_MAX - AUDIT_MEMORY_SLACK, UINT64_MAX - AUDIT_MEMORY_SLACK);
+    assert_false(audit_memory_poll(&o, &l));
 }
 
 static void a_tenant_makes_it_only_stricter(void **state) {
@@ -269,7 +269,7 @@ static void a_process_that_cannot_be_looked_at(void **state) {
 
 static int counted[2];
 
-static void *end_when_told(void *unused) {
+static void *end_when_reported(void *unused) {
     char c;
 
     (void) !read(counted[0], &c, 1);
@@ -291,12 +291,12 @@ static void be_many(int ready) {
     (void) pthread_attr_init(&attr);
     (void) pthread_attr_setstacksize(&attr, 64 << 10);
     for (int i = 0; i < TRACED; i++)
-        if (pthread_create(&thread, &attr, end_when_told, NULL) != 0)
+        if (pthread_create(&thread, &attr, end_when_reported, NULL) != 0)
             _exit(1);
     if (pthread_create(&thread, &attr, go_on, NULL) != 0)
         _exit(1);
     (void) !write(ready, "r", 1);
-    end_when_told(NULL);
+    end_when_reported(NULL);
     (void) syscall(SYS_exit, 0);
 }
 

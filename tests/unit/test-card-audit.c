@@ -43,10 +43,10 @@
 
 static bool look(struct unattributed *u, uint64_t ms, uint64_t used, uint64_t attributed,
                  bool still) {
-    const struct unattributed_look l = {
+    const struct unattributed_poll l = {
         .now_ms = ms, .used = used, .attributed = attributed, .still = still};
 
-    return unattributed_look(u, &l);
+    return unattributed_poll(u, &l);
 }
 
 static void a_remainder_needs_two_polls(void **state) {
@@ -107,23 +107,23 @@ static void restless_ledgers_take_longer(void **state) {
 /* What the idle card shows is the driver's; no more of it than a driver can need. */
 static void noise_is_learned_from_the_idle_card(void **state) {
     struct unattributed u = {0};
-    struct unattributed_look l = {.now_ms = 1000, .used = 500 * MIB, .still = true, .idle = true};
+    struct unattributed_poll l = {.now_ms = 1000, .used = 500 * MIB, .still = true, .idle = true};
 
     (void) state;
-    assert_false(unattributed_look(&u, &l));
+    assert_false(unattributed_poll(&u, &l));
     assert_true(u.noise == 500 * MIB);
     assert_false(look(&u, 2000, GIB + 500 * MIB, GIB, true));
     assert_false(look(&u, 2500, GIB + 500 * MIB, GIB, true));
     assert_true(u.bytes == 0);
     l.used = 80 * MIB; /* less once is less for ever */
-    assert_false(unattributed_look(&u, &l));
+    assert_false(unattributed_poll(&u, &l));
     l.used = 500 * MIB;
-    (void) unattributed_look(&u, &l);
+    (void) unattributed_poll(&u, &l);
     assert_true(u.noise == 80 * MIB);
     u = (struct unattributed){0};
     l.used = 2 * GIB;
     for (l.now_ms = 3000; l.now_ms < 4000; l.now_ms += 500)
-        (void) unattributed_look(&u, &l);
+        (void) unattributed_poll(&u, &l);
     assert_true(u.noise == 0 && u.bytes == 2 * GIB);
 }
 
@@ -138,10 +138,10 @@ static uint64_t recalled(const char *dir, const char *driver, const char *uuid) 
 }
 
 static void learn(const char *dir, const char *uuid, struct unattributed *u, uint64_t remainder) {
-    struct unattributed_look l = {.now_ms = 1000, .used = remainder, .still = true, .idle = true};
+    struct unattributed_poll l = {.now_ms = 1000, .used = remainder, .still = true, .idle = true};
     struct unattributed before = *u;
 
-    (void) unattributed_look(u, &l);
+    (void) unattributed_poll(u, &l);
     noise_keep(dir, "615.1", uuid, &before, u);
 }
 

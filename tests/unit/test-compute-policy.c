@@ -201,7 +201,7 @@ static bool five_seconds(struct audit_compute *o, uint32_t percent, uint32_t ent
     bool found = false;
 
     for (int i = 0; i < 10; i++)
-        found = audit_compute_look(o, 500000000, percent, entitled);
+        found = audit_compute_poll(o, 500000000, percent, entitled);
     return found;
 }
 
@@ -215,15 +215,15 @@ static void test_more_time_than_there_was_to_have(void **state) {
     assert_true(o.over);
     assert_false(five_seconds(&o, 100, UINT32_MAX));
     assert_false(o.over);
-    (void) audit_compute_look(&o, 5000000000, 0, 300000);
+    (void) audit_compute_poll(&o, 5000000000, 0, 300000);
     /* What it could have went up and down between the looks; it took what it was given. */
     for (int i = 0; i < 10; i++)
-        assert_false(audit_compute_look(&o, 500000000, 90, i % 2 ? 1000000 : 300000));
-    (void) audit_compute_look(&o, 5000000000, 0, 300000);
+        assert_false(audit_compute_poll(&o, 500000000, 90, i % 2 ? 1000000 : 300000));
+    (void) audit_compute_poll(&o, 5000000000, 0, 300000);
     /* One late figure is no proof. */
     for (int i = 0; i < 9; i++)
-        assert_false(audit_compute_look(&o, 500000000, 30, 300000));
-    assert_false(audit_compute_look(&o, 500000000, 100, 300000));
+        assert_false(audit_compute_poll(&o, 500000000, 30, 300000));
+    assert_false(audit_compute_poll(&o, 500000000, 100, 300000));
 }
 
 int main(void) {

@@ -310,7 +310,7 @@ static void test_one_leads_and_another_takes_over(void **state) {
     kill_replica(first);
     run_for(c, LEASE_DURATION_MS - 2 * LEASE_RENEW_MS);
     assert_null(leader(c));
-    run_for(c, 2 * LEASE_RENEW_MS + 2 * LEASE_LOOK_MS);
+    run_for(c, 2 * LEASE_RENEW_MS + 2 * LEASE_POLL_MS);
     assert_non_null(leader(c));
     assert_ptr_not_equal(leader(c), first);
     end(c);
@@ -333,7 +333,7 @@ static void test_restarted_holder(void **state) {
     kill_replica(first);
     start_process(first);
     first->able = false;
-    run_for(c, LEASE_SETTLE_DEAD_MS + 2 * LEASE_LOOK_MS);
+    run_for(c, LEASE_SETTLE_DEAD_MS + 2 * LEASE_POLL_MS);
     assert_ptr_equal(leader(c), other);
     end(c);
 }
@@ -359,7 +359,7 @@ static void test_hand_over_to_whom_is_asked(void **state) {
     assert_null(leader(c));
     first->open = 0;
     lease_note_asked(&other->lease);
-    run_for(c, 1000 + LEASE_LOOK_MS);
+    run_for(c, 1000 + LEASE_POLL_MS);
     assert_ptr_equal(leader(c), other);
     assert_int_equal(first->lost, 1);
     run_for(c, 30000);
@@ -385,7 +385,7 @@ static void test_given_back_at_the_end(void **state) {
     run_for(c, 100);
     assert_true(first->released);
     kill_replica(first);
-    run_for(c, LEASE_LOOK_MS + 200);
+    run_for(c, LEASE_POLL_MS + 200);
     assert_non_null(leader(c));
     /* Who holds nothing has nothing to wait for. */
     start_process(first);

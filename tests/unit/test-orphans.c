@@ -74,7 +74,7 @@ static int setup(void **state) {
     w->audit.shares = &w->shares;
     w->shares.loop = &w->loop;
     w->audit.initial_pids = true;
-    (void) uv_timer_init(&w->loop, &w->audit.look_timer);
+    (void) uv_timer_init(&w->loop, &w->audit.poll_timer);
     assert_int_equal(slot_store_load(&w->shares.slots, w->dir, NULL, NULL, NULL), 0);
     for (size_t i = 0; i < CONTAINERS; i++)
         make_container(w, i);
@@ -92,7 +92,7 @@ static int teardown(void **state) {
         ledger_release(&w->containers[i].exports);
     }
     slot_store_done(&w->shares.slots);
-    uv_close((uv_handle_t *) &w->audit.look_timer, NULL);
+    uv_close((uv_handle_t *) &w->audit.poll_timer, NULL);
     (void) uv_run(&w->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&w->loop), 0);
     assert_int_equal(dir_remove(w->dir, NULL), 0);

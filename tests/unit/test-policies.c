@@ -208,9 +208,9 @@ static void test_esc_compares_like_with_like(void **state) {
         typical(m);
         place_model_allow(m, allowed); /* states: of two */
         make_pod(&pod, m, 1, 30, CORES(2));
-        uint64_t looks = place_model_short_looks(m);
+        uint64_t looks = place_model_short_estimates(m);
         growth[allowed] = place_model_growth(m, &pod.plan, &a.node, holds);
-        assert_int_equal(place_model_short_looks(m) - looks, 2 - allowed);
+        assert_int_equal(place_model_short_estimates(m) - looks, 2 - allowed);
         assert_false(place_model_has_time(m));
         int64_t before = place_model_expect(m, &pod.plan, &a.node, NULL);
         int64_t after = place_model_expect(m, &pod.plan, &a.node, holds);

@@ -413,7 +413,7 @@ static void test_many_in_vain(void **state) {
     show(&k, "z", HALF_CARD "," OWNER, "null");
     for (; ticks < 60 && free_core(w, "n", 0) == 100; ticks++) {
         tick(&k, NOW);
-        assert_in_range(k.r.looked, 1, 64);
+        assert_in_range(k.r.placed, 1, 64);
     }
     assert_int_equal(ticks, 47); /* 3,001 of 64 each */
     reservations_gone(&k.r, "z");

@@ -55,8 +55,8 @@ static int setup(void **state) {
     assert_int_equal(uv_loop_init(&loop), 0);
     shares.loop = &loop;
     a.initial_pids = true;
-    (void) uv_timer_init(&loop, &a.look_timer);
-    a.look_timer.data = &a;
+    (void) uv_timer_init(&loop, &a.poll_timer);
+    a.poll_timer.data = &a;
     snapshot.ndevices = 1;
     snapshot.devices[0] = (struct gpu_device){.uuid = "GPU-a",
                                               .memory = 80 * GIB,
@@ -71,7 +71,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     (void) state;
-    uv_close((uv_handle_t *) &a.look_timer, NULL);
+    uv_close((uv_handle_t *) &a.poll_timer, NULL);
     (void) uv_run(&loop, UV_RUN_DEFAULT);
     return uv_loop_close(&loop);
 }
@@ -112,7 +112,7 @@ static void a_process_that_lives(void **state) {
     assert_int_equal(a.outside[0], GIB);
 }
 
-/* A process that ends is looked at for a second, and another one of the same number anew. */
+/* A process that ends is searched at for a second, and another one of the same number anew. */
 static void a_process_that_ends(void **state) {
     pid_t child = fork();
     siginfo_t info;
@@ -209,7 +209,7 @@ static void poll_and_find(char name) {
     struct holder h = {.pid = GONE, .how = HOLDER_SENT};
 
     memset(h.id.pod_uid, name, 36);
-    a.audits[0].looked = false;
+    a.audits[0].searched = false;
     for (int i = 0; i < 3; i++)
         (void) poll_after(UNATTRIBUTED_CONFIRM_MS);
     if (scan_done)
@@ -223,8 +223,8 @@ static void use(uint64_t bytes) {
 }
 
 /* Alone on the card, a container is charged. A file that a system call keeps open is in no table of
- * descriptors, and a descriptor can be sent on before each process is looked at: that no process of
- * the other container was found to hold the memory tells nothing. */
+ * descriptors, and a descriptor can be sent on before each process is searched at: that no process
+ * of the other container was found to hold the memory tells nothing. */
 static void a_neighbour_without_a_holder_can_hold_it_too(void **state) {
     struct slot_device *worker = give('w');
 

@@ -113,10 +113,10 @@ void audit_intruder(struct audit *a, const struct gpu_device *card, uint32_t pid
         return;
     in = intruder_of(a, pid);
     in->seen_ms = uv_now(a->shares->loop);
-    if (in->told || in->seen_ms - in->since_ms < AUDIT_MEMORY_CONFIRM_MS ||
+    if (in->reported || in->seen_ms - in->since_ms < AUDIT_MEMORY_CONFIRM_MS ||
         procfs_is_ending((int) pid))
         return;
-    in->told = true;
+    in->reported = true;
     procfs_name((int) pid, name);
     (void) snprintf(text, sizeof(text),
                     "process %u (%s) of this pod uses GPU %u, of which it has no share: it came to "
@@ -241,9 +241,9 @@ static void on_late(const struct container_stop *s, void *userdata) {
 
 void audit_start(struct audit *a) {
     (void) uv_timer_init(a->shares->loop, &a->sweep_timer);
-    (void) uv_timer_init(a->shares->loop, &a->look_timer);
+    (void) uv_timer_init(a->shares->loop, &a->poll_timer);
     a->sweep_timer.data = a;
-    a->look_timer.data = a;
+    a->poll_timer.data = a;
     container_stops_init(&a->stops, a->shares->loop);
     a->stops.on_stopped = on_stopped;
     a->stops.on_late = on_late;
@@ -311,7 +311,7 @@ static bool audit_device(struct audit *a, struct slot *slot, uint32_t at,
                          const struct gpu_device *card, const struct ledger_usage *u,
                          bool *changed) {
     struct slot_device *d = &slot->grant.devices[at];
-    struct audit_memory_look look = {
+    struct audit_memory_poll poll = {
         .now_ms = uv_now(a->shares->loop),
         .limit = slot_card_limit(slot, at),
         .driver = d->living,
@@ -325,10 +325,10 @@ static bool audit_device(struct audit *a, struct slot *slot, uint32_t at,
 
     if (d->memory_audit.ceiling == 0)
         d->memory_audit.ceiling = d->physical;
-    if (look.limit > 0 && d->living + orphaned > look.limit + AUDIT_MEMORY_SLACK)
+    if (poll.limit > 0 && d->living + orphaned > poll.limit + AUDIT_MEMORY_SLACK)
         d->living = without_ending(a, slot, card, d->living);
-    look.driver = d->living + orphaned;
-    again = audit_memory_look(&d->memory_audit, &look);
+    poll.driver = d->living + orphaned;
+    again = audit_memory_poll(&d->memory_audit, &poll);
     act(a, slot, at, before, u ? u->used[n] : 0);
     if (u)
         again |= overhead_end(&d->overhead, booked_by_processes(slot, at, u), u->operation[n],
@@ -338,11 +338,11 @@ static bool audit_device(struct audit *a, struct slot *slot, uint32_t at,
 }
 
 static void write_limits(struct audit *a, struct slot *slot) {
-    bool told = slot->limits_late;
+    bool reported = slot->limits_late;
     struct err err;
 
     slot->limits_late = slot_write_limits(&a->shares->slots, slot, &err) < 0;
-    if (slot->limits_late && !told)
+    if (slot->limits_late && !reported)
         log_warn("the limits of %s/%s cannot be brought up to date, it is tried again: %s",
                  slot->grant.namespace, slot->grant.pod, err.text);
 }
@@ -379,7 +379,7 @@ void audit_end(struct audit *a) {
     for (struct slot *slot = a->shares->slots.slots; slot; slot = slot->hh.next)
         again |= audit_slot(a, slot);
     if (again && !a->shares->closing)
-        (void) uv_timer_start(&a->look_timer, on_again, AUDIT_MEMORY_CONFIRM_MS + 10, 0);
+        (void) uv_timer_start(&a->poll_timer, on_again, AUDIT_MEMORY_CONFIRM_MS + 10, 0);
 }
 
 const char *audit_trouble(const struct audit *a) {
@@ -395,7 +395,7 @@ const char *audit_trouble(const struct audit *a) {
 
 void audit_stop(struct audit *a) {
     (void) uv_timer_stop(&a->sweep_timer);
-    (void) uv_timer_stop(&a->look_timer);
+    (void) uv_timer_stop(&a->poll_timer);
     container_stops_end(&a->stops);
     card_audit_stop(a);
 }

@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "share/ledger.h"
 
-#define LOOK_AGAIN_MS 5000
+#define SEARCH_INTERVAL_MS 5000
 #define SURE_POLLS 3 /* a remainder is certain after two, if it is there from the beginning */
 #define SEEN_MS 3000 /* a process that was not asked about for so long has a new number */
 
@@ -58,20 +58,20 @@ static struct slot_device *device_of(const struct slot *slot, const char *uuid, 
 }
 
 static void add_share(struct slot *slot, const struct slot_device *d, uint32_t at,
-                      struct unattributed_look *look) {
+                      struct unattributed_poll *poll) {
     struct ledger_usage u;
 
-    look->idle = false;
-    look->attributed += orphans_accounted(slot, at);
+    poll->idle = false;
+    poll->attributed += orphans_accounted(slot, at);
     if (slot->ledger && ledger_snapshot(slot->ledger, &u) == 0)
-        look->still = look->still && d->overhead.armed &&
+        poll->still = poll->still && d->overhead.armed &&
                       d->overhead.before_operation == u.operation[slot_card_account(slot, at)];
 }
 
 /* As if the slot `without` (may be NULL) were not there. */
-static struct unattributed_look look_at(struct audit *a, uint32_t at, const struct gpu_device *card,
-                                        const struct slot *without) {
-    struct unattributed_look look = {.now_ms = uv_now(a->shares->loop),
+static struct unattributed_poll
+poll_card(struct audit *a, uint32_t at, const struct gpu_device *card, const struct slot *without) {
+    struct unattributed_poll poll = {.now_ms = uv_now(a->shares->loop),
                                      .used = card->sample.memory_allocated,
                                      .attributed = a->outside[at],
                                      .still = true,
@@ -82,18 +82,18 @@ static struct unattributed_look look_at(struct audit *a, uint32_t at, const stru
         struct slot_device *d = device_of(slot, card->uuid, &i);
 
         if (d && slot != without)
-            add_share(slot, d, i, &look);
+            add_share(slot, d, i, &poll);
     }
-    return look;
+    return poll;
 }
 
 /* What is in use beyond the shares. Not confirmed, and with what processes without a share hold:
  * a process that is gone is one of them at first, and none later. */
 static uint64_t beyond_shares(const struct audit *a, uint32_t at,
-                              const struct unattributed_look *look) {
-    uint64_t shares = look->attributed - a->outside[at];
+                              const struct unattributed_poll *poll) {
+    uint64_t shares = poll->attributed - a->outside[at];
 
-    return look->used > shares ? look->used - shares : 0;
+    return poll->used > shares ? poll->used - shares : 0;
 }
 
 /* ---- which containers can hold it ---- */
@@ -124,8 +124,8 @@ static void judge_holder(struct audit *a, const struct holder *h) {
     }
 }
 
-/* A container can hold memory by what no look finds: a file that a system call keeps open, a
- * descriptor that is sent on between two processes while they are looked at, a process of another
+/* A container can hold memory by what no poll finds: a file that a system call keeps open, a
+ * descriptor that is sent on between two processes while they are searched at, a process of another
  * container. So every one with a share of the card is a candidate. */
 static void add_shares(struct audit *a, const char *uuid, struct candidates *ret) {
     uint32_t at;
@@ -148,8 +148,8 @@ static void on_scanned(const struct holder *found, size_t nfound, bool complete,
         if (!audit->uuid[0])
             continue;
         audit->candidates = (struct candidates){0};
-        audit->looked = audit->memory.bytes > 0;
-        audit->looked_ms = uv_now(a->shares->loop);
+        audit->searched = audit->memory.bytes > 0;
+        audit->searched_ms = uv_now(a->shares->loop);
         audit->complete = complete;
     }
     for (uint32_t i = 0; i < s->ndevices; i++)
@@ -185,17 +185,17 @@ static void investigate(struct audit *a, const struct card_audit *audit,
     char dir[256];
 
     if (a->holder_scan || a->shares->closing ||
-        (audit->looked && uv_now(a->shares->loop) - audit->looked_ms < LOOK_AGAIN_MS) ||
+        (audit->searched && uv_now(a->shares->loop) - audit->searched_ms < SEARCH_INTERVAL_MS) ||
         !node_directory(a, card, dir))
         return;
     a->holder_scan = holder_scan_start(a->shares->loop, "/proc/self/exe", dir, on_scanned, a);
     if (!a->holder_scan)
-        log_warn("processes that hold the driver's nodes cannot be looked for: out of memory");
+        log_warn("processes that hold the driver's nodes cannot be searched for: out of memory");
 }
 
 /* ---- what follows from it ---- */
 
-/* Since the last look another share may have been given out. */
+/* Since the last poll another share may have been given out. */
 static bool is_alone(const struct audit *a, const struct slot *slot, const char *uuid) {
     uint32_t at;
 
@@ -213,7 +213,7 @@ static void charge(struct audit *a, struct card_audit *audit, const struct gpu_d
     uint32_t at = 0;
 
     audit->charged = 0;
-    if (audit->looked && c)
+    if (audit->searched && c)
         slot = slot_find(&a->shares->slots, c->slot);
     if (slot && is_alone(a, slot, card->uuid))
         d = device_of(slot, card->uuid, &at);
@@ -289,9 +289,9 @@ static void report_unattributed(struct audit *a, struct card_audit *audit,
     uint64_t hash = hash_of(audit);
     char bytes[24], name[KUBE_NAME_MAX], uid[KUBE_UID_MAX];
 
-    if (!audit->looked || audit->told == hash)
+    if (!audit->searched || audit->reported == hash)
         return;
-    audit->told = hash;
+    audit->reported = hash;
     (void) num_format_bytes(audit->memory.bytes, bytes);
     buf_printf(&text,
                "%s of GPU %u are in use and belong to no process that the driver lists and to no "
@@ -328,14 +328,14 @@ void card_audit_release(struct audit *a, const struct slot *slot) {
 
     for (uint32_t i = 0; i < s->ndevices; i++) {
         struct card_audit *audit = &a->audits[i];
-        struct unattributed_look look;
+        struct unattributed_poll poll;
         uint64_t rest;
 
         if (!device_of(slot, s->devices[i].uuid, &n) ||
             strcmp(audit->uuid, s->devices[i].uuid) != 0)
             continue;
-        look = look_at(a, i, &s->devices[i], slot);
-        rest = beyond_shares(a, i, &look);
+        poll = poll_card(a, i, &s->devices[i], slot);
+        rest = beyond_shares(a, i, &poll);
         if (strcmp(audit->owner, slot->nonce) == 0)
             audit->own = 0;
         rest -= least(audit->own, rest);
@@ -350,7 +350,7 @@ void card_audit_release(struct audit *a, const struct slot *slot) {
 static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *card) {
     const char *driver = gpu_monitor_snapshot(a->shares->monitor)->driver_version;
     struct card_audit *audit = &a->audits[at];
-    struct unattributed_look look;
+    struct unattributed_poll poll;
     struct unattributed before;
     bool again = false;
 
@@ -366,19 +366,19 @@ static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *ca
     }
     if (!card->healthy || !card->sample.attributable || !audit_pids_fit(a, card))
         return false;
-    look = look_at(a, at, card, NULL);
+    poll = poll_card(a, at, card, NULL);
     before = audit->memory;
-    again = unattributed_look(&audit->memory, &look);
+    again = unattributed_poll(&audit->memory, &poll);
     noise_keep(a->shares->options.state_dir, driver, audit->uuid, &before, &audit->memory);
-    audit->left = least(audit->left, beyond_shares(a, at, &look));
+    audit->left = least(audit->left, beyond_shares(a, at, &poll));
     audit->own = least(audit->own, audit->memory.bytes);
     audit->polls += audit->polls < SURE_POLLS;
     if (audit->memory.bytes > 0) {
         investigate(a, audit, card);
     } else {
-        audit->looked = false;
+        audit->searched = false;
         audit->candidates = (struct candidates){0};
-        audit->told = 0;
+        audit->reported = 0;
     }
     charge(a, audit, card);
     if (audit->memory.bytes > 0)

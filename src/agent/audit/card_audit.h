@@ -30,8 +30,8 @@ struct card_audit {
     struct unattributed memory;
     uint32_t polls; /* that were judged, up to some */
     /* Of the last look at the processes that hold the driver's nodes. */
-    bool looked, complete;
-    uint64_t looked_ms;
+    bool searched, complete;
+    uint64_t searched_ms;
     struct candidates candidates;
     uint64_t left;      /* bytes of `memory` that a share which has ended may have left behind */
     uint64_t own;       /* bytes with which `owner` was charged last, of what there still is */
@@ -39,7 +39,7 @@ struct card_audit {
     uint64_t charged;   /* bytes of `memory` that the only candidate is charged with */
     uint64_t held_back; /* bytes that are not to be promised, in steps of HELD_BACK_GRAIN */
     uint64_t lower_ms;  /* since when less would do; 0: it would not */
-    uint64_t told;      /* hash of what was told last; 0: nothing */
+    uint64_t reported;  /* hash of what was reported last; 0: nothing */
     struct ended_process ended[GPU_PROCESSES_MAX];
     uint32_t next; /* the entry that a new process takes */
 };

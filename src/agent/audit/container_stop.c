@@ -17,8 +17,8 @@
 #define AGAIN_MS 25 /* between looks at first, while the signals take effect */
 #define LATE_MS 1000
 #define AGAIN_LATE_MS 1000
-#define STEP 256      /* processes in one turn of the loop */
-#define CLEAN_LOOKS 2 /* a fork can hide behind a look once, and its parent is gone then */
+#define STEP 256       /* processes in one turn of the loop */
+#define CLEAN_PASSES 2 /* a fork can hide behind a look once, and its parent is gone then */
 
 /* ---- signals ---- */
 
@@ -69,7 +69,7 @@ static bool is_hidden(int r) {
     return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR || r == -EIO;
 }
 
-static void look_at(int pid, void *userdata) {
+static void check_process(int pid, void *userdata) {
     struct container_stops *all = userdata;
     struct container_stop *s;
     struct cgroup_id id;
@@ -86,9 +86,9 @@ static void look_at(int pid, void *userdata) {
 }
 
 /* After a whole look. Returns false when the container needs no other. */
-static bool end_pass(struct container_stops *all, struct container_stop *s) {
+static bool update_stop(struct container_stops *all, struct container_stop *s) {
     s->clean = s->alive > 0 ? 0 : s->clean + 1;
-    if (s->clean >= CLEAN_LOOKS) {
+    if (s->clean >= CLEAN_PASSES) {
         if (s->met)
             all->on_stopped(s, all->userdata);
         return false;
@@ -102,7 +102,7 @@ static bool end_pass(struct container_stops *all, struct container_stop *s) {
 
 static void on_timer(uv_timer_t *timer);
 
-static void begin_look(struct container_stops *all) {
+static void begin_pass(struct container_stops *all) {
     struct container_stop *s;
 
     DL_FOREACH(all->list, s) {
@@ -112,13 +112,13 @@ static void begin_look(struct container_stops *all) {
     all->walking = true;
 }
 
-static void end_look(struct container_stops *all) {
+static void end_pass(struct container_stops *all) {
     struct container_stop *s, *next;
     bool young = false;
 
     all->walking = false;
     DL_FOREACH_SAFE(all->list, s, next) {
-        if (!end_pass(all, s)) {
+        if (!update_stop(all, s)) {
             DL_DELETE(all->list, s);
             free(s);
             continue;
@@ -134,10 +134,10 @@ static void on_timer(uv_timer_t *timer) {
     int r;
 
     if (!all->walking)
-        begin_look(all);
-    r = procfs_walk_step(&all->walk, STEP, look_at, all);
+        begin_pass(all);
+    r = procfs_walk_step(&all->walk, STEP, check_process, all);
     if (r == 1)
-        end_look(all);
+        end_pass(all);
     else
         (void) uv_timer_start(timer, on_timer, r < 0 ? AGAIN_LATE_MS : 1, 0);
 }

@@ -39,7 +39,7 @@ struct node {
 struct container {
     struct cgroup_id id;
     uint32_t files, processes;
-    bool told; /* that it has too many, or cannot be looked at */
+    bool reported; /* that it has too many, or cannot be looked at */
 };
 
 struct walk {
@@ -49,7 +49,7 @@ struct walk {
     size_t ncontainers;
     uint32_t from;
     const char *skip; /* IDs of containers */
-    void (*tell)(const struct holder *h, void *userdata);
+    void (*report)(const struct holder *h, void *userdata);
     void *userdata;
 };
 
@@ -101,7 +101,7 @@ static bool links_to(int dir, const char *name, const char *prefix) {
 }
 
 /* Whether descriptors wait in the socket's queue: until they are received no process has them.
- * `dir` is the directory fd of a process. Before Linux 5.10 the kernel does not tell. */
+ * `dir` is the directory fd of a process. Before Linux 5.10 the kernel does not report. */
 static bool is_sending(int dir, const char *name) {
     static const char key[] = "\nscm_fds:";
     _cleanup_close_ int fd = -1;
@@ -154,7 +154,7 @@ static enum holder_how kind_of(const struct walk *w, int dir, const char *name) 
 
 /* Looks through a directory of links to files for one by which memory can be held: enum holder_how,
  * HOLDER_END for none, or -ENOBUFS: the container has more files than are looked at. */
-static int look_through(const struct walk *w, struct container *c, const char *path) {
+static int search_maps(const struct walk *w, struct container *c, const char *path) {
     _cleanup_closedir_ DIR *dir = opendir(path);
     const struct dirent *e;
 
@@ -172,7 +172,7 @@ static int look_through(const struct walk *w, struct container *c, const char *p
 }
 
 /* Threads can have descriptors of their own, and the first thread has none when it has ended. */
-static int look_at_files(const struct walk *w, struct container *c, int pid) {
+static int search_files(const struct walk *w, struct container *c, int pid) {
     _cleanup_closedir_ DIR *tasks = NULL;
     char path[80];
     const struct dirent *e;
@@ -191,7 +191,7 @@ static int look_at_files(const struct walk *w, struct container *c, int pid) {
         }
         before = tid;
         (void) snprintf(path, sizeof(path), "/proc/%d/task/%u/fd", pid, (unsigned) tid);
-        r = look_through(w, c, path);
+        r = search_maps(w, c, path);
     }
     return r;
 }
@@ -200,7 +200,7 @@ static void report_holder(const struct walk *w, const struct container *c, int p
                           enum holder_how how) {
     const struct holder h = {.pid = (uint32_t) pid, .how = how, .id = c->id};
 
-    w->tell(&h, w->userdata);
+    w->report(&h, w->userdata);
 }
 
 static struct container *container_of(struct walk *w, const struct cgroup_id *id) {
@@ -211,11 +211,11 @@ static struct container *container_of(struct walk *w, const struct cgroup_id *id
     if (w->ncontainers == CONTAINERS_MAX)
         return NULL;
     w->containers[w->ncontainers] = (struct container){
-        .id = *id, .told = id->container_id[0] && strstr(w->skip, id->container_id)};
+        .id = *id, .reported = id->container_id[0] && strstr(w->skip, id->container_id)};
     return &w->containers[w->ncontainers++];
 }
 
-static void look_at(int pid, void *userdata) {
+static void visit(int pid, void *userdata) {
     struct walk *w = userdata;
     struct container *c;
     struct cgroup_id id;
@@ -225,24 +225,24 @@ static void look_at(int pid, void *userdata) {
     if ((uint32_t) pid < w->from || cgroup_of_pid(pid, &id) != 1)
         return;
     c = container_of(w, &id);
-    if (!c || c->told)
+    if (!c || c->reported)
         return;
-    r = c->processes++ < HOLDERS_PROCESSES_MAX ? look_at_files(w, c, pid) : -ENOBUFS;
+    r = c->processes++ < HOLDERS_PROCESSES_MAX ? search_files(w, c, pid) : -ENOBUFS;
     if (r == HOLDER_END) {
         report_holder(w, c, pid, HOLDER_LOOKING);
         (void) snprintf(path, sizeof(path), "/proc/%d/map_files", pid);
-        r = look_through(w, c, path);
+        r = search_maps(w, c, path);
         r = r == HOLDER_OPEN ? HOLDER_MAPPED : r;
     }
     if (r != HOLDER_END)
         report_holder(w, c, pid, r < 0 ? HOLDER_UNREADABLE : (enum holder_how) r);
-    c->told = r < 0;
+    c->reported = r < 0;
 }
 
 /* ---- all of them ---- */
 
 void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from, const char *skip,
-                  void (*tell_of)(const struct holder *h, void *userdata), void *userdata) {
+                  void (*on_holder)(const struct holder *h, void *userdata), void *userdata) {
     struct walk *w = calloc(1, sizeof(*w));
     const struct holder end = {.how = HOLDER_END};
     struct procfs_walk all = {NULL};
@@ -252,14 +252,14 @@ void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from, const ch
         return;
     w->from = from;
     w->skip = skip;
-    w->tell = tell_of;
+    w->report = on_holder;
     w->userdata = userdata;
     for (size_t i = 0; i < ndirs; i++)
         add_nodes(w, dirs[i], false);
     while (r == 0)
-        r = procfs_walk_step(&all, UINT_MAX, look_at, w);
+        r = procfs_walk_step(&all, UINT_MAX, visit, w);
     if (r == 1)
-        tell_of(&end, userdata);
+        on_holder(&end, userdata);
     free(w);
 }
 

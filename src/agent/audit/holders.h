@@ -16,7 +16,7 @@
 #include "agent/os/cgroup.h"
 
 #define HOLDERS_COMMAND "driver-holders"
-/* What is looked at of one container in a walk. A container that has more is told of as
+/* What is looked at of one container in a walk. A container that has more is reported of as
  * HOLDER_UNREADABLE. */
 #define HOLDERS_FILES_MAX 16384
 #define HOLDERS_PROCESSES_MAX 2048
@@ -41,7 +41,7 @@ struct holder {
  * "/run/aliquot-sim"; names that begin with "nvidia", and those below a directory of such a name).
  * Ends with HOLDER_END. */
 void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from, const char *skip,
-                  void (*tell)(const struct holder *h, void *userdata), void *userdata);
+                  void (*report)(const struct holder *h, void *userdata), void *userdata);
 
 /* The child: `argv` is HOLDERS_COMMAND, the first PID, `skip`, directories. Writes struct holder
  * after struct holder to its standard output. Returns the exit status. */

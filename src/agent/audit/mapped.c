@@ -41,8 +41,8 @@ static bool is_of_file(const char *line, const struct mapped_query *query) {
 }
 
 /* Looks at the whole lines in `text`; returns the length of what is left behind them. */
-static size_t look_at_lines(char *text, size_t len, const struct mapped_query *query,
-                            bool *ret_found) {
+static size_t match_lines(char *text, size_t len, const struct mapped_query *query,
+                          bool *ret_found) {
     char *at = text, *end;
 
     while ((end = memchr(at, '\n', len - (size_t) (at - text)))) {
@@ -67,7 +67,7 @@ static enum mapped_answer search_maps(const struct mapped_query *query) {
         return MAPPED_UNKNOWN;
     while (!found && sum < MAPS_MAX_BYTES && (n = read(fd, text + used, sizeof(text) - used)) > 0) {
         sum += (size_t) n;
-        used = look_at_lines(text, used + (size_t) n, query, &found);
+        used = match_lines(text, used + (size_t) n, query, &found);
         if (used == sizeof(text))
             used = 0; /* no line is so long */
     }

@@ -37,8 +37,8 @@ struct audit {
         outside[GPU_MAX]; /* bytes of each card (by position) held by no container with a share */
     uint64_t reclaimed;   /* ledger slots given back for dead processes */
 
-    uv_timer_t look_timer; /* asks the driver again, to confirm what audit.c suspects */
-    uint64_t looked_polls; /* of the monitor's status, at the last look */
+    uv_timer_t poll_timer; /* asks the driver again, to confirm what audit.c suspects */
+    uint64_t read_polls;   /* of the monitor's status, at the last look */
     bool initial_pids;     /* the agent lives in the machine's own PID namespace */
     uint64_t overuse_found, overuse_stopped;
     struct container_stops stops;
@@ -48,7 +48,7 @@ struct audit {
         uint32_t pid;      /* 0: unused */
         uint64_t since_ms; /* the first look at it */
         uint64_t seen_ms;  /* the last one */
-        bool told;
+        bool reported;
     } intruders[INTRUDERS_MAX]; /* processes of pods on cards of which they have no share */
 
     struct known_process {

@@ -74,10 +74,10 @@ void usage_update(struct audit *a) {
         }
     }
     gpu_monitor_status(a->shares->monitor, &status);
-    if (status.polls != a->looked_polls)
+    if (status.polls != a->read_polls)
         audit_end(a);
     driver_limit_update(a->shares);
-    a->looked_polls = status.polls;
+    a->read_polls = status.polls;
 }
 
 /* ---- the ledger's word ---- */

@@ -77,9 +77,9 @@ int gpu_manager_parse(const char *text, size_t len, const char *node, char strin
     return r;
 }
 
-uint32_t gpu_manager_scaling(uint32_t told, const struct gpu_manager_config *config) {
-    if (told > 0)
-        return told;
+uint32_t gpu_manager_scaling(uint32_t option, const struct gpu_manager_config *config) {
+    if (option > 0)
+        return option;
     return config->found && config->scaling > 0 ? config->scaling : SCALING_ONE;
 }
 

@@ -26,9 +26,9 @@ struct gpu_manager_config {
 int gpu_manager_parse(const char *text, size_t len, const char *node, char strings[static 512],
                       struct gpu_manager_config *ret, struct err *err);
 
-/* What to sell of the cards' memory, in thousandths: as the agent was told (0: it was not), else as
- * the ConfigMap says, else all of it. */
-uint32_t gpu_manager_scaling(uint32_t told, const struct gpu_manager_config *config);
+/* What to sell of the cards' memory, in thousandths: as the agent was option (0: it was not), else
+ * as the ConfigMap says, else all of it. */
+uint32_t gpu_manager_scaling(uint32_t option, const struct gpu_manager_config *config);
 
 /* Asks the API server until it answers, then calls `on_read` once, with an entry that is not found
  * where there is none, or none that can be used. */

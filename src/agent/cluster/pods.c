@@ -98,9 +98,9 @@ const struct pod_entry *pods_find(const struct pods *p, const char *uid) {
     return e;
 }
 
-static void remove_entry(struct pods *p, struct pod_entry *e, bool tell) {
+static void remove_entry(struct pods *p, struct pod_entry *e, bool notify) {
     HASH_DEL(p->entries, e); /* NOLINT: the analyzer loses its way in uthash's lists */
-    if (tell)
+    if (notify)
         p->handlers.on_gone(e, p->handlers.userdata);
     pod_entry_free(e);
 }

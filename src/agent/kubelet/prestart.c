@@ -24,7 +24,7 @@
 #define WAIT_MAX_MS                                                                                \
     20000 /* kubelet's own deadline is 30 s; an error costs the pod 10 s, waiting does not */
 #define DEADLINE_MARGIN_MS 2000
-#define LOOK_MS 250 /* how often to look again when no event said so */
+#define CHECK_MS 250 /* how often to look again when no event said so */
 #define ENTRIES_MAX 64
 
 /* A container that has the set of IDs. */
@@ -259,7 +259,7 @@ void prestart_begin(struct prestarts *all, struct grpc_call *call, const struct 
     p->until = p->began + (left < WAIT_MAX_MS ? left : WAIT_MAX_MS);
     (void) uv_timer_init(all->shares->loop, &p->timer);
     p->timer.data = p;
-    (void) uv_timer_start(&p->timer, on_timer, LOOK_MS, LOOK_MS);
+    (void) uv_timer_start(&p->timer, on_timer, CHECK_MS, CHECK_MS);
     DL_APPEND(all->list, p);
     if (!copy_ids(p, ids, nids))
         end(p, GRPC_RESOURCE_EXHAUSTED, "out of memory");

@@ -78,7 +78,7 @@ bool process_has_ended(int pid) {
 
 /* ---- all of them ---- */
 
-int procfs_walk_step(struct procfs_walk *w, unsigned max, void (*look)(int pid, void *userdata),
+int procfs_walk_step(struct procfs_walk *w, unsigned max, void (*visit)(int pid, void *userdata),
                      void *userdata) {
     const struct dirent *e;
     uint64_t pid;
@@ -94,7 +94,7 @@ int procfs_walk_step(struct procfs_walk *w, unsigned max, void (*look)(int pid, 
             return 1;
         }
         if (isdigit((unsigned char) e->d_name[0]) && num_parse_u64(e->d_name, INT32_MAX, &pid) == 0)
-            look((int) pid, userdata);
+            visit((int) pid, userdata);
     }
     return 0;
 }

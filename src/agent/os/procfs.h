@@ -26,7 +26,7 @@ struct procfs_walk {
 
 /* Looks at the next `max` entries of /proc. Returns 1 when that were all, 0 when there are more, or
  * negative errno when /proc cannot be read. */
-int procfs_walk_step(struct procfs_walk *w, unsigned max, void (*look)(int pid, void *userdata),
+int procfs_walk_step(struct procfs_walk *w, unsigned max, void (*visit)(int pid, void *userdata),
                      void *userdata);
 /* Whether the next step goes on with a walk under way. */
 bool procfs_walk_is_under_way(const struct procfs_walk *w);

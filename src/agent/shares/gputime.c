@@ -131,7 +131,7 @@ static void audit_slot(struct shares *s, struct slot *slot, uint32_t i, uint64_t
 
     gputime_view(slot, i, &view);
     if (!is_watched(slot, d) ||
-        !audit_compute_look(&d->compute_audit, since, d->driver_percent, view.entitled))
+        !audit_compute_poll(&d->compute_audit, since, d->driver_percent, view.entitled))
         return;
     (void) snprintf(text, sizeof(text),
                     "container %s takes more of GPU %u's time than it could have, by the driver's "

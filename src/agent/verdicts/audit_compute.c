@@ -3,7 +3,7 @@
 
 #define PPM 1000000u
 
-bool audit_compute_look(struct audit_compute *o, uint64_t ns, uint32_t percent, uint32_t entitled) {
+bool audit_compute_poll(struct audit_compute *o, uint64_t ns, uint32_t percent, uint32_t entitled) {
     /* It changes between looks, as neighbours come and go; that is no overuse. */
     uint32_t most = entitled > o->entitled ? entitled : o->entitled;
     uint64_t slack;

@@ -16,10 +16,10 @@
 /* All zero at first. */
 struct audit_compute {
     uint64_t window_ns, had_ns, due_ns; /* of the window under way */
-    uint32_t entitled;                  /* at the last look */
+    uint32_t entitled;                  /* at the last poll */
     bool over;                          /* the result of the last whole one */
 };
 
 /* `ns` have passed in which the driver saw it take `percent` of the card and it could have had
  * `entitled` ppm by now. Returns whether a window has ended that found it over. */
-bool audit_compute_look(struct audit_compute *o, uint64_t ns, uint32_t percent, uint32_t entitled);
+bool audit_compute_poll(struct audit_compute *o, uint64_t ns, uint32_t percent, uint32_t entitled);

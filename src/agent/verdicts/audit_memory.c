@@ -16,18 +16,18 @@ const char *audit_memory_name(enum audit_memory_state state) {
 
 /* A limit that rises takes the ceiling along. One that sinks leaves it at what is held: nothing is
  * taken from a container that kept to its limit, but what it gives back does not come again. It is
- * given back when two looks say so: memory can pass from a process to its descriptors in between.
+ * given back when two polls say so: memory can pass from a process to its descriptors in between.
  */
-static void move_ceiling(struct audit_memory *o, const struct audit_memory_look *look) {
-    uint64_t driver = look->driver > o->last ? look->driver : o->last;
+static void move_ceiling(struct audit_memory *o, const struct audit_memory_poll *poll) {
+    uint64_t driver = poll->driver > o->last ? poll->driver : o->last;
 
-    if (look->limit == 0)
+    if (poll->limit == 0)
         o->ceiling = UINT64_MAX;
-    else if (look->limit >= o->ceiling || driver <= look->limit)
-        o->ceiling = look->limit;
+    else if (poll->limit >= o->ceiling || driver <= poll->limit)
+        o->ceiling = poll->limit;
     else if (driver < o->ceiling)
         o->ceiling = driver;
-    o->last = look->driver;
+    o->last = poll->driver;
 }
 
 /* Whether a condition has stood long enough; `since` is when it was seen first. */
@@ -43,19 +43,19 @@ static bool beyond(uint64_t driver, uint64_t limit) {
     return driver > AUDIT_MEMORY_SLACK && driver - AUDIT_MEMORY_SLACK > limit;
 }
 
-bool audit_memory_look(struct audit_memory *o, const struct audit_memory_look *look) {
+bool audit_memory_poll(struct audit_memory *o, const struct audit_memory_poll *poll) {
     bool above, stranger;
 
-    move_ceiling(o, look);
-    above = confirmed(&o->above_since, beyond(look->driver, o->ceiling), look->now_ms);
-    stranger = confirmed(&o->stranger_since, look->strangers > 0, look->now_ms);
+    move_ceiling(o, poll);
+    above = confirmed(&o->above_since, beyond(poll->driver, o->ceiling), poll->now_ms);
+    stranger = confirmed(&o->stranger_since, poll->strangers > 0, poll->now_ms);
     if (above)
         o->state = AUDIT_MEMORY_OVER;
     else if (stranger)
         o->state = AUDIT_MEMORY_ESCAPED;
-    else if (look->damaged)
+    else if (poll->damaged)
         o->state = AUDIT_MEMORY_DAMAGED;
-    else if (look->limit > 0 && beyond(look->driver, look->limit) && o->above_since == 0)
+    else if (poll->limit > 0 && beyond(poll->driver, poll->limit) && o->above_since == 0)
         o->state = AUDIT_MEMORY_LOWERED;
     else
         o->state = AUDIT_MEMORY_FINE;

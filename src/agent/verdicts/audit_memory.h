@@ -4,8 +4,8 @@
 /* Does a container hold more of a card than it was given? Pure: no I/O, no clock. The ledger is the
  * container's own word; here the driver's is judged, which no program in the container can forge.
  *
- * One look is worth nothing: processes come and go between the driver's answer and ours. What is
- * found stands at two looks at least AUDIT_MEMORY_CONFIRM_MS apart. */
+ * One poll is worth nothing: processes come and go between the driver's answer and ours. What is
+ * found stands at two polls at least AUDIT_MEMORY_CONFIRM_MS apart. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ enum audit_memory_state {
 /* "Fine", "Lowered" ... as /usage has it; never NULL. */
 const char *audit_memory_name(enum audit_memory_state state);
 
-struct audit_memory_look {
+struct audit_memory_poll {
     uint64_t now_ms;
     uint64_t limit;     /* bytes that may be on the card; 0: no limit */
     uint64_t driver;    /* bytes that it holds, those of processes that are ending not counted */
@@ -40,14 +40,14 @@ struct audit_memory_look {
 /* What is remembered of a container on one card. All zero at first. */
 struct audit_memory {
     uint64_t ceiling; /* highest the driver may say: the limit, or what it held when that sank */
-    uint64_t last;    /* what the driver said at the last look */
-    uint64_t above_since, stranger_since; /* ms of the first look of the run; 0: none */
+    uint64_t last;    /* what the driver said at the last poll */
+    uint64_t above_since, stranger_since; /* ms of the first poll of the run; 0: none */
     enum audit_memory_state state;
 };
 
-/* Takes a look in. Returns whether the next look should come soon, because this one raised a
+/* Takes a poll in. Returns whether the next poll should come soon, because this one raised a
  * suspicion. */
-bool audit_memory_look(struct audit_memory *o, const struct audit_memory_look *look);
+bool audit_memory_poll(struct audit_memory *o, const struct audit_memory_poll *poll);
 
 /* What the agent does about it. */
 enum overuse_policy {

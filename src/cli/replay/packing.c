@@ -216,10 +216,10 @@ static uint32_t throw_dice(const struct packing *p, uint32_t node) {
 static void evaluate_node(struct packing *p, struct place_plan *plan, uint32_t i,
                           struct answer *ret) {
     struct place_result result;
-    uint64_t looks = place_model_short_looks(p->model);
+    uint64_t estimates = place_model_short_estimates(p->model);
     ret->fits = ask_node(p, plan, &p->nodes[i], &result);
     ret->worth = ret->fits ? result.worth : (struct place_worth){0};
-    ret->worth.rough = place_model_short_looks(p->model) != looks;
+    ret->worth.rough = place_model_short_estimates(p->model) != estimates;
     ret->version = p->nodes[i].version;
 }
 

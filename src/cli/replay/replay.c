@@ -149,7 +149,7 @@ struct run {
     struct leaving leaving;
     size_t placed;
     uint64_t most; /* thousandths of GPUs in use at once */
-    time_t told;
+    time_t reported;
 };
 
 static void run_done(struct run *run) {
@@ -166,7 +166,7 @@ static int run_init(struct run *run, const struct trace *trace, const struct pac
     run->arrivals = calloc(n, sizeof(*run->arrivals));
     run->places = calloc(n, sizeof(*run->places));
     run->leaving = (struct leaving){trace->pods, calloc(n, sizeof(size_t)), 0};
-    run->told = time(NULL);
+    run->reported = time(NULL);
     if (!run->arrivals || !run->places || !run->leaving.heap)
         return err_errno(err, ENOMEM, "cannot hold %zu pods", trace->npods);
     for (size_t i = 0; i < trace->npods; i++)
@@ -177,9 +177,9 @@ static int run_init(struct run *run, const struct trace *trace, const struct pac
 
 static void print_progress(struct run *run, size_t done) {
     time_t now;
-    if (done % PROGRESS_STEP != 0 || (now = time(NULL)) - run->told < PROGRESS_SECONDS)
+    if (done % PROGRESS_STEP != 0 || (now = time(NULL)) - run->reported < PROGRESS_SECONDS)
         return;
-    run->told = now;
+    run->reported = now;
     (void) fprintf(stderr, "aliquot replay: %zu of %zu pods\n", done, run->trace->npods);
 }
 

@@ -127,7 +127,7 @@ static uint64_t other_runs_orphaned(const char *uuid) {
 static bool find_orphaned(struct ledger *ledger, uint32_t i, const struct card_use *use,
                           bool still) {
     struct device *d = &watch.device[i];
-    struct unattributed_look l = {.now_ms = clock_ms(CLOCK_MONOTONIC),
+    struct unattributed_poll l = {.now_ms = clock_ms(CLOCK_MONOTONIC),
                                   .used = use->least,
                                   .attributed = d->baseline + watch.account[i].now,
                                   .still = still};
@@ -136,7 +136,7 @@ static bool find_orphaned(struct ledger *ledger, uint32_t i, const struct card_u
     if (l.used > l.attributed + UNATTRIBUTED_NOISE)
         l.attributed +=
             node_holders_any(use) ? other_runs_orphaned(watch.share.device[i].uuid) : l.used;
-    again = unattributed_look(&d->found, &l);
+    again = unattributed_poll(&d->found, &l);
     if (d->found.bytes == 0)
         return again;
     (void) ledger_charge(ledger, i, d->found.bytes);
@@ -228,7 +228,7 @@ void orphans_begin(const char *path, const struct share_limits *share,
         watch.device[i].baseline = baseline[i];
 }
 
-void orphans_look(struct ledger *ledger) {
+void orphans_poll(struct ledger *ledger) {
     sigset_t all, before;
     pthread_t thread;
 

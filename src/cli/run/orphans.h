@@ -20,4 +20,4 @@ void orphans_begin(const char *path, const struct share_limits *share,
                    const uint64_t baseline[static LIMITS_DEVICES_MAX]);
 
 /* Starts the thread if there is something to compare and none runs. Call it often. */
-void orphans_look(struct ledger *ledger);
+void orphans_poll(struct ledger *ledger);

@@ -233,7 +233,7 @@ static void signals_of_interest(sigset_t *set) {
 /* Credits memory of ended processes, and exported memory that is free again. */
 static void credit_ended(const struct run *run) {
     (void) ledger_sweep(run->ledger);
-    orphans_look(run->ledger);
+    orphans_poll(run->ledger);
 }
 
 /* Reaps what has ended. Returns the command's wait status once it is among them, else -1. */

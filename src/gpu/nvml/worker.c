@@ -300,10 +300,10 @@ static bool read_memory(struct worker *w, nvmlDevice_t device, struct gpu_messag
  * not in the card's, or the other way round. */
 static void read_memory_again(struct worker *w, nvmlDevice_t device, struct gpu_message_device *d) {
     uint64_t now = 0, reserved = 0;
-    bool told = d->sample.attributable && read_allocated(w, device, &now, &reserved);
+    bool known = d->sample.attributable && read_allocated(w, device, &now, &reserved);
 
-    d->sample.attributable = told && !w->unknown_memory;
-    if (!told)
+    d->sample.attributable = known && !w->unknown_memory;
+    if (!known)
         return;
     if (now > d->sample.memory_most)
         d->sample.memory_most = now;
@@ -366,7 +366,7 @@ static bool is_divided(struct worker *w, nvmlDevice_t device, uint32_t index) {
     return divided;
 }
 
-/* Each card stands for itself: whatever fails on one is told and the next is looked at.
+/* Each card stands for itself: whatever fails on one is known and the next is looked at.
  * ret_answers: whether any call on it succeeded. */
 static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     union gpu_message msg = {0};
@@ -377,7 +377,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     d->minor = -1;
     memset(&d->sample, 0xff, sizeof(d->sample)); /* nothing is told yet */
     healthy = check_call(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
-                    "nvmlDeviceGetHandleByIndex");
+                         "nvmlDeviceGetHandleByIndex");
     if (healthy && is_divided(w, device, index)) {
         *ret_answers = true;
         return true;

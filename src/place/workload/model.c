@@ -124,8 +124,8 @@ void place_model_allow(struct place_model *m, uint32_t states) {
     stranded_allow(m->stranded, states);
 }
 
-uint64_t place_model_short_looks(const struct place_model *m) {
-    return stranded_short_looks(m->stranded);
+uint64_t place_model_short_estimates(const struct place_model *m) {
+    return stranded_short_estimates(m->stranded);
 }
 
 bool place_model_has_time(const struct place_model *m) {

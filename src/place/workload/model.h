@@ -43,7 +43,7 @@ uint32_t place_model_epoch(const struct place_model *m);
 void place_model_allow(struct place_model *m, uint32_t states);
 
 /* How many answers so far came of a short look, and whether better ones can be had now. */
-uint64_t place_model_short_looks(const struct place_model *m);
+uint64_t place_model_short_estimates(const struct place_model *m);
 bool place_model_has_time(const struct place_model *m);
 
 /* What has arrived, to be kept over restarts: see workload_write() and workload_read(). */

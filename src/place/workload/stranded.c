@@ -42,7 +42,7 @@ struct stranded {
     uint32_t n; /* typical shapes */
     uint32_t nkinds;
     uint32_t allowed;
-    uint64_t short_looks;
+    uint64_t short_estimates;
     struct place_shape shapes[TYPICAL_MAX];
     double share[TYPICAL_MAX]; /* of the typical arrivals; in sum 1 */
     uint8_t draws[ROUNDS][DRAWS];
@@ -264,7 +264,7 @@ static uint64_t key_of(const struct stranded_node *node) {
 }
 
 /* The entry of the state; a new one takes the place of another if need be. */
-static struct entry *look_up(struct stranded *s, uint64_t key) {
+static struct entry *entry_of(struct stranded *s, uint64_t key) {
     struct entry *set = s->cache[key % CACHE_SETS];
     for (uint32_t i = 0; i < CACHE_WAYS; i++)
         if (set[i].key == key || set[i].key == 0)
@@ -273,22 +273,22 @@ static struct entry *look_up(struct stranded *s, uint64_t key) {
 }
 
 /* What is known of the state, with a full look if that may still be taken. */
-static struct entry look_at(struct stranded *s, struct stranded_node *node) {
+static struct entry growths_of(struct stranded *s, struct stranded_node *node) {
     sort_cards(node);
     uint64_t key = key_of(node);
-    struct entry *entry = look_up(s, key);
+    struct entry *entry = entry_of(s, key);
     if (entry->key != key)
         *entry = (struct entry){key, UNKNOWN, run_rounds(s, node, 0, ROUNDS_SHORT)};
     if (entry->full == UNKNOWN && s->allowed > 0) {
         s->allowed -= s->allowed < UINT32_MAX;
         entry->full = entry->brief + run_rounds(s, node, ROUNDS_SHORT, ROUNDS);
     }
-    s->short_looks += entry->full == UNKNOWN;
+    s->short_estimates += entry->full == UNKNOWN;
     return *entry;
 }
 
-uint64_t stranded_short_looks(const struct stranded *s) {
-    return s->short_looks;
+uint64_t stranded_short_estimates(const struct stranded *s) {
+    return s->short_estimates;
 }
 
 bool stranded_has_time(const struct stranded *s) {
@@ -296,13 +296,13 @@ bool stranded_has_time(const struct stranded *s) {
 }
 
 int64_t stranded_expect(struct stranded *s, struct stranded_node *node) {
-    struct entry at = look_at(s, node);
+    struct entry at = growths_of(s, node);
     return at.full != UNKNOWN ? at.full : (int64_t) at.brief * (ROUNDS / ROUNDS_SHORT);
 }
 
 int64_t stranded_growth(struct stranded *s, struct stranded_node *before,
                         struct stranded_node *after) {
-    struct entry from = look_at(s, before), to = look_at(s, after);
+    struct entry from = growths_of(s, before), to = growths_of(s, after);
     if (from.full != UNKNOWN && to.full != UNKNOWN)
         return (int64_t) to.full - from.full;
     return ((int64_t) to.brief - from.brief) * (ROUNDS / ROUNDS_SHORT);

@@ -61,7 +61,7 @@ int64_t stranded_growth(struct stranded *s, struct stranded_node *before,
 void stranded_allow(struct stranded *s, uint32_t states);
 
 /* How many answers so far came of a short look; whether a full one may be taken now. */
-uint64_t stranded_short_looks(const struct stranded *s);
+uint64_t stranded_short_estimates(const struct stranded *s);
 bool stranded_has_time(const struct stranded *s);
 
 double stranded_next(const struct stranded *s, const struct stranded_node *node);

@@ -167,7 +167,7 @@ static void on_written(const struct kube_response *response, void *userdata) {
     if (!is_mine(l)) { /* given back */
         lose_lease(l);
         end_release(l);
-        l->next_ms = now(l) + LEASE_LOOK_MS;
+        l->next_ms = now(l) + LEASE_POLL_MS;
         return;
     }
     l->held = true;
@@ -211,14 +211,14 @@ static void leave_note(struct lease *l) {
 /* A Lease without a holder goes to the replica that left the note, if that one comes soon. */
 static bool is_allocated(const struct lease *l) {
     return l->wanted_by[0] && strcmp(l->wanted_by, l->identity) != 0 &&
-           now(l) - l->seen_ms < 2 * LEASE_LOOK_MS;
+           now(l) - l->seen_ms < 2 * LEASE_POLL_MS;
 }
 
 /* It is not ours. */
 static void decide(struct lease *l) {
     uint64_t at = now(l);
     bool able = l->able(l->userdata) && !l->on_released;
-    l->next_ms = at + LEASE_LOOK_MS;
+    l->next_ms = at + LEASE_POLL_MS;
     if (l->holder[0] == '\0') {
         if (able && !is_allocated(l))
             write_lease(l, l->identity);

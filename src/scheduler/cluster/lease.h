@@ -26,7 +26,7 @@
 #define LEASE_NAME "aliquot-scheduler"
 #define LEASE_DURATION_MS 15000
 #define LEASE_RENEW_MS 2000
-#define LEASE_LOOK_MS 1000 /* how often the others look at it */
+#define LEASE_POLL_MS 1000 /* how often the others look at it */
 #define LEASE_RETRY_MS 500
 #define LEASE_TIMEOUT_MS 2000
 

@@ -32,12 +32,12 @@ void workload_store_done(struct workload_store *w) {
 }
 
 /* Once for each way to fail, not for each time. */
-static void tell_failure(struct workload_store *w, const char *doing,
-                         const struct kube_response *response) {
+static void log_failure(struct workload_store *w, const char *doing,
+                        const struct kube_response *response) {
     w->failed++;
-    if (w->told != response->status + 1)
+    if (w->reported != response->status + 1)
         log_warn("cannot %s ConfigMap " WORKLOAD_STORE_NAME ": %s", doing, response->text);
-    w->told = response->status + 1;
+    w->reported = response->status + 1;
 }
 
 /* ---- reading ---- */
@@ -70,7 +70,7 @@ static void on_read(const struct kube_response *response, void *userdata) {
     struct workload_store *w = userdata;
     w->reading = false;
     if (response->status != 200 && response->status != 404) {
-        tell_failure(w, "read", response);
+        log_failure(w, "read", response);
         return; /* asked again in a second; until then pods are placed without it */
     }
     take_over(w, response->status == 200 ? json_get(response->body, "data") : (struct json){0});
@@ -92,10 +92,10 @@ static void on_written(const struct kube_response *response, void *userdata) {
     w->writing = false;
     if (response->status >= 200 && response->status < 300) {
         w->arrived = w->writes_until;
-        w->told = 0;
+        w->reported = 0;
         return;
     }
-    tell_failure(w, "write", response); /* written again at the next turn, whatever pods arrive */
+    log_failure(w, "write", response); /* written again at the next turn, whatever pods arrive */
 }
 
 static int encode(const struct workload_store *w, struct buf *out) {

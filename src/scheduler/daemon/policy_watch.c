@@ -126,7 +126,7 @@ int govern_start(struct scheduler *s) {
     int r;
     s->govern.quotas = (struct quotas){.state = s->state};
     s->govern.gangs = (struct gangs){
-        .state = s->state, .gates = &s->gates, .tell = s->extender.on_refusal, .userdata = s};
+        .state = s->state, .gates = &s->gates, .refuse = s->extender.on_refusal, .userdata = s};
     s->govern.reservations = (struct reservations){.state = s->state};
     const struct state_selector selector = reservations_selector(&s->govern.reservations);
     r = state_add_selector(s->state, &selector);

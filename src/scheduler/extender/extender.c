@@ -14,8 +14,9 @@
 #include "wire/json_write.h"
 
 /* At nodes, for one pod; some need no thinking, since others have the same cards. */
-#define CLOSE_LOOKS (2 * PLACE_MODEL_STATES)
-_Static_assert(EXTENDER_LIST > CLOSE_LOOKS, "the node that is best in the end must be on the list");
+#define CLOSE_EVALUATIONS (2 * PLACE_MODEL_STATES)
+_Static_assert(EXTENDER_LIST > CLOSE_EVALUATIONS,
+               "the node that is best in the end must be on the list");
 
 int extender_init(struct extender *e) {
     e->candidates = NULL;
@@ -179,7 +180,7 @@ static struct extender_candidate *best_candidate(const struct filter_call *f) {
 /* Who is the best of many by a rough look is there by luck: it is looked at closely, and stays the
  * best or makes way for another. */
 static void judge_best(struct filter_call *f, const struct state_pod *self) {
-    for (uint32_t looks = 0; looks < CLOSE_LOOKS; looks++) {
+    for (uint32_t evaluations = 0; evaluations < CLOSE_EVALUATIONS; evaluations++) {
         struct extender_candidate *best = best_candidate(f);
         if (!best || !best->node)
             return;
@@ -275,8 +276,8 @@ static bool any_fits(const struct filter_call *f) {
     return false;
 }
 
-/* The reasons of thousands of nodes would be most of the answer, and kube-scheduler looks at them
- * only when no node is left: so they are not said when there is one. */
+/* The reasons of thousands of nodes would be most of the answer, and kube-scheduler evaluations at
+ * them only when no node is left: so they are not said when there is one. */
 static void put_filter_answer(struct buf *out, const struct filter_call *f, bool all,
                               const char *common_failure) {
     _cleanup_buf_ struct buf counted = BUF_INIT(0);

@@ -23,7 +23,7 @@ struct gang {
     uint32_t size, timeout_s;   /* the most that any member says */
     int64_t created;            /* of the oldest member */
     uint64_t since_ms;          /* when the first member was seen */
-    bool told;                  /* that it is not complete */
+    bool reported;              /* that it is not complete */
     bool fresh;                 /* not counted yet */
     bool started;               /* all were bound once, and some of them still are */
     uint64_t placed_ms;         /* when all were promised their places; 0: they are not */
@@ -330,9 +330,9 @@ bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *
 
 static void put_events(struct gangs *g, const struct gang *gang, const char *reason,
                        const char *text) {
-    for (size_t i = 0; g->tell && i < gang->n; i++)
+    for (size_t i = 0; g->refuse && i < gang->n; i++)
         if (gang->members[i]->stage == POD_PENDING)
-            g->tell(gang->members[i], reason, 0, text, g->userdata);
+            g->refuse(gang->members[i], reason, 0, text, g->userdata);
 }
 
 static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
@@ -370,15 +370,15 @@ static void check_gang(struct gangs *g, struct gang *gang, uint64_t now_ms) {
         gang->started = true;
         gang->placed_ms = 0;
         gang->failures = 0;
-        gang->told = false;
+        gang->reported = false;
         gang->since_ms = now_ms;
     } else if (gang->placed_ms > 0) {
         if (!is_settled(gang))
             release_tentative(g, gang); /* a member has gone */
         else if (is_over(gang, now_ms))
             give_back(g, gang, now_ms);
-    } else if (gang->n < gang->size && !gang->told && now_ms - gang->since_ms >= limit) {
-        gang->told = true;
+    } else if (gang->n < gang->size && !gang->reported && now_ms - gang->since_ms >= limit) {
+        gang->reported = true;
         (void) snprintf(text, sizeof(text),
                         "gang %s: %zu of %" PRIu32 " pods have arrived within %" PRIu32
                         " s; nothing is kept for them, and it goes on waiting",

@@ -20,7 +20,7 @@ struct gang;
 struct gangs {
     struct state *state;
     const struct gates *gates; /* what holds one member holds all; may be NULL */
-    extender_refusal tell;     /* writes an Event; may be NULL */
+    extender_refusal refuse;   /* writes an Event; may be NULL */
     void *userdata;
     struct gang *all;                    /* uthash */
     uint64_t pods_generation;            /* the state's, when `all` was made */

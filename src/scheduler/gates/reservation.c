@@ -254,16 +254,16 @@ static int note_place(struct reservation *v, const struct state_node *node,
 
 /* Each has its turn before any has a second one: many for which there is no room do not keep one
  * from its place, and not the loop for long. */
-static bool may_look(struct reservations *r, struct reservation *v) {
-    if (v->round == r->round || r->looked == PLACES_PER_TICK)
+static bool may_place(struct reservations *r, struct reservation *v) {
+    if (v->round == r->round || r->placed == PLACES_PER_TICK)
         return false;
     v->round = r->round;
-    r->looked++;
+    r->placed++;
     return true;
 }
 
 static bool place(struct reservations *r, struct reservation *v) {
-    if (!may_look(r, v))
+    if (!may_place(r, v))
         return false;
     struct gpu_selection selection = {.use_models = v->object.model};
     const struct state_pod self = {.ncontainers = 1,
@@ -353,7 +353,7 @@ void reservations_tick(struct reservations *r, int64_t now, unsigned max,
         return;
     sort(r);
     find_draws(r);
-    r->looked = 0;
+    r->placed = 0;
     for (struct reservation *v = r->all; v; v = v->hh.next) {
         _cleanup_buf_ struct buf text = BUF_INIT(0);
         const struct reservation_status status = update_status(r, v, now, &users);
@@ -365,7 +365,7 @@ void reservations_tick(struct reservations *r, int64_t now, unsigned max,
         v->had_turn = true;
         max--;
     }
-    if (r->looked < PLACES_PER_TICK)
+    if (r->placed < PLACES_PER_TICK)
         r->round++; /* all had their turn */
     /* Those whose status the API server does not take are not to keep others from theirs. */
     for (struct reservation *v = max > 0 ? r->all : NULL; v; v = v->hh.next)

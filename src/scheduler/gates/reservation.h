@@ -18,7 +18,7 @@ struct reservations {
     struct reservation *all;    /* uthash by name */
     bool unsorted;              /* they are to be put in the order of their names */
     uint32_t round;             /* in which each that has no place is looked for one once */
-    uint32_t looked;            /* for how many the last tick has done so */
+    uint32_t placed;            /* for how many the last tick has done so */
     struct gpu_request request; /* scratch of one call */
     struct place_plan plan;
 };

@@ -57,7 +57,7 @@ struct evict_case {
     char *nodes; /* names that kube-scheduler offered, one behind the other */
     size_t nodes_size;
     uint64_t offered_ms;
-    size_t looked;            /* where in `nodes` the search goes on in the next run */
+    size_t evaluated;         /* where in `nodes` the search goes on in the next run */
     size_t best;              /* where the cheapest node so far is, or NONE */
     struct victims_cost cost; /* and what it takes */
     char node[KUBE_NAME_MAX]; /* where room is being made; "" while nowhere */
@@ -120,7 +120,7 @@ static bool make_way(struct evictor *e, int32_t priority) {
 }
 
 static void begin_search(struct evict_case *c) {
-    c->looked = 0;
+    c->evaluated = 0;
     c->best = NONE;
 }
 
@@ -240,7 +240,7 @@ static void on_told(const struct kube_response *response, void *userdata) {
 }
 
 static void put_event(struct evictor *e, const struct state_pod *pod, const char *reason,
-                 const char *message) {
+                      const char *message) {
     const struct event event = event_on_pod(pod->namespace, pod->name, pod->uid, reason, message);
     event_writer_note(e->events, &event, 0, false, e->now(e->userdata));
 }
@@ -436,8 +436,8 @@ static void evict_next(struct evictor *e, struct evict_case *c, const struct sta
  * that was begun with less than a whole run's effort, and used it up, has its turn again. */
 static bool search_nodes(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
                          uint64_t now_ms) {
-    while (c->looked < c->nodes_size && e->tests > 0) {
-        const char *name = c->nodes + c->looked;
+    while (c->evaluated < c->nodes_size && e->tests > 0) {
+        const char *name = c->nodes + c->evaluated;
         struct state_node *node = state_node_find(e->state, name);
         uint32_t before = e->tests;
         struct evict_plan plan = {.node = NULL};
@@ -446,12 +446,12 @@ static bool search_nodes(struct evictor *e, struct evict_case *c, const struct s
         if (e->tests == 0 && before < RUN_TESTS)
             return false;
         if (plan.node && (c->best == NONE || victims_compare(&plan.cost, &c->cost) < 0)) {
-            c->best = c->looked;
+            c->best = c->evaluated;
             c->cost = plan.cost;
         }
-        c->looked += strlen(name) + 1;
+        c->evaluated += strlen(name) + 1;
     }
-    return c->looked >= c->nodes_size && (e->tests > 0 || c->best == NONE);
+    return c->evaluated >= c->nodes_size && (e->tests > 0 || c->best == NONE);
 }
 
 /* What a search for room has found so far. */

@@ -21,7 +21,7 @@ void state_links_seen(struct state_card *card, const struct gpu_object *gpu) {
     }
 }
 
-#define ALIKE_LOOKS 64
+#define EQUAL_NODES_MAX 64
 
 /* The link that both ends know of, or the worse one where they differ for a moment. */
 static uint8_t link_between(const struct state_card *a, const struct state_card *b) {
@@ -39,12 +39,12 @@ static bool knows_links(const struct state_node *node) {
 
 /* Most machines of a cluster are alike, and for a machine of 16 cards the work is milliseconds. */
 static bool copy_finished(const struct state *s, struct place_topology *t) {
-    uint32_t looks = 0;
-    for (const struct state_node *n = s->nodes; n && looks < ALIKE_LOOKS; n = n->hh.next) {
+    uint32_t seen = 0;
+    for (const struct state_node *n = s->nodes; n && seen < EQUAL_NODES_MAX; n = n->hh.next) {
         const struct place_topology *other = n->topology;
         if (!other)
             continue;
-        looks++;
+        seen++;
         if (other->ncards == t->ncards &&
             memcmp(other->links, t->links, (size_t) t->ncards * t->ncards) == 0) {
             memcpy(t->best, other->best, sizeof(t->best));

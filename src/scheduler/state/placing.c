@@ -255,8 +255,8 @@ static bool is_outdated(const struct state *s, const struct state_verdict *v) {
     return v->worth.rough && s->model && place_model_has_time(s->model);
 }
 
-static uint64_t short_looks(const struct state *s) {
-    return s->model ? place_model_short_looks(s->model) : 0;
+static uint64_t short_estimates(const struct state *s) {
+    return s->model ? place_model_short_estimates(s->model) : 0;
 }
 
 void state_judge_soon(const struct state_head *head, const struct place_plan *plan) {
@@ -274,13 +274,13 @@ static enum place_reason judge_anew(struct state *s, struct place_plan *plan,
                                     struct state_head *head, const struct state_pod *self,
                                     struct state_verdicts *verdicts, int64_t *ret_score) {
     struct place_result result;
-    uint64_t looks = short_looks(s);
+    uint64_t estimates = short_estimates(s);
     enum place_reason reason = state_place(s, plan, head->node, self, false, &result);
     if (reason != PLACE_OK) {
         result.worth = (struct place_worth){0};
         result.score = 0;
     }
-    result.worth.rough = short_looks(s) != looks;
+    result.worth.rough = short_estimates(s) != estimates;
     *ret_score = result.score;
     bool searched = reason == PLACE_NOT_TOGETHER || reason == PLACE_NOT_LINKED;
     bool certain = !searched || plan->effort > 0;

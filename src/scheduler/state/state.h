@@ -27,12 +27,12 @@
 
 /* How far a pod is. Everything between PENDING and BOUND is kept in memory only. */
 enum pod_stage {
-    POD_PENDING,  /* holds nothing */
+    POD_PENDING,   /* holds nothing */
     POD_TENTATIVE, /* the likely winner of filter or prioritize; runs out */
-    POD_BINDING,  /* the Binding is on its way */
-    POD_IN_DOUBT, /* the Binding got no answer: it may have been done, or be done yet */
-    POD_AWAITED,  /* the API server has bound it, the watch has not shown it */
-    POD_BOUND,    /* the watch shows it on a node */
+    POD_BINDING,   /* the Binding is on its way */
+    POD_IN_DOUBT,  /* the Binding got no answer: it may have been done, or be done yet */
+    POD_AWAITED,   /* the API server has bound it, the watch has not shown it */
+    POD_BOUND,     /* the watch shows it on a node */
     POD_STAGES,
 };
 
@@ -488,7 +488,7 @@ void state_pod_request(const struct state_pod *pod, struct gpu_request *ret);
 /* Gives the pod the granted cards, at a stage of POD_TENTATIVE or POD_BINDING. Whatever it was
  * promised before is replaced. -ENOMEM leaves it PENDING. */
 int state_allocate(struct state *s, struct state_pod *pod, struct state_node *node,
-                  const struct place_result *result, enum pod_stage stage, uint64_t now_ms);
+                   const struct place_result *result, enum pod_stage stage, uint64_t now_ms);
 
 /* Moves a pod that already has its holds to another stage. */
 void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms);

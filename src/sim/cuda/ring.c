@@ -162,7 +162,7 @@ CUresult ring_wait(uint16_t queue, uint64_t seq) {
     return r == CUDA_SUCCESS ? ring_broken(device_of[queue]) : r;
 }
 
-void ring_look(uint16_t queue, uint64_t seq, uint32_t ns) {
+void ring_poll(uint16_t queue, uint64_t seq, uint32_t ns) {
     const struct timespec time = {.tv_nsec = ns};
     uint64_t done = atomic_load(&ring->queue[queue].done);
     if (done >= seq) { /* something else is missing */

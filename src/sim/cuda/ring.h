@@ -34,7 +34,7 @@ CUresult ring_wait_word(_Atomic uint64_t *word, uint64_t n, _Atomic uint32_t *wa
 bool ring_is_lost(void);
 
 /* Waits for an entry, but no longer than `ns`. */
-void ring_look(uint16_t queue, uint64_t seq, uint32_t ns);
+void ring_poll(uint16_t queue, uint64_t seq, uint32_t ns);
 
 /* Lets the queue's SIM_HOLD go on. */
 void ring_release(uint16_t queue);

@@ -35,7 +35,7 @@ static uint64_t submitted; /* under cuda_lock, as the list */
 static bool running;
 
 /* How long it goes without looking again at memory, and at jobs of other streams. */
-#define LOOK_NS 100000u
+#define SPIN_NS 100000u
 
 /* With cuda_lock: the first job that may run. Jobs of one stream keep their order, because a job
  * that holds its stream precedes the later jobs of that stream. */
@@ -89,7 +89,7 @@ static void *worker_main(void *unused) {
             uint16_t queue = first->queue;
             uint64_t seq = first->seq;
             (void) pthread_mutex_unlock(&cuda_lock);
-            ring_look(queue, seq, LOOK_NS);
+            ring_poll(queue, seq, SPIN_NS);
             bool lost = ring_is_lost();
             (void) pthread_mutex_lock(&cuda_lock);
             if (lost)
