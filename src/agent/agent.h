@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/config.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/report/report.h"

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/shares/shares.h"
 
 struct err;

@@ -3,7 +3,7 @@
 
 /* Placement: which cards of a node a pod gets, or why it gets none. No I/O, no clock, no
  * allocation; equal inputs give equal answers. Not thread-safe with a plan that has a model, which
- * keeps a cache (model.h).
+ * keeps a cache (workload_model.h).
  *
  *     struct place_plan plan;
  *     place_prepare(&request, &plan);                        once per pod

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "wire/http_peers.h"
-#include "wire/identity.h"
+#include "wire/server_cert.h"
 #include "wire/json_prune.h"
 #include "wire/tls.h"
 

@@ -24,7 +24,7 @@
 #include "base/err.h"
 #include "base/opt.h"
 #include "place/policies/policies.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "scheduler/extender/extender.h"
 #include "wire/http.h"
 

@@ -4,7 +4,7 @@
 /* Nodes, pods and arrivals for tests of the policies, which include it after cmocka.h. */
 
 #include "place/policies/policies.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 
 #define CARD ((uint64_t) 100 << 20) /* bytes: a percent is a MiB */
 #define CORES(n) ((uint64_t) (n) *1000)

@@ -18,7 +18,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "kube/api/event_writer.h"
-#include "scheduler/cluster/projection.h"
+#include "scheduler/cluster/gpu_status.h"
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/extender.h"
 #include "wire/json.h"

@@ -7,7 +7,7 @@
 
 #include "model/gpu_link.h"
 #include "place/policies/policies.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 
 #define NODES 16
 #define CARDS 2

@@ -4,7 +4,7 @@
  * nodeCacheCapable, and by a cluster autoscaler about nodes that do not exist. */
 
 #include "place/policies/policies.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "scheduler-world.h"
 
 #define HALF "\"elasticgpu.io/gpu-core\":\"50\""

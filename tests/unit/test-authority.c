@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "fail-malloc.h"
 #include "wire/authority.h"
-#include "wire/identity.h"
+#include "wire/server_cert.h"
 
 #define DAY INT64_C(86400)
 #define BEGIN INT64_C(1790000000)

@@ -32,7 +32,7 @@
 
 #include "agent/audit/candidates.h"
 #include "agent/audit/holder_scan.h"
-#include "agent/audit/noise.h"
+#include "agent/audit/idle_remainder.h"
 #include "base/file.h"
 #include "share/unattributed.h"
 

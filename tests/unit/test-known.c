@@ -13,7 +13,7 @@
 
 #include "agent/audit/known.h"
 #include "agent/audit/mapped.h"
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 
 #define PID 1000
 #define MANY (KNOWN_WINDOW + 8)

@@ -4,7 +4,7 @@
 
 #include "scheduler-world.h"
 
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "scheduler/state/state_internal.h"
 
 #define EIGHT_CARDS "\"elasticgpu.io/gpu-core\":\"800\""

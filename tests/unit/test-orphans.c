@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "agent/audit/audit.h"
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "fake-monitor.h"

@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 #include "fail-malloc.h"
-#include "scheduler/cluster/projection.h"
+#include "scheduler/cluster/gpu_status.h"
 #include "scheduler/extender/bind.h"
 #include "scheduler/extender/extender.h"
 #include "wire/json.h"

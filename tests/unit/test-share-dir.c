@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#include "agent/shares/library.h"
+#include "agent/shares/library_store.h"
 #include "agent/shares/share_dir.h"
 #include "agent/shares/slot.h"
 #include "base/cleanup.h"

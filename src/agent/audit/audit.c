@@ -11,7 +11,7 @@
 #include "agent/audit/audit.h"
 #include "agent/audit/known.h"
 #include "agent/audit/orphans.h"
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/cluster/pod_events.h"
 #include "agent/os/cgroup.h"
 #include "agent/os/procfs.h"

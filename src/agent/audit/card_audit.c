@@ -6,9 +6,9 @@
 
 #include "agent/audit/holder_scan.h"
 #include "agent/audit/known.h"
-#include "agent/audit/noise.h"
+#include "agent/audit/idle_remainder.h"
 #include "agent/audit/orphans.h"
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/shares/slot_owner.h"
 #include "base/buf.h"
 #include "base/hash.h"

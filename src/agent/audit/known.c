@@ -2,7 +2,7 @@
 #include "agent/audit/known.h"
 
 #include "agent/audit/mapped.h"
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/os/procfs.h"
 #include "share/ledger.h"
 

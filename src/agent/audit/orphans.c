@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/os/procfs.h"
 #include "agent/shares/slot_owner.h"
 #include "share/ledger.h"

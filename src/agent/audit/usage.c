@@ -9,7 +9,7 @@
 
 #include "agent/audit/audit.h"
 #include "agent/audit/known.h"
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/audit/usage.h"
 #include "agent/os/cgroup.h"
 #include "agent/shares/slot_owner.h"

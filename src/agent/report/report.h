@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/audit/room.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/kubelet/kubelet.h"
 #include "agent/kubelet/prestart.h"
 #include "agent/shares/shares.h"

@@ -10,7 +10,7 @@
 #include "agent/cluster/pod_events.h"
 #include "agent/cluster/pods.h"
 #include "agent/shares/driver_limit.h"
-#include "agent/shares/library.h"
+#include "agent/shares/library_store.h"
 #include "agent/shares/slot.h"
 #include "agent/shares/slot_gc.h"
 #include "gpu/driver/driver.h"

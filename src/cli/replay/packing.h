@@ -10,7 +10,7 @@
 
 #include "cli/replay/trace.h"
 #include "place/place.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 
 #define PACKING_NOWHERE UINT32_MAX
 

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "gpu/driver/driver_tables.h"
 #include "gpu/driver/edits.h"
-#include "gpu/driver/rooted.h"
+#include "gpu/driver/root_path.h"
 #include "model/driver_capability.h"
 
 #define VERSION_MAX 32

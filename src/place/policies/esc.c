@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "place/policies/policies.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "place/workload/stranded.h"
 
 /* Expected stranded capacity: the placement after which least will be left over in the end, given

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "place/policies/policies.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 
 /* Fragmentation gradient descent (Weng et al., USENIX ATC 2023): the placement that makes least
  * more of the node useless for the next typical pod. Scores are whole numbers from 0 to 100, as

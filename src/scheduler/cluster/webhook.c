@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "wire/http.h"
-#include "wire/identity.h"
+#include "wire/server_cert.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "kube/api/object_write.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
 

@@ -11,7 +11,7 @@
 #include "kube/api/event_writer.h"
 #include "scheduler/cluster/key_ages.h"
 #include "scheduler/cluster/lease.h"
-#include "scheduler/cluster/projection.h"
+#include "scheduler/cluster/gpu_status.h"
 #include "scheduler/cluster/webhook.h"
 #include "scheduler/cluster/workload_store.h"
 #include "scheduler/daemon/policy_watch.h"

@@ -7,7 +7,7 @@
 
 #include "base/array.h"
 #include "base/err.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "scheduler/extender/explain.h"
 #include "scheduler/extender/node_template.h"
 #include "wire/json.h"

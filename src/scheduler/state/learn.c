@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What policies are told of the cluster: see place/workload/model.h. */
+/* What policies are told of the cluster: see place/workload/workload_model.h. */
 
 #include <string.h>
 
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "scheduler/state/state_internal.h"
 
 uint32_t state_model_id(struct state *s, const char *model) {

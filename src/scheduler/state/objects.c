@@ -9,7 +9,7 @@
 
 #include "kube/objects/gang.h"
 #include "model/gpu_model.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "scheduler/state/namespace_usage.h"
 #include "scheduler/state/state_internal.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 #include "place/policies/policies.h"
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 #include "scheduler/state/state_internal.h"
 
 static uint64_t selection_key(void *self, const struct state_pod *pod);

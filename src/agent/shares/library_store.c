@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/shares/library.h"
+#include "agent/shares/library_store.h"
 
 #include <elf.h>
 #include <gnutls/crypto.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/driver/rooted.h"
+#include "gpu/driver/root_path.h"
 
 #include <errno.h>
 #include <limits.h>

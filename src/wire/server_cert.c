@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/identity.h"
+#include "wire/server_cert.h"
 
 #include <errno.h>
 #include <gnutls/x509.h>

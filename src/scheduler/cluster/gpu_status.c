@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/cluster/projection.h"
+#include "scheduler/cluster/gpu_status.h"
 
 #include <inttypes.h>
 #include <stdio.h>

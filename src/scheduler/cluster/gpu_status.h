@@ -19,7 +19,7 @@ struct projection {
     uint64_t (*now)(void *userdata);
     void *userdata;
     unsigned in_flight;
-    uint64_t paid_ms;         /* the patches so far are paid for up to here, see projection.c */
+    uint64_t paid_ms;         /* the patches so far are paid for up to here, see gpu_status.c */
     uint64_t patched, failed; /* counters */
 };
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every entry point that could take memory, launch work or tell what there is has a decision: a hook, or a line with the
-reason in src/abi/decisions.txt. Names come from the headers of every CUDA release from 12.0 to the newest and from the
+reason in src/abi/unhooked.txt. Names come from the headers of every CUDA release from 12.0 to the newest and from the
 exports of the real libcuda and libnvidia-ml 535, so a new release that brings a new way around the limits fails here."""
 
 import fnmatch
@@ -29,7 +29,7 @@ LITERAL = re.compile(r"^(?:cuMem|cuLaunch|cuArray|cuMipmap|cuIpc|cuImport|cuMult
 def decisions():
     """[(pattern, version or 0, reason)]"""
     found = []
-    for line in (TOP / "src" / "abi" / "decisions.txt").read_text().splitlines():
+    for line in (TOP / "src" / "abi" / "unhooked.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             pattern, _, reason = line.partition(" ")
             name, _, version = pattern.partition("@")
@@ -74,9 +74,9 @@ def test_every_cuda_entry_point_is_decided(cuda_entries, real_driver):
     entries = interesting_cuda(cuda_entries, real_driver)
     assert len(entries) > 250
     missing = sorted(e for e in entries if e not in hooks and not decided(*e, table))
-    assert not missing, f"neither hooked nor in decisions.txt: {missing}"
+    assert not missing, f"neither hooked nor in unhooked.txt: {missing}"
     twice = sorted(e for e in entries if e in hooks and decided(*e, table))
-    assert not twice, f"hooked, so these need no line in decisions.txt: {twice}"
+    assert not twice, f"hooked, so these need no line in unhooked.txt: {twice}"
 
 
 def test_every_nvml_function_is_decided(toolkits, real_driver):
@@ -84,9 +84,9 @@ def test_every_nvml_function_is_decided(toolkits, real_driver):
     names = interesting_nvml(toolkits, real_driver)
     assert len(names) > 90
     missing = sorted(n for n in names if n not in hooks and not decided(n, 0, table))
-    assert not missing, f"neither hooked nor in decisions.txt: {missing}"
+    assert not missing, f"neither hooked nor in unhooked.txt: {missing}"
     twice = sorted(n for n in names if n in hooks and decided(n, 0, table))
-    assert not twice, f"hooked, so these need no line in decisions.txt: {twice}"
+    assert not twice, f"hooked, so these need no line in unhooked.txt: {twice}"
 
 
 def test_decisions_are_for_something(cuda_entries, toolkits, real_driver):

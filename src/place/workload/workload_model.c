@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "place/workload/model.h"
+#include "place/workload/workload_model.h"
 
 #include <math.h>
 #include <stdlib.h>

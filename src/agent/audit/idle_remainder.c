@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/audit/noise.h"
+#include "agent/audit/idle_remainder.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/shares/library.h"
+#include "agent/shares/library_store.h"
 #include "agent/shares/slot.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
