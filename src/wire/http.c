@@ -17,8 +17,8 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "wire/http_peers.h"
-#include "wire/server_cert.h"
 #include "wire/json_prune.h"
+#include "wire/server_cert.h"
 #include "wire/tls.h"
 
 #define BODY_DEFAULT ((size_t) 1 << 20)
@@ -70,8 +70,8 @@ struct http_server {
     size_t bodies; /* bytes of all that are held now */
     const char *const *keep;
     struct http_exchange *exchanges;
-    struct identity *identity;     /* NULL: plain HTTP */
-    struct identity *own_identity; /* the same one, when the server made it */
+    struct server_cert *server_cert;     /* NULL: plain HTTP */
+    struct server_cert *own_server_cert; /* the same one, when the server made it */
 };
 
 /* ---- driving libmicrohttpd from the loop ---- */
@@ -454,7 +454,7 @@ static void on_handle_closed(uv_handle_t *handle) {
     struct http_server *s = handle->data;
     if (--s->closing_handles > 0)
         return;
-    identity_free(s->own_identity);
+    server_cert_free(s->own_server_cert);
     free(s);
 }
 
@@ -507,13 +507,13 @@ static void ignore_log(void *cls, const char *format, va_list ap) {
 }
 
 static int load_tls(struct http_server *s, const struct http_options *o, struct err *err) {
-    s->identity = o->identity;
-    if (o->identity || (!o->tls_cert && !o->tls_key))
+    s->server_cert = o->server_cert;
+    if (o->server_cert || (!o->tls_cert && !o->tls_key))
         return 0;
     if (!o->tls_cert || !o->tls_key)
         return err_set(err, EINVAL, "TLS needs both a certificate and a key file");
-    int r = identity_from_files(o->tls_cert, o->tls_key, &s->own_identity, err);
-    s->identity = s->own_identity;
+    int r = server_cert_from_files(o->tls_cert, o->tls_key, &s->own_server_cert, err);
+    s->server_cert = s->own_server_cert;
     return r;
 }
 
@@ -527,7 +527,8 @@ static int on_handshake(gnutls_session_t session, const struct gnutls_cert_retr_
     const struct connection *c = of ? of->socket_context : NULL;
     *ocsp = NULL;
     *ocsp_len = 0;
-    return c ? identity_retrieve(c->server->identity, ret_chain, ret_len, ret_key, ret_flags) : -1;
+    return c ? server_cert_retrieve(c->server->server_cert, ret_chain, ret_len, ret_key, ret_flags)
+             : -1;
 }
 
 static struct http_peers bounds(const struct http_options *o) {
@@ -542,7 +543,7 @@ static struct http_peers bounds(const struct http_options *o) {
 static int start_daemon(struct http_server *s, const struct http_options *o, int fd,
                         struct err *err) {
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME;
-    if (s->identity)
+    if (s->server_cert)
         flags |= MHD_USE_TLS;
     s->daemon = MHD_start_daemon(
         flags, 0, on_accept, s, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, ignore_log, NULL,
@@ -550,8 +551,8 @@ static int start_daemon(struct http_server *s, const struct http_options *o, int
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_CONNECTION_LIMIT,
         s->peers.max_others + CONNECTIONS_OWN, MHD_OPTION_CONNECTION_TIMEOUT,
         o->idle_seconds ? o->idle_seconds : IDLE_DEFAULT, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        CONNECTION_MEMORY, s->identity ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, TLS_PRIORITY,
-        MHD_OPTION_HTTPS_CERT_CALLBACK2, on_handshake, MHD_OPTION_END);
+        CONNECTION_MEMORY, s->server_cert ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END,
+        TLS_PRIORITY, MHD_OPTION_HTTPS_CERT_CALLBACK2, on_handshake, MHD_OPTION_END);
     if (!s->daemon)
         return err_set(err, EIO, "cannot start the HTTP server on '%s'", o->listen);
     return 0;
@@ -560,7 +561,7 @@ static int start_daemon(struct http_server *s, const struct http_options *o, int
 static void server_free(struct http_server **s) {
     if (!*s)
         return;
-    identity_free((*s)->own_identity);
+    server_cert_free((*s)->own_server_cert);
     free(*s);
 }
 

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 
 struct err;
-struct identity;
+struct server_cert;
 struct http_server;
 struct http_exchange; /* one request and its answer */
 
@@ -34,7 +34,7 @@ struct http_options {
     const char *listen;              /* "127.0.0.1:9401", "[::1]:80", ":9400" (all addresses) */
     const char *tls_cert;            /* PEM file, read again when it changes; NULL: plain HTTP */
     const char *tls_key;             /* PEM file */
-    struct identity *identity;       /* instead of files; must outlive the server */
+    struct server_cert *server_cert; /* instead of files; must outlive the server */
     bool share_port;                 /* with other processes that do so: each gets some clients */
     const struct http_route *routes; /* ends with HTTP_ROUTE_END; must outlive the server */
     void *userdata;                  /* for the handlers */

@@ -25,13 +25,13 @@ struct stamp {
     struct timespec changed;
 };
 
-struct identity {
+struct server_cert {
     char *cert_file, *key_file; /* NULL: from memory */
     struct stamp cert_stamp, key_stamp;
     struct buf cert, key;
 };
 
-struct identity *identity_free(struct identity *id) {
+struct server_cert *server_cert_free(struct server_cert *id) {
     if (!id)
         return NULL;
     if (id->key.data)
@@ -44,8 +44,8 @@ struct identity *identity_free(struct identity *id) {
     return NULL;
 }
 
-static void identity_cleanup(struct identity **id) {
-    identity_free(*id);
+static void server_cert_cleanup(struct server_cert **id) {
+    server_cert_free(*id);
 }
 
 static gnutls_datum_t datum(const struct buf *b) {
@@ -129,7 +129,7 @@ static int load(const struct buf *cert, const struct buf *key, gnutls_pcert_st *
 }
 
 /* Takes both over when they are good, and leaves them empty. */
-static int install(struct identity *id, struct buf *cert, struct buf *key, struct err *err) {
+static int install(struct server_cert *id, struct buf *cert, struct buf *key, struct err *err) {
     gnutls_pcert_st *chain;
     gnutls_privkey_t loaded;
     unsigned n;
@@ -163,7 +163,7 @@ static bool same_stamp(const struct stamp *a, const struct stamp *b) {
 }
 
 /* The stamps are those from before reading: what changes meanwhile is read again. */
-static int read_files(struct identity *id, struct err *err) {
+static int read_files(struct server_cert *id, struct err *err) {
     _cleanup_buf_ struct buf cert = BUF_INIT(PEM_MAX), key = BUF_INIT(PEM_MAX);
     int r = file_read(id->cert_file, PEM_MAX, &cert, err);
     if (r >= 0)
@@ -176,7 +176,7 @@ static int read_files(struct identity *id, struct err *err) {
     return r;
 }
 
-static void refresh(struct identity *id) {
+static void refresh(struct server_cert *id) {
     struct err err;
     if (!id->cert_file)
         return;
@@ -192,9 +192,9 @@ static void refresh(struct identity *id) {
         log_info("the TLS certificate in %s is a new one", id->cert_file);
 }
 
-int identity_from_files(const char *cert_file, const char *key_file, struct identity **ret,
-                        struct err *err) {
-    _cleanup_(identity_cleanup) struct identity *id = calloc(1, sizeof(*id));
+int server_cert_from_files(const char *cert_file, const char *key_file, struct server_cert **ret,
+                           struct err *err) {
+    _cleanup_(server_cert_cleanup) struct server_cert *id = calloc(1, sizeof(*id));
     if (!id || !(id->cert_file = strdup(cert_file)) || !(id->key_file = strdup(key_file)))
         return err_errno(err, ENOMEM, "cannot read the certificate");
     id->cert_stamp = stamp_of(cert_file);
@@ -208,7 +208,7 @@ int identity_from_files(const char *cert_file, const char *key_file, struct iden
 
 /* ---- from memory ---- */
 
-int identity_set(struct identity *id, const char *cert, const char *key, struct err *err) {
+int server_cert_set(struct server_cert *id, const char *cert, const char *key, struct err *err) {
     _cleanup_buf_ struct buf new_cert = BUF_INIT(PEM_MAX), new_key = BUF_INIT(PEM_MAX);
     buf_puts(&new_cert, cert);
     buf_puts(&new_key, key);
@@ -217,19 +217,19 @@ int identity_set(struct identity *id, const char *cert, const char *key, struct 
     return install(id, &new_cert, &new_key, err);
 }
 
-int identity_new(const char *cert, const char *key, struct identity **ret, struct err *err) {
-    _cleanup_(identity_cleanup) struct identity *id = calloc(1, sizeof(*id));
+int server_cert_new(const char *cert, const char *key, struct server_cert **ret, struct err *err) {
+    _cleanup_(server_cert_cleanup) struct server_cert *id = calloc(1, sizeof(*id));
     if (!id)
         return err_errno(err, ENOMEM, "cannot take the certificate");
-    int r = identity_set(id, cert, key, err);
+    int r = server_cert_set(id, cert, key, err);
     if (r < 0)
         return r;
     *ret = take_ptr(id);
     return 0;
 }
 
-int identity_retrieve(struct identity *id, gnutls_pcert_st **ret_chain, unsigned *ret_len,
-                      gnutls_privkey_t *ret_key, unsigned *ret_flags) {
+int server_cert_retrieve(struct server_cert *id, gnutls_pcert_st **ret_chain, unsigned *ret_len,
+                         gnutls_privkey_t *ret_key, unsigned *ret_flags) {
     refresh(id);
     if (load(&id->cert, &id->key, ret_chain, ret_len, ret_key, NULL) < 0)
         return -1;

@@ -40,7 +40,7 @@ struct world {
     struct state *state;
     struct extender extender;
     struct binder binder;
-    struct projection projection;
+    struct gpu_status gpu_status;
     struct event_writer *events;
     struct signing_key *key;
     struct signing_verifier *verifier;
@@ -136,8 +136,8 @@ static inline void start(struct world *w) {
                                 .ready = fake_ready,
                                 .userdata = w,
                                 .done = on_bind_done};
-    w->projection =
-        (struct projection){.state = w->state, .api = api, .now = fake_now, .userdata = w};
+    w->gpu_status =
+        (struct gpu_status){.state = w->state, .api = api, .now = fake_now, .userdata = w};
     assert_int_equal(extender_init(&w->extender), 0);
     assert_int_equal(binder_init(&w->binder), 0);
     w->ready = true;

@@ -79,7 +79,7 @@ static void show_status(struct world *w, const char *observed) {
 
 /* The one patch that is sent, and its answer. */
 static void check_patch(struct world *w, const char *wanted) {
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 1);
     assert_string_equal(buf_str(&w->asked[0].body), wanted);
     respond(w, 0, 200, false, NULL);
@@ -89,12 +89,12 @@ static void test_absence_is_shown(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);
     show_status(w, "{" ALL_FREE "}");
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
     set_absence(w, "n", PLACE_NO_AGENT, 1);
     check_patch(w, "{\"status\":{" NOTHING ",\"unavailable\":\"" UNREGISTERED "\"}}");
     show_status(w, "{" NOTHING ",\"unavailable\":\"" UNREGISTERED "\"}");
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
     set_absence(w, "n", PLACE_NODE_UNREADY, 1);
     check_patch(w, "{\"status\":{" NOTHING ",\"unavailable\":\"" UNREADY "\"}}");
@@ -110,7 +110,7 @@ static void test_holds_without_a_pod_are_shown(void **state) {
     const struct assigned_device half = {.uuid = "GPU-n-0", .core = 50, .memory = 40 * GIB};
     show_node(w, "n", 1);
     show_status(w, "{" ALL_FREE "}");
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(state_reserve(w->state, "reservation/r", "n", &half, 1), 0);
     const char *held =
         "{\"status\":{" HALF_FREE ",\"held\":[{\"by\":\"reservation r\",\"resource\":{"
@@ -120,15 +120,15 @@ static void test_holds_without_a_pod_are_shown(void **state) {
     show_status(w, "{" HALF_FREE ",\"held\":[{\"by\":\"reservation r\",\"resource\":{"
                    "\"elasticgpu.io/gpu-core\":\"50\",\"elasticgpu.io/gpu-memory\":\"40Gi\"}}],"
                    "\"heldBy\":\"reservation r\"}");
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
     state_standing_name(w->state, "reservation/r", "claim d/c (ElasticGPU e)");
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_non_null(strstr(buf_str(&w->asked[0].body), "\"by\":\"claim d/c (ElasticGPU e)\""));
     respond(w, 0, 200, false, NULL);
     const struct assigned_device fifth = {.uuid = "GPU-n-0", .core = 20, .memory = 8 * GIB};
     assert_int_equal(state_reserve(w->state, "reservation/s", "n", &fifth, 1), 0);
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_non_null(strstr(buf_str(&w->asked[0].body), " and 1 more\"}}"));
     respond(w, 0, 200, false, NULL);
     state_unreserve(w->state, "reservation/s");

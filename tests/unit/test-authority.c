@@ -58,15 +58,15 @@ static int renew(struct authority *a, int64_t now) {
 static void test_made_at_once(void **state) {
     (void) state;
     struct authority a;
-    struct identity *id;
+    struct server_cert *id;
     struct err err;
     authority_init(&a);
     assert_int_equal(renew(&a, BEGIN), 1);
     assert_true(accepts(buf_str(&a.bundle), buf_str(&a.cert), BEGIN));
     assert_int_equal(renew(&a, BEGIN), 0);
     assert_int_equal(renew(&a, BEGIN + DAY), 0);
-    assert_int_equal(identity_new(buf_str(&a.cert), buf_str(&a.key), &id, &err), 0);
-    identity_free(id);
+    assert_int_equal(server_cert_new(buf_str(&a.cert), buf_str(&a.key), &id, &err), 0);
+    server_cert_free(id);
     authority_done(&a);
 }
 

@@ -132,7 +132,7 @@ static void noise_is_learned_from_the_idle_card(void **state) {
 static uint64_t recalled(const char *dir, const char *driver, const char *uuid) {
     struct unattributed u = {0};
 
-    noise_recall(dir, driver, uuid, &u);
+    idle_remainder_load(dir, driver, uuid, &u);
     assert_true(u.noise_known == (u.noise > 0));
     return u.noise;
 }
@@ -142,7 +142,7 @@ static void learn(const char *dir, const char *uuid, struct unattributed *u, uin
     struct unattributed before = *u;
 
     (void) unattributed_poll(u, &l);
-    noise_keep(dir, "615.1", uuid, &before, u);
+    idle_remainder_save(dir, "615.1", uuid, &before, u);
 }
 
 static void noise_outlives_the_agent(void **state) {

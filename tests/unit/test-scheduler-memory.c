@@ -84,7 +84,7 @@ struct parts {
     struct state *state;
     struct extender extender;
     struct binder binder;
-    struct projection projection;
+    struct gpu_status gpu_status;
     struct json_parser *parser;
 };
 
@@ -123,7 +123,7 @@ static bool scenario(struct parts *p) {
     respond(201);
     assert_int_equal(asked.answers, before + 1); /* answered exactly once, come what may */
     ok &= show_bound(p);
-    projection_run(&p->projection, p->parser);
+    gpu_status_run(&p->gpu_status, p->parser);
     ok &= asked.callback != NULL;
     respond(200);
     return ok;
@@ -147,7 +147,7 @@ static void start(struct parts *p, struct signing_key *key) {
                                 .now = frozen,
                                 .ready = always,
                                 .done = count_answer};
-    p->projection = (struct projection){.state = p->state, .api = api, .now = frozen};
+    p->gpu_status = (struct gpu_status){.state = p->state, .api = api, .now = frozen};
     assert_int_equal(extender_init(&p->extender), 0);
     assert_int_equal(binder_init(&p->binder), 0);
 }

@@ -106,8 +106,8 @@ static void fill_scheduler(struct scheduler *s) {
     s->lease.lost = 20;
     s->binder.conflicts = 21;
     s->binder.doubts = 22;
-    s->projection.patched = 24;
-    s->projection.failed = 25;
+    s->gpu_status.patched = 24;
+    s->gpu_status.failed = 25;
     s->requeue.sent = 26;
     s->objects_refused = 27;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the scheduler writes beside Bindings: the projection into GPU objects, the signing key. */
+/* What the scheduler writes beside Bindings: the gpu_status into GPU objects, the signing key. */
 
 #include "scheduler-world.h"
 
@@ -31,7 +31,7 @@ static void observe_patch(struct world *w, const char *uuid_node, unsigned index
 static unsigned patch_all(struct world *w) {
     unsigned n = 0;
     for (;;) {
-        projection_run(&w->projection, w->parser);
+        gpu_status_run(&w->gpu_status, w->parser);
         if (w->nasked == 0)
             return n;
         for (; w->nasked > 0; n++)
@@ -77,34 +77,34 @@ static void test_projection(void **state) {
     _cleanup_buf_ struct buf notes = BUF_INIT(0);
     show_node(w, "n", 1);
     observe_patch(w, "n", 0, FREE_ALL);
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
     run_pod(w, "a", HALF, "n", &notes);
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 1);
     assert_string_equal(w->asked[0].method, "PATCH");
     assert_string_equal(w->asked[0].path, "/apis/elasticgpu.io/v1alpha1/gpus/n-00/status");
     assert_string_equal(buf_str(&w->asked[0].body), "{\"status\":" HALF_USED "}");
-    projection_run(&w->projection, w->parser); /* not twice */
+    gpu_status_run(&w->gpu_status, w->parser); /* not twice */
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
-    projection_run(&w->projection, w->parser); /* the watch has not shown it yet */
+    gpu_status_run(&w->gpu_status, w->parser); /* the watch has not shown it yet */
     assert_int_equal(w->nasked, 0);
     observe_patch(w, "n", 0, HALF_USED);
     w->now += 60000;
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
     /* Somebody edits it: repaired. */
     observe_patch(w, "n", 0, "{\"allocatable\":null,\"allocated\":{\"b\":{\"pod\":\"x\"}}}");
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_non_null(strstr(buf_str(&w->asked[0].body), "\"b\":null,\"a\":{"));
     respond(w, 0, 500, false, NULL);
     w->now += 60000;
-    projection_run(&w->projection, w->parser); /* and again after a failure */
+    gpu_status_run(&w->gpu_status, w->parser); /* and again after a failure */
     respond(w, 0, 200, false, NULL);
     observe_patch(w, "n", 0, HALF_USED);
     state_pod_gone(w->state, "a");
-    projection_run(&w->projection, w->parser);
+    gpu_status_run(&w->gpu_status, w->parser);
     assert_string_equal(buf_str(&w->asked[0].body),
                         "{\"status\":{\"allocatable\":{\"elasticgpu.io/gpu-core\":\"100\","
                         "\"elasticgpu.io/gpu-memory\":\"80Gi\"},\"allocated\":{\"a\":null}}}");

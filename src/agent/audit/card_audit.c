@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/audit/holder_scan.h"
-#include "agent/audit/known.h"
-#include "agent/audit/idle_remainder.h"
-#include "agent/audit/orphans.h"
 #include "agent/audit/audit_internal.h"
+#include "agent/audit/holder_scan.h"
+#include "agent/audit/idle_remainder.h"
+#include "agent/audit/known.h"
+#include "agent/audit/orphans.h"
 #include "agent/shares/slot_owner.h"
 #include "base/buf.h"
 #include "base/hash.h"
@@ -362,14 +362,14 @@ static bool audit_card(struct audit *a, uint32_t at, const struct gpu_device *ca
     if (strcmp(audit->uuid, card->uuid) != 0) {
         memset(audit, 0, sizeof(*audit));
         text_copy(audit->uuid, sizeof(audit->uuid), card->uuid);
-        noise_recall(a->shares->options.state_dir, driver, audit->uuid, &audit->memory);
+        idle_remainder_load(a->shares->options.state_dir, driver, audit->uuid, &audit->memory);
     }
     if (!card->healthy || !card->sample.attributable || !audit_pids_fit(a, card))
         return false;
     poll = poll_card(a, at, card, NULL);
     before = audit->memory;
     again = unattributed_poll(&audit->memory, &poll);
-    noise_keep(a->shares->options.state_dir, driver, audit->uuid, &before, &audit->memory);
+    idle_remainder_save(a->shares->options.state_dir, driver, audit->uuid, &before, &audit->memory);
     audit->left = least(audit->left, beyond_shares(a, at, &poll));
     audit->own = least(audit->own, audit->memory.bytes);
     audit->polls += audit->polls < SURE_POLLS;

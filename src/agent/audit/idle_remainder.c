@@ -42,8 +42,8 @@ static bool next_note(char **rest, const char *driver, struct note *ret) {
     return false;
 }
 
-void noise_recall(const char *state_dir, const char *driver, const char *uuid,
-                  struct unattributed *u) {
+void idle_remainder_load(const char *state_dir, const char *driver, const char *uuid,
+                         struct unattributed *u) {
     _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX);
     struct note note;
     char *rest;
@@ -57,8 +57,8 @@ void noise_recall(const char *state_dir, const char *driver, const char *uuid,
         }
 }
 
-void noise_keep(const char *state_dir, const char *driver, const char *uuid,
-                const struct unattributed *before, const struct unattributed *u) {
+void idle_remainder_save(const char *state_dir, const char *driver, const char *uuid,
+                         const struct unattributed *before, const struct unattributed *u) {
     _cleanup_buf_ struct buf text = BUF_INIT(FILE_MAX), notes = BUF_INIT(FILE_MAX);
     struct note note;
     struct err err;

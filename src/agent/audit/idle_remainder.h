@@ -10,10 +10,10 @@
 
 /* Begins with what an earlier agent has noted of the card with that driver; nothing where there is
  * no such note, or one that makes no sense. */
-void noise_recall(const char *state_dir, const char *driver, const char *uuid,
-                  struct unattributed *u);
+void idle_remainder_load(const char *state_dir, const char *driver, const char *uuid,
+                         struct unattributed *u);
 
 /* Notes what was learned of the card by a look, when that changes what is tolerated. `before` is
  * the state before the look. A note that cannot be written is logged. */
-void noise_keep(const char *state_dir, const char *driver, const char *uuid,
-                const struct unattributed *before, const struct unattributed *u);
+void idle_remainder_save(const char *state_dir, const char *driver, const char *uuid,
+                         const struct unattributed *before, const struct unattributed *u);

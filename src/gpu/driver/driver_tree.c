@@ -52,7 +52,7 @@ static int resolve_in_dir(const struct driver_tree *t, const char *dir, const ch
     int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
 
     return n < 0 || (size_t) n >= sizeof(path) ? -ENAMETOOLONG
-                                               : rooted_resolve(t->root, path, ret, PATH_MAX);
+                                               : root_path_resolve(t->root, path, ret, PATH_MAX);
 }
 
 /* The first of the directories that has it, or NULL. */
@@ -214,7 +214,7 @@ static int give_all_versioned(const struct search *s) {
     int r = 0;
 
     for (const char *const *dir = driver_library_dirs; *dir && r == 0; dir++) {
-        bool again = rooted_resolve(s->tree->root, *dir, dirs[n], PATH_MAX) < 0;
+        bool again = root_path_resolve(s->tree->root, *dir, dirs[n], PATH_MAX) < 0;
 
         for (size_t i = 0; i < n && !again; i++)
             again = strcmp(dirs[i], dirs[n]) == 0;
@@ -280,7 +280,7 @@ static int give_firmware_of(const struct search *s, const char *dir) {
     int r = 0;
 
     (void) snprintf(below, sizeof(below), "%s/nvidia/%s", dir, s->version);
-    if (rooted_resolve(s->tree->root, below, path, sizeof(path)) < 0)
+    if (root_path_resolve(s->tree->root, below, path, sizeof(path)) < 0)
         return 0;
     (void) snprintf(full, sizeof(full), "%s%s", s->tree->root, path);
     d = opendir(full);

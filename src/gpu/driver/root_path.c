@@ -71,7 +71,7 @@ static int step(struct walk *w, const char *root, const char *part, int *links) 
     return ++*links > LINKS_MAX ? -ELOOP : follow_link(w, target);
 }
 
-int rooted_resolve(const char *root, const char *path, char *ret, size_t size) {
+int root_path_resolve(const char *root, const char *path, char *ret, size_t size) {
     struct walk w = {.done = ""};
     char part[NAME_MAX + 1];
     int links = 0, r;

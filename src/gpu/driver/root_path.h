@@ -10,4 +10,4 @@
  * a process whose root it is would follow them; it may be a file of any type. 0, -ENOENT, -ELOOP,
  * -ENAMETOOLONG, or what readlink gives. Components may change while it looks: for trees whose
  * owner is trusted. */
-int rooted_resolve(const char *root, const char *path, char *ret, size_t size);
+int root_path_resolve(const char *root, const char *path, char *ret, size_t size);

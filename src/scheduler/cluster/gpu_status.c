@@ -135,7 +135,7 @@ static void put_absence(struct json_writer *w, const struct state_card *card) {
         json_put_string(w, "unavailable", place_reason_text(absent));
 }
 
-void projection_text(struct state *s, struct state_card *card, struct buf *out) {
+void gpu_status_text(struct state *s, struct state_card *card, struct buf *out) {
     _cleanup_free_ const struct state_pod **pods = NULL;
     struct json_writer w = {.out = out};
     struct place_amount free;
@@ -155,7 +155,7 @@ void projection_text(struct state *s, struct state_card *card, struct buf *out) 
 
 /* ---- what it is, and the way there ---- */
 
-void projection_observed(struct json status, struct buf *out) {
+void gpu_status_observed(struct json status, struct buf *out) {
     static const char *const keys[] = {"allocatable", "allocated", "held", "heldBy", "unavailable"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         struct json value = json_get(status, keys[i]);
@@ -199,7 +199,7 @@ static void put_allocated(struct json_writer *w, struct json observed, struct js
     json_object_end(w);
 }
 
-void projection_patch(const char *observed, const char *wanted, struct json_parser *parser,
+void gpu_status_patch(const char *observed, const char *wanted, struct json_parser *parser,
                       struct buf *out) {
     _cleanup_buf_ struct buf pair = BUF_INIT(TEXT_MAX * 2), free = BUF_INIT(TEXT_MAX);
     struct json root;
@@ -226,19 +226,19 @@ void projection_patch(const char *observed, const char *wanted, struct json_pars
 /* ---- sending ---- */
 
 /* The time between two patches with so many nodes waiting. */
-static uint64_t price_ms(const struct projection *p) {
+static uint64_t price_ms(const struct gpu_status *p) {
     uint64_t more = p->state->nunprojected / LAG_S;
     return 1000 / (PER_SECOND + (more < 1000 - PER_SECOND ? more : 1000 - PER_SECOND));
 }
 
 struct sending {
-    struct projection *projection;
+    struct gpu_status *gpu_status;
     char name[KUBE_NAME_MAX]; /* the card may be gone when the answer comes */
 };
 
 static void on_patched(const struct kube_response *response, void *userdata) {
     _cleanup_free_ struct sending *sending = userdata;
-    struct projection *p = sending->projection;
+    struct gpu_status *p = sending->gpu_status;
     struct state_card *card;
     p->in_flight--;
     HASH_FIND_STR(p->state->cards, sending->name, card);
@@ -253,17 +253,17 @@ static void on_patched(const struct kube_response *response, void *userdata) {
         state_unproject(card->node); /* compared again with what the watch shows then */
 }
 
-static void send_patch(struct projection *p, struct state_card *card, const char *wanted,
+static void send_patch(struct gpu_status *p, struct state_card *card, const char *wanted,
                        struct json_parser *parser) {
     _cleanup_free_ struct sending *sending = calloc(1, sizeof(*sending));
     _cleanup_buf_ struct buf patch = BUF_INIT(TEXT_MAX);
     char path[KUBE_NAME_MAX + 64];
     if (!sending)
         return;
-    projection_patch(card->observed, wanted, parser, &patch);
+    gpu_status_patch(card->observed, wanted, parser, &patch);
     if (buf_error(&patch) < 0 || patch.len == 0)
         return;
-    sending->projection = p;
+    sending->gpu_status = p;
     memcpy(sending->name, card->name, sizeof(sending->name));
     snprintf(path, sizeof(path), GPU_OBJECTS_PATH "/%s/status", card->name);
     if (p->api.request(p->api.context, "PATCH", path, KUBE_MERGE_PATCH, patch.data, patch.len,
@@ -278,7 +278,7 @@ static void send_patch(struct projection *p, struct state_card *card, const char
     p->in_flight++;
 }
 
-static bool may_send(struct projection *p) {
+static bool may_send(struct gpu_status *p) {
     const uint64_t saved = BURST * price_ms(p);
     uint64_t now = p->now(p->userdata);
     if (p->paid_ms + saved < now)
@@ -287,12 +287,11 @@ static bool may_send(struct projection *p) {
 }
 
 /* Whether the card is as it should be, or being made so. */
-static bool project_card(struct projection *p, struct state_card *card,
-                         struct json_parser *parser) {
+static bool update_card(struct gpu_status *p, struct state_card *card, struct json_parser *parser) {
     _cleanup_buf_ struct buf wanted = BUF_INIT(TEXT_MAX);
     if (!card->observed)
         return true; /* the agent has not written a status yet; its coming is an event */
-    projection_text(p->state, card, &wanted);
+    gpu_status_text(p->state, card, &wanted);
     if (buf_error(&wanted) < 0 || strcmp(buf_str(&wanted), card->observed) == 0)
         return true;
     if (card->projecting)
@@ -307,18 +306,17 @@ static bool project_card(struct projection *p, struct state_card *card,
     return false;
 }
 
-static void project_node(struct projection *p, struct state_node *node,
-                         struct json_parser *parser) {
+static void update_node(struct gpu_status *p, struct state_node *node, struct json_parser *parser) {
     bool settled = true;
     state_projected(node);
     for (uint32_t i = 0; i < node->ncards; i++)
-        settled &= project_card(p, node->cards[i], parser);
+        settled &= update_card(p, node->cards[i], parser);
     if (!settled)
         state_unproject(node); /* behind all others */
 }
 
-void projection_run(struct projection *p, struct json_parser *parser) {
+void gpu_status_run(struct gpu_status *p, struct json_parser *parser) {
     state_refresh_all(p->state);
     for (size_t n = p->state->nunprojected; n > 0 && may_send(p); n--)
-        project_node(p, p->state->unprojected, parser);
+        update_node(p, p->state->unprojected, parser);
 }

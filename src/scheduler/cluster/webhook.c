@@ -11,9 +11,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "wire/http.h"
-#include "wire/server_cert.h"
 #include "wire/json.h"
 #include "wire/json_write.h"
+#include "wire/server_cert.h"
 
 #define REQUEST_TIMEOUT_MS 10000
 #define REVIEW_MAX ((size_t) 8 << 20) /* two versions of a pod; etcd takes 1.5 MB of each */
@@ -62,15 +62,15 @@ static int serve(struct webhook *w, struct err *err) {
                                          .userdata = w,
                                          .max_body = REVIEW_MAX};
     struct http_options https = options;
-    if (w->identity)
-        return identity_set(w->identity, cert, key, err);
-    int r = identity_new(cert, key, &w->identity, err);
+    if (w->server_cert)
+        return server_cert_set(w->server_cert, cert, key, err);
+    int r = server_cert_new(cert, key, &w->server_cert, err);
     if (r < 0)
         return r;
-    https.identity = w->identity;
+    https.server_cert = w->server_cert;
     r = http_server_start(w->loop, &https, &w->server, err);
     if (r < 0) {
-        w->identity = identity_free(w->identity);
+        w->server_cert = server_cert_free(w->server_cert);
         return r;
     }
     log_info("the admission webhook listens on %s", w->listen);
@@ -335,5 +335,5 @@ void webhook_done(struct webhook *w) {
     if (w->admission)
         authority_done(&w->authority);
     w->admission = admission_free(w->admission);
-    w->identity = identity_free(w->identity);
+    w->server_cert = server_cert_free(w->server_cert);
 }

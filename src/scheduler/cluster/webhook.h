@@ -20,7 +20,7 @@
 
 struct admission;
 struct http_server;
-struct identity;
+struct server_cert;
 
 struct webhook {
     uv_loop_t *loop;
@@ -33,7 +33,7 @@ struct webhook {
     bool failing;         /* and it was said */
     char names[3][256];   /* of the Service */
     struct authority authority;
-    struct identity *identity; /* NULL until there is a certificate */
+    struct server_cert *server_cert; /* NULL until there is a certificate */
     struct http_server *server;
     struct admission *admission;
 };

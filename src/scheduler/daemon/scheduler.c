@@ -357,7 +357,7 @@ static void on_tick(uv_timer_t *timer) {
     event_writer_run(s->events, scheduler_now(s));
     if (scheduler_is_ready(s))
         elastic_run(&s->elastic);
-    projection_run(&s->projection, s->parser);
+    gpu_status_run(&s->gpu_status, s->parser);
     if (!scheduler_is_ready(s))
         return;
     govern_tick(s);
@@ -451,7 +451,7 @@ static int make_parts(struct scheduler *s, struct err *err) {
                                   .userdata = s};
     s->requeue = (struct requeue){
         .state = s->state, .api = api, .gates = &s->gates, .name_space = s->options.name_space};
-    s->projection = (struct projection){.state = s->state, .api = api, .now = now, .userdata = s};
+    s->gpu_status = (struct gpu_status){.state = s->state, .api = api, .now = now, .userdata = s};
     s->state->policy = s->options.policy ? s->options.policy : PLACE_DEFAULT_POLICY;
     s->workload =
         (struct workload_store){.state = s->state, .api = api, .name_space = s->options.name_space};

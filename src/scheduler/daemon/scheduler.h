@@ -9,9 +9,9 @@
 
 #include "kube/api/client.h"
 #include "kube/api/event_writer.h"
+#include "scheduler/cluster/gpu_status.h"
 #include "scheduler/cluster/key_ages.h"
 #include "scheduler/cluster/lease.h"
-#include "scheduler/cluster/gpu_status.h"
 #include "scheduler/cluster/webhook.h"
 #include "scheduler/cluster/workload_store.h"
 #include "scheduler/daemon/policy_watch.h"
@@ -62,7 +62,7 @@ struct scheduler {
     struct preempt preempt;
     struct evictor evictor;
     struct event_writer *events;
-    struct projection projection;
+    struct gpu_status gpu_status;
     struct requeue requeue;
     struct workload_store workload;
     struct webhook webhook; /* all zero where none is wanted */

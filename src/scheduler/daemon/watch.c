@@ -16,7 +16,7 @@ static void on_project(uv_timer_t *timer) {
         return;
     if (scheduler_is_ready(s))
         elastic_run(&s->elastic);
-    projection_run(&s->projection, s->parser);
+    gpu_status_run(&s->gpu_status, s->parser);
     if (!scheduler_is_ready(s))
         return;
     evictor_run(&s->evictor, scheduler_now(s));

@@ -75,7 +75,7 @@ static void on_gpu(struct scheduler *s, enum kube_event event, struct json objec
     } else if (event == KUBE_DELETED)
         state_gpu_gone(s->state, gpu.name);
     else {
-        projection_observed(status, &observed);
+        gpu_status_observed(status, &observed);
         if (state_gpu_seen(s->state, &gpu, json_valid(status) ? buf_str(&observed) : NULL) < 0)
             out_of_memory(s);
     }

@@ -54,8 +54,8 @@ void scheduler_samples_collect(const struct scheduler *s, struct scheduler_sampl
         .bind_conflicts = s->binder.conflicts,
         .bind_doubts = s->binder.doubts,
         .forged = s->state->forged,
-        .gpu_patches = s->projection.patched,
-        .gpu_patches_failed = s->projection.failed,
+        .gpu_patches = s->gpu_status.patched,
+        .gpu_patches_failed = s->gpu_status.failed,
         .wakes = s->requeue.sent,
         .objects_refused = s->objects_refused,
     };
