@@ -210,8 +210,7 @@ static const struct opt options[] = {
     {"overuse-rules", 0, "NS=POLICY,...", "other policies for both, by namespace", parse_rules,
      &given.audit.overuse_rules},
     {"memory-scaling", 0, "FACTOR",
-     "sell so many times the cards' memory (default: as gpu-manager-config says, or 1); 1.5: half "
-     "as much again",
+     "offer FACTOR times the cards' memory (default: as gpu-manager-config says, or 1)",
      parse_scaling, &given.shares.memory_scaling},
     {"served-elsewhere", 0, "NAMES",
      "resources that another plugin of the cluster serves, such as nvidia.com/gpu, with commas "

@@ -293,11 +293,12 @@ static void on_gpu_manager(const struct gpu_manager_config *config, void *userda
     a->shares.options.memory_scaling =
         gpu_manager_scaling(a->shares.options.memory_scaling, config);
     if (config->found)
-        log_info("ConfigMap gpu-manager-config: the node sells %u.%03u of its cards' memory; the "
-                 "driver of cgroups%s%s and the runtime's endpoint%s%s are found without it",
-                 a->shares.options.memory_scaling / SCALING_ONE,
-                 a->shares.options.memory_scaling % SCALING_ONE, config->cgroup[0] ? " " : "",
-                 config->cgroup, config->endpoint[0] ? " " : "", config->endpoint);
+        log_info(
+            "ConfigMap gpu-manager-config: the node offers %u.%03u times its cards' memory; the "
+            "driver of cgroups%s%s and the runtime's endpoint%s%s are found without it",
+            a->shares.options.memory_scaling / SCALING_ONE,
+            a->shares.options.memory_scaling % SCALING_ONE, config->cgroup[0] ? " " : "",
+            config->cgroup, config->endpoint[0] ? " " : "", config->endpoint);
     a->report.capacity_known = true;
     publisher_update(a->report.publisher);
 }

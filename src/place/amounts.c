@@ -34,7 +34,7 @@ void place_given(const struct container_request *req, const struct place_card *c
         return;
     }
     if (memory == 0) {
-        /* The percent that was asked, of what is there and of what is sold. */
+        /* The requested percentage, of the physical memory and of the capacity. */
         memory = part_of(card->memory, percent_of(req, card));
         physical = scaling_physical(memory, card->physical, card->memory, 0);
         if (req->scaling >= SCALING_ONE && scaling_capacity(physical, req->scaling) < memory)

@@ -374,7 +374,7 @@ static struct place_amount sum_of_free(const struct place_node *node,
         if (card->tflops > ret_least->tflops)
             ret_least->tflops = card->tflops;
     }
-    ret_least->physical = ret_least->memory; /* who is not oversold takes least */
+    ret_least->physical = ret_least->memory; /* without oversubscription a container takes least */
     return sum;
 }
 

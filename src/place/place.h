@@ -28,10 +28,10 @@ struct place_amount {
 };
 
 struct place_card {
-    uint64_t memory; /* bytes, all that is sold of the card */
+    uint64_t memory; /* bytes: the capacity that the node offers */
     struct place_amount free;
     bool healthy;      /* others are no candidates */
-    uint64_t physical; /* bytes that are there; less than `memory` where that is oversold */
+    uint64_t physical; /* bytes of the card; less than `memory` under oversubscription */
     uint32_t tflops;   /* FP16 TFLOPS of the whole card; 0: not known */
 };
 
@@ -161,7 +161,7 @@ struct place_worth {
 struct place_grant {
     uint8_t container;         /* index in the gpu_request */
     uint8_t card;              /* index in the node */
-    struct place_amount taken; /* of what is sold of the card, see place_share() */
+    struct place_amount taken; /* of the capacity of the card, see place_share() */
     uint64_t memory, physical; /* bytes, see place_given() */
 };
 #define PLACE_GRANTS_MAX (GPU_CONTAINERS_MAX * PLACE_CARDS_MAX)
@@ -196,20 +196,21 @@ int64_t place_score(const struct place_policy *policy, const struct place_plan *
 enum place_reason place_on_node(const struct place_policy *policy, struct place_plan *plan,
                                 const struct place_node *node, struct place_result *ret);
 
-/* What an ask takes of what is sold of one card. Of an oversold card, who wants more of its memory
- * on the card than others get takes more. */
+/* What a container takes of the capacity of one card. On an oversubscribed card, a container with a
+ * larger physical part than the node's factor gives takes proportionally more. */
 struct place_amount place_share(const struct container_request *req, const struct place_card *card);
 
-/* What it gets for that: bytes, and how many of them may be on the card at once. A whole card is
- * not oversold: it has no other share. */
+/* What the container gets for that: its memory limit and its physical part, in bytes. A whole card
+ * is not oversubscribed: it has no other share. */
 void place_given(const struct container_request *req, const struct place_card *card,
                  uint64_t *ret_memory, uint64_t *ret_physical);
 
 /* Both as a grant, whose indexes are 0. */
 struct place_grant place_grant(const struct container_request *req, const struct place_card *card);
 
-/* What the whole pod takes of cards[c] of the node by the placement, as one grant: its physical
- * part is in the proportion in which the card is sold. False: the pod takes nothing of the card. */
+/* What the whole pod takes of cards[c] of the node by the placement, as one grant; the
+ * physical part has the card's ratio of physical memory to capacity. False: the pod takes nothing
+ * of the card. */
 bool place_total(const struct gpu_request *request, const struct place_result *result,
                  const struct place_card *card, uint32_t c, struct place_grant *ret);
 

@@ -240,7 +240,7 @@ def test_node_for_their_tools(world):
     assert node["status"]["allocatable"]["aliyun.com/gpu-count"] == "2"
 
 
-def wait_sold(world, part):
+def wait_capacity(world, part):
     """Until the node offers that part of each card's memory, the scheduler knows it, and the agent is registered."""
     each = CARD // GiB * part // 100
     world.api.wait(kube.core("nodes"), world.cluster.node,
@@ -264,7 +264,7 @@ def settings(world):
                     {"metadata": {"labels": {"nvidia-device-enable": None}}})
     for agent in world.agent.pods():        # the next one reads anew; it may be that none is there
         world.api.delete(world.agent.path + "/" + agent["metadata"]["name"])
-    wait_sold(world, 100)
+    wait_capacity(world, 100)
 
 
 def test_settings_of_gpu_manager(world, settings, space):
@@ -274,7 +274,7 @@ def test_settings_of_gpu_manager(world, settings, space):
     world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "disable"}}})
     world.api.wait(world.agent.path, before, lambda seen: seen is None, 120, "the agent off the node")
     world.api.patch(node, {"metadata": {"labels": {"nvidia-device-enable": "enable"}}})
-    wait_sold(world, 50)
+    wait_capacity(world, 50)
     seen = space.start(pod("half", main(**{"nvidia.com/vcuda-core": 100})), timeout=120)
     assert [d["memory"] for d in check_view(space, seen)] == [CARD // 2]
     size = {"ALIYUN_COM_GPU_MEM_DEV": str(CARD // GiB // 2)}

@@ -360,7 +360,7 @@ def test_a_destroyed_ledger_harms_nobody_else(world, space):
     assert world.agent.restarts() == restarts
 
 
-# ---- selling more than there is ----
+# ---- oversubscription ----
 
 @contextlib.contextmanager
 def agent_options(world, *options):
@@ -420,10 +420,10 @@ def test_more_memory_than_the_card_has(world, space):
             resident = space.start(pod("resident", container(core=20, memory=20 * GiB),
                                        annotations={"elasticgpu.io/memory-scaling": "1"}))
             assert physical_of(resident) == 20 * GiB
-            # 120 and twice 20 of 160 are sold.
+            # 120 and twice 20 of 160 are allocated.
             card = next(g for g in world.gpus() if g["spec"]["uuid"] == assignment_of(resident)["main"][0]["uuid"])
             if assignment_of(resident)["main"][0]["uuid"] == assignment_of(pods[0])["main"][0]["uuid"]:
                 world.until(lambda: kube_quantity(world.gpus()[card["spec"]["index"]]["status"]["allocatable"]
-                                                  [kit.MEMORY]) == 0, 5, "the card is sold out")
+                                                  [kit.MEMORY]) == 0, 5, "the card is full")
         space.delete("one", "two", "resident", grace=1)
     world.until(lambda: capacity(world) == [CARD, CARD], 10, "capacity as it was")

@@ -671,7 +671,7 @@ static void what_mps_is_told(void **state) {
     assert_int_equal(dir_remove(root, NULL), 0);
 }
 
-/* ---- selling more than there is ---- */
+/* ---- oversubscription ---- */
 
 static void factors(void **state) {
     uint32_t f = 0;
@@ -690,7 +690,7 @@ static void factors(void **state) {
         assert_int_equal(scaling_parse(bad[i], &f), -EINVAL);
 }
 
-/* Whatever pods are sold, what may lie on the card at once fits on it. */
+/* Whatever is allocated to pods, their physical parts together fit on the card. */
 static void physical_parts_fit(void **state) {
     const uint64_t card = 80 * GIB - 12345;
     unsigned int seed = 4;
@@ -726,8 +726,8 @@ static void nothing_changes_without_scaling(void **state) {
     assert_true(scaling_capacity(UINT64_MAX / 2, 16000) <= INT64_MAX);
     assert_true(scaling_physical(GIB, 80 * GIB, 80 * GIB, 4000) == GIB);
     assert_true(scaling_charge(GIB, GIB, 80 * GIB, 80 * GIB) == GIB);
-    /* Half of what is sold at twice the card, all of it for who wants no more, at twice the price.
-     */
+    /* At a factor of 2 the physical part is half; with a setting of 1 it is all, at twice the
+     * charge. */
     assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 0) == 10 * GIB);
     assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 4000) == 10 * GIB);
     assert_true(scaling_physical(20 * GIB, 80 * GIB, 160 * GIB, 1000) == 20 * GIB);

@@ -61,7 +61,7 @@ static void test_bad(void **state) {
     assert_true(c.found && c.scaling == 0);
 }
 
-/* What is kept back is not sold, and a whole card is what is sold of it. */
+/* Memory kept back is not offered, and a whole card is what is offered of it. */
 static void test_kept_back(void **state) {
     (void) state;
     assert_true(scaling_capacity(80 * GIB, 500) == 40 * GIB);
@@ -70,7 +70,7 @@ static void test_kept_back(void **state) {
     assert_true(scaling_capacity(100, 1) == 100);
 }
 
-/* What the agent was told goes before the ConfigMap, also where that is to sell all and no more. */
+/* The agent's option takes precedence over the ConfigMap, also when it is 1. */
 static void test_who_has_the_say(void **state) {
     (void) state;
     const struct gpu_manager_config none = {.found = false, .scaling = 500},

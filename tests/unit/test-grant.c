@@ -446,8 +446,8 @@ static void a_slot_is_never_another_pods(void **state) {
     pod_entry_free(e);
 }
 
-/* More is sold than the card has; what may be on it at once is what the card has. */
-static void oversold_memory_fits_by_its_physical_part(void **state) {
+/* The limits exceed the card; the physical parts together are the card. */
+static void oversubscribed_memory_fits_by_its_physical_part(void **state) {
 #define OVERSOLD(memory, physical)                                                                 \
     ASSIGN("\"main\":[{\"index\":0,\"uuid\":\"GPU-a\",\"core\":10,\"memory\":" memory              \
            ",\"physical\":" physical "}]")
@@ -641,7 +641,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_share_grows_in_place, setup, teardown),
         cmocka_unit_test_setup_teardown(a_slot_is_never_another_pods, setup, teardown),
         cmocka_unit_test_setup_teardown(a_pod_is_held_against_the_card_as_a_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(oversold_memory_fits_by_its_physical_part, setup, teardown),
+        cmocka_unit_test_setup_teardown(oversubscribed_memory_fits_by_its_physical_part, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(overhead_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_destroyed_ledger_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(a_destroyed_account_is_replaced, setup, teardown),

@@ -471,7 +471,7 @@ static void test_gpu_object(void **state) {
     assert_memory_equal(back.links, gpu.links, 3);
     assert_string_equal(back.model, gpu.model);
     assert_false(back.healthy || back.has_capacity);
-    gpu.capacity = 2 * gpu.memory; /* oversold */
+    gpu.capacity = 2 * gpu.memory; /* oversubscribed */
     gpu_object_add_overuse(&gpu, "ns", "pod", "main");
     gpu_object_add_overuse(&gpu, "ns", "pod", "side");
     gpu_object_add_overuse(&gpu, "no", "name with", "blanks");
@@ -536,7 +536,7 @@ static void test_only_blanks_are_trimmed(void **state) {
     }
 }
 
-/* How far its memory may be oversold is said by annotation, for all containers or for one. */
+/* An annotation sets the oversubscription of memory, for all containers or for one. */
 static void test_scaling_annotation(void **state) {
     static const struct {
         const char *value;
@@ -590,18 +590,18 @@ static void test_assignment(void **state) {
 }
 
 /* Memory of which a part may be on the card. */
-static void test_oversold_assignment(void **state) {
-    static const char *const oversold =
+static void test_oversubscribed_assignment(void **state) {
+    static const char *const oversubscribed =
         "{\"v\":1,\"node\":\"n\",\"containers\":{\"c\":[{\"index\":0,\"uuid\":\"GPU-a\",\"core\":0,"
         "\"memory\":4294967296,\"physical\":2147483648}]}}";
     _cleanup_buf_ struct buf text = BUF_INIT(0);
     struct assignment a;
     struct err err;
     (void) state;
-    assert_int_equal(assignment_parse(oversold, &a, &err), 0);
+    assert_int_equal(assignment_parse(oversubscribed, &a, &err), 0);
     assert_true(assignment_find(&a, "c")->devices[0].physical == (uint64_t) 2 << 30);
     assignment_encode(&a, &text);
-    assert_string_equal(buf_str(&text), oversold);
+    assert_string_equal(buf_str(&text), oversubscribed);
     assignment_done(&a);
 }
 
@@ -770,7 +770,7 @@ int main(void) {
         cmocka_unit_test(test_only_blanks_are_trimmed),
         cmocka_unit_test(test_scaling_annotation),
         cmocka_unit_test(test_assignment),
-        cmocka_unit_test(test_oversold_assignment),
+        cmocka_unit_test(test_oversubscribed_assignment),
         cmocka_unit_test(test_bad_assignments),
         cmocka_unit_test(test_signature),
         cmocka_unit_test(test_bad_keys),

@@ -240,7 +240,7 @@ static const struct expected full[] = {
     {"aliquot_gpu_memory_total_bytes", "85899345920"},
     {"aliquot_gpu_memory_used_bytes", "1073741824"},
     {"aliquot_gpu_memory_granted_bytes", "11000"},
-    {"aliquot_gpu_memory_sold_bytes", "128849018880"},
+    {"aliquot_gpu_memory_capacity_bytes", "128849018880"},
     {"aliquot_gpu_memory_physical_granted_bytes", "12000"},
     {"aliquot_gpu_memory_outside_bytes", "13000"},
     {"aliquot_gpu_memory_unattributed_bytes", "14000"},

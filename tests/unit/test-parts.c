@@ -297,7 +297,7 @@ static void metrics(void **state) {
 
     get(*state, "/metrics", &out);
     assert_true(sum_of(buf_str(&out), "aliquot_gpu_memory_total_bytes") == (double) (2 * CARD));
-    assert_true(sum_of(buf_str(&out), "aliquot_gpu_memory_sold_bytes") == (double) CARD);
+    assert_true(sum_of(buf_str(&out), "aliquot_gpu_memory_capacity_bytes") == (double) CARD);
     assert_non_null(strstr(buf_str(&out), "UUID=\"GPU-divided\""));
     assert_null(strstr(buf_str(&out), "MIG-"));
 }
@@ -305,7 +305,7 @@ static void metrics(void **state) {
 static void usage(void **state) {
     _cleanup_buf_ struct buf out = BUF_INIT((size_t) 1 << 20);
     _cleanup_json_ struct json_parser *parser = NULL;
-    uint64_t memory = 0, sold = 0, value;
+    uint64_t memory = 0, capacity = 0, value;
     struct json root, gpu;
     struct json_iter it;
     const char *body;
@@ -318,11 +318,11 @@ static void usage(void **state) {
     for (; json_next(&it, NULL, &gpu); n++) {
         assert_true(json_u64(json_get(gpu, "memory"), &value));
         memory += value;
-        assert_true(json_u64(json_get(gpu, "memorySold"), &value));
-        sold += value;
+        assert_true(json_u64(json_get(gpu, "memoryCapacity"), &value));
+        capacity += value;
     }
     assert_int_equal(n, 2);
-    assert_true(memory == 2 * CARD && sold == CARD);
+    assert_true(memory == 2 * CARD && capacity == CARD);
 }
 
 /* An unhealthy instance is a problem of the node, under its own name. */

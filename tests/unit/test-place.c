@@ -473,8 +473,8 @@ static void test_grants(void **state) {
     assert_false(place_total(&r, &result, &cards[1], 1, &total));
 }
 
-/* A card of 80 GiB of which 160 are sold. */
-static void test_oversold_card(void **state) {
+/* A card of 80 GiB with a capacity of 160. */
+static void test_oversubscribed_card(void **state) {
     (void) state;
     struct place_result result;
     struct place_card cards[1] = {idle_card(160)};
@@ -495,7 +495,7 @@ static void test_oversold_card(void **state) {
     assert_int_equal(run_one(cards, 1, req, &result), PLACE_NO_MEMORY);
     cards[0] = idle_card(160);
     cards[0].physical = 80 * GIB;
-    /* A percent of what is sold; less of that for who wants more of it on the card. */
+    /* A percentage of the capacity; less of it with a larger physical part. */
     req = share(25, 0);
     place_given(&req, &cards[0], &memory, &physical);
     assert_true(memory == 40 * GIB && physical == 20 * GIB);
@@ -609,7 +609,7 @@ int main(void) {
         cmocka_unit_test(test_a_plan_before_anything_is_set),
         cmocka_unit_test(test_one_card_has_no_links),
         cmocka_unit_test(test_a_hold_is_drawn_on_once),
-        cmocka_unit_test(test_oversold_card),
+        cmocka_unit_test(test_oversubscribed_card),
         cmocka_unit_test(test_share_by_core),
         cmocka_unit_test(test_tightest_card),
         cmocka_unit_test(test_whole_cards),

@@ -680,9 +680,9 @@ static void test_card_listed_twice(void **state) {
 
 #define MEMORY(gib) "\"elasticgpu.io/gpu-core\":\"1\",\"elasticgpu.io/gpu-memory\":\"" gib "Gi\""
 
-/* A card of 80 GiB of which 160 are sold: who wants all of its memory on the card takes it double,
- * and what may be on the card is in the signed assignment. */
-static void test_oversold_card(void **state) {
+/* A card of 80 GiB with a capacity of 160: a pod whose whole memory is physical takes double of the
+ * capacity, and its physical part is in the signed assignment. */
+static void test_oversubscribed_card(void **state) {
     struct world *w = *state;
     struct gpu_object gpu = {.name = "n-00",
                              .node = "n",
@@ -709,7 +709,7 @@ static void test_oversold_card(void **state) {
     assert_string_equal(filter(w, "c", MEMORY("1"), "\"n\""), "-no GPU has enough free memory");
     state_pod_gone(w->state, "b");
     assert_string_equal(filter(w, "d", MEMORY("60"), "\"n\""), "n");
-    /* The node sells no more than it has again: what was sold stays, and nothing is left. */
+    /* The node ends oversubscription: allocations stay, and nothing is free. */
     gpu.capacity = 0;
     assert_int_equal(state_gpu_seen(w->state, &gpu, NULL), 0);
     assert_string_equal(filter(w, "c", MEMORY("1"), "\"n\""), "-no GPU has enough free memory");
@@ -717,7 +717,7 @@ static void test_oversold_card(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(test_oversold_card),
+        T(test_oversubscribed_card),
         T(test_one_pod),
         T(test_twenty_at_once),
         T(test_bind_between_filters),

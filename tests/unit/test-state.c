@@ -104,7 +104,7 @@ static void test_unattributed_memory_is_not_promised(void **state) {
     show_unattributed(w, 60 * GIB, 0);
     assert_int_equal(n->place[0].free.memory, 0);
     assert_false(n->cards[0]->overcommitted);
-    /* Of a card that is sold twice each byte takes two off, of the pod and of this. */
+    /* On a card oversubscribed twice, each unattributed byte takes two of the capacity. */
     show_unattributed(w, 10 * GIB, 160 * GIB);
     assert_int_equal(n->place[0].free.memory, 60 * GIB);
     show_unattributed(w, 0, 0);

@@ -16,7 +16,7 @@ struct kube_client;
 
 struct gpu_manager_config {
     bool found;           /* it has an entry for the node */
-    uint32_t scaling;     /* thousandths of the cards' memory to sell; 0: it does not say */
+    uint32_t scaling;     /* thousandths of the cards' memory to offer; 0: not set */
     const char *cgroup;   /* "" or what it says; valid as long as the text that was read */
     const char *endpoint; /* the same */
 };
@@ -26,8 +26,8 @@ struct gpu_manager_config {
 int gpu_manager_parse(const char *text, size_t len, const char *node, char strings[static 512],
                       struct gpu_manager_config *ret, struct err *err);
 
-/* What to sell of the cards' memory, in thousandths: as the agent was option (0: it was not), else
- * as the ConfigMap says, else all of it. */
+/* Memory to offer, in thousandths of the cards' memory: `option` of the agent (0: not given), else
+ * that of the ConfigMap, else 1,000. */
 uint32_t gpu_manager_scaling(uint32_t option, const struct gpu_manager_config *config);
 
 /* Asks the API server until it answers, then calls `on_read` once, with an entry that is not found

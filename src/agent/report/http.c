@@ -250,7 +250,7 @@ static void put_gpu(struct report *report, struct json_writer *w, const struct g
     json_put_string(w, "reason", d->reason);
     json_put_u64(w, "memory", d->memory);
     json_put_u64(w, "memoryUsed", d->sample.memory_used);
-    json_put_u64(w, "memorySold",
+    json_put_u64(w, "memoryCapacity",
                  gpu_gives_shares(d)
                      ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
                      : 0);

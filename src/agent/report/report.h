@@ -28,7 +28,7 @@ struct report {
     struct publisher *publisher;
     struct http_server *http;
     struct waiting *waiting; /* HTTP answers that wait for the driver's figures */
-    bool capacity_known;     /* how much of its cards the node sells: the ConfigMap was asked for */
+    bool capacity_known;     /* the factor of oversubscription: the ConfigMap was read */
     bool leaving;            /* the agent is about to end, see leave.c */
     uint64_t started;        /* uv_now */
     char api_trouble[256];   /* last problem with the API server; "" when a watch is up */

@@ -41,7 +41,7 @@ static void collect_card(const struct report *report, uint32_t i, struct card_sa
         .granted = granted.memory,
         .physical = granted.physical,
         .core = granted.core,
-        .sold = gpu_gives_shares(d)
+        .capacity = gpu_gives_shares(d)
                     ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
                     : 0,
         .outside = audited ? audit->outside[i] : METRIC_UNKNOWN_64,

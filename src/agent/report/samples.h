@@ -40,7 +40,7 @@ struct card_sample {
     bool healthy;
     uint64_t memory;
     struct gpu_sample gpu; /* nothing of it is known while the card is unhealthy */
-    uint64_t granted, physical, sold;
+    uint64_t granted, physical, capacity;
     uint32_t core;
     uint64_t outside, unattributed;
 };

@@ -63,7 +63,7 @@ static enum verdict judge_device(const struct grant_world *w, const struct slot_
         return DENY("the pod holds more than there is: GPU %u (%s) has only %s", card->index,
                     d->uuid, num_format_bytes(card->memory, size));
     slot_card_use(w->slots, d->uuid, g->pod_uid, &others, &holder);
-    /* More may be sold than there is; what may be on the card at once may not. */
+    /* Limits may exceed the card under oversubscription; physical parts may not. */
     if (!holder || (others.physical + d->pod_physical <= card->memory &&
                     others.core + d->pod_core <= CORE_PER_CARD))
         return VERDICT_GRANT;

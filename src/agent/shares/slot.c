@@ -227,10 +227,10 @@ uint64_t slot_card_limit(const struct slot *slot, uint32_t n) {
 }
 
 uint32_t slot_card_account(const struct slot *slot, uint32_t n) {
-    bool oversold =
+    bool oversubscribed =
         ledger_has_card_account(slot_physical(&slot->grant.devices[n]), slot->grant.ndevices);
 
-    return oversold ? ledger_card_account(n) : n;
+    return oversubscribed ? ledger_card_account(n) : n;
 }
 
 void slot_limits(const struct slot_grant *g, struct share_limits *ret) {

@@ -71,7 +71,7 @@ static bool read_u32(struct json v, const char *key, uint32_t *ret) {
     return true;
 }
 
-/* Records of agents that knew no oversold memory do not have these. */
+/* Records of agents without oversubscription lack these. */
 static bool read_physical(struct json v, struct slot_device *d) {
     struct json part = json_get(v, "physical"), total = json_get(v, "podPhysical");
 

@@ -81,7 +81,7 @@ static int read_kept(struct card *card, struct json held) {
 
 static int read_card(struct json gpu, struct card *card) {
     struct json spec = json_get(gpu, "spec"), status = json_get(gpu, "status");
-    struct json sold = json_get(status, "capacity"), left = json_get(status, "allocatable");
+    struct json capacity = json_get(status, "capacity"), left = json_get(status, "allocatable");
     *card = (struct card){
         .name = json_string_or(JSON_PATH(gpu, "metadata", "name"), ""),
         .node = json_string_or(json_get(spec, "nodeName"), ""),
@@ -89,8 +89,8 @@ static int read_card(struct json gpu, struct card *card) {
         .uuid = json_string_or(json_get(spec, "uuid"), ""),
         .state = json_string(json_get(status, "state")),
         .unavailable = json_string_or(json_get(status, "unavailable"), ""),
-        .core = resource(sold, RESOURCE_CORE),
-        .memory = resource(sold, RESOURCE_MEMORY),
+        .core = resource(capacity, RESOURCE_CORE),
+        .memory = resource(capacity, RESOURCE_MEMORY),
         .free_core = resource(left, RESOURCE_CORE),
         .free_memory = resource(left, RESOURCE_MEMORY),
         .unattributed = resource(status, "unattributed"),
@@ -162,10 +162,10 @@ static bool is_healthy(const struct card *card) {
     return strcmp(card->state, "Healthy") == 0;
 }
 
-static uint64_t taken_of(const struct card *card, uint64_t sold, uint64_t left, uint64_t held) {
+static uint64_t taken_of(const struct card *card, uint64_t capacity, uint64_t left, uint64_t held) {
     if (is_healthy(card))
-        return sold > left ? sold - left : 0;
-    return held < sold ? held : sold; /* its free part cannot be allocated */
+        return capacity > left ? capacity - left : 0;
+    return held < capacity ? held : capacity; /* its free part cannot be allocated */
 }
 
 struct card_amount card_taken(const struct card *card) {

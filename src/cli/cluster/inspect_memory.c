@@ -58,7 +58,7 @@ static void find_address(struct json nodes, struct host *host) {
 
 static void put_host(struct table *t, size_t columns, const struct host *host, uint64_t *all_taken,
                      uint64_t *all) {
-    uint64_t taken = 0, sold = 0;
+    uint64_t taken = 0, capacity = 0;
     char one[24], other[24];
     size_t column = 2;
     table_row(t);
@@ -66,14 +66,14 @@ static void put_host(struct table *t, size_t columns, const struct host *host, u
     table_set(t, 1, "%s", host->address);
     for (const struct card *card = host->first; card < host->end; card++) {
         taken += card_taken(card).memory;
-        sold += card->memory;
+        capacity += card->memory;
         if (column < columns - 1)
             table_set(t, column++, "%s/%s", format_gib(card_taken(card).memory, one),
                       format_gib(card->memory, other));
     }
-    table_set(t, columns - 1, "%s/%s", format_gib(taken, one), format_gib(sold, other));
+    table_set(t, columns - 1, "%s/%s", format_gib(taken, one), format_gib(capacity, other));
     *all_taken += taken;
-    *all += sold;
+    *all += capacity;
 }
 
 /* ---- the pods of a node ---- */
@@ -120,20 +120,20 @@ static int print_pods(const struct host *host) {
     size_t ncards = (size_t) (host->end - host->first);
     ncards = ncards < CARDS_MAX ? ncards : CARDS_MAX;
     _cleanup_(table_done) struct table t = {.columns = 2 + ncards};
-    uint64_t taken = 0, sold = 0;
+    uint64_t taken = 0, capacity = 0;
     char text[24];
     put_titles(&t, "NAMESPACE", "Allocated", ncards);
     for (const struct card *card = host->first; card < host->end; card++) {
         taken += card_taken(card).memory;
-        sold += card->memory;
+        capacity += card->memory;
         for (size_t i = 0; i < card->nholders; i++)
             if (!was_shown(host, card, i))
                 put_pod(&t, host, &card->holders[i]);
     }
     printf("NAME:       %s\nIPADDRESS:  %s\n\n", host->name, host->address);
     int r = table_print(&t, stdout);
-    printf("Allocated : %s (%u%%)\n", format_gib(taken, text), percent(taken, sold));
-    printf("Total :     %s\n" RULE "\n", format_gib(sold, text));
+    printf("Allocated : %s (%u%%)\n", format_gib(taken, text), percent(taken, capacity));
+    printf("Total :     %s\n" RULE "\n", format_gib(capacity, text));
     return r;
 }
 
@@ -154,7 +154,7 @@ static int print_hosts(const struct cards *cards, struct json nodes, bool detail
                        struct err *err) {
     size_t ncards = most_cards(cards), columns = ncards + 3;
     _cleanup_(table_done) struct table t = {.columns = columns};
-    uint64_t taken = 0, sold = 0;
+    uint64_t taken = 0, capacity = 0;
     char one[24], other[24];
     struct host host;
     int r = 0;
@@ -163,7 +163,7 @@ static int print_hosts(const struct cards *cards, struct json nodes, bool detail
     for (size_t at = 0; at < cards->n;) {
         at = next_host(cards, at, &host);
         find_address(nodes, &host);
-        put_host(&t, columns, &host, &taken, &sold);
+        put_host(&t, columns, &host, &taken, &capacity);
         if (details && r == 0)
             r = print_pods(&host);
     }
@@ -172,7 +172,7 @@ static int print_hosts(const struct cards *cards, struct json nodes, bool detail
     if (r < 0)
         return err_errno(err, -r, "cannot print");
     printf("%sAllocated/Total GPU Memory In Cluster:\n%s/%s (%u%%)\n", details ? "" : RULE "\n",
-           format_gib(taken, one), format_gib(sold, other), percent(taken, sold));
+           format_gib(taken, one), format_gib(capacity, other), percent(taken, capacity));
     return 0;
 }
 

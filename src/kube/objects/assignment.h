@@ -27,7 +27,7 @@ struct assigned_device {
     uint32_t core;   /* percent; 0: no guarantee; 100: the whole card */
     uint64_t memory; /* bytes, never 0 */
     /* What of `memory` may be on the card at once, never 0; less only on a card whose memory is
-     * oversold. */
+     * oversubscribed. */
     uint64_t physical;
 };
 

@@ -23,8 +23,9 @@ struct gpu_object {
     char node[KUBE_NAME_MAX]; /* spec.nodeName */
     char owner[KUBE_UID_MAX]; /* UID of the Node that owns it, with which it is deleted; "": none */
     uint32_t index;
-    uint64_t memory;   /* bytes, of the whole card */
-    uint64_t capacity; /* bytes that are sold of it, in status; never less; 0: as `memory` */
+    uint64_t memory; /* bytes, of the whole card */
+    uint64_t
+        capacity; /* bytes that the node offers of it, in status; at least `memory`; 0: `memory` */
     char uuid[GPU_UUID_MAX];
     char model[96];
     char path[64];                /* "/dev/nvidia0" */

@@ -272,7 +272,7 @@ bool pod_setting(const struct pod *pod, enum pod_setting setting, const char *co
     return all && copy_trimmed(all, all_len, ret);
 }
 
-/* How far a container's memory may be oversold is the pod's to say, within what its node does. */
+/* A pod sets the oversubscription of its containers' memory, within the factor of the node. */
 static void read_scaling(struct pod *pod) {
     char text[64];
     for (uint32_t i = 0; i < pod->request.n && pod->problem == REQUEST_OK; i++) {

@@ -68,12 +68,13 @@ static void enlarge(struct assignment *a, const char *container, const struct cl
         for (uint32_t d = 0;
              strcmp(a->containers[i].name, container) == 0 && d < a->containers[i].ndevices; d++) {
             struct assigned_device *device = &a->containers[i].devices[d];
-            bool oversold = device->physical < device->memory;
+            bool oversubscribed = device->physical < device->memory;
             device->core = device->core > amount->core ? device->core : amount->core;
-            /* What may be on the card at once grows with it where the card is not oversold. */
+            /* What may be on the card at once grows with it where the card is not oversubscribed.
+             */
             if (device->memory >= memory)
                 continue;
-            device->physical = oversold ? device->physical : memory;
+            device->physical = oversubscribed ? device->physical : memory;
             device->memory = memory;
         }
 }

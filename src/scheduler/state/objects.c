@@ -169,8 +169,8 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
         if (old && old != node)
             state_node_drop_if_unused(s, old);
     }
-    uint64_t sold = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
-    if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != sold ||
+    uint64_t capacity = gpu->capacity > 0 ? gpu->capacity : gpu->memory;
+    if (strcmp(card->uuid, gpu->uuid) != 0 || card->memory != capacity ||
         card->physical != gpu->memory || card->healthy != gpu->healthy ||
         card->unattributed != gpu->unattributed)
         state_node_changed(node);
@@ -181,7 +181,7 @@ int state_gpu_seen(struct state *s, const struct gpu_object *gpu, const char *ob
     card->model_id = state_model_id(s, card->model);
     card->tflops = gpu_model_tflops(card->model);
     state_links_seen(card, gpu);
-    card->memory = sold;
+    card->memory = capacity;
     card->physical = gpu->memory;
     card->unattributed = gpu->unattributed;
     card->healthy = gpu->healthy;

@@ -139,7 +139,7 @@ struct state_card {
     uint32_t nlinks;   /* see struct gpu_object */
     uint8_t links[GPU_LINKS_MAX];
     struct state_node *node;
-    uint64_t memory;       /* bytes that are sold */
+    uint64_t memory;       /* bytes: the capacity that the node offers */
     uint64_t physical;     /* bytes that are there */
     uint64_t unattributed; /* of `physical`, in use and of no container: not promised */
     bool healthy;
@@ -376,11 +376,10 @@ struct state_pod *state_pod_find(struct state *s, const char *uid);
  * PLACE_OK. */
 enum place_reason state_node_absent(const struct state_node *node);
 
-/* What of the card's memory, as it is sold, is not promised because it is in use and of no
- * container. */
+/* The part of the card's capacity that is withheld for unattributed memory, in bytes. */
 uint64_t state_card_unattributed(const struct state_card *card);
 
-/* What the pod holds or is promised of that card; false: nothing. */
+/* What is allocated to the pod of that card; false: nothing. */
 bool state_pod_amount(const struct state_pod *pod, const struct state_card *card,
                       struct place_amount *ret);
 
