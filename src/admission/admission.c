@@ -24,7 +24,7 @@
 #define POD_MAX ((size_t) 4 << 20) /* etcd takes 1.5 MB */
 
 struct admission {
-    struct json_parser *review; /* of what the API server says */
+    struct json_parser *review; /* of the API server's request */
     struct json_parser *pod;    /* of the pod as the scheduler would see it */
 };
 
@@ -243,7 +243,7 @@ static void put_raw(struct json_writer *w, const char *key, struct json value) {
     json_print(&text, value);
     json_put_raw(w, key, buf_str(&text));
     if (text.error)
-        w->out->error = text.error; /* what is not looked at must not pass */
+        w->out->error = text.error; /* an object that was not checked must not pass */
 }
 
 static void put_containers(struct json_writer *w, const char *key, struct json containers) {
@@ -310,7 +310,7 @@ static int check_request(struct admission *a, const struct asked *q, struct refu
     if (r == -ENOMEM)
         return r;
     if (r < 0)
-        return 0; /* no pod at all: the API server says so itself */
+        return 0; /* no pod: the API server's own validation reports it */
     if (pod.problem != REQUEST_OK) {
         refusal->code = 422;
         refusal->reason = "Invalid";

@@ -12,7 +12,7 @@
 #include "model/dialect.h"
 #include "wire/json_write.h"
 
-#define LINES_MAX 64 /* resources of one container that are looked at */
+#define LINES_MAX 64 /* resources of one container that are checked */
 #define SLOT_POINTER "elasticgpu.io~1slot"
 
 bool carrier_is_share(const char *name) {

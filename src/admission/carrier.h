@@ -10,8 +10,8 @@
 
 struct buf;
 
-/* Whether a limit of that name makes a pod one that asks for a share of a GPU: every name of every
- * dialect but those that only say how, and the carrier. */
+/* Whether a limit of that name requests a share of a GPU: the carrier, and the names of all
+ * dialects except those that only qualify a request. */
 bool carrier_is_share(const char *name);
 
 /* Appends a JSON patch (RFC 6902) for the pod: carriers for the containers that need one, and

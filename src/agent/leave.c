@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The agent's end. kubelet fails a pod that it admits without the agent, and tells the API server
- * only about 10 s later that the plugins are gone. So the node's condition AliquotAgentReady
- * becomes False first, and kubelet is served until the pods that were bound before are admitted. */
+/* Graceful shutdown. A pod that kubelet admits while the agent is down fails, and kubelet updates
+ * the node's resources only about 10 s after the plugins have ended. So the agent sets the node
+ * condition AliquotAgentReady to False first, and serves kubelet until the pods that were bound
+ * before that are admitted. */
 
 #include "agent/agent.h"
 #include "agent/report/publish.h"
 #include "base/log.h"
 
 #define CHECK_MS 100
-/* The API server does not answer: what it says of the node's resources will do. */
+/* Wait for the condition's write; then kubelet's update of the node's resources must suffice. */
 #define PUBLISH_MAX_MS 3000
-/* From the condition's write, or the last pod that was not admitted yet: the scheduler's watch
- * shows the condition, Bindings under way are answered, and the watch of pods shows them. */
+/* Time without pods to admit after the condition's write. In it the scheduler sees the condition,
+ * Bindings in flight are answered, and the agent's watch shows their pods. */
 #define QUIET_MS 1500
 /* Less than terminationGracePeriodSeconds in deploy/base/agent.yaml, with the time to close. */
 #define LEAVE_MAX_MS 10000

@@ -23,7 +23,7 @@
 #define HASH_START 14695981039346656037u
 
 /* FNV-1a over `size` bytes, continuing from HASH_START or the hash of the bytes before them. Not
- * for data whose author gains by a collision. */
+ * for data from an adversary. */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
     const unsigned char *at = data;
 

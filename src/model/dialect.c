@@ -65,7 +65,7 @@ struct reading {
     bool mig; /* there is a name that NVIDIA's own plugin serves */
 };
 
-/* ---- rows that somebody else serves ---- */
+/* ---- rows that another plugin serves ---- */
 
 static bool left[DIALECT_COUNT];
 
@@ -73,7 +73,7 @@ bool dialect_is_left(size_t row) {
     return left[row];
 }
 
-/* The row that the name stands for, one without resources by its fraction; DIALECT_COUNT: none. */
+/* The row of the name; a row without resources is found by its fraction. DIALECT_COUNT: none. */
 static size_t find_row(const char *name) {
     for (size_t i = 0; i < dialect_quantities_count; i++)
         if (strcmp(name, dialect_quantities[i].name) == 0)
@@ -118,7 +118,7 @@ static const struct dialect_quantity *find_quantity(const char *name) {
     return NULL;
 }
 
-/* Hardware partitions are NVIDIA's plugin's to give; beside a share of ours they cannot be. */
+/* Only NVIDIA's plugin serves MIG devices; a container cannot have one beside a share. */
 static bool is_mig(const char *name) {
     return strncmp(name, "nvidia.com/mig-", strlen("nvidia.com/mig-")) == 0;
 }
@@ -170,7 +170,7 @@ static enum request_problem read_line(const struct resource_line *line, struct r
     return REQUEST_OK;
 }
 
-/* The amounts of a dialect that divides them become what each card gets, times the cards. */
+/* Divides the total amounts of a dialect that spreads them over several cards. */
 static void divide(struct reading *r) {
     uint64_t core = r->value[QUANTITY_CORE], cards = core / PERCENT + 1;
     if (!r->dialect->divides || core <= PERCENT || core % PERCENT == 0 || cards > CARDS_MAX)
@@ -182,7 +182,7 @@ static void divide(struct reading *r) {
         r->value[QUANTITY_MEMORY] -= r->value[QUANTITY_MEMORY] % (cards * r->memory_unit);
 }
 
-/* What the reading says once kinds that mean two others are taken apart. */
+/* Replaces the kinds that combine two others by these. */
 static enum request_problem normalise(struct reading *r) {
     if (r->has[QUANTITY_BOTH]) {
         if (r->has[QUANTITY_CORE] || r->has[QUANTITY_MEMORY] || r->has[QUANTITY_MEMORY_RATIO])
@@ -251,7 +251,7 @@ static enum request_problem judge_cards(const struct reading *r, struct containe
     return ret->tflops > 0 && ret->core > 0 ? REQUEST_TWICE : REQUEST_OK;
 }
 
-/* The memory of each card. An amount says more than a percentage beside it. */
+/* The memory of each card. An amount takes precedence over a percentage. */
 static enum request_problem judge_memory(const struct reading *r, struct container_request *ret) {
     uint64_t memory = r->value[QUANTITY_MEMORY], ratio = r->value[QUANTITY_MEMORY_RATIO];
     if (ratio % ret->cards != 0 || ratio > PERCENT * ret->cards ||
@@ -288,7 +288,7 @@ static enum request_problem judge_share(const struct reading *r, struct containe
     return ret->slot && ret->memory == 0 && ret->memory_percent == 0 ? REQUEST_SPLIT : REQUEST_OK;
 }
 
-/* No memory, and nothing beside it, is what charts write for a container without a GPU. */
+/* Charts write a zero amount of memory, and nothing else, for a container without a GPU. */
 static bool requests_anything(const struct reading *r) {
     for (size_t kind = 0; kind < QUANTITY_KINDS; kind++)
         if (r->has[kind] && kind != QUANTITY_PRIORITY &&

@@ -23,11 +23,11 @@
 /* How many containers without a share of compute fit on a card (one slot each). */
 #define SLOTS_PER_CARD 64
 
-/* NVIDIA's time-slicing says of a replica only that it is one; its documentation makes ten of a
- * card. */
+/* Replicas of a card under NVIDIA's time-slicing: the resource does not carry the number, and the
+ * example of its documentation has ten. */
 #define REPLICAS_PER_CARD 10
 
-/* What a number stands for. "Total" ones are divided by the number of cards. */
+/* The meaning of a number. Totals are divided by the number of cards. */
 enum quantity_kind {
     QUANTITY_CORE,           /* percent, total: below 100, or whole cards */
     QUANTITY_CORE_EACH,      /* percent of each card */
@@ -185,10 +185,10 @@ struct resource_line {
     size_t quantity_len;
 };
 
-/* Leaves dialects to somebody else in the cluster who serves them, for the life of the process and
- * before anything is read: their names ask nothing of us then. `names`, with commas between: one
- * name of each ("nvidia.com/gpu"; gpu-fraction for KAI's), and all of its row goes. -EINVAL where a
- * name is in no row, or in one that the agent offers itself; nothing is changed then. */
+/* Disables dialects that another plugin of the cluster serves, for the life of the process; to be
+ * called before any request is read. `names` has one name of each, separated by commas
+ * ("nvidia.com/gpu"; gpu-fraction for KAI's), and disables the whole row. -EINVAL: a name is in no
+ * row, or in one that the agent offers itself; nothing is changed. */
 struct err;
 int dialect_leave(const char *names, struct err *err);
 bool dialect_is_left(size_t row);
@@ -211,8 +211,8 @@ bool dialect_find_annotated(annotation_value value, const void *annotations,
 enum request_problem dialect_read_annotated(const struct annotated_request *request,
                                             struct container_request *ret);
 
-/* The label of a pod that says more about a container with these lines, or NULL. Its value is to be
- * read as one more line of that name. */
+/* The label of a pod that completes the request of a container with these lines, or NULL. The
+ * caller adds its value as one more line of that name. */
 const char *dialect_label(const struct resource_line *lines, size_t n);
 
 /* The environment variable that gives the memory of a container with these lines, or NULL: the
@@ -229,7 +229,7 @@ struct unserved_annotation {
 /* NULL: `key` is none. */
 const struct unserved_annotation *dialect_unserved(const char *key);
 
-/* Whether `name` belongs to any dialect, is the carrier, or must not stand beside them. */
+/* Whether `name` belongs to any dialect, is the carrier, or must not be combined with them. */
 bool dialect_knows(const char *name);
 
 /* "GPU request is malformed: ..."; never NULL. Valid until the next call of the same thread. */

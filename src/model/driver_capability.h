@@ -18,7 +18,7 @@ enum driver_capability {
 };
 
 #define DRIVER_CAPABILITIES_ALL 127
-#define DRIVER_CAPABILITIES_UNSAID 0 /* the pod does not say: the whole driver is given */
+#define DRIVER_CAPABILITIES_UNSAID 0 /* not set by the pod: all driver files */
 
 /* "compute,utility", or "all". The empty list, and one with another word in it, is
  * DRIVER_CAPABILITIES_UNSAID. */

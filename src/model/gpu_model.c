@@ -6,9 +6,9 @@
 
 /* FP16 on tensor cores without sparsity (before Volta: FP16), rounded down, by NVIDIA's data sheet
  * of each card. Those of Ada, Hopper and Blackwell give the figure with sparsity: half of it (H100
- * SXM 1979, PCIe 1513, NVL 1671; L40S 733; B200 4500; each GPU of a GB200 5000). Of A10G, A800,
- * H800, H20, L20 and L2 NVIDIA's pages have none: as their sellers give it. Variants stand before
- * what they vary, for the first row whose words are all in the name counts. */
+ * SXM 1979, PCIe 1513, NVL 1671; L40S 733; B200 4500; each GPU of a GB200 5000). NVIDIA publishes
+ * none for A10G, A800, H800, H20, L20 and L2: these are from resellers. The first row whose words
+ * are all in the name applies, so variants precede the base model. */
 static const struct {
     const char *word, *also; /* also: NULL, or another word that must be there */
     uint32_t tflops;
@@ -36,7 +36,7 @@ static int is_word(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-/* Whether the word stands in the name by itself: "A10" is not in "A100". */
+/* Whether the name contains the whole word: "A10" is not in "A100". */
 static int has_word(const char *name, const char *word) {
     size_t len = strlen(word);
     for (const char *at = name; (at = strstr(at, word)); at++)

@@ -24,7 +24,7 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Digits with an optional point. Zeros that say nothing do not count towards the limit. */
+/* Digits with an optional point. Leading and trailing zeros do not count towards the limit. */
 static int parse_digits(const char **at, const char *end, struct scaled *ret) {
     bool any = false, point = false;
     int count = 0, zeros = 0; /* zeros held back: they count only if another digit follows */

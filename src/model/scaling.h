@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Selling more memory than there is: a card of `memory` bytes is offered with a `capacity` of more,
- * and everybody who buys `bytes` may have a part of them on the card at once (`physical`); the rest
- * is served by managed memory. Pure arithmetic, in which the sum of the physical parts of a card
- * never exceeds the card as long as the sum of the charges does not exceed the capacity. */
+/* Oversubscription: a card of `memory` bytes is offered with a larger `capacity`. Of a share of
+ * `bytes`, the physical part may be on the card at once; managed memory serves the rest. Pure
+ * arithmetic. The physical parts of a card's shares never exceed the card in sum as long as their
+ * charges do not exceed the capacity in sum. */
 
 #include <stdint.h>
 
@@ -23,5 +23,5 @@ uint64_t scaling_capacity(uint64_t memory, uint32_t factor);
  * node. It can raise the physical part (1: all of it), not lower it. */
 uint64_t scaling_physical(uint64_t bytes, uint64_t memory, uint64_t capacity, uint32_t factor);
 
-/* What of the capacity somebody takes who bought `bytes` with that physical part. */
+/* The charge of a share of `bytes` with that physical part: what it takes of the capacity. */
 uint64_t scaling_charge(uint64_t bytes, uint64_t physical, uint64_t memory, uint64_t capacity);

@@ -77,7 +77,7 @@ static int take_policies(struct gpu_selection *selection, const char *text, size
     return r < 0 ? r : take_policy(selection, text, offsetof(struct gpu_selection, card_policy));
 }
 
-/* HAMi's chain for cards: a policy, and words that say something else. */
+/* HAMi's chain for cards: the name of a policy among other words. */
 static int take_chain(struct gpu_selection *selection, const char *text, size_t at) {
     while (*text) {
         char word[POLICY_NAME_MAX] = "";

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Which of the cards that have room a pod wants, and how: by model, by UUID, by the links between
- * them, and by the policies that place it. It says so by annotations; a row of the table in
- * selection.c for each name. */
+/* A pod's constraints on its cards, from annotations: model, UUID, links between cards, placement
+ * policies. The table in selection.c has a row for each annotation. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,10 +38,10 @@ struct gpu_selection *
 selection_free(struct gpu_selection *selection); /* takes NULL, returns NULL */
 struct gpu_selection *selection_copy(const struct gpu_selection *selection); /* NULL: no memory */
 
-/* Whether a card of that model and UUID will do. */
+/* Whether the selection allows a card of that model, UUID or index. */
 bool selection_model(const struct gpu_selection *selection, const char *model);
 bool selection_uuid(const struct gpu_selection *selection, const char *uuid);
 bool selection_index(const struct gpu_selection *selection, uint32_t index);
 
-/* A number that is equal for selections that say the same, never 0; NULL has one, too. */
+/* A hash, equal for equal selections and never 0; NULL has one, too. */
 uint64_t selection_hash(const struct gpu_selection *selection);

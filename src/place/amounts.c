@@ -19,7 +19,7 @@ static uint32_t core_of(const struct container_request *req, const struct place_
     return (uint32_t) (((uint64_t) req->tflops * CORE_PER_CARD + card->tflops - 1) / card->tflops);
 }
 
-/* The percent of the memory that it gets if it does not say how many bytes. */
+/* The percentage of the memory for a request without an amount. */
 static uint32_t percent_of(const struct container_request *req, const struct place_card *card) {
     uint32_t percent = req->memory_percent ? req->memory_percent : core_of(req, card);
     return percent < CORE_PER_CARD ? percent : CORE_PER_CARD;

@@ -51,8 +51,9 @@ static inline bool amount_equal(const struct place_amount *a, const struct place
 struct place_amount place_held_by(const struct gpu_request *request, const struct place_node *node,
                                   uint32_t containers, uint32_t c);
 
-/* What the containers of the set take of what is free on card c when all of them are on it: what
- * they hold there together, less what is held for them. Asks that draw on one hold have it once. */
+/* What the containers of the set take of the free amounts of card c together: their sum there, less
+ * the reserved capacity that they draw on. Containers that draw on the same reservation use it
+ * once. */
 struct place_amount place_taken_by(const struct gpu_request *request, const struct place_node *node,
                                    uint32_t containers, uint32_t c);
 

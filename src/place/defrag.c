@@ -347,7 +347,7 @@ static void find_users(struct planner *p) {
     for (uint32_t i = p->of->npods; i-- > 0;) /* from behind: each card's pods in their order */
         for (uint32_t h = 0; h < p->of->pods[i].namounts; h++)
             p->users[--p->begin[card_of(p, &p->of->pods[i], h) + 1]] = i;
-    /* What stood behind a card's pods is where they begin now. */
+    /* counting sort: the end of a card's list is now its start */
     uint32_t all = 0;
     for (uint32_t i = 0; i < p->of->npods; i++)
         all += p->of->pods[i].namounts;

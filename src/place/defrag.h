@@ -42,11 +42,11 @@ struct defrag_plan {
     struct defrag_move *moves; /* in the order in which they are to be made; as many as pods */
     uint32_t nmoves;
     uint32_t emptied; /* cards that were in use before and are idle after */
-    bool cut_short;   /* it took too long to look at everything: there may be more to gain */
+    bool cut_short;   /* the effort was used up: a better plan may exist */
 };
 
-/* Fills a plan whose `moves` have room for all pods. The case is as it was afterwards. Empties the
- * most cards, with the fewest moves, among few cards and pods; among many it takes the cards that
- * are the least to move first. The effort is bounded, see cut_short. On entry `nmoves` says how
- * many moves there may be. 0 or -ENOMEM. */
+/* Fills a plan whose `moves` has room for all pods; leaves the case unchanged. For few cards and
+ * pods the plan empties the most cards with the fewest moves. For many it empties the cards with
+ * the least memory to move first. The effort is bounded, see cut_short. On entry `nmoves` is the
+ * maximum number of moves. 0 or -ENOMEM. */
 int defrag_choose(const struct defrag_case *of, struct defrag_plan *ret);

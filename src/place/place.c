@@ -95,7 +95,7 @@ static bool has_several(const struct search *s, uint32_t container) {
     return s->plan->request->containers[container].cards > 1;
 }
 
-/* Whether the pod puts up with any links. */
+/* Whether the pod accepts any links. */
 static bool takes_any_links(const struct place_plan *plan) {
     return plan->topology != TOPOLOGY_RESTRICTED && !plan->numa_bind;
 }
@@ -146,7 +146,7 @@ static uint32_t links_cut(const struct place_node *node, uint32_t c) {
     return sum;
 }
 
-/* Whether nothing tells the cards apart but where they are and who may take them. */
+/* Whether the cards differ only in their index and in the containers that may take them. */
 static bool is_alike(const struct search *s, uint32_t a, uint32_t b) {
     const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
     return s->node->ndraws == 0 && x->memory == y->memory && x->physical == y->physical &&
@@ -236,7 +236,7 @@ static uint32_t list_candidates(const struct search *s, uint32_t container,
     return n;
 }
 
-/* Cards that nothing tells apart: trying the second cannot help where the first did not. */
+/* Equal cards: if the first fails, so does the second. */
 static bool interchangeable(const struct search *s, uint32_t a, uint32_t b) {
     if (!takes_any_links(s->plan) || !is_alike(s, a, b))
         return false;
@@ -410,7 +410,7 @@ int64_t place_score(const struct place_policy *policy, const struct place_plan *
     int64_t value = worth->value;
     if (policy->settle)
         value = policy->settle(plan, value, worth->toll);
-    if (plan->topology >= TOPOLOGY_BEST) /* who asks for links gets them before anything else */
+    if (plan->topology >= TOPOLOGY_BEST) /* requested links take precedence */
         value = value / 16 + (int64_t) worth->links * (PLACE_VALUE_MAX / 16);
     if (value > PLACE_VALUE_MAX)
         value = PLACE_VALUE_MAX;

@@ -110,7 +110,7 @@ bool place_reason_is_final(enum place_reason reason);
 struct place_model;
 struct place_plan;
 
-/* What tells one policy from another. */
+/* The functions of a policy. */
 struct place_policy {
     const char *name;
     /* Cost of adding `amount` to cards[card] of the node, of which the pod's other containers leave
@@ -135,12 +135,12 @@ struct place_plan {
     const struct gpu_request *request;
     struct place_policy policy; /* the caller's, of the pod, to be handed to place_on_node() */
     uint64_t shape;             /* the caller's: equal for pods that the placement treats alike */
-    uint64_t cpu, memory;       /* what the pod asks beside, milli-CPU and bytes */
+    uint64_t cpu, memory;       /* the pod's other requests, milli-CPU and bytes */
     uint64_t models;            /* bit i: cards of the dense model id i will do; of all: all ones */
     struct place_model *model;  /* what policies have learned, and their caches; NULL: nothing */
     enum topology_policy topology;
     bool numa_bind;  /* the cards of one container are on one NUMA node */
-    uint32_t effort; /* looks at a card left; 0 is spent */
+    uint32_t effort; /* tries of a card left; 0: used up */
     uint32_t nunits;
     uint8_t units[GPU_CONTAINERS_MAX *
                   PLACE_CARDS_MAX]; /* one per card wanted: index of the container */
@@ -154,7 +154,7 @@ struct place_worth {
     int64_t value;  /* the policy's node_value */
     uint64_t toll;  /* the policy's node_toll; 0 without */
     uint32_t links; /* class of the weakest link between cards of one container, see topology.h */
-    bool rough;     /* the caller's: made up of short looks, see place_model_short_estimates() */
+    bool rough;     /* set by the caller: from short estimates, see place_model_short_estimates() */
 };
 
 /* What one request of the pod gets of one card. */
@@ -188,7 +188,7 @@ static inline void place_result_copy(struct place_result *to, const struct place
 
 extern const struct place_policy place_binpack; /* leaves few scraps: tightest card, fullest node */
 
-/* The score of a placement that is worth so much on the node of that rank. */
+/* The score of a placement of that worth on the node of that rank. */
 int64_t place_score(const struct place_policy *policy, const struct place_plan *plan,
                     const struct place_worth *worth, uint32_t rank);
 
@@ -205,7 +205,7 @@ struct place_amount place_share(const struct container_request *req, const struc
 void place_given(const struct container_request *req, const struct place_card *card,
                  uint64_t *ret_memory, uint64_t *ret_physical);
 
-/* Both as a grant, whose indexes are 0. */
+/* Both as a grant with indexes 0. */
 struct place_grant place_grant(const struct container_request *req, const struct place_card *card);
 
 /* What the whole pod takes of cards[c] of the node by the placement, as one grant; the

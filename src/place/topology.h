@@ -9,7 +9,7 @@
 #include "model/gpu_link.h"
 #include "place/place.h"
 
-/* Sets of so many candidates are searched to the end; of more, as far as the bound on steps goes.
+/* Up to this number of candidates all sets are searched; beyond it, a bounded number of steps.
  */
 #define TOPOLOGY_EXACT 16
 #define TOPOLOGY_STEPS 60000
@@ -17,12 +17,12 @@
 struct place_topology {
     uint32_t ncards;
     int8_t numa[PLACE_CARDS_MAX]; /* NUMA node of each card; -1: not known */
-    /* The weakest link in the best set of so many cards when all are free. */
+    /* By size of a set: the weakest link of the best set when all cards are free. */
     uint8_t best[PLACE_CARDS_MAX + 1];
     uint8_t links[]; /* enum gpu_link of cards a and b at [a * ncards + b], the same both ways */
 };
 
-/* Bytes that a topology of so many cards takes. */
+/* The size in bytes of a topology of `n` cards. */
 size_t topology_size(uint32_t ncards);
 
 /* Fills `best`; the rest is the caller's. */
@@ -35,7 +35,7 @@ static inline uint8_t topology_link(const struct place_topology *t, uint32_t a, 
 /* Weakest link between any two of the cards; LINK_UNKNOWN for fewer than two. */
 uint8_t topology_weakest(const struct place_topology *t, uint64_t cards);
 
-/* What is looked for. */
+/* The sets that are acceptable. */
 struct topology_search {
     uint64_t candidates;   /* at least `n` of them */
     uint32_t n;            /* cards wanted, at least 1 */
@@ -43,7 +43,7 @@ struct topology_search {
     bool numa_bind;        /* all on one NUMA node */
     const uint64_t *costs; /* by card; NULL: all alike */
     uint64_t idle;         /* cards whose links among themselves are worth keeping */
-    uint32_t steps;        /* set: how many cards were looked at */
+    uint32_t steps;        /* set: number of search steps */
 };
 
 /* The best set: strongest weakest link, then most links in sum, then least cost, then fewest links

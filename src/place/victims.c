@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define EXACT_MAX 10     /* holders whose every subset is tried */
+#define EXACT_MAX 10     /* holders up to which every subset is tried */
 #define TRIES 4000       /* at cards, for one test; a pod of few containers needs a few dozen */
 #define TRIES_OF_TEST 64 /* that many more count as another test */
 
@@ -145,7 +145,7 @@ static bool is_counted(const struct victims_case *of, const struct victims_holde
 
 enum order {
     BY_PRIORITY, /* the highest first, then the oldest */
-    BY_BUDGET,   /* those who break a budget before that */
+    BY_BUDGET,   /* holders that violate a budget first */
     BY_SIZE,     /* and of equal priority the smallest first, so that few large ones go */
 };
 
@@ -173,7 +173,7 @@ static void sort(const struct victims_case *of, struct group *group, enum order 
     }
 }
 
-/* Begins with the whole group gone and spares one after the other who need not go. */
+/* Removes the whole group, then reprieves its members one by one while the pod still fits. */
 static void find_victims(struct chooser *c, struct group *group, enum order order) {
     struct place_result result;
     sort(c->of, group, order);
@@ -202,7 +202,7 @@ static void try_subsets(struct chooser *c, const struct group *group) {
 
 /* The cheapest set among the members of the group; all others stay. */
 static void search(struct chooser *c, struct group *group) {
-    find_victims(c, group, BY_BUDGET); /* mostly the best already: few subsets need a look then */
+    find_victims(c, group, BY_BUDGET); /* usually optimal already, which prunes most subsets */
     if (group->n <= EXACT_MAX)
         try_subsets(c, group);
     else
@@ -232,8 +232,8 @@ static void collect(const struct victims_case *of, int32_t level, uint32_t card,
             ret->of[ret->n++] = (uint16_t) i;
 }
 
-/* Victims of at most that priority. Where there are many, those of one card are looked at by
- * themselves: a pod that wants a part of one card needs no others. */
+/* Victims up to that priority. Among many, the holders of one card are searched separately: a pod
+ * that requests a part of one card needs no others. */
 static void search_level(struct chooser *c, int32_t level) {
     struct group group;
     collect(c->of, level, ANY_CARD, &group);

@@ -32,7 +32,7 @@ struct victims_case {
     const struct place_node *node; /* what is free if none of the holders were there */
     const struct victims_holder *holders;
     uint32_t nholders;     /* at most VICTIMS_HOLDERS_MAX */
-    int32_t priority;      /* of who comes: only lower ones are taken */
+    int32_t priority;      /* of the preemptor: only holders of lower priority are victims */
     const int32_t *budget; /* how many more each budget allows; NULL: there are none */
     uint32_t nbudgets;     /* at most VICTIMS_BUDGETS_MAX */
     bool may_violate;      /* budgets may be broken where nothing else helps */
@@ -57,9 +57,9 @@ struct victims_choice {
     struct place_result result; /* where the pod goes then */
 };
 
-/* The cheapest set without which the pod fits: the cheapest of all where few holders come into
- * question on a card, else one from which no victim can be left out. `tests` bounds the work over
- * many calls: each look at a node takes one, or more where it is hard to tell; without any left the
- * best that was found counts. False: nothing that may be taken helps. */
+/* Finds the cheapest set of victims whose removal lets the pod fit: the optimum where a card has
+ * few candidates, else a minimal set (no victim can be spared). `tests` bounds the work over many
+ * calls: each test of the placement uses one or more; at 0 the best set so far is the result.
+ * False: no allowed set suffices. */
 bool victims_choose(const struct victims_case *of, struct place_plan *plan, uint32_t *tests,
                     struct victims_choice *ret);

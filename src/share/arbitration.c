@@ -288,8 +288,8 @@ static void add_word(struct arbitration *a, struct arbitration_member *m, uint32
         (struct futex_waitv){.val = value, .uaddr = (uint64_t) (uintptr_t) word, .flags = FUTEX_32};
 }
 
-/* Collects the words to sleep on: of every container whose demand is not known yet, and our own.
- * Returns false when there are more than futex_waitv takes. */
+/* Collects the futexes to wait on: that of every container without known demand, and our own.
+ * Returns false when they exceed the maximum of futex_waitv. */
 static bool collect_words(struct arbitration *a, uint64_t now) {
     bool everywhere, all = true;
 

@@ -144,6 +144,6 @@ _Static_assert(sizeof(struct compute_file) == COMPUTE_SIZE_LEAST + 1024 * (4 + 6
  * Negative errno; -EBADMSG: not such a file of this version. */
 int grants_map(const char *path, const struct grants_file **ret);
 
-/* Maps the accounts at `path` for reading and writing, likewise. What lies behind
- * COMPUTE_SIZE_LEAST is there only if compute_has_processes. */
+/* Maps the accounts at `path` for reading and writing, likewise. Fields beyond COMPUTE_SIZE_LEAST
+ * exist only if compute_has_processes(). */
 int compute_map(const char *path, struct compute_file **ret);

@@ -387,9 +387,9 @@ void ledger_add_orphaned(struct ledger_file *file, unsigned int device, uint64_t
     change_orphaned(file, device, bytes > INT64_MAX ? INT64_MAX : (int64_t) bytes);
 }
 
-/* Makes a slot whose byte we have just locked ours: what its last owner held is credited, or
- * orphaned. By the new generation a process that found that owner dead earlier, and credits only
- * now, leaves the slot alone. */
+/* Takes over a slot whose byte has just been locked: the bookings of its last owner are credited or
+ * orphaned. The new generation stops a process that found the owner dead earlier and credits only
+ * now. */
 static void slot_take(struct ledger_owner *owner, uint32_t flags) {
     struct ledger_slot *slot = &owner->file->slot[owner->slot];
     bool orphan = by_descriptor(owner->file, owner->slot);

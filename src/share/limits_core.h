@@ -51,7 +51,7 @@ struct share_device_more {
 /* Ask the driver for hardware time-slices in the proportion of core_percent. */
 #define LIMITS_HARDWARE_SLICES 1u
 
-/* In the file the part from `more` on lies apart from the rest. */
+/* In the file the part from `more` on is stored separately. */
 struct share_limits {
     char pod_uid[64];
     char namespace[64];

@@ -7,9 +7,9 @@
  * A process shows in the account (struct compute_work) that it has work on a card. While it runs it
  * charges that work and moves a counter. When the counter does not move for UNSETTLED_NS, or
  * the kernel has marked the process as dead, the account is charged for the time that passes, by
- * the same rule. A process that goes on takes back what was added here and charges what its work
- * cost. Of a dead process the time up to the step that finds it dead is charged, what its waiting
- * launches were charged is given back, and its place is free.
+ * the same rule. When a process continues, it credits what was added here and charges the cost of
+ * its work. For a dead process, the time up to the step that detects the death is charged, the
+ * charges of launches that had not started are credited, and its slot becomes free.
  *
  * No clock and no locks; the file is tenant memory and may hold any values. Memory that a caller
  * guards with share/sigbus_guard.h: unsettled_step allocates nothing. */

@@ -57,14 +57,14 @@ void gpu_monitor_close(struct gpu_monitor *m, void (*on_closed)(void *userdata),
 /* Never NULL; valid until the next turn of the loop. */
 const struct gpu_snapshot *gpu_monitor_snapshot(const struct gpu_monitor *m);
 
-/* Polls now instead of at the next interval (once the running poll has ended). Returns what `polls`
- * of the status will be when the snapshot is younger than this call, or 0 when the driver cannot be
- * asked now. */
+/* Polls now instead of at the next interval (once the running poll has ended). Returns the value
+ * that `polls` of the status has once the snapshot is newer than this call, or 0 when the driver
+ * cannot be polled now. */
 uint64_t gpu_monitor_poll(struct gpu_monitor *m);
 
-/* Asks the driver (those from 615 on) to hold a control group, given by its directory, to `bytes`
- * of a card, UINT64_MAX: to nothing; on_limit() tells what it says, in the order of the requests,
- * unless the child is started anew. -EAGAIN: it cannot be asked now. */
+/* Has the driver (615 or later) limit the processes of a control group, given by its directory, to
+ * `bytes` of a card; UINT64_MAX: no limit. on_limit() gets the result, in the order of the calls; a
+ * restart of the child drops pending ones. -EAGAIN: the child takes no request now. */
 int gpu_monitor_limit(struct gpu_monitor *m, const char *uuid, const char *cgroup, uint64_t bytes);
 
 /* From the next poll on. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "place/policies/policies.h"
-#include "place/workload/workload_model.h"
 #include "place/workload/stranded.h"
+#include "place/workload/workload_model.h"
 
 /* Expected stranded capacity: the placement after which least will be left over in the end, given
  * what typically arrives, with a price on what is scarce: places for pods with several cards or
@@ -17,7 +17,7 @@ static int64_t floor_div(int64_t a, int64_t b) {
     return a / b - (a % b < 0);
 }
 
-/* Costs that differ by less than the model can tell are equal: then as binpack does. */
+/* Costs whose difference is below the model's precision are equal: binpack decides. */
 static uint64_t esc_card_cost(const struct place_plan *plan, const struct place_node *node,
                               uint32_t card, const struct place_card *left,
                               const struct place_amount *amount) {

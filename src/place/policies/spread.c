@@ -2,8 +2,8 @@
 #include "place/policies/leftover.h"
 #include "place/policies/policies.h"
 
-/* Spreading: the emptiest card, and the node whose cards are emptiest on average. For latency, at
- * the price of scraps everywhere. */
+/* Spreading: the emptiest card, and the node whose cards are emptiest on average. For latency; it
+ * fragments the cards. */
 
 static uint64_t spread_card_cost(const struct place_plan *plan, const struct place_node *node,
                                  uint32_t card, const struct place_card *left,

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #define CARD 1000
-/* More slots than the mean are wanted, by so many times its root: arrivals are random, and of a
- * hundred times this is too few in two. */
+/* Margin above the mean, in square roots of it: arrivals are Poisson, and this suffices in 98 of
+ * 100 cases. */
 #define LUCK 2
 /* As many pods of a size as are assumed to choose their models as pods of all sizes do. */
 #define PRIOR 8
@@ -184,7 +184,7 @@ static void measure_nodes(struct scarce *s) {
     }
 }
 
-/* The numbers of cards that ask most, at most SCARCE_SIZES. */
+/* The numbers of cards with the largest total requests, at most SCARCE_SIZES. */
 static void list_sizes(struct scarce *s) {
     const struct workload *w = s->workload;
     uint64_t asked[WORKLOAD_CARDS_MAX + 1] = {0};
@@ -221,7 +221,7 @@ static bool is_counted(const struct scarce *s, const struct place_shape *shape) 
     return shape->cards > 0 && size_of(s, shape->cards) < SCARCE_SIZES;
 }
 
-/* The sets whose pods ask most; returns their number, at most SCARCE_CHOICES. */
+/* The sets with the largest total requests; returns their number, at most SCARCE_CHOICES. */
 static uint32_t most_asked(const struct scarce *s, struct asked ret[static WORKLOAD_SHAPES_MAX]) {
     const struct workload *w = s->workload;
     uint32_t n = 0, sets = 0;

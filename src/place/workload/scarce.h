@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What is scarce in the cluster as a whole, and its price in thousandths of a card.
- *
- * A slot is a place for a pod that is hard to place: as many idle cards on one node as it asks, of
- * a model that it accepts, with the CPU that such pods ask. Slots are counted for each number of
- * cards and each model. The pods still to be expected are divided among the models that they accept
- * so that no model is in more demand than it must be; the fewer slots a model has for its part of
- * them, the more a slot of it costs. */
+/* Scarcity in the cluster as a whole, as a price in thousandths of a card. A placement slot is room
+ * for a pod that is hard to place: as many idle cards of one node as it requests, of a model that
+ * it accepts, with the CPU that such pods request. Slots are counted by number of cards and by
+ * model. The expected pods are distributed over the models that they accept so that the highest
+ * demand of a model is minimal. The fewer slots a model has for its part of them, the higher the
+ * price of its slots. */
 
 #include <stdbool.h>
 

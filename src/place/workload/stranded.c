@@ -14,7 +14,7 @@
 #define CACHE_WAYS 4
 #define WHOLE 100
 
-_Static_assert(ROUNDS % ROUNDS_SHORT == 0, "a short look is scaled up");
+_Static_assert(ROUNDS % ROUNDS_SHORT == 0, "a short estimate is scaled up");
 
 /* What a typical pod takes of cards of one kind. */
 struct need {
@@ -33,7 +33,7 @@ struct kind {
 /* What is left over of a state in all rounds together, and in the first few of them. */
 struct entry {
     uint64_t key; /* 0: empty */
-    int32_t full; /* UNKNOWN: there was no full look */
+    int32_t full; /* UNKNOWN: no full estimate yet */
     int32_t brief;
 };
 #define UNKNOWN (-1)
@@ -272,7 +272,7 @@ static struct entry *entry_of(struct stranded *s, uint64_t key) {
     return &set[(key >> 32) % CACHE_WAYS];
 }
 
-/* What is known of the state, with a full look if that may still be taken. */
+/* The estimates for the state; a full one while the budget allows it. */
 static struct entry growths_of(struct stranded *s, struct stranded_node *node) {
     sort_cards(node);
     uint64_t key = key_of(node);

@@ -43,24 +43,25 @@ void stranded_learn(struct stranded *s, const struct workload *w);
 /* Whether there are typical pods at all. Without, the two answers are not to be asked for. */
 bool stranded_knows(const struct stranded *s);
 
-/* A small number for nodes whose cards are of that model and size, until stranded_learn(). The 64th
- * kind and all behind it are taken for one. */
+/* The index of the kind of nodes with cards of that model and size, valid until stranded_learn().
+ * The 64th and all later kinds share an index. */
 uint32_t stranded_kind(struct stranded *s, uint32_t model, uint64_t card_memory);
 
 /* Thousandths of a card, times STRANDED_SCALE. Sorts the cards of `node`. */
 #define STRANDED_SCALE 40
 int64_t stranded_expect(struct stranded *s, struct stranded_node *node);
 
-/* By how much that grows from one state to the other; both are looked at in the same way, so that
- * the luck of the draws, which they share, is no part of it. */
+/* The growth of that from one state to the other. Both estimates use the same samples, so that the
+ * sampling error cancels out. */
 int64_t stranded_growth(struct stranded *s, struct stranded_node *before,
                         struct stranded_node *after);
 
-/* How many new states stranded_expect() may look into fully (some 20 us each) before it takes a
- * shorter look at them (some 2 us) until they are asked for again; UINT32_MAX: no limit. */
+/* The number of full estimates of new states (about 20 us each) before stranded_expect() makes
+ * short ones (about 2 us), which are replaced when the state is evaluated again; UINT32_MAX: no
+ * limit. */
 void stranded_allow(struct stranded *s, uint32_t states);
 
-/* How many answers so far came of a short look; whether a full one may be taken now. */
+/* The number of short estimates so far; whether a full one is allowed now. */
 uint64_t stranded_short_estimates(const struct stranded *s);
 bool stranded_has_time(const struct stranded *s);
 

@@ -10,7 +10,7 @@
 #define CPU_MAX 100000000
 #define NEWS 4       /* a quarter more than was known is news */
 #define YOUNG 16     /* arrivals before anything is concluded */
-#define STEADY 32768 /* arrivals after which a full histogram is looked at again */
+#define STEADY 32768 /* arrivals between two passes over a full histogram */
 
 void workload_init(struct workload *w) {
     memset(w, 0, sizeof(*w));
@@ -36,7 +36,7 @@ uint64_t workload_milli(const struct place_shape *s) {
     return (uint64_t) s->cards * core * 10;
 }
 
-/* Where the shape stands in the index, or the empty place where it belongs. */
+/* The position of the shape in the index, or the empty one for it. */
 static uint32_t find_index(const struct workload *w, const struct place_shape *shape) {
     uint32_t at = slot_of(shape);
     while (w->index[at] != 0 && !same_shape(&w->shapes[w->index[at] - 1].shape, shape))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What pods ask for, as far as it has been seen: how often each shape of pod arrived. Old arrivals
- * fade, so that it follows a cluster whose users change. Pure, of fixed size. */
+/* A histogram of pod shapes that have arrived. Old arrivals decay, so that it follows changes of
+ * the workload. Pure, of fixed size. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ struct workload {
     uint32_t total;                            /* arrivals counted, of all shapes */
     uint32_t fresh;                            /* arrivals since workload_settled() */
     uint64_t milli;                            /* thousandths of cards that they asked */
-    uint32_t by_cards[WORKLOAD_CARDS_MAX + 1]; /* how many of them asked so many cards */
+    uint32_t by_cards[WORKLOAD_CARDS_MAX + 1]; /* arrivals by number of cards */
     struct workload_count shapes[WORKLOAD_SHAPES_MAX];
     uint16_t index[WORKLOAD_INDEX]; /* open addressing; 0: empty, else 1 + place in shapes */
 };
@@ -48,11 +48,11 @@ void workload_init(struct workload *w);
 void workload_add(struct workload *w, const struct place_shape *shape);
 void workload_add_count(struct workload *w, const struct place_shape *shape, uint32_t count);
 
-/* Whether so much was added since the last workload_settled() that it is worth to look again. */
+/* Whether enough was added since the last workload_settled() to evaluate it again. */
 bool workload_is_news(const struct workload *w);
 void workload_settled(struct workload *w);
 
-/* Thousandths of a card that a pod of the shape asks of all cards together. */
+/* Thousandths of a card that a pod of the shape requests, over all cards. */
 uint64_t workload_milli(const struct place_shape *shape);
 
 /* The indexes of the shapes, the most frequent first (then by their order of arrival), as many as
@@ -72,7 +72,7 @@ struct workload_names {
  * a name are forgotten, and the shapes that may have no others. */
 void workload_write(const struct workload *w, const struct workload_names *names, struct buf *out);
 
-/* Reads what workload_write() wrote, in place of what is there; -EINVAL and nothing changed if it
- * is not whole, -ENOMEM. Shapes whose models are all not taken are forgotten. Any text is safe. */
+/* Replaces the contents by a text of workload_write(). -EINVAL: incomplete, nothing is changed;
+ * -ENOMEM. Shapes none of whose models is accepted are dropped. Any text is safe. */
 int workload_read(struct workload *w, const struct workload_names *names, const char *text,
                   size_t len);

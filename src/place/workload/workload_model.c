@@ -48,8 +48,8 @@ static uint32_t model_of(const struct place_node *node) {
     return node->model < WORKLOAD_MODELS_MAX ? node->model : WORKLOAD_MODELS_MAX - 1;
 }
 
-/* The percent that so many TFLOPS are of a card, on average over all cards that have them and may
- * be taken; 0 if that is not known. */
+/* The TFLOPS as a percentage of a card, averaged over all allowed cards that have as many; 0: not
+ * known. */
 static uint32_t core_of_tflops(const struct place_plan *plan, uint32_t tflops) {
     const struct place_model *m = plan->model;
     uint64_t cards = 0, sum = 0;

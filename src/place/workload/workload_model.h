@@ -17,8 +17,8 @@ struct place_model;
 struct place_model *place_model_new(void);
 void place_model_free(struct place_model *m);
 
-/* A pod is seen for the first time; also one that asks no GPU. Of the plan, the request and `cpu`
- * and `models` count. */
+/* A pod has arrived, with or without a GPU request. Uses `request`, `cpu` and `models` of the plan.
+ */
 void place_model_arrive(struct place_model *m, const struct place_plan *plan);
 
 /* Draws conclusions from what has arrived now and not only when there is much news. */
@@ -32,17 +32,17 @@ void place_model_node(struct place_model *m, uint32_t id, const struct place_nod
 void place_model_start(struct place_model *m, const struct place_plan *plan);
 void place_model_end(struct place_model *m, const struct place_plan *plan);
 
-/* Changes when values that were given out before hold no longer, beside what depends on the node
- * alone: the model has learned anew. Rarely, and the more rarely the more it has seen. */
+/* A generation: changes when the model has learned and its earlier values are no longer valid.
+ * Rare, and rarer the more arrivals there were. */
 uint32_t place_model_epoch(const struct place_model *m);
 
-/* How much new thinking the next placements may do: see stranded_allow(). At the start, all. For
- * one pod PLACE_MODEL_STATES are enough where all nodes are looked at with 0 first, and the best of
- * them again until it is no rough one: place_worth.rough. */
+/* The number of full estimates for the next placements, see stranded_allow(); initially unlimited.
+ * PLACE_MODEL_STATES suffice for a pod if all nodes are evaluated with 0 first and then the best
+ * one again until its worth is no longer rough (place_worth.rough). */
 #define PLACE_MODEL_STATES 80
 void place_model_allow(struct place_model *m, uint32_t states);
 
-/* How many answers so far came of a short look, and whether better ones can be had now. */
+/* The number of short estimates so far, and whether full ones are allowed now. */
 uint64_t place_model_short_estimates(const struct place_model *m);
 bool place_model_has_time(const struct place_model *m);
 
@@ -54,8 +54,8 @@ int place_model_read(struct place_model *m, const struct workload_names *names, 
 
 /* ---- for policies ---- */
 
-/* What the pod is as a shape: containers that share a card count as one. Compute asked in TFLOPS is
- * the part that it is of the cards that the plan's model knows, on average. */
+/* The pod's shape: containers that share a card count as one. Compute requested in TFLOPS is
+ * converted to the average percentage over the known cards. */
 struct place_shape place_shape_of(const struct place_plan *plan);
 
 /* What a pod takes of the node's cards if it takes of `card` all but `left`, and `amount` beside.
