@@ -15,7 +15,7 @@ struct config {
     struct audit_options audit;
     const char *listen;      /* "" or "off": no HTTP */
     const char *health;      /* directory for base/health.h; NULL: no marks */
-    const char *probe;       /* not NULL: only look at that mark; nothing else is checked then */
+    const char *probe;       /* not NULL: only check that mark, and nothing else */
     const char *driver_root; /* "" for / */
     const char *sim_dir;
     const char *kubelet_dir;

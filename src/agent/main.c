@@ -286,7 +286,7 @@ static void on_bad_slot(const char *nonce, const char *why, void *userdata) {
     (void) cdi_remove(a->shares.options.cdi_dir, nonce, NULL);
 }
 
-/* An option of the agent's own goes before it. */
+/* An option of the agent takes precedence. */
 static void on_gpu_manager(const struct gpu_manager_config *config, void *userdata) {
     struct agent *a = userdata;
 
@@ -439,7 +439,7 @@ static void on_signal(uv_signal_t *handle, int number) {
         leave_begin(a, stop);
 }
 
-/* What each room knows of the others. */
+/* Connects the parts of the agent. */
 static void join_rooms(struct agent *a) {
     a->shares.loop = a->loop;
     a->shares.options = a->config.shares;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Holds what containers say of their memory (the ledger) against what the driver says: what the
- * driver took by itself is taken off the room that is left, who holds more than its share is
- * reported and, where that is the policy, stopped. The figures come with each poll of the driver;
- * the judgement is in overhead.c and audit_memory.c. */
+/* Compares containers' ledgers with NVML's figures after each poll of the driver. Overhead of the
+ * driver is subtracted from the memory that a container has left. A container over its limit is
+ * reported and, depending on the policy, killed. The decisions are in overhead.c and
+ * audit_memory.c. */
 
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/audit/audit.h"
+#include "agent/audit/audit_internal.h"
 #include "agent/audit/known.h"
 #include "agent/audit/orphans.h"
-#include "agent/audit/audit_internal.h"
 #include "agent/cluster/pod_events.h"
 #include "agent/os/cgroup.h"
 #include "agent/os/procfs.h"
@@ -24,9 +24,9 @@
 
 #define POLL_SHARES_MS 500 /* overuse is to be found within a second, confirmation included */
 #define POLL_IDLE_MS 1000
-#define INTRUDER_MS 5000 /* a process that was not seen for so long is forgotten */
+#define INTRUDER_MS 5000 /* processes not seen for this time are forgotten */
 
-/* Of what stands there, what processes hold: orphaned memory is in no process's figure. */
+/* The part of the ledger that processes hold: no figure of a process includes orphaned memory. */
 static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
                                     const struct ledger_usage *u) {
     uint32_t n = slot_card_account(slot, at);
@@ -71,7 +71,7 @@ void audit_process(struct audit *a, struct slot *slot, struct slot_device *d, ui
     d->strangers += stranger;
 }
 
-/* ---- who has no share at all ---- */
+/* ---- processes without a share ---- */
 
 /* Which of several containers of a pod a process belongs to is known a moment after its start. */
 static bool pod_has_share(const struct audit *a, const char *pod_uid, const char *uuid) {
@@ -83,7 +83,7 @@ static bool pod_has_share(const struct audit *a, const char *pod_uid, const char
     return false;
 }
 
-/* The place of the process in the list, taken from who was not seen for longest if it is new. */
+/* The entry of the process in the list. A new process replaces the one not seen for longest. */
 static struct intruder *intruder_of(struct audit *a, uint32_t pid) {
     struct intruder *oldest = &a->intruders[0];
 
@@ -255,7 +255,7 @@ static void stop(struct audit *a, struct slot *slot, const struct slot_device *d
     int r = cgroup_of_pid((int) d->worst_pid, &id);
 
     if (r != 1 || slot_of_process(a->shares, d->worst_pid) != slot)
-        return; /* it has ended by itself; the next poll will tell */
+        return; /* it has ended by itself; the next poll shows it */
     r = container_stops_begin(&a->stops, (int) d->worst_pid, &id, slot->nonce,
                               a->shares->options.host_root);
     if (r < 0)
@@ -290,8 +290,8 @@ static void act(struct audit *a, struct slot *slot, uint32_t at, enum audit_memo
         stop(a, slot, d);
 }
 
-/* What processes hold that are ending is being given back, and may be another's already. Not for
- * ever: a process can be made to end without its memory. */
+/* Memory of ending processes is being released and may already be in use by another process. The
+ * time is bounded: a process can end and leave its memory allocated. */
 static uint64_t without_ending(struct audit *a, const struct slot *slot,
                                const struct gpu_device *card, uint64_t living) {
     uint32_t at = (uint32_t) (card - gpu_monitor_snapshot(a->shares->monitor)->devices);

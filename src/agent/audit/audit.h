@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Compares what containers' ledgers say with what the driver says. */
+/* Compares containers' ledgers with NVML's figures. */
 
 #include <stdint.h>
 

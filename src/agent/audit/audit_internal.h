@@ -19,7 +19,7 @@ struct mapped_query;
 #define INTRUDERS_MAX 32
 
 struct audit_options {
-    const char *namespace; /* of the agent's own pods, whose processes are no intruders */
+    const char *namespace; /* of the agent's own pods, whose processes are never reported */
     enum overuse_policy on_overuse, on_escape;
     const char *overuse_rules; /* NULL: none */
 };
@@ -37,8 +37,8 @@ struct audit {
         outside[GPU_MAX]; /* bytes of each card (by position) held by no container with a share */
     uint64_t reclaimed;   /* ledger slots given back for dead processes */
 
-    uv_timer_t poll_timer; /* asks the driver again, to confirm what audit.c suspects */
-    uint64_t read_polls;   /* of the monitor's status, at the last look */
+    uv_timer_t poll_timer; /* polls the driver again to confirm a suspicion */
+    uint64_t read_polls;   /* of the monitor's status, at the last audit */
     bool initial_pids;     /* the agent lives in the machine's own PID namespace */
     uint64_t overuse_found, overuse_stopped;
     struct container_stops stops;
@@ -46,7 +46,7 @@ struct audit {
     struct holder_scan *holder_scan;   /* under way, or NULL */
     struct intruder {
         uint32_t pid;      /* 0: unused */
-        uint64_t since_ms; /* the first look at it */
+        uint64_t since_ms; /* the first poll of it */
         uint64_t seen_ms;  /* the last one */
         bool reported;
     } intruders[INTRUDERS_MAX]; /* processes of pods on cards of which they have no share */
@@ -55,9 +55,9 @@ struct audit {
         uint32_t pid;                         /* 0: unused */
         const struct slot *slot;              /* for comparison only: it may be gone */
         uint64_t life;                        /* another one after each exec */
-        uint64_t since_ms, seen_ms, until_ms; /* loop time; `until_ms`: the verdict stands */
+        uint64_t since_ms, seen_ms, until_ms; /* loop time; the verdict is valid until `until_ms` */
         bool judged, stranger;
         struct mapped_query *query;
-    } known[KNOWN_PROCESSES]; /* processes that were looked for in their ledgers */
+    } known[KNOWN_PROCESSES]; /* processes that were checked against their ledgers */
     bool mapped_pending;      /* of some there is no answer yet */
 };

@@ -19,7 +19,7 @@
 
 #define SEARCH_INTERVAL_MS 5000
 #define SURE_POLLS 3 /* a remainder is certain after two, if it is there from the beginning */
-#define SEEN_MS 3000 /* a process that was not asked about for so long has a new number */
+#define SEEN_MS 3000 /* after this time a PID may belong to another process */
 
 /* ---- processes that end ---- */
 
@@ -106,8 +106,9 @@ static bool is_listed(const struct gpu_snapshot *s, uint32_t pid) {
     return false;
 }
 
-/* A process that the driver lists and the ledger knows holds what is listed, and can hold more that
- * it has received. Any other one has the nodes for a reason that no figure shows. */
+/* A process in both the driver's list and the ledger holds the listed memory, and can hold memory
+ * that it has received from others. Why any other process has the device nodes open, no figure
+ * shows. */
 static void judge_holder(struct audit *a, const struct holder *h) {
     const struct gpu_snapshot *s = gpu_monitor_snapshot(a->shares->monitor);
     struct slot *slot = slot_of_group(a->shares, &h->id);

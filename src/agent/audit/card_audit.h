@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Memory of a card that belongs to no listed process and to no ledger: how much it is, which
- * containers can hold it, and what of the card is not to be promised for it. Where one container
- * alone has a share of the card, it is charged to that container. */
+/* Unattributed memory of a card: its amount, the containers that can hold it, and the capacity that
+ * is withheld for it. If a single container has a share of the card, the memory is charged to that
+ * container. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ struct card_audit {
     char uuid[48];
     struct unattributed memory;
     uint32_t polls; /* that were judged, up to some */
-    /* Of the last look at the processes that hold the driver's nodes. */
+    /* From the last scan of processes with the driver's nodes open. */
     bool searched, complete;
     uint64_t searched_ms;
     struct candidates candidates;
@@ -37,7 +37,7 @@ struct card_audit {
     uint64_t own;       /* bytes with which `owner` was charged last, of what there still is */
     char owner[40];     /* nonce of a slot */
     uint64_t charged;   /* bytes of `memory` that the only candidate is charged with */
-    uint64_t held_back; /* bytes that are not to be promised, in steps of HELD_BACK_GRAIN */
+    uint64_t held_back; /* bytes withheld from the scheduler, in steps of HELD_BACK_GRAIN */
     uint64_t lower_ms;  /* since when less would do; 0: it would not */
     uint64_t reported;  /* hash of what was reported last; 0: nothing */
     struct ended_process ended[GPU_PROCESSES_MAX];
@@ -46,10 +46,10 @@ struct card_audit {
 
 /* Steps in which it is published: each is a write to the API server. */
 #define HELD_BACK_GRAIN ((uint64_t) 64 << 20)
-#define HELD_BACK_MS 10000 /* less is published when it was less for so long */
+#define HELD_BACK_MS 10000 /* a lower amount is published after this time */
 
-/* Whether the process has been ending, or was gone, for ENDED_MS of looks at it. `at` is the card's
- * position in the snapshot. Ask at each poll. */
+/* Whether the process has been ending or gone for ENDED_MS. `at` is the card's position in the
+ * snapshot. To be called at each poll. */
 bool card_audit_has_ended(struct audit *a, uint32_t at, uint32_t pid);
 
 /* All processes of a new poll were named and no figure of the ledgers was taken in yet. Charges
@@ -59,8 +59,8 @@ bool card_audit_poll(struct audit *a);
 /* The slot is about to be removed. What it leaves on its cards is charged to no other one. */
 void card_audit_release(struct audit *a, const struct slot *slot);
 
-/* Bytes of the card that are not to be promised. False while that is not known: after the agent's
- * start, while the driver does not answer. */
+/* Bytes of the card to withhold from the scheduler. False: not known, after the agent's start or
+ * while the driver does not answer. */
 bool card_audit_held_back(const struct audit *a, const struct gpu_device *card, uint64_t *ret);
 
 /* The agent stops. */

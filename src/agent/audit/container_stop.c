@@ -14,11 +14,11 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-#define AGAIN_MS 25 /* between looks at first, while the signals take effect */
+#define AGAIN_MS 25 /* first interval between passes, while the signals take effect */
 #define LATE_MS 1000
 #define AGAIN_LATE_MS 1000
 #define STEP 256       /* processes in one turn of the loop */
-#define CLEAN_PASSES 2 /* a fork can hide behind a look once, and its parent is gone then */
+#define CLEAN_PASSES 2 /* one pass can miss a new child; by the next its parent has ended */
 
 /* ---- signals ---- */
 
@@ -39,7 +39,7 @@ static bool is_of(const struct container_stop *s, const struct cgroup_id *id) {
            strcmp(id->container_id, s->id.container_id) == 0;
 }
 
-/* The number may be another process's by now: the process is looked at again once it is held. */
+/* The PID may have been reused: the process is checked again after the pidfd is open. */
 static void kill_process(const struct container_stop *s, int pid) {
     _cleanup_close_ int fd = (int) syscall(SYS_pidfd_open, pid, 0);
     struct cgroup_id id;
@@ -54,7 +54,7 @@ static void kill_process(const struct container_stop *s, int pid) {
         (void) kill(pid, SIGKILL);
 }
 
-/* ---- looks ---- */
+/* ---- passes ---- */
 
 static void found(struct container_stop *s, int pid) {
     if (s->alive < CONTAINER_STOP_PIDS)
@@ -64,7 +64,7 @@ static void found(struct container_stop *s, int pid) {
     kill_process(s, pid);
 }
 
-/* A process that cannot be looked at now (no descriptor, no memory) is not one that has ended. */
+/* A process that cannot be checked now (no descriptor, no memory) counts as alive. */
 static bool is_hidden(int r) {
     return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR || r == -EIO;
 }
@@ -85,7 +85,7 @@ static void check_process(int pid, void *userdata) {
     }
 }
 
-/* After a whole look. Returns false when the container needs no other. */
+/* After a whole pass. Returns false when the container needs no further pass. */
 static bool update_stop(struct container_stops *all, struct container_stop *s) {
     s->clean = s->alive > 0 ? 0 : s->clean + 1;
     if (s->clean >= CLEAN_PASSES) {
@@ -164,7 +164,7 @@ int container_stops_begin(struct container_stops *all, int pid, const struct cgr
         return -ENOMEM;
     s->id = *id;
     s->since_ms = uv_now(all->timer.loop);
-    /* A look under way has passed over its first processes. */
+    /* The current pass started without it. */
     s->clean = all->walking ? -1 : 0;
     s->met = cgroup_of_pid(pid, &now) == 1 && is_of(s, &now) && !process_has_ended(pid);
     (void) snprintf(s->slot, sizeof(s->slot), "%s", slot);

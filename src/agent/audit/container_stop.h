@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Ends containers and sees that they have ended. cgroup.kill alone does not do: some kernels spare
- * a process with it whose first thread has ended. So SIGKILL is sent to the control group where it
- * has cgroup.kill, and to each process found in it besides, through pidfds, so that no other
- * process is hit that got the number. It is sent again until two looks at all processes in a row
- * have found none of the container. kubelet then starts the container again, or not, as its pod
- * says.
- *
- * All on the loop, in bounded steps, for all containers together. */
+/* Kills containers and verifies that their processes have ended. On some kernels cgroup.kill misses
+ * a process whose main thread has ended. So SIGKILL goes to the control group where cgroup.kill
+ * exists, and also to each process found in the group, through pidfds because PIDs are reused. This
+ * repeats until two consecutive passes over all processes find none of the container. kubelet then
+ * restarts the container according to the pod's restartPolicy. All on the loop, in bounded steps,
+ * for all containers together. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,9 +25,9 @@ struct container_stop {
     char directory[512]; /* its control group of the second version; "": it has none */
     uint64_t since_ms;   /* loop time */
     bool met;            /* a process of it ran */
-    bool late;           /* that was told */
-    int clean;           /* looks in a row that found none */
-    uint32_t alive;      /* processes that the look under way has found */
+    bool late;           /* that was reported */
+    int clean;           /* consecutive passes that found none */
+    uint32_t alive;      /* processes that the current pass has found */
     uint32_t pids[CONTAINER_STOP_PIDS]; /* the first of them */
 };
 
@@ -48,9 +46,9 @@ struct container_stops {
 /* Sets up the timer; the caller sets the callbacks. */
 void container_stops_init(struct container_stops *s, uv_loop_t *loop);
 
-/* Begins to end the container of a process; `id` is what cgroup_of_pid() said of it, `slot` the
- * nonce of its share, `host_root` where the host's / is mounted ("" for /). A container that is
- * being ended already is left to that. -EINVAL: the process is in no container; -ENOMEM. */
+/* Starts to kill the container of a process. `id` is the result of cgroup_of_pid(), `slot` the
+ * nonce of its share, `host_root` the mount point of the host's / ("" for /). No effect while the
+ * container is being killed. -EINVAL: the process is in no container; -ENOMEM. */
 int container_stops_begin(struct container_stops *s, int pid, const struct cgroup_id *id,
                           const char *slot, const char *host_root);
 

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "gpu/device.h"
 
-#define QUIET_MS 1000 /* without a record: the child stands still */
+#define QUIET_MS 1000 /* without a record: the child hangs */
 #define WHOLE_MS 5000
 #define FOUND_MAX 4096
 
@@ -18,7 +18,7 @@ struct child {
     uv_process_t process;
     uv_pipe_t pipe;
     int open;                 /* handles that are not closed yet */
-    struct holder_scan *scan; /* NULL: what it says is of no interest any more */
+    struct holder_scan *scan; /* NULL: its records are ignored */
     struct holder record;     /* the one that is being received */
 };
 
@@ -28,7 +28,7 @@ struct holder_scan {
     struct child *child;
     size_t have; /* bytes of the record */
     char program[256], dir[256];
-    char skip[1024]; /* containers with a process at which a child stood still */
+    char skip[1024]; /* containers with a process on which a child hung */
     uint64_t began_ms;
     struct holder looking; /* the last HOLDER_LOOKING; PID 0: another record followed it */
     struct holder *found;

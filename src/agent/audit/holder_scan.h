@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Runs the walk of holders.h in a child process, and kills it when it stands still: a process whose
- * mappings cannot be looked at is then told of as HOLDER_UNREADABLE, and the walk goes on behind
- * it, without the other processes of its container. One thread, on a libuv loop. */
+/* Runs the walk of holders.h in a child process and kills the child when it hangs. The process
+ * whose mappings blocked it is then reported as HOLDER_UNREADABLE, and a new child continues with
+ * the next process, without the other processes of that container. One thread, on a libuv loop. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 struct holder_scan;
 
-/* `complete`: all processes of containers were looked at, or told of as unreadable. Without
+/* `complete`: all processes of containers were checked or reported as unreadable. Without
  * HOLDER_LOOKING and HOLDER_END. Called once; the list is freed afterwards. */
 typedef void (*holder_scan_done)(const struct holder *found, size_t nfound, bool complete,
                                  void *userdata);

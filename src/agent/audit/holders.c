@@ -35,11 +35,11 @@ struct node {
     uint64_t ino;
 };
 
-/* What was looked at of a container. */
+/* What has been checked of a container. */
 struct container {
     struct cgroup_id id;
     uint32_t files, processes;
-    bool reported; /* that it has too many, or cannot be looked at */
+    bool reported; /* too many processes or files, or unreadable */
 };
 
 struct walk {
@@ -152,8 +152,8 @@ static enum holder_how kind_of(const struct walk *w, int dir, const char *name) 
 
 /* ---- one process ---- */
 
-/* Looks through a directory of links to files for one by which memory can be held: enum holder_how,
- * HOLDER_END for none, or -ENOBUFS: the container has more files than are looked at. */
+/* Searches a directory of links to files for one that can hold memory. Returns enum holder_how,
+ * HOLDER_END for none, or -ENOBUFS: the container has more files than the limit. */
 static int search_maps(const struct walk *w, struct container *c, const char *path) {
     _cleanup_closedir_ DIR *dir = opendir(path);
     const struct dirent *e;

@@ -2,13 +2,13 @@
 #pragma once
 
 /* Processes of containers that have a node of the driver open or mapped, by /proc/PID/fd and
- * /proc/PID/map_files: a card, the driver's control node, UVM, capabilities, or a dma-buf. Memory
- * of a card is held through these, by processes, too, that the driver does not list. An io_uring
- * counts as a node: one can be registered with it, and is then in no process's table.
+ * /proc/PID/map_files: a card, the driver's control node, UVM, capabilities, or a dma-buf. Through
+ * these, processes that the driver does not list can hold memory of a card, too. An io_uring counts
+ * as a node: a node registered with it is in no descriptor table.
  *
- * A tenant can have thousands of processes, threads and descriptors, and can make a look at its
- * mappings wait for ever with a lock on its address space. So what is looked at of one container is
- * bounded, and the walk runs in a child process, which its parent kills when it stands still. */
+ * A tenant can have thousands of processes, threads and descriptors, and can block a reader of its
+ * mappings with a lock on its address space. So the work for one container is bounded, and the walk
+ * runs in a child process, which its parent kills when it hangs. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,8 +16,7 @@
 #include "agent/os/cgroup.h"
 
 #define HOLDERS_COMMAND "driver-holders"
-/* What is looked at of one container in a walk. A container that has more is reported of as
- * HOLDER_UNREADABLE. */
+/* Limits of a walk for one container. A container with more is reported as HOLDER_UNREADABLE. */
 #define HOLDERS_FILES_MAX 16384
 #define HOLDERS_PROCESSES_MAX 2048
 
@@ -25,8 +24,8 @@ enum holder_how {
     HOLDER_OPEN,
     HOLDER_MAPPED,
     HOLDER_SENT,       /* a descriptor waits to be received in one of its sockets */
-    HOLDER_UNREADABLE, /* it has more files, or its container more processes, than are looked at */
-    HOLDER_LOOKING,    /* its mappings are going to be looked at; another record may follow */
+    HOLDER_UNREADABLE, /* it has more files, or its container more processes, than the limits */
+    HOLDER_LOOKING,    /* its mappings are read next; another record may follow */
     HOLDER_END,        /* no process: the walk is complete */
 };
 
@@ -36,8 +35,8 @@ struct holder {
     struct cgroup_id id;
 };
 
-/* Walks over all processes of pods from PID `from` on, but those of the containers whose IDs stand
- * in `skip` ("": none), and tells of each that holds a node of the directories in `dirs` ("/dev",
+/* Walks over all processes of pods from PID `from` on, except those of containers whose IDs are in
+ * `skip` ("": none), and reports each that holds a node of the directories in `dirs` ("/dev",
  * "/run/aliquot-sim"; names that begin with "nvidia", and those below a directory of such a name).
  * Ends with HOLDER_END. */
 void holders_walk(const char *const *dirs, size_t ndirs, uint32_t from, const char *skip,

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What remainder each idle card showed, in the file "noise" of the state directory. An agent that
- * is restarted while shares are given out sees no idle card, and would take the driver's own memory
- * for memory that belongs to no container. What another version of the driver showed counts no
- * more; a boot of the node empties the state directory. */
+/* The unattributed memory that each idle card had, in the file "noise" of the state directory. An
+ * agent that restarts while shares exist sees no idle card, and would report the driver's own
+ * memory as unattributed. Entries of another driver version are ignored; a boot of the node empties
+ * the state directory. */
 
 #include "share/unattributed.h"
 
-/* Begins with what an earlier agent has noted of the card with that driver; nothing where there is
- * no such note, or one that makes no sense. */
+/* Initializes `u` from the entry of an earlier agent for the card and driver; no effect without a
+ * valid entry. */
 void idle_remainder_load(const char *state_dir, const char *driver, const char *uuid,
                          struct unattributed *u);
 
-/* Notes what was learned of the card by a look, when that changes what is tolerated. `before` is
- * the state before the look. A note that cannot be written is logged. */
+/* Saves the state of the card after a poll if the tolerance changed. `before` is the state before
+ * the poll. A failed write is logged. */
 void idle_remainder_save(const char *state_dir, const char *driver, const char *uuid,
                          const struct unattributed *before, const struct unattributed *u);

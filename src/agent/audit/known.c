@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/audit/known.h"
 
-#include "agent/audit/mapped.h"
 #include "agent/audit/audit_internal.h"
+#include "agent/audit/mapped.h"
 #include "agent/os/procfs.h"
 #include "share/ledger.h"
 
 #define KNOWN_MS 5000
-#define STRANGER_MS 1000 /* so long a process without the ledger is not asked about again */
+#define STRANGER_MS 1000 /* time until a process without the ledger is checked again */
 #define ANSWER_MS 1000   /* a process of which nothing is known after that is a stranger */
 #define QUERIES_MAX 16   /* of one container at a time */
 
@@ -28,9 +28,9 @@ static void take_answer(struct audit *a, struct known_process *k) {
     k->until_ms = uv_now(a->shares->loop) + (k->stranger ? STRANGER_MS : KNOWN_MS);
 }
 
-/* The entry of the process; a new one takes the place of the one that was not seen for longest. One
- * whose answer is pending keeps its place: its thread runs on, and would count for no container any
- * more. NULL where all places have such, which takes the processes of several containers. */
+/* The entry of the process; a new one replaces the one not seen for longest. An entry with a
+ * pending answer is not replaced: its thread still runs and counts for the container. NULL: all
+ * entries are pending, which takes the processes of several containers. */
 static struct known_process *known_of(struct audit *a, const struct slot *slot, uint32_t pid,
                                       uint64_t life) {
     struct known_process *oldest = NULL;
@@ -59,10 +59,10 @@ static uint32_t queries_of(const struct audit *a, const struct slot *slot) {
     return n;
 }
 
-/* Whether the process has the ledger of its container mapped; if not, it came to the card by
- * another way than through the library. A ledger that cannot be read is another finding, and a
- * process that is gone is none. The answer stands for a while, unless the process executes another
- * program. What a container keeps from being answered counts against it. */
+/* Whether the process has the ledger of its container mapped; if not, it bypasses the library. An
+ * unreadable ledger is a separate finding, and a process that has ended is none. The answer is
+ * cached for a while, unless the process executes another program. If the container prevents an
+ * answer, it counts as a bypass. */
 bool audit_knows(struct audit *a, struct slot *slot, uint32_t pid) {
     uint64_t life = procfs_life((int) pid), now = uv_now(a->shares->loop);
     struct known_process *k;

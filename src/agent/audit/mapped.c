@@ -69,7 +69,7 @@ static enum mapped_answer search_maps(const struct mapped_query *query) {
         sum += (size_t) n;
         used = match_lines(text, used + (size_t) n, query, &found);
         if (used == sizeof(text))
-            used = 0; /* no line is so long */
+            used = 0; /* longer than any line */
     }
     if (sum == 0)
         return MAPPED_UNKNOWN; /* it has no memory any more */

@@ -17,8 +17,8 @@ enum mapped_answer {
 
 struct mapped_query;
 
-/* Starts to look for the file of that device and inode in the process's mappings. NULL: no thread
- * could be had. The caller owns the result. */
+/* Starts a search of the process's mappings for the file of that device and inode. NULL: no thread
+ * could be started. The caller owns the result. */
 struct mapped_query *mapped_query(int pid, dev_t device, ino_t inode);
 
 enum mapped_answer mapped_answer(const struct mapped_query *query);

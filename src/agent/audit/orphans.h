@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Credits what the ledgers of containers have orphaned (share/ledger_core.h), by the driver's
- * figures. Where several containers of a card have orphaned memory, the figures tell the sum only.
- * A container is then credited what it cannot hold even if all that the others have orphaned is
- * back: no container gains by the return of another one's memory. */
+/* Credits orphaned memory of containers' ledgers (share/ledger_core.h) according to the driver's
+ * figures. For several containers with orphaned memory on a card, the figures show only the sum. A
+ * container is then credited what it cannot hold even if all orphaned memory of the others is free:
+ * no container gains from memory that another one freed. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,8 +26,8 @@ uint64_t orphans_of(const struct slot_device *d, uint32_t n, uint32_t account);
 /* The figures below are of the last orphans_end(), for the n-th device of a share. */
 
 /* Bytes that the container accounts for by the driver's list or by its ledger, orphaned memory
- * included. The ledger, which the container's programs write, counts up to the share: that much the
- * scheduler has promised to no other pod, whatever the limit in force. */
+ * included. The ledger, which the container's programs write, counts up to the share: that amount
+ * is allocated to no other pod, whatever the current limit. */
 uint64_t orphans_accounted(const struct slot *slot, uint32_t n);
 
 /* Bytes of its orphaned memory that count as held against the container itself, whatever its share:

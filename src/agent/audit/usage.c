@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "agent/audit/audit.h"
-#include "agent/audit/known.h"
 #include "agent/audit/audit_internal.h"
+#include "agent/audit/known.h"
 #include "agent/audit/usage.h"
 #include "agent/os/cgroup.h"
 #include "agent/shares/slot_owner.h"
@@ -17,8 +17,8 @@
 #include "share/ledger.h"
 
 #define SWEEP_MS 50
-/* A tenant can make a look at its ledger long, with locks on it. What a look took beyond what is
- * usual is followed by a rest in proportion, so that no ledger gets more than 1 % of the loop. */
+/* A tenant can slow down the reading of its ledger with many locks. After a slow reading the ledger
+ * is skipped for a proportional time, so that no ledger takes more than 1 % of the loop's time. */
 #define SWEEP_MAX_NS 5000000u
 #define SWEEP_USUAL_NS (SWEEP_MS * 1000000u / 100)
 #define SWEEP_REST 100

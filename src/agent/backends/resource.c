@@ -20,8 +20,8 @@ const struct resource resources[] = {
      .letter = 'q',
      .per_card = CORE_PER_CARD,
      .backend = &backend_shares},
-    /* It carries shares without compute, and shares with a percent or more of it where a dialect
-     * has no resource of its own here: so many at most fit on a card together. */
+    /* The carrier of shares without compute, and of shares with compute in dialects whose resource
+       the agent does not offer: at most this many fit on a card. */
     {.name = RESOURCE_SLOT,
      .socket = "slot",
      .letter = 's',

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The ConfigMap gpu-manager-config in kube-system, which clusters with gpu-manager's fork have:
- * what it says of this node. Of its settings deviceMemoryScaling means something here; the
- * runtime's endpoint and the driver of cgroups are found without it. Read once, when the agent
- * starts. */
+/* The entry of this node in the ConfigMap kube-system/gpu-manager-config, which clusters with
+ * gpu-manager's fork have. Only deviceMemoryScaling has an effect; the runtime's endpoint and the
+ * cgroup driver are detected. Read once, when the agent starts. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +16,7 @@ struct kube_client;
 struct gpu_manager_config {
     bool found;           /* it has an entry for the node */
     uint32_t scaling;     /* thousandths of the cards' memory to offer; 0: not set */
-    const char *cgroup;   /* "" or what it says; valid as long as the text that was read */
+    const char *cgroup;   /* "": not set; valid as long as the text */
     const char *endpoint; /* the same */
 };
 

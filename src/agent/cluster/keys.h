@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The public keys of aliquot-scheduler, from ConfigMap aliquot-signing, which is watched: a key
- * that is taken out of it counts no more when the watch has told. */
+/* The public keys of aliquot-scheduler, from ConfigMap aliquot-signing, which is watched: a removed
+ * key becomes invalid with the watch event. */
 
 #include <stdint.h>
 #include <uv.h>

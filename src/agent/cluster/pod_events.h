@@ -31,7 +31,7 @@ void pod_events_pod(struct pod_events *p, const char *namespace, const char *pod
 void pod_events_card(struct pod_events *p, const char *name, const char *uid, const char *reason,
                      const char *message);
 
-/* The same about one container, whose Events are apart from those of the pod's other containers. */
+/* The same for one container. Events of different containers do not suppress each other. */
 void pod_events_container(struct pod_events *p, const char *namespace, const char *pod,
                           const char *uid, const char *container, const char *reason,
                           const char *message);

@@ -20,7 +20,7 @@ struct pods {
     struct kube_reflector *reflector;
     struct pod_entry *entries;
     bool ever_synced;
-    bool incomplete; /* an object did not fit into memory: the list is needed anew */
+    bool incomplete; /* an object was dropped for lack of memory: a new list is needed */
     bool relisting;  /* and has been asked for */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The pods of this node, as the API server knows them. */
+/* The pods of this node, from a watch of the API server. */
 
 #include <stdbool.h>
 
@@ -53,8 +53,8 @@ size_t pods_unadmitted(const struct pods *p);
 /* Name of the container with that ID, or NULL. */
 const char *pod_container_name(const struct pod_entry *e, const char *id);
 
-/* To be called now and then, not from a handler: lists the pods anew when one of them was lost for
- * lack of memory. Until that list is complete no pod is reported as gone and pods_synced() is
+/* To be called periodically, not from a handler: lists the pods again after one was dropped for
+ * lack of memory. Until that list is complete, no pod is reported as gone and pods_synced() is
  * false.
  */
 void pods_repair(struct pods *p);

@@ -24,7 +24,7 @@
 #include "base/clock.h"
 
 #define AUTO_MS 1000      /* how long an agent is waited for that is not there */
-#define REQUIRED_MS 10000 /* while it is replaced by another, say */
+#define REQUIRED_MS 10000 /* e.g. while it is being replaced */
 #define ANSWER_S 15       /* the agent answers sooner, whatever the driver does */
 #define RETRY_NS 20000000
 

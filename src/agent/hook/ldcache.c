@@ -10,7 +10,7 @@
 
 #define MAGIC "glibc-ld.so.cache1.1"
 #define MAGIC_LEN 20
-#define OLD_MAGIC "ld.so-1.7.0" /* before glibc 2.32 the cache stands behind one in this format */
+#define OLD_MAGIC "ld.so-1.7.0" /* before glibc 2.32 the cache follows one in this format */
 #define OLD_MAGIC_LEN 11
 #define OLD_HEADER 16
 #define OLD_ENTRY 12

@@ -15,8 +15,8 @@ struct ldcache_library {
 /* Bytes of a cache that is read; large images have 1 MiB. */
 #define LDCACHE_MAX ((size_t) 16 << 20)
 
-/* The cache that has all of `old` (the bytes of a file; none when `len` is 0) and `add`, which goes
- * before what is there under the same name. Allocated, *ret_len bytes. NULL with errno: EBADMSG
- * when `old` is no such cache or damaged, ENOMEM. `old` may be anything. */
+/* The cache that has all of `old` (the bytes of a file; none when `len` is 0) and `add`, which
+ * takes precedence over entries of the same name. Allocated, *ret_len bytes. NULL with errno:
+ * EBADMSG when `old` is no such cache or damaged, ENOMEM. `old` may be anything. */
 void *ldcache_merge(const void *old, size_t len, const struct ldcache_library *add, size_t n,
                     size_t *ret_len);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* aliquot-hook ldcache: an OCI createContainer hook. It runs in the namespaces of a container whose
- * mounts are made, and whose image has not run yet, with the host's root. Libraries that are
+/* aliquot-hook ldcache: an OCI createContainer hook. It runs in the container's namespaces after
+ * its mounts and before its first program, with the host's root directory. Libraries that are
  * mounted in LIBRARY_DIR are entered into the image's cache, so that `ldconfig -p` lists them and
- * any loader finds them. Nothing of the image is executed, and no link of it is followed: paths in
- * it may lead to the host. A cache that cannot be brought up to date stays as it is; the container
- * starts in any case. */
+ * any loader finds them. Nothing of the image is executed, and none of its links is followed: a
+ * link could lead to the host. If the update fails, the cache is unchanged and the container
+ * starts. */
 
 #include "agent/hook/hook.h"
 
@@ -43,7 +43,7 @@ static void found_done(struct found *f) {
     free(f->point);
 }
 
-/* The fifth word of a line is the mount point. */
+/* The fifth field of a line is the mount point. */
 static char *point_of(char *line) {
     for (int i = 0; i < 4 && line; i++) {
         line = strchr(line, ' ');
@@ -77,8 +77,8 @@ static bool read_points(struct found *f) {
     return f->point != NULL;
 }
 
-/* The container's root is what stands before MARK; a pod can only mount below its root, so it is
- * the shortest. Mounts of other containers are in namespaces of their own. */
+/* The container's root is the part before MARK; a pod can only mount below its root, so the
+ * shortest match is the root. Mounts of other containers are in namespaces of their own. */
 static bool find_root(struct found *f) {
     for (size_t i = 0; i < f->points; i++) {
         size_t len = strlen(f->point[i]);

@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "gpu/device.h"
 
-#define CHECK_MS 1000 /* for what inotify does not tell */
+#define CHECK_MS 1000 /* for changes that inotify does not report */
 #define SEARCH_MS 20  /* while the directory is not there */
 #define DIR_MAX 64    /* leaves room for our sockets' names in the 107 bytes of a socket's path */
 
@@ -36,8 +36,8 @@ struct kubelet {
     struct plugin *plugins[KUBELET_PLUGINS_MAX];
     size_t nplugins;
     uint64_t socket;  /* identity of kubelet's socket, 0: not there */
-    uint64_t devices; /* hash of what kubelet is to be told of */
-    bool unsaid;      /* of these not every plugin's kubelet has been told */
+    uint64_t devices; /* hash of what kubelet should have */
+    bool unsaid;      /* not yet sent by every plugin */
     unsigned closing;
     void (*on_closed)(void *userdata);
     void *closed_userdata;
@@ -127,8 +127,8 @@ void kubelet_update(struct kubelet *k, bool known) {
 
 /* ---- the directory ---- */
 
-/* A kubelet that is restarted makes a new socket; the time of its making tells it from one that got
- * the same inode. */
+/* A restarted kubelet creates a new socket; its creation time distinguishes it from one with the
+ * same inode. */
 static uint64_t socket_identity(const struct kubelet *k) {
     char path[128];
     struct stat st;

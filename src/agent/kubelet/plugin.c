@@ -34,7 +34,7 @@ struct plugin {
     bool stream_was_lost;
     uint64_t kubelet;         /* as last seen by plugin_check */
     uint64_t registered_at;   /* loop time */
-    uint64_t registered_with; /* the kubelet that said yes; 0: none */
+    uint64_t registered_with; /* the kubelet with which it is registered; 0: none */
     uint64_t retry_at;
     unsigned retry_ms;
     uint64_t seen_at_ns; /* when this kubelet was first seen */
@@ -289,7 +289,7 @@ static void start_register(struct plugin *p) {
         p->request = NULL;
 }
 
-/* Why the server has to be made anew; NULL: it need not. */
+/* Why the server must be restarted; NULL: it need not. */
 static const char *server_fault(const struct plugin *p) {
     if (!grpc_server_socket_exists(p->server))
         return "the socket was removed";

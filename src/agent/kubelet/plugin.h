@@ -26,7 +26,7 @@ struct plugin_options {
      * callee ends `call`: grpc_call_reply with an empty message, or grpc_call_finish. */
     void (*on_prestart)(struct grpc_call *call, const struct resource *resource,
                         const char *const *ids, size_t nids, void *userdata);
-    /* Registered, or no longer (then `why` says it). */
+    /* Registered, or no longer registered (`why` is the reason). */
     void (*on_state)(struct plugin *p, bool registered, const char *why, void *userdata);
     /* Something has changed outside of plugin_check(), which is to be called again, though not from
      * in here. */

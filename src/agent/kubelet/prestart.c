@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* PreStartContainer. kubelet says only a set of IDs. Its checkpoint says which containers have
- * exactly that set (an init container and an app container with equal requests share one) and what
- * we answered to Allocate for each: the name of its own slot. Every one of them is filled before
- * kubelet is told to go on; so no order, count or size is guessed, and no slot is ever shared. */
+/* PreStartContainer. The request of kubelet has only a set of IDs. Its checkpoint shows which
+ * containers have exactly that set (an init container and an app container with equal requests
+ * share one) and the response to Allocate for each: the name of its own slot. All these slots are
+ * filled before the response to kubelet. So no order, count or size is guessed, and no slot is
+ * shared. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@
 #define WAIT_MAX_MS                                                                                \
     20000 /* kubelet's own deadline is 30 s; an error costs the pod 10 s, waiting does not */
 #define DEADLINE_MARGIN_MS 2000
-#define CHECK_MS 250 /* how often to look again when no event said so */
+#define CHECK_MS 250 /* interval of retries when no event triggers one */
 #define ENTRIES_MAX 64
 
 /* A container that has the set of IDs. */

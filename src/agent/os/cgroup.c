@@ -198,7 +198,7 @@ static bool in_v1_roots(const char *text) {
     return any;
 }
 
-/* In cgroup v1 a process whose first thread has ended is found by its other threads only. */
+/* In cgroup v1 only its other threads lead to a process whose main thread has ended. */
 static int group_of_threads(const char *process, struct cgroup_id *ret) {
     _cleanup_closedir_ DIR *tasks = NULL;
     char path[64], text[GROUPS_MAX];

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* From /proc/PID/cgroup to the pod and the container that a process belongs to.
+/* Finds the pod and the container of a process from /proc/PID/cgroup.
  *
  * The forms that occur: cgroup v1 and v2; kubelet's cgroupfs driver
  * (`/kubepods/burstable/pod<uid>/<id>`) and systemd driver (`...-pod<uid with
@@ -31,7 +31,7 @@ int cgroup_path(const char *text, const struct cgroup_id *id, char *ret, size_t 
 int cgroup_directory(int pid, const struct cgroup_id *id, const char *host_root, char *ret,
                      size_t size);
 
-/* Reads and parses /proc/<pid>/cgroup. Cgroup v1 knows no group of a process whose first thread has
- * ended: it is found by a thread that lives. Returns 1, 0 as above, or negative errno (-ESRCH,
- * -ENOENT: gone). */
+/* Reads and parses /proc/<pid>/cgroup. In cgroup v1 a process whose main thread has ended has no
+ * group: a living thread is used. Returns 1, 0 as above, or negative errno (-ESRCH, -ENOENT: gone).
+ */
 int cgroup_of_pid(int pid, struct cgroup_id *ret);

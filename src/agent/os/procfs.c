@@ -14,8 +14,8 @@
 #include "base/num.h"
 #include "base/proc.h"
 
-/* Threads that are looked at. Of a process that ends few are left in the list, unless another
- * process traces them: then a tenant decides how many. */
+/* Maximum number of threads that are checked. An ending process has few left in the list, unless
+ * another process traces them: then a tenant decides how many. */
 #define THREADS_MAX 256
 #define INITIAL_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO: the same on every machine */
 
@@ -37,9 +37,8 @@ static bool read_start(const char *path, char *ret, size_t size) {
     return n >= 0 || is_gone(errno);
 }
 
-/* Whether all threads of the process are as `is` says; of a process that is gone they are, of one
- * with more threads than THREADS_MAX they are not. The answer is `unknown` where one of them cannot
- * be looked at (no descriptor, no memory). */
+/* Whether `is` holds for all threads of the process: true if the process is gone, false with more
+ * than THREADS_MAX threads, `unknown` if a thread cannot be checked (no descriptor, no memory). */
 static bool all_threads(int pid, bool (*is)(const char *stat), bool unknown) {
     _cleanup_closedir_ DIR *tasks = NULL;
     char path[64], text[1024];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What /proc says of the processes of this PID namespace. Any thread. */
+/* Processes of this PID namespace, from /proc. Any thread. */
 
 #include <dirent.h>
 #include <stdbool.h>
@@ -10,18 +10,19 @@
 
 #define PROCFS_NAME_MAX 16
 
-/* Whether every thread of the process is on its way out, or it is gone: what it holds is being
- * given back. A process whose first thread alone has ended lives on. True where that cannot be
- * looked at: the process is not accused. Bounded: one with many threads is not ending. */
+/* Whether all threads of the process are exiting, or the process is gone: its memory is being
+ * released. A process of which only the main thread has ended is alive. True if it cannot be
+ * checked, so that the process is not reported. Bounded: a process with many threads counts as
+ * alive. */
 bool procfs_is_ending(int pid);
 
-/* Whether it has no thread left that could run: all are zombies, or it is gone. False where that
- * cannot be looked at, and of one with many threads. */
+/* Whether no thread of the process can run any more: all are zombies, or the process is gone. False
+ * if it cannot be checked, and with many threads. */
 bool process_has_ended(int pid);
 
 /* A walk over all processes, in bounded steps. All zero at first. */
 struct procfs_walk {
-    DIR *proc; /* NULL: the next step begins anew */
+    DIR *proc; /* NULL: the next step starts from the beginning */
 };
 
 /* Looks at the next `max` entries of /proc. Returns 1 when that were all, 0 when there are more, or

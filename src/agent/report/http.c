@@ -28,8 +28,8 @@
 
 /* ---- figures that are true now ---- */
 
-/* Who asks for figures gets those of now, not of the last second: the driver is asked, and the
- * answer waits for it, but never longer than FRESH_MS. */
+/* A request for figures triggers a poll of the driver; the reply waits for its result, at most
+ * FRESH_MS. */
 struct waiting {
     struct report *report;
     struct http_exchange *exchange;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the rest of the cluster sees of this node: one GPU object a card, the amount of memory as
- * capacity of the node, and whether the agent serves kubelet as its condition. All are watched and
- * repaired: kubelet zeroes foreign capacity when it registers, a Node that is made anew has none,
- * people edit. Nothing is written while everything is as it should be. One request at a time. */
+/* Publishes the node's cards: one GPU object for each card, the memory in the node's capacity, and
+ * the condition AliquotAgentReady. All are watched and repaired: kubelet zeroes unknown capacity
+ * when it registers, a new Node object has none, and users edit objects. No writes while everything
+ * is up to date. One request at a time. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ struct publisher {
     struct kube_reflector *node_watch, *gpu_watch;
     bool node_known, gpus_known;
     struct node_object node;
-    uint64_t capacity[SUMS]; /* what the node says; UINT64_MAX: nothing */
+    uint64_t capacity[SUMS]; /* in the Node's status; UINT64_MAX: not present */
     struct published objects[OBJECTS_MAX];
     size_t nobjects;
     struct kube_call *call;
@@ -175,7 +175,7 @@ static void desired(struct publisher *p, const struct gpu_device *d, struct gpu_
     }
 }
 
-/* What is published stays while the driver does not tell. */
+/* Published values are kept while the driver does not answer. */
 static bool same_links(const struct gpu_object *have, const struct gpu_object *want) {
     return want->nlinks == 0 || (have->numa == want->numa && have->nlinks == want->nlinks &&
                                  memcmp(have->links, want->links, want->nlinks) == 0);
@@ -268,7 +268,7 @@ static void delete_object(struct publisher *p, const char *name) {
     request(p, "DELETE", path, NULL, &body);
 }
 
-/* Nothing is as good as zero, and is not written where nothing stands. */
+/* A missing entry equals 0 and is not written. */
 static bool is_published(const struct publisher *p, size_t sum, uint64_t want) {
     return p->capacity[sum] == want || (want == 0 && p->capacity[sum] == UINT64_MAX);
 }
@@ -319,7 +319,7 @@ static void patch_condition(struct publisher *p, enum node_agent agent) {
 
 /* ---- the difference ---- */
 
-/* Each of these sends at most one request and tells whether it did. */
+/* Each of these sends at most one request and returns whether it did. */
 
 static bool mend_node(struct publisher *p, const struct gpu_snapshot *s) {
     uint64_t want[SUMS] = {0};
@@ -359,8 +359,8 @@ static bool mend_object(struct publisher *p, const struct gpu_device *d) {
     return true;
 }
 
-/* What was said last stays while kubelet has not taken all plugins: kubelet itself says by the
- * node's allocatable that it has none. */
+/* The condition is kept until all plugins are registered: before that the node's allocatable is 0.
+ */
 static bool mend_condition(struct publisher *p) {
     const struct report *report = p->report;
     enum node_agent want = report->leaving                      ? NODE_AGENT_STOPPING
@@ -373,8 +373,8 @@ static bool mend_condition(struct publisher *p) {
     return true;
 }
 
-/* An object of ours that stands for no card: an old name of one is deleted, a card that is no
- * longer there is reported; it may come back, and pods may still be accounted to it. */
+/* A GPU object without a card: deleted if the card has another name now; reported if the card is
+ * missing, because it may come back and pods may have allocations on it. */
 static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, struct published *o) {
     for (uint32_t i = 0; i < s->ndevices; i++) {
         struct gpu_object want;
@@ -399,8 +399,7 @@ static bool mend_leftover(struct publisher *p, const struct gpu_snapshot *s, str
     return false;
 }
 
-/* Right after the start the cards are known from before, but the driver has not yet told their
- * health. */
+/* Right after the start the cards are known from the saved state, but not their health. */
 static bool snapshot_is_news(const struct report *report) {
     struct gpu_monitor_status status;
 

@@ -20,7 +20,9 @@ bool publisher_object(const struct publisher *p, const char *uuid,
 /* What keeps the API server's copy from being true; "" when nothing does. */
 const char *publisher_trouble(const struct publisher *p);
 
-/* Has the node's condition say that the agent stops, and nothing else be written from now on. */
+/* Sets the node's condition to False, because the agent stops, and writes nothing else from now on.
+ */
 void publisher_leave(struct publisher *p);
-/* Whether it says so, or need not: no pod can be bound to the node for its cards. */
+/* Whether the condition is written, or not needed: no pod can be bound to the node for its cards.
+ */
 bool publisher_has_left(const struct publisher *p);

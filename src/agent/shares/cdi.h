@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* CDI specifications, one file for each share: the runtime reads it when it makes the container and
- * puts devices, driver, library and limits in. A container whose file is missing does not start, so
- * a share that was not granted stays closed. Format: the Container Device Interface, version 0.5.0.
+/* CDI specifications, one file for each share: the runtime reads it when it creates the container,
+ * and adds devices, driver, library and limits. Without the file the container does not start, so
+ * there is no access before the grant. Format: the Container Device Interface, version 0.5.0.
  */
 
 #include "gpu/driver/driver.h"

@@ -135,7 +135,7 @@ static int (*const readers[POD_SETTINGS])(const struct compute_policy_node *, co
     [SETTING_OVERUSE] = check_overuse,
 };
 
-/* Where no annotation says it. What asks for what others leave gets that. */
+/* Without an annotation. A request for unused time gets the policy for it. */
 static enum share_policy policy_of(const struct compute_policy_node *node, const struct pod *pod,
                                    const char *container, bool part) {
     for (uint32_t i = 0; !part && i < pod->request.n; i++)
@@ -163,7 +163,7 @@ int compute_policy_read(const struct compute_policy_node *node, const struct pod
         r = readers[w](node, value, &t, result < 0 ? &unused : why);
         if (r < 0 && result == 0)
             result = r;
-        /* A ceiling alone, which is all that vcuda-core-limit says, is a burst up to it. */
+        /* A ceiling without a policy (vcuda-core-limit) means burst up to it. */
         if (r == 0 && w == SETTING_CEILING && !pod->settings[SETTING_POLICY] && part &&
             (node->pods_may & (1u << SHARE_BURST)))
             t.policy = SHARE_BURST;

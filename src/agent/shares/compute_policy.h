@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a pod may ask about the terms of its share, by annotations, and what the node says where it
- * asks nothing. The share itself is the scheduler's, signed; nothing here makes it larger: a policy
- * or a weight decides about time that is due to no container, and a memory limit lies within the
- * share. So a user that can write the pod may ask, as far as admission
- * (deploy/base/policy-terms.yaml) and the node (--pod-policies) allow it. Pure. */
+/* The compute policy and limits of a share: from annotations of its pod, else from the node. The
+ * share itself is signed by the scheduler, and nothing here enlarges it: a policy or a weight
+ * concerns unused time, and a memory limit is within the share. So users that can write the pod may
+ * set them, as far as admission (deploy/base/policy-terms.yaml) and the node (--pod-policies) allow
+ * it. Pure. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,16 +16,16 @@
 
 struct err;
 
-/* What the node says. */
+/* The settings of the node. */
 struct compute_policy_node {
     enum share_policy policy; /* of containers that have a share and ask for no policy */
     uint32_t pods_may;        /* bit 1 << policy: a pod may ask for it */
     bool slices;              /* containers ask the driver for time-slices by share */
 };
 
-/* The terms of a container with `core` percent of each card (0: none; 100: all). What cannot be
- * understood or is not allowed is left at the node's terms; *why then says so for a person, and the
- * result is -EINVAL or -EPERM (of the first such annotation). */
+/* The terms of a container with `core` percent of each card (0: none; 100: all). An invalid or
+ * forbidden annotation is replaced by the node's setting; *why then has the reason, and the result
+ * is -EINVAL or -EPERM (of the first such annotation). */
 int compute_policy_read(const struct compute_policy_node *node, const struct pod *pod,
                         const char *container, uint32_t core, struct slot_terms *ret,
                         struct err *why);

@@ -16,7 +16,7 @@
 
 #define FIRST_BRANCH 615 /* of the driver, with limits of control groups */
 #define NO_LIMIT UINT64_MAX
-#define CHECK_MS 5000   /* between looks at whether a limit is still what was set */
+#define CHECK_MS 5000   /* interval between checks that the limit is unchanged */
 #define REFUSED_MS 5000 /* until a refused one is asked for again, where use has not fallen */
 
 struct driver_limit_card {
@@ -24,7 +24,7 @@ struct driver_limit_card {
     bool pending;      /* asked, and not answered */
     bool refused;      /* the last answer */
     uint64_t wanted;   /* bytes that were asked for last; 0: never asked */
-    uint64_t set;      /* bytes that the driver has said yes to; 0: none */
+    uint64_t set;      /* bytes that the driver has confirmed; 0: none */
     uint64_t use;      /* what the container held when the limit was refused */
     uint64_t asked_ms; /* loop time */
     char why[ERR_TEXT_MAX];
@@ -105,8 +105,8 @@ static void driver_limit_free(struct driver_limit *w) {
         free(w);
 }
 
-/* False when the group is gone or has no processes; true when it cannot be read for another reason,
- * such as a lack of descriptors. */
+/* False when the group is gone or empty; true when it cannot be read for another reason, such as a
+ * lack of descriptors. */
 static bool is_populated(const struct driver_limit *w) {
     _cleanup_buf_ struct buf text = BUF_INIT(65536);
     char path[544];
@@ -309,7 +309,7 @@ uint64_t driver_limit_bytes(const struct shares *s, const struct slot *slot, uin
 
 /* ---- the driver ---- */
 
-/* Another process, perhaps another driver: it has been told nothing. */
+/* A new NVML child, perhaps another driver version: no limit is known to be set. */
 static void forget_driver(struct shares *s) {
     struct driver_limit *w;
 

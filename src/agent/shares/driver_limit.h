@@ -40,7 +40,7 @@ struct driver_limits {
     struct driver_limit *list;
     uint64_t left;     /* limits that could not be taken away before their group went */
     char program[300]; /* of the hook, the same path on the host; "": there is none */
-    char socket[108];  /* where the hook asks */
+    char socket[108];  /* the socket of the hook */
     bool listening;
     bool unaccepted; /* a hook's connection waits until there is memory for it */
     uv_pipe_t listener;
@@ -78,7 +78,7 @@ uint64_t driver_limit_bytes(const struct shares *s, const struct slot *slot, uin
 /* Tells the driver what is new. Call it after the processes were named. */
 void driver_limit_update(struct shares *s);
 
-/* What the driver said. */
+/* The driver's result. */
 void driver_limit_answer(struct shares *s, const struct gpu_limit_answer *answer);
 
 /* The slot is being removed: no process of its pod is left. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The runtime's hook: its program on the host, the edit that names it, and the socket on which it
- * asks. A hook sends the nonce of the share, a line end, and the state of the container as the OCI
- * runtime specification has it; it is answered "0", or "1" and the reason. */
+/* The OCI hook for driver limits: its program on the host, the CDI edit for it, and the socket on
+ * which it calls the agent. The hook sends the nonce of the share, a newline, and the container's
+ * state of the OCI runtime specification. The reply is "0", or "1" and the reason. */
 
 #include <spawn.h>
 #include <stdlib.h>
@@ -231,8 +231,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
         end(c);
 }
 
-/* Without memory the connection stays with libuv, which looks for no other one until it is
- * accepted. */
+/* Out of memory: libuv keeps the connection and accepts no other one before it. */
 static void accept_call(struct shares *s) {
     uv_stream_t *listener = (uv_stream_t *) &s->driver_limits.listener;
     struct driver_limit_call *c;

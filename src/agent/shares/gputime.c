@@ -141,8 +141,8 @@ static void audit_slot(struct shares *s, struct slot *slot, uint32_t i, uint64_t
                          slot->grant.container, "GPUTimeOveruse", text);
 }
 
-/* The driver says a percentage of its last sampling period, and says it again until the next; what
- * is summed up here is true over seconds, not over one. */
+/* The driver reports the percentage of its last sampling period until the next one ends; the sum is
+ * accurate over several seconds, not over one. */
 void gputime_sample(struct shares *s) {
     uint64_t now = uv_hrtime(), since = now - s->gputime_sampled;
 

@@ -14,7 +14,7 @@ struct signing_verifier;
 
 struct grant_world {
     const char *node;
-    const struct pod_entry *pod;         /* the pod as the API server knows it; NULL: not seen */
+    const struct pod_entry *pod;         /* the pod from the watch; NULL: not seen */
     const struct signing_verifier *keys; /* NULL: not read yet */
     const struct gpu_snapshot *snapshot;
     const struct slot_store *slots;
@@ -27,7 +27,7 @@ enum verdict {
     VERDICT_DENY,
 };
 
-/* Judges container `container` of the pod with `pod_uid`. With VERDICT_GRANT *ret is the grant (the
- * caller's to free), else `why` says what is in the way and what a person can do. */
+/* Judges container `container` of the pod with `pod_uid`. With VERDICT_GRANT *ret is the grant
+ * (owned by the caller), else `why` has the reason and a remedy. */
 enum verdict grant_judge(const struct grant_world *w, const char *pod_uid, const char *container,
                          struct slot_grant *ret, struct err *why);

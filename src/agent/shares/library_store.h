@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* libaliquot.so on the node: copied to <state>/lib/<hash of its content>/, so that a file that
- * containers use is never written to, and a new version stands beside the old one until an agent
- * starts and finds that no share uses it.
+/* libaliquot.so on the node: copied to <state>/lib/<hash of its content>/, so that a file in use is
+ * never overwritten. Old versions are removed when an agent starts and no share uses them.
  *
  * Containers get that directory as one read-only mount directly below /dev, and the files of the
  * share as mounts inside it: neither a mount point nor a directory of a read-only mount can be
@@ -43,8 +42,8 @@ int library_edits(const struct library *l, const char *share, struct gpu_edits *
  * can start. */
 int library_note(const struct library *l, const char *share, struct err *err);
 
-/* Removes the libraries of earlier agents that no share has noted. While there is a share without a
- * note, whose container may use any of them, none is removed. */
+/* Removes libraries of earlier agents that no share's record names. None is removed while there is
+ * a share without a record: its container may use any of them. */
 void library_clean(const struct library *current, const char *state_dir,
                    const struct slot_store *slots);
 

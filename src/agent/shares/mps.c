@@ -41,7 +41,7 @@ static int add_memory(const struct slot_grant *g, struct gpu_edits *edits) {
     for (uint32_t i = 0; i < g->ndevices; i++)
         buf_printf(&text, "%s%u=%lluM", i ? "," : "", i,
                    (unsigned long long) ((g->devices[i].physical + AUDIT_MEMORY_SLACK) / MIB));
-    /* With very many cards there is no room for it, and the library's limit stands alone. */
+    /* With very many cards it does not fit, and only the library's limit applies. */
     return buf_error(&text) < 0 ? 0 : gpu_edits_add(edits, GPU_EDIT_ENV, "", buf_str(&text));
 }
 

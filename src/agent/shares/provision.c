@@ -22,7 +22,7 @@ static int put_variable(const char *variable, void *userdata) {
     return gpu_edits_add(userdata, GPU_EDIT_ENV, "", variable);
 }
 
-/* What programs that know another project look for. */
+/* Variables that programs for other projects read. */
 static int export_edits(const struct slot_grant *g, const struct gpu_device *const *devices,
                         uint32_t scaling, struct gpu_edits *edits) {
     struct export_part parts[GPU_CARDS_MAX];
@@ -89,7 +89,7 @@ static int write_cdi(struct shares *s, const struct slot *slot, struct err *err)
 
 /* ---- the slot ---- */
 
-/* A container that is started again: what it holds stands in our own record. */
+/* A restarted container: its grant is in the agent's record. */
 static bool grant_again(const struct provision *p, const struct slot *slot) {
     return slot && !slot->releasing && strcmp(slot->grant.pod_uid, p->pod_uid) == 0 &&
            strcmp(slot->grant.container, p->container) == 0;

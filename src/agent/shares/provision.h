@@ -21,7 +21,7 @@ struct provision {
     uint64_t began; /* loop time of the request */
 };
 
-/* VERDICT_GRANT: the slot is filled and the container can start. VERDICT_WAIT: not now; `why` says
- * what has to happen first. VERDICT_DENY and VERDICT_FORGED: `why` says what is in the way. May be
- * called again for the same slot: a container that is started again keeps what it has. */
+/* VERDICT_GRANT: the slot is filled and the container can start. VERDICT_WAIT: not yet; `why` has
+ * the condition. VERDICT_DENY and VERDICT_FORGED: `why` has the reason. May be called again for the
+ * same slot: a restarted container keeps its grant. */
 enum verdict provision(struct shares *s, const struct provision *p, struct err *why);

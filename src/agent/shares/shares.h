@@ -29,10 +29,10 @@ struct share_options {
     const char *hook;     /* the program aliquot-hook, and where it is put on the host */
     const char *hook_dir; /* "": only state_dir */
     enum driver_limit_policy driver_limits;
-    enum share_policy compute_policy; /* of containers whose pod asks for none */
+    enum share_policy compute_policy; /* of containers whose pod sets none */
     uint32_t pod_policies;            /* bit 1 << policy: what a pod may ask for */
     bool hardware_slices;
-    uint32_t memory_scaling; /* in thousandths, 1000 and more; 0: not said */
+    uint32_t memory_scaling; /* in thousandths, 1000 and more; 0: not given */
 };
 
 struct shares {

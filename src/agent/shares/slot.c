@@ -109,8 +109,8 @@ static struct slot *slot_insert(struct slot_store *s, const char *nonce, struct 
 
 /* ---- reading what is there ---- */
 
-/* An agent that was restarted goes on with the terms in force, and with what the last one found out
- * until it knows better. */
+/* A restarted agent continues with the current limits and with the last measured figures until it
+ * has new ones. */
 static void load_terms(struct slot_store *s, struct slot *slot) {
     struct share_limits limits;
     char path[384];
@@ -378,7 +378,7 @@ bool slot_is_more(const struct slot_grant *have, const struct slot_grant *want) 
     return more;
 }
 
-/* What the assignment says of a device; the rest is what was found out since. */
+/* Fields from the assignment; the others were measured since. */
 static void take_amounts(struct slot_device *to, const struct slot_device *from) {
     to->core = from->core;
     to->pod_core = from->pod_core;
@@ -487,7 +487,7 @@ int slot_mend_account(struct slot_store *s, struct slot *slot, struct err *err) 
     return compute_create(grants, path, err);
 }
 
-/* ---- who holds a card ---- */
+/* ---- shares of a card ---- */
 
 static const struct slot_device *device_of(const struct slot *slot, const char *uuid) {
     for (uint32_t i = 0; i < slot->grant.ndevices; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Slots: the shares that were given out on this node, each named by the nonce of the Allocate call
- * it belongs to. A slot is kept in <state>/shares/<nonce>/ (share_dir.h): `limits`, `ledger`,
- * `grants` and `compute` (which the container gets) and `record.json` (which it does not): the
- * agent's own record of the grant, from which a restarted agent knows it without a request. */
+/* Agent slots: the shares of this node, each named by the nonce of its Allocate call. A slot is
+ * kept in <state>/shares/<nonce>/ (share_dir.h): `limits`, `ledger`, `grants` and `compute` (which
+ * the container gets) and `record.json` (which it does not): the agent's own record of the grant,
+ * which a restarted agent reads. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ struct slot_device {
     uint64_t pod_physical;
     uint64_t context; /* what a CUDA context costs there, 0: not known; not in the record */
     char uuid[GPU_UUID_MAX];
-    /* What the driver said last about the container's processes; not in the record. */
+    /* The last figures of NVML for the container's processes; not in the record. */
     uint64_t driver_memory;
     uint32_t driver_percent;
     uint32_t driver_processes;
@@ -75,7 +75,7 @@ struct slot_grant {
     char container[KUBE_LABEL_MAX];
     uint32_t ndevices; /* 0: another slot of the same container carries the share */
     struct slot_device *devices;
-    uint8_t exported;        /* enum export_kind: whose environment the container expects */
+    uint8_t exported;        /* enum export_kind: the variables that the container gets */
     uint8_t driver;          /* of enum driver_capability: what it uses of the driver */
     struct slot_terms terms; /* not in the record: the limits file keeps them */
 };
@@ -86,10 +86,10 @@ struct slot {
     bool releasing;         /* its pod is gone; its processes may not be */
     bool revoked;           /* the CDI file is gone: no container can start with it any more */
     uint64_t release_after; /* loop time (ms) before which a start may still be under way */
-    int clean_scans;        /* scans of all processes that found none of its pod; -1: begin anew */
+    int clean_scans;        /* consecutive scans that found no process of its pod; -1: restart */
     struct ledger *ledger;  /* NULL while it cannot be read */
     int limits_fd; /* the limits file, open for writing: no lease can be taken then; 0: it is not */
-    bool limits_late;                   /* what stands there is older than the grant */
+    bool limits_late;                   /* its content is older than the grant */
     struct arbitration_member *compute; /* NULL: the arbiter does not have it */
     bool account_damaged;               /* because the container has destroyed its account */
     uint64_t sweep_after;               /* uv_hrtime before which its ledger is left alone */
@@ -138,7 +138,7 @@ void slot_set_contexts(struct slot_store *s, const struct gpu_snapshot *snapshot
  */
 int slot_write_limits(const struct slot_store *s, const struct slot *slot, struct err *err);
 
-/* What stands there then. */
+/* Its content then. */
 void slot_limits(const struct slot_grant *g, struct share_limits *ret);
 
 /* What of a device's memory may be on the card, as the limits file has it: 0 where that is all of
@@ -148,9 +148,8 @@ uint64_t slot_physical(const struct slot_device *d);
 /* What the container may have of a device of its share now; bytes. */
 uint64_t slot_memory_now(const struct slot_grant *g, uint32_t device);
 
-/* A container is going to start anew: if the one before it has destroyed its ledger, it gets a new
- * one; what was written beyond the end of its files is cut off, and their owner and mode are as at
- * first (share_dir_mend). No process may have the old one any more. */
+/* Before a container is restarted: replaces a damaged ledger, truncates its files to their size,
+ * and restores their owner and mode (share_dir_mend). No process may have the old ledger mapped. */
 int slot_mend_ledger(struct slot_store *s, struct slot *slot, struct err *err);
 
 /* The same for its account of GPU time, and for shares that an older agent made without one. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Shares of pods that are gone. A pod that was deleted by force leaves the API server while its
- * containers run on, and kubelet gives its plugin IDs to the next one at once. So a share counts as
- * held until the pod's last process has ended, whatever the API server says. */
+/* Removes shares of pods that are gone. A pod deleted with --force leaves the API server while its
+ * containers still run, and kubelet gives its device IDs to the next pod at once. So a share counts
+ * as allocated until the last process of the pod has ended. */
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,10 +15,10 @@
 #include "base/err.h"
 #include "base/log.h"
 
-#define SCAN_MS 25        /* between looks at the processes, at first */
+#define SCAN_MS 25        /* first interval between scans */
 #define SCAN_SLOW_MS 1000 /* when a pod takes long to end */
 #define SLOW_AFTER_MS 20000
-#define SCAN_STEP 256 /* processes looked at before kubelet gets its turn again */
+#define SCAN_STEP 256 /* processes scanned in one step of the loop */
 #define CLEAN_SCANS 2 /* a fork can hide behind the scan once, and its parent is gone then */
 #define START_GRACE_MS                                                                             \
     1500 /* a container whose CDI file was read before we removed it starts in that */
@@ -44,7 +44,7 @@ void slot_gc_release(struct shares *s, const char *pod_uid, bool stopped) {
             continue;
         slot->releasing = true;
         slot->release_after = uv_now(s->loop) + (stopped ? 0 : START_GRACE_MS);
-        /* A scan that has begun does not count. */
+        /* A scan in progress does not count. */
         slot->clean_scans = procfs_walk_is_under_way(&s->gc.walk) ? -1 : 0;
         revoke_slot(s, slot);
         s->gc.since = uv_now(s->loop);
@@ -71,7 +71,7 @@ static void mark_alive(struct shares *s, const char *pod_uid) {
             slot->clean_scans = -1;
 }
 
-/* A process that cannot be looked at now (no descriptor, no memory) is not one that has ended. */
+/* A process that cannot be checked now (no descriptor, no memory) counts as alive. */
 static void look_at(int pid, void *userdata) {
     struct shares *s = userdata;
     struct cgroup_id id;

@@ -88,7 +88,7 @@ static bool read_device(struct json v, struct slot_device *d) {
            read_text(v, "uuid", d->uuid, sizeof(d->uuid)) && read_physical(v, d);
 }
 
-/* Records of agents that did not look at them do not have them. */
+/* Records of older agents lack them. */
 static bool read_driver(struct json root, uint8_t *ret) {
     struct json value = json_get(root, "driverCapabilities");
     uint64_t bits = DRIVER_CAPABILITIES_UNSAID;

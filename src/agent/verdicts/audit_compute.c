@@ -4,7 +4,7 @@
 #define PPM 1000000u
 
 bool audit_compute_poll(struct audit_compute *o, uint64_t ns, uint32_t percent, uint32_t entitled) {
-    /* It changes between looks, as neighbours come and go; that is no overuse. */
+    /* It changes between polls as other containers start and end; that is no overuse. */
     uint32_t most = entitled > o->entitled ? entitled : o->entitled;
     uint64_t slack;
 

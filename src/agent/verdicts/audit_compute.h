@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Does a container take more of a card's time than it could have, by the driver's figures? Its own
- * account says only what its programs say. Pure: no clock.
+/* Detects containers that take more of a card's time than their entitlement, by NVML's figures. The
+ * account in the container is written by its own programs. Pure: no clock.
  *
  * The driver's percentages are coarse and late, so they are summed up over AUDIT_COMPUTE_WINDOW_NS
  * and must be AUDIT_COMPUTE_SLACK_PPM above what the arbiter would have given. */

@@ -14,9 +14,9 @@ const char *audit_memory_name(enum audit_memory_state state) {
     return state_names[state < AUDIT_MEMORY_STATES ? state : AUDIT_MEMORY_FINE];
 }
 
-/* A limit that rises takes the ceiling along. One that sinks leaves it at what is held: nothing is
- * taken from a container that kept to its limit, but what it gives back does not come again. It is
- * given back when two polls say so: memory can pass from a process to its descriptors in between.
+/* A raised limit raises the ceiling. A lowered limit lowers it to what the container holds: a
+ * container within its limit is not killed, and memory that it frees lowers the ceiling. Memory
+ * counts as freed after two polls: between them it can pass from a process to a descriptor.
  */
 static void move_ceiling(struct audit_memory *o, const struct audit_memory_poll *poll) {
     uint64_t driver = poll->driver > o->last ? poll->driver : o->last;
@@ -30,7 +30,7 @@ static void move_ceiling(struct audit_memory *o, const struct audit_memory_poll 
     o->last = poll->driver;
 }
 
-/* Whether a condition has stood long enough; `since` is when it was seen first. */
+/* Whether a condition has held long enough; `since` is the time of the first poll with it. */
 static bool confirmed(uint64_t *since, bool now, uint64_t now_ms) {
     if (!now)
         *since = 0;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Does a container hold more of a card than it was given? Pure: no I/O, no clock. The ledger is the
- * container's own word; here the driver's is judged, which no program in the container can forge.
- *
- * One poll is worth nothing: processes come and go between the driver's answer and ours. What is
- * found stands at two polls at least AUDIT_MEMORY_CONFIRM_MS apart. */
+/* Detects containers that hold more of a card than their limit. Pure: no I/O, no clock. The
+ * container's programs write the ledger, so the decision uses NVML's figures, which they cannot
+ * forge. A single poll proves nothing, because processes start and end during it: a finding needs
+ * two polls at least AUDIT_MEMORY_CONFIRM_MS apart. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +15,7 @@
 #define AUDIT_MEMORY_SLACK ((uint64_t) 32 << 20)
 #define AUDIT_MEMORY_CONFIRM_MS 80
 
-/* What is said of a container on one card; in the order of their weight. */
+/* Findings for a container on one card, in order of severity. */
 enum audit_memory_state {
     AUDIT_MEMORY_FINE,
     AUDIT_MEMORY_LOWERED, /* its limit was lowered below what it holds; it gets nothing new */
@@ -39,8 +38,9 @@ struct audit_memory_poll {
 
 /* What is remembered of a container on one card. All zero at first. */
 struct audit_memory {
-    uint64_t ceiling; /* highest the driver may say: the limit, or what it held when that sank */
-    uint64_t last;    /* what the driver said at the last poll */
+    uint64_t
+        ceiling;   /* maximum for the driver's figure: the limit, or the use when it was lowered */
+    uint64_t last; /* the driver's figure at the last poll */
     uint64_t above_since, stranger_since; /* ms of the first poll of the run; 0: none */
     enum audit_memory_state state;
 };

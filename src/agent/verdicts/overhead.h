@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the driver holds for a container beyond what its ledger has booked: modules, heaps, the
- * rounding of small blocks. Pure arithmetic on samples.
+/* Estimates the driver's overhead for a container: memory beyond its ledger's bookings, such as
+ * modules, heaps and rounding of small blocks. Pure arithmetic on samples.
  *
- * The two readings are never of one moment. So a sample counts only when the ledger did not move
- * while the driver was asked, and the result is the median of the last three: one sample that lies
- * (a process that has been credited but not yet torn down, an allocation that is reserved but not
- * yet made) moves nothing, a change that stays arrives with the second sample. */
+ * The ledger and NVML cannot be read at the same instant. So a sample counts only if the ledger was
+ * unchanged during the poll, and the result is the median of the last three: a single wrong sample
+ * (a process that is credited but not yet torn down, a booking whose allocation is not yet made)
+ * has no effect, and a lasting change takes effect with the second sample. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,10 +23,10 @@ struct overhead {
     uint64_t bytes; /* the result, a multiple of OVERHEAD_GRAIN */
 };
 
-/* The driver is going to be asked; the ledger stands at this. */
+/* Before a poll: the ledger's figure. */
 void overhead_begin(struct overhead *r, uint64_t used, uint64_t operation);
 
-/* The driver has answered; the ledger stands at this now. Returns whether a sample was taken that
- * differs from the result: then another should come soon. `r->bytes` may have changed. */
+/* After the poll: the ledger's figure and the driver's. Returns whether the new sample differs from
+ * the result, so that another should follow soon. May change `r->bytes`. */
 bool overhead_end(struct overhead *r, uint64_t used, uint64_t operation, uint64_t driver,
                   uint32_t processes);
