@@ -68,8 +68,8 @@ static const struct opt_usage usage = {
         "/explain.",
 };
 
-/* Different from every other process, which a replica under Kubernetes need not be: its pod's name
- * tells its next process that the one before is dead. */
+/* Unique to this process. In Kubernetes the pod's name is better: a restarted process sees that its
+ * predecessor of that name is dead. */
 static const char *own_identity(void) {
     static char text[HOST_NAME_MAX + 64];
     char host[HOST_NAME_MAX + 1] = "";

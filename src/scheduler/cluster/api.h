@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How the parts of the scheduler talk to the API server: through one function, so that a test can
- * stand in for the server. */
+/* Access to the API server: one function, so that tests can replace the server. */
 
 #include <stddef.h>
 

@@ -15,10 +15,10 @@
 #define IN_FLIGHT_MAX 16
 #define TIMEOUT_MS 10000
 #define RETRY_MS 2000
-/* A patch of a custom object costs the API server more than a Binding, and pods that are bound wait
- * for it. Where little happens, each change is written at once. When many pods are bound one after
- * the other, the objects follow behind, and one patch says what happened to a card meanwhile: so
- * many a second, and as many more as it takes to visit every node that waits within LAG_S. */
+/* A patch of a custom object costs the API server more than a Binding and delays Bindings. At low
+ * rates each change is written at once. While many pods are bound, patches are limited to a rate
+ * and combine the changes of a card; the rate rises so that every waiting node is updated within
+ * LAG_S. */
 #define PER_SECOND 5
 #define BURST 40
 #define LAG_S 20
@@ -67,7 +67,7 @@ static size_t collect_holders(const struct state_node *node, const struct state_
         if (pod->stage != POD_BOUND || !state_pod_amount(pod, card, &ignored))
             continue;
         if (array_reserve(ret, &size, n + 1, sizeof(struct state_pod *)) < 0)
-            break; /* said again at the next change */
+            break; /* repeated at the next change */
         (*ret)[n++] = pod;
     }
     if (n > 0)
@@ -85,7 +85,7 @@ static bool is_kept(const struct state_standing *standing, const struct state_ca
     return ret->core > 0 || ret->memory > 0;
 }
 
-/* What a new pod could be given of the card if nothing were promised. */
+/* The free amounts of the card, without tentative allocations. */
 static void free_after(const struct state_card *card, const struct state_pod *const *pods, size_t n,
                        struct place_amount *ret) {
     struct place_amount free = place_amount_of_card(card->memory), amount;
@@ -103,8 +103,8 @@ static void free_after(const struct state_card *card, const struct state_pod *co
     *ret = can_be_had ? free : (struct place_amount){0};
 }
 
-/* Each line is there only while it says something. A column of kubectl shows one entry of a list,
- * so heldBy says of `held` what fits in a column. */
+/* Members without a value are omitted. A column of kubectl shows one entry of a list, so heldBy
+ * summarizes `held`. */
 static void put_kept(struct json_writer *w, const struct state_card *card) {
     char first[STATE_KEEPER_MAX], keeper[STATE_KEEPER_MAX];
     struct place_amount rest = {0};
@@ -225,7 +225,7 @@ void gpu_status_patch(const char *observed, const char *wanted, struct json_pars
 
 /* ---- sending ---- */
 
-/* The time between two patches with so many nodes waiting. */
+/* The interval between patches for that number of waiting nodes. */
 static uint64_t price_ms(const struct gpu_status *p) {
     uint64_t more = p->state->nunprojected / LAG_S;
     return 1000 / (PER_SECOND + (more < 1000 - PER_SECOND ? more : 1000 - PER_SECOND));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Which public keys are old: no pod is signed by them, and they are not the key that signs, for
- * KEY_IDLE_MS without a break. Nothing is stored: a process that starts, or becomes the one that
- * acts, begins to count anew, so that a key is only ever kept longer. */
+/* Detects old public keys: not the signing key, and without a pod signed by them, for KEY_IDLE_MS
+ * continuously. Nothing is stored: a new process or leader starts counting at 0, which only delays
+ * the removal of a key. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,8 +26,8 @@ struct key_ages { /* zero: nothing is known */
     struct key_age idle[SIGNING_KEYS_MAX];
 };
 
-/* Notes which keys of `v` are idle at `now_ms`. `own` is the key that signs. A pod counts that is
- * bound, or whose Binding was sent. */
+/* Updates which keys of `v` are idle at `now_ms`. `own` is the signing key. Pods count that are
+ * bound or whose Binding was sent. */
 void key_ages_note(struct key_ages *a, const struct signing_verifier *v, uint64_t own,
                    const struct state *state, uint64_t now_ms);
 

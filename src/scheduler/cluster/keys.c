@@ -119,7 +119,7 @@ static bool drops(uint64_t id, void *userdata) {
     return true;
 }
 
-/* What the ConfigMap should say where it says `stored`, which may be NULL. */
+/* The value for the ConfigMap, given its stored one, which may be NULL. */
 static int build_bundle(struct keys *k, const char *stored) {
     _cleanup_buf_ struct buf all = BUF_INIT(PEM_MAX * 2);
     buf_reset(&k->bundle);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Where the signing key lives: the private half in the Secret aliquot-signing, made when it is
- * missing; the public half in the ConfigMap aliquot-signing, where the agents read it. When the key
- * is new but an older public key is there, the older one stays behind the new one, so that pods
- * that run keep their shares, until the caller says that it is old. Several schedulers that start
- * at once agree on the key that was stored first. */
+/* Storage of the signing key: the private key in the Secret aliquot-signing, created when missing;
+ * the public key in the ConfigMap aliquot-signing, which the agents read. An older public key is
+ * kept after a new one, so that running pods keep their shares, until the caller declares it old.
+ * Schedulers that start concurrently agree on the key stored first. */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -74,7 +74,7 @@ static void end_release(struct lease *l) {
         done(l->userdata);
 }
 
-/* ---- what the API server says ---- */
+/* ---- responses ---- */
 
 static void take_text(struct json value, char out[static LEASE_TEXT_MAX]) {
     if (field_copy(value, out, LEASE_TEXT_MAX) < 0)
@@ -159,7 +159,7 @@ static void on_written(const struct kube_response *response, void *userdata) {
     l->busy = false;
     if (response->status < 200 || response->status > 299) {
         l->failed += response->status != 409;
-        l->version[0] = '\0'; /* whether it was written or not: the next look tells */
+        l->version[0] = '\0'; /* whether it was written: the next poll shows */
         l->next_ms = response->status == 409 ? now(l) : now(l) + LEASE_RETRY_MS;
         return;
     }
@@ -246,7 +246,7 @@ static void yield_if_wanted(struct lease *l) {
     l->yielding_ms = now(l);
 }
 
-/* Whether everything that was begun is decided, or has to be by now. */
+/* Whether all requests in flight are decided, or must be by now. */
 static bool is_quiet(const struct lease *l) {
     return l->open_requests(l->userdata) == 0 || now(l) - l->yielding_ms >= LEASE_SETTLE_MS;
 }
@@ -259,7 +259,7 @@ static void keep_or_yield(struct lease *l) {
         write_lease(l, "");
 }
 
-/* ---- looking ---- */
+/* ---- polling ---- */
 
 static void on_seen(const struct kube_response *response, void *userdata) {
     struct lease *l = userdata;

@@ -2,19 +2,14 @@
 #pragma once
 
 /*
- * Which of several replicas acts: the holder of the Lease aliquot-scheduler. The others keep their
- * picture of the cluster up to date and wait.
- *
- * What makes it safe is time. The holder begins nothing unless it renewed the Lease so lately that
- * whatever it begins is decided before another replica may take the Lease: LEASE_SETTLE_MS is the
- * longest that a request of ours can take from the decision to send it until the API server has
- * carried it out or dropped it. So a new holder has no requests of others to wait for; it has to
- * read anew what was decided until then.
- *
- * The replica that kube-scheduler asks is the one that should act. When it is another than the
- * holder, it leaves a note on the Lease, and the holder hands over unless it is asked itself.
- *
- * No I/O but struct api, no clock but now(): a test can play both.
+ * Leader election by the Lease aliquot-scheduler. Other replicas keep their state up to date and
+ * wait. Safety rests on time: the leader sends a write only if it renewed the Lease recently enough
+ * that the write is decided before another replica may acquire the Lease. LEASE_SETTLE_MS bounds
+ * the time from the decision to send a request until the API server has executed or dropped it. So
+ * a new leader has no requests of others to wait for, but it must read again what was decided
+ * before. The replica that kube-scheduler calls should be the leader. If it is not, it sets an
+ * annotation on the Lease, and the leader hands over unless it is called itself. No I/O but struct
+ * api, no clock but now(), so that tests control both.
  */
 
 #include <stdbool.h>
@@ -26,7 +21,7 @@
 #define LEASE_NAME "aliquot-scheduler"
 #define LEASE_DURATION_MS 15000
 #define LEASE_RENEW_MS 2000
-#define LEASE_POLL_MS 1000 /* how often the others look at it */
+#define LEASE_POLL_MS 1000 /* poll interval of the other replicas */
 #define LEASE_RETRY_MS 500
 #define LEASE_TIMEOUT_MS 2000
 
@@ -55,12 +50,12 @@ struct lease {
     const char *name_space;
     const char *identity; /* this replica; stays the same when its container is started again */
     uint64_t (*now)(void *userdata);
-    /* Whether this replica could act: it knows the cluster and can be asked. */
+    /* Whether this replica could lead: it is synced and serves requests. */
     bool (*able)(void *userdata);
-    /* Requests under way, whose outcome is not known yet. */
+    /* Requests in flight. */
     unsigned (*open_requests)(void *userdata);
-    /* The Lease is ours, and another's before (or this process is new): what they did until
-     * now must be read before anything is begun. */
+    /* This replica has acquired the Lease from another one, or is a new process: the state must be
+     * read again before any write. */
     void (*on_acquired)(void *userdata);
     void (*on_lost)(void *userdata);
     void *userdata;
@@ -74,7 +69,7 @@ struct lease {
     uint64_t duration_ms; /* the holder's own, at most a minute */
     uint64_t seen_ms;     /* when holder and renewal were first seen like this */
 
-    bool held;           /* it was ours at the last look */
+    bool held;           /* held at the last poll */
     uint64_t renewed_ms; /* when the request that renewed it last was sent */
     uint64_t asked_ms;   /* when this replica was asked last */
     bool asked;
@@ -97,9 +92,9 @@ void lease_run(struct lease *l);
 /* kube-scheduler has asked this replica for something. */
 void lease_note_asked(struct lease *l);
 
-/* Whether something may be begun now. */
+/* Whether a write may be sent now. */
 bool lease_leads(const struct lease *l);
 
-/* Gives it back as soon as nothing is under way, and calls `done` then, or at once when it is not
- * ours, or when the API server does not take it back in time. Nothing is begun any more. */
+/* Releases the Lease once no request is in flight, then calls `done`; at once if it is not held,
+ * and after a timeout if the API server does not answer. No further writes are sent. */
 void lease_release(struct lease *l, void (*done)(void *userdata));

@@ -129,7 +129,7 @@ static void on_configuration_written(const struct kube_response *response, void 
     configuration_is_done(w);
 }
 
-/* The bundle as it stands in a configuration: base64. */
+/* The bundle as in a configuration: base64. */
 static int encode_bundle(const struct webhook *w, gnutls_datum_t *ret) {
     gnutls_datum_t pem = {(unsigned char *) w->authority.bundle.data,
                           (unsigned) w->authority.bundle.len};
@@ -255,7 +255,7 @@ static void write_secret(struct webhook *w, const char *version) {
         explicit_bzero(body.data, body.len);
 }
 
-/* What is not there or no base64 is empty, and made anew. */
+/* A missing or invalid value is empty and is created again. */
 static void read_secret(struct webhook *w, struct json data) {
     authority_done(&w->authority);
     authority_init(&w->authority);

@@ -15,7 +15,7 @@
 
 #define WEBHOOK_SECRET "aliquot-webhook" /* also the name of the Service */
 #define WEBHOOK_CONFIGURATION "aliquot"  /* of both kinds */
-#define WEBHOOK_CHECK_MS 60000           /* how often all of it is looked at */
+#define WEBHOOK_CHECK_MS 60000           /* check interval */
 #define WEBHOOK_RETRY_MS 2000            /* after a failure */
 
 struct admission;
@@ -28,9 +28,9 @@ struct webhook {
     const char *listen;
     const char *name_space;
     int64_t (*now)(void); /* seconds since 1970 */
-    uint64_t next_ms;     /* of the loop: when to look again; UINT64_MAX while looking */
+    uint64_t next_ms;     /* loop time of the next check; UINT64_MAX during one */
     unsigned step;        /* which configuration is next */
-    bool failing;         /* and it was said */
+    bool failing;         /* and it was logged */
     char names[3][256];   /* of the Service */
     struct authority authority;
     struct server_cert *server_cert; /* NULL until there is a certificate */

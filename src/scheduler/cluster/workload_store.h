@@ -22,7 +22,7 @@ struct workload_store {
     uint64_t written_ms;    /* when it was tried last */
     uint64_t arrived;       /* as of what is written */
     uint64_t writes_until;  /* and of what is being written */
-    int reported;           /* 1 + status of the failure that was told of last; 0: none */
+    int reported;           /* 1 + status of the failure that was logged last; 0: none */
     uint64_t reads, writes; /* counters, and those that failed */
     uint64_t failed;
 };

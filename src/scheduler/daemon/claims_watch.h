@@ -17,6 +17,6 @@ void elastic_classes_begin(struct scheduler *s);
 void elastic_on_class(struct scheduler *s, enum kube_event event, struct json object);
 void elastic_classes_end(struct scheduler *s);
 
-/* Sets up s->elastic and its gate, the first of all: it fills in what a pod asks. 0, -ENOMEM,
- * or -ENOSPC: a table is full. */
+/* Sets up s->elastic and its gate, which is the first one because it completes the pod's request.
+ * 0, -ENOMEM, or -ENOSPC: a table is full. */
 int elastic_start(struct scheduler *s);

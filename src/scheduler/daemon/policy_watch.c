@@ -89,7 +89,7 @@ static void on_patched(const struct kube_response *response, void *userdata) {
 }
 
 static void patch_status(struct scheduler *s, const char *path, const struct buf *body) {
-    const struct api *api = &s->binder.api; /* a reservation's status says who has what */
+    const struct api *api = &s->binder.api; /* a reservation's status is an allocation */
     struct err err;
     if (buf_error(body) < 0 ||
         api->request(api->context, "PATCH", path, KUBE_MERGE_PATCH, body->data, body->len,

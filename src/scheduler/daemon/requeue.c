@@ -17,8 +17,8 @@
 #define SHAPES_MAX 32 /* kinds of requests in one run; the others are left to the next */
 
 /* Whether a node that has changed since the pod of `r->plan` was refused can take it now. A node
- * that could take it all along was not offered for a reason of its own (a taint, a selector), and
- * would have kube-scheduler retry for ever. */
+ * that could take it before, too, was filtered out for another reason (a taint, a selector) and
+ * would cause endless retries. */
 static bool fits_somewhere(struct requeue *r, const struct state_pod *pod) {
     int64_t score;
     for (struct state_node *node = r->state->nodes; node; node = node->hh.next)

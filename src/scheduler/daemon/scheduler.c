@@ -42,7 +42,7 @@ static void check_watches(struct scheduler *s) {
 
 /* ---- what the parts are given ---- */
 
-/* Called when kube-scheduler asks, and so the place to note that it does. */
+/* Called for each request of kube-scheduler, so the request is recorded here. */
 static bool is_ready(void *userdata) {
     struct scheduler *s = userdata;
     lease_note_asked(&s->lease);
@@ -62,7 +62,7 @@ static int request(void *context, const char *method, const char *path, const ch
                         userdata, NULL, err ? err : &ignored);
 }
 
-/* A write that says who has what. */
+/* A write that grants capacity. */
 struct decision {
     struct scheduler *scheduler;
     kube_response_cb on_response;
@@ -76,9 +76,8 @@ static void on_decided(const struct kube_response *response, void *userdata) {
     decision.on_response(response, decision.userdata);
 }
 
-/* As request(), for the parts that act on the leader: it is carried out within LEASE_SETTLE_MS or
- * never, so that the next one who acts finds it, and the Lease is not given back before it is
- * answered. */
+/* As request(), for writes of the leader: executed within LEASE_SETTLE_MS or never, so that the
+ * next leader sees the result; the Lease is not released before the response. */
 static int decide(void *context, const char *method, const char *path, const char *content_type,
                   const char *body, size_t size, unsigned timeout_ms, kube_response_cb on_response,
                   void *userdata, struct err *err) {
@@ -130,7 +129,7 @@ static bool is_known(const struct state_pod *pod, const char *reason, uint64_t k
     return event_writer_shows(s->events, &event, key);
 }
 
-/* Whether what was said of a pod that waits is still worth an Event. */
+/* Whether the reason for a waiting pod is still current and needs an Event. */
 static bool still_waits(const char *uid, void *userdata) {
     const struct scheduler *s = userdata;
     const struct state_pod *pod = state_pod_find(s->state, uid);
@@ -167,7 +166,7 @@ static void ask_again(void *userdata) {
     watch_changed(s);
 }
 
-/* ---- the signing key comes first: without it no bound pod can be told from a forged one ---- */
+/* ---- the signing key, without which a forged assignment cannot be detected ---- */
 
 static void start_keys(struct scheduler *s);
 
@@ -204,7 +203,7 @@ static void take_keys(struct scheduler *s, struct signing_key *key,
         watch_relist_holders(s);
 }
 
-/* Only the replica that acts says so, by what it knows at that moment. */
+/* Only the leader reports it, from its current state. */
 static bool is_old_key(uint64_t id, void *userdata) {
     const struct scheduler *s = userdata;
     return scheduler_leads(s) && scheduler_is_ready(s) &&
@@ -283,7 +282,7 @@ static void on_acquired(void *userdata) {
 static void on_lost(void *userdata) {
     struct scheduler *s = userdata;
     s->key_ages = (struct key_ages){0};
-    /* What was promised runs out, and what is in doubt is asked for, as ever. */
+    /* Tentative allocations expire, and Bindings in doubt are read back, as always. */
     govern_lost(s);
 }
 

@@ -73,12 +73,11 @@ struct scheduler {
     struct json_parser *parser; /* for one document at a time */
     struct signing_key *key;
     struct signing_verifier *verifier;
-    uint64_t
-        keys_ms; /* when the stored key was last looked at; UINT64_MAX while that is under way */
+    uint64_t keys_ms; /* when the stored key was last read; UINT64_MAX during that */
     bool keys_unread; /* since the Lease was acquired; another replica may have changed them */
-    bool keys_late;   /* what is under way was begun before that */
+    bool keys_late;   /* requests in flight were sent before that */
     struct key_ages key_ages; /* of the public keys, while this replica acts */
-    unsigned undecided;       /* writes that say who has what, and have not been answered */
+    unsigned undecided;       /* writes that grant capacity, in flight */
     struct verb_stats stats[VERBS];
     uint64_t objects_refused; /* watched objects that could not be read */
     uv_timer_t beat;          /* several times a second: the Lease, the port */
@@ -106,9 +105,8 @@ bool scheduler_has_started(const struct scheduler *s);
 /* The same, and no watch has been broken for WATCH_STALE_MS. */
 bool scheduler_is_ready(const struct scheduler *s);
 
-/* Whether this replica may decide and write now: it holds the Lease, knows all that was decided
- * before it did, and has read the signing key since. Whatever writes to the API server of its own
- * accord does so only then. */
+/* Whether this replica leads: it holds the Lease, has read all earlier decisions, and has read the
+ * signing key since. All unsolicited writes to the API server require this. */
 bool scheduler_leads(const struct scheduler *s);
 
 /* Milliseconds of a clock that does not jump. */

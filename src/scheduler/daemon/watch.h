@@ -32,7 +32,7 @@ struct watch {
     const struct watch_kind *kind;
     struct kube_reflector *reflector;
     bool synced;       /* a whole list has been seen */
-    bool relisting;    /* asked for anew, see watch_relist_holders() */
+    bool relisting;    /* relisted, see watch_relist_holders() */
     uint64_t fresh_ms; /* when it was last known to be in order */
     char trouble[256]; /* why the last list or watch failed; "" since a list is whole */
 };
@@ -42,7 +42,7 @@ struct watch {
 int watch_start(struct scheduler *s, const struct watch_kind *kinds, struct err *err);
 void watch_stop(struct scheduler *s);
 
-/* Why one of them is not in order, "" where none says. */
+/* Why one of them is not synced, "" without a reason. */
 const char *watch_trouble(const struct scheduler *s);
 
 /* Reads all that holds shares anew (pods, ElasticGPUs, reservations), so that whatever was decided
@@ -52,7 +52,7 @@ void watch_relist_holders(struct scheduler *s);
 /* To be called about once a second: notes which watches are in order. */
 void watch_check(struct scheduler *s);
 
-/* For handlers: something changed that others are told of soon. */
+/* For handlers: a change that is to be published soon. */
 void watch_changed(struct scheduler *s);
 
 /* For handlers: the object could not be read, or there was no memory for it. */

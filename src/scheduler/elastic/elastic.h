@@ -31,13 +31,13 @@ struct elastic {
     struct claims *claims;
     struct elastic_making *makings; /* holds of ElasticGPUs that are being made */
     struct elastic_wait *waits;     /* binds that wait for claims */
-    struct elastic_growth *growths; /* pods whose assignment is being written anew */
+    struct elastic_growth *growths; /* pods whose assignment is being rewritten */
     struct elastic_node *nodes;     /* uthash by name: labels */
     bool undrawn;                   /* a bound pod's claim was not known yet */
-    uint64_t draw_ms;               /* looked for again then */
+    uint64_t draw_ms;               /* checked again then */
     uint64_t pass_ms;               /* when the last pass was */
     bool unheld;                    /* a card of an ElasticGPU was not there */
-    uint64_t held_ms;               /* when they were looked for last, all or a part of them */
+    uint64_t held_ms;               /* time of their last check, complete or partial */
     unsigned hold_turn;             /* which part that was */
     uint64_t writes, failed;        /* counters */
     struct gpu_request request;
@@ -51,13 +51,13 @@ void elastic_done(struct elastic *e);
 /* Of the watch of pods; `pod` NULL: the pod with that uid is gone. */
 void elastic_pod(struct elastic *e, const char *uid, const struct pod *pod);
 
-/* Of the watch of nodes, by what nodeAffinity and allowedTopologies look at. Without `labels` it
- * has none, or is gone. 0 or -ENOMEM. */
+/* From the watch of nodes: the labels for nodeAffinity and allowedTopologies. NULL `labels`: no
+ * labels, or the node is gone. 0 or -ENOMEM. */
 int elastic_node(struct elastic *e, const char *name, struct json labels);
 /* A full list has been shown. */
 void elastic_nodes_end(struct elastic *e);
 
-/* One pass of the controller; for who leads, when all watches are complete. */
+/* One pass of the controller; on the leader, when all watches are synced. */
 void elastic_run(struct elastic *e);
 
 /* The gate of pods that use claims; also fills in what they ask. */

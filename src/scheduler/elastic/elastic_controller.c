@@ -17,13 +17,13 @@
 
 #define WRITE_TIMEOUT_MS 10000
 #define MAKING_MAX_MS 60000 /* the API server carries out no request later than this */
-#define HOLD_MS 10000       /* all holds are looked at again, a part at a time */
+#define HOLD_MS 10000       /* all reserved capacity is checked again, in parts */
 #define HOLD_TURNS 20       /* parts */
 #define UNHELD_MS 1000      /* all at once where a card was not there */
 #define PASS_MS 500         /* the next pass where nothing has happened */
 
-/* A share that was found to be free, while the write that says so is under way: behind an
- * ElasticGPU that no watch has shown yet, or that was shown with that version. */
+/* A share that was found free while its write is in flight: for an ElasticGPU that no watch has
+ * shown yet, or not since that version. */
 struct elastic_making {
     struct elastic_making *next;
     char egpu[KUBE_NAME_MAX];
@@ -33,7 +33,7 @@ struct elastic_making {
     bool refused;
 };
 
-/* ---- standing holds ---- */
+/* ---- reserved capacity ---- */
 
 static struct assigned_device device_of(const struct state_card *card,
                                         const struct claim_amount *amount) {
@@ -83,7 +83,7 @@ static struct elastic_making *making_for(const struct elastic *e, const struct e
     return NULL;
 }
 
-/* What its hold is called where people read it. */
+/* The displayed name of its reserved capacity. */
 static void name_hold(struct state *s, const char *id, const struct egpu *e) {
     char text[STATE_KEEPER_MAX];
     const char *claim = e->phase == EGPU_RELEASED ? "released claim" : "claim";
@@ -106,7 +106,7 @@ static void reserve(void *self, const struct egpu *e) {
         state_unreserve(s, id);
         return;
     }
-    /* A card that is not there now is looked for again in the next pass. */
+    /* A missing card is searched again in the next pass. */
     const struct state_node *node = resolve(s, e, making ? &making->amount : &e->capacity, devices);
     elastic->unheld |= !node;
     if (node && state_reserve(s, id, node->name, devices, e->ncards) < 0)
@@ -155,7 +155,7 @@ static void add_card(const struct state_card *card, const struct place_grant *gr
     memcpy(ret->cards[ret->ncards++], card->name, sizeof(ret->cards[0]));
 }
 
-/* Whether the pod was promised that card for the container. */
+/* Whether that card is allocated to the container of the pod. */
 static bool is_allocated(const struct state_pod *pod, const char *container,
                          const struct state_card *card) {
     for (uint32_t i = 0; i < pod->nallocations; i++)
@@ -165,7 +165,7 @@ static bool is_allocated(const struct state_pod *pod, const char *container,
     return false;
 }
 
-/* The first consumer's own promise is what the claim is made of. */
+/* The claim gets the tentative allocation of its first consumer. */
 static bool room_of_pod(struct elastic *e, const struct egpu_claim *claim,
                         const struct container_request *req, const char *node, const char *id,
                         struct claims_room *ret) {
@@ -428,8 +428,8 @@ static bool is_answered(const struct elastic *e, const struct elastic_making *ma
     return !egpu || strcmp(egpu->meta.version, making->version) != 0;
 }
 
-/* What was asked for and did not come gives its room back; of an ElasticGPU that is there hold()
- * knows what it has. */
+/* Releases capacity whose ElasticGPU was not created in time; for an existing one reserve() has the
+ * amounts. */
 static void review_makings(struct elastic *e) {
     struct elastic_making *making, *next;
     uint64_t now = e->now(e->userdata);
@@ -446,8 +446,8 @@ static void review_makings(struct elastic *e) {
     }
 }
 
-/* Each holds since it was shown; cards may come later, and change. To look at very many at once
- * would keep pods waiting that are being placed. */
+/* Capacity is reserved when the object is first shown, but cards can appear and change later.
+ * Checked in parts, because a check of very many would delay scheduling. */
 static void hold_all(struct elastic *e, uint64_t now) {
     uint64_t since = now - e->held_ms;
     struct holding holding = {.elastic = e, .all = e->unheld || since >= HOLD_MS};
@@ -469,7 +469,7 @@ static void pass(struct elastic *e, uint64_t now) {
     e->pass_ms = now;
 }
 
-/* What pods do that use no claims is nothing to look at every claim for. */
+/* Changes of pods without claims need no check of the claims. */
 void elastic_run(struct elastic *e) {
     uint64_t now = e->now(e->userdata);
     if (claims_has_news(e->claims) || now - e->pass_ms >= PASS_MS)

@@ -131,7 +131,7 @@ static void write_pod(struct elastic *e, const struct state_pod *pod, const char
         log_warn("claims: pod %s/%s cannot be given more: %s", pod->namespace, pod->name, err.text);
 }
 
-/* ---- who lacks what ---- */
+/* ---- pods with less than their claim ---- */
 
 struct search {
     struct elastic *elastic;
@@ -139,7 +139,7 @@ struct search {
     bool settled;
 };
 
-/* A promise is given up, and made anew with all there is; a Binding is waited for. */
+/* A tentative allocation is dropped and made again; a Binding in flight is awaited. */
 static void give_more(struct elastic *e, struct state_pod *pod, const char *container,
                       const struct claim_amount *amount, uint64_t memory) {
     if (pod->stage == POD_TENTATIVE)

@@ -7,7 +7,8 @@
 
 #include "scheduler/elastic/elastic.h"
 
-/* The container of the promised or bound pod that uses the claim; NULL: none. */
+/* The container of the pod, with a tentative allocation or bound, that uses the claim; NULL: none.
+ */
 const char *elastic_container_of(const struct elastic *e, const struct state_pod *pod,
                                  const struct egpu_claim *claim);
 
@@ -19,7 +20,7 @@ struct state_pod *elastic_waiting_pod(struct elastic *e, const struct egpu_claim
 void elastic_waits_run(struct elastic *e);
 void elastic_waits_drop(struct elastic *e);
 
-/* Bound pods whose claims were shown later than they draw on them from now on. */
+/* From now on, bound pods draw on claims that were shown after them. */
 void elastic_draw_again(struct elastic *e);
 
 /* The policy that the claim's class names; NULL: none, or none of ours. */
@@ -42,7 +43,7 @@ uint64_t elastic_cards_of(const struct egpu *egpu, const struct state_node *node
 bool elastic_has(const struct egpu *egpu, const struct state_pod *pod,
                  const struct state_allocation *held);
 
-/* How much memory of that card the amount is: where it says none, the card decides. */
+/* The amount's memory on that card: without one, the card decides. */
 uint64_t elastic_memory_of(const struct claim_amount *amount, const struct state_pod *pod,
                            const struct state_allocation *held);
 

@@ -110,7 +110,8 @@ static bool use_of(const struct elastic *e, const struct state_pod *pod, const c
     }
 }
 
-/* Of a claim that is not made yet, where it may be: a class can be made anew under its name. */
+/* The allowed nodes of a claim that is not provisioned yet: a class can be recreated under its
+ * name. */
 static uint64_t key_of(const struct elastic *e, const struct claims_use *use) {
     const struct egpu_class *class = use->egpu ? NULL : claims_class_of(e->claims, use->claim);
     if (use->egpu)
@@ -260,7 +261,7 @@ static enum progress check_wait(struct elastic *e, struct elastic_wait *w, struc
             return progress;
         if (r < 0)
             return GIVE_UP;
-        if (use.egpu || use.amount.cards == 0) /* another container stands for it */
+        if (use.egpu || use.amount.cards == 0) /* another container represents it */
             continue;
         progress = KEEP_WAITING;
         bool here = strcmp(use.claim->selected_node, w->node) == 0;
@@ -295,7 +296,8 @@ void elastic_waits_refuse(struct elastic *e, const char *why) {
     }
 }
 
-/* Whether the container was promised just what it is to get of its claim, on cards of that. */
+/* Whether the container's tentative allocation equals what its claim gives, on the claim's cards.
+ */
 static bool is_allocated(const struct state_pod *pod, const char *container,
                          const struct claims_use *use) {
     uint32_t cards = 0;
@@ -308,8 +310,9 @@ static bool is_allocated(const struct state_pod *pod, const char *container,
     return cards == use->amount.cards;
 }
 
-/* Before there was a claim the pod was promised room for it: it may be of another card or size, and
- * one container has it for all. Then the pod is placed anew, on what the claim holds. */
+/* Before the claim was bound, the pod got a tentative allocation for it: possibly on another card,
+ * of another size, and for one container of several. Then the pod is placed again, on the claim's
+ * capacity. */
 static void check_tentative(struct elastic *e, const char *uid) {
     struct state_pod *pod = state_pod_find(e->state, uid);
     struct claims_use use;

@@ -17,7 +17,7 @@ const char *const args_keep[] = {
     "Nodes/items/*/metadata/name",
     "Nodes/items/*/metadata/labels",
     "Nodes/items/*/status/allocatable",
-    /* preempt: of whole pods, who they are */
+    /* preempt: the identity of whole pods */
     "NodeNameToVictims/*/NumPDBViolations",
     "NodeNameToVictims/*/Pods/*/UID",
     "NodeNameToVictims/*/Pods/*/metadata/uid",

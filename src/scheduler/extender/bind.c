@@ -87,8 +87,8 @@ static int ask_truth(struct attempt *a, struct err *err) {
                           a, err);
 }
 
-/* The pod is on a node: by our Binding, or by another one before it. It may have ended since, and a
- * list may have told that before this answer came: so it is asked for until the watch shows it. */
+/* The pod is bound: by this Binding or an earlier one. It may have ended since, and a list may have
+ * shown that before this response: so it is read until the watch shows it. */
 static void settle_bound(struct attempt *a, const struct pod *seen) {
     struct binder *b = a->binder;
     if (state_pod_seen(b->state, seen, b->now(b->userdata)) < 0) {
@@ -105,7 +105,7 @@ static void settle_bound(struct attempt *a, const struct pod *seen) {
         end_attempt_err(a, "another scheduler bound the pod, to node", seen->node);
 }
 
-/* What was read before another attempt began or was answered says nothing about that one. */
+/* A read from before another attempt started or was answered is no result of that attempt. */
 static void settle_unbound(struct attempt *a) {
     struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     bool waiting = pod && (pod->stage == POD_IN_DOUBT || pod->stage == POD_AWAITED);
@@ -136,7 +136,7 @@ static void on_truth(const struct kube_response *response, void *userdata) {
     struct attempt *a = userdata;
     const struct state_pod *pod = state_pod_find(a->binder->state, a->to.uid);
     if (!pod || pod->stage == POD_BOUND) {
-        /* The watch was faster; what it says is newer than this answer may be. */
+        /* The watch was faster; its state is at least as new as this response. */
         bool ours =
             pod && pod->node && strcmp(pod->node->name, a->to.node) == 0 && pod->nallocations > 0;
         end_attempt(a, ours ? "" : "the pod is gone, or another scheduler bound it");
@@ -286,8 +286,8 @@ static void post_binding(struct attempt *a, struct state_pod *pod) {
 
 /* ---- choosing, and the request ---- */
 
-/* Accounts the pod on the node before anything is sent: on the cards it was promised if that still
- * holds, on others of the same node if not. */
+/* Allocates on the node before the Binding is sent: the tentative cards if they are still free,
+ * else others of the same node. */
 static int claim(struct binder *b, struct state_pod *pod, struct state_node *node,
                  struct err *err) {
     struct place_result result;
@@ -305,7 +305,7 @@ static int claim(struct binder *b, struct state_pod *pod, struct state_node *nod
     return r < 0 ? err_errno(err, -r, "cannot bind") : 0;
 }
 
-/* A promise is only as good as its cards: one may have gone or become unhealthy since. */
+/* Drops a tentative allocation whose cards are gone or have become unhealthy. */
 static void check_tentative(struct binder *b, struct state_pod *pod) {
     if (pod->stage != POD_TENTATIVE)
         return;
@@ -389,7 +389,7 @@ static int read_request(struct binder *b, const char *body, size_t len, struct a
     return 0;
 }
 
-/* kube-scheduler asks again when it did not hear the answer of a bind that was done. */
+/* kube-scheduler retries a bind whose response it did not receive. */
 static bool is_done_already(const struct binder *b, const struct attempt *a) {
     const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     return pod && (pod->stage == POD_BOUND || pod->stage == POD_AWAITED);
@@ -401,7 +401,8 @@ static void answer_done(struct binder *b, struct attempt *a) {
     end_attempt(a, ours ? "" : "the pod is bound to another node, or by another scheduler");
 }
 
-/* As far as is known: one that asks is known since filter, unless the scheduler was restarted. */
+/* As far as is known: a pod with a GPU request is known since filter, unless the scheduler was
+ * restarted. */
 static bool requests_nothing(const struct binder *b, const struct attempt *a) {
     const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     return b->ready(b->userdata) && (!pod || (pod->ncontainers == 0 && pod->problem == REQUEST_OK &&

@@ -15,7 +15,7 @@
 #include "scheduler/extender/extender.h"
 #include "scheduler/state/state.h"
 
-/* A Binding is decided so long after it was begun: the API server carries it out by then or never.
+/* Time after which a Binding is decided: the API server executes it by then or never.
  */
 #define DOUBT_MAX_MS LEASE_SETTLE_MS
 
@@ -44,6 +44,6 @@ void binder_done(struct binder *b);
 /* Handles the body of a bind request; `request` is handed to b->done, inside the call or later. */
 void binder_bind(struct binder *b, const char *body, size_t len, void *request);
 
-/* To be called about once a second: asks the API server about pods whose Binding is in doubt or
- * long awaited, and lets old promises run out. */
+/* To be called about once a second: reads pods whose Binding is in doubt or long awaited, and
+ * expires old tentative allocations. */
 void binder_audit(struct binder *b);

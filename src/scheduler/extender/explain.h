@@ -11,9 +11,8 @@
 
 #define EXPLAIN_MAX 1024 /* the API server cuts an Event's message there */
 
-/* `selection` may be NULL in both. The nodes shown are those that come nearest to taking the pod,
- * whatever their order among the candidates; of nodes whose cards are of the wrong model it shows
- * the models. */
+/* `selection` may be NULL in both. Shows the nodes that are closest to fitting the pod, independent
+ * of their order; for nodes with cards of the wrong model it shows the models. */
 void explain_no_fit(struct state *s, const struct gpu_request *request,
                     const struct gpu_selection *selection,
                     const struct extender_candidate *candidates, size_t n,
@@ -21,7 +20,7 @@ void explain_no_fit(struct state *s, const struct gpu_request *request,
 /* The same as long as the sentence is, but for its figures and the nodes in it. */
 uint64_t explain_key(const struct gpu_request *request, const struct gpu_selection *selection,
                      const struct extender_candidate *candidates, size_t n);
-/* What the pod asks, in words. */
+/* The pod's request as text. */
 void explain_wants(const struct gpu_request *request, char out[static EXPLAIN_MAX]);
 
 void explain_malformed(const struct pod *pod, char out[static EXPLAIN_MAX]);

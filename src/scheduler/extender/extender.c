@@ -53,8 +53,7 @@ struct filter_call {
 
 /* ---- what kube-scheduler sends ---- */
 
-/* So many nodes are looked up together, each step for all of them: the memory that one step has
- * fetched is there for the next. */
+/* Nodes that are looked up together, step by step: each step prefetches memory for the next. */
 #define TOGETHER 32
 
 static void find_nodes(struct filter_call *f, const struct json_text *names,
@@ -114,7 +113,7 @@ answer(struct extender *e, const char *body, size_t len, uint64_t now_ms, struct
 
 /* ---- judging nodes ---- */
 
-#define AHEAD 16 /* so many nodes further memory is fetched */
+#define AHEAD 16 /* prefetch distance, in nodes */
 
 /* How much what is judged next may be thought about. */
 static void allow(struct filter_call *f, uint32_t states) {
@@ -143,7 +142,7 @@ static size_t judge_nodes(struct filter_call *f, const struct state_pod *self) {
     return fitting;
 }
 
-/* Whether a node would take the pod if promises were not kept. */
+/* Whether a node would fit the pod without tentative allocations. */
 static bool tentative_in_the_way(struct filter_call *f, const struct state_pod *self) {
     struct place_result result;
     for (size_t i = 0; i < f->n; i++) {
@@ -155,7 +154,7 @@ static bool tentative_in_the_way(struct filter_call *f, const struct state_pod *
     return false;
 }
 
-/* A pod whose Binding may still be carried out can only go where that one sends it. */
+/* A pod whose Binding may still be executed can only go to that node. */
 static size_t judge_in_doubt(struct filter_call *f, const struct state_pod *self) {
     size_t fitting = 0;
     for (size_t i = 0; i < f->n; i++) {
@@ -177,8 +176,8 @@ static struct extender_candidate *best_candidate(const struct filter_call *f) {
     return best;
 }
 
-/* Who is the best of many by a rough look is there by luck: it is looked at closely, and stays the
- * best or makes way for another. */
+/* The best of many rough estimates is biased: it is evaluated fully, and another node may become
+ * the best. */
 static void judge_best(struct filter_call *f, const struct state_pod *self) {
     for (uint32_t evaluations = 0; evaluations < CLOSE_EVALUATIONS; evaluations++) {
         struct extender_candidate *best = best_candidate(f);
@@ -256,9 +255,9 @@ static void put_reasons(struct json_writer *w, const struct filter_call *f, size
 }
 
 /* kube-scheduler's own preemption does not see shares: it would find that the pod fits as things
- * are, and report an error of its own. So a refusal says that preemption cannot help, but for the
- * node where room is being made (evict.h): there kube-scheduler waits as for its own victims, where
- * it would take back the nomination otherwise. */
+ * are, and report an error of its own. So a refusal is UnschedulableAndUnresolvable, except for the
+ * node where preemption is in progress (evict.h): there kube-scheduler waits as for its own
+ * victims; otherwise it would clear the nomination. */
 static void put_failed(struct json_writer *w, const struct filter_call *f, size_t n,
                        const char *common) {
     json_object_begin(w, "FailedNodes");
@@ -276,8 +275,8 @@ static bool any_fits(const struct filter_call *f) {
     return false;
 }
 
-/* The reasons of thousands of nodes would be most of the answer, and kube-scheduler evaluations at
- * them only when no node is left: so they are not said when there is one. */
+/* The reasons of thousands of nodes would be most of the response, and kube-scheduler reads them
+ * only when no node is left: they are omitted when one is. */
 static void put_filter_answer(struct buf *out, const struct filter_call *f, bool all,
                               const char *common_failure) {
     _cleanup_buf_ struct buf counted = BUF_INIT(0);
@@ -323,8 +322,8 @@ static int filter_malformed(struct filter_call *f, const struct pod *pod, struct
     return 0;
 }
 
-/* Nodes that lack room only because of promises may have it in a moment, and nothing in the cluster
- * will change to tell kube-scheduler. An error makes it try again by itself, after a back-off. */
+/* Nodes that lack room only because of tentative allocations may soon have it, and no event of the
+ * cluster would requeue the pod. An error makes kube-scheduler retry after a back-off. */
 static int filter_none_fits(struct filter_call *f, struct state_pod *self, uint64_t now_ms,
                             struct buf *out) {
     if (tentative_in_the_way(f, self))

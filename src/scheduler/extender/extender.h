@@ -2,10 +2,10 @@
 #pragma once
 
 /* The extender's filter and prioritize as functions from JSON to JSON over the state.
- * kube-scheduler asks filter for every pod with a GPU request, prioritize when more than one node
- * is left, and bind (bind.h) for the winner, possibly while it filters the next pod already. So the
- * likely winner is promised its share here and now, or two pods would be sent to the same free
- * share.
+ * kube-scheduler calls filter for every pod with a GPU request, prioritize when more than one node
+ * is left, and bind (bind.h) for the selected node, possibly while it filters the next pod. So
+ * filter or prioritize makes a tentative allocation on the likely node; otherwise two pods could be
+ * sent to the same free share.
  *
  * Protocol: k8s.io/kube-scheduler extender/v1. Its keys are Go field names without case. */
 
@@ -21,12 +21,12 @@
 
 struct json_parser;
 
-/* How long a promise without a Binding counts. A bind normally comes within milliseconds; one that
- * comes later than this is placed again. */
+/* Lifetime of a tentative allocation without a Binding. bind normally follows within milliseconds;
+ * after this time the pod is placed again. */
 #define TENTATIVE_TTL_MS 5000
 
-/* A pod that no node can take, or whose request makes no sense; `pod` may be forgotten afterwards.
- * `key` is the same as long as what the message says is, but for its figures; 0: no such key. */
+/* A pod that fits no node, or with an invalid request; `pod` may be freed afterwards. `key` is
+ * equal for messages that differ only in figures; 0: none. */
 typedef void (*extender_refusal)(struct state_pod *pod, const char *reason, uint64_t key,
                                  const char *message, void *userdata);
 
@@ -36,20 +36,19 @@ typedef bool (*extender_known)(const struct state_pod *pod, const char *reason, 
 
 struct extender_candidate;
 
-/* None of these nodes has room for the pod, and no promise is in the way. */
+/* None of these nodes has room for the pod, even without tentative allocations. */
 typedef void (*extender_no_room)(struct state_pod *pod, const struct extender_candidate *candidates,
                                  size_t n, uint64_t now_ms, void *userdata);
 
-/* What kube-scheduler is told while ready() says no; it asks again. */
+/* The error while ready() is false; kube-scheduler retries. */
 #define EXTENDER_NOT_READY                                                                         \
     "aliquot-scheduler is still reading the state of the cluster, or another replica hands over "  \
     "to this one; trying again"
 
-/* So many nodes does filter name at most, the best ones. Our scores outweigh all others together,
- * so the pod goes to the best node anyhow, and kube-scheduler is spared scoring, and sending back,
- * those that cannot be it. When it comes again with the pod, something that we do not know of
- * (another extender, a plugin) did not take those: then it is named all, as is who asks about nodes
- * that do not exist yet. */
+/* Maximum number of nodes in the response of filter: the best ones. The extender's scores outweigh
+ * all others, so the pod goes to the best node anyway, and kube-scheduler need not score and send
+ * the rest. When a pod comes again, another extender or plugin has rejected these: then the
+ * response has all nodes, as for requests about nodes that do not exist yet. */
 #define EXTENDER_LIST 161
 
 struct extender_candidate {
@@ -64,7 +63,7 @@ struct extender_candidate {
 struct extender {
     struct state *state;
     bool (*ready)(void *userdata);          /* whether the state is complete */
-    const char *(*trouble)(void *userdata); /* why it is not, "" where nothing says; may be NULL */
+    const char *(*trouble)(void *userdata); /* why it is not, "" without a reason; may be NULL */
     extender_refusal on_refusal;            /* may be NULL */
     extender_known known;                   /* may be NULL: nothing is */
     extender_no_room on_no_room;            /* may be NULL */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Gates: reasons of our own why a pod may not be placed yet, whatever is free: a quota that is used
- * up, a gang that is not complete, a claim that is not bound. Asked by filter before any node is
- * looked at, by bind again, and by requeue.c for the pods that a gate has held. */
+/* Scheduling gates: conditions under which a pod is not placed, whatever is free: an exhausted
+ * quota, an incomplete gang, an unbound claim. Checked by filter before the nodes, by bind again,
+ * and by requeue.c for the pods that a gate has refused. */
 
 #include <errno.h>
 #include <stdbool.h>

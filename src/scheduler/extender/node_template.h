@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Nodes that do not exist yet: a cluster autoscaler asks whether a pod would fit on a node of some
- * kind, and shows what such a node would be. It is judged as if empty, and nothing is remembered
- * of it. */
+/* Nodes that do not exist yet: a cluster autoscaler checks whether a pod would fit on a node of a
+ * group, given by a template. The node is evaluated as empty and is not stored. */
 
 #include <stdint.h>
 

@@ -10,7 +10,7 @@
 #include "base/array.h"
 #include "kube/objects/gang.h"
 
-#define PLACES_PER_SECOND 256 /* of one member, for which all nodes are looked at */
+#define PLACES_PER_SECOND 256 /* placements of one member, each over all nodes */
 #define RETRY_MS 500          /* after a gang did not fit */
 #define BACK_OFF_MS 1000      /* after one was not bound in time; doubles */
 #define BACK_OFF_MAX_MS 300000
@@ -20,15 +20,15 @@
 struct gang {
     UT_hash_handle hh;
     char key[KEY_MAX];
-    uint32_t size, timeout_s;   /* the most that any member says */
+    uint32_t size, timeout_s;   /* maximum over all members */
     int64_t created;            /* of the oldest member */
     uint64_t since_ms;          /* when the first member was seen */
     bool reported;              /* that it is not complete */
     bool fresh;                 /* not counted yet */
     bool started;               /* all were bound once, and some of them still are */
-    uint64_t placed_ms;         /* when all were promised their places; 0: they are not */
+    uint64_t placed_ms;         /* when all got tentative allocations; 0: not yet */
     uint64_t moved_ms;          /* when another one was bound since, of */
-    size_t bound;               /* so many then */
+    size_t bound;               /* their number then */
     uint64_t retry_ms;          /* not tried before */
     uint64_t round;             /* in which it was tried last */
     uint64_t closed_ms;         /* when it was last found not to be settled, and */
@@ -61,7 +61,7 @@ void gangs_forget(struct gangs *g) {
         pod->keep_until_ms = 0;
 }
 
-/* ---- who is there ---- */
+/* ---- members ---- */
 
 static struct gang *find_gang(struct gangs *g, const struct state_pod *pod) {
     struct gang *gang;
@@ -102,8 +102,8 @@ static size_t count_from(const struct gang *gang, enum pod_stage stage) {
     return n;
 }
 
-/* Of a gang that has begun some may have ended, which is not seen here: those that are left, and
- * those that are made anew, do not wait for them. */
+/* Members of a started gang may have ended unseen: remaining and recreated members do not wait for
+ * them. */
 static uint32_t size_needed(const struct gang *gang) {
     return gang->started && gang->n < gang->size ? (uint32_t) gang->n : gang->size;
 }
@@ -113,7 +113,8 @@ static bool is_settled(const struct gang *gang) {
     return count_from(gang, POD_TENTATIVE) >= size_needed(gang);
 }
 
-/* Whether enough of those are there for certain: whom only kube-scheduler has told of may be gone.
+/* Whether enough members certainly exist: pods known only from kube-scheduler's requests may be
+ * gone.
  */
 static bool is_known(const struct gang *gang) {
     size_t n = 0;
@@ -122,7 +123,7 @@ static bool is_known(const struct gang *gang) {
     return n >= size_needed(gang);
 }
 
-/* A gang of which some are bound already when it is seen first has begun under another process. */
+/* A gang with bound members when first seen was started by another process. */
 static void note_begun(struct gang *gang) {
     bool any = count_from(gang, POD_BINDING) > 0;
     gang->started = any && (gang->started || gang->fresh);
@@ -136,7 +137,8 @@ static int by_age(struct gang *a, struct gang *b) {
     return strcmp(a->key, b->key);
 }
 
-/* Finds the members anew when pods have come or gone. What could not be noted is noted next time.
+/* Finds the members again after pods were added or removed. Members that failed for lack of memory
+ * are added next time.
  */
 static void refresh(struct gangs *g, uint64_t now_ms) {
     struct gang *gang, *next;
@@ -175,7 +177,7 @@ static void release_tentative(struct gangs *g, struct gang *gang) {
     gang->placed_ms = 0;
 }
 
-/* Whether another gate holds the member; the first that does says why the gang is held. */
+/* Whether another gate refuses the member; the first one gives the reason for the gang. */
 static bool is_held(struct gangs *g, struct state_pod *pod, uint64_t now_ms, struct buf *why) {
     _cleanup_buf_ struct buf own = BUF_INIT(GATE_WHY_MAX);
     g->trying = true; /* this gate itself is open to it meanwhile */
@@ -351,9 +353,8 @@ static void give_back(struct gangs *g, struct gang *gang, uint64_t now_ms) {
     put_events(g, gang, "GPUGangTimeout", text);
 }
 
-/* Whether what is promised was kept for long enough: for the time that the gang says, or for less
- * when no member is bound any more. What keeps a member from its place may last for ever, and
- * others need the shares. */
+/* Whether the tentative allocations have expired: after the gang's timeout, or earlier when binding
+ * has stalled. A member may never be bound, and other pods need the shares. */
 static bool is_over(struct gang *gang, uint64_t now_ms) {
     size_t bound = count_from(gang, POD_BINDING);
     if (bound > gang->bound)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Gangs: all of their pods get a share, or none does. Filter holds the members until all are there
- * and fit together; then all are promised their places at once, for as long as the gang says, and
- * kube-scheduler is woken. Because that happens in one step, two gangs never hold halves against
- * each other: the one whose oldest pod is older goes first. What is not bound when the time is over
- * is given back, and the gang tries again. */
+/* Gangs: all of their pods get a share, or none does. Filter refuses the members until all exist
+ * and fit together; then all get tentative allocations at once, for the gang's timeout, and the
+ * pods are requeued. Because that is one step, two gangs never block each other with halves: the
+ * gang with the oldest pod goes first. Members that are not bound by the timeout lose their
+ * allocation, and the gang tries again. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,12 +34,12 @@ struct gangs {
 
 void gangs_done(struct gangs *g);
 
-/* Another process acts from now on: what was known of the gangs is not true any more when this one
- * does again. What is promised runs out as any promise does. */
+/* Another replica leads from now on: the state of the gangs is reset. Their tentative allocations
+ * expire as all do. */
 void gangs_forget(struct gangs *g);
 
 /* The gate; `self` is struct gangs. */
 bool gangs_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
 
-/* To be called about once a second: lets go of what was kept for too long. */
+/* To be called about once a second: releases expired allocations. */
 void gangs_tick(struct gangs *g, uint64_t now_ms);

@@ -46,7 +46,7 @@ static void free_quota(struct quotas *q, struct quota *quota) {
     q->ungrouped = true;
 }
 
-/* ---- whose they are ---- */
+/* ---- the quotas of a pod ---- */
 
 static void drop_groups(struct quota_group **all) {
     struct quota_group *group, *next;
@@ -86,7 +86,7 @@ static bool add_to_groups(struct quotas *q, struct quota *quota) {
     return true;
 }
 
-/* So that only those are looked at that matter to a pod. False: out of memory. */
+/* An index, so that only the relevant quotas of a pod are checked. False: out of memory. */
 static bool regroup(struct quotas *q) {
     bool all = true;
     if (!q->ungrouped)
@@ -99,7 +99,7 @@ static bool regroup(struct quotas *q) {
     return all;
 }
 
-/* ---- what the watches say ---- */
+/* ---- watch events ---- */
 
 void quotas_done(struct quotas *q) {
     struct quota *quota, *next;
@@ -274,7 +274,7 @@ static const struct place_card *least_card(struct quotas *q, uint64_t now_ms) {
     return least;
 }
 
-/* What the pod will use: what it is promised, or else what it asks, on such a card. */
+/* The pod's usage: its allocation, or else its request on such a card. */
 static struct quota_use use_of_pod(const struct state_pod *pod, const struct place_card *card) {
     struct place_sum sum = {0};
     if (pod->nallocations > 0)
@@ -317,7 +317,7 @@ void quotas_project(struct quotas *q, unsigned max,
         quota->had_turn = true;
         max--;
     }
-    /* Those whose status the API server does not take are not to keep others from theirs. */
+    /* In turns, so that objects whose status the API server rejects do not starve others. */
     for (struct quota *quota = max > 0 ? q->all : NULL; quota; quota = quota->hh.next)
         quota->had_turn = false;
 }

@@ -2,9 +2,9 @@
 #pragma once
 
 /* Quotas of namespaces on shares, in cards times percent and in bytes, whatever dialect a pod is
- * written in. Usage is what the pods of a namespace hold or are promised. Namespaces of a cohort
- * may use what others of it leave of their guaranteed amounts; who is within its own guaranteed
- * amount is never held up by that. */
+ * written in. Usage is what is allocated to the pods of a namespace, tentatively or not. Namespaces
+ * of a cohort may use unused guaranteed amounts of the others; a namespace within its own
+ * guaranteed amount is never blocked by that. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,14 +23,14 @@ struct quotas {
     struct state *state;
     struct quota *all;                    /* uthash */
     struct quota_group *spaces, *cohorts; /* uthash by name: of what is in `all` */
-    bool ungrouped;                       /* they are to be made anew */
+    bool ungrouped;                       /* to be rebuilt */
     struct place_card least;              /* as of least_ms: on which a pod takes least */
     uint64_t least_ms;
 };
 
 void quotas_done(struct quotas *q);
 
-/* ---- what the watches say ---- */
+/* ---- watch events ---- */
 
 void quotas_sync_begin(struct quotas *q, enum quota_kind kind);
 void quotas_sync_end(struct quotas *q, enum quota_kind kind);
@@ -49,8 +49,7 @@ bool quotas_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf 
 
 /* ---- status ---- */
 
-/* Calls `patch` for each ElasticGPUQuota whose status is not what is used; up to `max` of them, in
- * turns. */
+/* Calls `patch` for up to `max` ElasticGPUQuotas whose status differs from the usage, in turns. */
 void quotas_project(struct quotas *q, unsigned max,
                     void (*patch)(const struct quota_object *object, const struct quota_use *used,
                                   void *userdata),

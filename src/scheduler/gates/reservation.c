@@ -10,14 +10,14 @@
 #include "model/selection.h"
 #include "scheduler/state/state_internal.h"
 
-#define ID_PREFIX "reservation/" /* of the standing hold */
+#define ID_PREFIX "reservation/" /* of the reserved capacity */
 #define ID_MAX (KUBE_NAME_MAX + 16)
-#define PLACES_PER_TICK 64 /* for which all nodes are looked at */
+#define PLACES_PER_TICK 64 /* placements, each over all nodes */
 
 struct reservation {
     UT_hash_handle hh;
     bool listed;
-    uint32_t round; /* in which a place was looked for last */
+    uint32_t round; /* of the last placement */
     bool had_turn;  /* its status was sent, and others wait for theirs */
     char id[ID_MAX];
     struct reservation_object object; /* `held` may be ahead of what the watch has shown */
@@ -117,7 +117,7 @@ int reservations_seen(struct reservations *r, struct reservation_object *object)
     return is_held(v) ? reserve(r, v) : 0;
 }
 
-/* ---- who draws ---- */
+/* ---- pods that draw on reservations ---- */
 
 /* What the pod draws on; NULL: on none of ours. */
 static const struct state_standing *drawn_by(const struct state *s, const struct state_pod *pod) {
@@ -188,7 +188,7 @@ bool reservations_open(void *self, struct state_pod *pod, uint64_t now_ms, struc
     return true;
 }
 
-/* Of pods that were bound before this process began, their cards tell what they draw on. */
+/* For pods bound before this process started, their cards show what they draw on. */
 static void recognise(struct reservations *r, const struct reservation *v) {
     const struct state_standing *standing =
         is_held(v) ? state_standing_find(r->state, v->id) : NULL;
@@ -367,7 +367,7 @@ void reservations_tick(struct reservations *r, int64_t now, unsigned max,
     }
     if (r->placed < PLACES_PER_TICK)
         r->round++; /* all had their turn */
-    /* Those whose status the API server does not take are not to keep others from theirs. */
+    /* In turns, so that objects whose status the API server rejects do not starve others. */
     for (struct reservation *v = max > 0 ? r->all : NULL; v; v = v->hh.next)
         v->had_turn = false;
 }

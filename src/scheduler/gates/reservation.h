@@ -17,15 +17,15 @@ struct reservations {
     struct state *state;
     struct reservation *all;    /* uthash by name */
     bool unsorted;              /* they are to be put in the order of their names */
-    uint32_t round;             /* in which each that has no place is looked for one once */
-    uint32_t placed;            /* for how many the last tick has done so */
+    uint32_t round;             /* in which each unplaced one is tried once */
+    uint32_t placed;            /* placements of the last tick */
     struct gpu_request request; /* scratch of one call */
     struct place_plan plan;
 };
 
 void reservations_done(struct reservations *r);
 
-/* ---- what the watch says ---- */
+/* ---- watch events ---- */
 
 void reservations_sync_begin(struct reservations *r);
 void reservations_sync_end(struct reservations *r);
@@ -43,9 +43,9 @@ struct state_selector reservations_selector(struct reservations *r);
  * is struct reservations. */
 bool reservations_open(void *self, struct state_pod *pod, uint64_t now_ms, struct buf *why);
 
-/* About once a second, by the replica that acts, at that time of day: places, lets expire, finds
- * who draws on what, and calls `patch` for up to `max` of those whose status is to be written, in
- * turns. */
+/* To be called about once a second on the leader, with the time of day: places and expires
+ * reservations, finds the pods that draw on them, and calls `patch` for up to `max` changed
+ * statuses, in turns. */
 void reservations_tick(struct reservations *r, int64_t now, unsigned max,
                        void (*patch)(const char *name, const struct reservation_status *status,
                                      void *userdata),

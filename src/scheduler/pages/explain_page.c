@@ -6,7 +6,7 @@
 #include "scheduler/pages/pages.h"
 #include "wire/json_write.h"
 
-/* The page /explain: why one pod is on none of the nodes, as filter would say now. */
+/* The page /explain: why filter would reject each node for a pod now. */
 
 static const struct state_pod *find_pod(const struct state *s, const char *namespace,
                                         const char *name) {
@@ -82,7 +82,7 @@ static void write_nodes(struct json_writer *w, struct scheduler *s, const struct
     json_put_u64(w, "nodesWithoutGPU", without);
 }
 
-/* Asks the gates only about a pod that one of them holds: a gate may promise places. */
+/* Checks the gates only for a pod that one has refused: a check can make tentative allocations. */
 static void write_held(struct json_writer *w, struct scheduler *s, struct state_pod *pod) {
     _cleanup_buf_ struct buf why = BUF_INIT(GATE_WHY_MAX);
     if (pod->requeue.gated && gates_closed(&s->gates, pod, scheduler_now(s), &why))

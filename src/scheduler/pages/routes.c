@@ -48,7 +48,7 @@ static void on_filter(struct http_exchange *exchange, void *userdata) {
     ask_extender(userdata, exchange, VERB_FILTER, extender_filter, 200);
 }
 
-/* The answer of prioritize is a list with no place for an error, so here the status tells. */
+/* The response of prioritize is a list without an error field, so errors use the HTTP status. */
 static void on_prioritize(struct http_exchange *exchange, void *userdata) {
     ask_extender(userdata, exchange, VERB_PRIORITIZE, extender_prioritize, 400);
 }

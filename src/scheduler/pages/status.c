@@ -19,7 +19,7 @@ static void write_allocations(struct json_writer *w, const struct state_pod *pod
     json_array_end(w);
 }
 
-/* Why a waiting pod does not go to each node, as filter would say now. */
+/* Why filter would reject each node for a waiting pod now. */
 static void write_reasons(struct json_writer *w, struct scheduler *s, const struct state_pod *pod) {
     struct gpu_request request;
     struct place_plan plan;

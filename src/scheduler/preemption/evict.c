@@ -36,7 +36,8 @@
 #define REFUSED_EVICTION_MS 15000
 /* Time between two searches for pods that another process began to make room for. */
 #define ADOPT_INTERVAL_MS 1000
-/* Age of the last run at which evictor_catch_up() runs: this replica has only begun to lead. */
+/* Age of the last run beyond which evictor_catch_up() runs: this replica has just become the
+ * leader. */
 #define CATCH_UP_MS 3000
 /* Age of an offer of nodes at which no pod is evicted from them any more: a node may have been
  * cordoned since, or be full. */
@@ -61,13 +62,13 @@ struct evict_case {
     size_t best;              /* where the cheapest node so far is, or NONE */
     struct victims_cost cost; /* and what it takes */
     char node[KUBE_NAME_MAX]; /* where room is being made; "" while nowhere */
-    uint64_t next_ms;         /* not to be looked at before */
+    uint64_t next_ms;         /* not evaluated before */
     uint64_t nominated_ms;    /* when the API server last took the nomination; 0: not yet */
     uint64_t absent_ms;       /* since when the agent of `node` is away; 0: it is there */
     unsigned pauses;          /* one after the other */
     unsigned in_flight;
     bool reserved;
-    bool hopeless; /* when it was last looked at */
+    bool hopeless; /* at the last evaluation */
 };
 
 /* ---- cases ---- */
@@ -103,8 +104,8 @@ unsigned evictor_waiting(const struct evictor *e) {
     return HASH_COUNT(e->cases);
 }
 
-/* Whether there is room for another one; who is of lower priority, or waits without hope, gives
- * way: it comes again when kube-scheduler asks about it again. */
+/* Whether there is room for another case. A case of lower priority or without hope is dropped: it
+ * is added again at the pod's next filter. */
 static bool make_way(struct evictor *e, int32_t priority) {
     struct evict_case *least = NULL;
     if (HASH_COUNT(e->cases) < CASES_MAX)
@@ -200,7 +201,8 @@ static void adopt_nominated(struct evictor *e, uint64_t now_ms) {
 
 /* ---- what is sent ---- */
 
-/* One request under way. It keeps names: what they stand for may be gone when the answer comes. */
+/* One request in flight. It has names, because the objects may be gone when the response arrives.
+ */
 struct sent {
     struct evictor *evictor;
     char for_uid[KUBE_UID_MAX]; /* the pod that waits */
@@ -296,8 +298,8 @@ static void nominate(struct evictor *e, struct evict_case *c, const struct state
 
 /* ---- eviction ---- */
 
-/* The condition by which kube-scheduler knows its own victims: while it sees one on the nominated
- * node, it waits, and leaves the nomination as it is. */
+/* The condition DisruptionTarget: while kube-scheduler sees a pod with it on the nominated node, it
+ * waits and keeps the nomination. */
 static void mark_victim(struct evictor *e, const struct evict_case *c,
                         const struct state_pod *victim, const char *message) {
     _cleanup_buf_ struct buf body = BUF_INIT(4096);
@@ -378,7 +380,7 @@ static bool evict(struct evictor *e, struct evict_case *c, const struct state_po
     return true;
 }
 
-/* Whether so many more may be evicted in this second. */
+/* Whether the rate limit allows that many more evictions. */
 static bool may_evict(struct evictor *e, unsigned n, uint64_t now_ms) {
     if (now_ms - e->window_ms >= 1000) {
         e->window_ms = now_ms;
@@ -432,8 +434,8 @@ static void evict_next(struct evictor *e, struct evict_case *c, const struct sta
 
 /* ---- one case ---- */
 
-/* Evaluates the nodes that were offered, from where the last run ended; whether all were. A node
- * that was begun with less than a whole run's effort, and used it up, has its turn again. */
+/* Evaluates the offered nodes, from the end of the last run; returns whether all are done. A node
+ * that used up less than a whole run's effort is evaluated again. */
 static bool search_nodes(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
                          uint64_t now_ms) {
     while (c->evaluated < c->nodes_size && e->tests > 0) {
@@ -478,7 +480,7 @@ static struct search_result cheapest_plan(struct evictor *e, struct evict_case *
     return found;
 }
 
-/* What is begun on a node is finished there as long as that can succeed without more victims. */
+/* A preemption in progress continues on its node as long as it can succeed without more victims. */
 static struct search_result choose_plan(struct evictor *e, struct evict_case *c,
                                         const struct state_pod *pod, uint64_t now_ms) {
     struct state_node *node = c->node[0] ? state_node_find(e->state, c->node) : NULL;
@@ -531,8 +533,8 @@ static bool is_offered(const struct evict_case *c, const char *name) {
     return strcmp(c->node, name) == 0;
 }
 
-/* Gives up the shares that are kept for pods of lower priority: they are looked at again right
- * behind this one, in the same run. Whether there were any. */
+/* Releases the capacity reserved for pods of lower priority, which are evaluated again after this
+ * one in the same run. Returns whether there was any. */
 static bool take_back(struct evictor *e, const struct evict_case *c) {
     bool any = false;
     for (struct evict_case *other = e->cases; other; other = other->hh.next) {
@@ -546,8 +548,8 @@ static bool take_back(struct evictor *e, const struct evict_case *c) {
     return any;
 }
 
-/* Takes the shares back that are kept for pods of lower priority, and plans anew: the cheapest of
- * `found` and of the nodes where room is being made for those pods. */
+/* Reserves again the capacity for pods of lower priority, and plans again: the cheapest of `found`
+ * and of the nodes nominated for those pods. */
 static struct evict_plan take_over(struct evictor *e, const struct evict_case *c,
                                    const struct state_pod *pod, uint64_t now_ms,
                                    const struct evict_plan *found) {
@@ -584,8 +586,8 @@ static void follow_nomination(struct evictor *e, struct evict_case *c, const str
     snprintf(c->node, sizeof(c->node), "%s", pod->nominated);
 }
 
-/* What kube-scheduler said of the nodes is too old, or was said to another replica. Nothing is
- * begun before it was asked again; what is begun is kept. */
+/* The candidate nodes of kube-scheduler are too old, or were sent to another replica. No preemption
+ * starts before the next filter; those in progress continue. */
 static void ask_again(struct evictor *e, struct evict_case *c, const struct state_pod *pod,
                       uint64_t now_ms) {
     if (!is_nominated(c, pod, now_ms))
@@ -607,8 +609,8 @@ static bool is_due(const struct evict_case *c, const struct state_pod *pod, uint
             now_ms - pod->preemption.verb_ms >= NOMINATION_SETTLE_MS);
 }
 
-/* Whether room is being made on a node whose agent is being replaced. The pod waits for the next
- * agent: pods of another node would be evicted in addition. */
+/* Whether the nominated node's agent is being replaced. The pod waits for the next agent: another
+ * node would cost additional victims. */
 static bool waits_for_agent(const struct evictor *e, struct evict_case *c, uint64_t now_ms) {
     const struct state_node *node = c->nominated_ms > 0 ? state_node_find(e->state, c->node) : NULL;
     if (!node || state_node_absent(node) == PLACE_OK) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Preemption for shortages that kube-scheduler cannot see, those of single cards: a refused pod of
- * higher priority has the cheapest victims evicted, through the API that keeps to disruption
- * budgets, and the share that becomes free is kept for it until it is bound.
- *
- * What has been begun is read from the pods: status.nominatedNodeName of the one that waits, the
- * deletionTimestamp of those that make room. A scheduler that is restarted evicts no further pods.
+/* Preemption for shortages that kube-scheduler cannot see, those of single cards: for a refused pod
+ * of higher priority the cheapest victims are evicted through the Eviction API, which respects
+ * disruption budgets, and the freed share is reserved for the pod until it is bound. The progress
+ * is in the pods: status.nominatedNodeName of the waiting pod, the deletionTimestamp of the
+ * victims. So a restarted scheduler evicts no additional pods.
  */
 
 #include <stdbool.h>
@@ -30,7 +29,7 @@ struct evictor {
     uint64_t (*now)(void *userdata);
     void *userdata;
     struct evict_case *cases; /* uthash by UID of the pod that waits */
-    uint64_t adopted_ms;      /* when pods were last looked through for those begun earlier */
+    uint64_t adopted_ms;      /* last search for preemptions in progress */
     uint64_t window_ms;       /* start of the current second */
     unsigned in_window;
     uint32_t tests;                   /* that this run may still take, see victims_choose() */
@@ -46,7 +45,7 @@ void evictor_refused(struct evictor *e, const struct state_pod *pod,
 /* To be called after changes and about once a second. */
 void evictor_run(struct evictor *e, uint64_t now_ms);
 
-/* The same if it was not called for longer than that: this replica has only begun to lead. */
+/* The same if it was not called for longer than that: this replica has just become the leader. */
 void evictor_catch_up(struct evictor *e, uint64_t now_ms);
 
 /* How many pods wait for room that is being made. */

@@ -12,7 +12,7 @@
 #include "wire/json.h"
 #include "wire/json_write.h"
 
-#define COMPARED_OF_TEST 64 /* so many pods and budgets compared count as a test */
+#define COMPARED_OF_TEST 64 /* comparisons of pods and budgets that count as one test */
 
 struct preempt_budget {
     struct preempt_budget *prev, *next;
@@ -113,8 +113,8 @@ static bool is_given(const struct preempt *p, const struct state_pod *pod) {
     return false;
 }
 
-/* The bits of the budgets that count the pod, new ones added as long as there is room; who is
- * counted by one more than that stays. */
+/* The bits of the budgets that select the pod; new budgets get bits while there are any. A pod
+ * selected by a budget without a bit is no victim. */
 static uint64_t budgets_of(struct node_case *c, const struct state_pod *pod, bool *ret_too_many) {
     uint64_t bits = 0;
     for (const struct preempt_budget *b = c->p->budgets; b; b = b->next) {
@@ -155,7 +155,7 @@ static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
     uint32_t n = put_amounts(c, pod, at);
     if (n == 0)
         return;
-    if (c->of.nholders == VICTIMS_HOLDERS_MAX) { /* one too many to look at stays */
+    if (c->of.nholders == VICTIMS_HOLDERS_MAX) { /* more than the maximum: no victim */
         for (uint32_t i = 0; i < n; i++)
             (void) place_amount_take(&c->view.cards[c->p->amounts[at + i].card].free,
                                      &c->p->amounts[at + i].amount);
@@ -171,7 +171,7 @@ static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
     /* What a pod draws of a standing hold does not become free when it goes. */
     holder->stays =
         pod->stage != POD_BOUND || pod->draws || c->now_ms < pod->preemption.refused_ms || too_many;
-    /* The eviction API refuses whom several budgets count; kube-scheduler deletes its victims. */
+    /* The Eviction API refuses pods with several budgets; kube-scheduler deletes its victims. */
     holder->stays |= !c->of.may_violate && __builtin_popcountll(holder->budgets) > 1;
     if (is_given(c->p, pod) && !pod->deleting)
         for (uint32_t b = 0; b < c->of.nbudgets; b++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Whom a pod of higher priority may push aside: place/victims.h over the state, and the extender's
- * preempt verb, which kube-scheduler asks when a shortage that it sees itself (of CPU, say) could
- * be ended by victims of its own. Disruption budgets come from a watch. */
+/* Victims for a pod of higher priority: place/victims.h over the state, and the extender's preempt
+ * verb, which kube-scheduler calls when its own victims could resolve a shortage that it sees (e.g.
+ * of CPU). Disruption budgets come from a watch. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -65,15 +65,15 @@ void preempt_budget_gone(struct preempt *p, const char *namespace, const char *n
 bool preempt_may(const struct state_pod *pod);
 
 /* The cheapest victims on the node for the pod that p->plan was made for (state_plan()). Pods that
- * are being deleted count as gone. No budget is broken, and no pod is taken whose eviction was
- * refused lately. `tests` bounds the work over many calls, see victims_choose(). */
+ * are being deleted count as gone. No budget is violated, and pods whose eviction was refused
+ * recently are excluded. `tests` bounds the work over many calls, see victims_choose(). */
 struct evict_plan preempt_on_node(struct preempt *p, const struct state_pod *pod,
                                   struct state_node *node, uint64_t now_ms, uint32_t *tests);
 
 /* Whether a budget counts the pod, so that the API server may refuse to evict it. */
 bool preempt_is_guarded(const struct preempt *p, const struct state_pod *pod);
 
-/* Answers ExtenderPreemptionArgs with ExtenderPreemptionResult: to the victims of each node those
- * are added that its GPUs need, and a node is left out where all victims together do not help.
- * Negative when there is no answer, `out` then says why. */
+/* Answers ExtenderPreemptionArgs with ExtenderPreemptionResult: adds to each node the victims that
+ * its GPUs require, and omits nodes where no victims suffice. Negative: no response, `out` has the
+ * reason. */
 int preempt_verb(struct preempt *p, const char *body, size_t len, uint64_t now_ms, struct buf *out);

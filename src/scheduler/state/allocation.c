@@ -241,7 +241,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
         node->cards[i]->overcommitted = short_of >> i & 1;
 }
 
-/* ---- promises ---- */
+/* ---- tentative allocations ---- */
 
 void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms) {
     struct state *s = pod->space->state;
@@ -302,7 +302,7 @@ int state_allocate(struct state *s, struct state_pod *pod, struct state_node *no
     return 0;
 }
 
-/* ---- the assignment of a promised pod ---- */
+/* ---- assignments ---- */
 
 static struct assigned_container *
 container_of_allocation(struct assignment *a, const struct state_allocation *allocation) {

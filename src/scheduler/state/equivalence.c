@@ -28,7 +28,7 @@ struct key {
 };
 _Static_assert(sizeof(struct key_card) == 48 && sizeof(struct key_node) == 40, "no gaps");
 
-/* Models beyond those that have an id are told apart by their names alone. */
+/* Models without an id are compared by name. */
 static bool has_model_id(const struct state_card *card) {
     return card->model_id != 0 || card->model[0] == '\0';
 }

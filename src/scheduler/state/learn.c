@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What policies are told of the cluster: see place/workload/workload_model.h. */
+/* Feeds the workload model, see place/workload/workload_model.h. */
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* How the cards of a node are connected, from what its GPU objects say. */
+/* The links between the cards of a node, from its GPU objects. */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Nodes by name. Each filter names every node of the cluster, and each link of a chain of the hash
- * table is a cache miss; so where a name was found last is kept beside it, in little memory, and so
- * is what filter looks at of the node (struct state_head). */
+/* Nodes by name. Each filter names every node of the cluster, and each link of a chain in the hash
+ * table is a cache miss. So a compact cache has the last position of a name and the fields that
+ * filter reads (struct state_head). */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What each namespace holds of the cluster's cards, kept true while pods come, are promised
- * something, and go. */
+/* The usage of cards by namespace, updated with every allocation and its end. */
 
 #include <stdint.h>
 
@@ -14,14 +13,14 @@ struct state_space {
     char name[KUBE_LABEL_MAX];
     struct state *state;   /* that it is a part of */
     uint32_t pods;         /* that ask for GPUs, whether they hold anything or not */
-    struct quota_use used; /* by pods that are bound or promised something */
+    struct quota_use used; /* by pods with an allocation */
 };
 
-/* NULL: no pod of that namespace asks for GPUs. */
+/* NULL: no pod of that namespace requests GPUs. */
 struct state_space *state_space_find(struct state *s, const char *name);
 
-/* What the pod holds or is promised: as its containers run, so that of init containers the one that
- * has most counts. */
+/* What is allocated to the pod. Init containers run one after the other, so only the largest
+ * counts. */
 struct quota_use state_pod_use(const struct state_pod *pod);
 
 /* What containers take together as a quota counts it; slots are cards here. */

@@ -296,7 +296,7 @@ static struct state_pod *pod_new(struct state *s, const struct pod *seen) {
     return NULL;
 }
 
-/* What a pod asks of CPU and memory can be changed while it runs. */
+/* Requests of CPU and memory can be resized while the pod runs. */
 static void set_room(struct state_pod *pod, struct cpu_memory room) {
     if (pod->room.cpu == room.cpu && pod->room.memory == room.memory)
         return;
@@ -307,7 +307,7 @@ static void set_room(struct state_pod *pod, struct cpu_memory room) {
     pod->room = room;
 }
 
-/* A pod may be told to want other cards as long as it has none. */
+/* The selection of a pod may change as long as it has no cards. */
 static int set_selection(struct state_pod *pod, const struct gpu_selection *selection) {
     struct gpu_selection *copy = NULL;
     if (pod->stage != POD_PENDING || selection_hash(pod->selection) == selection_hash(selection))
@@ -464,7 +464,8 @@ void state_learn_from(struct state *s, struct place_model *model, int64_t since)
 
 /* ---- expiry ---- */
 
-/* A pod that only a request has told of, and that the watch never showed, was made up or is gone.
+/* A pod that is known only from a request and was never shown by the watch does not exist, or no
+ * longer.
  */
 static bool is_stray(struct state_pod *pod, uint64_t now_ms) {
     if (pod->shown || pod->stage != POD_PENDING)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* CPU and memory of nodes, and the pods that take of them alone. kube-scheduler sees to it that
- * they fit; here they only tell policies how far cards can still be used. */
+/* CPU and memory of nodes, and pods that request only these. kube-scheduler ensures that they fit;
+ * placement policies use them to estimate how much of the cards is still usable. */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@ static uint64_t mix_hash(uint64_t hash, uint64_t part) {
     return hash_bytes(hash, &part, sizeof(part));
 }
 
-/* Whether the pod may take any card, or any of certain models, so that nodes that look alike are
- * alike to it. */
+/* Whether the pod accepts any card, or any of certain models, so that equivalence classes of nodes
+ * are valid for it. */
 static bool takes_alike(const struct state *s, const struct state_pod *pod) {
     const struct gpu_selection *own = pod->selection;
     for (size_t i = 0; i < s->nselectors; i++) {
@@ -29,7 +29,7 @@ static bool takes_alike(const struct state *s, const struct state_pod *pod) {
            !(own && (own->use_uuids || own->avoid_uuids || own->use_indexes));
 }
 
-/* The last bit of a shape says takes_alike(). */
+/* The last bit of a shape is takes_alike(). */
 static bool is_alike_to(const struct place_plan *plan, const struct state_head *head) {
     return plan->shape & 1 && head->alike;
 }

@@ -8,7 +8,7 @@
 #include "model/scaling.h"
 #include "scheduler/state/state_internal.h"
 
-/* ---- who draws on what ---- */
+/* ---- what a pod draws on ---- */
 
 static struct state_draw *find_draw(const struct state_pod *pod, const char *container) {
     for (struct state_draw *d = pod->draws; d; d = d->next)
@@ -46,19 +46,19 @@ int state_draw(struct state_pod *pod, const char *container, const char *id) {
     return 0;
 }
 
-/* The hold that the containers without a row of their own draw on. */
+/* The reserved capacity for containers without a row of their own. */
 static const char *id_of_pod(const struct state_pod *pod) {
     const struct state_draw *draw = find_draw(pod, NULL);
     return draw ? draw->id : pod->uid;
 }
 
-/* Whether what the container holds is taken of that standing hold. */
+/* Whether the container's allocation is part of that reserved capacity. */
 static bool draws_on(const struct state_pod *pod, const char *container, const char *id) {
     const struct state_draw *draw = find_draw(pod, container);
     return strcmp(draw ? draw->id : id_of_pod(pod), id) == 0;
 }
 
-/* ---- the holds ---- */
+/* ---- reserved capacity ---- */
 
 struct state_standing *state_standing_find(const struct state *s, const char *id) {
     struct state_standing *standing;
@@ -74,7 +74,7 @@ static void standing_free(struct state *s, struct state_standing *standing) {
     free(standing->devices);
     free(standing->keeper);
     free(standing);
-    s->holds_ended = true; /* the node may be a candidate of the pod that is being looked at */
+    s->holds_ended = true; /* the node may be a candidate of the current pod */
 }
 
 void state_unreserve(struct state *s, const char *id) {
@@ -182,7 +182,7 @@ static void subtract(struct place_amount *from, const struct place_amount *less)
     from->slots -= less->slots < from->slots ? less->slots : from->slots;
 }
 
-/* What the pod's containers that draw on `id` hold of the card. */
+/* The allocations on the card of the pod's containers that draw on `id`. */
 static struct place_amount drawn_by(const struct state_pod *pod, const char *id,
                                     const struct state_card *card) {
     struct place_sum sum = {0};
@@ -196,7 +196,7 @@ static struct place_amount drawn_by(const struct state_pod *pod, const char *id,
     return place_sum_total(&sum);
 }
 
-/* What of the hold on card c no pod has taken yet. */
+/* The unused part of the reserved capacity on card c. */
 static struct place_amount remainder_of(const struct state_node *node,
                                         const struct state_standing *standing, uint32_t c,
                                         const struct state_pod *without, bool settled_only) {
@@ -220,7 +220,7 @@ struct place_amount state_standing_rest(const struct state_standing *standing, u
     return remainder_of(standing->node, standing, card, NULL, settled_only);
 }
 
-/* Whether whatever the pod takes may be of that hold: no container has another to draw on. */
+/* Whether the whole pod may draw on that reserved capacity: no container draws on another. */
 static bool is_all_for(const struct state_pod *pod, const char *id) {
     for (const struct state_draw *d = pod->draws; d; d = d->next)
         if (d->container[0])

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The scheduler's picture of the cluster: cards, who holds what of them, and what has been promised
- * to pods that are not bound yet. A pure model: it is told what the watches say and what time it
- * is, and does no I/O, so that every order of events can be tried in a test.
- *
- * The truth is in the pods: a bound pod holds what its signed assignment says, from the moment the
- * watch shows it until it is finished or gone. A pod that is being deleted still holds. What is
- * bound without our signature holds nothing, because the agent gives it nothing. */
+/* The scheduler's model of the cluster: cards, allocations of bound pods, and tentative
+ * allocations. Pure: events of the watches and the time are inputs, and there is no I/O, so that
+ * tests can try every order of events. The pods are authoritative: a bound pod has the allocation
+ * of its signed assignment from its first watch event until it has finished or is gone, also while
+ * it is being deleted. A pod bound without a valid signature has none, because the agent grants it
+ * nothing. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,10 +35,10 @@ enum pod_stage {
     POD_STAGES,
 };
 
-/* "pending", "promised", "binding", "in-doubt", "awaited", "bound". */
+/* "pending", "promised" (POD_TENTATIVE), "binding", "in-doubt", "awaited", "bound". */
 const char *state_stage_name(enum pod_stage stage);
 
-/* What one container holds of one card. */
+/* The allocation of one container on one card. */
 struct state_allocation {
     char container[KUBE_LABEL_MAX];
     enum container_phase phase;
@@ -99,13 +98,13 @@ struct state_pod {
     struct dialect_pair mixed; /* of REQUEST_MIXED_DIALECTS */
     uint32_t ncontainers;
     struct container_request *containers;
-    struct cpu_memory room;          /* what it asks beside GPUs */
+    struct cpu_memory room;          /* its requests of CPU and memory */
     bool counted;                    /* by the model, as one that holds cards */
     struct state_draw *draws;        /* NULL: what it takes is taken of what is free */
     struct gpu_selection *selection; /* NULL: any card will do, placed as usual */
     struct pod_gang *gang;           /* NULL: none */
     struct state_space *space;       /* of its namespace */
-    uint64_t keep_until_ms;          /* a promise does not run out before that; 0: as usual */
+    uint64_t keep_until_ms;          /* its tentative allocation expires no earlier; 0: as usual */
     /* Of the class of its claims; NULL: none. */
     const struct place_policy *class_policy;
     size_t annotation_bytes;
@@ -141,7 +140,7 @@ struct state_card {
     struct state_node *node;
     uint64_t memory;       /* bytes: the capacity that the node offers */
     uint64_t physical;     /* bytes that are there */
-    uint64_t unattributed; /* of `physical`, in use and of no container: not promised */
+    uint64_t unattributed; /* of `physical`: unattributed memory, not allocated */
     bool healthy;
     bool duplicate; /* another object of the node has the same UUID and counts instead */
     bool overcommitted;
@@ -162,8 +161,8 @@ struct state_verdict {
     struct place_worth worth;
     enum place_reason reason;
 };
-/* In sets: pods of many kinds, which come in turn, must not drive out each other's verdicts, and
- * only one set is looked through. */
+/* A set-associative cache: pods of many shapes in turn must not evict each other's verdicts, and a
+ * lookup searches one set. */
 #define STATE_VERDICTS 16
 #define STATE_VERDICT_SET 4
 struct state_verdicts {
@@ -171,13 +170,13 @@ struct state_verdicts {
     uint32_t next; /* the one to be replaced next */
 };
 
-/* Nodes that placement cannot tell apart: their cards, and what is free, are the same. */
+/* An equivalence class: nodes with equal cards and free amounts. */
 struct state_alike {
     UT_hash_handle hh;
     uint32_t nodes; /* how many they are */
     struct state_verdicts verdicts;
     size_t len;
-    unsigned char key[]; /* all that placement looks at but the node's rank */
+    unsigned char key[]; /* all that placement reads except the node's rank */
 };
 
 #define STATE_SELECTORS_MAX 8
@@ -189,14 +188,14 @@ struct state_alike {
 #define STATE_HEADS 128 /* in one block of memory */
 #define STATE_ENDED_MAX 1024
 
-/* What each filter looks at of every node. The heads of all nodes stand together, so that thousands
- * of them take little of the CPU's caches. */
+/* The fields of a node that every filter reads. The heads of all nodes are in one array, so that
+ * thousands of them take little cache. */
 struct state_head {
     struct state_node *node;   /* NULL: unused */
     struct state_alike *alike; /* as of state_refresh(); NULL: like no other */
     uint32_t rank;             /* in the order of all names */
     uint8_t absence;           /* enum place_reason: why its agent cannot serve a pod */
-    bool dirty; /* `place` is to be counted anew, see state_refresh(); in state.dirty then */
+    bool dirty; /* `place` must be recomputed, see state_refresh(); then in state.dirty */
     uint8_t name_len;
     char name[STATE_HEAD_NAME]; /* the start of it, without an end */
 };
@@ -213,23 +212,23 @@ struct state_node {
     struct state *state; /* that it is a part of */
     struct state_node *dirty_prev, *dirty_next;
     struct state_node *behind_prev, *behind_next; /* among state.unprojected */
-    struct state_verdicts verdicts; /* for pods to which nodes are not alike that look so */
+    struct state_verdicts verdicts; /* for pods for which the class of the node is not valid */
     uint32_t unsettled;             /* pods whose Binding is not certain, as of state_refresh() */
     uint32_t ncards;
     struct state_card *cards[PLACE_CARDS_MAX]; /* by index, then name */
     struct place_card
         place[PLACE_CARDS_MAX]; /* the same cards and what is free after all holders */
-    struct state_pod *pods;     /* those that hold or are promised something here */
+    struct state_pod *pods;     /* pods with an allocation here */
     struct state_load *loads;   /* the others on it */
     struct state_standing *standings;
     struct cpu_memory room, used;    /* what it can give, and what all its pods ask of that */
     struct place_topology *topology; /* of cards[]; NULL: not known */
-    bool relinked;                   /* it is to be made anew */
+    bool relinked;                   /* it must be rebuilt */
     uint32_t id; /* small and its own while it is there; see place_model_node() */
     bool numbered;
 };
 
-/* A pod that asks for no GPU and is on a node. */
+/* A pod without GPU request on a node. */
 struct state_load {
     UT_hash_handle hh;
     struct state_load *prev, *next; /* among those of the node */
@@ -240,7 +239,7 @@ struct state_load {
     char uid[];
 };
 
-/* A namespace whose pods are placed by other policies. */
+/* A namespace with placement policies of its own. */
 struct state_namespace {
     UT_hash_handle hh;
     char name[KUBE_LABEL_MAX];
@@ -257,7 +256,8 @@ struct state_selector {
      * that the selector does not restrict. A selector that begins to allow more also calls
      * state_touch(). */
     uint64_t (*key)(void *self, const struct state_pod *pod);
-    /* By ask: bit i stands for node->cards[i]; bits are only taken away. False: the whole node. */
+    /* By container: bit i is node->cards[i]; bits are only cleared. False: the whole node is
+     * excluded. */
     bool (*allow)(void *self, const struct state_pod *pod, const struct state_node *node,
                   uint64_t allowed[static GPU_CONTAINERS_MAX]);
 };
@@ -283,8 +283,8 @@ typedef int (*state_verify)(const char *pod_uid, const char *node, const char *t
 
 struct state {
     struct state_node *nodes;       /* uthash by name */
-    struct state_node *dirty;       /* those that state_refresh_all() has to look at */
-    struct state_node *unprojected; /* those whose GPU objects may be behind, oldest first */
+    struct state_node *dirty;       /* those that state_refresh_all() must recompute */
+    struct state_node *unprojected; /* those whose GPU.status may be outdated, oldest first */
     size_t nunprojected;
     struct state_alike *alikes;       /* uthash by what they are */
     struct state_standing *standings; /* uthash by id */
@@ -323,12 +323,12 @@ struct state {
 struct state *state_new(state_verify verify, void *userdata); /* NULL: out of memory */
 struct state *state_free(struct state *s);                    /* takes NULL, returns NULL */
 
-/* ---- what the watches say ---- */
+/* ---- watch events ---- */
 
 enum state_kind { STATE_PODS, STATE_NODES, STATE_GPUS, STATE_NAMESPACES, STATE_KINDS };
 
-/* Around a full list: what was not shown in between is gone. Pods that wait for their first
- * appearance are left to the audit, since a list may be older than their Binding. */
+/* Begin and end of a full list: objects that were not in it are gone. Pods at POD_AWAITED are
+ * exempt, because a list may be older than their Binding. */
 void state_sync_begin(struct state *s, enum state_kind kind);
 void state_sync_end(struct state *s, enum state_kind kind);
 
@@ -340,8 +340,8 @@ void state_pod_gone(struct state *s, const char *uid);
 /* The same where it is certain that the pod will not be there again, see state_pod_asked(). */
 void state_pod_ended(struct state *s, const char *uid);
 
-/* There are keys that there were not: bound pods whose assignment did not verify are verified again
- * when they are seen next. Returns how many they are. */
+/* After keys were added: bound pods whose assignment did not verify are verified again at their
+ * next event. Returns their number. */
 unsigned state_recheck(struct state *s);
 
 int state_node_seen(struct state *s, const char *name);
@@ -361,13 +361,13 @@ uint64_t state_hash(uint64_t hash, const char *text);
 
 struct state_node *state_node_find(struct state *s, const char *name);
 
-/* The same in three steps for many nodes, which are far from each other in memory: the first two
- * have fetched what the next one looks at. The first returns a hash for the others. */
+/* The same in three steps for many nodes: the first two prefetch the memory that the next one
+ * reads. The first returns a hash for the others. */
 uint64_t state_name_soon(struct state *s, const char *name, size_t len);
 void state_head_soon(struct state *s, uint64_t hash);
 struct state_head *state_head_at(struct state *s, const char *name, size_t len, uint64_t hash);
 
-/* Has the memory fetched that is looked at when the node is judged soon after. */
+/* Prefetches the memory that an evaluation of the node reads. */
 void state_judge_soon(const struct state_head *head, const struct place_plan *plan);
 
 struct state_pod *state_pod_find(struct state *s, const char *uid);
@@ -401,18 +401,18 @@ void state_refresh_all(struct state *s);
 void state_plan(const struct state *s, const struct state_pod *pod, struct gpu_request *request,
                 struct place_plan *plan);
 
-/* Where the pod could go on this node, its own promise not counted. With `settled_only`, no
- * promise is counted: only what is bound for certain. */
+/* Places the pod on this node, without its own tentative allocation. With `settled_only`, without
+ * all tentative allocations. */
 enum place_reason state_place(struct state *s, struct place_plan *plan, struct state_node *node,
                               const struct state_pod *self, bool settled_only,
                               struct place_result *ret);
 
-/* As state_place() for who only wants to know whether and how well; remembers the answer for the
- * next pod of the same shape. */
+/* As state_place() without the cards: whether the pod fits, and the score. Caches the result for
+ * the pod's shape. */
 enum place_reason state_judge(struct state *s, struct place_plan *plan, struct state_head *head,
                               const struct state_pod *self, int64_t *ret_score);
 
-/* ---- who may take which cards ---- */
+/* ---- restrictions on cards ---- */
 
 /* The dense ids of the models that a selection (NULL: any) does not exclude, as bits. */
 uint64_t state_models_of(const struct state *s, const struct gpu_selection *selection);
@@ -420,8 +420,8 @@ uint64_t state_models_of(const struct state *s, const struct gpu_selection *sele
 /* The dense id of a model of cards; 0 when there are too many. */
 uint32_t state_model_id(struct state *s, const char *model);
 
-/* From now on everything that happens is told to the model, which stays the caller's, and it is
- * told of all that is there; but not of the arrival of pods created at `since` or before. */
+/* Connects the workload model, which the caller owns: it gets the current state and all later
+ * events, except arrivals of pods created at `since` or before. */
 void state_learn_from(struct state *s, struct place_model *model, int64_t since);
 
 /* Policies of pods in that namespace that name none; both NULL: as everywhere. 0 or -ENOMEM. */
@@ -431,7 +431,7 @@ int state_namespace_policy(struct state *s, const char *name, const char *node_p
 /* Adds a row to the table, which is copied. 0, or -ENOSPC: the table is full. */
 int state_add_selector(struct state *s, const struct state_selector *selector);
 
-/* ---- standing holds ---- */
+/* ---- reserved capacity ---- */
 
 /* Holds a share of cards of a node under `id` for pods that draw on it: counted is the larger of
  * the hold and what those take. A hold may be more than is free, which then is nothing. Replaces an
@@ -462,7 +462,7 @@ int state_draw(struct state_pod *pod, const char *container, const char *id);
 /* What the node can give has changed for a reason that the state does not see. */
 void state_touch(struct state_node *node);
 
-/* The GPU objects of the node are to be compared with what they should say. */
+/* GPU.status of the node's cards must be compared with the state. */
 void state_unproject(struct state_node *node);
 void state_projected(struct state_node *node); /* they have been */
 
@@ -474,30 +474,29 @@ struct state_pod *state_pod_learn(struct state *s, const struct pod *pod);
 /* The same for a pod that may never arrive: policies learn nothing from it. */
 struct state_pod *state_pod_suppose(struct state *s, const struct pod *pod);
 
-/* The same for what kube-scheduler's requests show, which may be older than what the watch has
- * shown: nothing would tell of the end of one that has ended again. NULL with *ret_why (may be
- * NULL) for those, and when out of memory. Deletions before
- * our list are not known: a pod that is not `shown` yet may be gone. It makes no other pod a
- * victim, and is forgotten after a minute. */
+/* The same for pods in kube-scheduler's requests, which may be older than the watch: no later event
+ * would report the end of a pod that has already ended. NULL with *ret_why (may be NULL) for these,
+ * and when out of memory. Deletions before the first list are not known, so a pod that is not
+ * `shown` may be gone: it never causes evictions and is forgotten after a minute. */
 struct state_pod *state_pod_asked(struct state *s, const struct pod *pod, const char **ret_why);
 
 /* The pod's request as the placement takes it. */
 void state_pod_request(const struct state_pod *pod, struct gpu_request *ret);
 
-/* Gives the pod the granted cards, at a stage of POD_TENTATIVE or POD_BINDING. Whatever it was
- * promised before is replaced. -ENOMEM leaves it PENDING. */
+/* Allocates the granted cards to the pod, at stage POD_TENTATIVE or POD_BINDING; replaces an
+ * earlier allocation. -ENOMEM leaves it PENDING. */
 int state_allocate(struct state *s, struct state_pod *pod, struct state_node *node,
                    const struct place_result *result, enum pod_stage stage, uint64_t now_ms);
 
-/* Moves a pod that already has its holds to another stage. */
+/* Moves a pod that has its allocations to another stage. */
 void state_pod_stage(struct state_pod *pod, enum pod_stage stage, uint64_t now_ms);
 
 /* Takes everything from a pod that is not bound. */
 void state_release(struct state *s, struct state_pod *pod);
 
-/* Lets promises older than `ttl_ms` run out; returns how many. Forgets pods that no watch has shown
- * for a minute. */
+/* Expires tentative allocations older than `ttl_ms` and returns their number. Forgets pods that no
+ * watch has shown for a minute. */
 unsigned state_expire(struct state *s, uint64_t now_ms, uint64_t ttl_ms);
 
-/* Fills an assignment from the pod's holds. Free with assignment_done(). */
+/* Fills an assignment from the pod's allocations. Free with assignment_done(). */
 int state_assignment(const struct state_pod *pod, struct assignment *ret);

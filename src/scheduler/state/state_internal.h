@@ -66,7 +66,7 @@ void state_take_unattributed(const struct state_card *card, struct place_amount 
 void state_count_standing(const struct state_node *node, const struct state_pod *without,
                           bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]);
 
-/* Whether the pod draws on a hold on that node, and what its containers may draw of which card. */
+/* Whether the pod draws on reserved capacity of that node, and the amounts by card. */
 bool state_draws_here(const struct state *s, const struct state_pod *pod,
                       const struct state_node *node);
 uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *node,
@@ -84,7 +84,7 @@ void state_pod_attach(struct state_pod *pod, struct state_node *node,
 int state_pod_bound(struct state *s, struct state_pod *pod, struct state_node *node,
                     const struct pod *seen, uint64_t now_ms);
 
-/* What place_on_node() is told about a node; borrows it and itself. */
+/* The input of place_on_node() for a node; points into it. */
 struct state_view {
     struct place_node node;
     struct place_card cards[PLACE_CARDS_MAX]; /* unless the node's own will do */
@@ -99,8 +99,8 @@ enum place_reason state_view(struct state *s, struct state_node *node, const str
 
 extern const struct state_selector state_selection; /* by the pod's own annotations */
 
-/* Counts what is free on each card of the node into cards[], leaving out the pod `without` (may be
- * NULL), and with `settled_only` all whose Binding is not certain. When nothing is
- * left out, it also brings the node's `unsettled` and its cards' `overcommitted` up to date. */
+/* Computes the free amounts of each card into cards[], without the pod `without` (may be NULL), and
+ * with `settled_only` without all pods whose Binding is not certain. If no pod is left out, it also
+ * updates the node's `unsettled` and its cards' `overcommitted`. */
 void state_count(struct state_node *node, const struct state_pod *without, bool settled_only,
                  struct place_card cards[static PLACE_CARDS_MAX]);
