@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
+#include "agent/audit/audit_internal.h"
 #include "agent/audit/known.h"
 #include "agent/audit/mapped.h"
-#include "agent/audit/audit_internal.h"
 
 #define PID 1000
 #define MANY (KNOWN_WINDOW + 8)

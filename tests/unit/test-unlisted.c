@@ -17,8 +17,8 @@
 
 #include <cmocka.h>
 
-#include "agent/audit/holder_scan.h"
 #include "agent/audit/audit_internal.h"
+#include "agent/audit/holder_scan.h"
 #include "agent/audit/usage.h"
 #include "base/file.h"
 #include "fake-monitor.h"

@@ -42,8 +42,8 @@ static void collect_card(const struct report *report, uint32_t i, struct card_sa
         .physical = granted.physical,
         .core = granted.core,
         .capacity = gpu_gives_shares(d)
-                    ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
-                    : 0,
+                        ? scaling_capacity(d->memory, report->shares->options.memory_scaling)
+                        : 0,
         .outside = audited ? audit->outside[i] : METRIC_UNKNOWN_64,
         .unattributed = judged ? audit->audits[i].memory.bytes : METRIC_UNKNOWN_64,
     };
