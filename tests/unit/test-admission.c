@@ -179,6 +179,7 @@ static void test_the_patch_puts_things_beside_others(void **state) {
          "[{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/limits/elasticgpu.io~1slot\","
          "\"value\":\"1\"},{\"op\":\"add\",\"path\":\"/spec/containers/0/resources/requests\","
          "\"value\":{\"elasticgpu.io/slot\":\"1\"}}]"},
+        {"{\"name\":\"a\"}", ""}, /* nothing to change */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         _cleanup_buf_ struct buf pod = BUF_INIT(0), patch = BUF_INIT(0);

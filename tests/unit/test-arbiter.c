@@ -95,6 +95,20 @@ static void who_borrowed_nothing_owes_nothing(void **state) {
     }
 }
 
+/* Its charge is held until it goes to the card. */
+static void a_launch_that_waits_is_no_work_on_the_card(void **state) {
+    struct arbiter_tenant t = {.policy = SHARE_FIXED, .share_percent = 50};
+
+    (void) state;
+    (void) arbiter_step(&t, 1, SEC);
+    t.usage.charged = t.usage.held = 5 * MS;
+    (void) arbiter_step(&t, 1, SEC + STEP);
+    assert_false(t.active);
+    t.usage.held = 0;
+    (void) arbiter_step(&t, 1, SEC + 2 * STEP);
+    assert_true(t.active);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_of_the_whole_card_are_kept_exactly),
@@ -102,6 +116,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_wanted_is_headroom),
         cmocka_unit_test(an_online_tenant_leaves_what_it_does_not_want),
         cmocka_unit_test(who_borrowed_nothing_owes_nothing),
+        cmocka_unit_test(a_launch_that_waits_is_no_work_on_the_card),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

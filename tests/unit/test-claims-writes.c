@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "claims/claims.h"
+#include "fail-malloc.h"
 #include "wire/json.h"
 
 #define WRITES_MAX 8
@@ -109,6 +110,27 @@ static void show(struct world *w, enum claims_kind kind, const char *text) {
     if (json_open(text, strlen(text), &p, &root, &err) < 0 ||
         claims_seen(w->claims, kind, root, &err) < 0)
         fail_msg("%s: %s", err.text, text);
+}
+
+/* Whatever allocation fails, nothing of the class is lost (address sanitizer). */
+static void a_class_without_memory_is_refused(void **state) {
+    static const char text[] =
+        "{\"metadata\":{\"name\":\"k\",\"uid\":\"3\",\"resourceVersion\":\"1\"},"
+        "\"provisioner\":\"elasticgpu.io/qgpu\",\"parameters\":{\"a\":\"b\"}}";
+    _cleanup_json_ struct json_parser *p = NULL;
+    struct world *w = *state;
+    struct json root;
+    struct err err;
+    size_t refused = 0;
+    int r = -ENOMEM;
+    assert_int_equal(json_open(text, strlen(text), &p, &root, &err), 0);
+    while (r < 0) {
+        fail_malloc_at(refused + 1);
+        r = claims_seen(w->claims, CLAIMS_CLASSES, root, &err);
+        assert_int_equal(r, fail_malloc_end() ? -ENOMEM : 0);
+        refused += r < 0;
+    }
+    assert_in_range(refused, 2, 100);
 }
 
 /* The writes of one pass. */
@@ -384,6 +406,7 @@ int main(void) {
         TEST(a_larger_capacity_is_written_again_when_it_is_not_shown),
         TEST(a_claim_says_why_it_cannot_have_what_it_names),
         TEST(a_new_message_is_written_for_the_same_reason),
+        TEST(a_class_without_memory_is_refused),
         TEST(the_same_message_is_not_written_again),
         TEST(a_refused_write_of_a_claim_is_repeated_soon),
         TEST(a_claim_that_is_not_known_is_looked_up),

@@ -216,6 +216,8 @@ static const struct readme readmes[] = {
     {"\"elasticgpu.io/slot\":1",
      "\"annotations\":{\"gpu-fraction\":\"0.5\",\"gpu-memory\":\"2000\"}",
      .problem = REQUEST_FRACTION},
+    {"\"elasticgpu.io/slot\":1", "\"annotations\":{\"gpu-memory\":\"8796093022208\"}",
+     .problem = REQUEST_FRACTION}, /* more bytes than a number has */
     {"\"cpu\":1", "\"annotations\":{\"gpu-fraction\":\"0.5\"}", .problem = REQUEST_SLOT_MISSING},
     {"\"elasticgpu.io/slot\":0", "\"annotations\":{\"gpu-fraction\":\"0.5\"}",
      .problem = REQUEST_SLOT_MISSING},
