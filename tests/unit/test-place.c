@@ -223,6 +223,25 @@ static uint32_t pick(uint32_t n) {
     return (seed >> 8) % n;
 }
 
+/* A pod that finds no place on equal cards costs the other nodes little. */
+static void test_equal_cards_are_tried_once(void **state) {
+    (void) state;
+    enum { CARDS = 8 };
+    static struct gpu_request r = {.n = CARDS + 1};
+    struct place_card cards[CARDS];
+    struct place_node node = {.cards = cards, .ncards = CARDS};
+    struct place_result result;
+    struct place_plan plan;
+    for (uint32_t c = 0; c < CARDS; c++)
+        cards[c] = idle_card(80);
+    for (uint32_t i = 0; i < r.n; i++)
+        r.containers[i] = share(60, 0);
+    place_prepare(&r, &plan);
+    uint32_t effort = plan.effort;
+    assert_int_equal(place_on_node(&place_binpack, &plan, &node, &result), PLACE_NOT_TOGETHER);
+    assert_in_range(effort - plan.effort, 1, 2 * r.n * CARDS);
+}
+
 static void test_the_largest_pod_is_placed(void **state) {
     (void) state;
     static struct gpu_request r = {.n = GPU_CONTAINERS_MAX};
@@ -617,6 +636,7 @@ int main(void) {
         cmocka_unit_test(test_containers_together),
         cmocka_unit_test(test_init_containers),
         cmocka_unit_test(test_init_container_stays_on_the_pods_card),
+        cmocka_unit_test(test_equal_cards_are_tried_once),
         cmocka_unit_test(test_the_largest_pod_is_placed),
         cmocka_unit_test(test_scores_are_bounded),
         cmocka_unit_test(test_scores),
