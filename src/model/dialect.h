@@ -31,7 +31,7 @@
 enum quantity_kind {
     QUANTITY_CORE,           /* percent, total: below 100, or whole cards */
     QUANTITY_CORE_EACH,      /* percent of each card */
-    QUANTITY_CORE_OFFLINE,   /* percent that nobody guarantees: what others leave */
+    QUANTITY_CORE_OFFLINE,   /* percent, not guaranteed: unused time */
     QUANTITY_TFLOPS,         /* of each card */
     QUANTITY_MEMORY,         /* of each card, in units; total where there is a QUANTITY_SPLIT */
     QUANTITY_MEMORY_PERCENT, /* of each card */

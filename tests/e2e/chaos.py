@@ -85,7 +85,7 @@ class Faults:
         self.cluster.restart("kube-scheduler", signal.SIGKILL)
 
     def cut_network(self):
-        """What the replicas send to the API server is lost, and nobody is told. They are known by their user."""
+        """What the replicas send to the API server is lost silently. They are known by their user."""
         self.cluster.on_node(["nft", "table inet chaos { chain out { type filter hook output priority 0; "
                               "meta skuid 65534 tcp dport 6443 drop; }; }"])
         try:
@@ -161,7 +161,7 @@ def audit(world, space, load, say):
     world.until(lambda: all_members_run(world), QUIET, "gangs as a whole", pause=0.5)
     say("everything is let go")
     load.clear()
-    world.until(lambda: is_free(world), QUIET, "nobody has anything", pause=0.5)
+    world.until(lambda: is_free(world), QUIET, "nothing is allocated", pause=0.5)
     names = space.create(*(pod(f"whole-{i}", container(core=100), priorityClassName=load.priorities[LOW])
                            for i in range(len(world.gpus()))))
     whole = [space.running(name, QUIET) for name in names]

@@ -197,7 +197,7 @@ def phase_of(seen):
 
 
 def judge_claims(moment):
-    """Both halves of each binding name each other, and nothing stands there for nobody."""
+    """Both halves of each binding name each other, and no half is left over."""
     by_uid = {c["metadata"]["uid"]: c for c in moment.claims.values()}
     for claim in moment.claims.values():
         assert phase_of(claim) in ("Pending", "Bound"), f"{key(claim)}: {claim}"
@@ -211,7 +211,7 @@ def judge_claims(moment):
             assert phase_of(egpu) == "Bound" and claim["spec"].get("elasticGPUName") == name, (egpu, claim)
         else:
             kept = phase_of(egpu) == "Released" and egpu["spec"]["reclaimPolicy"] == "Retain"
-            assert kept, f"nobody has {egpu}"
+            assert kept, f"no claim has {egpu}"
 
 
 # ---- what others keep: each has to come to agree ----
@@ -294,7 +294,7 @@ def judge_signatures(api, pods):
 class Watcher:
     """Judges every moment that the load looks at, with what it remembers of those before."""
 
-    WAITED = 60     # seconds in which a pod of higher priority has waited before somebody was evicted
+    WAITED = 60     # seconds in which a pod of higher priority has waited before an eviction
 
     def __init__(self):
         self.assigned = {}      # {UID: assignment}: it never changes
@@ -321,7 +321,7 @@ class Watcher:
         self.looks += 1
 
     def judge_evictions(self, moment):
-        """Nobody is evicted but for a pod of higher priority that waits."""
+        """A pod is evicted only for a waiting pod of higher priority."""
         at = time.monotonic()
         self.waiting = [(t, p) for t, p in self.waiting if at - t < self.WAITED]
         waits = [p["spec"].get("priority", 0) for p in moment.pods
@@ -335,5 +335,5 @@ class Watcher:
             # Our own, of the eviction API that carries it out, or kube-scheduler's.
             assert entry["reason"] in ("PreemptionByScheduler", "EvictionByEvictionAPI"), f"{name_of(pod)}: {entry}"
             assert any(p > pod["spec"].get("priority", 0) for _, p in self.waiting), \
-                f"{name_of(pod)} is evicted, and nobody of higher priority waits: {entry}"
+                f"{name_of(pod)} is evicted, and no pod of higher priority waits: {entry}"
             self.evicted.add(pod["metadata"]["uid"])

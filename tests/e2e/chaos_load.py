@@ -158,7 +158,7 @@ class Load(threading.Thread):
         self.make(CLAIMED, annotations={audit.TEMPLATE: json.dumps(spec)}, asks=False)
 
     def claimed(self, moment):
-        """A claim that nobody uses gets a pod; where there is none, a claim comes."""
+        """An unused claim gets a pod; where there is none, a claim comes."""
         used = {audit.note(p, audit.CLAIM) for p in moment.pods}
         idle = [audit.name_of(c) for c in moment.claims.values() if c["metadata"]["namespace"] == self.space.name
                 and audit.name_of(c) not in used and "ownerReferences" not in c["metadata"]
@@ -194,7 +194,7 @@ class Load(threading.Thread):
         self.gang(moment, missing=1)
 
     def reserved(self, moment):
-        """A reservation that nobody uses gets its pod; where there is none, a reservation comes."""
+        """An unused reservation gets its pod; where there is none, a reservation comes."""
         used = {p["metadata"].get("labels", {}).get(audit.QUEUE) for p in moment.pods}
         idle = [n for n in moment.reservations if n not in used]
         if idle:

@@ -290,7 +290,7 @@ class Part:
         return self.status()["restartCount"]
 
     def acting(self, timeout=60):
-        """The pod that acts, waited for: after a restart nobody does for a moment."""
+        """The leader's pod; waits for one, because after a restart there is none for a moment."""
         return self.world.until(self.pod, timeout, f"a pod of {self.name} acts")
 
     def kill(self):
@@ -309,7 +309,7 @@ class Part:
         return self.world.until(again, timeout, f"{self.name} back", pause=0.1)
 
     def connect(self, timeout=10):
-        """A connection to its HTTP port, as somebody on the node (or, for the agent, in a pod) has it."""
+        """A connection to its HTTP port, as a client on the node (or, for the agent, in a pod) has it."""
         spec = self.pod()
         host = "127.0.0.1" if spec["spec"].get("hostNetwork") else spec["status"]["podIP"]
         return self.world.cluster.connect(self.port, host, timeout)
@@ -419,7 +419,7 @@ class World:
             time.sleep(pause)
 
     def wait_all_released(self, timeout=30):
-        """Until nobody holds anything, in every place where it is written down."""
+        """Until nothing is allocated, in every place where allocations are recorded."""
         self.until(lambda: not self.allocated(), timeout, "GPU.status.allocated empty")
         self.until(lambda: not self.shares(), timeout, "no share left on the node")
 

@@ -4,7 +4,7 @@
  * own (forked and executed anew, as any program that a container starts), which obeys one command a
  * line and answers each with one line of JSON. Closing the connection ends the process in good
  * order. `probe report` prints what a program finds here, and ends: for init containers, which
- * nobody can connect to in time.
+ * no client can connect to in time.
  *
  *     pid                     this process in its container
  *     started                 CLOCK_REALTIME in nanoseconds when main() of `serve` began

@@ -112,7 +112,7 @@ def start_scheduler(cluster, build, credentials):
 
 
 def make_certificates(cluster):
-    """A directory with a CA (made once) and a new certificate of it for 127.0.0.1, as somebody's own PKI has them."""
+    """A directory with a CA (made once) and a new certificate of it for 127.0.0.1, as a PKI of the cluster's owner has them."""
     where = os.path.join(cluster.state, "pki")
     os.makedirs(where, exist_ok=True)
 
@@ -198,7 +198,7 @@ def test_a_pod_without_containers_gets_the_servers_own_answer(cluster, admission
 
 
 def test_the_four_doors(cluster, admission):
-    """Nobody but the scheduler, when it binds."""
+    """Only the scheduler, when it binds."""
     name = cluster.api.create(kube.pods(), memory_pod())["metadata"]["name"]
     forged = {"metadata": {"annotations": {kit.ASSIGNMENT: "{}"}}}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **forged["metadata"]},
@@ -228,7 +228,7 @@ def test_the_four_doors(cluster, admission):
 
 
 def test_without_a_scheduler(cluster, admission, request, build):
-    """Pods without GPUs are never held up: created, scheduled and running while nobody answers for GPUs."""
+    """Pods without GPUs are never held up: created, scheduled and running while no component for GPUs answers."""
     if admission == "webhook":
         cluster.stop(SCHEDULER)     # its end releases the Lease: the next one binds at once
         assert "failed calling webhook" in try_create(cluster, memory_pod())

@@ -56,7 +56,7 @@ def test_agent_killed(world, space):
     with space.tenant(old[0]) as tenant:
         assert tenant.alloc(30 * GiB) == 0
         before = world.agent.kill()
-        assert tenant.alloc(11 * GiB) == OUT_OF_MEMORY      # the limit holds while nobody watches
+        assert tenant.alloc(11 * GiB) == OUT_OF_MEMORY      # the limit holds without the agent
         world.agent.wait_restarted(before)
         world.wait_tokens()
         for seen in old:
@@ -81,7 +81,7 @@ def test_agent_replaced(world, space):
 
 
 def test_api_server_restarts(world, space):
-    """Nobody is told anything for a while: what runs goes on, and what comes afterwards is placed right."""
+    """No watch has events for a while: what runs goes on, and what comes afterwards is placed right."""
     old = space.start_all([half("one"), half("two"), half("three")])
     with space.tenant(old[0]) as tenant:
         assert tenant.alloc(30 * GiB) == 0
@@ -119,7 +119,7 @@ def test_a_container_restarts_after_the_agent_was_killed(world, space):
 def test_kubelet_restarts_while_the_agent_is_away(world, space):
     old = space.start_all([half("one"), half("two"), half("three")])
     world.cluster.stop("kubelet")
-    before = world.agent.kill()             # nobody starts it again
+    before = world.agent.kill()             # it is not restarted
     world.cluster.start("kubelet")
     world.cluster.wait_node_ready()
     world.agent.wait_restarted(before)

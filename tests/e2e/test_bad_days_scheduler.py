@@ -20,10 +20,10 @@ def half(name):
 def fill_up(space, have):
     """The rest of both cards can be given away to the last byte, and nothing beyond."""
     names = space.create(*(half(f"fill-{i}") for i in range(have, 4)))
-    everybody = [space.running(name) for name in names]
+    running = [space.running(name) for name in names]
     space.create(half("excess"))
     space.unschedulable("excess")
-    return everybody
+    return running
 
 
 def check_all(space, pods):
@@ -49,7 +49,7 @@ def test_killed_between_filter_and_bind(world, space, between):
 
 
 def test_killed_after_bind(world, space, between):
-    """All was written in one step: the next scheduler reads it, though nobody was told."""
+    """All was written in one step: the next scheduler reads it, though no watch reported it."""
     before = []
 
     def bind_kill_and_cut(forward):

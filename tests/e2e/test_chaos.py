@@ -107,16 +107,16 @@ def half_a_gang_runs(moment):
     moment.pods[0]["metadata"]["annotations"] |= {audit.GANG: "g", audit.SIZE: "2"}
 
 
-def evicted_for_nobody(moment):
+def evicted_for_no_pod(moment):
     moment.pods[0]["status"]["conditions"] = [
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
 
 
 PLANTED = [(given_twice, "are given 101 %"), (takes_what_is_reserved, "are given 101 %"),
            (claim_gives_more, "have more of ElasticGPU e"), (claim_on_another_card, "are on GPU-0, it is on"),
-           (claim_without_egpu, "has no ElasticGPU"), (one_half_missing, "d/c <>"), (left_behind, "nobody has"),
+           (claim_without_egpu, "has no ElasticGPU"), (one_half_missing, "d/c <>"), (left_behind, "no claim has"),
            (more_than_asked, "own asked 1 x 40 %"), (card_of_another_node, "own is on m"),
-           (half_a_gang_runs, "gang g: 1 of 2"), (evicted_for_nobody, "nobody of higher priority waits")]
+           (half_a_gang_runs, "gang g: 1 of 2"), (evicted_for_no_pod, "no pod of higher priority waits")]
 
 
 def test_the_audit_finds_nothing_where_nothing_is():

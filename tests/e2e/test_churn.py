@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many pods come and go, in every state and in any order: whoever runs has exactly what its Binding names."""
+"""Many pods come and go, in every state and in any order: a running pod has exactly what its Binding names."""
 
 import random
 

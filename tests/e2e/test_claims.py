@@ -366,7 +366,7 @@ def test_scheduler_dies_between_the_halves(world, space, classes):
     for e in made:
         held[e["spec"]["qGPU"]["gpuName"]] = held.get(e["spec"]["qGPU"]["gpuName"], 0) + 15
     assert sum(held.values()) == 12 * 15 and all(v <= 100 for v in held.values()), held
-    # The cards are full now: what the claims hold is nobody else's, and a pod of theirs still has its share.
+    # The cards are full now: what the claims hold is given to no other pod, and a pod of theirs still has its share.
     world.api.create(claims_in(space), claim("more", core=15, memory="6Gi", elasticGPUClassName=fast))
     reason(space, "more", "ProvisioningFailed")
     space.create(pod("late", container(core=15)))

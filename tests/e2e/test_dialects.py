@@ -21,7 +21,7 @@ KOORDINATOR = "scheduling.koordinator.sh/device-allocated"
 
 
 def other_schedulers(text):
-    """Takes the names of other projects' schedulers in, as somebody does who has replaced them."""
+    """Takes the names of other projects' schedulers in, as in a cluster where Aliquot has replaced them."""
     text, n = re.subn(r"^  # - schedulerName: ", "  - schedulerName: ", text, flags=re.M)
     assert n == 5
     return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods bound by somebody else and assignments that the scheduler did not write get nothing: admission closes every
+"""Pods bound by another client and assignments that the scheduler did not write get nothing: admission closes every
 door, and behind it, with the policies taken away, the signature does."""
 
 import base64
@@ -22,7 +22,7 @@ REFUSED = r"assign|sign|bound|scheduler"
 
 @pytest.fixture(scope="module")
 def mallory(world):
-    """Somebody who may do to pods all that a careless cluster role allows."""
+    """A user who may do to pods all that a careless cluster role allows."""
     world.api.create(RBAC + "clusterroles", {"metadata": {"name": MALLORY}, "rules": [
         {"apiGroups": [""], "resources": ["pods", "pods/binding", "pods/status", "bindings"], "verbs": ["*"]}]})
     world.api.create(RBAC + "clusterrolebindings", {
@@ -84,7 +84,7 @@ def whole_card(world):
 
 def unattended(name, **spec):
     """A pod with a share that no scheduler cares for."""
-    return pod(name, container(core=10, memory=1 * GiB), schedulerName="nobody", **spec)
+    return pod(name, container(core=10, memory=1 * GiB), schedulerName="none", **spec)
 
 
 def binding(world, name, annotations=None):

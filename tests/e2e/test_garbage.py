@@ -204,7 +204,7 @@ def joined(head, items, tail):
 
 def test_bodies_of_a_large_cluster(world):
     """5,000 whole Nodes to filter, and the whole pods of thousands of nodes to preempt, 75 MB each: they are answered,
-    and nobody keeps them in memory."""
+    and no process keeps them in memory."""
     real = world.api.get("/api/v1/nodes/" + world.cluster.node)
     images = [{"names": [noise(50).hex()] * 4, "sizeBytes": i} for i in range(30)]
     other = dict(real, metadata={"name": "NAME", "labels": real["metadata"]["labels"]}, status={"images": images})

@@ -88,7 +88,7 @@ def test_gang_of_three(world, space):
 
 @pytest.fixture
 def controller(space):
-    """An owner for pods, as whoever makes them anew is."""
+    """An owner for pods, as the controller that recreates them."""
     path = kube.core("configmaps", space.name)
     made = space.api.create(path, {"metadata": {"name": "controller"}})
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": "controller", "uid": made["metadata"]["uid"],
@@ -129,7 +129,7 @@ def test_inspect_and_explain(world, space):
     assert f"is on node {node}" in told and "not shared" in told and "30 GiB" in told
     assert f"{space.name}/small (main)" in world.aliquot("inspect", "node", node)
 
-    def told_by_scheduler():        # nothing while nobody acts, as after another replica has taken over
+    def told_by_scheduler():        # nothing without a leader, as after another replica has taken over
         told = json.loads(world.aliquot("explain", "large", "-n", space.name, "--json"))
         return told if told["scheduler"] else None
     told = world.until(told_by_scheduler, 60, "what the scheduler says of the pod")

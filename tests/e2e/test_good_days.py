@@ -70,7 +70,7 @@ def test_core_alone_means_the_same_part_of_the_memory(space):
 
 
 def test_memory_alone_is_limited(space):
-    """kubelet calls nobody for node capacity: the slot that admission adds brings the limit."""
+    """kubelet calls no plugin for node capacity: the slot that admission adds brings the limit."""
     body = pod("memory", container(memory=4 * GiB))
     seen = space.start(body)
     assert seen["spec"]["containers"][0]["resources"]["limits"][SLOT] == "1"

@@ -23,7 +23,7 @@ def spinner(name, core, kernel_ns=MS, **annotations):
 def card_time(world):
     """({pod UID: nanoseconds of GPU}, {card: nanoseconds in which it could have worked}). Both as the card has them at
     one moment, so that no part of them is how long it took to ask. What it needs to change from one process to the other
-    is nobody's."""
+    is used by no container."""
     script = "; ".join([
         f"{world.build}/src/cli/aliquot sim show > /tmp/show",
         "sed -n 's/^process=\\([0-9]*\\).*/\\1/p' /tmp/show | while read pid; do"
@@ -112,7 +112,7 @@ def test_what_is_lent_is_given_back_and_lent_again(world, space):
 
 @contextlib.contextmanager
 def agent_stopped(world):
-    """The agent hangs: not gone, so that nobody starts another one."""
+    """The agent hangs: not gone, so that no other one is started."""
     task = world.agent.status()["containerID"].partition("://")[2]
     world.ctr("tasks", "kill", "-s", "SIGSTOP", task)
     try:
@@ -126,7 +126,7 @@ def test_limits_hold_without_an_agent(world, space):
     assert same_card(three, six)
     settle(world, (three, six), lambda a, b: abs(a - 0.3) < 0.05 and b > 0.6, "30 and what is left")
     with agent_stopped(world):
-        # Everybody keeps to his own share by himself: nothing is borrowed any more.
+        # Each container keeps to its own share: nothing is borrowed any more.
         settle(world, (three, six), lambda a, b: abs(a - 0.3) < 0.04 and abs(b - 0.6) < 0.05, "own shares")
     before = world.agent.kill()
     a, b = parts(world, (three, six), 2)        # who bursts has what the other leaves, once the agent is there
@@ -201,7 +201,7 @@ def test_the_accounts_files(world, space):
         share = "/dev/aliquot/"
         assert tenant.ask("write", share + "compute")["errno"] == 0
         assert tenant.ask("write", share + "grants")["errno"] != 0
-        # A tenant who destroys his own is told of, and harms nobody.
+        # A tenant that destroys its own is reported and harms no other.
         assert tenant.ask("truncate", share + "compute", 0)["errno"] == 0
     world.until(lambda: holders(world.usage())["pod", "main"][0]["accountDamaged"], 10, "the damage is seen")
     assert world.metrics()["process_resident_memory_bytes", ()] > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that nobody can meet: refused, or Pending with the reason on the pod; nothing is lost."""
+"""Requests that no node can meet: refused, or Pending with the reason on the pod; nothing is lost."""
 
 import pytest
 

@@ -69,7 +69,7 @@ def test_ledger_and_driver_agree(world, space):
 
 
 def test_restless_ledgers_are_not_misread(world, space):
-    """Memory that comes and goes all the time is nobody's overhead: no room is taken from the container for it."""
+    """Memory that comes and goes all the time is no overhead: no room is taken from the container for it."""
     seen = space.start(pod("pod", container(core=20, memory=4 * GiB)))
     with space.tenant(seen) as tenant, space.tenant(seen) as other:
         assert other.alloc(64 * MiB) == 0
@@ -119,7 +119,7 @@ def found_after(world, space, name):
 
 
 def test_a_forged_ledger_is_found_and_reported(world, space):
-    """Within a second, by name, to everybody who could ask; the neighbour is none the worse, and nothing is killed."""
+    """Within a second, by name, in every report; the neighbour is none the worse, and nothing is killed."""
     neighbour = space.start(pod("neighbour", container(core=10, memory=4 * GiB)))
     restarts = world.agent.restarts()
     name, late = "forger-0", [found_after(world, space, "forger-0")]
@@ -364,7 +364,7 @@ def test_a_destroyed_ledger_harms_nobody_else(world, space):
 
 @contextlib.contextmanager
 def agent_options(world, *options):
-    """The agent with other options, as somebody who edits the DaemonSet has it."""
+    """The agent with other options, as after an edit of the DaemonSet."""
     def set_args(args):
         world.api.patch(f"{DAEMONS}/aliquot-agent", {"spec": {"template": {"spec": {"containers": [
             {"name": "agent", "args": args}]}}}}, kind="application/strategic-merge-patch+json")
@@ -401,7 +401,7 @@ def physical_of(seen):
 
 def test_more_memory_than_the_card_has(world, space):
     """Two pods with 60 GiB each on one card of 80: both have what they bought, 30 of it on the card; a third that wants
-    all of its memory there is charged double, and nobody gets more of the card than there is."""
+    all of its memory there is charged double, and no container gets more of the card than there is."""
     with agent_options(world, "--memory-scaling=2"):
         world.until(lambda: capacity(world) == [2 * CARD, 2 * CARD], 10, "capacity of the GPUs")
         pods = space.start_all([pod(n, container(core=20, memory=60 * GiB)) for n in ("one", "two")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preemption by priority: the cheapest victims go, nobody else does, and the share is for whom it was made."""
+"""Preemption by priority: only the cheapest victims are evicted, and the share is for the preemptor."""
 
 import contextlib
 import signal
@@ -81,7 +81,7 @@ def nominated(events, name, node):
 
 def test_cheapest_victim_goes(world, space, make):
     """Of two cards full of lower pods: one that suffices, of the lowest priority; one who does not help stays, and
-    nobody smaller takes the share while the victim ends."""
+    no smaller pod takes the share while the victim ends."""
     most = space.start(make("most", "mid", 90))
     victim = space.start(make("victim", "low", 50))
     other = space.start(make("other", "mid", 50))
@@ -134,8 +134,8 @@ def test_shortage_that_kube_scheduler_sees(world, space, make):
 
 
 def test_scheduler_killed_while_victims_end(world, space, make):
-    """What was begun is read from the pods: nobody else is evicted. No other pod wants the share: when the kill ends an
-    answer half way, kube-scheduler takes the nomination back, and then whoever asks first gets it (docs/preemption.md)."""
+    """What was begun is read from the pods: no further pod is evicted. No other pod wants the share: when the kill ends an
+    answer half way, kube-scheduler takes the nomination back, and then the first pod gets it (docs/preemption.md)."""
     pods = space.start_all([make(f"half-{i}", "low", 50) for i in range(4)])
     space.create(make("high", "high", 50))
     names = {p["metadata"]["name"]: p for p in pods}
@@ -151,7 +151,7 @@ def test_scheduler_killed_while_victims_end(world, space, make):
 
 @contextlib.contextmanager
 def _kube_scheduler_stopped(world):
-    """It takes back the nomination of a pod that it asks about while nobody answers, and then nothing tells what was
+    """It takes back the nomination of a pod that it filters while no replica answers, and then nothing tells what was
     begun for it: it is not to ask meanwhile."""
     world.cluster.control("signal", name="kube-scheduler", signal=int(signal.SIGSTOP))
     try:

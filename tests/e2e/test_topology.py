@@ -161,7 +161,7 @@ def test_selection(machine, room):
 
 
 def test_policies(machine, room):
-    """A pod's own policy, its namespace's, and everybody's."""
+    """A pod's own policy, its namespace's, and the default."""
     a = room.start(pod("a", container(core=10), annotations=selection(gpu_model="A100")))
     packed = room.start(pod("packed", container(core=10), annotations=selection(gpu_model="A100", placement_policy="binpack")))
     assert cards(packed) == cards(a)

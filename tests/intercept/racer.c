@@ -61,7 +61,7 @@ static void race(struct shared *s, int self, int n) {
         }
     }
     add(&s->done);
-    wait_for(&s->done, n); /* nobody ends before all have their share: it would be free again */
+    wait_for(&s->done, n); /* no thread ends before all have their share: it would be free again */
     _exit(0);
 }
 

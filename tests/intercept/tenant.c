@@ -242,7 +242,7 @@ static void begin_capture(void) {
     check(cuStreamBeginCapture_v2(streams[1], CU_STREAM_CAPTURE_MODE_GLOBAL), "begin capture");
 }
 
-/* Nobody's events have come into it, or broken it. */
+/* No events have come into it or invalidated it. */
 static void end_capture(void) {
     CUgraph captured;
     size_t nodes = 0;

@@ -2,7 +2,7 @@
 """GPU time in processes on the simulated machine: what a limited program gets, by its own count of work done.
 
 How exact shares are is shown in virtual time (tests/unit/test-compute.c), where nothing else runs. Here the machine may
-be loaded, so that nobody gets all that is his: a share bounds from above by 3 points, and from below by half.
+be loaded, so that no container gets its full entitlement: a share bounds from above by 3 points, and from below by half.
 """
 
 import os
@@ -46,7 +46,7 @@ def test_a_share_alone(share, way, ns):
 
 
 def test_a_child_begins_anew(share):
-    """Forked while launches are limited: its copy of the throttle stops nobody, and the program that it becomes has the
+    """Forked while launches are limited: its copy of the throttle blocks no launch, and the program that it becomes has the
     same account."""
     parts = share(("--core 30", f"fork 1000000 {SECONDS}"))
     assert len(parts) == 2 and min(parts) >= 0.02

@@ -43,7 +43,7 @@ def python(sim):
 
 def test_a_pool_is_booked_by_what_it_holds(python):
     """With the threshold that PyTorch sets, freed memory stays in the pool: it stays booked, the pool may use it again,
-    and when somebody else needs it the pool gives it back."""
+    and when another process needs it the pool gives it back."""
     python("""
 begin()
 pool, p, threshold, held = u64(), u64(), u64(2**64 - 1), u64()

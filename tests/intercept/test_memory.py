@@ -279,7 +279,7 @@ assert figures()[1] == 80 * GIB and take(GIB)[0] == 0
 
 
 def test_limits_change_while_a_program_runs(sim, library, tmp_path):
-    """In both directions, without a call to anybody: the file is mapped."""
+    """In both directions, without a system call: the file is mapped."""
     uuid = first_card(sim)
     handmade.make(tmp_path, handmade.card(uuid, 4 * GIB))
     script = f"import sys\n{CUDA}\nTESTS, UUID = {os.path.dirname(__file__)!r}, {uuid!r}\n{LIVE}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NULL where a pointer belongs, in every hooked call of CUDA: nobody crashes in us who does not without us."""
+"""NULL where a pointer belongs, in every hooked call of CUDA: no call crashes with the library that does not without it."""
 
 import signal
 import sys

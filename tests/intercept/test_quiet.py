@@ -49,7 +49,7 @@ def calls_between_marks(trace):
 
 @pytest.mark.parametrize("between, quiet", [("churn(1000)", True), ("take(4 * GIB)", False)], ids=["granted", "refused"])
 def test_memory_without_system_calls(command, tmp_path, between, quiet):
-    """A refusal looks whether somebody has died; so that a trace is known to show what there is, that is traced too."""
+    """A refusal checks for dead processes; so that a trace is known to show what there is, that is traced too."""
     line, environment = command(f"mark = os.getpgid\nr, p = take(GIB)\nassert r == 0\nmark(0)\n{between}\nmark(0)\n")
     subprocess.run(["strace", "-qq", "-o", tmp_path / "trace", *line], env=environment, check=True, timeout=60)
     assert (calls_between_marks(tmp_path / "trace") == []) == quiet

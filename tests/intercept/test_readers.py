@@ -56,7 +56,7 @@ def world(build, tmp_path_factory, real_driver):
 
 
 def expected(w):
-    """What everybody shall read: one card, of the slice's size, with the slice's processes, and no load of its own."""
+    """What every program must read: one card, of the slice's size, with the slice's processes, and no load of its own."""
     used = GIB + GIB // 2 + 2 * CONTEXT
     return [{"uuid": w.uuid, "total": 4 * GIB, "used": used, "free": 4 * GIB - used, "load": 0,
              "processes": sorted([[w.pids[0], GIB + CONTEXT], [w.pids[1], GIB // 2 + CONTEXT]])}]

@@ -34,7 +34,7 @@ def test_shares_within_two_points(share, shares, ns):  # noqa: F811
 
 
 def test_lent_time_is_back_within_a_tenth_of_a_second(share):  # noqa: F811
-    """The owner of 70 % comes to a card that somebody else has all of, for 0.4 s. Would it have to take turns like anybody
+    """The owner of 70 % comes to a card that another container uses fully, for 0.4 s. Would it have to take turns like any
     else for 0.1 s, it would get 0.65 of the card; for 0.2 s, 0.60."""
     def attempt():
         return share(("--core 70 --policy burst", "kernel 1000000 0.4 1"), ("--core 30 --policy burst", "kernel 1000000 2"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that several processes of a container have open is booked once, and for as long as anybody has it open. On the
+"""Memory that several processes of a container have open is booked once, and as long as any process has it open. On the
 driver that succeeds at everything, so what is refused, the books refuse."""
 
 import subprocess
@@ -471,7 +471,7 @@ check(before)
 
 @pytest.mark.parametrize("way", ["ipc", "handle"])
 def test_memory_of_another_container_is_booked_by_who_opens_it(sim, aliquot, programs, library, tmp_path, way):
-    """Nobody here exports anything, so it is no memory of this container's: it is booked, and refused where it does not
+    """No process here exports anything, so it is no memory of this container's: it is booked, and refused where it does not
     fit. The handle travels by a socket in a directory that both see."""
     exporting, opening, closing = REAL[way]
     preamble = PAIR.replace("os.environ[\"HOLDER\"]", repr(str(programs / "holder")))
@@ -528,7 +528,7 @@ ok("cuMemFree_v2", mine)
 ok("cuCheckpointProcessRestore", pid, nothing)
 ok("cuCheckpointProcessUnlock", pid, nothing)
 has(GIB)
-ok("cuCheckpointProcessCheckpoint", 1, nothing)       # of nobody here
+ok("cuCheckpointProcessCheckpoint", 1, nothing)       # of no process here
 has(GIB)
 e.tell("assert take(GIB)[0] == 0")
 ok("cuCheckpointProcessCheckpoint", pid, nothing)

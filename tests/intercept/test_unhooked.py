@@ -18,7 +18,7 @@ CUDA_WORDS = re.compile(r"Alloc|Free|Create|Destroy|Mem(?!cpy|set)|Pool|Map|Impo
                         r"Release|Retain|Trim|EGL|GL|VDPAU")
 # ... except what only tells something, and events.
 CUDA_HARMLESS = re.compile(r"Get|Query|Is[A-Z]|PointerSet|TexRef|cuEvent|cuOccupancy")
-# What tells how much there is and who uses it, or changes it for everybody.
+# What tells how much there is and who uses it, or changes it for all.
 NVML_WORDS = re.compile(r"Memory|Process|Utili[sz]|Samples|FieldValues|Accounting|Gpm|BAR1|Limits|ExportTable|"
                         r"^nvmlDevice(Set|Reset|Clear|Modify|Remove|Freeze|Create)|^nvmlGpuInstance(Create|Destroy)")
 NVML_HARMLESS = re.compile(r"[vV]gpu|MemoryErrorCounter|MemoryBusWidth|MemoryAffinity|VirtualizationMode|GridLicens")

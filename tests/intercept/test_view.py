@@ -370,10 +370,10 @@ def test_records_of_the_containers_processes_only(machine_of, tmp_path):
         done = place.run(*prefix, "/usr/bin/python3", "-c", LOOK + "ok(nvml.nvmlInit_v2())\n" + RECORDS, own, neighbour)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
-    everybody, _, found, *_ = records(machine)
-    assert {own, neighbour} <= set(everybody) and found == [0, 0]
+    all_processes, _, found, *_ = records(machine)
+    assert {own, neighbour} <= set(all_processes) and found == [0, 0]
     assert records(part) == [[own], [7, 1], [0, 6], 0, [0, 0, 0]]
-    assert records(part, *NESTED) == [[], [0, 0], [6, 6], 0, [0, 0, 0]]  # whose PIDs these are, nobody knows
+    assert records(part, *NESTED) == [[], [0, 0], [6, 6], 0, [0, 0, 0]]  # the owners of these PIDs are unknown
 
 
 # -- load ------------------------------------------------------------------------------------------------------------
@@ -516,7 +516,7 @@ say({n: getattr(nvml, n)(None, None, None, None, None, None) for n in names if h
 
 
 def test_for_any_user_on_a_read_only_root(machine_of, tmp_path):
-    """A process that never touches CUDA, as nobody, in a PID namespace of its own, where it can write nothing."""
+    """A process that never calls CUDA, as an unprivileged user, in a PID namespace of its own, where it can write nothing."""
     if os.geteuid() != 0:
         pytest.skip("another user needs root")
     tmp_path.chmod(0o755)

@@ -98,7 +98,7 @@ static bool has_work(const struct process *p) {
     return p->head < p->tail;
 }
 
-/* Gives the card to the next process that has something for it, or to nobody. */
+/* Gives the card to the next process with work for it, or to none. */
 static void choose(struct world *world) {
     int n = world->processes, last = world->on_card;
 

@@ -469,7 +469,7 @@ static inline bool all_shown(const struct server *s) {
     return true;
 }
 
-/* Until nobody has anything to write any more, and longer than any waiting time. */
+/* Until there is nothing to write any more, and longer than any waiting time. */
 static inline void run(struct server *s) {
     unsigned quiet = 0;
     for (unsigned i = 0; quiet < 40; i++) {

@@ -136,7 +136,7 @@ static struct state_pod *make_pod(struct world *w, uint32_t i) {
         assert_int_equal(state_draw(pod, containers[c],
                                     below(4)   ? NULL
                                     : below(2) ? "x"
-                                               : "nobody"),
+                                               : "no-pod"),
                          0);
     pod->class_policy = below(ODD) ? NULL : place_policy_at(below(6));
     return pod;
@@ -162,8 +162,8 @@ static void hold_somewhere(struct world *w) {
             devices[i] = (struct assigned_device){.memory = 20 * GIB / n};
         snprintf(devices[i].uuid, sizeof(devices[i].uuid), "GPU-%s-%u", node, card);
     }
-    /* For somebody who is there, or for nobody. */
-    const char *id = below(2) ? pod_name(below(PODS)) : below(2) ? "x" : "nobody";
+    /* For an existing pod, or for none. */
+    const char *id = below(2) ? pod_name(below(PODS)) : below(2) ? "x" : "no-pod";
     if (below(3) == 0)
         state_unreserve(w->state, id);
     else
@@ -488,7 +488,7 @@ static void test_the_best_are_named(void **state) {
     answer = ask_nodes(w, false, "e", TENTH, buf_str(&names));
     assert_int_equal(json_size(json_get(answer, "NodeNames")), EXTENDER_LIST);
 
-    /* Of few, all; and when nobody can take it, why. */
+    /* Of few, all; and when none can take it, why. */
     answer = ask_nodes(w, false, "c", TENTH, buf_str(&some));
     n = json_size(json_get(answer, "NodeNames"));
     assert_int_equal(n, EXTENDER_LIST - (EXTENDER_LIST + 6) / 7);

@@ -206,7 +206,7 @@ static void test_no_nodes(void **state) {
     assert_string_equal(passed(answer), "");
 }
 
-/* 5,000 names of which nobody has heard. */
+/* 5,000 unknown names. */
 static void test_unknown_names(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf body = BUF_INIT(0), answer = BUF_INIT(0);

@@ -92,7 +92,7 @@ static void overhead_ends_with_the_last_process(void **state) {
     (void) state;
     (void) sample(&r, GIB, GIB + 64 * MIB);
     assert_true(r.bytes == 64 * MIB);
-    /* The driver names nobody, but the ledger has something: nothing was learnt. */
+    /* The driver lists no process, but the ledger has something: nothing was learnt. */
     for (int i = 0; i < 3; i++) {
         overhead_begin(&r, GIB, 8);
         assert_false(overhead_end(&r, GIB, 8, 0, 0));
@@ -645,7 +645,7 @@ static void what_mps_is_told(void **state) {
     (void) state;
     assert_non_null(mkdtemp(root));
     assert_int_equal(mps_edits("/mps", root, &g, &edits), 0);
-    assert_int_equal(edits.count, 0); /* nobody is there */
+    assert_int_equal(edits.count, 0); /* there is none */
     (void) snprintf(path, sizeof(path), "%s/mps", root);
     assert_int_equal(mkdir(path, 0755), 0);
     (void) snprintf(path, sizeof(path), "%s/mps/pipe", root);

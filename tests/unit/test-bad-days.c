@@ -91,7 +91,7 @@ static void test_node_made_anew(void **state) {
     assert_int_equal(free_core(w, "n", 0), 100);
 }
 
-/* Another machine came under the name: its cards are others, and nobody holds anything of them. */
+/* Another machine came under the name: its cards are others, and nothing of them is allocated. */
 static void test_other_machine_of_the_same_name(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf a = BUF_INIT(0), b = BUF_INIT(0);
@@ -178,7 +178,7 @@ static void test_waits_while_a_list_is_read(void **state) {
     state_release(w->state, state_pod_find(w->state, "c"));
     (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
     assert_null(state_pod_find(w->state, "c"));
-    /* One that nobody has ever shown is not waited for. */
+    /* One that was never shown is not waited for. */
     assert_string_equal(filter(w, "b", HALF, "\"n\""), "n");
     (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);
     (void) state_expire(w->state, w->now += LONG_MS, TENTATIVE_TTL_MS);

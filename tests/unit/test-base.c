@@ -22,7 +22,7 @@ static void test_err_chain(void **state) {
     assert_int_equal(err_errno(&err, ENOENT, "cannot open %s", "x"), -ENOENT);
     assert_int_equal(err_wrap(&err, "config"), -ENOENT);
     assert_string_equal(err.text, "config: cannot open x: No such file or directory");
-    assert_int_equal(err_set(NULL, EIO, "nobody listens"), -EIO);
+    assert_int_equal(err_set(NULL, EIO, "no listener"), -EIO);
 }
 
 static void test_err_long_text_is_cut(void **state) {

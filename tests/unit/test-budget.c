@@ -79,10 +79,10 @@ static void test_edges(void **state) {
     struct budget b;
     assert_int_equal(parse("\"selector\":{}", "-3", &b), 0);
     assert_int_equal(b.allowed, 0);
-    assert_true(budget_counts(&b, "d", NULL)); /* everybody */
+    assert_true(budget_counts(&b, "d", NULL)); /* all */
     budget_done(&b);
     assert_int_equal(parse("\"x\":1", "1", &b), 0);
-    assert_false(budget_counts(&b, "d", "app=a,")); /* nobody */
+    assert_false(budget_counts(&b, "d", "app=a,")); /* none */
     budget_done(&b);
     assert_int_equal(
         parse("\"selector\":{\"matchExpressions\":[{\"key\":\"t\",\"operator\":\"Like\"}]}", "1",

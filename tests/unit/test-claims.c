@@ -140,7 +140,7 @@ static const struct story stories[] = {
      "gpu right Bound ns/c uid=u5-c by=1 on=gpu-a core=20 memory=5 guard=1\n"
      "gpu same Available / uid= by=0 on=gpu-a core=20 memory=5 guard=1\n"
      "gpu small Available / uid= by=0 on=gpu-a core=5 memory=4 guard=1\n"},
-    {"what is kept for a claim goes to it, and to nobody else",
+    {"what is kept for a claim goes to it, and to no other",
      {{ADD, CLAIMS_EGPUS, "kept", STATIC(40, 20, CLAIM_REF("c", ""))},
       {ADD, CLAIMS_CLAIMS, "other", CLAIM(OF_CLASS(""))},
       {ADD, CLAIMS_EGPUS, "free", STATIC(10, 4, "")},
@@ -178,7 +178,7 @@ static const struct story stories[] = {
       {ADD, CLAIMS_EGPUS, "mine", STATIC(40, 20, "")}},
      "claim c Bound/Bound gpu=mine done=1 by=0 class= node= core=40 guard=1\n"
      "gpu mine Bound ns/c uid=u1-c by=1 on=gpu-a core=40 memory=20 guard=1\n"},
-    {"a claim that names one of somebody else waits",
+    {"a claim that names one of another claim waits",
      {{ADD, CLAIMS_EGPUS, "theirs", STATIC(40, 20, CLAIM_REF("x", ""))},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("") ",\"elasticGPUName\":\"theirs\"")}},
      "claim c Pending/NoMatch gpu=theirs done=0 by=0 class= node= core=0 guard=1\n"
@@ -193,7 +193,7 @@ static const struct story stories[] = {
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("fast"))},
       {DELETE, CLAIMS_CLAIMS, "c", NULL}},
      ""},
-    {"Retain keeps it, for nobody, until an admin gives it back",
+    {"Retain keeps it, for no claim, until an admin gives it back",
      {{ADD, CLAIMS_CLASSES, "keep", CLASS(",\"reclaimPolicy\":\"Retain\"")},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("keep"))},
       {DELETE, CLAIMS_CLAIMS, "c", NULL},
@@ -456,7 +456,7 @@ static const struct story stories[] = {
        "{\"provisioner\":\"elasticgpu.io/mps\",\"bindingMode\":\"WaitForFirstConsumer\"}"},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("mps"))}},
      "claim c Pending/ProvisioningFailed gpu= done=0 by=0 class=mps node= core=0 guard=1\n"},
-    {"somebody else's provisioner is asked, once a node was chosen",
+    {"an external provisioner is asked, once a node was chosen",
      {{ADD, CLAIMS_CLASSES, "acme", OTHERS_CLASS("Immediate")},
       {ADD, CLAIMS_CLASSES, "late", OTHERS_CLASS("WaitForFirstConsumer")},
       {ADD, CLAIMS_CLAIMS, "c", CLAIM(OF_CLASS("acme"))},
@@ -586,7 +586,7 @@ static void test_claims_race_for_one(void **unused) {
     }
 }
 
-/* Seven claims of 30 percent each, and two cards: three on each, whoever comes first. */
+/* Seven claims of 30 percent each, and two cards: three on each, in any order. */
 static void test_no_card_is_given_twice(void **unused) {
     (void) unused;
     for (uint32_t seed = 1; seed <= 60; seed++) {

@@ -50,7 +50,7 @@ static void assert_near(double got, double due, double error) {
         fail_msg("%.2f %% of the card where %.2f are due", got, due);
 }
 
-/* Everybody saturates his share: error at most 2 points, 97 % of what is due all together. */
+/* All containers saturate their shares: error at most 2 points, 97 % of the sum. */
 static void share_with(const uint32_t *shares, size_t n, const struct program *programs,
                        bool arbiter, bool figures) {
     struct world *world = world_new();
@@ -371,8 +371,8 @@ static void account_with_any_numbers(void **state) {
     }
 }
 
-/* Who read the clock before somebody else filled the account does not have that time counted
- * twice; a time far ahead is no reason to wait for it. */
+/* A thread that read the clock before another one filled the account does not have that time
+ * counted twice; a time far ahead is no reason to wait for it. */
 static void account_filled_out_of_order(void **state) {
     struct compute_device shared = {.charged = SEC, .filled = {.lo = 0, .hi = 10 * SEC}};
     struct account account = {.shared = &shared};

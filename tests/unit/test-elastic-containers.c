@@ -423,7 +423,7 @@ static void put_random(struct buf *limits, struct buf *uses, uint32_t *random) {
     buf_puts(uses, USES("c"));
 }
 
-/* Whoever is sent to a node for what its claim will be has room there when it is made. */
+/* A pod sent to a node for its future claim has room there when the claim is provisioned. */
 static void test_who_is_let_through_gets_there(void **unused) {
     unsigned fit = 0, not = 0;
     (void) unused;

@@ -5,7 +5,7 @@
 
 #include "elastic-world.h"
 
-/* The share is kept from the moment it is asked for, once, whoever has it in the end. */
+/* The share is reserved once, from the moment of its request, for any final owner. */
 static void test_a_claim_holds_its_share_once(void **state) {
     struct elastic_world *e = *state;
     see(e, CLAIMS_CLASSES, QGPU);
@@ -198,7 +198,7 @@ static void test_what_was_checked_is_kept(void **state) {
     assert_int_equal(free_core(e->w, "n", 0), 40);
     answer(e, "PATCH", "/elasticgpus/s/status", "Available", 409);
     see(e, CLAIMS_EGPUS, STATIC("2", "n-01", ""));
-    assert_int_equal(free_core(e->w, "n", 0), 100); /* somebody else was faster */
+    assert_int_equal(free_core(e->w, "n", 0), 100); /* another pod was faster */
     run(e);
     assert_int_equal(free_core(e->w, "n", 1), 40);
     answer(e, "PATCH", "/elasticgpus/s/status", "Available", 200);

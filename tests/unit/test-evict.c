@@ -204,8 +204,8 @@ static void test_makes_room(void **state) {
     expect(s, "PATCH", STATUS("c"), "PreemptionByScheduler");
     respond(s->w, 0, 200, false, NULL);
     run_later(s, 5000);
-    expect_nothing(s); /* it has a grace period, and nobody else goes meanwhile */
-    /* While it ends, and when it has, the share is kept from everybody else. */
+    expect_nothing(s); /* it has a grace period, and no other pod is evicted meanwhile */
+    /* While it ends, and when it has, the share is kept from all others. */
     show(s, "q", HALF, 0, "", "", "");
     refuse(s, "q", HALF, 0, "\"n\"");
     refuse(s, "p", HALF, 100, "\"n\"");
@@ -317,7 +317,7 @@ static void test_budget_says_no(void **state) {
     take_nomination(s, "p", WHOLE, 100, "n");
     run_later(s, 0);
     expect(s, "POST", EVICTION("b"), "policy/v1");
-    respond(s->w, 0, 429, false, NULL); /* nobody left: what was promised is given back */
+    respond(s->w, 0, 429, false, NULL); /* none is left: the reserved share is released */
     run_later(s, 1000);
     expect(s, "PATCH", STATUS("p"), "{\"nominatedNodeName\":null}");
     respond(s->w, 0, 200, false, NULL);
@@ -334,7 +334,7 @@ static void test_budget_says_no(void **state) {
     assert_int_equal(s->e.spared, 2);
 }
 
-/* Of a set nobody goes before those have gone whose eviction may be refused; those go one by one.
+/* Of a set, pods whose eviction may be refused go first, one by one.
  */
 static void test_refused_in_the_middle(void **state) {
     struct stage *s = *state;
@@ -355,7 +355,7 @@ static void test_refused_in_the_middle(void **state) {
     run_later(s, 1000);
     expect(s, "PATCH", STATUS("p"), "{\"nominatedNodeName\":null}");
     respond(s->w, 0, 200, false, NULL);
-    expect_nothing(s); /* nobody went, nobody goes */
+    expect_nothing(s); /* none went, none goes */
     assert_int_equal(s->e.evicted, 0);
 
     show(s, "p", WHOLE, 100, "", "", "");
@@ -381,7 +381,8 @@ static void test_refused_in_the_middle(void **state) {
         respond(s->w, 0, 201, false, NULL);
 }
 
-/* A budget that says no against all that its status says costs nobody else again and again. */
+/* A budget that says no against all that its status says causes no further evictions again and
+ * again. */
 static void test_refused_again(void **state) {
     struct stage *s = *state;
     show_node(s->w, "n", 1);
@@ -430,7 +431,7 @@ static void test_restart(void **state) {
     show(s, "p", HALF, 100, "", "", NOMINATED("n"));
     show(s, "q", HALF, 0, "", "", "");
     evictor_catch_up(&s->e, s->w->now);
-    expect_nothing(s); /* who is ending already is not evicted again, nor is anybody else */
+    expect_nothing(s); /* who is ending already is not evicted again, nor is any other */
     state_pod_gone(s->w->state, "a");
     assert_string_equal(filter(s->w, "q", HALF, "\"n\""), "n"); /* the other half is free */
     show(s, "r", WHOLE, 0, "", "", "");
@@ -440,7 +441,7 @@ static void test_restart(void **state) {
     expect_nothing(s);
 }
 
-/* Nobody keeps room for a pod that is not there any more: a watch may not have shown its end. */
+/* No room is kept for a pod that is gone: a watch may not have shown its end. */
 static void give_back_when(struct stage *s, int status, const char *uid) {
     char path[128];
     run_low(s, "a", WHOLE, "n", 5);
@@ -468,7 +469,7 @@ static void test_gone_when_nominated(void **state) {
     give_back_when(s, 409, "q"); /* another pod has its name */
 }
 
-/* kube-scheduler asks late about a pod that was gone before we started: nobody is evicted for whom
+/* kube-scheduler asks late about a pod that was gone before we started: no pod is evicted for one
  * the watch has not shown, although room was being made for it. */
 static void test_never_seen(void **state) {
     struct stage *s = *state;
@@ -638,7 +639,7 @@ static void test_higher_priority_takes_over(void **state) {
     show(s, "q", WHOLE, 200, "", "", "");
     refuse(s, "q", WHOLE, 200, "\"n\"");
     run_later(s, 400);
-    take_nomination(s, "q", WHOLE, 200, "n"); /* nobody else goes */
+    take_nomination(s, "q", WHOLE, 200, "n"); /* no other pod goes */
     run_later(s, 0);
     while (s->w->nasked > 0) { /* p is told that nothing is kept for it any more */
         assert_null(strstr(s->w->asked[0].path, "eviction"));

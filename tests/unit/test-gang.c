@@ -72,7 +72,7 @@ static void test_gang_waits_and_goes_together(void **state) {
     requeue_run(&g.requeue, w->now);
     assert_int_equal(w->nasked, 0);
     arrive(w, "d", "3", WHOLE, THREE);
-    /* The third one's coming is enough: nobody has to ask about it first. */
+    /* The third one's coming is enough: no filter for it is needed first. */
     requeue_run(&g.requeue, w->now += 2000);
     assert_int_equal(w->nasked, 1);
     respond(w, 0, 200, false, NULL);
@@ -150,7 +150,7 @@ static void test_gang_that_does_not_fit_takes_nothing(void **state) {
     ungovern(&g);
 }
 
-/* Each fits alone, both do not: one goes, whole, and it is the older one whoever is asked first. */
+/* Each fits alone, both do not: one goes, whole, and it is the older one in either order. */
 static void test_two_gangs(void **state) {
     struct world *w = *state;
     for (int first = 0; first < 2; first++) {
@@ -255,7 +255,7 @@ static void test_a_complete_gang_does_not_time_out(void **state) {
     ungovern(&g);
 }
 
-/* A pod with scheduling gates is nobody's to bind: it counts when they are gone. */
+/* A pod with scheduling gates is not bound by any scheduler: it counts when they are gone. */
 static void test_gang_with_gates(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -317,7 +317,7 @@ static void test_gang_with_a_long_timeout(void **state) {
 }
 
 /* Members that have ended leave the watch. Who is left, or is made anew, does not wait for them,
- * also after a restart; when nobody is left, the gang begins anew. */
+ * also after a restart; when none is left, the gang begins anew. */
 static void test_gang_of_which_some_have_ended(void **state) {
     struct world *w = *state;
     struct governed g;
@@ -481,7 +481,7 @@ static void test_gang_malformed(void **state) {
 static const char *const any_notes[] = {GANG("a", "3"), GANG("b", "3"), GANG("c", "2")};
 static const uint32_t any_sizes[] = {3, 3, 2};
 
-/* Somebody of some gang comes, goes, is asked about or bound, or time passes. */
+/* A member of a gang comes, goes, is filtered or bound, or time passes. */
 static void any_step(struct world *w, uint64_t *seed) {
     int gang = (int) (rnd(seed) % 3);
     char uid[16];
@@ -549,7 +549,7 @@ static void clear(struct world *w) {
 }
 
 /* In any order of arrivals, deaths, binds and time: nothing is kept for a gang that is not whole,
- * and when there is room and nobody leaves, every whole gang runs. */
+ * and when there is room and no pod leaves, every whole gang runs. */
 static void test_gangs_in_any_order(void **state) {
     struct world *w = *state;
     uint32_t there, promised, placed;

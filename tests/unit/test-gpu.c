@@ -197,7 +197,7 @@ static void lost_card(void **state) {
     assert_int_equal(status(f).restarts, 0);
 }
 
-/* Divided by the hardware it is nobody's to share: it is gone from here, and back afterwards. */
+/* Divided by the hardware it is not shared: it is gone from here, and back afterwards. */
 static void mig_mode(void **state) {
     struct fixture *f = *state;
     uint64_t polls;

@@ -356,7 +356,7 @@ static void init_and_app_count_once(void **state) {
     assert_int_equal(total.core, 100);
 }
 
-/* Nobody else is on the card; the pod's own containers together are too much for it. */
+/* No other pod is on the card; the pod's own containers together are too much for it. */
 static void a_pod_is_held_against_the_card_as_a_whole(void **state) {
     const struct pod_spec memory = {
         .uid = "u1",

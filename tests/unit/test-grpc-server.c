@@ -285,7 +285,7 @@ static void leaves_the_files_of_others(void **state) {
     assert_int_equal(start_server(&f, &err), -EEXIST);
     assert_int_equal(unlink(f.path), 0);
 
-    /* kubelet removes our socket and somebody else makes one of that name: not ours any more. */
+    /* kubelet removes our socket and another process makes one of that name: not ours any more. */
     assert_int_equal(start_server(&f, &err), 0);
     assert_int_equal(unlink(f.path), 0);
     assert_false(grpc_server_socket_exists(f.server));

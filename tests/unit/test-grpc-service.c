@@ -329,7 +329,7 @@ static void hears_of_a_cancel(void **state) {
     assert_int_equal(h2_pair_pump(f.client, f.server), 0);
     assert_int_equal(f.cancels, 1);
     assert_int_equal(grpc_call_send(f.held, (const uint8_t *) "x", 1), -ECONNRESET);
-    grpc_call_reply(f.held, (const uint8_t *) "x", 1); /* says nothing to anybody */
+    grpc_call_reply(f.held, (const uint8_t *) "x", 1); /* has no effect */
     tear_down(&f);
 }
 

@@ -117,7 +117,7 @@ static int setup(void **state) {
     return begin(state, (struct http_options){.listen = "127.0.0.1:0"});
 }
 
-/* As an agent listens: everybody can connect. */
+/* As an agent listens: any client can connect. */
 static int setup_public(void **state) {
     return begin(state, (struct http_options){.listen = ":0", .max_connections = 40});
 }

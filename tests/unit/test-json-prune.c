@@ -51,7 +51,7 @@ static const struct {
     {"{\"victims\":{\"a\":{\"Pods\":[{\"uid\":\"u\",\"spec\":{\"uid\":\"no\"}},{}],\"n\":1},\"b\":{"
      "\"pods\":null,\"x\":[1]},\"c\":2,\"\":{\"pods\":[{\"uid\":\"no\"}]}}}",
      "{\"victims\":{\"a\":{\"Pods\":[{\"uid\":\"u\"},{}]},\"b\":{\"pods\":null},\"c\":2}}"},
-    /* Keys that are too long, or written in another way, are nobody's. */
+    /* Keys that are too long, or written in another way, match nothing. */
     {"{\"\\u0050od\":1,\"Pod \":2}", "{}"},
 };
 

@@ -60,7 +60,7 @@ static void registers_when_kubelet_appears(void **state) {
     assert_true(uv_hrtime() - start < 500000000u);
 }
 
-/* kubelet's socket is there a moment before it listens: whoever calls in between has to call again
+/* kubelet's socket is there a moment before it listens: a call in between must be repeated
  * soon. */
 static void kubelet_does_not_listen_yet(void **state) {
     struct fixture *f = *state;

@@ -45,7 +45,7 @@ static void test_nodes(void **unused) {
     } rows[] = {
         {"[]", true},
         {"{}", true},
-        {"[{}]", false}, /* an empty term is nobody */
+        {"[{}]", false}, /* an empty term matches nothing */
         {"[{\"matchExpressions\":[" EXPRESSION("zone", "In", "\"z2\",\"z1\"") "]}]", true},
         {"[{\"matchExpressions\":[" EXPRESSION("zone", "In", "\"z\"") "]}]", false},
         {"[{\"matchExpressions\":[" EXPRESSION("zone", "NotIn", "\"z1\"") "]}]", false},

@@ -38,7 +38,7 @@ struct replica {
 
 /* A request on its way. It reaches the server at `arrives`, the answer comes at `answered`. */
 struct message {
-    bool used, executed, deaf; /* deaf: whoever asked is dead or has given up */
+    bool used, executed, deaf; /* deaf: the sender is dead or has given up */
     struct replica *from;
     char method[8];
     struct buf body;
@@ -401,7 +401,7 @@ static void test_server_away(void **state) {
     struct replica *first = leader(c);
     c->lost_percent = 100;
     run_for(c, LEASE_DURATION_MS - LEASE_SETTLE_MS);
-    assert_null(leader(c)); /* long before anybody else may take it */
+    assert_null(leader(c)); /* long before any other may take it */
     run_for(c, 60000);
     assert_null(leader(c));
     c->lost_percent = 0;
@@ -465,7 +465,7 @@ static void test_any_order(void **state) {
         }
         for (size_t i = 0; i < c->nreplicas; i++)
             acquired += c->replicas[i].acquired;
-        /* Peace: somebody acts again soon. */
+        /* Quiet: there is a leader again soon. */
         c->lost_percent = c->late_ms = 0;
         for (size_t i = 0; i < c->nreplicas; i++) {
             c->replicas[i].paused_until = 0;

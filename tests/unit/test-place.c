@@ -90,7 +90,7 @@ static void test_whole_cards(void **state) {
     struct place_card cards[3] = {idle_card(80), idle_card(80), idle_card(40)};
     assert_int_equal(run_one(cards, 3, whole(3), &result), PLACE_OK);
     assert_int_equal(result.cards[0], 7);
-    cards[0].free.memory -= 1; /* somebody holds one byte and no compute */
+    cards[0].free.memory -= 1; /* one byte is allocated, and no compute */
     assert_int_equal(run_one(cards, 3, whole(2), &result), PLACE_OK);
     assert_int_equal(result.cards[0], 6);
     assert_int_equal(run_one(cards, 3, whole(3), &result), PLACE_NO_WHOLE);

@@ -124,9 +124,9 @@ static void test_fragments(void **state) {
     /* 500 are too small for both kinds of GPU pods; of no use to the third is all. */
     assert_true(place_model_next(m, plan, &w.node, NULL) == 0.5 * 500 + 0.25 * 500 + 0.25 * 1500);
     struct place_amount holds[PLACE_CARDS_MAX] = {{CARD / 2, 50, 0}};
-    /* Now 500 twice: nobody can use anything. */
+    /* Now 500 twice: no shape can use anything. */
     assert_true(place_model_next(m, plan, &w.node, holds) == 1000);
-    /* Without CPU nobody can either. */
+    /* Without CPU none can either. */
     w.node.cpu_free = CORES(3);
     assert_true(place_model_next(m, plan, &w.node, NULL) == 1500);
     place_model_free(m);

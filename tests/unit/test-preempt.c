@@ -245,7 +245,7 @@ static void test_budgets(void **state) {
     state_pod_find(s->w->state, "b")->preemption.refused_ms = s->w->now + 10;
     assert_null(preempt_on_node(s->p, pod, node, s->w->now, &tests).node);
     assert_non_null(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests).node);
-    /* The eviction API takes nobody whom two budgets count, however many they allow. */
+    /* The eviction API takes no pod that two budgets select, however many they allow. */
     label(s->w, "a", "app=x,app2=y,");
     show_budget(s->w, s->p, "app2", "y", 1);
     assert_null(preempt_on_node(s->p, pod, node, s->w->now + 10, &tests).node);

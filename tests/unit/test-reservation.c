@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Reservations: held for their owners, against everybody else, for their time, over restarts. */
+/* Reservations: held for their owners, against all others, for their time, over restarts. */
 
 #include "scheduler-world.h"
 
@@ -125,7 +125,7 @@ static void test_owners(void **state) {
     reservation_object_done(&o);
 }
 
-/* One that cannot be read says so, is for nobody, and goes when it is deleted. */
+/* One that cannot be read says so, is for no pod, and goes when it is deleted. */
 static void test_unreadable(void **state) {
     struct world *w = *state;
     struct kept k;
@@ -345,7 +345,7 @@ static void test_restart(void **state) {
     end(&k);
 }
 
-/* A node that goes takes its reservation with it, to another one, unless somebody uses it. */
+/* A node that goes takes its reservation with it, to another one, unless a pod uses it. */
 static void test_node_goes(void **state) {
     struct world *w = *state;
     struct kept k;
@@ -368,7 +368,7 @@ static void test_node_goes(void **state) {
     end(&k);
 }
 
-/* A card that breaks, or goes, while nobody uses what is kept of it. */
+/* A card that breaks, or goes, while its reserved part is unused. */
 static void test_card_breaks(void **state) {
     struct world *w = *state;
     struct kept k;

@@ -94,7 +94,7 @@ static void test_projection(void **state) {
     w->now += 60000;
     gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
-    /* Somebody edits it: repaired. */
+    /* A user edits it: repaired. */
     observe_patch(w, "n", 0, "{\"allocatable\":null,\"allocated\":{\"b\":{\"pod\":\"x\"}}}");
     gpu_status_run(&w->gpu_status, w->parser);
     assert_non_null(strstr(buf_str(&w->asked[0].body), "\"b\":null,\"a\":{"));

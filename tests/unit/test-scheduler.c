@@ -144,7 +144,7 @@ static void test_restart(void **state) {
     show_node(w, "n", 1);
     show_pod(w, "b", TENTH, "n", buf_str(&b));
     assert_int_equal(free_core(w, "n", 0), 40);
-    /* The same annotations on another pod, on another node, or changed, are nobody's. */
+    /* The same annotations on another pod, on another node, or changed, are invalid. */
     show_pod(w, "c", TENTH, "n", buf_str(&b));
     show_node(w, "m", 1);
     show_pod(w, "d", TENTH, "m", buf_str(&b));
@@ -321,7 +321,7 @@ static void test_unknown_outcome(void **state) {
     put_pod(&pod, "a", WHOLE, NULL, "", "Pending");
     respond(w, 0, 200, false, buf_str(&pod));
     assert_true(w->bind_answer[0] != '\0');
-    /* It may still be done: kept, nobody else gets it, and the pod can go nowhere else. */
+    /* It may still be done: kept, no other pod gets it, and the pod can go nowhere else. */
     assert_int_equal(free_core(w, "n", 0), 0);
     assert_int_equal(filter(w, "b", WHOLE, "\"n\"")[0], '!');
     assert_int_equal(filter(w, "a", WHOLE, "\"m\"")[0], '!');

@@ -265,7 +265,7 @@ static void test_ledger_keeps_what_is_borrowed(void **state) {
     assert_int_equal(ledger_reserve(&o, 0, 71, 100), 0);
     assert_int_equal(ledger_used(o.file, 0), 71);
 
-    /* Nobody borrows from the dead. */
+    /* No process borrows from the dead. */
     pid = start_exporter(f->ledger);
     child_end(pid);
     assert_int_equal(ledger_borrow(&o, &own_exports, &loan), 0);
@@ -554,7 +554,7 @@ static void test_ledger_slot_is_reused_with_a_new_generation(void **state) {
     assert_int_equal(ledger_reserve(&gone, 0, 5, 0), -ESTALE);
     assert_int_equal(ledger_refund(&gone, 0, 10), -ESTALE);
     assert_int_equal(ledger_reserve(&second, 0, 5, 0), 0);
-    /* Somebody who judged the first owner dead comes late. */
+    /* A process that found the first owner dead comes late. */
     assert_int_equal(ledger_reclaim(second.file, second.slot, 0, gone.generation), 0);
     assert_int_equal(ledger_used(second.file, 0), 5);
     ledger_release(&second);
@@ -648,7 +648,7 @@ static void test_agent_sweeps_in_parts(void **state) {
     ledger_free(ledger);
 }
 
-/* A tenant who owns the files can take leases on them: whoever opens one waits for 45 s, but we. */
+/* A tenant who owns the files can take leases on them: an open waits for 45 s, but not ours. */
 static void test_agent_does_not_wait_for_a_lease(void **state) {
     const struct fixture *f = *state;
     struct share_limits l = example(), back;

@@ -245,7 +245,7 @@ static void test_every_list(void **state) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (unsigned named = 0; named < 3; named++) {
             char text[96];
-            snprintf(text, sizeof(text), "\"%s\":\"nobody, %s\"", rows[i].key,
+            snprintf(text, sizeof(text), "\"%s\":\"none, %s\"", rows[i].key,
                      rows[i].uuid ? uuids[named] : models[named]);
             w->annotations = text;
             const char *answer = filter(w, "a", TENTH, "\"n\"");
@@ -418,7 +418,7 @@ static void test_a_hold_is_not_free(void **state) {
     assert_int_equal(state_draw(state_pod_find(w->state, "b"), "main", "r"), 0);
     assert_string_equal(filter(w, "b", HALF, "\"n\""), "n");
     assert_int_equal(free_core(w, "n", 0), 40);
-    /* The rest of the hold stays held: a tenth of it, and 40 that nobody holds. */
+    /* The rest of the hold stays held: a tenth of it, and 40 that no pod uses. */
     assert_memory_equal(filter(w, "c", HALF, "\"n\""), "-no GPU has enough free", 23);
     state_unreserve(w->state, "r");
     assert_int_equal(free_core(w, "n", 0), 50);
@@ -461,7 +461,7 @@ static void test_two_containers_draw_on_one_hold(void **state) {
     assert_int_equal(state_place(w->state, &plan, n, pod, false, &result), PLACE_OK);
 }
 
-/* More than is free: somebody who holds it still is about to go. Nobody new comes in. */
+/* More than is free: its current holder is about to go. No new pod comes in. */
 static void test_a_hold_on_what_is_taken(void **state) {
     struct world *w = *state;
     _cleanup_buf_ struct buf a = BUF_INIT(0);
@@ -614,7 +614,7 @@ static void test_workload_is_kept(void **state) {
     respond(w, 0, 500, false, NULL);
     workload_store_run(&first, w->now + WORKLOAD_STORE_INTERVAL_MS - 1, true);
     assert_int_equal(w->nasked, 0);
-    w->now += WORKLOAD_STORE_INTERVAL_MS; /* written again, though nobody has arrived since */
+    w->now += WORKLOAD_STORE_INTERVAL_MS; /* written again, though no pod has arrived since */
     workload_store_run(&first, w->now, true);
     assert_int_equal(w->nasked, 1);
     buf_append(&written, w->asked[0].body.data, w->asked[0].body.len);

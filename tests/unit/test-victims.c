@@ -163,9 +163,9 @@ static void test_who_does_not_help_stays(void **state) {
     assert_true(choose(&w, &choice));
     assert_int_equal(choice.n, 1);
     assert_int_equal(choice.victims[0], 1);
-    w.of.priority = 2; /* nobody but 0 is lower, which helps nothing */
+    w.of.priority = 2; /* only 0 is lower, which helps nothing */
     assert_false(choose(&w, &choice));
-    w.holders[1].goes = true; /* is ending anyhow: nobody else has to */
+    w.holders[1].goes = true; /* is ending anyhow: no other has to */
     assert_true(choose(&w, &choice));
     assert_int_equal(choice.n, 0);
 }
@@ -240,7 +240,7 @@ static void test_against_every_subset(void **state) {
     assert_true(found > 700 && found < 1490 && none_needed > 50 && several > 100);
 }
 
-/* With more holders than are tried in every subset: whoever goes is needed, may go, and the pod
+/* With more holders than are tried in every subset: each victim is needed, may go, and the pod
  * fits then; and the same question has the same answer. */
 static void test_many_holders(void **state) {
     (void) state;
