@@ -33,7 +33,7 @@ static bool is_made_for(const struct egpu *e, const struct egpu_claim *claim) {
     return e->provisioned_by[0] && egpu_is_of(e, claim);
 }
 
-/* What is kept for the claim goes before everything, then the smallest that is large enough. */
+/* An ElasticGPU reserved for the claim takes precedence, then the smallest that is large enough. */
 static struct egpu_item *best_match(const struct claims *c, const struct egpu_claim *claim,
                                     bool kept_only) {
     struct egpu_item *best = NULL;
@@ -60,7 +60,7 @@ static void describe(const struct egpu *e, char text[static CLAIM_MESSAGE_MAX]) 
              e->node[0] ? " of node " : "", e->node);
 }
 
-/* A claim only grows: it keeps what it has of the one when it asks for more of the other. */
+/* A claim only grows: an increase of compute keeps the memory, and vice versa. */
 static struct claim_amount grown_to(const struct claim_amount *have,
                                     const struct claim_amount *want) {
     struct claim_amount all = *want;
@@ -78,7 +78,7 @@ static void sync_pair(struct claims *c, struct claim_item *item, struct egpu_ite
     const struct claim_amount want = grown_to(&e->o.capacity, &claim->request);
     char text[CLAIM_MESSAGE_MAX];
     struct err why;
-    bool bound = claim->phase == CLAIM_BOUND; /* with what it has, before it asks for more */
+    bool bound = claim->phase == CLAIM_BOUND; /* with its capacity before the expansion */
     if (bound && !claim->problem[0] && !claim_amount_covers(&e->o.capacity, &claim->request)) {
         if (!class || !class->expansion)
             write_claim_resize(c, item, "NotAllowed",
@@ -125,7 +125,7 @@ static void bind(struct claims *c, struct claim_item *item, struct egpu_item *e)
 
 /* ---- a claim that has none yet ---- */
 
-/* The node that was chosen does not do: the pod is to be placed anew. */
+/* The selected node is unsuitable: the pod must be scheduled again. */
 static void give_up(struct claims *c, struct claim_item *item, const char *why) {
     item->make_ms = c->now_ms + MAKE_RETRY_MS;
     if (item->o.selected_node[0]) {
@@ -157,7 +157,7 @@ static void make(struct claims *c, struct claim_item *item, const struct egpu_cl
     item->make_ms = c->now_ms + MAKE_RETRY_MS;
 }
 
-/* External provisioners are told by an annotation, as those of volumes are. */
+/* An annotation selects an external provisioner, as for volumes. */
 static void name_external_provisioner(struct claims *c, struct claim_item *item,
                                       const struct egpu_class *class) {
     char text[CLAIM_MESSAGE_MAX];

@@ -11,7 +11,7 @@
 #include "kube/api/field.h"
 
 #define FAILED_MS 1000 /* a write that was refused is not repeated earlier */
-#define SEARCHES_MAX 8 /* looks for room in one pass */
+#define SEARCHES_MAX 8 /* searches for room in one pass */
 #define ALL_MS 600000  /* between two evaluations of all objects, in case one was missed */
 #define TEMPLATE_RETRY_MS 2000
 #define TEMPLATE_RETRIES_MAX 5 /* doublings of it: 64 s */
@@ -25,7 +25,7 @@ struct claims *claims_new(const struct claims_world *world) {
 
 /* ---- objects come and go ---- */
 
-/* What the object says of others is about to change: they are looked at again. */
+/* The object's references are about to change: the referenced objects are synced again. */
 static void stir_by_egpu(const struct claims *c, const struct egpu *e) {
     struct claim_item *claim =
         e->reserved ? claims_claim_item(c, e->claim_namespace, e->claim_name) : NULL;
@@ -286,7 +286,7 @@ static bool egpu_is_calm(const struct claims *c, const struct egpu_item *item) {
            (bound || (o->phase == EGPU_AVAILABLE && unclaimed));
 }
 
-/* Most claims are bound, and need nothing: they are not looked at in every pass. */
+/* Most claims are bound and unchanged: a pass skips them. */
 static void sync_claim(struct claims *c, struct claim_item *item) {
     c->wrote = false;
     claims_sync_claim(c, item);
@@ -319,7 +319,7 @@ void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp) {
             sync_egpu(c, item);
 }
 
-/* What a write's key begins with says whose it is. */
+/* The prefix of a write's key identifies its object. */
 static struct claims_hand *hand_of(const struct claims *c, const char *key) {
     const char *name = strchr(key, ':');
     if (!name)
@@ -332,8 +332,8 @@ static struct claims_hand *hand_of(const struct claims *c, const char *key) {
     return item ? &item->hand : NULL;
 }
 
-/* A template that the API server does not take, such as beyond a quota, is asked for ever less
- * often. */
+/* A claim of a template that the API server rejects, e.g. by a quota, is retried with a growing
+ * interval. */
 static void pod_written(struct claims *c, struct pod_item *pod, int status, const char *why,
                         uint64_t now_ms) {
     const struct claims_note note = {"v1",     "Pod", pod->namespace, pod->name,

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The claims controller, without I/O: told what the watches show, it says which writes are to be
- * made next. Every pass looks at all there is and asks for at most one write per object, made on
- * condition that the object still has the version that was looked at; the next step is taken when
- * the watch shows the effect. So it may be ended between any two writes, and two of it cannot give
- * the same ElasticGPU away twice.
- *
- * Who belongs to whom is written in two halves, as for volumes: first the claimRef (with the
- * claim's uid) on the ElasticGPU, then elasticGPUName on the claim, then both status. */
+/* The claims controller, without I/O: its inputs are watch events, its outputs are writes. Every
+ * pass evaluates all objects and requests at most one write per object, conditional on the object's
+ * resourceVersion; the next step follows when the watch shows the effect. So it can stop between
+ * any two writes, and two controllers cannot give the same ElasticGPU away twice. A binding is
+ * written in two halves, as for volumes: first the claimRef (with the claim's uid) on the
+ * ElasticGPU, then elasticGPUName on the claim, then both status. */
 
 #include "claims/object.h"
 #include "claims/provisioner.h"
@@ -61,7 +59,7 @@ struct claims_world {
 struct claims *claims_new(const struct claims_world *world); /* NULL: out of memory */
 struct claims *claims_free(struct claims *c);                /* takes NULL, returns NULL */
 
-/* ---- what the watches say ---- */
+/* ---- watch events ---- */
 
 enum claims_kind { CLAIMS_EGPUS, CLAIMS_CLAIMS, CLAIMS_CLASSES, CLAIMS_PODS, CLAIMS_KINDS };
 
@@ -85,8 +83,8 @@ bool claims_has_news(const struct claims *c);
 /* One pass. `now_ms` only goes forward; `stamp` is the time as API objects write it. */
 void claims_plan(struct claims *c, uint64_t now_ms, const char *stamp);
 
-/* A write was answered. `status` 0: no answer; `why` is what was said with another than 2xx, or
- * NULL. For a GET, `uid` is that of the object found, or NULL. */
+/* The response to a write. `status` 0: no response; `why` is the message of a status other than
+ * 2xx, or NULL. For a GET, `uid` is that of the object found, or NULL. */
 void claims_written(struct claims *c, const char *key, int status, const char *uid, const char *why,
                     uint64_t now_ms);
 
@@ -108,8 +106,8 @@ struct claims_use {
     const struct egpu_claim *claim;
     const struct egpu *egpu; /* NULL: the claim waits for its first pod */
     /* Of this container. While the claim waits, the first container that names it, in the order of
-     * struct pod, stands for all of them: it is to have room for the whole claim, and they for
-     * nothing (no cards). */
+     * struct pod, represents all of them: it requests the whole claim, and the others nothing (no
+     * cards). */
     struct claim_amount amount;
 };
 

@@ -14,7 +14,7 @@ bool egpu_is_of(const struct egpu *e, const struct egpu_claim *claim) {
            strcmp(e->claim_namespace, claim->meta.namespace) == 0;
 }
 
-/* An ElasticGPU without a claim, or not verified yet: is it what it says? Once it was, it is. */
+/* Verifies an ElasticGPU without a claim or not verified yet. The result is final. */
 static void sync_free(struct claims *c, struct egpu_item *item) {
     const struct egpu *e = &item->o;
     struct err why;
@@ -46,7 +46,7 @@ static void reclaim(struct claims *c, struct egpu_item *item) {
         write_egpu_delete(c, item);
 }
 
-/* Its claim is gone for certain. */
+/* Its claim is certainly gone. */
 static void sync_released(struct claims *c, struct egpu_item *item) {
     bool told =
         item->o.has_phase && (item->o.phase == EGPU_RELEASED || item->o.phase == EGPU_FAILED);

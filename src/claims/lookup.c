@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Questions about the objects: by name, by who uses what, and what a pod gets of its claims. */
+/* Lookups of objects: by name, by user, and what a pod gets of its claims. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ const struct egpu_class *claims_class(const struct claims *c, const char *name) 
     return item ? &item->o : NULL;
 }
 
-/* The newest that says so; by name among equals, so that all see the same one. */
+/* The newest default class; by name among equals, so that the choice is deterministic. */
 const struct egpu_class *claims_default_class(const struct claims *c) {
     const struct egpu_class *best = NULL;
     for (const struct class_item *item = c->classes; item; item = item->hh.next) {
@@ -74,7 +74,7 @@ void claims_each_pod(const struct claims *c, void (*each)(const char *uid, void 
         each(pod->key, userdata);
 }
 
-/* A pod that waits for its node is not let go on with a claim that is being deleted. */
+/* A pod that waits for its node does not continue with a claim that is being deleted. */
 bool claims_in_use(const struct claims *c, const struct egpu_claim *claim) {
     for (const struct pod_item *pod = c->pods; pod; pod = pod->hh.next)
         if (names(pod, claim) && (pod->scheduled || c->world.begun(c->world.self, pod->key)))

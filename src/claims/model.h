@@ -25,7 +25,7 @@ struct egpu_item {
     char key[CLAIMS_KEY_MAX]; /* name */
     struct egpu o;
     struct claims_hand hand;
-    bool calm; /* nothing to do until it or its claim is shown anew */
+    bool calm; /* nothing to do until an event of it or its claim */
     /* The uid in claimRef that the API server was asked about and did not have. */
     char absent[KUBE_UID_MAX];
     bool listed;
@@ -36,7 +36,7 @@ struct claim_item {
     char key[CLAIMS_KEY_MAX]; /* namespace/name */
     struct egpu_claim o;
     struct claims_hand hand;
-    bool calm;        /* nothing to do until it, its ElasticGPU or a class is shown anew */
+    bool calm;        /* nothing to do until an event of it, its ElasticGPU or a class */
     uint64_t make_ms; /* no attempt to make an ElasticGPU for it before */
     unsigned tries;   /* that found no room */
     bool listed;

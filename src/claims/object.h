@@ -25,7 +25,7 @@ struct err;
 #define NOTE_SELECTED_NODE "elasticgpu.io/selected-node"
 #define NOTE_BIND_COMPLETED "elasticgpu.io/bind-completed"
 #define NOTE_BOUND_BY_US "elasticgpu.io/bound-by-controller"
-#define NOTE_PROVISIONER "elasticgpu.io/provisioner" /* on claims: who is asked to make it */
+#define NOTE_PROVISIONER "elasticgpu.io/provisioner" /* on claims: the provisioner */
 #define NOTE_PROVISIONED_BY "elasticgpu.io/provisioned-by"
 #define PARAMETER_POLICY "placementPolicy"
 
@@ -42,7 +42,7 @@ struct strings {
 bool strings_have(const struct strings *s, const char *text);
 void strings_done(struct strings *s);
 
-/* So much of so many cards: whole ones, or a share of each. */
+/* An amount of a number of cards: whole ones, or a share of each. */
 struct claim_amount {
     uint32_t cards;  /* 0: nothing readable */
     bool whole;      /* then core is 100 and memory is not compared */
@@ -50,7 +50,7 @@ struct claim_amount {
     uint64_t memory; /* bytes of each; 0: by core */
 };
 
-/* Whether `have` is enough for who asks for `want`, and which of two is the smaller. */
+/* Whether `have` covers the request `want`; which of two is smaller. */
 bool claim_amount_covers(const struct claim_amount *have, const struct claim_amount *want);
 int claim_amount_compare(const struct claim_amount *a, const struct claim_amount *b);
 
@@ -80,7 +80,7 @@ struct claim_meta {
 };
 void claim_meta_done(struct claim_meta *m);
 
-/* What stands in status, for people. */
+/* The text of the status. */
 struct claim_word {
     char reason[CLAIM_REASON_MAX];
     char message[CLAIM_MESSAGE_MAX];

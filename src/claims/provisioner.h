@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Provisioners: what stands behind a claim. An ElasticGPUClass names one; it says which claims it
- * can serve, how the ElasticGPU made for one describes its source, and what is to be done before
- * such an object is deleted. Which card is chosen is the placement's business. A new one is a file
- * here that defines `const struct provisioner provisioner_NAME`, and its name in provisioner.c. */
+/* Provisioners of claims. An ElasticGPUClass names one. A provisioner decides which claims it can
+ * serve, writes the source of the ElasticGPU, and cleans up before the object is deleted. Placement
+ * selects the card. A new one is a file here that defines `const struct provisioner
+ * provisioner_NAME`, and its name in provisioner.c. */
 
 #include <stddef.h>
 

@@ -10,16 +10,16 @@
 
 #define GPU_CARDS_MAX 64      /* cards of one machine */
 #define GPU_MAX 128           /* devices of one machine: 16 cards and 7 MIG instances of each */
-#define GPU_PROCESSES_MAX 512 /* processes of one card that are looked at */
+#define GPU_PROCESSES_MAX 512 /* maximum of processes of one card */
 #define GPU_REASON_MAX 160
 
 struct gpu_process {
     uint32_t pid;        /* in the PID namespace of the agent */
-    uint32_t sm_percent; /* of the last second; 0 when the driver does not tell */
+    uint32_t sm_percent; /* of the last second; 0: not reported by the driver */
     uint64_t memory;     /* bytes */
 };
 
-/* A figure of struct gpu_sample that the driver does not tell: all bits are set. */
+/* A figure of struct gpu_sample that the driver does not report: all bits set. */
 #define GPU_NOT_TOLD UINT32_MAX
 
 /* Figures that change all the time; all are 0 while the card is unhealthy. Part of a packet of
@@ -28,11 +28,11 @@ struct gpu_sample {
     uint64_t memory_used;
     uint64_t memory_reserved; /* of memory_used: what the driver keeps for itself */
     uint64_t memory_free;
-    /* In use without the driver's reserve, where it tells that: the lesser of what it said before
-     * and after it listed the processes. */
+    /* In use, without the driver's reserve if it reports that: the lower of the figures before and
+     * after the list of processes. */
     uint64_t memory_allocated;
-    uint64_t memory_most;  /* the greater of the two; where it does not tell, memory_used */
-    uint32_t attributable; /* not 0: it says of each process what it holds */
+    uint64_t memory_most;  /* the higher of the two; memory_used if not reported */
+    uint32_t attributable; /* not 0: reported for each process */
     uint32_t gpu_percent;  /* this and all below: or GPU_NOT_TOLD */
     uint32_t memory_percent;
     uint32_t temperature; /* degrees Celsius */
@@ -78,7 +78,7 @@ struct gpu_device {
     size_t nprocesses;
 };
 
-/* One consistent look at the machine. */
+/* A consistent snapshot of the machine. */
 struct gpu_snapshot {
     char driver_version[80];
     uint32_t ndevices;
@@ -92,8 +92,8 @@ const struct gpu_device *gpu_find(const struct gpu_snapshot *s, const char *uuid
 /* The kind in a text for a person: "GPU", "MIG instance" ... */
 const char *gpu_kind_name(enum gpu_kind kind);
 
-/* Whether the device is a part of another one, whose memory includes the part's. What is added up
- * over devices leaves parts out. */
+/* Whether the device is a part of another one, whose memory includes the part's. Sums over devices
+ * exclude parts. */
 static inline bool gpu_is_part(const struct gpu_device *d) {
     return d->parent[0] != 0;
 }
@@ -121,8 +121,8 @@ void gpu_snapshot_done(struct gpu_snapshot *s);
 /* Frees what `to` holds and gives it what `from` holds, which is empty afterwards. */
 void gpu_snapshot_move(struct gpu_snapshot *to, struct gpu_snapshot *from);
 
-/* Identity of the devices as JSON and back: kept over an agent's restart, so that kubelet is
- * answered before the driver has said a word. Devices that are read back are unhealthy ("not seen
+/* Identity of the devices as JSON and back: kept over a restart of the agent, so that kubelet gets
+ * devices before the driver has answered. Devices that are read back are unhealthy ("not seen
  * yet"). */
 struct buf;
 struct err;

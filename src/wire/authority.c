@@ -191,7 +191,7 @@ static int begin_cert(gnutls_x509_crt_t *ret, gnutls_x509_privkey_t key, const c
     return r < 0 ? r : gnutls_x509_crt_set_subject_key_id(*ret, id, id_len);
 }
 
-/* The time in the name tells one authority from the next. */
+/* The time in the name distinguishes successive authorities. */
 static int make_ca(gnutls_x509_crt_t *ret, gnutls_x509_privkey_t key, int64_t now) {
     char name[64];
     (void) snprintf(name, sizeof(name), "aliquot-ca-%lld", (long long) now);

@@ -125,7 +125,7 @@ static int on_data(struct h2_stream *stream, const uint8_t *data, size_t size) {
 static void on_close(struct h2_stream *stream, uint32_t code, bool conn_lost) {
     struct grpc_request *request = h2_user(stream);
     if (!request || conn_lost)
-        return; /* on_link_lost knows why */
+        return; /* on_link_lost has the reason */
     request->stream = NULL;
     if (!request->fault && request->http_status != 200 && request->grpc_status < 0)
         fault(request, (enum grpc_status) grpc_status_of_http(request->http_status),

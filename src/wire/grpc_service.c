@@ -272,7 +272,7 @@ static int on_end(struct h2_stream *stream) {
     return 0;
 }
 
-/* The peer is gone. A call that no handler knows dies here, others when their handler ends them. */
+/* The peer is gone. A call without a handler is freed here, others when their handler ends them. */
 static void cancel(struct grpc_call *call) {
     if (!call->handed_over)
         call_free(call);

@@ -174,7 +174,7 @@ static ssize_t read_queue(nghttp2_session *session, int32_t id, uint8_t *data, s
     return (ssize_t) n;
 }
 
-/* ---- what nghttp2 tells us ---- */
+/* ---- callbacks of nghttp2 ---- */
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user) {
     struct h2_conn *conn = user;

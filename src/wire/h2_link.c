@@ -41,7 +41,7 @@ struct h2_link {
     struct buf sending; /* what `write` is at */
     unsigned busy;      /* inside h2_conn_feed or h2_conn_pull */
     bool up;            /* connected, and TLS is through */
-    bool heard;         /* the peer has said something in HTTP/2 */
+    bool heard;         /* the peer has sent an HTTP/2 frame */
     bool writing;
     bool pinged;
     bool draining;
@@ -65,7 +65,8 @@ static void on_lost_timer(uv_timer_t *timer) {
     link->options.on_lost(link, link->reason, link->options.user);
 }
 
-/* Always told from the loop, never from inside a call of the owner: it will want to close. */
+/* Reported from the loop, never inside a call of the owner, which may close the link in response.
+ */
 static void end_link(struct h2_link *link, const char *reason) {
     if (link->lost || link->closing)
         return;
@@ -211,7 +212,7 @@ static int feed_tls(struct h2_link *link, const void *data, size_t size, struct 
         return err_errno(err, -r, "cannot read from the connection");
     if (!link->up) {
         r = link->security->handshake(link->security, err);
-        int w = write_out(link); /* alerts too: they tell the server's log why */
+        int w = write_out(link); /* alerts too: they give the server the reason */
         if (r < 0)
             return r;
         if (w < 0)
@@ -244,7 +245,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data) {
         begin_close(link);
         return;
     }
-    h2_link_flush(link); /* a GOAWAY that says why goes out before the end */
+    h2_link_flush(link); /* a GOAWAY with the reason is sent before the end */
     if (r < 0)
         end_link(link, err.text);
 }

@@ -18,9 +18,9 @@ struct security;
 
 struct h2_link_options {
     bool tcp; /* else a unix socket */
-    /* TCP: what the peer's host has not acknowledged for so long is taken back, and the connection
-     * is lost; and nothing is sent any more once the connection is closed or the process has ended.
-     * 0: as the system likes, which may be a quarter of an hour. */
+    /* TCP_USER_TIMEOUT: the connection is lost when data is unacknowledged for this time, and no
+     * data is sent after it is closed or the process has ended. 0: the system's default, which may
+     * be a quarter of an hour. */
     unsigned unacked_ms;
     unsigned ping_idle_ms;    /* silence before a PING; 0: 30 s */
     unsigned ping_timeout_ms; /* for its answer, and for the first bytes at all; 0: 15 s */
@@ -53,7 +53,7 @@ void h2_link_flush(struct h2_link *link);
 void h2_link_shutdown(struct h2_link *link, unsigned timeout_ms);
 
 /* Frees the connection (its streams hear of it; later if inside a callback of it), and the link
- * when libuv lets go of it. Then on_closed (may be NULL). */
+ * when libuv has closed it. Then on_closed (may be NULL). */
 void h2_link_close(struct h2_link *link, void (*on_closed)(void *user), void *user);
 
 struct h2_conn *h2_link_conn(struct h2_link *link);

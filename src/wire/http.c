@@ -31,7 +31,7 @@
 #define KEEP_FROM ((size_t) 1 << 20)          /* shorter bodies are kept whole */
 #define BODY_UNASKED ((size_t) 4 << 10)       /* where no route takes a body */
 #define BODY_SURE ((size_t) 64 << 10)         /* is taken whatever others send */
-#define BODIES_PART 4                         /* all bodies together: so many of the largest */
+#define BODIES_PART 4                         /* all bodies together, in maximum bodies */
 #define CONNECTION_MEMORY ((size_t) 32 << 10) /* request line and headers must fit in it */
 
 struct http_exchange {
@@ -45,9 +45,9 @@ struct http_exchange {
     size_t counted;           /* bytes of it in the server's sum */
     struct json_prune *prune; /* not NULL: `body` is what is left of what came */
     const char *problem;      /* not NULL: there is no body, for that reason */
-    unsigned refused;         /* the status for that, where no handler says it; 0: none */
+    unsigned refused;         /* the status for that without a handler; 0: none */
     bool handed_over;         /* the handler has run: the answer comes now or later */
-    bool asked_again;         /* libmicrohttpd was told that there is no answer yet */
+    bool asked_again;         /* libmicrohttpd is suspended: no response yet */
     bool suspended;           /* waits for the answer; libmicrohttpd does not poll the connection */
     unsigned status;          /* 0: no answer yet */
     const char *type;

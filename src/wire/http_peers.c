@@ -85,7 +85,7 @@ void http_peer_free(struct http_peers *peers, struct http_peer *peer) {
     free(peer);
 }
 
-/* Bytes that the peer has sent; of TLS, too. 0 where the kernel does not say. */
+/* Bytes that the peer has sent; of TLS, too. 0: not known. */
 static uint64_t received(const struct http_peer *peer) {
     struct tcp_info info = {0};
     socklen_t len = sizeof(info);

@@ -35,7 +35,7 @@ void http_peer_free(struct http_peers *peers, struct http_peer *peer);
 
 /* The whole request is there: the time until its answer is the server's. NULL is fine. */
 void http_peer_complete(struct http_peer *peer);
-/* The exchange is over: the next request may be begun at any time. NULL is fine. */
+/* The exchange is over: the next request may start at any time. NULL is fine. */
 void http_peer_rest(struct http_peer *peer);
 
 /* To be called about once a second: shuts down the connections whose request takes too long. Their

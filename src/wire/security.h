@@ -15,7 +15,7 @@ struct err;
 struct security {
     /* Bytes that came from the peer. */
     int (*feed)(struct security *security, const void *data, size_t size);
-    /* Goes on with the handshake. 1: done, 0: needs more from the peer, negative: failed, `err`
+    /* Continues the handshake. 1: done, 0: needs more from the peer, negative: failed, `err`
      * says why. Output may be waiting in any case. */
     int (*handshake)(struct security *security, struct err *err);
     /* Decrypted bytes; 0: none now; -ESHUTDOWN: the peer ended it; other negative: broken. */

@@ -17,7 +17,7 @@
 #define PEM_MAX ((size_t) 1 << 20)
 #define CHAIN_MAX 8
 
-/* What tells one version of a file from the next. */
+/* Identifies a version of a file. */
 struct stamp {
     dev_t device;
     ino_t inode;

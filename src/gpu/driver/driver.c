@@ -10,7 +10,7 @@
 
 struct gpu_driver {
     const char *name;
-    const char *control;      /* the file whose presence means that this driver is here */
+    const char *control;      /* the file that exists if this driver is installed */
     const char *const *nodes; /* needed beside the card's own, where they exist */
     const char *device;       /* prefix of a card's own node */
     enum gpu_edit_kind node_kind;
@@ -22,7 +22,7 @@ static const char *const nvidia_nodes[] = {"/dev/nvidiactl", "/dev/nvidia-uvm",
 
 static const char *const simulated_nodes[] = {"/nvidiactl", NULL};
 
-/* In this order: who starts the simulated driver wants it, also on a machine with a GPU. */
+/* In this order: a running simulated driver takes precedence, also on a machine with a GPU. */
 static const struct gpu_driver drivers[] = {
     {.name = "simulated",
      .control = "/nvidiactl",

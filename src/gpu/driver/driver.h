@@ -2,8 +2,8 @@
 #pragma once
 
 /* Drivers as data: where the NVML library of this machine is, and what a container needs to use a
- * card. "nvidia" is the real one, "simulated" is `aliquot sim --listen`. Files are looked at,
- * nothing is loaded. */
+ * card. "nvidia" is the real one, "simulated" is `aliquot sim --listen`. Reads the file system
+ * only; loads nothing. */
 
 #include <stdbool.h>
 #include <stddef.h>

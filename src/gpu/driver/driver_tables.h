@@ -33,7 +33,7 @@ struct driver_place {
     const char *name;
     const char *const *dirs;
     uint8_t capabilities;
-    bool soname;      /* a library: goes where images look for it */
+    bool soname;      /* a library: mounted in the images' search path */
     const char *also; /* another path in the container; NULL: none */
 };
 extern const struct driver_place driver_places[];

@@ -22,8 +22,8 @@
 
 struct search {
     const struct driver_tree *tree;
-    uint8_t wanted; /* capabilities; DRIVER_CAPABILITIES_ALL where the pod does not say */
-    bool unknown;   /* files whose capability is not known are wanted as well */
+    uint8_t wanted;            /* capabilities; DRIVER_CAPABILITIES_ALL if the pod sets none */
+    bool unknown;              /* files of unknown capabilities are included */
     char version[VERSION_MAX]; /* "535.261.03"; "": the files carry none */
     struct gpu_edits *edits;
 };
@@ -76,8 +76,8 @@ int driver_tree_library(const struct driver_tree *t, const char *name, char *ret
 
 /* ---- libraries ---- */
 
-/* Under that name where images look. Those that a program on CUDA needs are also where Red Hat's
- * family looks without a cache of the dynamic linker. */
+/* Under that name in the images' search path. Libraries for CUDA programs are also in the default
+ * path of Red Hat's distributions, for images without a linker cache. */
 static int give_library(const struct search *s, const char *path, const char *name,
                         uint8_t capabilities) {
     char container[256];
@@ -293,7 +293,7 @@ static int give_firmware_of(const struct search *s, const char *dir) {
     return r;
 }
 
-/* Where the kernel looks: its parameter, then the usual places. */
+/* The kernel's firmware search path: its parameter, then the defaults. */
 static int give_firmware(const struct search *s) {
     _cleanup_buf_ struct buf custom = BUF_INIT(PATH_MAX);
     char with_release[2][256];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The files of an installed driver: where they are, and which of them a container gets. What is
- * given is what NVIDIA's container toolkit gives (held to it by tests/interop/driver); libraries
- * stand in the directories where images look for them, under the names that programs ask for. */
+/* The files of an installed driver, and those that a container gets: the same as from NVIDIA's
+ * container toolkit (compared by tests/interop/driver). Libraries are mounted in the images' search
+ * path, under the names that programs load. */
 
 #include <stddef.h>
 #include <stdint.h>

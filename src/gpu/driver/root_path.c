@@ -28,7 +28,7 @@ static int next(struct walk *w, char part[static NAME_MAX + 1]) {
     return 1;
 }
 
-/* The target of a link goes before the rest; an absolute one begins at the root again. */
+/* Prepends the target of a link to the rest; an absolute one restarts at the root. */
 static int follow_link(struct walk *w, const char *target) {
     char rest[PATH_MAX];
     int n = snprintf(rest, sizeof(rest), "%s/%s", target, w->rest);

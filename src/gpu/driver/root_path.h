@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Paths below a root that is not ours: a driver in a container of its own has absolute links, which
- * are meant below its root. */
+/* Paths below another root: the absolute links of a containerized driver are relative to its root.
+ */
 
 #include <stddef.h>
 
-/* The path below `root` that `path` ("/usr/lib/libx.so.1") leads to when all links are followed as
- * a process whose root it is would follow them; it may be a file of any type. 0, -ENOENT, -ELOOP,
- * -ENAMETOOLONG, or what readlink gives. Components may change while it looks: for trees whose
- * owner is trusted. */
+/* Resolves `path` ("/usr/lib/libx.so.1") below `root`, with all links followed as after chroot(2);
+ * the result may be a file of any type. 0, -ENOENT, -ELOOP, -ENAMETOOLONG, or the error of
+ * readlink. Not atomic: only for trees whose owner is trusted. */
 int root_path_resolve(const char *root, const char *path, char *ret, size_t size);

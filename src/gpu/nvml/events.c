@@ -33,8 +33,8 @@ bool gpu_xid_needs_reset(uint32_t xid) {
     return false;
 }
 
-/* A card whose events cannot be had is left out. Handles are kept, because the index of a lost card
- * cannot be queried. */
+/* Omits cards that do not support events. Handles are kept, because the index of a lost card cannot
+ * be queried. */
 static unsigned int register_all(const struct nvml *n, nvmlEventSet_t set,
                                  nvmlDevice_t ret_devices[GPU_CARDS_MAX]) {
     unsigned int count = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* How the cards of this machine are connected, as NVML tells it. Runs in the NVML child. */
+/* Links between the cards of this machine, from NVML. Runs in the NVML child. */
 
 #include <stdint.h>
 
@@ -13,5 +13,5 @@ struct gpu_links {
     struct gpu_connections of[GPU_CARDS_MAX]; /* by index */
 };
 
-/* Asks about the first `count` cards; what the driver does not tell stays unknown. */
+/* Queries the first `count` cards; links that the driver does not report stay unknown. */
 void gpu_links_read(const struct nvml *nvml, uint32_t count, struct gpu_links *ret);

@@ -16,12 +16,12 @@
 #define RESTART_MIN_MS 100
 #define RESTART_MAX_MS 5000
 #define TURN_MAX 4096 /* packets taken in one turn of the loop */
-#define SEARCH_MS 500 /* how often to look for a driver while there is none */
+#define SEARCH_MS 500 /* search interval while there is no driver */
 
 /* The child as libuv sees it. */
 struct child {
     uv_process_t process;
-    struct gpu_monitor *monitor; /* NULL once the monitor has let go of it */
+    struct gpu_monitor *monitor; /* NULL after the monitor has closed it */
 };
 
 struct gpu_monitor {
@@ -83,7 +83,7 @@ static void on_child_closed(uv_handle_t *handle) {
     free(c);
 }
 
-/* What the child said last is still in the channel, whose end starts the next one. */
+/* The child's last messages are still in the channel; its end of file starts the next child. */
 static void on_child_exit(uv_process_t *process, int64_t status, int signal_number) {
     struct child *c = process->data;
 
@@ -225,7 +225,7 @@ static void receive_device(struct gpu_monitor *m, const struct gpu_message_devic
     memcpy(d.model, msg->model, sizeof(d.model));
     memcpy(d.pci, msg->pci, sizeof(d.pci));
     if (msg->status != 0) {
-        /* A lost card does not even tell its name; it is the one that had this index. */
+        /* A lost card does not report its UUID; it is identified by its last index. */
         if (!d.uuid[0] || d.minor < 0 || d.memory == 0) {
             if (!known)
                 return;

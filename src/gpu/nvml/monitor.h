@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Keeps a snapshot of the machine's cards true, without ever waiting for the driver. All calls of
- * NVML are made by a child process: one that hangs is killed and started again, one whose driver
- * went away ends by itself, and meanwhile the snapshot stays, with its cards unhealthy once no
- * answer has come for MONITOR_STALE_MS. One thread, on a libuv loop. */
+/* Maintains a snapshot of the machine's cards without blocking on the driver. All calls of
+ * NVML are made by a child process: one that hangs is killed and started again, one whose driver is
+ * unloaded exits. Meanwhile the snapshot stays, and its cards become unhealthy after
+ * MONITOR_STALE_MS without an answer. One thread, on a libuv loop. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@ enum gpu_limit_result {
 struct gpu_limit_answer {
     const char *uuid, *cgroup; /* as in the request, like bytes */
     uint64_t bytes;
-    uint64_t before; /* the limit that the driver knew when it was asked, where it tells */
+    uint64_t before; /* the previous limit, if the driver reports it */
     enum gpu_limit_result result;
     const char *text; /* of the driver */
 };

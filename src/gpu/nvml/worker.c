@@ -25,8 +25,8 @@
 #include "gpu/nvml/nvml.h"
 #include "gpu/nvml/worker_protocol.h"
 
-/* The driver tells a process's utilisation only when there is a new sample, which may be seldom
- * (1/6 to 1 s); until then the last one holds. */
+/* The driver reports a process's utilisation only with a new sample (every 1/6 to 1 s); until then
+ * the last one is used. */
 #define UTILIZATION_AGE_NS 1200000000u
 
 #define UTILIZATION_MAX 128 /* processes of one card whose last sample is kept */
@@ -42,7 +42,7 @@ struct utilization {
 
 #define LINKS_AGE_MS 60000
 
-/* How long after an XID the driver may still say that nothing is to be done. */
+/* Time after an XID in which the driver may not report a recovery action yet. */
 #define SETTLE_MS 1000
 
 /* The last XID after which a card needs a reset; written by the thread that hears of events. */
@@ -216,8 +216,8 @@ static bool read_identity(struct worker *w, nvmlDevice_t device, struct gpu_mess
 
 /* ---- XIDs ---- */
 
-/* In the thread of events. The agent polls at once: which programs it concerns, and whether the
- * card still answers, the poll tells. */
+/* In the thread of events. The agent polls at once; the poll shows the processes concerned and
+ * whether the card still answers. */
 static void on_xid(uint32_t index, uint32_t xid, void *userdata) {
     struct worker *w = userdata;
     union gpu_message msg = {0};
@@ -234,7 +234,7 @@ static void on_xid(uint32_t index, uint32_t xid, void *userdata) {
     (void) send(GPU_WORKER_FD, &msg, sizeof(msg.event), MSG_NOSIGNAL);
 }
 
-/* What the driver says is to be done about a card; -1 where it does not say. */
+/* The recovery action of a card; -1: not reported. */
 static int recovery_action(const struct worker *w, nvmlDevice_t device) {
     nvmlFieldValue_t field = {.fieldId = NVML_FI_DEV_GET_GPU_RECOVERY_ACTION};
 
@@ -245,8 +245,8 @@ static int recovery_action(const struct worker *w, nvmlDevice_t device) {
     return field.value.uiVal != 0;
 }
 
-/* Until the driver wants nothing done any more. Drivers that do not say what they want are
- * believed only in a new process: when they have been loaded anew. */
+/* Until the driver reports no recovery action. Drivers without such reports count as recovered only
+ * in a new process, after they were loaded again. */
 static bool no_failure(struct worker *w, nvmlDevice_t device, uint32_t index,
                        struct gpu_message_device *d) {
     struct failure *f = &w->failures[index];
@@ -265,7 +265,7 @@ static bool no_failure(struct worker *w, nvmlDevice_t device, uint32_t index,
     return false;
 }
 
-/* In use, and beside that the driver's reserve. Drivers before 510 do not tell these apart. */
+/* Memory in use, and the driver's reserve. Drivers before 510 do not separate them. */
 static bool read_allocated(struct worker *w, nvmlDevice_t device, uint64_t *ret,
                            uint64_t *ret_reserved) {
     nvmlMemory_v2_t memory = {.version = NVML_STRUCT_VERSION_OF(nvmlMemory_v2_t, 2)};
@@ -366,7 +366,7 @@ static bool is_divided(struct worker *w, nvmlDevice_t device, uint32_t index) {
     return divided;
 }
 
-/* Each card stands for itself: whatever fails on one is known and the next is looked at.
+/* Cards are independent: a failure is recorded and the next card is read.
  * ret_answers: whether any call on it succeeded. */
 static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     union gpu_message msg = {0};
@@ -375,7 +375,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     bool healthy;
 
     d->minor = -1;
-    memset(&d->sample, 0xff, sizeof(d->sample)); /* nothing is told yet */
+    memset(&d->sample, 0xff, sizeof(d->sample)); /* nothing is reported yet */
     healthy = check_call(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
                          "nvmlDeviceGetHandleByIndex");
     if (healthy && is_divided(w, device, index)) {

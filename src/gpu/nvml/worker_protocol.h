@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the agent and its NVML child say to each other: fixed structures over a SOCK_SEQPACKET pair,
- * one a packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
+/* The protocol between the agent and its NVML child: fixed structures over a SOCK_SEQPACKET pair,
+ * one per packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
  * in this order: DRIVER, then for each device DEVICE, LINKS (of a card) and any number of
  * PROCESSES, then END. The parts of a card follow it; header.index is their number in it.
  * When the driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any
  * time. A struct gpu_message_limit of the agent is answered with one.
  *
- * The child runs code of the driver in its address space, so the agent takes nothing on trust:
- * everything that comes is checked by gpu_message_check(). */
+ * The child runs code of the driver in its address space, so the agent validates every message with
+ * gpu_message_check(). */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -86,19 +86,19 @@ struct gpu_message_context {
     uint64_t bytes;
 };
 
-/* Hold a control group to so many bytes of the card; as an answer: what the driver said to that. */
+/* Request: limit a control group to `bytes` of the card. Answer: the driver's result. */
 struct gpu_message_limit {
     struct gpu_message_header header;
     int32_t status; /* nvmlReturn_t */
     uint32_t reserved;
     uint64_t bytes;  /* UINT64_MAX: no limit */
-    uint64_t before; /* answer: the limit before, or `bytes` where the driver does not tell */
+    uint64_t before; /* answer: the previous limit, or `bytes` if not reported */
     char uuid[48];
     char cgroup[512]; /* its directory, in the agent's view */
     char error[160];  /* status in words */
 };
 
-/* An XID happened on the card of header.index: what a poll says may be out of date. */
+/* An XID on the card of header.index: the last poll may be outdated. */
 struct gpu_message_event {
     struct gpu_message_header header;
     uint32_t xid;

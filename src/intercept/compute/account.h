@@ -23,7 +23,7 @@ struct account {
     const struct grant_device *grant; /* the card's in `grants` */
     uint32_t *bell;                   /* or NULL */
     /* State of this process. */
-    uint64_t pass;    /* how far `charged` may go without looking at the clock */
+    uint64_t pass;    /* how far `charged` may advance without reading the clock */
     uint64_t beat;    /* the arbiter's last beat that we saw */
     uint64_t beat_ns; /* and when it moved */
     uint64_t rung_ns; /* when we last rang the bell */
@@ -41,7 +41,7 @@ static inline uint64_t account_charge(struct account *account, uint64_t cost) {
     return __atomic_fetch_add(&account->shared->charged, cost, __ATOMIC_RELAXED);
 }
 
-/* Whether a launch with this place may go without a look at the clock. */
+/* Whether a launch with this ticket may proceed without reading the clock. */
 static inline bool account_passes(const struct account *account, uint64_t place) {
     return (int64_t) (place - __atomic_load_n(&account->pass, __ATOMIC_RELAXED)) <= 0;
 }

@@ -122,7 +122,7 @@ THROUGH(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream
 THROUGH(cuMemcpyAsync_ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
         (dst, src, bytes, stream), enter_unified(&p, dst, src, bytes, stream, true))
 
-/* A copy between cards is charged to the one whose context is current. */
+/* A copy between cards is charged to the card of the current context. */
 #define PEER(symbol, stream_param, stream_arg, stream, per_thread)                                 \
     THROUGH(symbol,                                                                                \
             (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,       \

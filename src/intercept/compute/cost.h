@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What launches cost, in ns of the card's time, learned from batches of launches between two events
- * on a stream. Only arithmetic, as account.h.
- *
- * What an event pair shows is not what the batch cost: while it ran the card was perhaps also given
- * to other containers (time slices), and perhaps stood idle because the next launch had not come.
- * The first is known from what the arbiter saw the others take, and bounded: with n neighbours in
- * turn, a batch gets at least 1/(n+1) of the time. The second is bounded by the time that the
- * launching took. */
+/* The cost of launches in ns of the card's time, learned from batches of launches between two
+ * events on a stream. Only arithmetic, as account.h. The time between the events is not the cost of
+ * the batch: the card may have run other containers (time slices), or been idle before the next
+ * launch. The first is known from the time that the arbiter saw the others take, and bounded: with
+ * n neighbours, a batch gets at least 1/(n+1) of the time. The second is bounded by the time of the
+ * launch calls. */
 
 #include <stdbool.h>
 #include <stddef.h>

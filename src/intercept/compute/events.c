@@ -18,7 +18,7 @@
 /* How long a launch waits for the first step of the thread. */
 #define START_MAX_NS 1000000000ull
 
-/* How often the arbiter is told that there is work on the card. */
+/* Interval at which the arbiter is notified of work on the card. */
 #define RUNNING_NS (COMPUTE_WAIT_NS / 2)
 
 /* A capture elsewhere in the process must not be broken by our events. Returns the mode to go back

@@ -331,8 +331,8 @@ static uint64_t interpolate(uint64_t x0, uint64_t y0, uint64_t x1, uint64_t y1, 
                    : y0 + (uint64_t) ((double) (y1 - y0) * (double) (x - x0) / (double) (x1 - x0));
 }
 
-/* What other containers took while the batch ran. The batch may have been queued since its launch,
- * mostly behind the batch before it, whose end is known. */
+/* The time that other containers took while the batch ran. The batch may have waited since its
+ * launch, mostly for the batch before it, whose end is known. */
 static uint64_t others_during(struct meter *meter, const struct measure *m, uint64_t elapsed,
                               uint64_t now) {
     uint64_t taken = taken_by_others(meter, now), begin = elapsed < now ? now - elapsed : 0, before;

@@ -140,9 +140,9 @@ int meter_oldest(const struct meter *meter);
  * them. */
 void meter_running(struct meter *meter, int at, uint64_t now_ns);
 
-/* Tells the arbiter whether there is work on the card whose cost is not settled, and takes back
- * what the arbiter has charged for it while this process could not. Returns whether there is such
- * work; while there is, to be called at least every COMPUTE_WAIT_NS. */
+/* Reports to the arbiter whether there is unsettled work on the card, and credits what the arbiter
+ * has charged for it while this process could not. Returns whether there is such work; while there
+ * is, to be called at least every COMPUTE_WAIT_NS. */
 bool meter_show(struct meter *meter);
 
 /* The closed measure that was opened first, stalled or not; or -1. */

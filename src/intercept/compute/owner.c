@@ -27,8 +27,8 @@ static void clear(struct compute_file *file, uint32_t place) {
     }
 }
 
-/* The operation is pending for ever, which the kernel treats as one that the thread's end has
- * interrupted: it marks the word if it holds the thread's TID, and leaves it alone otherwise. */
+/* The robust list's pending operation is always set. At the end of the thread the kernel treats it
+ * as interrupted: it marks the futex if it has the thread's TID, and does nothing otherwise. */
 static bool await_end(struct owner *owner, uint32_t *word) {
     owner->head.list.next = &owner->head.list;
     owner->head.futex_offset = (char *) word - (char *) &owner->place;
@@ -36,7 +36,7 @@ static bool await_end(struct owner *owner, uint32_t *word) {
     return syscall(SYS_set_robust_list, &owner->head, sizeof(owner->head)) == 0;
 }
 
-/* The arbiter knows of a place before it is used. */
+/* The arbiter is notified of a slot before its use. */
 static void raise_limit(struct compute_file *file, uint32_t n) {
     uint32_t old = __atomic_load_n(&file->processes, __ATOMIC_RELAXED);
 
@@ -45,7 +45,7 @@ static void raise_limit(struct compute_file *file, uint32_t n) {
         ;
 }
 
-/* `taken`: the word of a place that can be claimed. */
+/* `taken`: the value of a slot that can be claimed. */
 static int claim(struct owner *owner, struct compute_file *file, uint32_t taken) {
     uint32_t tid = (uint32_t) syscall(SYS_gettid);
 

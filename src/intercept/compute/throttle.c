@@ -139,8 +139,8 @@ static void count_capture(struct throttle *throttle, bool begins) {
         ;
 }
 
-/* While another stream is captured, the driver refuses to tell the state of the default stream,
- * which cannot be used then either. */
+/* While another stream is captured, the driver refuses queries of the default stream, which cannot
+ * be used then. */
 static bool captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult r = driver.cuStreamIsCapturing(stream, &status);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What throttle.c, events.c and wait.c have in common. All of it lies in memory that a forked
- * child finds zeroed, so the child begins anew, without the parent's thread. */
+/* What throttle.c, events.c and wait.c have in common. All of it is in memory that is zeroed in a
+ * forked child, so the child starts from the initial state, without the parent's thread. */
 
 #include "intercept/compute/owner.h"
 #include "intercept/compute/throttle.h"

@@ -49,7 +49,7 @@ static struct {
     const struct limits_file *limits;
     uint32_t ndevices;
     timeslice_ioctl_fn *real;
-    pid_t owner; /* a forked child has no context, and the lock may be held in it for ever */
+    pid_t owner; /* a forked child has no context, and the lock may stay held in it */
     struct lock lock;
     struct group group[GROUPS_MAX];
     uint32_t groups;

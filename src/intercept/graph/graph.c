@@ -13,7 +13,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/pool.h"
 
-/* Graphs within graphs deeper than this are not looked into: the pool's own figure shows them. */
+/* Child graphs below this depth are not traversed: the pool's own figure includes them. */
 #define DEPTH_MAX 8
 
 /* -- what a graph needs ---------------------------------------------------------------------- */
@@ -173,8 +173,8 @@ static bool admit(struct share *share, int device, uint64_t *need, const struct 
     return admit_one(share, device, need);
 }
 
-/* Reserves what use->need says and keeps the pool lock, so that growth is known to be that of this
- * use; use->share is NULL where nothing is needed. */
+/* Reserves use->need and keeps the pool lock, so that any growth is due to this use; use->share is
+ * NULL if nothing is needed. */
 static bool reserve_all(struct graph_use *use, struct share *share, const struct where *where) {
     use->share = NULL;
     if (!needs_any(share, use->need))

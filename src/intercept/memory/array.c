@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Arrays and mipmapped arrays. Only the driver knows how much memory one takes, and tells it only
- * of an array that exists: so one is made whose memory is to be mapped later, which takes none, and
- * its requirements are read. */
+/* Arrays and mipmapped arrays. Only the driver knows the size of an array, and reports it only for
+ * an existing one. So a sparse array, which takes no memory, is created to read its requirements.
+ */
 
 #include "intercept/memory/charge.h"
 #include "intercept/memory/vmm.h"

@@ -73,8 +73,8 @@ static CUresult spill_pitched(const struct charge *charge, CUdeviceptr *dptr, si
     return r;
 }
 
-/* Only the driver knows the pitch: at least width * height are needed before, and what comes on top
- * is booked when it is known. */
+/* Only the driver knows the pitch: width * height are booked before the call, and the rest after
+ * it. */
 CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height,
                             unsigned int element_bytes) {
     struct charge charge;

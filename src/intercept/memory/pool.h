@@ -53,7 +53,7 @@ static inline bool graphs_allocate(void) {
     return share && __atomic_load_n(&pools_of(share)->graphs, __ATOMIC_RELAXED);
 }
 
-/* Before a capture begins. Another thread may begin a capture between the moment at which an
- * allocation asks the driver for the state of its stream and the moment at which it allocates. So a
- * process that both captures and allocates from pools is taken to have graphs that allocate. */
+/* Before a capture begins. Another thread may begin a capture between an allocation's query of the
+ * stream's state and the allocation. So a process that both captures and allocates from pools is
+ * assumed to have graphs that allocate. */
 void pools_note_capture(void);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* More memory than the card has for the container: what does not fit is managed memory that the
- * driver is told to keep in the host's memory, where the device reaches it. None of it moves to the
- * card, so the bound on what is there holds exactly, at the price of speed. */
+/* Memory beyond the physical part of the share: managed memory with the host as its preferred
+ * location, which the device accesses. None of it migrates to the card, so the limit of the
+ * physical part is exact, at the price of speed. */
 
 #include "intercept/memory/charge.h"
 

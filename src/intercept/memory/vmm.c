@@ -53,7 +53,7 @@ static bool handle_unref(struct share *share, uint64_t handle, struct entry *ret
     return last;
 }
 
-/* Drops a reference for good; memory is refunded with its last one. */
+/* Drops a reference; the last one credits the memory. */
 static void handle_drop(struct share *share, uint64_t handle) {
     struct refund refund = {.share = share};
 

@@ -106,7 +106,7 @@ nvmlReturn_t nvml_part_of(nvmlDevice_t device, struct part *ret) {
 
 /* -- counting ---------------------------------------------------------------------------------- */
 
-/* Which of the driver's devices the program sees: the place here is the index that it knows. */
+/* The driver's devices that the program sees, by the index that it uses. */
 struct cards {
     unsigned int n;
     unsigned int index[CARDS_MAX];

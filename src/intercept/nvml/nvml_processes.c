@@ -22,8 +22,8 @@ typedef nvmlReturn_t list_v2_fn(nvmlDevice_t, unsigned int *, nvmlProcessInfo_v2
 struct list {
     list_v1_fn *v1; /* or */
     list_v2_fn *v2;
-    bool compute; /* what the ledger knows about; the other lists are empty where the driver's PIDs
-                     mean nothing */
+    bool compute; /* compute processes are in the ledger; the other lists are empty if the driver's
+                     PIDs are of another namespace */
 };
 
 struct entries {

@@ -150,8 +150,7 @@ int share_device(struct share *share, CUdevice device) {
     known = __atomic_load_n(&share->ordinal[device], __ATOMIC_RELAXED);
     if (known)
         return known == NOT_OF_THE_SHARE ? -1 : known - 1;
-    /* The second version knows an instance of a divided GPU by its own UUID, where the first gives
-     * the GPU's. */
+    /* The second version returns the UUID of a MIG instance, the first that of its GPU. */
     if (driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
         CUresult r = driver.cuDeviceGetUuid(&uuid, device);
 

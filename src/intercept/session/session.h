@@ -2,8 +2,8 @@
 #pragma once
 
 /* The share that this process runs in: its limits, its devices, its slot of the ledger. Nothing
- * here happens before the first CUDA or NVML call. All state lies in memory that a forked child
- * finds zeroed, so the child begins anew. */
+ * here happens before the first CUDA or NVML call. All state is in memory that is zeroed in a
+ * forked child, so the child starts from the initial state. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,9 +32,9 @@ struct share {
     uint8_t ordinal[ORDINALS_MAX]; /* 0: not known yet; index + 1; UINT8_MAX: not of the share */
 };
 
-/* What the rooms above keep for this process lies behind the share, in the same memory, so that one
- * mapping has all of it. They define at link time how many bytes that is with the share, and a
- * broken share for a process that has no memory even for this: what cannot be booked is refused. */
+/* The per-process state of the layers above follows the share in the same mapping. They define its
+ * total size at link time, and a static broken share for a process without memory for the mapping:
+ * it refuses what cannot be booked. */
 extern const size_t share_state_bytes;
 extern struct share *const share_out_of_memory;
 

@@ -133,7 +133,7 @@ void event_writer_free(struct event_writer *w) {
     free(w);
 }
 
-/* Whether there is room for another object: where there is none, one that has nothing to say goes.
+/* Whether there is room for another object: if not, one without a pending Event is dropped.
  */
 static bool make_room(struct event_writer *w) {
     struct object *o = w->objects;
@@ -367,7 +367,7 @@ static bool take_turn(struct event_writer *w, struct object *o, uint64_t now_ms)
     return true;
 }
 
-/* Forgets objects of which nothing was noted for so long that their Events are gone. */
+/* Drops objects without new Events for longer than the lifetime of Events. */
 static void forget_events(struct event_writer *w, uint64_t now_ms) {
     for (unsigned i = 0; w->objects && i < FORGET_PER_RUN; i++) {
         struct object *o = w->objects;

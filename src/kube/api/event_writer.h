@@ -31,7 +31,7 @@ struct event_writer_options {
     void *context;
     /* Called before an Event is written that was noted with `lapses`: whether it is still true. */
     bool (*holds)(const char *uid, void *userdata);
-    /* For logs: what is written now, seen so many times since the writer began. May be NULL. */
+    /* For logs: the Event that is written, and its count since the start. May be NULL. */
     void (*on_write)(const struct event *e, uint64_t count, void *userdata);
     void *userdata;
     unsigned per_second;  /* writes, for all objects; 0: 10 */

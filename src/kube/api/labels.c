@@ -72,7 +72,7 @@ static int read_values(struct json list, struct buf *out) {
 /* Where expressions are, and their operators. */
 struct member {
     const char *name;
-    unsigned operators; /* so many of enum label_operator; 0: none is written, and In is meant */
+    unsigned operators; /* values of enum label_operator; 0: not given, which means In */
     bool field;
 };
 

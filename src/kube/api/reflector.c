@@ -164,8 +164,8 @@ static void take_page(struct kube_reflector *reflector, struct json body) {
     go_on(reflector, 0);
 }
 
-/* Nothing can be watched that is not there. Each look says again that there is nothing, which
- * takes back what an earlier list had shown. */
+/* A missing resource cannot be watched. Each poll reports an empty list, which removes the objects
+ * of an earlier one. */
 static void take_absence(struct kube_reflector *reflector) {
     start_over(reflector);
     reflector->failures = 0;
@@ -303,7 +303,7 @@ static void on_watch_done(const struct kube_outcome *outcome, void *user) {
         start_over(reflector);
         go_on(reflector, 0);
     } else if (reflector->watch_error.text[0]) {
-        start_over(reflector); /* an event was lost: only a list can tell what it said */
+        start_over(reflector); /* an event was lost: a new list is needed */
         report_failure(reflector, "watch", reflector->watch_error.text);
     } else if (outcome->error) {
         report_failure(reflector, "watch", outcome->text);

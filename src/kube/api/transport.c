@@ -21,7 +21,7 @@
 #define STREAM_WINDOW (1u << 20)
 #define CONN_WINDOW (4u << 20)
 #define TOKEN_MAX 65536u
-/* A refused stream was not processed, so it can be sent again; not for ever. */
+/* A refused stream was not processed, so it can be retried a limited number of times. */
 #define ATTEMPTS_MAX 3u
 #define PING_IDLE_MS 30000u
 #define PING_TIMEOUT_MS 15000u
@@ -99,7 +99,7 @@ static void on_exchange_closed(uv_handle_t *handle) {
     release(transport);
 }
 
-/* Cuts it off from stream and transport; freed when libuv lets go. */
+/* Detaches it from stream and transport; freed when libuv has closed it. */
 static void retire(struct kube_exchange *exchange) {
     exchange->ended = true;
     if (exchange->stream) {

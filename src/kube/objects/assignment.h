@@ -26,8 +26,7 @@ struct assigned_device {
     char uuid[GPU_UUID_MAX];
     uint32_t core;   /* percent; 0: no guarantee; 100: the whole card */
     uint64_t memory; /* bytes, never 0 */
-    /* What of `memory` may be on the card at once, never 0; less only on a card whose memory is
-     * oversubscribed. */
+    /* The physical part of `memory`, never 0; less than `memory` only under oversubscription. */
     uint64_t physical;
 };
 

@@ -6,9 +6,9 @@
 #include "base/num.h"
 #include "kube/api/field.h"
 
-/* Ours, koordinator's and the coscheduling plugin's; the first that names a gang counts. Groups
- * whose size is in an object of their own (volcano, KAI) belong to their schedulers. They are not
- * in dialects.def: a gang's pods may have no GPU, and resources of any dialect. */
+/* Annotations of Aliquot, koordinator and the coscheduling plugin; the first that names a gang is
+ * used. Groups with an object of their own (volcano, KAI) are left to their schedulers. They are
+ * not in dialects.def: a gang's pods may have no GPU, and resources of any dialect. */
 static const struct {
     const char *name, *size, *timeout;
 } dialects[] = {

@@ -36,7 +36,7 @@ struct gpu_object {
     /* status.overuse: containers that hold more of the card than their share, as
      * "namespace/pod/container", each followed by a blank; as many as fit. */
     char overuse[1024];
-    /* status.unattributed: bytes in use that belong to no container; they are not promised. */
+    /* status.unattributed: bytes of unattributed memory, which are not allocated. */
     uint64_t unattributed;
     char uid[KUBE_UID_MAX]; /* as the API server has it; "": not read */
     bool has_capacity;      /* status.capacity is there and whole */

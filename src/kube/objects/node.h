@@ -30,8 +30,8 @@ struct node_object {
     bool unready;        /* the condition Ready is False or Unknown; not when it is missing */
 };
 
-/* An agent takes some seconds to end, and kubelet some more to withdraw its resources. Where they
- * are offered so long after, an agent serves that does not write the condition. */
+/* An agent takes some seconds to stop, and kubelet some more to withdraw its resources. If they are
+ * still offered after this time, an agent runs that does not write the condition. */
 #define NODE_AGENT_STOPPING_MAX_S 300
 
 /* State of the condition at that Unix time: NODE_AGENT_STOPPING becomes NODE_AGENT_UNKNOWN

@@ -91,8 +91,7 @@ static bool is_annotated(const struct annotated *a, const struct container_reque
                                   : req->phase == CONTAINER_APP && req->ordinal == 0);
 }
 
-/* A container with a claim has the carrier and no other resource of ours: how much it gets is the
- * claim's to say. */
+/* A container with a claim has the carrier and no other GPU resource: the claim has the amounts. */
 static enum request_problem read_claimed(enum request_problem read, struct container_request *req,
                                          bool *ret_requested) {
     if (read == REQUEST_OK && *ret_requested)
@@ -168,9 +167,9 @@ static void read_containers(struct pod *pod, struct json meta, struct json spec)
     }
 }
 
-/* The first one asks for a claim that is not made yet: what an init container has is free again for
- * those behind it, and the claim is not. A container that is not there, or has no carrier, is no
- * user of the claim. */
+/* The first one requests the claim while it is not provisioned: the allocation of an init container
+ * becomes free for later containers, the claim's does not. A missing container, or one without the
+ * carrier, does not use the claim. */
 static void order_claims(struct pod *pod) {
     static const enum container_phase phases[] = {CONTAINER_SIDECAR, CONTAINER_APP, CONTAINER_INIT};
     const struct gpu_request *request = &pod->request;
@@ -238,8 +237,7 @@ const char *pod_setting_annotation(enum pod_setting setting) {
     return "?";
 }
 
-/* Blanks only: what admission (deploy/base/policy-terms.yaml) does not look through is not read as
- * a word here either. */
+/* Spaces and tabs only, as in admission (deploy/base/policy-terms.yaml). */
 static bool copy_trimmed(const char *from, size_t len, char ret[static 64]) {
     while (len > 0 && *from == ' ')
         from++, len--;
