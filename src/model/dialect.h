@@ -53,6 +53,7 @@ enum export_kind {
     EXPORT_HAMI,
     EXPORT_KOORDINATOR,
     EXPORT_KAI,
+    EXPORT_KINDS,
 };
 
 /* Why a request cannot be understood. */

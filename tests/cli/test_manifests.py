@@ -2,6 +2,8 @@
 """scripts/manifests: deploy/ is what it writes; one project's names leave every list of the manifests, and no others
 do. And what older API servers do not take."""
 
+import importlib.machinery
+import importlib.util
 import pathlib
 import re
 import shutil
@@ -24,6 +26,11 @@ PROJECTS = {
     "nvidia.com/gpu.shared": r"nvidia\.com/gpu\.shared",
     "gpu-fraction": r"gpu-fraction|gpu-memory",
 }
+
+
+# Annotations of the terms of a share that select no cards.
+TERMS = {"elasticgpu.io/compute-policy", "elasticgpu.io/compute-weight", "elasticgpu.io/compute-ceiling",
+         "elasticgpu.io/memory-limit", "tke.cloud.tencent.com/app-class"}
 
 
 def leave(names, directory, check=False):
@@ -108,6 +115,47 @@ def test_one_project(name, tmp_path):
     assert left > 0
     for file in ("agent", "scheduler"):
         assert (tmp_path / f"base/{file}.yaml").read_text().count(f"- --served-elsewhere={name}\n") == 1
+
+
+def test_each_project_can_be_left():
+    """PROJECTS has a name of every dialect that the agents do not offer."""
+    loader = importlib.machinery.SourceFileLoader("manifests", str(SCRIPT))
+    manifests = importlib.util.module_from_spec(importlib.util.spec_from_loader("manifests", loader))
+    loader.exec_module(manifests)
+    dialects = [d for d in manifests.read_dialects() if "OFFERED" not in d.flags]
+    assert dialects and [d.title for d in dialects if not PROJECTS.keys() & set(d.names())] == []
+
+
+def selecting():
+    """The rows of the table of annotations that select cards: their readers by key."""
+    table = re.search(r"\} rows\[\] = \{\n(.*?)\n\};", (TOP / "src/model/selection.c").read_text(), re.S)[1]
+    rows = re.findall(r'^    \{"([^"]+)", \w+, (\w+), AT\(\w+\)\},$', table, re.M)
+    assert len(rows) == sum(line.startswith("    {") for line in table.splitlines())
+    return dict(rows)
+
+
+def test_selecting_annotations_are_checked_at_creation():
+    """All of Aliquot's, whose values can be wrong, and every list, which can be too long. HAMi's other annotations are
+    ignored where they are not understood."""
+    policy = (TOP / "deploy/base/policy-terms.yaml").read_text()
+    changed = set(re.findall(r"'([^']+)'", re.search(r"filter\(k, k in \[(.*?)\]", policy, re.S)[1]))
+    lists = {key for key, reader in selecting().items() if reader == "take_list"}
+    assert changed == lists | {key for key in selecting() if key.startswith("elasticgpu.io/")} | TERMS
+    long = re.compile(re.search(r"filter\(k, k\.matches\('(.*?)'\)", policy)[1])
+    assert {key for key in changed if long.search(key)} == lists
+
+
+def test_selecting_annotations_are_documented():
+    """docs/dialects.md names those of other projects, with the prefix or behind another one with it, docs/topology.md
+    and docs/placement.md those of Aliquot."""
+    dialects = re.search(r"\n## Annotations that select.*?\n### ", (TOP / "docs/dialects.md").read_text(), re.S)[0]
+    own = "".join((TOP / "docs" / name).read_text() for name in ("topology.md", "placement.md"))
+    for key in selecting():
+        prefix, name = key.split("/")
+        if prefix == "elasticgpu.io":
+            assert re.search(rf"`{key}[`:]", own), key
+        else:
+            assert re.search(rf"`{key}`|`{prefix}/[^|]*`{name}`", dialects), key
 
 
 @pytest.mark.parametrize("name", ["elasticgpu.io/gpu-core", "tke.cloud.tencent.com/qgpu-core", "nvidia.com/mig-1g.5gb", ""])

@@ -40,52 +40,57 @@ struct readme {
 
 static const struct readme readmes[] = {
     /* Elastic GPU */
-    {SLOT "\"elasticgpu.io/gpu-memory\":\"256Mi\"", .req = {.memory = 256 * MIB, .slot = true}},
-    {"\"elasticgpu.io/gpu-core\":\"200\"", .req = {.cards = 2, .whole = true}},
+    {SLOT "\"elasticgpu.io/gpu-memory\":\"256Mi\"",
+     .req = {.memory = 256 * MIB, .slot = true, .dialect = DIALECT_NATIVE}},
+    {"\"elasticgpu.io/gpu-core\":\"200\"",
+     .req = {.cards = 2, .whole = true, .dialect = DIALECT_NATIVE}},
     {"\"elasticgpu.io/gpu-core\":\"10\",\"elasticgpu.io/gpu-memory\":\"4Gi\"",
-     .req = {.core = 10, .memory = 4 * GIB}},
+     .req = {.core = 10, .memory = 4 * GIB, .dialect = DIALECT_NATIVE}},
     {"\"elasticgpu.io/gpu-core\":30,\"elasticgpu.io/gpu-memory\":\"4Gi\","
      "\"elasticgpu.io/gpu-count\":2",
-     .req = {.cards = 2, .core = 30, .memory = 4 * GIB}},
-    {SLOT "\"elasticgpu.io/gpu-count\":3", .req = {.cards = 3, .whole = true}},
-    {SLOT "\"elasticgpu.io/gpu-tflops\":20", .req = {.tflops = 20}},
+     .req = {.cards = 2, .core = 30, .memory = 4 * GIB, .dialect = DIALECT_NATIVE}},
+    {SLOT "\"elasticgpu.io/gpu-count\":3",
+     .req = {.cards = 3, .whole = true, .dialect = DIALECT_NATIVE}},
+    {SLOT "\"elasticgpu.io/gpu-tflops\":20", .req = {.tflops = 20, .dialect = DIALECT_NATIVE}},
     {"\"elasticgpu.io/gpu-core\":\"150\"", .problem = REQUEST_CORE_STEP},
     {"\"elasticgpu.io/gpu-core\":100,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_SPLIT},
     {"\"elasticgpu.io/gpu-core\":150,\"elasticgpu.io/gpu-count\":2", .problem = REQUEST_CORE_STEP},
     {SLOT "\"elasticgpu.io/gpu-memory\":\"256\"", .problem = REQUEST_MEMORY_SMALL},
     {"\"elasticgpu.io/gpu-core\":10,\"elasticgpu.io/gpu-tflops\":20", .problem = REQUEST_TWICE},
     {SLOT "\"elasticgpu.com/gpu-core\":20,\"elasticgpu.com/gpu-memory\":256",
-     .req = {.core = 20, .memory = 256 * MIB, .dialect = 2}},
+     .req = {.core = 20, .memory = 256 * MIB, .dialect = DIALECT_ELASTIC_COM}},
     {SLOT "\"gpushare.provisioner.elasticgpu.io/gpu-core\":10,"
           "\"gpushare.provisioner.elasticgpu.io/gpu-memory\":4",
-     .req = {.core = 10, .memory = 4 * GIB, .dialect = 3}},
+     .req = {.core = 10, .memory = 4 * GIB, .dialect = DIALECT_ELASTIC_GPUSHARE}},
     /* qGPU; an online pod asks for memory only, an offline one for what is left */
-    {"\"" Q "core\":30,\"" Q "memory\":10", .req = {.core = 30, .memory = 10 * GIB, .dialect = 1}},
-    {"\"" Q "core\":200", .req = {.cards = 2, .whole = true, .dialect = 1}},
+    {"\"" Q "core\":30,\"" Q "memory\":10",
+     .req = {.core = 30, .memory = 10 * GIB, .dialect = DIALECT_QGPU}},
+    {"\"" Q "core\":200", .req = {.cards = 2, .whole = true, .dialect = DIALECT_QGPU}},
     /* its page on several cards (product/457/127667) */
     {"\"" Q "core\":160,\"" Q "memory\":60",
-     .req = {.cards = 2, .core = 80, .memory = 30 * GIB, .dialect = 1}},
+     .req = {.cards = 2, .core = 80, .memory = 30 * GIB, .dialect = DIALECT_QGPU}},
     {"\"" Q "core\":121,\"" Q "memory\":31",
-     .req = {.cards = 2, .core = 60, .memory = 15 * GIB, .dialect = 1}},
-    {"\"" Q "core\":250", .req = {.cards = 3, .core = 83, .dialect = 1}},
-    {"\"" Q "core\":101", .req = {.cards = 2, .core = 50, .dialect = 1}},
+     .req = {.cards = 2, .core = 60, .memory = 15 * GIB, .dialect = DIALECT_QGPU}},
+    {"\"" Q "core\":250", .req = {.cards = 3, .core = 83, .dialect = DIALECT_QGPU}},
+    {"\"" Q "core\":101", .req = {.cards = 2, .core = 50, .dialect = DIALECT_QGPU}},
     {"\"" Q "core\":160,\"" Q "memory\":1", .problem = REQUEST_MEMORY_ZERO},
     {"\"" Q "core\":6401", .problem = REQUEST_CORE_RANGE},
     {"\"" Q "core\":\"99999999999999999999\"", .problem = REQUEST_CORE_RANGE},
     {SLOT "\"" Q "core-greedy\":10,\"" Q "memory\":5",
-     .req = {.memory = 5 * GIB, .slot = true, .offline = true, .dialect = 1}},
-    {SLOT "\"" Q "memory\":5", .req = {.memory = 5 * GIB, .slot = true, .dialect = 1}},
+     .req = {.memory = 5 * GIB, .slot = true, .offline = true, .dialect = DIALECT_QGPU}},
+    {SLOT "\"" Q "memory\":5", .req = {.memory = 5 * GIB, .slot = true, .dialect = DIALECT_QGPU}},
     {SLOT "\"" Q "core-greedy\":10",
-     .req = {.memory_percent = 10, .slot = true, .offline = true, .dialect = 1}},
+     .req = {.memory_percent = 10, .slot = true, .offline = true, .dialect = DIALECT_QGPU}},
     {SLOT "\"" Q "core-greedy\":200", .problem = REQUEST_CORE_EACH_RANGE},
     /* gpushare, cGPU */
-    {SLOT "\"aliyun.com/gpu-mem\":3", .req = {.memory = 3 * GIB, .slot = true, .dialect = 4}},
+    {SLOT "\"aliyun.com/gpu-mem\":3",
+     .req = {.memory = 3 * GIB, .slot = true, .dialect = DIALECT_GPUSHARE}},
     {SLOT "\"aliyun.com/gpu-mem\":6,\"aliyun.com/gpu-core.percentage\":30",
-     .req = {.memory = 6 * GIB, .core = 30, .dialect = 4}},
+     .req = {.memory = 6 * GIB, .core = 30, .dialect = DIALECT_GPUSHARE}},
     {SLOT "\"aliyun.com/gpu-mem\":8", "\"labels\":{\"aliyun.com/gpu-count\":\"2\"}",
-     .req = {.cards = 2, .memory = 4 * GIB, .slot = true, .dialect = 4}},
+     .req = {.cards = 2, .memory = 4 * GIB, .slot = true, .dialect = DIALECT_GPUSHARE}},
     {SLOT "\"aliyun.com/gpu-mem\":8,\"aliyun.com/gpu-count\":4",
-     .req = {.cards = 4, .memory = 2 * GIB, .slot = true, .dialect = 4}},
+     .req = {.cards = 4, .memory = 2 * GIB, .slot = true, .dialect = DIALECT_GPUSHARE}},
     {SLOT "\"aliyun.com/gpu-count\":4", .problem = REQUEST_SPLIT},
     {SLOT "\"aliyun.com/gpu-mem\":3", "\"labels\":{\"aliyun.com/gpu-count\":\"65\"}",
      .problem = REQUEST_CARDS_RANGE},
@@ -94,87 +99,93 @@ static const struct readme readmes[] = {
     /* gpu-manager, and its fork with MiB */
     {SLOT "\"tencent.com/vcuda-core\":50,\"tencent.com/vcuda-memory\":30",
      "\"annotations\":{\"tencent.com/vcuda-core-limit\":\"50\"}",
-     .req = {.core = 50, .memory = 7680 * MIB, .dialect = 5}},
+     .req = {.core = 50, .memory = 7680 * MIB, .dialect = DIALECT_GPU_MANAGER}},
     {SLOT "\"tencent.com/vcuda-core\":200,\"tencent.com/vcuda-memory\":60",
-     .req = {.cards = 2, .whole = true, .memory_floor = 15 * GIB, .dialect = 5}},
+     .req = {.cards = 2, .whole = true, .memory_floor = 15 * GIB, .dialect = DIALECT_GPU_MANAGER}},
     {SLOT "\"tencent.com/vcuda-core\":150", .problem = REQUEST_CORE_STEP},
     {SLOT "\"tencent.com/vcuda-core\":250", .problem = REQUEST_CORE_STEP},
     {SLOT "\"nvidia.com/vcuda-core\":50,\"nvidia.com/vcuda-memory\":2048",
      "\"annotations\":{\"nvidia.com/vcuda-core-limit\":\"50\"}",
-     .req = {.core = 50, .memory = 2 * GIB, .dialect = 6}},
-    {SLOT "\"nvidia.com/vcuda-core\":200", .req = {.cards = 2, .whole = true, .dialect = 6}},
+     .req = {.core = 50, .memory = 2 * GIB, .dialect = DIALECT_VCUDA}},
+    {SLOT "\"nvidia.com/vcuda-core\":200",
+     .req = {.cards = 2, .whole = true, .dialect = DIALECT_VCUDA}},
     {SLOT "\"nvidia.com/vcuda-core\":150", .problem = REQUEST_CORE_STEP},
     {SLOT "\"nvidia.com/vcuda-core\":250", .problem = REQUEST_CORE_STEP},
     /* NVIDIA's container toolkit: a limit of memory in MiB, by the environment */
-    {SLOT "\"nvidia.com/gpu\":1", .req = {.memory = 4096 * MIB, .slot = true, .dialect = 7},
-     .env = LIMIT("4096")},
+    {SLOT "\"nvidia.com/gpu\":1",
+     .req = {.memory = 4096 * MIB, .slot = true, .dialect = DIALECT_HAMI}, .env = LIMIT("4096")},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpucores\":30",
-     .req = {.cards = 2, .core = 30, .memory = 512 * MIB, .dialect = 7},
+     .req = {.cards = 2, .core = 30, .memory = 512 * MIB, .dialect = DIALECT_HAMI},
      .env = LIMIT("4096") "," LIMIT("512")},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000",
-     .req = {.memory = 3000 * MIB, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
+     .req = {.memory = 3000 * MIB, .slot = true, .dialect = DIALECT_HAMI}, .env = LIMIT("4096")},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":50",
-     .req = {.memory_percent = 50, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
+     .req = {.memory_percent = 50, .slot = true, .dialect = DIALECT_HAMI}, .env = LIMIT("4096")},
     {SLOT "\"nvidia.com/gpu\":1", .problem = REQUEST_NOT_A_NUMBER, .env = LIMIT("4GB")},
-    {SLOT "\"nvidia.com/gpu\":1", .req = {.whole = true, .dialect = 7},
+    {SLOT "\"nvidia.com/gpu\":1", .req = {.whole = true, .dialect = DIALECT_HAMI},
      .env = "{\"name\":\"NVIDIA_GPU_MEMORY_LIMIT\",\"valueFrom\":{}}"},
-    {SLOT "\"nvidia.com/gpu\":1", .req = {.whole = true, .dialect = 7}, .env = LIMIT("")},
+    {SLOT "\"nvidia.com/gpu\":1", .req = {.whole = true, .dialect = DIALECT_HAMI},
+     .env = LIMIT("")},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0",
-     .req = {.memory = 4096 * MIB, .slot = true, .dialect = 7}, .env = LIMIT("4096")},
-    {"\"elasticgpu.io/gpu-core\":10", .req = {.core = 10}, .env = LIMIT("4096")},
+     .req = {.memory = 4096 * MIB, .slot = true, .dialect = DIALECT_HAMI}, .env = LIMIT("4096")},
+    {"\"elasticgpu.io/gpu-core\":10", .req = {.core = 10, .dialect = DIALECT_NATIVE},
+     .env = LIMIT("4096")},
     /* HAMi, and NVIDIA's own whole cards */
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/gpucores\":30",
-     .req = {.core = 30, .memory = 3000 * MIB, .dialect = 7}},
+     .req = {.core = 30, .memory = 3000 * MIB, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem\":3000",
-     .req = {.cards = 2, .memory = 3000 * MIB, .slot = true, .dialect = 7}},
+     .req = {.cards = 2, .memory = 3000 * MIB, .slot = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem-percentage\":50,\"nvidia.com/gpucores\":30",
-     .req = {.cards = 2, .core = 30, .memory_percent = 50, .dialect = 7}},
+     .req = {.cards = 2, .core = 30, .memory_percent = 50, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":2,\"nvidia.com/gpumem-percentage\":100,\"nvidia.com/gpucores\":100",
-     .req = {.cards = 2, .whole = true, .dialect = 7}},
-    {SLOT "\"nvidia.com/gpu\":2", .req = {.cards = 2, .whole = true, .dialect = 7}},
-    {SLOT "\"nvidia.com/gpumem\":3000", .req = {.memory = 3000 * MIB, .slot = true, .dialect = 7}},
+     .req = {.cards = 2, .whole = true, .dialect = DIALECT_HAMI}},
+    {SLOT "\"nvidia.com/gpu\":2", .req = {.cards = 2, .whole = true, .dialect = DIALECT_HAMI}},
+    {SLOT "\"nvidia.com/gpumem\":3000",
+     .req = {.memory = 3000 * MIB, .slot = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpucores\":30",
-     .req = {.core = 30, .memory_percent = 100, .dialect = 7}},
+     .req = {.core = 30, .memory_percent = 100, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/gpucores\":100",
-     .req = {.core = 100, .memory = 3000 * MIB, .dialect = 7}},
+     .req = {.core = 100, .memory = 3000 * MIB, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":0,\"nvidia.com/gpucores\":0",
-     .req = {.whole = true, .dialect = 7}},
+     .req = {.whole = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/priority\":0",
-     .req = {.memory = 3000 * MIB, .slot = true, .dialect = 7}},
+     .req = {.memory = 3000 * MIB, .slot = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem\":3000,\"nvidia.com/priority\":1",
-     .req = {.memory = 3000 * MIB, .slot = true, .offline = true, .dialect = 7}},
+     .req = {.memory = 3000 * MIB, .slot = true, .offline = true, .dialect = DIALECT_HAMI}},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpumem-percentage\":101",
      .problem = REQUEST_PERCENT_RANGE},
     {SLOT "\"nvidia.com/gpu\":1,\"nvidia.com/gpucores\":101", .problem = REQUEST_CORE_EACH_RANGE},
     {"\"nvidia.com/gpu\":1", .problem = REQUEST_SLOT_MISSING},
     /* volcano */
     {SLOT "\"volcano.sh/vgpu-number\":2,\"volcano.sh/vgpu-memory\":1024",
-     .req = {.cards = 2, .memory = GIB, .slot = true, .dialect = 8}},
+     .req = {.cards = 2, .memory = GIB, .slot = true, .dialect = DIALECT_VOLCANO}},
     {SLOT "\"volcano.sh/vgpu-number\":1,\"volcano.sh/vgpu-memory-percentage\":50,"
           "\"volcano.sh/vgpu-cores\":50",
-     .req = {.core = 50, .memory_percent = 50, .dialect = 8}},
-    {SLOT "\"volcano.sh/vgpu-number\":1", .req = {.whole = true, .dialect = 8}},
+     .req = {.core = 50, .memory_percent = 50, .dialect = DIALECT_VOLCANO}},
+    {SLOT "\"volcano.sh/vgpu-number\":1", .req = {.whole = true, .dialect = DIALECT_VOLCANO}},
     /* koordinator */
-    {SLOT "\"koordinator.sh/gpu\":100", .req = {.whole = true, .dialect = 9}},
-    {SLOT "\"koordinator.sh/gpu\":50", .req = {.core = 50, .memory_percent = 50, .dialect = 9}},
-    {SLOT "\"koordinator.sh/gpu\":200", .req = {.cards = 2, .whole = true, .dialect = 9}},
+    {SLOT "\"koordinator.sh/gpu\":100", .req = {.whole = true, .dialect = DIALECT_KOORDINATOR}},
+    {SLOT "\"koordinator.sh/gpu\":50",
+     .req = {.core = 50, .memory_percent = 50, .dialect = DIALECT_KOORDINATOR}},
+    {SLOT "\"koordinator.sh/gpu\":200",
+     .req = {.cards = 2, .whole = true, .dialect = DIALECT_KOORDINATOR}},
     {SLOT "\"koordinator.sh/gpu-shared\":1,\"koordinator.sh/gpu-core\":50,"
           "\"koordinator.sh/gpu-memory-ratio\":50",
-     .req = {.core = 50, .memory_percent = 50, .dialect = 9}},
+     .req = {.core = 50, .memory_percent = 50, .dialect = DIALECT_KOORDINATOR}},
     {SLOT "\"koordinator.sh/gpu.shared\":2,\"koordinator.sh/gpu-core\":100,"
           "\"koordinator.sh/gpu-memory-ratio\":100",
-     .req = {.cards = 2, .core = 50, .memory_percent = 50, .dialect = 9}},
+     .req = {.cards = 2, .core = 50, .memory_percent = 50, .dialect = DIALECT_KOORDINATOR}},
     {SLOT "\"koordinator.sh/gpu.shared\":2,\"koordinator.sh/gpu-core\":60,"
           "\"koordinator.sh/gpu-memory\":\"16Gi\"",
-     .req = {.cards = 2, .core = 30, .memory = 8 * GIB, .dialect = 9}},
+     .req = {.cards = 2, .core = 30, .memory = 8 * GIB, .dialect = DIALECT_KOORDINATOR}},
     {SLOT "\"koordinator.sh/gpu-core\":100,\"koordinator.sh/gpu-memory-ratio\":100",
-     .req = {.whole = true, .dialect = 9}},
+     .req = {.whole = true, .dialect = DIALECT_KOORDINATOR}},
     {SLOT "\"koordinator.sh/gpu-core\":100,\"koordinator.sh/gpu-memory-ratio\":40",
-     .req = {.core = 100, .memory_percent = 40, .dialect = 9}},
+     .req = {.core = 100, .memory_percent = 40, .dialect = DIALECT_KOORDINATOR}},
     {SLOT "\"koordinator.sh/gpu-core\":50,\"koordinator.sh/gpu-memory\":\"8Gi\"",
-     .req = {.core = 50, .memory = 8 * GIB, .dialect = 9}},
+     .req = {.core = 50, .memory = 8 * GIB, .dialect = DIALECT_KOORDINATOR}},
     {SLOT "\"koordinator.sh/gpu-memory-ratio\":200",
-     .req = {.cards = 2, .memory_percent = 100, .slot = true, .dialect = 9}},
+     .req = {.cards = 2, .memory_percent = 100, .slot = true, .dialect = DIALECT_KOORDINATOR}},
     {SLOT "\"koordinator.sh/gpu\":150", .problem = REQUEST_CORE_STEP},
     {SLOT "\"koordinator.sh/gpu\":50,\"koordinator.sh/gpu-core\":50", .problem = REQUEST_TWICE},
     {SLOT "\"koordinator.sh/gpu-core\":50,\"koordinator.sh/gpu-memory-ratio\":200",
@@ -185,7 +196,7 @@ static const struct readme readmes[] = {
      .problem = REQUEST_SPLIT},
     /* NVIDIA time-slicing and MIG */
     {SLOT "\"nvidia.com/gpu.shared\":1",
-     .req = {.memory_percent = 10, .slot = true, .dialect = 10}},
+     .req = {.memory_percent = 10, .slot = true, .dialect = DIALECT_TIME_SLICING}},
     {SLOT "\"nvidia.com/gpu.shared\":11", .problem = REQUEST_PERCENT_RANGE},
     {SLOT "\"nvidia.com/mig-1g.10gb\":1", .problem = REQUEST_MIG},
     {"\"nvidia.com/mig-1g.10gb\":1,\"elasticgpu.io/gpu-core\":10", .problem = REQUEST_MIG},
@@ -226,6 +237,15 @@ static const struct readme readmes[] = {
      .problem = REQUEST_SLOT_ALONE},
     {SLOT "\"aliyun.com/gpu-mem\":3", "\"annotations\":{\"gpu-fraction\":\"0.5\"}",
      .problem = REQUEST_MIXED_DIALECTS, .mixed = {DIALECT_GPUSHARE, DIALECT_KAI}},
+};
+
+#define READMES (sizeof(readmes) / sizeof(readmes[0]))
+
+/* The names of resources and annotations. */
+static const char *const names[] = {
+#define QUANTITY(id, resource, kind, unit, meaning) resource,
+#define ANNOTATION(id, key, part, meaning) key,
+#include "model/dialects.def"
 };
 
 /* Quantities are texts in an API object; the table leaves out their quotation marks. */
@@ -276,7 +296,7 @@ static bool same(const struct container_request *a, const struct container_reque
 
 static void test_readmes(void **state) {
     (void) state;
-    for (size_t i = 0; i < sizeof(readmes) / sizeof(readmes[0]); i++) {
+    for (size_t i = 0; i < READMES; i++) {
         const struct readme *r = &readmes[i];
         struct pod pod;
         read_readme(r, &pod);
@@ -296,6 +316,52 @@ static void test_readmes(void **state) {
                      (unsigned long long) a->memory_floor, a->slot, a->offline, a->dialect);
         pod_done(&pod);
     }
+}
+
+/* Each resource and each annotation of the table is in the request of a README, and each dialect in
+ * one that is served. */
+static void test_readmes_are_whole(void **state) {
+    (void) state;
+    bool served[DIALECT_COUNT] = {false};
+    for (size_t i = 0; i < READMES; i++)
+        if (readmes[i].problem == REQUEST_OK)
+            served[readmes[i].req.dialect] = true;
+    for (size_t d = 0; d < DIALECT_COUNT; d++)
+        if (!served[d])
+            fail_msg("readmes: no request of %s", dialects[d].name);
+    for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+        char quoted[128];
+        bool found = false;
+        (void) snprintf(quoted, sizeof(quoted), "\"%s\"", names[n]);
+        for (size_t i = 0; i < READMES && !found; i++)
+            found = strstr(readmes[i].limits, quoted) ||
+                    (readmes[i].meta && strstr(readmes[i].meta, quoted));
+        if (!found)
+            fail_msg("readmes: no request by %s", names[n]);
+    }
+}
+
+/* A dialect has a reader and the annotation that requests, or none of both. */
+static void test_annotations_have_readers(void **state) {
+    (void) state;
+    static const struct {
+        enum dialect_id dialect;
+        enum annotation_part part;
+        const char *key;
+    } rows[] = {
+#define ANNOTATION(id, key, part, meaning) {DIALECT_##id, ANNOTATION_##part, key},
+#include "model/dialects.def"
+    };
+    bool requests[DIALECT_COUNT] = {false};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (!dialects[rows[i].dialect].read_annotations)
+            fail_msg("%s: no reader of annotation %s", dialects[rows[i].dialect].name, rows[i].key);
+        if (rows[i].part == ANNOTATION_FRACTION || rows[i].part == ANNOTATION_MEMORY)
+            requests[rows[i].dialect] = true;
+    }
+    for (size_t d = 0; d < DIALECT_COUNT; d++)
+        if (dialects[d].read_annotations && !requests[d])
+            fail_msg("%s: no annotation requests a share", dialects[d].name);
 }
 
 /* Nothing asked, though a name of ours is there. */
@@ -489,54 +555,63 @@ static const char *annotations_of(const struct container_request *requests, uint
 static void test_annotations(void **state) {
     (void) state;
     static const struct {
-        uint8_t dialect;
+        enum dialect_id dialect;
         const char *text;
     } cases[] = {
-        {0, "{\"elasticgpu.io/assumed\":\"true\",\"elasticgpu.io/container-a\":\"1,0\","
-            "\"elasticgpu.io/container-b\":\"0\"}"},
-        {1, "{}"},
-        {4, "{\"ALIYUN_COM_GPU_MEM_IDX\":\"1,0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"80\","
-            "\"ALIYUN_COM_GPU_MEM_POD\":\"8\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
-            "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1700000000123456789\","
-            "\"ALIYUN_COM_GPU_MEM_ASSIGN_TIME\":\"1700000000123456789\","
-            "\"scheduler.framework.gpushare.allocation\":"
-            "\"{\\\"0\\\":{\\\"1\\\":3,\\\"0\\\":3},\\\"2\\\":{\\\"0\\\":2}}\"}"},
-        {5, "{\"tencent.com/predicate-gpu-idx-0\":\"1,0\","
-            "\"tencent.com/predicate-gpu-idx-2\":\"0\","
-            "\"tencent.com/predicate-node\":\"node-1\","
-            "\"tencent.com/predicate-time\":\"1700000000123456789\","
-            "\"tencent.com/gpu-assigned\":\"true\"}"},
-        {7, "{\"hami.io/vgpu-node\":\"node-1\",\"hami.io/vgpu-time\":\"1700000000\","
-            "\"hami.io/bind-time\":\"1700000000\",\"hami.io/bind-phase\":\"success\","
-            "\"hami.io/vgpu-devices-to-allocate\":"
-            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\","
-            "\"hami.io/vgpu-devices-allocated\":"
-            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\"}"},
-        {8, "{\"volcano.sh/vgpu-node\":\"node-1\",\"volcano.sh/vgpu-time\":\"1700000000\","
-            "\"volcano.sh/bind-time\":\"1700000000\",\"volcano.sh/bind-phase\":\"success\","
-            "\"volcano.sh/devices-to-allocate\":"
-            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:\","
-            "\"volcano.sh/vgpu-ids-new\":"
-            "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:\"}"},
-        {9, "{\"scheduling.koordinator.sh/device-allocated\":\"{\\\"gpu\\\":["
-            "{\\\"minor\\\":1,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"30\\\","
-            "\\\"koordinator.sh/gpu-memory\\\":\\\"3221225472\\\","
-            "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"4\\\"},\\\"id\\\":\\\"GPU-b\\\"},"
-            "{\\\"minor\\\":0,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"30\\\","
-            "\\\"koordinator.sh/gpu-memory\\\":\\\"3221225472\\\","
-            "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"4\\\"},\\\"id\\\":\\\"GPU-a\\\"},"
-            "{\\\"minor\\\":0,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"0\\\","
-            "\\\"koordinator.sh/gpu-memory\\\":\\\"2147483648\\\","
-            "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"3\\\"},\\\"id\\\":\\\"GPU-a\\\"}]}\"}"},
+        {DIALECT_NATIVE,
+         "{\"elasticgpu.io/assumed\":\"true\",\"elasticgpu.io/container-a\":\"1,0\","
+         "\"elasticgpu.io/container-b\":\"0\"}"},
+        {DIALECT_QGPU, "{}"},
+        {DIALECT_GPUSHARE,
+         "{\"ALIYUN_COM_GPU_MEM_IDX\":\"1,0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"80\","
+         "\"ALIYUN_COM_GPU_MEM_POD\":\"8\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
+         "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1700000000123456789\","
+         "\"ALIYUN_COM_GPU_MEM_ASSIGN_TIME\":\"1700000000123456789\","
+         "\"scheduler.framework.gpushare.allocation\":"
+         "\"{\\\"0\\\":{\\\"1\\\":3,\\\"0\\\":3},\\\"2\\\":{\\\"0\\\":2}}\"}"},
+        {DIALECT_GPU_MANAGER, "{\"tencent.com/predicate-gpu-idx-0\":\"1,0\","
+                              "\"tencent.com/predicate-gpu-idx-2\":\"0\","
+                              "\"tencent.com/predicate-node\":\"node-1\","
+                              "\"tencent.com/predicate-time\":\"1700000000123456789\","
+                              "\"tencent.com/gpu-assigned\":\"true\"}"},
+        {DIALECT_HAMI, "{\"hami.io/vgpu-node\":\"node-1\",\"hami.io/vgpu-time\":\"1700000000\","
+                       "\"hami.io/bind-time\":\"1700000000\",\"hami.io/bind-phase\":\"success\","
+                       "\"hami.io/vgpu-devices-to-allocate\":"
+                       "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\","
+                       "\"hami.io/vgpu-devices-allocated\":"
+                       "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:;\"}"},
+        {DIALECT_VOLCANO,
+         "{\"volcano.sh/vgpu-node\":\"node-1\",\"volcano.sh/vgpu-time\":\"1700000000\","
+         "\"volcano.sh/bind-time\":\"1700000000\",\"volcano.sh/bind-phase\":\"success\","
+         "\"volcano.sh/devices-to-allocate\":"
+         "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:\","
+         "\"volcano.sh/vgpu-ids-new\":"
+         "\"GPU-b,NVIDIA,3072,30:GPU-a,NVIDIA,3072,30:;;GPU-a,NVIDIA,2048,0:\"}"},
+        {DIALECT_KOORDINATOR,
+         "{\"scheduling.koordinator.sh/device-allocated\":\"{\\\"gpu\\\":["
+         "{\\\"minor\\\":1,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"30\\\","
+         "\\\"koordinator.sh/gpu-memory\\\":\\\"3221225472\\\","
+         "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"4\\\"},\\\"id\\\":\\\"GPU-b\\\"},"
+         "{\\\"minor\\\":0,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"30\\\","
+         "\\\"koordinator.sh/gpu-memory\\\":\\\"3221225472\\\","
+         "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"4\\\"},\\\"id\\\":\\\"GPU-a\\\"},"
+         "{\\\"minor\\\":0,\\\"resources\\\":{\\\"koordinator.sh/gpu-core\\\":\\\"0\\\","
+         "\\\"koordinator.sh/gpu-memory\\\":\\\"2147483648\\\","
+         "\\\"koordinator.sh/gpu-memory-ratio\\\":\\\"3\\\"},\\\"id\\\":\\\"GPU-a\\\"}]}\"}"},
         {DIALECT_KAI, "{\"received-resource-type\":\"Fraction\"}"},
     };
+    bool seen[EXPORT_KINDS] = {false};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        seen[dialects[cases[i].dialect].exported] = true;
         const struct container_request containers[] = {
             {.container = "a", .phase = CONTAINER_APP, .dialect = cases[i].dialect},
             {.container = "b", .phase = CONTAINER_APP, .dialect = cases[i].dialect, .ordinal = 2}};
         _cleanup_buf_ struct buf out = BUF_INIT(0);
         assert_string_equal(annotations_of(containers, 2, &out), cases[i].text);
     }
+    for (unsigned kind = 0; kind < EXPORT_KINDS; kind++)
+        if (!seen[kind])
+            fail_msg("no annotations of export kind %u", kind);
 }
 
 /* Two dialects in a pod, each in a container of its own, are both told; a key that is too long for
@@ -544,14 +619,14 @@ static void test_annotations(void **state) {
 static void test_annotations_beside(void **state) {
     (void) state;
     const struct container_request containers[] = {
-        {.container = "a", .phase = CONTAINER_APP, .dialect = 2},
-        {.container = "b", .phase = CONTAINER_APP, .dialect = 3}};
+        {.container = "a", .phase = CONTAINER_APP, .dialect = DIALECT_ELASTIC_COM},
+        {.container = "b", .phase = CONTAINER_APP, .dialect = DIALECT_ELASTIC_GPUSHARE}};
     _cleanup_buf_ struct buf one = BUF_INIT(0), other = BUF_INIT(0);
     assert_string_equal(annotations_of(containers, 2, &one),
                         "{\"elasticgpu.io/assumed\":\"true\",\"elasticgpu.io/container-a\":\"1,0\","
                         "\"elasticgpu.io/container-b\":\"0\"}");
     const struct container_request init[] = {
-        {.container = "a", .phase = CONTAINER_INIT, .dialect = 4}};
+        {.container = "a", .phase = CONTAINER_INIT, .dialect = DIALECT_GPUSHARE}};
     _cleanup_buf_ struct buf none = BUF_INIT(0);
     assert_string_equal(annotations_of(init, 1, &none), "{}");
     struct assigned_device device = {.uuid = "GPU-a", .memory = GIB};
@@ -576,7 +651,7 @@ static void test_environment(void **state) {
     (void) state;
     const struct export_part parts[] = {{1, 30, 3 * GIB, 5 * GIB, 80 * GIB},
                                         {0, 30, 3 * GIB, 3 * GIB, 80 * GIB}};
-    static const char *const want[] = {
+    static const char *const want[EXPORT_KINDS] = {
         [EXPORT_NONE] = "",
         [EXPORT_ELASTIC] = "",
         [EXPORT_GPUSHARE] = "ALIYUN_COM_GPU_MEM_IDX=1 ALIYUN_COM_GPU_MEM_POD=8 "
@@ -587,8 +662,10 @@ static void test_environment(void **state) {
         [EXPORT_KOORDINATOR] = "",
         [EXPORT_KAI] = "GPU_PORTION=0.30 ",
     };
-    for (unsigned kind = 0; kind < sizeof(want) / sizeof(want[0]); kind++) {
+    for (unsigned kind = 0; kind < EXPORT_KINDS; kind++) {
         _cleanup_buf_ struct buf out = BUF_INIT(0);
+        if (!want[kind] || !export_kind_name(kind))
+            fail_msg("no environment or no name of export kind %u", kind);
         assert_int_equal(export_env(kind, parts, 2, collect, &out), 0);
         assert_string_equal(buf_str(&out), want[kind]);
         assert_int_equal(export_kind_find(export_kind_name(kind)), kind);
@@ -670,6 +747,8 @@ static void test_left_to_others(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_readmes),
+        cmocka_unit_test(test_readmes_are_whole),
+        cmocka_unit_test(test_annotations_have_readers),
         cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_unserved),

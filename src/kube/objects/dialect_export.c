@@ -258,7 +258,7 @@ static const struct {
     const char *name;
     void (*annotate)(const struct export_pod *, const struct dialect *, struct json_writer *);
     int (*env)(const struct export_part *, size_t, env_put *, void *);
-} kinds[] = {
+} kinds[EXPORT_KINDS] = {
     [EXPORT_NONE] = {"none", NULL, NULL},
     [EXPORT_ELASTIC] = {"elastic-gpu", annotate_elastic, NULL},
     [EXPORT_GPUSHARE] = {"gpushare", annotate_gpushare, env_gpushare},
@@ -267,10 +267,10 @@ static const struct {
     [EXPORT_KOORDINATOR] = {"koordinator", annotate_koordinator, NULL},
     [EXPORT_KAI] = {"kai", annotate_kai, env_kai},
 };
-#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 void export_annotate(const struct export_pod *pod, struct json_writer *w) {
-    bool kind_done[KINDS] = {false}, row_done[DIALECT_COUNT] = {false}; /* rows with a prefix */
+    bool kind_done[EXPORT_KINDS] = {false},
+         row_done[DIALECT_COUNT] = {false}; /* rows with a prefix */
     for (uint32_t i = 0; i < pod->ncontainers; i++) {
         const struct dialect *d = &dialects[pod->containers[i].dialect];
         bool *done = d->prefix ? &row_done[pod->containers[i].dialect] : &kind_done[d->exported];
@@ -283,17 +283,17 @@ void export_annotate(const struct export_pod *pod, struct json_writer *w) {
 
 int export_env(enum export_kind kind, const struct export_part *parts, size_t n,
                int (*put)(const char *variable, void *userdata), void *userdata) {
-    if (n == 0 || kind >= KINDS || !kinds[kind].env)
+    if (n == 0 || kind >= EXPORT_KINDS || !kinds[kind].env)
         return 0;
     return kinds[kind].env(parts, n, put, userdata);
 }
 
 const char *export_kind_name(enum export_kind kind) {
-    return kinds[kind < KINDS ? kind : EXPORT_NONE].name;
+    return kinds[kind < EXPORT_KINDS ? kind : EXPORT_NONE].name;
 }
 
 enum export_kind export_kind_find(const char *name) {
-    for (size_t i = 0; name && i < KINDS; i++)
+    for (size_t i = 0; name && i < EXPORT_KINDS; i++)
         if (strcmp(kinds[i].name, name) == 0)
             return (enum export_kind) i;
     return EXPORT_NONE;
