@@ -50,6 +50,7 @@ struct fixture {
     unsigned checkpoints;
     struct grpc_result result;
     uint8_t reply[4096];
+    char text[96]; /* of `result` */
     bool answered, closed;
 };
 
@@ -197,7 +198,8 @@ static void on_result(const struct grpc_result *result, void *userdata) {
     struct fixture *f = userdata;
 
     f->result = *result;
-    f->result.text = NULL;
+    (void) snprintf(f->text, sizeof(f->text), "%s", result->text);
+    f->result.text = f->text;
     if (result->message && result->size <= sizeof(f->reply))
         memcpy(f->reply, result->message, result->size);
     f->answered = true;

@@ -25,6 +25,7 @@ static struct {
     unsigned prefers, allocates, prepares;
     char allocated[BACKEND_ID_SIZE], prepared[BACKEND_ID_SIZE];
     bool companion;
+    int refusal; /* of the next `allocate`; 0: none */
     char slot[BACKEND_CDI_NAME_MAX], nonce[NONCE_LEN + 1], pod_uid[64];
 } seen;
 
@@ -90,7 +91,7 @@ static int named_allocate(const struct backend_ids *ids,
     for (size_t i = 0; i < ids->n; i++)
         if (!gpu_find(ids->devices, ids->ids[i]))
             return -ENODEV;
-    r = backend_slot_name(ret_name);
+    r = seen.refusal < 0 ? seen.refusal : backend_slot_name(ret_name);
     seen.allocates++;
     (void) snprintf(seen.allocated, sizeof(seen.allocated), "%s", ids->n > 0 ? ids->ids[0] : "");
     (void) snprintf(seen.slot, sizeof(seen.slot), "%s", ret_name);
@@ -431,6 +432,31 @@ static void on_granted(void *userdata) {
     (void) userdata;
 }
 
+/* kubelet reports the cause of a failed Allocate in an Event. */
+static void a_failed_allocate_has_its_cause(void **state) {
+    static const char *const mine[] = {MINE};
+    static const struct {
+        int error;
+        enum grpc_status status;
+        const char *text;
+    } rows[] = {{-EAGAIN, GRPC_UNAVAILABLE, "random numbers"},
+                {-ENODEV, GRPC_FAILED_PRECONDITION, "not on this node"},
+                {-ENOMEM, GRPC_RESOURCE_EXHAUSTED, "out of memory"}};
+    struct fixture *f = *state;
+    _cleanup_buf_ struct buf request = BUF_INIT(4096);
+
+    begin(f);
+    set_instances(f, true);
+    RUN_UNTIL(f, f->endpoints[resources_count][0]);
+    put_ids(&request, true, mine, 1);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        seen.refusal = rows[i].error;
+        call(f, "/v1beta1.DevicePlugin/Allocate", &request, 5000);
+        assert_int_equal(f->result.status, rows[i].status);
+        assert_non_null(strstr(f->result.text, rows[i].text));
+    }
+}
+
 /* The IDs of a container reach the back end in each call, with the devices as they are then. */
 static void calls_reach_the_back_end(void **state) {
     static const char *const mine[] = {MINE}, *const gone[] = {"MIG-gone"};
@@ -478,6 +504,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_row_that_is_not_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_comes_and_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_for_devices_that_are_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failed_allocate_has_its_cause, setup, teardown),
         cmocka_unit_test_setup_teardown(calls_reach_the_back_end, setup, teardown),
     };
 

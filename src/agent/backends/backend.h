@@ -57,7 +57,7 @@ struct backend {
     /* GetPreferredAllocation. `ret` has room for want + nmust texts; returns how many there are. */
     size_t (*prefer)(const struct backend_choice *choice, char **ret);
     /* Allocate for one container: the CDI name of its devices, which names a slot
-     * (backend_slot_name). -EAGAIN; -ENODEV: a device is gone. */
+     * (backend_slot_name), with its -EAGAIN. -ENODEV: a device is gone. */
     int (*allocate)(const struct backend_ids *ids, char ret_name[static BACKEND_CDI_NAME_MAX]);
     /* PreStartContainer: fills the slot and writes its CDI specification, as provision(). */
     enum verdict (*prepare)(struct shares *s, const struct backend_ids *ids,
@@ -67,7 +67,8 @@ struct backend {
 /* Whether the row has a name, a socket and a back end with all operations. */
 bool backend_is_whole(const struct resource *r);
 
-/* A CDI name that no call has had: of a new slot. -EAGAIN. */
+/* A CDI name that no call has had: of a new slot. -EAGAIN: the kernel gave no random numbers for
+ * it. */
 int backend_slot_name(char ret_name[static BACKEND_CDI_NAME_MAX]);
 
 /* Shares of whole cards by percent and byte. IDs are fungible: the scheduler chooses the card. */

@@ -77,6 +77,8 @@ static void reply_or_fail(struct grpc_call *call, int r, const struct buf *out, 
         grpc_call_finish(call, GRPC_INVALID_ARGUMENT, text);
     else if (r == -ENODEV)
         grpc_call_finish(call, GRPC_FAILED_PRECONDITION, "a device is not on this node any more");
+    else if (r == -EAGAIN)
+        grpc_call_finish(call, GRPC_UNAVAILABLE, "no random numbers for the name of a slot");
     else
         grpc_call_finish(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
 }
