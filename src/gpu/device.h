@@ -22,8 +22,10 @@ struct gpu_process {
 /* A figure of struct gpu_sample that the driver does not report: all bits set. */
 #define GPU_NOT_TOLD UINT32_MAX
 
-/* Figures that change all the time; all are 0 while the card is unhealthy. Part of a packet of
- * gpu/nvml/worker_protocol.h: integers only, for which every pattern of bits is a value. */
+/* Figures that change all the time. They are valid for a healthy card only: the snapshot of an
+ * unhealthy one has 0, and the metrics omit it. Part of a packet of gpu/nvml/worker_protocol.h,
+ * which is read for them only if its status is 0: integers only, for which every pattern of bits is
+ * a value. */
 struct gpu_sample {
     uint64_t memory_used;
     uint64_t memory_reserved; /* of memory_used: what the driver keeps for itself */

@@ -39,7 +39,7 @@ struct card_sample {
     uint32_t index;
     bool healthy;
     uint64_t memory;
-    struct gpu_sample gpu; /* nothing of it is known while the card is unhealthy */
+    struct gpu_sample gpu; /* all bits are set (not known) while the card is unhealthy */
     uint64_t granted, physical, capacity;
     uint32_t core;
     uint64_t outside, unattributed;

@@ -375,7 +375,7 @@ static bool put_device(struct worker *w, uint32_t index, bool *ret_answers) {
     bool healthy;
 
     d->minor = -1;
-    memset(&d->sample, 0xff, sizeof(d->sample)); /* nothing is reported yet */
+    memset(&d->sample, 0xff, sizeof(d->sample)); /* GPU_NOT_TOLD until it is read below */
     healthy = check_call(w, d, w->nvml.nvmlDeviceGetHandleByIndex_v2(index, &device),
                          "nvmlDeviceGetHandleByIndex");
     if (healthy && is_divided(w, device, index)) {

@@ -2,8 +2,8 @@
 #pragma once
 
 /* The protocol between the agent and its NVML child: fixed structures over a SOCK_SEQPACKET pair,
- * one per packet. The agent sends struct gpu_poll; the child answers with one of each that applies,
- * in this order: DRIVER, then for each device DEVICE, LINKS (of a card) and any number of
+ * one per packet. The agent sends a header of type POLL; the child answers with one of each that
+ * applies, in this order: DRIVER, then for each device DEVICE, LINKS (of a card) and any number of
  * PROCESSES, then END. The parts of a card follow it; header.index is their number in it.
  * When the driver cannot be opened it sends FAILED instead and exits. CONTEXT and EVENT come at any
  * time. A struct gpu_message_limit of the agent is answered with one.
