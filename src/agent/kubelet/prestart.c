@@ -36,6 +36,7 @@ struct candidate {
     const struct resource *resource;
     size_t rank;    /* of the resource */
     bool companion; /* another resource of ours carries this container's share */
+    bool requested; /* by the IDs of this call, which alone are kept */
     bool granted;
 };
 
@@ -94,8 +95,7 @@ static void lookup_add(const struct checkpoint_entry *e, void *userdata) {
     text_copy(c->pod_uid, sizeof(c->pod_uid), e->pod_uid);
     text_copy(c->container, sizeof(c->container), e->container);
     text_copy(c->nonce, sizeof(c->nonce), e->nonce);
-    /* For now this marks the ones that this call is about. */
-    c->granted = r == l->p->resource && id_sets_equal(e->ids, e->nids, l->p->ids, l->p->nids);
+    c->requested = r == l->p->resource && id_sets_equal(e->ids, e->nids, l->p->ids, l->p->nids);
 }
 
 /* Each back end gives what its own resources stand for. */
@@ -119,10 +119,8 @@ static int find_candidates(struct prestart *p, struct err *err) {
     for (size_t i = 0; i < l.n; i++)
         l.list[i].companion = has_carrier(&l, &l.list[i]);
     for (size_t i = 0; i < l.n && n < ENTRIES_MAX; i++) {
-        if (!l.list[i].granted)
-            continue;
-        l.list[n] = l.list[i];
-        l.list[n++].granted = false;
+        if (l.list[i].requested)
+            l.list[n++] = l.list[i];
     }
     if (r == 0 && n > 0) {
         p->candidates = l.list;
