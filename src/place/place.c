@@ -279,7 +279,8 @@ static bool try_candidate(struct search *s, uint32_t u, uint32_t card) {
     return false;
 }
 
-/* What a search for linked cards costs, of which the first try of all units from u on is left. */
+/* Subtracts the cost of a search for linked cards from the tries that remain. As many remain at
+ * least as the first try of all units from u on takes. */
 static void charge(struct search *s, uint32_t u, uint32_t steps) {
     uint32_t first_try = (s->plan->nunits - u) * s->node->ncards;
     uint32_t spare = s->tries > first_try ? s->tries - first_try : 0;
@@ -357,7 +358,8 @@ static uint64_t add_bounded(uint64_t a, uint64_t b) {
     return a + b < a ? UINT64_MAX : a + b;
 }
 
-/* `ret_least` is a card of which no request takes more than of any real one. */
+/* *ret_least: a fictitious card of which each request takes at most what it takes of any card of
+ * the node. */
 static struct place_amount sum_of_free(const struct place_node *node,
                                        struct place_card *ret_least) {
     struct place_amount sum = {0};
@@ -378,8 +380,8 @@ static struct place_amount sum_of_free(const struct place_node *node,
     return sum;
 }
 
-/* Whether the cards had room for all that runs at once if they were one card. Says most of what
- * the search would find out the long way when a pod of many containers nearly fits. */
+/* Whether all that runs at once fits if the cards of the node are taken as one card. The search
+ * needs this to succeed, and takes long to fail when a pod of many containers nearly fits. */
 static bool sums_fit(const struct gpu_request *request, const struct place_node *node) {
     struct place_card least;
     struct place_amount free = sum_of_free(node, &least), want = {0};

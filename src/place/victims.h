@@ -19,7 +19,7 @@ struct victims_amount {
 
 struct victims_holder {
     int32_t priority;
-    int64_t since;    /* when it began, in any unit; of equals the younger one goes */
+    int64_t since;    /* start, in any unit; of equal priorities the later one is a victim */
     uint64_t budgets; /* bit i: budget i counts it */
     bool goes;        /* being deleted, or a victim of kube-scheduler: costs nothing */
     bool stays;       /* may not be taken, whatever its priority */

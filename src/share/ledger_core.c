@@ -56,8 +56,8 @@ static uint64_t booked_after(const struct ledger_cell *cell, uint64_t booked, ui
 
     if (record & KIND_RECLAIM)
         return 0;
-    /* A delta that is newer than the record cannot be taken by mistake: its owner has then moved
-     * on, the slot's word has changed, and the swap fails. */
+    /* The delta may be that of a later operation. Its owner writes it only after this operation has
+     * changed the slot's word, so the swap with the wrong sum fails. */
     if (!(record & KIND_UNPARK))
         return add_delta(booked, __atomic_load_n(&cell->delta, __ATOMIC_ACQUIRE));
     return __builtin_add_overflow(booked, __atomic_load_n(&cell->parked, __ATOMIC_ACQUIRE), &sum)

@@ -28,8 +28,8 @@ struct plugin_options {
                         const char *const *ids, size_t nids, void *userdata);
     /* Registered, or no longer registered (`why` is the reason). */
     void (*on_state)(struct plugin *p, bool registered, const char *why, void *userdata);
-    /* Something has changed outside of plugin_check(), which is to be called again, though not from
-     * in here. */
+    /* An event outside of plugin_check() makes another call of plugin_check() necessary. Not to be
+     * called from this callback. */
     void (*on_due)(struct plugin *p, void *userdata);
     void *userdata;
 };
@@ -44,10 +44,10 @@ void plugin_close(struct plugin *p, void (*on_closed)(void *userdata), void *use
  * same list sends it. */
 int plugin_set_list(struct plugin *p, uint32_t count, const struct buf *list);
 
-/* Looks at the world and does what is due: start the server, start it again under a new name when
- * its socket or kubelet's stream is lost, register. `kubelet` identifies kubelet's socket (0: not
- * there). Call it on every event and once a second. Returns after how many ms it wants to be called
- * again (0: no need). */
+/* Compares server, stream and registration with what they should be, and repairs one: starts the
+ * server, starts it again under a new name when its socket or kubelet's stream is lost, or
+ * registers. `kubelet` identifies kubelet's socket (0: not there). Call it on every event and once
+ * a second. Returns after how many ms it wants to be called again (0: no need). */
 unsigned plugin_check(struct plugin *p, uint64_t kubelet);
 
 struct plugin_stats {

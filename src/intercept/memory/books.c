@@ -47,7 +47,7 @@ static bool on_card(const struct share *share, int device, enum booking how) {
     return share->bounded[device] && how != BOOKED_SPILLED;
 }
 
-/* The ledger refuses this, whatever the limit. */
+/* Exceeds every limit. It is passed to the ledger so that the ledger counts the refusal. */
 #define TOO_MUCH UINT64_MAX
 
 /* Reserves in one account, within `limit` (0: none) less the overhead of the driver. */

@@ -363,7 +363,8 @@ static struct state_pod *start(struct binder *b, struct attempt *a, struct err *
     a->doubted = pod->stage == POD_IN_DOUBT;
     if ((!a->doubted && is_held(b, pod, err)) || claim(b, pod, node, err) < 0)
         return NULL;
-    /* On this node it may take more than a quota was asked for. */
+    /* The claim fixes the cards, and on these the share can count more against a quota than the
+     * check above has assumed. */
     if (!a->doubted && is_held(b, pod, err)) {
         state_release(b->state, pod);
         return NULL;
@@ -401,8 +402,8 @@ static void answer_done(struct binder *b, struct attempt *a) {
     end_attempt(a, ours ? "" : "the pod is bound to another node, or by another scheduler");
 }
 
-/* As far as is known: a pod with a GPU request is known since filter, unless the scheduler was
- * restarted. */
+/* Whether the pod has no GPU request. The state has every pod with one since /filter, or after a
+ * restart since the pods were listed, before which the scheduler is not ready. */
 static bool requests_nothing(const struct binder *b, const struct attempt *a) {
     const struct state_pod *pod = state_pod_find(b->state, a->to.uid);
     return b->ready(b->userdata) && (!pod || (pod->ncontainers == 0 && pod->problem == REQUEST_OK &&
