@@ -30,7 +30,7 @@ static void read_texts(const char *text) {
 
 struct step {
     uint64_t used, operation, driver, limit;
-    uint32_t processes, strangers;
+    uint32_t processes, bypassing;
 };
 
 static void conclude(const uint8_t *data, size_t size) {
@@ -49,7 +49,7 @@ static void conclude(const uint8_t *data, size_t size) {
         if (r.bytes > most || r.bytes % OVERHEAD_GRAIN != 0)
             abort(); /* more than the driver ever said */
         look = (struct audit_memory_poll){
-            .now_ms = now += 500, .limit = s.limit, .driver = s.driver, .strangers = s.strangers};
+            .now_ms = now += 500, .limit = s.limit, .driver = s.driver, .bypassing = s.bypassing};
         (void) audit_memory_poll(&o, &look);
         if (o.state == AUDIT_MEMORY_OVER && s.driver <= s.limit)
             abort(); /* accused within its limit */

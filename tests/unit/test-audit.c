@@ -181,7 +181,7 @@ static void findings_have_an_order(void **state) {
     l.damaged = true;
     assert_false(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_DAMAGED);
-    l.strangers = 1;
+    l.bypassing = 1;
     assert_true(audit_memory_poll(&o, &l));
     assert_int_equal(o.state, AUDIT_MEMORY_DAMAGED);
     l.now_ms += 100;

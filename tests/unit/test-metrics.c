@@ -324,7 +324,7 @@ static void fill_container(void) {
     device.driver_time = 3500000000;
     device.overhead.bytes = 24000;
     device.charged = 25000;
-    device.strangers = 27;
+    device.bypassing = 27;
     device.memory_audit.state = AUDIT_MEMORY_OVER;
     usage.booked[0] = 22000;
     usage.refused[0] = 31;

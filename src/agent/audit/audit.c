@@ -24,7 +24,7 @@
 
 #define POLL_SHARES_MS 500 /* overuse is to be found within a second, confirmation included */
 #define POLL_IDLE_MS 1000
-#define INTRUDER_MS 5000 /* processes not seen for this time are forgotten */
+#define SHARELESS_MS 5000 /* processes not seen for this time are forgotten */
 
 /* The part of the ledger that processes hold: no figure of a process includes orphaned memory. */
 static uint64_t booked_by_processes(const struct slot *slot, uint32_t at,
@@ -60,15 +60,14 @@ void audit_begin(struct audit *a) {
 
 void audit_process(struct audit *a, struct slot *slot, struct slot_device *d, uint32_t pid,
                    uint64_t bytes) {
-    bool stranger = !audit_knows(a, slot, pid) && !procfs_is_ending((int) pid);
+    bool bypass = !audit_knows(a, slot, pid) && !procfs_is_ending((int) pid);
 
     d->living += bytes;
-    if (stranger > (d->strangers > 0) ||
-        (stranger == (d->strangers > 0) && bytes >= d->worst_bytes)) {
+    if (bypass > (d->bypassing > 0) || (bypass == (d->bypassing > 0) && bytes >= d->worst_bytes)) {
         d->worst_pid = pid;
         d->worst_bytes = bytes;
     }
-    d->strangers += stranger;
+    d->bypassing += bypass;
 }
 
 /* ---- processes without a share ---- */
@@ -84,39 +83,39 @@ static bool pod_has_share(const struct audit *a, const char *pod_uid, const char
 }
 
 /* The entry of the process in the list. A new process replaces the one not seen for longest. */
-static struct intruder *intruder_of(struct audit *a, uint32_t pid) {
-    struct intruder *oldest = &a->intruders[0];
+static struct shareless_process *shareless_of(struct audit *a, uint32_t pid) {
+    struct shareless_process *oldest = &a->shareless[0];
 
-    for (size_t i = 0; i < INTRUDERS_MAX; i++) {
-        if (a->intruders[i].pid == pid &&
-            uv_now(a->shares->loop) - a->intruders[i].seen_ms < INTRUDER_MS)
-            return &a->intruders[i];
-        if (a->intruders[i].seen_ms < oldest->seen_ms)
-            oldest = &a->intruders[i];
+    for (size_t i = 0; i < SHARELESS_MAX; i++) {
+        if (a->shareless[i].pid == pid &&
+            uv_now(a->shares->loop) - a->shareless[i].seen_ms < SHARELESS_MS)
+            return &a->shareless[i];
+        if (a->shareless[i].seen_ms < oldest->seen_ms)
+            oldest = &a->shareless[i];
     }
-    *oldest = (struct intruder){.pid = pid, .since_ms = uv_now(a->shares->loop)};
+    *oldest = (struct shareless_process){.pid = pid, .since_ms = uv_now(a->shares->loop)};
     return oldest;
 }
 
-void audit_intruder(struct audit *a, const struct gpu_device *card, uint32_t pid) {
+void audit_shareless(struct audit *a, const struct gpu_device *card, uint32_t pid) {
     const struct pod_entry *e;
-    struct intruder *in;
+    struct shareless_process *process;
     struct cgroup_id id;
     char text[256], name[PROCFS_NAME_MAX];
 
     if (!audit_pids_fit(a, card) || cgroup_of_pid((int) pid, &id) != 1)
         return;
-    /* We measure ourselves what a context costs. And a pod that is not known yet is no intruder. */
+    /* We measure ourselves what a context costs. A pod that is not known yet is not reported. */
     e = a->shares->pods ? pods_find(a->shares->pods, id.pod_uid) : NULL;
     if (!e || strcmp(e->pod.namespace, a->options.namespace) == 0 ||
         pod_has_share(a, id.pod_uid, card->uuid))
         return;
-    in = intruder_of(a, pid);
-    in->seen_ms = uv_now(a->shares->loop);
-    if (in->reported || in->seen_ms - in->since_ms < AUDIT_MEMORY_CONFIRM_MS ||
+    process = shareless_of(a, pid);
+    process->seen_ms = uv_now(a->shares->loop);
+    if (process->reported || process->seen_ms - process->since_ms < AUDIT_MEMORY_CONFIRM_MS ||
         procfs_is_ending((int) pid))
         return;
-    in->reported = true;
+    process->reported = true;
     procfs_name((int) pid, name);
     (void) snprintf(text, sizeof(text),
                     "process %u (%s) of this pod uses GPU %u, of which it has no share: it came to "
@@ -167,7 +166,7 @@ static void describe(const struct slot *slot, uint32_t at, uint64_t booked, stru
                    "container %s has %u process(es) on GPU %u that do not use the library, so "
                    "nothing limits them (a static program, or one that talks to the driver itself; "
                    "look at process %u, %s)",
-                   slot->grant.container, d->strangers, d->index, d->worst_pid, name);
+                   slot->grant.container, d->bypassing, d->index, d->worst_pid, name);
         break;
     case AUDIT_MEMORY_DAMAGED:
         buf_printf(out,
@@ -315,7 +314,7 @@ static bool audit_device(struct audit *a, struct slot *slot, uint32_t at,
         .now_ms = uv_now(a->shares->loop),
         .limit = slot_card_limit(slot, at),
         .driver = d->living,
-        .strangers = d->strangers,
+        .bypassing = d->bypassing,
         .damaged = u == NULL,
     };
     enum audit_memory_state before = d->memory_audit.state;

@@ -20,7 +20,7 @@ void audit_start(struct audit *a);
 /* The agent stops. */
 void audit_stop(struct audit *a);
 /* A process of no container with a share of the card is on it. */
-void audit_intruder(struct audit *a, const struct gpu_device *card, uint32_t pid);
+void audit_shareless(struct audit *a, const struct gpu_device *card, uint32_t pid);
 /* All processes of a new answer were named. */
 void audit_end(struct audit *a);
 /* What keeps it from being certain; "" when nothing does. */

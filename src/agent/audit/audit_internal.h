@@ -16,7 +16,7 @@ struct mapped_query;
 
 #define KNOWN_PROCESSES 2048
 #define KNOWN_WINDOW 32 /* entries that a PID can be in */
-#define INTRUDERS_MAX 32
+#define SHARELESS_MAX 32
 
 struct audit_options {
     const char *namespace; /* of the agent's own pods, whose processes are never reported */
@@ -44,19 +44,19 @@ struct audit {
     struct container_stops stops;
     struct card_audit audits[GPU_MAX]; /* by position in the snapshot */
     struct holder_scan *holder_scan;   /* under way, or NULL */
-    struct intruder {
+    struct shareless_process {
         uint32_t pid;      /* 0: unused */
         uint64_t since_ms; /* the first poll of it */
         uint64_t seen_ms;  /* the last one */
         bool reported;
-    } intruders[INTRUDERS_MAX]; /* processes of pods on cards of which they have no share */
+    } shareless[SHARELESS_MAX]; /* processes of pods on cards of which they have no share */
 
     struct known_process {
         uint32_t pid;                         /* 0: unused */
         const struct slot *slot;              /* for comparison only: it may be gone */
         uint64_t life;                        /* another one after each exec */
         uint64_t since_ms, seen_ms, until_ms; /* loop time; the verdict is valid until `until_ms` */
-        bool judged, stranger;
+        bool judged, bypasses;
         struct mapped_query *query;
     } known[KNOWN_PROCESSES]; /* processes that were checked against their ledgers */
     bool mapped_pending;      /* of some there is no answer yet */

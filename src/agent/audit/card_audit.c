@@ -228,7 +228,7 @@ static void charge(struct audit *a, struct card_audit *audit, const struct gpu_d
         audit->own = d->charged = audit->charged;
         text_copy(audit->owner, sizeof(audit->owner), slot->nonce);
         d->living += d->charged;
-        if (d->charged > 0 && d->charged >= d->worst_bytes && d->strangers == 0) {
+        if (d->charged > 0 && d->charged >= d->worst_bytes && d->bypassing == 0) {
             d->worst_pid = c->pid;
             d->worst_bytes = d->charged;
         }

@@ -7,9 +7,9 @@
 #include "share/ledger.h"
 
 #define KNOWN_MS 5000
-#define STRANGER_MS 1000 /* time until a process without the ledger is checked again */
-#define ANSWER_MS 1000   /* a process of which nothing is known after that is a stranger */
-#define QUERIES_MAX 16   /* of one container at a time */
+#define BYPASS_MS 1000 /* time until a process without the ledger is checked again */
+#define ANSWER_MS 1000 /* a process of which nothing is known after that bypasses the library */
+#define QUERIES_MAX 16 /* of one container at a time */
 
 /* PIDs of a driver before 545 are the machine's; where the agent's are others, the wrong processes
  * would be accused. Having found a context of its own by its own PID proves that they fit. */
@@ -24,8 +24,8 @@ static void take_answer(struct audit *a, struct known_process *k) {
         return;
     k->query = mapped_free(k->query);
     k->judged = true;
-    k->stranger = answer == MAPPED_NO;
-    k->until_ms = uv_now(a->shares->loop) + (k->stranger ? STRANGER_MS : KNOWN_MS);
+    k->bypasses = answer == MAPPED_NO;
+    k->until_ms = uv_now(a->shares->loop) + (k->bypasses ? BYPASS_MS : KNOWN_MS);
 }
 
 /* The entry of the process; a new one replaces the one not seen for longest. An entry with a
@@ -77,9 +77,9 @@ bool audit_knows(struct audit *a, struct slot *slot, uint32_t pid) {
     k->seen_ms = now;
     take_answer(a, k);
     if (now < k->until_ms)
-        return !k->stranger;
+        return !k->bypasses;
     if (!k->query && queries_of(a, slot) < QUERIES_MAX)
         k->query = mapped_query((int) pid, device, inode);
     a->mapped_pending = true;
-    return k->judged ? !k->stranger : now - k->since_ms < ANSWER_MS;
+    return k->judged ? !k->bypasses : now - k->since_ms < ANSWER_MS;
 }

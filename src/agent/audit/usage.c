@@ -40,7 +40,7 @@ static void clear(struct audit *a) {
             slot->grant.devices[i].driver_percent = 0;
             slot->grant.devices[i].driver_processes = 0;
             slot->grant.devices[i].living = 0;
-            slot->grant.devices[i].strangers = 0;
+            slot->grant.devices[i].bypassing = 0;
             slot->grant.devices[i].worst_pid = 0;
             slot->grant.devices[i].worst_bytes = 0;
         }
@@ -64,7 +64,7 @@ void usage_update(struct audit *a) {
                  * that the list does not name. */
                 if (!audit_pids_fit(a, &s->devices[i]) || !card_audit_has_ended(a, i, p->pid))
                     a->outside[i] += p->memory;
-                audit_intruder(a, &s->devices[i], p->pid);
+                audit_shareless(a, &s->devices[i], p->pid);
                 continue;
             }
             d->driver_memory += p->memory;

@@ -202,7 +202,7 @@ static void put_holder(const struct report *report, struct json_writer *w, struc
     json_put_string(w, "memoryState", audit_memory_name(d->memory_audit.state));
     json_put_u64(w, "refused", u.refused[at]);
     json_put_u64(w, "processes", d->driver_processes);
-    json_put_u64(w, "processesUnlimited", d->strangers);
+    json_put_u64(w, "processesUnlimited", d->bypassing);
     put_time(slot, at, w);
     json_put_bool(w, "ending", slot->releasing);
     json_object_end(w);

@@ -97,7 +97,7 @@ static void collect_driver(const struct report *report, const struct slot_device
     ret->driver_percent = read ? d->driver_percent : METRIC_UNKNOWN_32;
     ret->processes = read ? d->driver_processes : METRIC_UNKNOWN_32;
     ret->over_time = read ? d->compute_audit.over : METRIC_UNKNOWN_32;
-    ret->unlimited_processes = judged ? d->strangers : METRIC_UNKNOWN_32;
+    ret->unlimited_processes = judged ? d->bypassing : METRIC_UNKNOWN_32;
     ret->over_memory = judged ? d->memory_audit.state == AUDIT_MEMORY_OVER : METRIC_UNKNOWN_32;
     ret->charged = judged ? d->charged : METRIC_UNKNOWN_64;
 }

@@ -42,9 +42,9 @@ struct slot_device {
     uint64_t driver_time; /* ns of the card that the driver saw them take, summed up by gputime.c */
     struct audit_compute compute_audit;
     /* What audit.c makes of it; not in the record. */
-    uint64_t living;      /* of driver_memory, what processes hold that are not ending */
-    uint32_t strangers;   /* processes that have not mapped the ledger */
-    uint32_t worst_pid;   /* a process to begin with: a stranger, or the largest */
+    uint64_t living;    /* of driver_memory, what processes hold that are not ending */
+    uint32_t bypassing; /* processes that have not mapped the ledger */
+    uint32_t worst_pid; /* a process to begin with: one that bypasses the library, or the largest */
     uint64_t worst_bytes; /* what it holds */
     /* What its ledger has orphaned (orphans.c): of the device's account, and of its card account.
      */

@@ -44,14 +44,14 @@ static bool beyond(uint64_t driver, uint64_t limit) {
 }
 
 bool audit_memory_poll(struct audit_memory *o, const struct audit_memory_poll *poll) {
-    bool above, stranger;
+    bool above, bypass;
 
     move_ceiling(o, poll);
     above = confirmed(&o->above_since, beyond(poll->driver, o->ceiling), poll->now_ms);
-    stranger = confirmed(&o->stranger_since, poll->strangers > 0, poll->now_ms);
+    bypass = confirmed(&o->bypass_since, poll->bypassing > 0, poll->now_ms);
     if (above)
         o->state = AUDIT_MEMORY_OVER;
-    else if (stranger)
+    else if (bypass)
         o->state = AUDIT_MEMORY_ESCAPED;
     else if (poll->damaged)
         o->state = AUDIT_MEMORY_DAMAGED;
@@ -59,7 +59,7 @@ bool audit_memory_poll(struct audit_memory *o, const struct audit_memory_poll *p
         o->state = AUDIT_MEMORY_LOWERED;
     else
         o->state = AUDIT_MEMORY_FINE;
-    return (o->above_since && !above) || (o->stranger_since && !stranger);
+    return (o->above_since && !above) || (o->bypass_since && !bypass);
 }
 
 /* ---- policies ---- */

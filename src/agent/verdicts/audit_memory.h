@@ -32,7 +32,7 @@ struct audit_memory_poll {
     uint64_t now_ms;
     uint64_t limit;     /* bytes that may be on the card; 0: no limit */
     uint64_t driver;    /* bytes that it holds, those of processes that are ending not counted */
-    uint32_t strangers; /* processes on the card that have not mapped the ledger */
+    uint32_t bypassing; /* processes on the card that have not mapped the ledger */
     bool damaged;
 };
 
@@ -41,7 +41,7 @@ struct audit_memory {
     uint64_t
         ceiling;   /* maximum for the driver's figure: the limit, or the use when it was lowered */
     uint64_t last; /* the driver's figure at the last poll */
-    uint64_t above_since, stranger_since; /* ms of the first poll of the run; 0: none */
+    uint64_t above_since, bypass_since; /* ms of the first poll of the run; 0: none */
     enum audit_memory_state state;
 };
 
