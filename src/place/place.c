@@ -147,7 +147,7 @@ static uint32_t links_cut(const struct place_node *node, uint32_t c) {
 }
 
 /* Whether the cards differ only in their index and in the containers that may take them. */
-static bool is_alike(const struct search *s, uint32_t a, uint32_t b) {
+static bool are_equivalent(const struct search *s, uint32_t a, uint32_t b) {
     const struct place_card *x = &s->node->cards[a], *y = &s->node->cards[b];
     return s->node->ndraws == 0 && x->memory == y->memory && x->physical == y->physical &&
            x->tflops == y->tflops && amount_equal(&x->free, &y->free) &&
@@ -176,7 +176,7 @@ static uint64_t cost_of(const struct search *s, uint32_t c, const struct place_a
     return amount_is_zero(added) ? 0 : s->policy->card_cost(s->plan, s->node, c, &left, added);
 }
 
-/* Costs of the last few cards that differed: policies think long, and many cards are alike. */
+/* Costs of the last few cards that differed: policies think long, and many cards are equivalent. */
 #define KNOWN_COSTS 4
 struct known_costs {
     uint32_t n;
@@ -190,7 +190,7 @@ static bool try_card(const struct search *s, uint32_t c, uint32_t container,
     if (!fits_on(s, c, container, &added))
         return false;
     for (uint32_t i = 0; i < known->n && i < KNOWN_COSTS; i++)
-        if (is_alike(s, known->cards[i], c)) {
+        if (are_equivalent(s, known->cards[i], c)) {
             *ret_cost = known->costs[i];
             return true;
         }
@@ -238,7 +238,7 @@ static uint32_t list_candidates(const struct search *s, uint32_t container,
 
 /* Equal cards: if the first fails, so does the second. */
 static bool interchangeable(const struct search *s, uint32_t a, uint32_t b) {
-    if (!takes_any_links(s->plan) || !is_alike(s, a, b))
+    if (!takes_any_links(s->plan) || !are_equivalent(s, a, b))
         return false;
     for (uint32_t i = 0; i < s->plan->request->n; i++)
         if (may_take(s->node, i, a) != may_take(s->node, i, b))

@@ -134,10 +134,10 @@ struct place_policy {
 struct place_plan {
     const struct gpu_request *request;
     struct place_policy policy; /* the caller's, of the pod, to be handed to place_on_node() */
-    uint64_t shape;             /* the caller's: equal for pods that the placement treats alike */
-    uint64_t cpu, memory;       /* the pod's other requests, milli-CPU and bytes */
-    uint64_t models;            /* bit i: cards of the dense model id i will do; of all: all ones */
-    struct place_model *model;  /* what policies have learned, and their caches; NULL: nothing */
+    uint64_t shape;            /* the caller's: equal for pods that placement need not tell apart */
+    uint64_t cpu, memory;      /* the pod's other requests, milli-CPU and bytes */
+    uint64_t models;           /* bit i: cards of the dense model id i will do; of all: all ones */
+    struct place_model *model; /* what policies have learned, and their caches; NULL: nothing */
     enum topology_policy topology;
     bool numa_bind;  /* the cards of one container are on one NUMA node */
     uint32_t effort; /* tries of a card left; 0: used up */

@@ -157,7 +157,7 @@ uint64_t topology_pick(const struct place_topology *t, struct topology_search *s
         }
     for (uint32_t i = 0; i < w.ncards; i++)
         grow(&w, w.cards[i]);
-    /* Where all links are alike, the cheapest cards were it. */
+    /* Where all links are equal, the cheapest cards are the result. */
     if (search->n > 1 && (weakest < w.strongest || search->numa_bind))
         walk_sets(&w, 0, 0, &none);
     return w.found;

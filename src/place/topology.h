@@ -41,7 +41,7 @@ struct topology_search {
     uint32_t n;            /* cards wanted, at least 1 */
     uint8_t weakest;       /* no link below that */
     bool numa_bind;        /* all on one NUMA node */
-    const uint64_t *costs; /* by card; NULL: all alike */
+    const uint64_t *costs; /* by card; NULL: all equal */
     uint64_t idle;         /* cards whose links among themselves are worth keeping */
     uint32_t steps;        /* set: number of search steps */
 };

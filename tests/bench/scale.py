@@ -9,7 +9,7 @@ Node and GPU objects and bound pods made for it.
 The objects are written into etcd, as the API server stores them, since 65,000 requests would take longer than what is
 measured; from then on everything goes through the API server. No kubelet and no controller runs.
 
-Rounds take turns, so that what else the machine does falls on all alike: the same pods with aliquot-scheduler, and
+Rounds take turns, so that what else the machine does falls on all equally: the same pods with aliquot-scheduler, and
 without any extender, when kube-scheduler adds up what nodes advertise. CPU time says the most where the machine is
 shared, and by how much one process holds up the others where it has few cores.
 

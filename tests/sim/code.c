@@ -218,7 +218,7 @@ static void checkpoint(void) {
 static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
                           ".visible .entry matmul(.param .u64 a)\n{ ret; }\n";
 
-/* As templates of C++ and Numba have them: longer than any bound that one would think of, and alike
+/* As templates of C++ and Numba have them: longer than any bound that one would think of, and equal
  * to the last character. */
 static void long_names(void) {
     static char name[2][5000], text[12000];

@@ -17,7 +17,7 @@ static void set_absence(struct world *w, const char *node, enum place_reason abs
 static void test_no_pod_without_an_agent(void **state) {
     struct world *w = *state;
     show_node(w, "n", 1);
-    show_node(w, "m", 1); /* alike, so that one verdict counts for both */
+    show_node(w, "m", 1); /* equivalent, so that one verdict counts for both */
     show_pod(w, "a", HALF, NULL, "");
     set_absence(w, "n", PLACE_NO_AGENT, 1);
     set_absence(w, "n", PLACE_NO_AGENT, 0);

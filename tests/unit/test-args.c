@@ -120,7 +120,7 @@ static void test_a_pod_that_is_known(void **state) {
 }
 
 static bool is_rough(struct world *w, const char *node) {
-    const struct state_verdict *v = state_node_find(w->state, node)->head->alike->verdicts.of;
+    const struct state_verdict *v = state_node_find(w->state, node)->head->equivalence->verdicts.of;
     bool rough = false, fine = false;
     for (uint32_t i = 0; i < STATE_VERDICTS; i++) {
         rough |= v[i].shape && v[i].worth.rough;

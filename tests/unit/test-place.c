@@ -387,7 +387,7 @@ static void test_worst_case_ends(void **state) {
     struct place_result result;
     for (uint32_t c = 0; c < 16; c++) {
         cards[c] = idle_card(80);
-        cards[c].free.core = 99 - c; /* no two alike */
+        cards[c].free.core = 99 - c; /* no two equal */
     }
     r.n = GPU_CONTAINERS_MAX;
     for (uint32_t i = 0; i < r.n; i++)
@@ -434,7 +434,7 @@ static void test_effort_is_shared(void **state) {
     struct place_result result;
     for (uint32_t c = 0; c < 8; c++) {
         cards[c] = idle_card(80);
-        cards[c].free.core = 99 - c; /* no two alike */
+        cards[c].free.core = 99 - c; /* no two equal */
     }
     r.n = 17; /* two fit on each card: one too many, which the sums do not tell */
     for (uint32_t i = 0; i < r.n; i++)

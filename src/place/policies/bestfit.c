@@ -3,7 +3,7 @@
 #include "place/policies/policies.h"
 
 /* Best-fit: the fullest card, and the node with the least left over, free CPU and free cards
- * counted alike: 128 CPUs weigh as much as eight cards. */
+ * counted the same: 128 CPUs weigh as much as eight cards. */
 
 #define MILLI_CPU_PER_CARD 16000
 

@@ -60,35 +60,36 @@ static size_t make_key(const struct state_node *node, struct key *ret) {
     return len;
 }
 
-static struct state_alike *alike_new(struct state *s, const struct key *key, size_t len) {
-    struct state_alike *alike = calloc(1, sizeof(*alike) + len);
-    if (!alike)
+static struct state_equivalence *equivalence_new(struct state *s, const struct key *key,
+                                                 size_t len) {
+    struct state_equivalence *class = calloc(1, sizeof(*class) + len);
+    if (!class)
         return NULL;
-    alike->len = len;
-    memcpy(alike->key, key, len);
-    HASH_ADD(hh, s->alikes, key, len, alike);
-    return hash_added_or_freed(alike);
+    class->len = len;
+    memcpy(class->key, key, len);
+    HASH_ADD(hh, s->equivalences, key, len, class);
+    return hash_added_or_freed(class);
 }
 
-void state_alike_leave(struct state_node *node) {
-    struct state_alike *alike = node->head->alike;
-    node->head->alike = NULL;
-    if (!alike || --alike->nodes > 0)
+void state_equivalence_leave(struct state_node *node) {
+    struct state_equivalence *class = node->head->equivalence;
+    node->head->equivalence = NULL;
+    if (!class || --class->nodes > 0)
         return;
-    HASH_DEL(node->state->alikes, alike);
-    free(alike);
+    HASH_DEL(node->state->equivalences, class);
+    free(class);
 }
 
-void state_alike_refresh(struct state_node *node) {
+void state_equivalence_refresh(struct state_node *node) {
     struct key key;
-    struct state_alike *alike = NULL;
+    struct state_equivalence *class = NULL;
     size_t len = node->ncards > 0 ? make_key(node, &key) : 0;
     if (len > 0)
-        HASH_FIND(hh, node->state->alikes, &key, len, alike);
-    if (len > 0 && !alike)
-        alike = alike_new(node->state, &key, len);
-    if (alike)
-        alike->nodes++;
-    state_alike_leave(node);
-    node->head->alike = alike;
+        HASH_FIND(hh, node->state->equivalences, &key, len, class);
+    if (len > 0 && !class)
+        class = equivalence_new(node->state, &key, len);
+    if (class)
+        class->nodes++;
+    state_equivalence_leave(node);
+    node->head->equivalence = class;
 }

@@ -37,7 +37,8 @@ static bool knows_links(const struct state_node *node) {
     return false;
 }
 
-/* Most machines of a cluster are alike, and for a machine of 16 cards the work is milliseconds. */
+/* Most machines of a cluster have equal links, and for a machine of 16 cards the work is
+ * milliseconds. */
 static bool copy_finished(const struct state *s, struct place_topology *t) {
     uint32_t seen = 0;
     for (const struct state_node *n = s->nodes; n && seen < EQUAL_NODES_MAX; n = n->hh.next) {

@@ -60,7 +60,7 @@ void state_node_changed(struct state_node *node) {
 
 /* No other object refers to it any more. */
 void state_node_free(struct state *s, struct state_node *node) {
-    state_alike_leave(node);
+    state_equivalence_leave(node);
     state_projected(node);
     if (node->head->dirty)
         DL_DELETE2(s->dirty, node, dirty_prev, dirty_next);

@@ -18,7 +18,7 @@ static uint64_t mix_hash(uint64_t hash, uint64_t part) {
 
 /* Whether the pod accepts any card, or any of certain models, so that equivalence classes of nodes
  * are valid for it. */
-static bool takes_alike(const struct state *s, const struct state_pod *pod) {
+static bool uses_equivalence(const struct state *s, const struct state_pod *pod) {
     const struct gpu_selection *own = pod->selection;
     for (size_t i = 0; i < s->nselectors; i++) {
         const struct state_selector *sel = &s->selectors[i];
@@ -29,9 +29,9 @@ static bool takes_alike(const struct state *s, const struct state_pod *pod) {
            !(own && (own->use_uuids || own->avoid_uuids || own->use_indexes));
 }
 
-/* The last bit of a shape is takes_alike(). */
-static bool is_alike_to(const struct place_plan *plan, const struct state_head *head) {
-    return plan->shape & 1 && head->alike;
+/* The last bit of a shape is uses_equivalence(). */
+static bool equivalence_applies(const struct place_plan *plan, const struct state_head *head) {
+    return plan->shape & 1 && head->equivalence;
 }
 
 static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
@@ -58,7 +58,7 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
     hash = mix_hash(hash, (uint64_t) plan->topology << 1 | plan->numa_bind);
     hash = mix_hash(mix_hash(mix_hash(hash, plan->cpu), plan->memory), plan->models);
     hash = mix_hash(hash, s->model ? place_model_epoch(s->model) : 0) & ~UINT64_C(1);
-    if (takes_alike(s, pod))
+    if (uses_equivalence(s, pod))
         return hash | 1;
     return hash ? hash : 2;
 }
@@ -262,7 +262,7 @@ static uint64_t short_estimates(const struct state *s) {
 void state_judge_soon(const struct state_head *head, const struct place_plan *plan) {
     uint64_t set = (plan->shape >> 32) % (STATE_VERDICTS / STATE_VERDICT_SET);
     const struct state_verdicts *verdicts =
-        is_alike_to(plan, head) ? &head->alike->verdicts : &head->node->verdicts;
+        equivalence_applies(plan, head) ? &head->equivalence->verdicts : &head->node->verdicts;
     const char *from = (const char *) &verdicts->of[set * STATE_VERDICT_SET];
     __builtin_prefetch(from);
     __builtin_prefetch(from + 64);
@@ -286,7 +286,8 @@ static enum place_reason judge_anew(struct state *s, struct place_plan *plan,
     bool certain = !searched || plan->effort > 0;
     if (verdicts && certain)
         verdict_set(verdicts, plan->shape)[verdicts->next++ % STATE_VERDICT_SET] =
-            (struct state_verdict){plan->shape, is_alike_to(plan, head) ? 0 : head->node->version,
+            (struct state_verdict){plan->shape,
+                                   equivalence_applies(plan, head) ? 0 : head->node->version,
                                    result.worth, reason};
     return reason;
 }
@@ -297,12 +298,13 @@ enum place_reason state_judge(struct state *s, struct place_plan *plan, struct s
     if (s->ranks_dirty || head->dirty)
         state_refresh(s, head->node);
     if (head->absence != PLACE_OK && state_node_absent(head->node) != PLACE_OK)
-        return head->absence; /* which those that are alike do not share */
+        return head->absence; /* which is not part of the class */
     if (self && self->node == head->node)
         return judge_anew(s, plan, head, self, NULL, ret_score);
-    bool alike = is_alike_to(plan, head);
-    struct state_verdicts *verdicts = alike ? &head->alike->verdicts : &head->node->verdicts;
-    uint64_t version = alike ? 0 : head->node->version;
+    bool by_class = equivalence_applies(plan, head);
+    struct state_verdicts *verdicts =
+        by_class ? &head->equivalence->verdicts : &head->node->verdicts;
+    uint64_t version = by_class ? 0 : head->node->version;
     struct state_verdict *set = verdict_set(verdicts, plan->shape);
     for (uint32_t i = 0; i < STATE_VERDICT_SET; i++) {
         struct state_verdict *v = &set[i];

@@ -30,7 +30,7 @@ void state_refresh(struct state *s, struct state_node *node) {
     state_links_refresh(node);
     state_count(node, NULL, false, node->place);
     state_learn_node(s, node, false);
-    state_alike_refresh(node);
+    state_equivalence_refresh(node);
     node->version = ++s->version;
     node->head->dirty = false;
     DL_DELETE2(s->dirty, node, dirty_prev, dirty_next);

@@ -154,10 +154,10 @@ struct state_card {
 };
 
 /* What was found out for one shape of request about a node, as long as that does not change, or
- * about all nodes that are alike. */
+ * about its equivalence class. */
 struct state_verdict {
     uint64_t shape;   /* 0: unused */
-    uint64_t version; /* of the node; of those that are alike, which never change: 0 */
+    uint64_t version; /* of the node; of a class, which never changes: 0 */
     struct place_worth worth;
     enum place_reason reason;
 };
@@ -171,7 +171,7 @@ struct state_verdicts {
 };
 
 /* An equivalence class: nodes with equal cards and free amounts. */
-struct state_alike {
+struct state_equivalence {
     UT_hash_handle hh;
     uint32_t nodes; /* how many they are */
     struct state_verdicts verdicts;
@@ -191,10 +191,10 @@ struct state_alike {
 /* The fields of a node that every filter reads. The heads of all nodes are in one array, so that
  * thousands of them take little cache. */
 struct state_head {
-    struct state_node *node;   /* NULL: unused */
-    struct state_alike *alike; /* as of state_refresh(); NULL: like no other */
-    uint32_t rank;             /* in the order of all names */
-    uint8_t absence;           /* enum place_reason: why its agent cannot serve a pod */
+    struct state_node *node;               /* NULL: unused */
+    struct state_equivalence *equivalence; /* as of state_refresh(); NULL: in none */
+    uint32_t rank;                         /* in the order of all names */
+    uint8_t absence;                       /* enum place_reason: why its agent cannot serve a pod */
     bool dirty; /* `place` must be recomputed, see state_refresh(); then in state.dirty */
     uint8_t name_len;
     char name[STATE_HEAD_NAME]; /* the start of it, without an end */
@@ -252,7 +252,7 @@ struct state_selector {
     const char *name;
     enum place_reason reason; /* why a node is out on which it leaves too few cards */
     void *self;
-    /* Equal for pods that are treated alike, and another as soon as any answer changes; 0 for a pod
+    /* Equal for pods of equal requests, and another as soon as any answer changes; 0 for a pod
      * that the selector does not restrict. A selector that begins to allow more also calls
      * state_touch(). */
     uint64_t (*key)(void *self, const struct state_pod *pod);
@@ -286,11 +286,11 @@ struct state {
     struct state_node *dirty;       /* those that state_refresh_all() must recompute */
     struct state_node *unprojected; /* those whose GPU.status may be outdated, oldest first */
     size_t nunprojected;
-    struct state_alike *alikes;       /* uthash by what they are */
-    struct state_standing *standings; /* uthash by id */
-    struct state_card *cards;         /* uthash by GPU object name */
-    struct state_pod *pods;           /* uthash by UID */
-    struct state_pod *open;           /* those of them that are not POD_BOUND */
+    struct state_equivalence *equivalences; /* uthash by what they are */
+    struct state_standing *standings;       /* uthash by id */
+    struct state_card *cards;               /* uthash by GPU object name */
+    struct state_pod *pods;                 /* uthash by UID */
+    struct state_pod *open;                 /* those of them that are not POD_BOUND */
     /* Generation of the set of pods: changes when a pod is added, removed, marked for deletion or
      * changes its gang. */
     uint64_t pods_generation;

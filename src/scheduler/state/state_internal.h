@@ -31,8 +31,8 @@ struct cpu_memory state_room_sub(struct cpu_memory a, struct cpu_memory b);
 struct place_node state_place_node(const struct state_node *node);
 
 /* equivalence.c: puts the node into its equivalence class, and takes it out. */
-void state_alike_refresh(struct state_node *node);
-void state_alike_leave(struct state_node *node);
+void state_equivalence_refresh(struct state_node *node);
+void state_equivalence_leave(struct state_node *node);
 
 /* Whether its Binding is certain. */
 static inline bool state_pod_is_settled(const struct state_pod *pod) {

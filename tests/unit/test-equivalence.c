@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Verdicts are kept by node, and shared by nodes that are alike. Whatever has happened, they must
+/* Verdicts are kept by node, and shared by equivalent nodes. Whatever has happened, they must
  * be what a look at the node itself would say. */
 
 #include "scheduler-world.h"
@@ -35,7 +35,7 @@ static const char *pod_name(uint32_t i) {
     return name;
 }
 
-/* Mostly the same everywhere, so that nodes are alike again and again. */
+/* Mostly the same everywhere, so that nodes are equivalent again and again. */
 static void change_card(struct world *w, const char *node, uint32_t index) {
     struct gpu_object gpu = {.index = index, .memory = 80 * GIB, .healthy = below(ODD) > 0};
     snprintf(gpu.name, sizeof(gpu.name), "%s-%02u", node, index);
@@ -262,14 +262,14 @@ static void test_verdicts_are_what_a_look_says(void **state) {
         for (uint32_t asked = 0; asked < 3; asked++)
             if ((pod = state_pod_find(w->state, pod_name(below(PODS)))))
                 compare_all(w, pod);
-        shared += HASH_COUNT(w->state->alikes) < NODES;
+        shared += HASH_COUNT(w->state->equivalences) < NODES;
     }
-    assert_in_range(shared, STEPS / 2, STEPS); /* or it was not about nodes that are alike */
+    assert_in_range(shared, STEPS / 2, STEPS); /* or it was not about equivalent nodes */
     w->state->model = NULL;
     place_model_free(model);
 }
 
-/* ---- pods that are not alike ---- */
+/* ---- pods of different requests ---- */
 
 static uint64_t shape_of(struct world *w, const char *uid) {
     struct gpu_request request;
@@ -338,12 +338,12 @@ static void test_a_state_is_judged_once(void **state) {
     _cleanup_buf_ struct buf a = BUF_INIT(0);
     run_pod(w, "a", HALF, "n03", &a);
     state_refresh_all(w->state);
-    assert_int_equal(HASH_COUNT(w->state->alikes), 2);
-    assert_int_equal(state_node_find(w->state, "n00")->head->alike->nodes, NODES - 1);
-    assert_int_equal(state_node_find(w->state, "n03")->head->alike->nodes, 1);
+    assert_int_equal(HASH_COUNT(w->state->equivalences), 2);
+    assert_int_equal(state_node_find(w->state, "n00")->head->equivalence->nodes, NODES - 1);
+    assert_int_equal(state_node_find(w->state, "n03")->head->equivalence->nodes, 1);
     state_pod_gone(w->state, "a");
     state_refresh_all(w->state);
-    assert_int_equal(HASH_COUNT(w->state->alikes), 1);
+    assert_int_equal(HASH_COUNT(w->state->equivalences), 1);
     for (uint32_t n = 0; n < NODES; n++) {
         for (uint32_t c = 0; c < CARDS; c++) {
             char gpu[32];
@@ -352,7 +352,7 @@ static void test_a_state_is_judged_once(void **state) {
         }
         state_node_gone(w->state, node_name(n));
     }
-    assert_int_equal(HASH_COUNT(w->state->alikes), 0);
+    assert_int_equal(HASH_COUNT(w->state->equivalences), 0);
 }
 
 /* A selector for tests that counts how often a node is looked at. */
@@ -405,7 +405,7 @@ static bool allow_one(void *self, const struct state_pod *pod, const struct stat
     return strcmp(node->name, self) == 0;
 }
 
-/* A selector that allows certain nodes is called for each of them, however alike they are. */
+/* A selector that allows certain nodes is called for each of them, however equal they are. */
 static void test_a_selector_tells_nodes_apart(void **state) {
     static char allowed[] = "n01";
     struct world *w = *state;
