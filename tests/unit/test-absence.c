@@ -122,7 +122,7 @@ static void test_holds_without_a_pod_are_shown(void **state) {
                    "\"heldBy\":\"reservation r\"}");
     gpu_status_run(&w->gpu_status, w->parser);
     assert_int_equal(w->nasked, 0);
-    state_standing_name(w->state, "reservation/r", "claim d/c (ElasticGPU e)");
+    state_reserved_name(w->state, "reservation/r", "claim d/c (ElasticGPU e)");
     gpu_status_run(&w->gpu_status, w->parser);
     assert_non_null(strstr(buf_str(&w->asked[0].body), "\"by\":\"claim d/c (ElasticGPU e)\""));
     respond(w, 0, 200, false, NULL);

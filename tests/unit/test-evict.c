@@ -224,7 +224,7 @@ static void test_makes_room(void **state) {
     run_later(s, 1000);
     expect_nothing(s);
     assert_int_equal(evictor_waiting(&s->e), 0);
-    assert_null(s->w->state->standings);
+    assert_null(s->w->state->reserved);
     assert_int_equal(s->e.evicted, 1);
 }
 
@@ -321,7 +321,7 @@ static void test_budget_says_no(void **state) {
     run_later(s, 1000);
     expect(s, "PATCH", STATUS("p"), "{\"nominatedNodeName\":null}");
     respond(s->w, 0, 200, false, NULL);
-    assert_null(s->w->state->standings);
+    assert_null(s->w->state->reserved);
     show(s, "p", WHOLE, 100, "", "", "");
     run_later(s, 5000);
     expect_nothing(s);
@@ -450,9 +450,9 @@ static void give_back_when(struct stage *s, int status, const char *uid) {
     run_later(s, 400);
     snprintf(path, sizeof(path), "/api/v1/namespaces/d/pods/pod-%s/status", uid);
     expect(s, "PATCH", path, "{\"nominatedNodeName\":\"n\"}");
-    assert_non_null(s->w->state->standings);
+    assert_non_null(s->w->state->reserved);
     respond(s->w, 0, status, false, NULL);
-    assert_null(s->w->state->standings);
+    assert_null(s->w->state->reserved);
     assert_int_equal(s->asked, 1); /* should it be there nevertheless */
     s->asked = 0;
     run_later(s, 10000);
@@ -478,7 +478,7 @@ static void test_never_seen(void **state) {
     refuse_nominated(s, "p", WHOLE, 100, "n", "\"n\"");
     run_later(s, 400);
     expect_nothing(s);
-    assert_null(s->w->state->standings);
+    assert_null(s->w->state->reserved);
     show(s, "p", WHOLE, 100, "", "", NOMINATED("n")); /* it is there, however */
     run_later(s, 0);
     expect(s, "POST", EVICTION("a"), "");
@@ -498,7 +498,7 @@ static void test_restart_before_eviction(void **state) {
     evictor_catch_up(&s->e, s->w->now);
     expect_nothing(s); /* the node may be good for it no more */
     assert_int_equal(s->asked, 1);
-    assert_non_null(s->w->state->standings);
+    assert_non_null(s->w->state->reserved);
     run_later(s, 1000);
     assert_int_equal(s->asked, 1);
     run_later(s, 4000);
@@ -536,7 +536,7 @@ static void test_held_meanwhile(void **state) {
     expect(s, "PATCH", STATUS("p"), "{\"nominatedNodeName\":null}");
     respond(s->w, 0, 200, false, NULL);
     show(s, "p", WHOLE, 100, "", "", "");
-    assert_null(s->w->state->standings);
+    assert_null(s->w->state->reserved);
     run_later(s, 6000);
     expect_nothing(s);
     open = true;
@@ -570,7 +570,7 @@ static void test_placed_meanwhile(void **state) {
     state_pod_gone(s->w->state, "a");
     run_later(s, 400);
     assert_int_equal(state_pod_find(s->w->state, "p")->stage, POD_TENTATIVE);
-    assert_null(s->w->state->standings);
+    assert_null(s->w->state->reserved);
     expect_nothing(s);
 }
 
@@ -675,7 +675,7 @@ static void test_hands_off(void **state) {
     show(s, "p", WHOLE, 100, "", "", NOMINATED("n"));
     run_later(s, 5000);
     expect_nothing(s);
-    assert_non_null(s->w->state->standings); /* and its share is kept all the same */
+    assert_non_null(s->w->state->reserved); /* and its share is kept all the same */
 }
 
 /* It has found another node for the pod meanwhile, whose CPU it makes free there. */
@@ -692,7 +692,7 @@ static void test_follows(void **state) {
     state_pod_find(s->w->state, "b")->deleting = true;
     run_later(s, 4000);
     expect_nothing(s); /* what it has written stays */
-    assert_string_equal(s->w->state->standings->node->name, "n");
+    assert_string_equal(s->w->state->reserved->node->name, "n");
 }
 
 #define STAGED(name) cmocka_unit_test_setup_teardown(name, set_stage, clear_stage)

@@ -459,10 +459,10 @@ static void test_in_any_order(void **state) {
             tick(&k, NOW);
         }
         unsigned held = 0, others = 0, drawn = 0;
-        for (struct state_standing *st = w->state->standings; st; st = st->hh.next)
+        for (struct state_reserved *kept = w->state->reserved; kept; kept = kept->hh.next)
             held += 50;
         for (struct state_pod *p = w->state->pods; p; p = p->hh.next) {
-            drawn += p->nallocations > 0 && p->draws && state_standing_find(w->state, p->draws->id)
+            drawn += p->nallocations > 0 && p->draws && state_reserved_find(w->state, p->draws->id)
                          ? 50
                          : 0;
             others += p->nallocations > 0 ? 50 : 0;

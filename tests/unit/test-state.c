@@ -397,7 +397,7 @@ static void test_policies(void **state) {
     assert_int_equal(promised(w, "late", NULL), used);
 }
 
-/* ---- standing holds ---- */
+/* ---- reserved capacity ---- */
 
 static struct assigned_device part(unsigned card, uint32_t core, uint64_t gib) {
     struct assigned_device d = {

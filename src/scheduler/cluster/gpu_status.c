@@ -77,11 +77,11 @@ static size_t collect_holders(const struct state_node *node, const struct state_
 
 /* What is kept of the card for pods that are not there: claims, reservations, room that is being
  * made. */
-static bool is_kept(const struct state_standing *standing, const struct state_card *card,
+static bool is_kept(const struct state_reserved *reserved, const struct state_card *card,
                     struct place_amount *ret) {
     for (uint32_t c = 0; c < card->node->ncards; c++)
         if (card->node->cards[c] == card)
-            *ret = state_standing_rest(standing, c, true);
+            *ret = state_reserved_rest(reserved, c, true);
     return ret->core > 0 || ret->memory > 0;
 }
 
@@ -93,8 +93,8 @@ static void free_after(const struct state_card *card, const struct state_pod *co
         (void) state_pod_amount(pods[i], card, &amount);
         (void) place_amount_take(&free, &amount);
     }
-    for (const struct state_standing *st = card->node->standings; st; st = st->next)
-        if (is_kept(st, card, &amount))
+    for (const struct state_reserved *kept = card->node->reserved; kept; kept = kept->next)
+        if (is_kept(kept, card, &amount))
             (void) place_amount_take(&free, &amount);
     amount = (struct place_amount){.memory = state_card_unattributed(card)};
     (void) place_amount_take(&free, &amount);
@@ -109,13 +109,13 @@ static void put_kept(struct json_writer *w, const struct state_card *card) {
     char first[STATE_KEEPER_MAX], keeper[STATE_KEEPER_MAX];
     struct place_amount rest = {0};
     size_t n = 0;
-    for (const struct state_standing *st = card->node->standings; st; st = st->next) {
-        if (!is_kept(st, card, &rest))
+    for (const struct state_reserved *kept = card->node->reserved; kept; kept = kept->next) {
+        if (!is_kept(kept, card, &rest))
             continue;
         if (n == 0)
             json_array_begin(w, "held");
         json_object_begin(w, NULL);
-        state_standing_keeper(st, n == 0 ? first : keeper);
+        state_reserved_keeper(kept, n == 0 ? first : keeper);
         json_put_string(w, "by", n == 0 ? first : keeper);
         put_amount(w, "resource", rest.core, rest.memory);
         json_object_end(w);

@@ -2,8 +2,9 @@
 #pragma once
 
 /* Between the claims controller (src/claims, a pure model) and the scheduler: it finds room for
- * claims by the same placement as for pods, keeps what every ElasticGPU gives as a standing hold of
- * the state, gives pods that use claims their amounts and their cards, and carries out the writes.
+ * claims by the same placement as for pods, keeps what every ElasticGPU gives as reserved
+ * capacity of the state, gives pods that use claims their amounts and their cards, and carries out
+ * the writes.
  */
 
 #include <stdbool.h>
@@ -70,6 +71,6 @@ void elastic_bind(struct elastic *e, const char *body, size_t len, void *request
 /* Answers every bind that waits for a claim with that error. */
 void elastic_waits_refuse(struct elastic *e, const char *why);
 
-/* The id of the standing hold behind an ElasticGPU. */
+/* The id of the reserved capacity behind an ElasticGPU. */
 #define ELASTIC_ID_MAX (KUBE_NAME_MAX + 16)
 void elastic_id(const char *egpu, char ret[static ELASTIC_ID_MAX]);

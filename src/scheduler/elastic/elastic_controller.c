@@ -92,7 +92,7 @@ static void name_hold(struct state *s, const char *id, const struct egpu *e) {
                         e->claim_name, e->meta.name);
     else
         (void) snprintf(text, sizeof(text), "ElasticGPU %s", e->meta.name);
-    state_standing_name(s, id, text);
+    state_reserved_name(s, id, text);
 }
 
 static void reserve(void *self, const struct egpu *e) {
@@ -238,7 +238,7 @@ static int find_room(void *self, const struct egpu_claim *claim, const struct cl
     char egpu[KUBE_NAME_MAX], id[ELASTIC_ID_MAX];
     snprintf(egpu, sizeof(egpu), "egpu-%s", claim->meta.uid);
     elastic_id(egpu, id);
-    if (state_standing_find(e->state, id))
+    if (state_reserved_find(e->state, id))
         return err_set(why, EALREADY, "an earlier attempt is not over yet");
     claim_amount_request(want, &req);
     if (!(node[0] && room_of_pod(e, claim, &req, node, id, ret)) &&

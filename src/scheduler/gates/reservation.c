@@ -120,10 +120,10 @@ int reservations_seen(struct reservations *r, struct reservation_object *object)
 /* ---- pods that draw on reservations ---- */
 
 /* What the pod draws on; NULL: on none of ours. */
-static const struct state_standing *drawn_by(const struct state *s, const struct state_pod *pod) {
-    for (const struct state_draw *d = pod->draws; s->standings && d; d = d->next)
+static const struct state_reserved *drawn_by(const struct state *s, const struct state_pod *pod) {
+    for (const struct state_draw *d = pod->draws; s->reserved && d; d = d->next)
         if (d->container[0] == '\0' && strncmp(d->id, ID_PREFIX, strlen(ID_PREFIX)) == 0)
-            return state_standing_find(s, d->id);
+            return state_reserved_find(s, d->id);
     return NULL;
 }
 
@@ -131,28 +131,28 @@ static bool is_for(const struct reservation *v, const struct state_pod *pod) {
     return is_held(v) && reservation_is_for(&v->object, pod->namespace, pod->name, pod->labels);
 }
 
-static bool has_device(const struct state_standing *standing, const char *uuid) {
-    for (uint32_t i = 0; i < standing->ndevices; i++)
-        if (strcmp(standing->devices[i].uuid, uuid) == 0)
+static bool has_device(const struct state_reserved *reserved, const char *uuid) {
+    for (uint32_t i = 0; i < reserved->ndevices; i++)
+        if (strcmp(reserved->devices[i].uuid, uuid) == 0)
             return true;
     return false;
 }
 
 static uint64_t key(void *self, const struct state_pod *pod) {
     const struct reservations *r = self;
-    const struct state_standing *standing = drawn_by(r->state, pod);
-    return standing ? state_hash(0, standing->id) : 0;
+    const struct state_reserved *reserved = drawn_by(r->state, pod);
+    return reserved ? state_hash(0, reserved->id) : 0;
 }
 
 static bool allow(void *self, const struct state_pod *pod, const struct state_node *node,
                   uint64_t allowed[static GPU_CONTAINERS_MAX]) {
     const struct reservations *r = self;
-    const struct state_standing *standing = drawn_by(r->state, pod);
+    const struct state_reserved *reserved = drawn_by(r->state, pod);
     uint64_t kept = 0;
-    if (!standing)
+    if (!reserved)
         return true;
-    for (uint32_t c = 0; c < node->ncards && standing->node == node; c++)
-        if (has_device(standing, node->cards[c]->uuid))
+    for (uint32_t c = 0; c < node->ncards && reserved->node == node; c++)
+        if (has_device(reserved, node->cards[c]->uuid))
             kept |= UINT64_C(1) << c;
     for (uint32_t i = 0; i < pod->ncontainers; i++)
         allowed[i] &= kept;
@@ -165,11 +165,11 @@ struct state_selector reservations_selector(struct reservations *r) {
 
 static bool fits_in(struct reservations *r, const struct reservation *v, struct state_pod *pod) {
     struct place_result result;
-    const struct state_standing *standing = state_standing_find(r->state, v->id);
-    if (!standing || !standing->node->exists || state_draw(pod, NULL, v->id) < 0)
+    const struct state_reserved *reserved = state_reserved_find(r->state, v->id);
+    if (!reserved || !reserved->node->exists || state_draw(pod, NULL, v->id) < 0)
         return false;
     state_plan(r->state, pod, &r->request, &r->plan);
-    return state_place(r->state, &r->plan, standing->node, pod, false, &result) == PLACE_OK;
+    return state_place(r->state, &r->plan, reserved->node, pod, false, &result) == PLACE_OK;
 }
 
 static void choose(struct reservations *r, struct state_pod *pod) {
@@ -190,13 +190,13 @@ bool reservations_open(void *self, struct state_pod *pod, uint64_t now_ms, struc
 
 /* For pods bound before this process started, their cards show what they draw on. */
 static void recognise(struct reservations *r, const struct reservation *v) {
-    const struct state_standing *standing =
-        is_held(v) ? state_standing_find(r->state, v->id) : NULL;
-    for (struct state_pod *pod = standing ? standing->node->pods : NULL; pod; pod = pod->next) {
+    const struct state_reserved *reserved =
+        is_held(v) ? state_reserved_find(r->state, v->id) : NULL;
+    for (struct state_pod *pod = reserved ? reserved->node->pods : NULL; pod; pod = pod->next) {
         bool all = pod->stage == POD_BOUND && !pod->draws && pod->nallocations > 0 &&
                    pod->created >= v->object.created && is_for(v, pod);
         for (uint32_t i = 0; all && i < pod->nallocations; i++)
-            all = has_device(standing, pod->allocations[i].device.uuid);
+            all = has_device(reserved, pod->allocations[i].device.uuid);
         if (all)
             (void) state_draw(pod, NULL, v->id);
     }
@@ -276,20 +276,20 @@ static bool place(struct reservations *r, struct reservation *v) {
 
 /* Whether its node is gone, and no pod uses it. */
 static bool is_lost(const struct reservations *r, const struct reservation *v, size_t users) {
-    const struct state_standing *standing = state_standing_find(r->state, v->id);
-    return is_held(v) && users == 0 && (!standing || !standing->node->exists);
+    const struct state_reserved *reserved = state_reserved_find(r->state, v->id);
+    return is_held(v) && users == 0 && (!reserved || !reserved->node->exists);
 }
 
 /* Whether a card of it is gone or not healthy, and no pod uses it: it has to move. */
 static bool is_broken(const struct reservations *r, const struct reservation *v, size_t users) {
-    const struct state_standing *standing = state_standing_find(r->state, v->id);
-    if (!is_held(v) || users > 0 || !standing)
+    const struct state_reserved *reserved = state_reserved_find(r->state, v->id);
+    if (!is_held(v) || users > 0 || !reserved)
         return false;
     uint32_t good = 0;
-    for (uint32_t c = 0; c < standing->node->ncards; c++)
-        good += standing->node->cards[c]->healthy && !standing->node->cards[c]->duplicate &&
-                has_device(standing, standing->node->cards[c]->uuid);
-    return good < standing->ndevices;
+    for (uint32_t c = 0; c < reserved->node->ncards; c++)
+        good += reserved->node->cards[c]->healthy && !reserved->node->cards[c]->duplicate &&
+                has_device(reserved, reserved->node->cards[c]->uuid);
+    return good < reserved->ndevices;
 }
 
 /* ---- status ---- */
@@ -306,10 +306,10 @@ static int by_text(const void *a, const void *b) {
 
 static void find_users(const struct reservations *r, const struct reservation *v,
                        struct users *ret) {
-    const struct state_standing *standing = state_standing_find(r->state, v->id);
+    const struct state_reserved *reserved = state_reserved_find(r->state, v->id);
     ret->n = 0;
-    for (const struct state_pod *pod = standing ? standing->node->pods : NULL; pod; pod = pod->next)
-        if (pod->stage == POD_BOUND && drawn_by(r->state, pod) == standing &&
+    for (const struct state_pod *pod = reserved ? reserved->node->pods : NULL; pod; pod = pod->next)
+        if (pod->stage == POD_BOUND && drawn_by(r->state, pod) == reserved &&
             ret->n < RESERVATION_USERS_MAX) {
             (void) snprintf(ret->text[ret->n], sizeof(ret->text[0]), "%s/%s", pod->namespace,
                             pod->name);

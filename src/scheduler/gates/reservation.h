@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Reservations: shares that are kept for pods which are not there yet. Each is a standing hold of
- * the state, on cards that its status names from the moment on that it has been placed. A pod that
- * it is for is placed on those cards as long as it fits there, and takes of the hold first. */
+/* Reservations: shares that are kept for pods which are not there yet. Each is reserved
+ * capacity of the state, on cards that its status names as soon as it is placed. A pod that it is
+ * for is placed on those cards as long as it fits there, and draws on that capacity first. */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -18,13 +18,13 @@ static const struct state_pod *find_pod(const struct state *s, const char *names
 
 static void write_kept(struct json_writer *w, const struct state_node *node, uint32_t card) {
     json_array_begin(w, "kept");
-    for (const struct state_standing *st = node->standings; st; st = st->next) {
-        const struct place_amount rest = state_standing_rest(st, card, false);
+    for (const struct state_reserved *kept = node->reserved; kept; kept = kept->next) {
+        const struct place_amount rest = state_reserved_rest(kept, card, false);
         char keeper[STATE_KEEPER_MAX];
         if (rest.core == 0 && rest.memory == 0)
             continue;
         json_object_begin(w, NULL);
-        state_standing_keeper(st, keeper);
+        state_reserved_keeper(kept, keeper);
         json_put_string(w, "for", keeper);
         json_put_u64(w, "core", rest.core);
         json_put_u64(w, "memory", rest.memory);

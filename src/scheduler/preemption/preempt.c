@@ -168,7 +168,7 @@ static void describe(struct node_case *c, struct state_pod *pod, size_t at) {
                                       .amounts = &c->p->amounts[at],
                                       .namounts = n};
     holder->budgets = budgets_of(c, pod, &too_many);
-    /* What a pod draws of a standing hold does not become free when it goes. */
+    /* What a pod draws on reserved capacity does not become free when it goes. */
     holder->stays =
         pod->stage != POD_BOUND || pod->draws || c->now_ms < pod->preemption.refused_ms || too_many;
     /* The Eviction API refuses pods with several budgets; kube-scheduler deletes its victims. */
@@ -205,7 +205,7 @@ static bool empty_view(struct node_case *c) {
         c->view.cards[i].free = place_amount_of_card(c->view.cards[i].memory);
         state_take_unattributed(c->node->cards[i], &c->view.cards[i].free);
     }
-    state_count_standing(c->node, c->pod, false, c->view.cards);
+    state_count_reserved(c->node, c->pod, false, c->view.cards);
     c->view.node.cards = c->view.cards;
     return c->node->ncards > 0;
 }

@@ -228,7 +228,7 @@ void state_count(struct state_node *node, const struct state_pod *without, bool 
         if (pod != without && (!settled_only || state_pod_is_settled(pod)))
             short_of |= take_pod(node, pod, cards);
     }
-    state_count_standing(node, without, settled_only, cards);
+    state_count_reserved(node, without, settled_only, cards);
     for (uint32_t i = 0; i < node->ncards; i++) {
         state_take_unattributed(node->cards[i], &cards[i].free);
         assert(cards[i].free.memory <= cards[i].memory && cards[i].free.core <= CORE_PER_CARD &&

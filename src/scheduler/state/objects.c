@@ -51,8 +51,8 @@ struct state *state_free(struct state *s) {
     struct state_pod *pod, *next_pod;
     struct state_card *card, *next_card;
     struct state_node *node, *next_node;
-    while (s->standings)
-        state_unreserve(s, s->standings->id);
+    while (s->reserved)
+        state_unreserve(s, s->reserved->id);
     while (s->loads)
         state_load_gone(s, s->loads->uid);
     while (s->namespaces)

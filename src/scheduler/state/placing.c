@@ -25,7 +25,7 @@ static bool uses_equivalence(const struct state *s, const struct state_pod *pod)
         if (sel->key(sel->self, pod) != 0 && sel->key != selection_key)
             return false;
     }
-    return !pod->draws && !(s->standings && state_standing_find(s, pod->uid)) &&
+    return !pod->draws && !(s->reserved && state_reserved_find(s, pod->uid)) &&
            !(own && (own->use_uuids || own->avoid_uuids || own->use_indexes));
 }
 
@@ -51,7 +51,7 @@ static uint64_t shape_of(const struct state *s, const struct state_pod *pod,
         hash = mix_hash(hash, s->selectors[i].key(s->selectors[i].self, pod));
     for (const struct state_draw *d = pod->draws; d; d = d->next)
         hash = state_hash(state_hash(hash, d->container), d->id);
-    if (s->standings && state_standing_find(s, pod->uid))
+    if (s->reserved && state_reserved_find(s, pod->uid))
         hash = state_hash(hash, pod->uid);
     hash = state_hash(hash, plan->policy.name);
     hash = mix_hash(hash, (uint64_t) (uintptr_t) plan->policy.card_cost);

@@ -60,35 +60,35 @@ static bool draws_on(const struct state_pod *pod, const char *container, const c
 
 /* ---- reserved capacity ---- */
 
-struct state_standing *state_standing_find(const struct state *s, const char *id) {
-    struct state_standing *standing;
-    HASH_FIND_STR(s->standings, id, standing);
-    return standing;
+struct state_reserved *state_reserved_find(const struct state *s, const char *id) {
+    struct state_reserved *reserved;
+    HASH_FIND_STR(s->reserved, id, reserved);
+    return reserved;
 }
 
-static void standing_free(struct state *s, struct state_standing *standing) {
-    struct state_node *node = standing->node;
-    HASH_DEL(s->standings, standing);
-    DL_DELETE(node->standings, standing);
+static void reserved_free(struct state *s, struct state_reserved *reserved) {
+    struct state_node *node = reserved->node;
+    HASH_DEL(s->reserved, reserved);
+    DL_DELETE(node->reserved, reserved);
     state_node_changed(node);
-    free(standing->devices);
-    free(standing->keeper);
-    free(standing);
+    free(reserved->devices);
+    free(reserved->keeper);
+    free(reserved);
     s->holds_ended = true; /* the node may be a candidate of the current pod */
 }
 
 void state_unreserve(struct state *s, const char *id) {
-    struct state_standing *standing = state_standing_find(s, id);
-    if (standing)
-        standing_free(s, standing);
+    struct state_reserved *reserved = state_reserved_find(s, id);
+    if (reserved)
+        reserved_free(s, reserved);
 }
 
-static bool is_same(const struct state_standing *standing, const char *node,
+static bool is_same(const struct state_reserved *reserved, const char *node,
                     const struct assigned_device *devices, uint32_t n) {
-    if (strcmp(standing->node->name, node) != 0 || standing->ndevices != n)
+    if (strcmp(reserved->node->name, node) != 0 || reserved->ndevices != n)
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        const struct assigned_device *a = &standing->devices[i], *b = &devices[i];
+        const struct assigned_device *a = &reserved->devices[i], *b = &devices[i];
         if (strcmp(a->uuid, b->uuid) != 0 || a->core != b->core || a->memory != b->memory ||
             a->physical != b->physical)
             return false;
@@ -96,65 +96,65 @@ static bool is_same(const struct state_standing *standing, const char *node,
     return true;
 }
 
-static struct state_standing *standing_new(struct state *s, const char *id,
+static struct state_reserved *reserved_new(struct state *s, const char *id,
                                            const struct assigned_device *devices, uint32_t n) {
     size_t len = strlen(id) + 1;
-    struct state_standing *standing = calloc(1, sizeof(*standing) + len);
-    if (!standing)
+    struct state_reserved *reserved = calloc(1, sizeof(*reserved) + len);
+    if (!reserved)
         return NULL;
-    memcpy(standing->id, id, len);
-    standing->devices = calloc(n ? n : 1, sizeof(*devices));
-    if (standing->devices) {
-        memcpy(standing->devices, devices, n * sizeof(*devices));
-        standing->ndevices = n;
-        HASH_ADD_STR(s->standings, id, standing);
+    memcpy(reserved->id, id, len);
+    reserved->devices = calloc(n ? n : 1, sizeof(*devices));
+    if (reserved->devices) {
+        memcpy(reserved->devices, devices, n * sizeof(*devices));
+        reserved->ndevices = n;
+        HASH_ADD_STR(s->reserved, id, reserved);
     }
-    if (hash_added(standing))
-        return standing;
-    free(standing->devices);
-    free(standing);
+    if (hash_added(reserved))
+        return reserved;
+    free(reserved->devices);
+    free(reserved);
     return NULL;
 }
 
 int state_reserve(struct state *s, const char *id, const char *node,
                   const struct assigned_device *devices, uint32_t n) {
-    struct state_standing *old = state_standing_find(s, id);
+    struct state_reserved *old = state_reserved_find(s, id);
     if (old && is_same(old, node, devices, n))
         return 0;
     struct state_node *at = state_node_get(s, node);
     if (!at)
         return -ENOMEM;
     if (old)
-        standing_free(s, old);
-    struct state_standing *standing = standing_new(s, id, devices, n);
-    if (!standing)
+        reserved_free(s, old);
+    struct state_reserved *reserved = reserved_new(s, id, devices, n);
+    if (!reserved)
         return -ENOMEM;
-    standing->node = at;
-    DL_APPEND(at->standings, standing);
+    reserved->node = at;
+    DL_APPEND(at->reserved, reserved);
     state_node_changed(at);
     return 0;
 }
 
 /* Without memory for the name it goes by its id. */
-void state_standing_name(struct state *s, const char *id, const char *keeper) {
-    struct state_standing *standing = state_standing_find(s, id);
-    if (!standing || (standing->keeper && strcmp(standing->keeper, keeper) == 0))
+void state_reserved_name(struct state *s, const char *id, const char *keeper) {
+    struct state_reserved *reserved = state_reserved_find(s, id);
+    if (!reserved || (reserved->keeper && strcmp(reserved->keeper, keeper) == 0))
         return;
-    free(standing->keeper);
-    standing->keeper = strdup(keeper);
-    state_unproject(standing->node);
+    free(reserved->keeper);
+    reserved->keeper = strdup(keeper);
+    state_unproject(reserved->node);
 }
 
-void state_standing_keeper(const struct state_standing *standing,
+void state_reserved_keeper(const struct state_reserved *reserved,
                            char out[static STATE_KEEPER_MAX]) {
-    const struct state_pod *pod = state_pod_find(standing->node->state, standing->id);
+    const struct state_pod *pod = state_pod_find(reserved->node->state, reserved->id);
     char *slash;
     if (pod)
         (void) snprintf(out, STATE_KEEPER_MAX, "pod %s/%s", pod->namespace, pod->name);
     else
         (void) snprintf(out, STATE_KEEPER_MAX, "%s",
-                        standing->keeper ? standing->keeper : standing->id);
-    if (!pod && !standing->keeper && (slash = strchr(out, '/')))
+                        reserved->keeper ? reserved->keeper : reserved->id);
+    if (!pod && !reserved->keeper && (slash = strchr(out, '/')))
         *slash = ' ';
 }
 
@@ -198,26 +198,26 @@ static struct place_amount drawn_by(const struct state_pod *pod, const char *id,
 
 /* The unused part of the reserved capacity on card c. */
 static struct place_amount remainder_of(const struct state_node *node,
-                                        const struct state_standing *standing, uint32_t c,
+                                        const struct state_reserved *reserved, uint32_t c,
                                         const struct state_pod *without, bool settled_only) {
     struct place_amount rest = {0};
     const struct state_card *card = node->cards[c];
-    for (uint32_t i = 0; i < standing->ndevices; i++)
-        if (strcmp(standing->devices[i].uuid, card->uuid) == 0) {
-            struct place_amount amount = charge(&standing->devices[i], card);
+    for (uint32_t i = 0; i < reserved->ndevices; i++)
+        if (strcmp(reserved->devices[i].uuid, card->uuid) == 0) {
+            struct place_amount amount = charge(&reserved->devices[i], card);
             add(&rest, &amount);
         }
     for (const struct state_pod *pod = node->pods; pod; pod = pod->next)
         if (pod != without && (!settled_only || state_pod_is_settled(pod))) {
-            struct place_amount drawn = drawn_by(pod, standing->id, card);
+            struct place_amount drawn = drawn_by(pod, reserved->id, card);
             subtract(&rest, &drawn);
         }
     return rest;
 }
 
-struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card,
+struct place_amount state_reserved_rest(const struct state_reserved *reserved, uint32_t card,
                                         bool settled_only) {
-    return remainder_of(standing->node, standing, card, NULL, settled_only);
+    return remainder_of(reserved->node, reserved, card, NULL, settled_only);
 }
 
 /* Whether the whole pod may draw on that reserved capacity: no container draws on another. */
@@ -228,13 +228,13 @@ static bool is_all_for(const struct state_pod *pod, const char *id) {
     return strcmp(id_of_pod(pod), id) == 0;
 }
 
-void state_count_standing(const struct state_node *node, const struct state_pod *without,
+void state_count_reserved(const struct state_node *node, const struct state_pod *without,
                           bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]) {
-    for (const struct state_standing *st = node->standings; st; st = st->next) {
-        if (without && is_all_for(without, st->id))
+    for (const struct state_reserved *kept = node->reserved; kept; kept = kept->next) {
+        if (without && is_all_for(without, kept->id))
             continue;
         for (uint32_t c = 0; c < node->ncards; c++) {
-            struct place_amount rest = remainder_of(node, st, c, without, settled_only);
+            struct place_amount rest = remainder_of(node, kept, c, without, settled_only);
             if (!node->cards[c]->duplicate)
                 subtract(&cards[c].free, &rest);
         }
@@ -243,11 +243,11 @@ void state_count_standing(const struct state_node *node, const struct state_pod 
 
 bool state_draws_here(const struct state *s, const struct state_pod *pod,
                       const struct state_node *node) {
-    const struct state_standing *standing = s->standings ? state_standing_find(s, pod->uid) : NULL;
-    bool here = standing && standing->node == node;
-    for (const struct state_draw *d = pod->draws; !here && s->standings && d; d = d->next) {
-        standing = state_standing_find(s, d->id);
-        here = standing && standing->node == node;
+    const struct state_reserved *reserved = s->reserved ? state_reserved_find(s, pod->uid) : NULL;
+    bool here = reserved && reserved->node == node;
+    for (const struct state_draw *d = pod->draws; !here && s->reserved && d; d = d->next) {
+        reserved = state_reserved_find(s, d->id);
+        here = reserved && reserved->node == node;
     }
     return here;
 }
@@ -262,10 +262,10 @@ static uint32_t containers_that_draw(const struct state_pod *pod, const char *id
 uint32_t state_list_draws(const struct state_pod *pod, const struct state_node *node,
                           bool settled_only, struct place_draw draws[static STATE_DRAWS_MAX]) {
     uint32_t n = 0;
-    for (const struct state_standing *st = node->standings; st; st = st->next) {
-        uint32_t containers = is_all_for(pod, st->id) ? 0 : containers_that_draw(pod, st->id);
+    for (const struct state_reserved *kept = node->reserved; kept; kept = kept->next) {
+        uint32_t containers = is_all_for(pod, kept->id) ? 0 : containers_that_draw(pod, kept->id);
         for (uint32_t c = 0; containers && c < node->ncards && n < STATE_DRAWS_MAX; c++) {
-            struct place_amount rest = remainder_of(node, st, c, pod, settled_only);
+            struct place_amount rest = remainder_of(node, kept, c, pod, settled_only);
             if (!node->cards[c]->duplicate && (rest.memory > 0 || rest.core > 0 || rest.slots > 0))
                 draws[n++] =
                     (struct place_draw){.containers = containers, .card = c, .amount = rest};

@@ -47,8 +47,8 @@ struct state_allocation {
 
 struct state_node;
 
-/* From which standing hold a container takes what it holds; container "": all that have no row of
- * their own. */
+/* The reserved capacity that a container draws on; container "": all that have no row of their
+ * own. */
 struct state_draw {
     struct state_draw *next;
     char container[KUBE_LABEL_MAX];
@@ -56,9 +56,9 @@ struct state_draw {
 };
 
 /* Reserved capacity: a share that is kept for pods that may not exist yet. */
-struct state_standing {
+struct state_reserved {
     UT_hash_handle hh;
-    struct state_standing *prev, *next; /* among those of the node */
+    struct state_reserved *prev, *next; /* among those of the node */
     struct state_node *node;
     uint32_t ndevices;
     struct assigned_device *devices;
@@ -220,7 +220,7 @@ struct state_node {
         place[PLACE_CARDS_MAX]; /* the same cards and what is free after all holders */
     struct state_pod *pods;     /* pods with an allocation here */
     struct state_load *loads;   /* the others on it */
-    struct state_standing *standings;
+    struct state_reserved *reserved;
     struct cpu_memory room, used;    /* what it can give, and what all its pods ask of that */
     struct place_topology *topology; /* of cards[]; NULL: not known */
     bool relinked;                   /* it must be rebuilt */
@@ -287,7 +287,7 @@ struct state {
     struct state_node *unprojected; /* those whose GPU.status may be outdated, oldest first */
     size_t nunprojected;
     struct state_equivalence *equivalences; /* uthash by what they are */
-    struct state_standing *standings;       /* uthash by id */
+    struct state_reserved *reserved;        /* uthash by id */
     struct state_card *cards;               /* uthash by GPU object name */
     struct state_pod *pods;                 /* uthash by UID */
     struct state_pod *open;                 /* those of them that are not POD_BOUND */
@@ -433,29 +433,29 @@ int state_add_selector(struct state *s, const struct state_selector *selector);
 
 /* ---- reserved capacity ---- */
 
-/* Holds a share of cards of a node under `id` for pods that draw on it: counted is the larger of
- * the hold and what those take. A hold may be more than is free, which then is nothing. Replaces an
- * earlier hold of the same id; 0 or -ENOMEM, which leaves none. */
+/* Reserves a share of cards of a node under `id` for pods that draw on it: the larger of the share
+ * and what those take is counted. The share may exceed what is free, which then is nothing.
+ * Replaces an earlier one of the same id; 0 or -ENOMEM, which leaves none. */
 int state_reserve(struct state *s, const char *id, const char *node,
                   const struct assigned_device *devices, uint32_t n);
 void state_unreserve(struct state *s, const char *id);
-struct state_standing *state_standing_find(const struct state *s, const char *id);
+struct state_reserved *state_reserved_find(const struct state *s, const char *id);
 
-/* What of the hold on cards[card] of its node no pod has taken yet; with `settled_only`, only what
- * is bound for certain counts as taken. */
-struct place_amount state_standing_rest(const struct state_standing *standing, uint32_t card,
+/* What is reserved on cards[card] of its node and no pod has taken yet; with `settled_only`, only
+ * what is bound for certain counts as taken. */
+struct place_amount state_reserved_rest(const struct state_reserved *reserved, uint32_t card,
                                         bool settled_only);
 
-/* Names what the hold of that id is for, where there is such a hold. */
-void state_standing_name(struct state *s, const char *id, const char *keeper);
+/* Names what the capacity of that id is reserved for; nothing where there is none. */
+void state_reserved_name(struct state *s, const char *id, const char *keeper);
 
 /* What it is for: as it was named, or "pod NAMESPACE/NAME", or "reservation NAME". */
 #define STATE_KEEPER_MAX (2 * KUBE_NAME_MAX + KUBE_LABEL_MAX + 64)
-void state_standing_keeper(const struct state_standing *standing,
+void state_reserved_keeper(const struct state_reserved *reserved,
                            char out[static STATE_KEEPER_MAX]);
 
 /* Has a container of the pod (NULL: all without a row of their own, which draw on the pod's UID
- * otherwise) draw on `id` (NULL: no more), whether or not there is such a hold yet. 0 or -ENOMEM.
+ * otherwise) draw on `id` (NULL: no more), whether or not it is reserved yet. 0 or -ENOMEM.
  */
 int state_draw(struct state_pod *pod, const char *container, const char *id);
 

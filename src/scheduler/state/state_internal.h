@@ -63,7 +63,7 @@ void state_learn_node(struct state *s, struct state_node *node, bool gone);
 void state_take_unattributed(const struct state_card *card, struct place_amount *free);
 
 /* reserved.c: takes what is held for others than `without` from what is free. */
-void state_count_standing(const struct state_node *node, const struct state_pod *without,
+void state_count_reserved(const struct state_node *node, const struct state_pod *without,
                           bool settled_only, struct place_card cards[static PLACE_CARDS_MAX]);
 
 /* Whether the pod draws on reserved capacity of that node, and the amounts by card. */
